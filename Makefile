@@ -1,0 +1,20 @@
+# The front door: each word calls a script, which says what it does.
+.PHONY: build setup demo test test-full bench format lint clean
+build:
+	@scripts/build
+setup:
+	@scripts/setup
+demo:
+	@scripts/demo
+test:
+	@scripts/test
+test-full:
+	@scripts/test --full
+bench:
+	@scripts/bench $(NAME)
+format:
+	@scripts/format
+lint:
+	@scripts/lint
+clean:
+	rm -rf build

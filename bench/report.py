@@ -1,0 +1,68 @@
+"""The one form of all benchmarks: measure in turn, take medians, print a table, write JSON.
+
+A result is {"name", "case", "unit", "accord", "peers": {name: value}, "limit", "ratio"}; `ratio` is the best peer over
+accord, so above 1 accord is faster; `limit` is what accord promises not to exceed in this case, if it promises anything.
+Only figures of one run are comparable: the machines are shared and drift.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+Measure = Callable[[], float]
+
+
+def in_turn(contenders: Mapping[str, Measure], rounds: int) -> dict[str, float]:
+    """Medians of `rounds` measurements of each contender, taken A B C A B C ..."""
+    samples: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, measure in contenders.items():
+            samples[name].append(measure())
+    return {name: statistics.median(values) for name, values in samples.items()}
+
+
+def result(name: str, case: str, unit: str, medians: Mapping[str, float], limit: float | None = None) -> dict:
+    """One line of a report; `medians` holds "accord" and the peers. Smaller is better."""
+    peers = {peer: value for peer, value in medians.items() if peer != "accord"}
+    ratio = min(peers.values()) / medians["accord"] if peers else None
+    return {
+        "name": name,
+        "case": case,
+        "unit": unit,
+        "accord": medians["accord"],
+        "peers": peers,
+        "limit": limit,
+        "ratio": ratio,
+    }
+
+
+def progress(done: int, total: int, what: str) -> None:
+    """One line on a terminal, overwritten; nothing elsewhere."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K[{done}/{total}] {what}", end="" if done < total else "\n", file=sys.stderr, flush=True)
+
+
+def write(name: str, results: list[dict], path: Path) -> None:
+    """Prints the table and writes `path`."""
+    peers = list(dict.fromkeys(peer for line in results for peer in line["peers"]))
+    width = max(len(line["case"]) for line in results) + 2
+    print(
+        f"{name:{width}}{'unit':>6}{'accord':>12}"
+        + "".join(f"{peer:>18}" for peer in peers)
+        + f"{'limit':>12}{'ratio':>8}"
+    )
+    for line in results:
+        cells = "".join(f"{line['peers'].get(peer, float('nan')):>18.3f}" for peer in peers)
+        limit = f"{line['limit']:>12.3f}" if line["limit"] is not None else f"{'-':>12}"
+        ratio = f"{line['ratio']:>8.2f}" if line["ratio"] is not None else f"{'-':>8}"
+        print(f"{line['case']:{width}}{line['unit']:>6}{line['accord']:>12.3f}{cells}{limit}{ratio}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(results, indent=1) + "\n")
+    print(f"written to {path}")
+    above = [line["case"] for line in results if line["limit"] is not None and line["accord"] > line["limit"]]
+    if above:
+        print("above the limit: " + "; ".join(above))

@@ -1,0 +1,73 @@
+#pragma once
+// The memory of Python objects as accord's buffers: looked at where it lies, never copied.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "accord/buffer.hpp"
+
+namespace accord::python {
+
+namespace nb = nanobind;
+
+enum class Access : std::uint8_t { kRead, kWrite };
+
+/// DLPack's structure that owns a tensor, as its versions since 1.0 lay it out.
+struct DlpackVersioned {
+  std::uint32_t major;
+  std::uint32_t minor;
+  void* context;
+  void (*deleter)(DlpackVersioned*);
+  std::uint64_t flags;
+  nb::dlpack::dltensor tensor;
+};
+
+/// The same before 1.0.
+struct DlpackUnversioned {
+  nb::dlpack::dltensor tensor;
+  void* context;
+  void (*deleter)(DlpackUnversioned*);
+};
+
+/// One array argument of a call: an object with the buffer protocol (NumPy arrays, bytearray, memoryview, array.array) or
+/// with DLPack (torch tensors). Holds the object's memory in place while it lives. REQUIRES: the GIL, also at the end.
+///
+/// Throws, naming `argument`: TypeError for an object that is no array or has no dtype of accord's, InvalidArgument for an
+/// array that is not contiguous, not writable (kWrite) or not in native byte order, Unsupported for one on a device.
+/// `dtype` ("bfloat16" over uint16, "float8_e5m2" over uint8, any over bytes) reads its memory as that type, of the same width.
+class ArrayView {
+ public:
+  ArrayView(nb::handle object, std::string_view argument, Access access, std::optional<DType> dtype = std::nullopt);
+  ~ArrayView();
+  ArrayView(const ArrayView&) = delete;
+  ArrayView& operator=(const ArrayView&) = delete;
+
+  const Buffer& buffer() const { return buffer_; }
+  std::vector<std::int64_t> shape() const;
+
+ private:
+  bool take_buffer(nb::handle object, std::string_view argument, Access access, std::optional<DType> dtype);
+  void take_dlpack(nb::handle object, std::string_view argument);
+  void read_dlpack(const nb::dlpack::dltensor& tensor, bool read_only, std::string_view argument, Access access,
+                   std::optional<DType> dtype);
+  void release();
+
+  Buffer buffer_;
+  Py_buffer view_{};
+  DlpackVersioned* versioned_ = nullptr;
+  DlpackUnversioned* unversioned_ = nullptr;
+};
+
+/// The buffer-protocol format of a dtype ("f" for float32), null if it has none (bfloat16 and 8-bit floats).
+const char* buffer_format(DType dtype);
+nb::dlpack::dtype dlpack_dtype(DType dtype);
+
+/// None or a dtype's name.
+std::optional<DType> dtype_argument(nb::handle name);
+
+}  // namespace accord::python

@@ -1,0 +1,165 @@
+// How communicators come and go; their calls are in communicator_calls.cpp.
+#include "communicator.hpp"
+
+#include <nanobind/stl/optional.h>
+
+#include <span>
+#include <string>
+
+#include "communicator_calls.hpp"
+#include "gil.hpp"
+#include "interrupt.hpp"
+#include "status.hpp"
+#include "store.hpp"
+
+namespace accord::python {
+namespace {
+
+CommunicatorOptions communicator_options(std::string name, nb::handle timeout, std::optional<std::string> transport,
+                                         std::string select) {
+  CommunicatorOptions options;
+  options.name = std::move(name);
+  options.timeout = duration_argument(timeout);
+  options.transport = std::move(transport);
+  options.select = std::move(select);
+  return options;
+}
+
+CommunicatorHandle create(nb::handle store, Rank rank, int size, std::string name, nb::handle timeout,
+                          std::optional<std::string> transport, std::string select) {
+  CommunicatorOptions options = communicator_options(std::move(name), timeout, std::move(transport), std::move(select));
+  return CommunicatorHandle(value_or_raise(run_interruptibly([store = store_argument(store), rank, size, options] {
+    return Communicator::create(store, rank, size, options);
+  })));
+}
+
+CommunicatorHandle from_environment(std::string name, nb::handle timeout, std::optional<std::string> transport,
+                                    std::string select) {
+  CommunicatorOptions options = communicator_options(std::move(name), timeout, std::move(transport), std::move(select));
+  return CommunicatorHandle(
+      value_or_raise(run_interruptibly([options] { return Communicator::from_environment(options); })));
+}
+
+std::optional<CommunicatorHandle> split(CommunicatorHandle& self, int color, int key, std::optional<std::string> name) {
+  Communicator& communicator = self.use();
+  const std::string label = name ? std::move(*name) : communicator.name() + "/" + std::to_string(color);
+  Result<std::optional<Communicator>> part(std::optional<Communicator>{});
+  {
+    const InterruptScope interrupts(std::span(&communicator, 1));
+    const WithoutGil without_gil;
+    part = communicator.split(color, key, label);
+  }
+  std::optional<Communicator> made = value_or_raise(std::move(part));
+  if (!made) return std::nullopt;
+  return std::optional<CommunicatorHandle>(CommunicatorHandle(std::move(*made)));
+}
+
+CommunicatorHandle shrink(CommunicatorHandle& self, std::optional<std::string> name, nb::handle timeout) {
+  Communicator communicator = self.use();
+  const std::string label = name ? std::move(*name) : communicator.name() + "/shrunk";
+  CallOptions options;
+  options.timeout = duration_argument(timeout);
+  return CommunicatorHandle(value_or_raise(
+      run_interruptibly([communicator, label, options]() mutable { return communicator.shrink(label, options); })));
+}
+
+void abort(CommunicatorHandle& self, std::string reason) {
+  Communicator communicator = self.use();
+  const WithoutGil without_gil;
+  communicator.abort(reason);
+}
+
+void close(CommunicatorHandle& self) {
+  Communicator communicator = self.use();
+  const WithoutGil without_gil;
+  communicator.close();
+}
+
+void exit(CommunicatorHandle& self, nb::handle type, nb::handle value, nb::handle) {
+  if (!type.is_none() && self.use().state() == CommunicatorState::kReady) {
+    const std::string error = nb::cast<std::string>(nb::str(value));
+    abort(self, "rank " + std::to_string(self.use().rank()) + " left its `with` block by " +
+                    nb::type_name(type).c_str() + (error.empty() ? "" : ": " + error));
+  }
+  close(self);
+}
+
+std::string_view state(CommunicatorHandle& self) { return to_string(self.use().state()); }
+
+std::string repr(CommunicatorHandle& self) {
+  Communicator* communicator = self.communicator.peek();
+  if (communicator == nullptr) return "<accord.Communicator of the parent process>";
+  return "<accord.Communicator \"" + communicator->name() + "\", rank " + std::to_string(communicator->rank()) +
+         " of " + std::to_string(communicator->size()) + ", " + std::string(to_string(communicator->state())) + ">";
+}
+
+}  // namespace
+
+#define ACCORD_MAKE_SIG "name: str = 'world', " ACCORD_TIMEOUT_SIG ", transport: str | None = None, select: str = ''"
+
+void bind_communicator(nb::module_& module) {
+  const auto timeout = nb::arg("timeout") = nb::none();
+  const auto only = nb::kw_only();
+  nb::class_<CommunicatorHandle> communicator(
+      module, "Communicator", nb::is_weak_referenceable(),
+      R"(A group of ranks that compute together. Made by create(), from_environment() or split().
+
+Any thread may call any method; calls on one communicator run in the order they were made. Arrays are whatever has
+the buffer protocol (NumPy arrays, array.array, bytearray, memoryview) or DLPack (torch tensors) on the CPU; they are
+used where they lie and must be contiguous. dtypes: float32, float16, bfloat16, int32, int64, bool, uint8; with
+dtype="bfloat16" an array of uint16, or of bytes, is read as that type. Timeouts are seconds (or a timedelta); None
+is the communicator's own.
+
+Failure is sticky: the first one (a dead peer, a timeout, a mismatch between ranks, abort) ends every pending and later
+call with an exception that names the ranks at fault: PeerLost, Timeout, Mismatch, Aborted. Nothing hangs. Ctrl-C
+during a call aborts the communicator (the ranks are out of step then) and raises KeyboardInterrupt; during
+Work.wait() the operation goes on. As a context manager it closes at the end, and aborts if the block raised.)");
+  communicator
+      .def_static(
+          "create", &create, nb::arg("store"), nb::arg("rank"), nb::arg("size"), only, nb::arg("name") = "world",
+          timeout, nb::arg("transport") = nb::none(), nb::arg("select") = "",
+          nb::sig("def create(store: Store | accord._arrays.StoreLike, rank: int, size: int, *, " ACCORD_MAKE_SIG
+                  ") -> Communicator"),
+          R"(Joins rank `rank` of `size` that meet in `store` under `name`. Collective: returns when all have come.
+
+timeout: for this and, by default, for each call; ACCORD_TIMEOUT, or 5 minutes, if None. transport: "auto", "inproc"
+or "shm"; ACCORD_TRANSPORT, or "auto", if None. select: overrides the selection of plans. Raises Timeout, naming the
+ranks that did not come, and Mismatch if ranks disagree on the size or the options.)")
+      .def_static(
+          "from_environment", &from_environment, only, nb::arg("name") = "world", timeout,
+          nb::arg("transport") = nb::none(), nb::arg("select") = "",
+          nb::sig("def from_environment(*, " ACCORD_MAKE_SIG ") -> Communicator"),
+          R"(The same from RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (accord run, torchrun, by hand), else from the
+variables of Open MPI, PMI or Slurm; without any of them a group of one.)")
+      .def_prop_ro(
+          "rank", [](CommunicatorHandle& self) { return self.use().rank(); }, "This process's rank, from 0.")
+      .def_prop_ro(
+          "size", [](CommunicatorHandle& self) { return self.use().size(); }, "How many ranks there are.")
+      .def_prop_ro(
+          "name", [](CommunicatorHandle& self) { return self.use().name(); }, "The name that errors give.")
+      .def_prop_ro("state", &state, nb::sig("def state(self) -> typing.Literal['ready', 'failed', 'closed']"),
+                   "\"ready\", \"failed\" or \"closed\".")
+      .def("split", &split, nb::arg("color"), nb::arg("key") = 0, nb::arg("name") = nb::none(),
+           nb::sig("def split(self, color: int, key: int = 0, name: str | None = None) -> Communicator | None"),
+           R"(Ranks with the same `color` form a new communicator, ordered by (`key`, rank). Collective over this one.
+
+A negative color joins none and gets None. Its name is this one's and the color ("world/1"), unless given.
+It inherits all other options and lives on its own.)")
+      .def("shrink", &shrink, nb::arg("name") = nb::none(), nb::kw_only(), timeout,
+           nb::sig("def shrink(self, name: str | None = None, *, " ACCORD_TIMEOUT_SIG ") -> Communicator"),
+           R"(The ranks that are left make a new communicator, in the order of their ranks. Each of them calls it once.
+
+Whoever has died or closed is left out at once; whoever is alive and has not called it within `timeout`, then: it gets
+Aborted when it does. This communicator stays as it is and can be closed. Its name is this one's and "/shrunk", unless
+given. Needs no store.)")
+      .def("abort", &abort, nb::arg("reason") = "abort() was called",
+           "Ends every pending and later call on all ranks with Aborted and `reason`. From any thread, at any time.")
+      .def("close", &close,
+           "Leaves the group: later calls raise Closed; a peer that waits for this rank gets PeerLost. Idempotent.")
+      .def("__enter__", [](nb::object self) { return self; })
+      .def("__exit__", &exit, nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none())
+      .def("__repr__", &repr);
+  bind_calls(communicator);
+}
+
+}  // namespace accord::python

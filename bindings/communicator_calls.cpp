@@ -1,0 +1,229 @@
+// For each call one function reads its arguments; define() makes two methods of it, one that runs the call inside an
+// InterruptScope and one that starts it and hands the arrays to its Work. Both release the GIL.
+#include "communicator_calls.hpp"
+
+#include <nanobind/stl/complex.h>
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "gil.hpp"
+#include "interrupt.hpp"
+#include "status.hpp"
+#include "work.hpp"
+
+namespace accord::python {
+
+CallArguments::CallArguments(nb::handle timeout, nb::handle dtype) : dtype_(dtype_argument(dtype)) {
+  options.timeout = duration_argument(timeout);
+}
+
+Buffer CallArguments::input(nb::handle array, std::string_view argument, Access access) {
+  return array.is_none() ? Buffer{} : input_.emplace(array, argument, access, dtype_).buffer();
+}
+
+Buffer CallArguments::output(nb::handle array, std::string_view argument) {
+  return array.is_none() ? Buffer{} : output_.emplace(array, argument, Access::kWrite, dtype_).buffer();
+}
+
+Reduction CallArguments::reduction(std::string_view name, nb::handle factor) {
+  const ReduceOp op = value_or_raise(reduce_op_from_string(name));
+  if (op != ReduceOp::kPremulSum) {
+    if (!factor.is_none()) raise_invalid("factor: only premul_sum has one, not " + std::string(name));
+    return op;
+  }
+  if (factor.is_none()) raise_invalid("factor: premul_sum needs one, a number or an array of one element");
+  if (PyFloat_Check(factor.ptr()) || PyLong_Check(factor.ptr()) || PyComplex_Check(factor.ptr()))
+    return Reduction::premul_sum(nb::cast<std::complex<double>>(factor));
+  return Reduction::premul_sum(ConstBuffer(factor_.emplace(factor, "factor", Access::kRead, dtype_).buffer()));
+}
+
+namespace {
+
+void read_broadcast(CallArguments& arguments, const Communicator& self, nb::handle array, Rank root) {
+  const Access access = self.rank() == root ? Access::kRead : Access::kWrite;
+  arguments.call = Call::broadcast(arguments.input(array, "array", access), root);
+}
+
+void read_all_gather(CallArguments& arguments, const Communicator&, nb::handle input, nb::handle output) {
+  const Buffer from = arguments.input(input, "input");
+  arguments.call = Call::all_gather(from, arguments.output(output, "output"));
+}
+
+void read_reduce_scatter(CallArguments& arguments, const Communicator&, nb::handle input, nb::handle output,
+                         std::string_view op, nb::handle factor) {
+  const Buffer from = arguments.input(input, "input");
+  arguments.call = Call::reduce_scatter(from, arguments.output(output, "output"), arguments.reduction(op, factor));
+}
+
+void read_all_reduce(CallArguments& arguments, const Communicator&, nb::handle array, std::string_view op,
+                     nb::handle out, nb::handle factor) {
+  const bool in_place = out.is_none();
+  const Buffer from = arguments.input(array, "array", in_place ? Access::kWrite : Access::kRead);
+  arguments.call =
+      Call::all_reduce(from, in_place ? from : arguments.output(out, "out"), arguments.reduction(op, factor));
+}
+
+void read_reduce(CallArguments& arguments, const Communicator& self, nb::handle array, Rank root, std::string_view op,
+                 nb::handle out, nb::handle factor) {
+  const bool in_place = out.is_none() && self.rank() == root;
+  const Buffer from = arguments.input(array, "array", in_place ? Access::kWrite : Access::kRead);
+  arguments.call =
+      Call::reduce(from, in_place ? from : arguments.output(out, "out"), arguments.reduction(op, factor), root);
+}
+
+void read_gather(CallArguments& arguments, const Communicator&, nb::handle input, nb::handle output, Rank root) {
+  const Buffer from = arguments.input(input, "input");
+  arguments.call = Call::gather(from, arguments.output(output, "output"), root);
+}
+
+void read_scatter(CallArguments& arguments, const Communicator&, nb::handle input, nb::handle output, Rank root) {
+  const Buffer from = arguments.input(input, "input");
+  arguments.call = Call::scatter(from, arguments.output(output, "output"), root);
+}
+
+void read_all_to_all(CallArguments& arguments, const Communicator&, nb::handle input, nb::handle output) {
+  const Buffer from = arguments.input(input, "input");
+  arguments.call = Call::all_to_all(from, arguments.output(output, "output"));
+}
+
+void read_send(CallArguments& arguments, const Communicator&, nb::handle array, Rank to) {
+  arguments.call = Call::send(arguments.input(array, "array"), to);
+}
+
+void read_recv(CallArguments& arguments, const Communicator&, nb::handle array, Rank source) {
+  arguments.call = Call::recv(arguments.output(array, "array"), source);
+}
+
+void run(Communicator& communicator, const CallArguments& arguments) {
+  Status status;
+  {
+    const InterruptScope interrupts(std::span(&communicator, 1));
+    const WithoutGil without_gil;
+    status = communicator.run(arguments.call, arguments.options);
+  }
+  raise_if_error(status);
+}
+
+WorkHandle start(Communicator& communicator, std::unique_ptr<CallArguments> arguments) {
+  std::optional<Work> work;
+  {
+    const WithoutGil without_gil;
+    work.emplace(communicator.start(arguments->call, arguments->options));
+  }
+  return WorkHandle(std::move(*work), std::move(arguments));
+}
+
+/// The annotation of a method, "def barrier(self, *, timeout: float | None = None) -> Work".
+std::string signature(const std::string& name, std::string_view parameters, std::string_view result) {
+  return "def " + name + "(self, " + std::string(parameters) + ") -> " + std::string(result);
+}
+
+std::string async_documentation(const std::string& name) { return name + ", started and left to go on."; }
+
+/// Adds the methods `name` and `name`_async. `read` gets what `parameters` lists, `extra` says how nanobind passes it; both
+/// methods take a timeout and a dtype besides, by name.
+template <typename... Parameters, typename... Extra>
+void define(nb::class_<CommunicatorHandle>& communicator, const std::string& name,
+            void (*read)(CallArguments&, const Communicator&, Parameters...), const char* parameters,
+            const char* documentation, const Extra&... extra) {
+  const auto timeout = nb::arg("timeout") = nb::none();
+  const auto dtype = nb::arg("dtype") = nb::none();
+  const std::string all_parameters =
+      std::string(parameters) + ", " ACCORD_TIMEOUT_SIG ", dtype: accord._arrays.DTypeName | None = None";
+  const std::string async_name = name + "_async";
+  communicator.def(
+      name.c_str(),
+      [read](CommunicatorHandle& self, Parameters... values, nb::handle timeout_value, nb::handle dtype_value) {
+        CallArguments arguments(timeout_value, dtype_value);
+        read(arguments, self.use(), values...);
+        run(self.use(), arguments);
+      },
+      extra..., timeout, dtype, nb::sig(signature(name, all_parameters, "None").c_str()), documentation);
+  communicator.def(
+      async_name.c_str(),
+      [read](CommunicatorHandle& self, Parameters... values, nb::handle timeout_value, nb::handle dtype_value) {
+        auto arguments = std::make_unique<CallArguments>(timeout_value, dtype_value);
+        read(*arguments, self.use(), values...);
+        return start(self.use(), std::move(arguments));
+      },
+      extra..., timeout, dtype, nb::sig(signature(async_name, all_parameters, "Work").c_str()),
+      async_documentation(name).c_str());
+}
+
+// A barrier has no arrays, and so no dtype.
+void define_barrier(nb::class_<CommunicatorHandle>& communicator) {
+  const auto timeout = nb::arg("timeout") = nb::none();
+  communicator
+      .def(
+          "barrier",
+          [](CommunicatorHandle& self, nb::handle value) { run(self.use(), CallArguments(value, nb::none())); },
+          nb::kw_only(), timeout, nb::sig(signature("barrier", "*, " ACCORD_TIMEOUT_SIG, "None").c_str()),
+          "Returns once all ranks have called it.")
+      .def(
+          "barrier_async",
+          [](CommunicatorHandle& self, nb::handle value) {
+            return start(self.use(), std::make_unique<CallArguments>(value, nb::none()));
+          },
+          nb::kw_only(), timeout, nb::sig(signature("barrier_async", "*, " ACCORD_TIMEOUT_SIG, "Work").c_str()),
+          async_documentation("barrier").c_str());
+}
+
+}  // namespace
+
+#define ACCORD_ARRAY_SIG "accord._arrays.ArrayLike"
+#define ACCORD_OP_SIG "op: accord._arrays.ReduceOp = 'sum'"
+#define ACCORD_FACTOR_SIG "*, factor: complex | " ACCORD_ARRAY_SIG " | None = None"
+#define ACCORD_OUT_SIG "out: " ACCORD_ARRAY_SIG " | None = None"
+#define ACCORD_BOTH_SIG "input: " ACCORD_ARRAY_SIG ", output: " ACCORD_ARRAY_SIG
+
+void bind_calls(nb::class_<CommunicatorHandle>& communicator) {
+  const auto array = nb::arg("array"), input = nb::arg("input"), output = nb::arg("output"), root = nb::arg("root");
+  const auto op = nb::arg("op") = "sum";
+  const auto out = nb::arg("out") = nb::none(), factor = nb::arg("factor") = nb::none();
+  const auto only = nb::kw_only();
+  define_barrier(communicator);
+  define(communicator, "broadcast", &read_broadcast, "array: " ACCORD_ARRAY_SIG ", root: int, *",
+         "`array` of rank `root` goes to all; count and dtype equal on all ranks.", array, root, only);
+  define(communicator, "all_gather", &read_all_gather, ACCORD_BOTH_SIG ", *",
+         "`output` gets all ranks' `input` in rank order: size times as many elements.", input, output, only);
+  define(
+      communicator, "reduce_scatter", &read_reduce_scatter, ACCORD_BOTH_SIG ", " ACCORD_OP_SIG ", " ACCORD_FACTOR_SIG,
+      R"(Rank r gets part r of the sum (or what `op` says) of all `input`s, which have size times as many elements as `output`.
+
+The same order and rounding as all_reduce.)",
+      input, output, op, only, factor);
+  define(communicator, "all_reduce", &read_all_reduce,
+         "array: " ACCORD_ARRAY_SIG ", " ACCORD_OP_SIG ", " ACCORD_OUT_SIG ", " ACCORD_FACTOR_SIG,
+         R"(Combines `array` over all ranks, in place, or into `out`: every rank ends with the same bits, in every run.
+
+op: "sum", "product", "min", "max", "band", "bor", "bxor", "avg" or "premul_sum", which multiplies `array` by this
+rank's own `factor` (a number, or an array of one element) before the sum. Floats of 8 and 16 bits accumulate in
+float32 and round once. Count, dtype and op are equal on all ranks, else Mismatch. docs/communicator.md says which op
+has a meaning for which dtype.)",
+         array, op, out, only, factor);
+  define(communicator, "reduce", &read_reduce,
+         "array: " ACCORD_ARRAY_SIG ", root: int, " ACCORD_OP_SIG ", " ACCORD_OUT_SIG ", " ACCORD_FACTOR_SIG,
+         "all_reduce whose result only rank `root` gets, in place or in `out`; other ranks' `out` is not used.", array,
+         root, op, out, only, factor);
+  define(communicator, "gather", &read_gather,
+         "input: " ACCORD_ARRAY_SIG ", output: " ACCORD_ARRAY_SIG " | None, root: int, *",
+         "`output` of rank `root` gets all ranks' `input` in rank order: size times as many elements; None elsewhere.",
+         input, nb::arg("output").none(), root, only);
+  define(communicator, "scatter", &read_scatter,
+         "input: " ACCORD_ARRAY_SIG " | None, output: " ACCORD_ARRAY_SIG ", root: int, *",
+         "Rank r gets part r of `input` of rank `root`, which has size times as many elements; None elsewhere.",
+         nb::arg("input").none(), output, root, only);
+  define(communicator, "all_to_all", &read_all_to_all, ACCORD_BOTH_SIG ", *",
+         "Part p of rank r's `input` becomes part r of rank p's `output`; equal counts, a multiple of the size.", input,
+         output, only);
+  define(communicator, "send", &read_send, "array: " ACCORD_ARRAY_SIG ", to: int, *",
+         "Sends `array` to rank `to`, which calls recv with the same count and dtype. Returns when it may be reused.",
+         array, nb::arg("to"), only);
+  define(communicator, "recv", &read_recv, "array: " ACCORD_ARRAY_SIG ", source: int, *",
+         "Receives into `array` what rank `source` sends; messages of a pair of ranks arrive in order.", array,
+         nb::arg("source"), only);
+}
+
+}  // namespace accord::python

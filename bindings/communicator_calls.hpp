@@ -1,0 +1,44 @@
+#pragma once
+// The calls of accord.Communicator, and what they share with its other methods.
+
+#include <nanobind/nanobind.h>
+
+#include <optional>
+
+#include "accord/communicator.hpp"
+#include "array.hpp"
+#include "communicator.hpp"
+#include "duration.hpp"
+
+namespace accord::python {
+
+/// A call as Python made it: what to do, and the arrays in whose memory it is done, which are held in place while this lives.
+class CallArguments {
+ public:
+  /// `dtype` of all arrays, see ArrayView.
+  CallArguments(nb::handle timeout, nb::handle dtype);
+
+  /// Each gives the memory of an array; for None nothing is held, and the buffer is empty.
+  Buffer input(nb::handle array, std::string_view argument, Access access = Access::kRead);
+  Buffer output(nb::handle array, std::string_view argument);
+  /// The reduction of that name. `factor`: of premul_sum, a number or an array of one element; None for all others, else
+  /// InvalidArgument.
+  Reduction reduction(std::string_view op, nb::handle factor);
+
+  Call call;
+  CallOptions options;
+
+ private:
+  std::optional<DType> dtype_;
+  std::optional<ArrayView> input_;
+  std::optional<ArrayView> output_;
+  std::optional<ArrayView> factor_;
+};
+
+/// Adds barrier, broadcast, ... and barrier_async, broadcast_async, ... to the class.
+void bind_calls(nb::class_<CommunicatorHandle>& communicator);
+
+}  // namespace accord::python
+
+// A piece of the methods' annotations, as the type stub gives them.
+#define ACCORD_TIMEOUT_SIG "timeout: float | datetime.timedelta | None = None"

@@ -1,0 +1,36 @@
+// Few works are dropped unfinished, so a plain list is looked through whenever another operation starts or ends.
+#include "in_flight.hpp"
+
+#include <algorithm>
+#include <vector>
+
+namespace accord::python {
+namespace {
+
+struct InFlight {
+  Work work;
+  std::unique_ptr<CallArguments> arguments;
+};
+
+std::vector<InFlight>& in_flight() {
+  static auto* list = new std::vector<InFlight>;  // never destroyed, see the header
+  return *list;
+}
+
+}  // namespace
+
+void keep_until_ended(Work work, std::unique_ptr<CallArguments> arguments) {
+  let_go_of_ended();
+  in_flight().push_back({std::move(work), std::move(arguments)});
+}
+
+void let_go_of_ended() {
+  auto& list = in_flight();
+  if (list.empty()) return;
+  std::vector<InFlight> ended;  // destroyed at the end: freeing an array may run Python code that comes back here
+  const auto first = std::partition(list.begin(), list.end(), [](const InFlight& entry) { return !entry.work.test(); });
+  std::move(first, list.end(), std::back_inserter(ended));
+  list.erase(first, list.end());
+}
+
+}  // namespace accord::python

@@ -1,0 +1,31 @@
+// The JSON of `accord info --json`, read by Python's own parser.
+#include "information.hpp"
+
+#include <string>
+
+#include "accord/info.hpp"
+#include "gil.hpp"
+
+namespace accord::python {
+
+namespace nb = nanobind;
+
+void bind_information(nb::module_& module) {
+  module.attr("__version__") = nb::str(version().data(), version().size());
+  module.def(
+      "info",
+      [] {
+        std::string json;
+        {
+          const WithoutGil without_gil;
+          json = to_json(info());
+        }
+        return nb::module_::import_("json").attr("loads")(nb::str(json.data(), json.size()));
+      },
+      nb::sig("def info() -> dict[str, typing.Any]"),
+      R"(What this build and machine have: what `accord info --json` prints, as a dict.
+
+Versions, instruction set, processors, transports, parts, and why each missing part is off.)");
+}
+
+}  // namespace accord::python

@@ -1,0 +1,46 @@
+// The JSON of `accord engine inspect --json`, read by Python's own parser, and the list of `accord engine verify`.
+#include "package.hpp"
+
+#include <nanobind/stl/vector.h>
+
+#include <string>
+#include <vector>
+
+#include "accord/package.hpp"
+#include "interrupt.hpp"
+#include "path.hpp"
+#include "status.hpp"
+
+namespace accord::python {
+namespace {
+
+nb::object inspect(nb::handle path) {
+  const std::string json =
+      value_or_raise(run_interruptibly([file = path_argument(path)] { return inspect_package(file); }));
+  return nb::module_::import_("json").attr("loads")(nb::str(json.data(), json.size()));
+}
+
+std::vector<Damage> verify(nb::handle path) {
+  return value_or_raise(run_interruptibly([file = path_argument(path)] { return verify_package(file); }));
+}
+
+}  // namespace
+
+void bind_package(nb::module_& module) {
+  nb::class_<Damage>(module, "Damage", "One damaged place of an engine package.")
+      .def_ro("file", &Damage::file, "The file inside the package.")
+      .def_ro("what", &Damage::what, "What is wrong there.")
+      .def("__repr__", [](const Damage& self) { return "Damage(" + self.file + ": " + self.what + ")"; });
+  module.def("inspect", &inspect, nb::arg("path"),
+             nb::sig("def inspect(path: str | os.PathLike[str]) -> dict[str, typing.Any]"),
+             R"(What the engine package at `path` holds: what `accord engine inspect --json` prints, as a dict.
+
+Inputs, outputs, sharding rules, ops, and the weight bytes of a rank; reads no weights. Raises NotFound, Corrupt,
+Unsupported.)");
+  module.def("verify", &verify, nb::arg("path"), nb::sig("def verify(path: str | os.PathLike[str]) -> list[Damage]"),
+             R"(Reads every byte of the engine package at `path` and lists all damage; empty if it is whole.
+
+Raises NotFound if there is no package.)");
+}
+
+}  // namespace accord::python

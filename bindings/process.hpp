@@ -1,0 +1,62 @@
+#pragma once
+// What a fork and the interpreter's end mean for objects that have threads and sockets behind them.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "gil.hpp"
+
+namespace accord::python {
+
+/// Called once, when the module is loaded.
+void watch_process();
+
+/// How many forks this process descends from since the module was loaded.
+std::uint64_t fork_generation();
+
+/// True until the interpreter begins to end; after that no thread may ask for the GIL. Any thread.
+bool interpreter_alive();
+
+/// Throws WrongState for an object made before the fork that made this process. `what`: "this communicator".
+[[noreturn]] void raise_forked(std::string_view what);
+
+/// A C++ handle (Communicator, Store, ...) owned by a Python object. In a forked child its threads do not exist and its
+/// sockets are the parent's, so there it is neither used (WrongState) nor destroyed (it would tell the peers that it left).
+/// Its destructor runs without the GIL, for it may wait for a thread that asks for the GIL.
+template <typename T>
+class ProcessBound {
+ public:
+  explicit ProcessBound(T value) : value_(std::move(value)) {}
+  ProcessBound(ProcessBound&& other) noexcept
+      : value_(std::exchange(other.value_, std::nullopt)), generation_(other.generation_) {}
+  ProcessBound(const ProcessBound&) = delete;
+  ProcessBound& operator=(const ProcessBound&) = delete;
+  ~ProcessBound() {
+    if (!value_) return;
+    if (generation_ != fork_generation()) {
+      new T(std::move(*value_));  // left alone for the rest of the child's life
+    } else {
+      const WithoutGil without_gil;
+      value_.reset();
+    }
+  }
+
+  /// REQUIRES: the GIL.
+  T& use(std::string_view what) {
+    if (generation_ != fork_generation()) [[unlikely]]
+      raise_forked(what);
+    return *value_;
+  }
+
+  /// The value if it may be used in this process, else null.
+  T* peek() { return value_ && generation_ == fork_generation() ? &*value_ : nullptr; }
+
+ private:
+  std::optional<T> value_;
+  std::uint64_t generation_ = fork_generation();
+};
+
+}  // namespace accord::python

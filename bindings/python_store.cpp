@@ -1,0 +1,141 @@
+// get() looks again and again, since a wait inside Python could not be ended, and those of torch keep all other users of
+// their client waiting. Each method takes the GIL, makes its Python call and turns what it gives, or raises, into a Result.
+// The object is let go with the GIL too, or never, if the interpreter is ending.
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "gil.hpp"
+#include "process.hpp"
+#include "status.hpp"
+#include "store.hpp"
+
+namespace accord::python {
+namespace {
+
+// Between two looks for a key, which begin close together and grow apart.
+constexpr auto kShortestPause = std::chrono::milliseconds(1);
+constexpr auto kLongestPause = std::chrono::milliseconds(20);
+
+using Clock = std::chrono::steady_clock;
+
+Status ended() { return Status(StatusCode::kClosed, "the Python interpreter is ending, its store cannot be used"); }
+
+nb::object text(std::string_view key) { return nb::str(key.data(), key.size()); }
+
+std::string what(nb::python_error& error) {
+  return std::string(nb::type_name(error.type()).c_str()) + ": " + nb::cast<std::string>(nb::str(error.value()));
+}
+
+class PythonStore final : public Store {
+ public:
+  explicit PythonStore(nb::object object)
+      : object_(std::move(object)),
+        name_(std::string("python ") + nb::type_name(object_.type()).c_str()),
+        has_check_(nb::hasattr(object_, "check")) {}
+
+  ~PythonStore() override {
+    if (!interpreter_alive()) {
+      (void)object_.release();
+      return;
+    }
+    const WithGil with_gil;
+    object_.reset();
+  }
+
+  Status set(std::string_view key, std::string_view value) override {
+    return call("set", key, [&]() -> Status {
+      object_.attr("set")(text(key), nb::bytes(value.data(), value.size()));
+      return {};
+    });
+  }
+
+  Result<std::string> get(std::string_view key, Duration timeout) override {
+    const auto start = Clock::now();
+    const auto deadline = timeout > Clock::time_point::max() - start ? Clock::time_point::max() : start + timeout;
+    for (auto pause = kShortestPause;; pause = std::min(2 * pause, kLongestPause)) {
+      std::optional<std::string> value;
+      const Status status = call("get", key, [&]() -> Status {
+        value = looked_up(key);
+        return {};
+      });
+      if (value) return std::move(*value);
+      if (!status.ok()) return status;
+      if (Clock::now() >= deadline)
+        return Status(StatusCode::kTimeout, "key \"" + std::string(key) + "\" was not set in " + name_ + " in time");
+      std::this_thread::sleep_for(pause);
+    }
+  }
+
+  Result<std::int64_t> add(std::string_view key, std::int64_t delta) override {
+    std::int64_t sum = 0;
+    const Status status = call("add", key, [&]() -> Status {
+      sum = nb::cast<std::int64_t>(object_.attr("add")(text(key), delta));
+      return {};
+    });
+    if (!status.ok()) return status;
+    return sum;
+  }
+
+  Status erase(std::string_view key) override {
+    return call("erase", key, [&]() -> Status {
+      for (const char* method : {"delete_key", "erase"}) {
+        if (!nb::hasattr(object_, method)) continue;
+        object_.attr(method)(text(key));
+        break;
+      }
+      return {};
+    });
+  }
+
+  std::string describe() const override { return name_; }
+
+ private:
+  template <typename Body>
+  Status call(const char* method, std::string_view key, Body body) {
+    if (!interpreter_alive()) return ended();
+    const WithGil with_gil;
+    try {
+      return body();
+    } catch (nb::python_error& error) {
+      return Status(StatusCode::kIo, name_ + "." + method + "(\"" + std::string(key) + "\") raised " + what(error));
+    } catch (const std::exception& error) {
+      return Status(StatusCode::kIo, name_ + "." + method + "(\"" + std::string(key) + "\") gave " + error.what());
+    }
+  }
+
+  /// nullopt if the key is not set yet.
+  std::optional<std::string> looked_up(std::string_view key) {
+    if (has_check_) {
+      nb::list keys;
+      keys.append(text(key));
+      if (!nb::cast<bool>(object_.attr("check")(keys))) return std::nullopt;
+    }
+    try {
+      return bytes_of(object_.attr("get")(text(key)));
+    } catch (nb::python_error& error) {
+      if (error.matches(PyExc_LookupError)) return std::nullopt;
+      throw;
+    }
+  }
+
+  static std::optional<std::string> bytes_of(const nb::object& value) {
+    if (value.is_none()) return std::nullopt;
+    if (nb::isinstance<nb::str>(value)) return nb::cast<std::string>(value);
+    const nb::object bytes = nb::steal(PyBytes_FromObject(value.ptr()));
+    if (!bytes.is_valid()) throw nb::python_error();
+    return std::string(PyBytes_AS_STRING(bytes.ptr()), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes.ptr())));
+  }
+
+  nb::object object_;
+  const std::string name_;
+  const bool has_check_;
+};
+
+}  // namespace
+
+std::shared_ptr<Store> make_python_store(nb::object object) { return std::make_shared<PythonStore>(std::move(object)); }
+
+}  // namespace accord::python

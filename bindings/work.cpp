@@ -1,0 +1,73 @@
+// The main thread waits in slices, with a look at Python's signals between two; other threads, which get no signals, in one
+// piece. An operation that has ended by the first look costs neither a slice nor the release of the GIL.
+#include "work.hpp"
+
+#include <algorithm>
+
+#include "duration.hpp"
+#include "gil.hpp"
+#include "in_flight.hpp"
+#include "interrupt.hpp"
+#include "status.hpp"
+
+namespace accord::python {
+
+WorkHandle::WorkHandle(Work work, std::unique_ptr<CallArguments> arguments)
+    : work_(std::move(work)), arguments_(std::move(arguments)) {
+  let_go_of_ended();
+}
+
+WorkHandle::~WorkHandle() {
+  if (arguments_ == nullptr) return;
+  Work* work = work_.peek();
+  if (work != nullptr && !work->test()) keep_until_ended(*work, std::move(arguments_));
+}
+
+bool WorkHandle::test() {
+  if (!work_.use("this Work").test()) return false;
+  arguments_.reset();
+  return true;
+}
+
+bool WorkHandle::wait(std::optional<Duration> timeout) {
+  using Clock = std::chrono::steady_clock;
+  Work work = work_.use("this Work");
+  Duration left = timeout.value_or(Duration::max());
+  const Duration slice = on_main_thread() ? Duration(kInterruptSlice) : Duration::max();
+  std::optional<Status> status;
+  if (work.test()) status = work.wait();
+  while (!status) {
+    const auto start = Clock::now();
+    {
+      const WithoutGil without_gil;
+      status = work.wait_for(std::min(slice, left));
+    }
+    if (status) break;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (timeout) left -= std::min<Duration>(left, Clock::now() - start);
+    if (timeout && left <= Duration::zero()) return false;
+  }
+  arguments_.reset();
+  raise_if_error(*status);
+  return true;
+}
+
+void bind_work(nb::module_& module) {
+  nb::class_<WorkHandle>(module, "Work",
+                         R"(A collective or message that was started and goes on by itself: it progresses without calls.
+
+Holds its arrays in place until it has ended. It may outlive its communicator and may be dropped
+before it has ended; a failure is then seen by the communicator's next call.)")
+      .def("test", &WorkHandle::test,
+           "True once the operation has ended, well or badly. Never blocks, never raises for it.")
+      .def(
+          "wait", [](WorkHandle& self, nb::handle timeout) { return self.wait(duration_argument(timeout)); },
+          nb::arg("timeout") = nb::none(),
+          nb::sig("def wait(self, timeout: float | datetime.timedelta | None = None) -> bool"),
+          R"(Waits until the operation has ended: True if it ended well; raises its error if it did not.
+
+With `timeout` (seconds) it waits no longer than that and gives False if the operation still goes on, which it
+then continues to do. Ctrl-C raises KeyboardInterrupt within 0.1 s and leaves the operation going on.)");
+}
+
+}  // namespace accord::python

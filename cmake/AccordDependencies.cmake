@@ -1,0 +1,29 @@
+# Everything that accord is built with; scripts/setup installs it.
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+find_package(CLI11 REQUIRED)
+# oneDNN by file: its own CMake package also asks for OpenCL's headers, which nothing here uses.
+find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.hpp REQUIRED)
+find_library(DNNL_LIBRARY dnnl REQUIRED)
+add_library(DNNL::dnnl UNKNOWN IMPORTED)
+set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${DNNL_LIBRARY}
+                      INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})
+pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
+if(ACCORD_TESTS)
+  find_package(GTest REQUIRED)
+endif()
+
+# hwloc is optional: without it the topology comes from sched_getaffinity.
+if(NOT ACCORD_HWLOC STREQUAL "OFF")
+  pkg_check_modules(hwloc IMPORTED_TARGET hwloc)
+  if(hwloc_FOUND)
+    set(ACCORD_HWLOC_TARGET PkgConfig::hwloc)
+  elseif(ACCORD_HWLOC STREQUAL "ON")
+    message(FATAL_ERROR "ACCORD_HWLOC=ON, but hwloc was not found; install libhwloc-dev or set it to AUTO or OFF")
+  endif()
+endif()

@@ -1,0 +1,33 @@
+# accord_layer(NAME DEPENDS layers... LIBRARIES targets...)
+#
+# One folder of src/ as a static library accord_NAME with all its .cpp files, also those of subfolders. DEPENDS names
+# the layers that it may include; tests/lint checks that against docs/architecture.md.
+function(accord_layer name)
+  cmake_parse_arguments(ARG "" "" "DEPENDS;LIBRARIES" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
+  add_library(accord_${name} STATIC ${sources})
+  target_include_directories(accord_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+  target_compile_options(accord_${name} PRIVATE ${ACCORD_WARNINGS})
+  list(TRANSFORM ARG_DEPENDS PREPEND accord_)
+  target_link_libraries(accord_${name} PUBLIC ${ARG_DEPENDS} PRIVATE ${ARG_LIBRARIES})
+  set_property(GLOBAL APPEND PROPERTY ACCORD_LAYERS accord_${name})
+  set_property(GLOBAL APPEND PROPERTY ACCORD_LIBRARIES ${ARG_LIBRARIES})
+endfunction()
+
+# accord_test(NAME [SUITE suite] SOURCES files... LAYERS layers... LABELS labels...)
+#
+# A GoogleTest program accord_NAME_test; ctest runs it whole, labelled for the selection of suites (unit, conformance,
+# multiproc, slow).
+function(accord_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LAYERS;LIBRARIES;LABELS" ${ARGN})
+  add_executable(accord_${name}_test ${ARG_SOURCES})
+  target_include_directories(accord_${name}_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_compile_options(accord_${name}_test PRIVATE ${ACCORD_WARNINGS})
+  list(TRANSFORM ARG_LAYERS PREPEND accord_)
+  target_link_libraries(accord_${name}_test PRIVATE ${ARG_LAYERS} ${ARG_LIBRARIES} GTest::gmock GTest::gtest_main)
+  add_test(NAME ${name} COMMAND accord_${name}_test)
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 900)
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+endfunction()

@@ -1,0 +1,21 @@
+# Checks what was asked for, before anything is looked for: an option that does not exist or has no meaning is an error, and
+# ON is an error where the part cannot be built.
+set(accord_options ACCORD_CUDA ACCORD_HWLOC ACCORD_PYTHON ACCORD_TESTS ACCORD_BENCH ACCORD_FUZZ ACCORD_SANITIZE)
+get_cmake_property(accord_cached CACHE_VARIABLES)
+foreach(name IN LISTS accord_cached)
+  if(name MATCHES "^ACCORD_" AND NOT name IN_LIST accord_options)
+    list(JOIN accord_options ", " accord_known)
+    message(FATAL_ERROR "unknown option ${name}; there are ${accord_known} (cmake -U ${name} forgets it)")
+  endif()
+endforeach()
+
+foreach(name ACCORD_CUDA ACCORD_HWLOC ACCORD_PYTHON)
+  if(NOT ${name} MATCHES "^(AUTO|ON|OFF)$")
+    message(FATAL_ERROR "${name} is AUTO, ON or OFF, not \"${${name}}\"")
+  endif()
+endforeach()
+
+if(ACCORD_CUDA STREQUAL "ON")
+  message(FATAL_ERROR "ACCORD_CUDA=ON, but accord ${PROJECT_VERSION} has no CUDA code: GPUs are not supported yet. "
+                      "Set it to AUTO or OFF for a build without them.")
+endif()

@@ -1,0 +1,362 @@
+/* The C interface of accord.
+ *
+ * Every function of this header is in every build, with the same symbol; what a build or machine lacks answers
+ * ACCORD_UNSUPPORTED. Functions return an accord_status_t, ACCORD_OK or why not; accord_last_error() then has the message
+ * and accord_last_error_ranks() the ranks at fault. Any thread may call any function. Strings are UTF-8 and end with a zero;
+ * those that accord returns belong to accord, those that it is given are copied.
+ *
+ * Objects are handles: a function that makes one gives it through its last argument (null if it fails), and its _free gives
+ * it back, in any order, also null. Freeing a handle never waits for another rank, and harms no operation that it stands for.
+ * No thread may be inside a call with a handle that is being freed.
+ *
+ * A struct begins with its struct_size, which its _INIT macro sets; 0 in any other field means the default. Structs grow only
+ * at their end. A struct_size that is 0 or smaller than the first version's is refused, and so is a larger one than this
+ * library knows, unless the rest is zero: a program may use a newer header than its library as long as it asks for nothing new.
+ *
+ * Times are in nanoseconds. docs/c.md shows how it is used. */
+#ifndef ACCORD_ACCORD_H_
+#define ACCORD_ACCORD_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* NOLINTBEGIN(modernize-use-using, readability-identifier-naming): typedefs and names are those of C. */
+
+#define ACCORD_API __attribute__((visibility("default")))
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef int32_t accord_status_t;
+
+enum {
+  ACCORD_OK = 0,
+  ACCORD_INVALID_ARGUMENT = 1,    /* the caller passed something without meaning */
+  ACCORD_UNSUPPORTED = 2,         /* meaningful, but this build, machine or version cannot do it */
+  ACCORD_NOT_FOUND = 3,           /* a key, file, name or device that is not there */
+  ACCORD_MISMATCH = 4,            /* ranks disagree: about a call, a package or a plan */
+  ACCORD_PEER_LOST = 5,           /* a rank died or closed its communicator */
+  ACCORD_TIMEOUT = 6,             /* a rank did not come in time */
+  ACCORD_ABORTED = 7,             /* somebody called abort */
+  ACCORD_CLOSED = 8,              /* used after close */
+  ACCORD_CORRUPT = 9,             /* bytes are not what they should be */
+  ACCORD_IO = 10,                 /* the operating system refused */
+  ACCORD_RESOURCE_EXHAUSTED = 11, /* memory, descriptors or space ran out */
+  ACCORD_WRONG_STATE = 12,        /* the object is not in a state that allows the call */
+  ACCORD_INTERNAL = 13            /* a defect of accord */
+};
+
+/* The library's version, "0.1.0". */
+ACCORD_API const char* accord_version(void);
+
+/* The status's name, "peer_lost"; "unknown" for a number that is none. */
+ACCORD_API const char* accord_status_name(accord_status_t status);
+
+/* Why the last call of this thread that failed did so, "" if none has; valid until the thread's next failing call. */
+ACCORD_API const char* accord_last_error(void);
+
+/* The ranks at fault for it, as ranks of the communicator whose call failed. `count` gets how many; 0 if none is known.
+ * Valid until the thread's next failing call. */
+ACCORD_API const int32_t* accord_last_error_ranks(size_t* count);
+
+/* ACCORD_OK if the feature of that name ("shm", "ucx", "cuda", "nccl", ...; see accord_info_json) is available,
+ * ACCORD_UNSUPPORTED with the reason in accord_last_error() if not, ACCORD_INVALID_ARGUMENT if no build has one so named. */
+ACCORD_API accord_status_t accord_check_feature(const char* name);
+
+/* Writes what `accord info --json` prints, with its final zero, to `buffer` of `size` bytes. `needed`, if not null, gets the
+ * bytes that this takes; with a smaller buffer nothing is written and the answer is ACCORD_RESOURCE_EXHAUSTED. A null buffer
+ * with size 0 only asks for `needed`, which is ACCORD_OK. */
+ACCORD_API accord_status_t accord_info_json(char* buffer, size_t size, size_t* needed);
+
+/* ---- What calls work on ---------------------------------------------------------------------------------------------- */
+
+/* Element types. 0 is none: what a call works on has to be said. */
+typedef int32_t accord_dtype_t;
+
+enum {
+  ACCORD_INT8 = 1,
+  ACCORD_INT16 = 2,
+  ACCORD_INT32 = 3,
+  ACCORD_INT64 = 4,
+  ACCORD_UINT8 = 5,
+  ACCORD_UINT16 = 6,
+  ACCORD_UINT32 = 7,
+  ACCORD_UINT64 = 8,
+  ACCORD_FLOAT16 = 9,
+  ACCORD_BFLOAT16 = 10,
+  ACCORD_FLOAT32 = 11,
+  ACCORD_FLOAT64 = 12,
+  ACCORD_FLOAT8_E4M3FN = 13,
+  ACCORD_FLOAT8_E5M2 = 14,
+  ACCORD_COMPLEX64 = 15,
+  ACCORD_COMPLEX128 = 16,
+  ACCORD_BOOL = 17
+};
+
+/* "float32"; "unknown" for a number that is none. */
+ACCORD_API const char* accord_dtype_name(accord_dtype_t dtype);
+/* Bytes of one element; 0 for a number that is none. */
+ACCORD_API size_t accord_dtype_size(accord_dtype_t dtype);
+
+/* How values of several ranks become one; docs/communicator.md has the table of what each does to each dtype. */
+typedef int32_t accord_op_t;
+
+enum {
+  ACCORD_SUM = 0,
+  ACCORD_PRODUCT = 1,
+  ACCORD_MIN = 2,
+  ACCORD_MAX = 3,
+  ACCORD_BAND = 4, /* bitwise */
+  ACCORD_BOR = 5,
+  ACCORD_BXOR = 6,
+  ACCORD_AVG = 7,       /* the sum, divided by the number of ranks before it is rounded */
+  ACCORD_PREMUL_SUM = 8 /* the sum of inputs that each rank multiplies by its own factor, see accord_call */
+};
+
+/* Where memory lies. */
+typedef int32_t accord_device_t;
+
+enum { ACCORD_CPU = 0, ACCORD_CUDA = 1 };
+
+/* ---- Stores: how ranks that do not yet know each other meet ---------------------------------------------------------- */
+
+/* A key-value store that all ranks of a job reach. Values are bytes of at most 8 MiB, keys text of at most 4 KiB. A communicator
+ * needs its store only while it is made. */
+typedef struct accord_store accord_store_t;
+
+/* A store in memory, for ranks that are threads: all of them use this one handle. */
+ACCORD_API accord_status_t accord_memory_store_create(accord_store_t** store);
+
+/* A store in the directory `path` (made if absent) of a file system that all ranks see; removes nothing at the end. */
+ACCORD_API accord_status_t accord_file_store_create(const char* path, accord_store_t** store);
+
+typedef int32_t accord_store_role_t;
+
+enum {
+  ACCORD_STORE_CLIENT = 0, /* retries the connection until the timeout */
+  ACCORD_STORE_HOST = 1    /* serves it from a thread until its handle is freed, and is a client too */
+};
+
+typedef struct accord_tcp_store_options {
+  size_t struct_size;
+  const char* host;         /* name or address of the host; null: "127.0.0.1" */
+  int32_t port;             /* for the host 0 takes a free one, see accord_store_describe */
+  accord_store_role_t role; /* one rank is the host, and frees the store when all others have met */
+  int64_t timeout_ns;       /* of the connection; 0: 5 minutes */
+} accord_tcp_store_options_t;
+
+#define ACCORD_TCP_STORE_OPTIONS_INIT \
+  { sizeof(accord_tcp_store_options_t), NULL, 0, ACCORD_STORE_CLIENT, 0 }
+
+ACCORD_API accord_status_t accord_tcp_store_create(const accord_tcp_store_options_t* options, accord_store_t** store);
+
+/* `parent` seen through a prefix: key "k" is `prefix`/k there. It keeps the parent's store alive, not its handle. */
+ACCORD_API accord_status_t accord_prefix_store_create(accord_store_t* parent, const char* prefix,
+                                                      accord_store_t** store);
+
+/* Sets `key` to `size` bytes; wakes whoever waits for it. Overwrites. */
+ACCORD_API accord_status_t accord_store_set(accord_store_t* store, const char* key, const void* value, size_t size);
+
+/* Waits until `key` is set, at most `timeout_ns`, and writes its value to `buffer` of `size` bytes. `needed`, if not null, gets
+ * the value's bytes; with a smaller buffer nothing is written and the answer is ACCORD_RESOURCE_EXHAUSTED. */
+ACCORD_API accord_status_t accord_store_get(accord_store_t* store, const char* key, int64_t timeout_ns, void* buffer,
+                                            size_t size, size_t* needed);
+
+/* Adds `delta` to the decimal number at `key` (absent counts as 0), at once for all ranks; `sum`, if not null, gets the sum. */
+ACCORD_API accord_status_t accord_store_add(accord_store_t* store, const char* key, int64_t delta, int64_t* sum);
+
+/* Removes `key` if it is there. */
+ACCORD_API accord_status_t accord_store_erase(accord_store_t* store, const char* key);
+
+/* Where it is, "tcp://10.0.0.1:29500", "file://DIRECTORY" or "memory"; valid as long as the handle. */
+ACCORD_API accord_status_t accord_store_describe(accord_store_t* store, const char** description);
+
+ACCORD_API void accord_store_free(accord_store_t* store);
+
+/* ---- Communicators ----------------------------------------------------------------------------------------------------- */
+
+/* A group of ranks that compute together. Calls on one communicator run in the order they were made, calls on different ones
+ * are independent. The first failure (a dead peer, a timeout, a mismatch between ranks, abort) ends every pending and later
+ * call with its status, and names the ranks at fault. Nothing hangs: each call ends within its timeout, and within a second
+ * of a peer's death. */
+typedef struct accord_communicator accord_communicator_t;
+
+typedef struct accord_communicator_options {
+  size_t struct_size;
+  const char* name;      /* in every error; equal on all ranks; null: "world" */
+  int64_t timeout_ns;    /* of creation and of each call; 0: the variable ACCORD_TIMEOUT, or 5 minutes */
+  const char* transport; /* "auto", "inproc" or "shm"; null: the variable ACCORD_TRANSPORT, or "auto" */
+  const char* select;    /* overrides the plan selection after ACCORD_SELECT, see docs/architecture.md; null: nothing */
+} accord_communicator_options_t;
+
+#define ACCORD_COMMUNICATOR_OPTIONS_INIT \
+  { sizeof(accord_communicator_options_t), NULL, 0, NULL, NULL }
+
+/* Joins rank `rank` of `size` that meet in `store` under the options' name. Returns when all have come. Null options are the
+ * defaults. ACCORD_TIMEOUT names the ranks that did not come; ACCORD_MISMATCH if ranks disagree on the size or options. */
+ACCORD_API accord_status_t accord_communicator_create(accord_store_t* store, int32_t rank, int32_t size,
+                                                      const accord_communicator_options_t* options,
+                                                      accord_communicator_t** communicator);
+
+/* The same from RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (accord run, torchrun, by hand), else from the variables of
+ * Open MPI, PMI or Slurm; without any of them a group of one. */
+ACCORD_API accord_status_t accord_communicator_from_environment(const accord_communicator_options_t* options,
+                                                                accord_communicator_t** communicator);
+
+/* Ranks with the same `color` form a new communicator, ordered by (`key`, rank). All ranks of this one call it; with a negative
+ * color a rank joins none and gets null. A null name is this one's name, "/" and the color. The new one lives on its own. */
+ACCORD_API accord_status_t accord_communicator_split(accord_communicator_t* communicator, int32_t color, int32_t key,
+                                                     const char* name, accord_communicator_t** part);
+
+/* The ranks that are left make a new communicator, in the order of their ranks; this one stays as it is. Each of them calls it
+ * once. Whoever has died or closed is left out at once; whoever is alive and has not called it after `timeout_ns` (0: the
+ * communicator's), then: it gets ACCORD_ABORTED when it does. A null name is this one's name and "/shrunk". */
+ACCORD_API accord_status_t accord_communicator_shrink(accord_communicator_t* communicator, const char* name,
+                                                      int64_t timeout_ns, accord_communicator_t** rest);
+
+ACCORD_API accord_status_t accord_communicator_rank(accord_communicator_t* communicator, int32_t* rank);
+ACCORD_API accord_status_t accord_communicator_size(accord_communicator_t* communicator, int32_t* size);
+/* Valid as long as the handle. */
+ACCORD_API accord_status_t accord_communicator_name(accord_communicator_t* communicator, const char** name);
+
+typedef int32_t accord_state_t;
+
+enum { ACCORD_STATE_READY = 0, ACCORD_STATE_FAILED = 1, ACCORD_STATE_CLOSED = 2 };
+
+ACCORD_API accord_status_t accord_communicator_state(accord_communicator_t* communicator, accord_state_t* state);
+
+/* ACCORD_OK when ready, else why it failed or was closed. */
+ACCORD_API accord_status_t accord_communicator_status(accord_communicator_t* communicator);
+
+/* Ends every pending and later call on all ranks with ACCORD_ABORTED and `reason` (null: none given). From any thread. */
+ACCORD_API accord_status_t accord_communicator_abort(accord_communicator_t* communicator, const char* reason);
+
+/* Leaves the group: later calls give ACCORD_CLOSED; a peer that waits for this rank gets ACCORD_PEER_LOST. Idempotent. */
+ACCORD_API accord_status_t accord_communicator_close(accord_communicator_t* communicator);
+
+/* Gives the handle back. The group closes when its works have ended too. */
+ACCORD_API void accord_communicator_free(accord_communicator_t* communicator);
+
+/* ---- Calls ------------------------------------------------------------------------------------------------------------- */
+
+/* What a call does, as the function of the same name describes it. 0 is none. */
+typedef int32_t accord_call_kind_t;
+
+enum {
+  ACCORD_CALL_BARRIER = 1,
+  ACCORD_CALL_BROADCAST = 2,
+  ACCORD_CALL_ALL_GATHER = 3,
+  ACCORD_CALL_REDUCE_SCATTER = 4,
+  ACCORD_CALL_ALL_REDUCE = 5,
+  ACCORD_CALL_REDUCE = 6,
+  ACCORD_CALL_GATHER = 7,
+  ACCORD_CALL_SCATTER = 8,
+  ACCORD_CALL_ALL_TO_ALL = 9,
+  ACCORD_CALL_SEND = 10,
+  ACCORD_CALL_RECV = 11
+};
+
+/* One call as a value, for accord_run and accord_start. Memory is contiguous and belongs to the caller, who keeps it alive
+ * until the call, or its work, is done. */
+typedef struct accord_call {
+  size_t struct_size;
+  accord_call_kind_t kind;
+  accord_dtype_t dtype; /* of both buffers; not used by a barrier */
+  const void* input;    /* what is read: all kinds but barrier and recv, where this rank has one */
+  size_t input_count;   /* its elements, all parts together */
+  void* output;         /* what is written: all kinds but barrier and send, where this rank has one */
+  size_t output_count;  /* its elements, all parts together */
+  accord_op_t op;       /* where values are combined */
+  int32_t root;         /* broadcast, reduce, gather, scatter */
+  int32_t peer;         /* send, recv: the other rank */
+  int32_t reserved;     /* zero */
+  const void* factor;   /* premul_sum: one element of the dtype, read before the call, or the start of it, returns */
+} accord_call_t;
+
+#define ACCORD_CALL_INIT \
+  { sizeof(accord_call_t), 0, 0, NULL, 0, NULL, 0, ACCORD_SUM, 0, 0, 0, NULL }
+
+/* What may differ from call to call. Null options are the defaults. */
+typedef struct accord_call_options {
+  size_t struct_size;
+  int64_t timeout_ns; /* how long this call may take; 0: the communicator's timeout */
+  void* stream; /* a cudaStream_t in whose order device memory is used; null: the default one; not used for the CPU */
+  accord_device_t device; /* where the call's memory lies */
+  int32_t device_index;   /* which of its kind */
+} accord_call_options_t;
+
+#define ACCORD_CALL_OPTIONS_INIT \
+  { sizeof(accord_call_options_t), 0, NULL, ACCORD_CPU, 0 }
+
+/* An operation under way: it goes on by itself, also when its handle or its communicator's is freed. */
+typedef struct accord_work accord_work_t;
+
+/* Runs `call` to its end. */
+ACCORD_API accord_status_t accord_run(accord_communicator_t* communicator, const accord_call_t* call,
+                                      const accord_call_options_t* options);
+
+/* Starts `call` and leaves it to go on. ACCORD_OK says that there is a work; the work tells how the call ended, also when
+ * its counts, ranks or addresses are wrong. */
+ACCORD_API accord_status_t accord_start(accord_communicator_t* communicator, const accord_call_t* call,
+                                        const accord_call_options_t* options, accord_work_t** work);
+
+/* `done` gets 1 once the operation has ended, well or badly, else 0. Never blocks. */
+ACCORD_API accord_status_t accord_work_test(accord_work_t* work, int32_t* done);
+/* Blocks until the operation has ended and gives how; the call's own timeout bounds it. */
+ACCORD_API accord_status_t accord_work_wait(accord_work_t* work);
+/* Blocks for at most `timeout_ns`. If the operation still goes on then, `done` gets 0 and the answer is ACCORD_OK (it is not
+ * cancelled); else `done` gets 1 and the answer is how it ended. */
+ACCORD_API accord_status_t accord_work_wait_for(accord_work_t* work, int64_t timeout_ns, int32_t* done);
+/* How it ended; ACCORD_WRONG_STATE while it goes on. */
+ACCORD_API accord_status_t accord_work_status(accord_work_t* work);
+ACCORD_API void accord_work_free(accord_work_t* work);
+
+/* The calls by name, each run to its end (premul_sum needs accord_run, for its factor). `count` is the elements of one part: of one rank's share where a buffer has a share for
+ * each rank (then that buffer has size x `count`), else of the buffer. A buffer that this rank does not have may be null. */
+
+/* Returns once all ranks have called it. */
+ACCORD_API accord_status_t accord_barrier(accord_communicator_t* communicator, const accord_call_options_t* options);
+/* `buffer` of `root` goes to all. */
+ACCORD_API accord_status_t accord_broadcast(accord_communicator_t* communicator, void* buffer, size_t count,
+                                            accord_dtype_t dtype, int32_t root, const accord_call_options_t* options);
+/* `output` (size x `count`) gets all ranks' `input` (`count`) in rank order. In place if input lies in its part. */
+ACCORD_API accord_status_t accord_all_gather(accord_communicator_t* communicator, const void* input, void* output,
+                                             size_t count, accord_dtype_t dtype, const accord_call_options_t* options);
+/* Rank r gets in `output` (`count`) part r of all `input`s (size x `count`) combined. Same order and rounding as all_reduce. */
+ACCORD_API accord_status_t accord_reduce_scatter(accord_communicator_t* communicator, const void* input, void* output,
+                                                 size_t count, accord_dtype_t dtype, accord_op_t op,
+                                                 const accord_call_options_t* options);
+/* Combines `input` over all ranks in the canonical order: every rank ends with the same bits, in every run. In place if
+ * `input` and `output` are the same. */
+ACCORD_API accord_status_t accord_all_reduce(accord_communicator_t* communicator, const void* input, void* output,
+                                             size_t count, accord_dtype_t dtype, accord_op_t op,
+                                             const accord_call_options_t* options);
+/* The same, but only `root` gets the result. */
+ACCORD_API accord_status_t accord_reduce(accord_communicator_t* communicator, const void* input, void* output,
+                                         size_t count, accord_dtype_t dtype, accord_op_t op, int32_t root,
+                                         const accord_call_options_t* options);
+/* `output` (size x `count`) of `root` gets all ranks' `input` (`count`) in rank order. */
+ACCORD_API accord_status_t accord_gather(accord_communicator_t* communicator, const void* input, void* output,
+                                         size_t count, accord_dtype_t dtype, int32_t root,
+                                         const accord_call_options_t* options);
+/* Rank r gets in `output` (`count`) part r of `input` (size x `count`) of `root`. */
+ACCORD_API accord_status_t accord_scatter(accord_communicator_t* communicator, const void* input, void* output,
+                                          size_t count, accord_dtype_t dtype, int32_t root,
+                                          const accord_call_options_t* options);
+/* Part p of rank r's `input` becomes part r of rank p's `output`; both have size x `count`. In place if they are the same. */
+ACCORD_API accord_status_t accord_all_to_all(accord_communicator_t* communicator, const void* input, void* output,
+                                             size_t count, accord_dtype_t dtype, const accord_call_options_t* options);
+/* Sends `buffer` to rank `to`, which must call recv with the same count and dtype. Returns when the buffer may be reused. */
+ACCORD_API accord_status_t accord_send(accord_communicator_t* communicator, const void* buffer, size_t count,
+                                       accord_dtype_t dtype, int32_t to, const accord_call_options_t* options);
+ACCORD_API accord_status_t accord_recv(accord_communicator_t* communicator, void* buffer, size_t count,
+                                       accord_dtype_t dtype, int32_t from, const accord_call_options_t* options);
+
+#ifdef __cplusplus
+}
+#endif
+
+/* NOLINTEND(modernize-use-using, readability-identifier-naming) */
+
+#endif /* ACCORD_ACCORD_H_ */

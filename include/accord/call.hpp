@@ -1,0 +1,106 @@
+#pragma once
+// One operation of a communicator, as a value.
+
+#include <complex>
+#include <cstdint>
+#include <string_view>
+#include <variant>
+
+#include "accord/buffer.hpp"
+#include "accord/status.hpp"
+
+namespace accord {
+
+enum class Collective : std::uint8_t {
+  kBarrier,
+  kBroadcast,
+  kAllGather,
+  kReduceScatter,
+  kAllReduce,
+  kReduce,
+  kGather,
+  kScatter,
+  kAllToAll,
+  kSendRecv,
+};
+inline constexpr int kCollectiveCount = 10;
+
+/// "all_reduce"
+std::string_view to_string(Collective collective);
+/// The inverse of to_string; an unknown name is kInvalidArgument and names the nearest one.
+Result<Collective> collective_from_string(std::string_view name);
+
+/// Which side of a message a rank is; kNone for what all ranks do together.
+enum class Direction : std::uint8_t { kNone, kSend, kReceive };
+
+/// What a collective that reduces does to the values of several ranks. A ReduceOp is one.
+///
+/// The op is equal on all ranks; the factor of premul_sum is each rank's own. It is applied in the precision that is added in
+/// (fp32, or fp64 for float64 and complex128), before the sum, which is rounded once.
+class Reduction {
+ public:
+  /// None, a number, or one element of the input's dtype.
+  using Factor = std::variant<std::monostate, std::complex<double>, ConstBuffer>;
+
+  Reduction(ReduceOp op) : op_(op) {}  // implicit: an op is all that most reductions are
+  static Reduction premul_sum(double factor) { return Reduction(std::complex<double>(factor)); }
+  /// For complex64 and complex128.
+  static Reduction premul_sum(std::complex<double> factor) { return Reduction(factor); }
+  /// `factor`: one element of the input's dtype, which is read before the call, or the start of it, returns.
+  static Reduction premul_sum(ConstBuffer factor) { return Reduction(factor); }
+
+  ReduceOp op() const { return op_; }
+  const Factor& factor() const { return factor_; }
+
+ private:
+  explicit Reduction(Factor factor) : op_(ReduceOp::kPremulSum), factor_(factor) {}
+
+  ReduceOp op_;
+  Factor factor_;
+};
+
+/// What Communicator::run() and start() do: one of these, as the method of the same name describes it. Nothing is checked
+/// before it runs.
+struct Call {
+  Collective collective = Collective::kBarrier;
+  ConstBuffer input = {};
+  Buffer output = {};
+  Reduction op = ReduceOp::kSum;
+  Rank root = 0;                           ///< where the collective has one
+  Rank peer = -1;                          ///< send, recv
+  Direction direction = Direction::kNone;  ///< send, recv
+
+  static Call barrier() { return {}; }
+  static Call broadcast(Buffer buffer, Rank root) {
+    return {.collective = Collective::kBroadcast, .input = buffer, .output = buffer, .root = root};
+  }
+  static Call all_gather(ConstBuffer input, Buffer output) {
+    return {.collective = Collective::kAllGather, .input = input, .output = output};
+  }
+  static Call reduce_scatter(ConstBuffer input, Buffer output, Reduction op) {
+    return {.collective = Collective::kReduceScatter, .input = input, .output = output, .op = op};
+  }
+  static Call all_reduce(ConstBuffer input, Buffer output, Reduction op) {
+    return {.collective = Collective::kAllReduce, .input = input, .output = output, .op = op};
+  }
+  static Call reduce(ConstBuffer input, Buffer output, Reduction op, Rank root) {
+    return {.collective = Collective::kReduce, .input = input, .output = output, .op = op, .root = root};
+  }
+  static Call gather(ConstBuffer input, Buffer output, Rank root) {
+    return {.collective = Collective::kGather, .input = input, .output = output, .root = root};
+  }
+  static Call scatter(ConstBuffer input, Buffer output, Rank root) {
+    return {.collective = Collective::kScatter, .input = input, .output = output, .root = root};
+  }
+  static Call all_to_all(ConstBuffer input, Buffer output) {
+    return {.collective = Collective::kAllToAll, .input = input, .output = output};
+  }
+  static Call send(ConstBuffer buffer, Rank to) {
+    return {.collective = Collective::kSendRecv, .input = buffer, .peer = to, .direction = Direction::kSend};
+  }
+  static Call recv(Buffer buffer, Rank from) {
+    return {.collective = Collective::kSendRecv, .output = buffer, .peer = from, .direction = Direction::kReceive};
+  }
+};
+
+}  // namespace accord

@@ -1,0 +1,184 @@
+#pragma once
+// The communicator: everything a group of ranks does together.
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "accord/buffer.hpp"
+#include "accord/call.hpp"
+#include "accord/status.hpp"
+#include "accord/store.hpp"
+#include "accord/work.hpp"
+
+namespace accord {
+
+namespace comm {
+class Group;
+}
+
+/// What may differ from call to call.
+struct CallOptions {
+  std::optional<Duration> timeout = {};  ///< how long this call may take; absent: the communicator's
+  Stream stream = {};                    ///< where device buffers are ordered; ignored for CPU memory
+};
+
+/// What is fixed when a communicator is made. split() inherits all of it but the name.
+struct CommunicatorOptions {
+  std::string name = "world";                 ///< in every error; equal on all ranks
+  std::optional<Duration> timeout = {};       ///< of creation and of each call; absent: ACCORD_TIMEOUT, or 5 minutes
+  std::optional<std::string> transport = {};  ///< "auto", "inproc" or "shm"; absent: ACCORD_TRANSPORT, or "auto"
+  std::string select = {};  ///< overrides the plan selection after ACCORD_SELECT, see docs/architecture.md
+};
+
+enum class CommunicatorState : std::uint8_t { kReady, kFailed, kClosed };
+
+std::string_view to_string(CommunicatorState state);
+
+/// A group of ranks that compute together.
+///
+/// A handle: copies refer to the same group, which closes when close() is called or the last handle and Work are gone.
+/// Thread-safe: any thread may call any method; calls on one communicator run in the order they were made, calls on
+/// different communicators are independent. Messages of send and recv are ordered for each pair of ranks and direction.
+///
+/// Failure is sticky: the first one (a dead peer, a timeout, a mismatch between ranks, abort) ends every pending and later
+/// call with its Status, which names the ranks at fault. Nothing hangs: each call ends within its timeout, and within a
+/// second of a peer's death.
+class Communicator {
+ public:
+  /// Joins rank `rank` of `size` that meet in `store` under `options.name`. Collective: returns when all have come.
+  /// kTimeout names the ranks that did not; kMismatch if ranks disagree on the size or options. After a failure they may try
+  /// again in the same store. One creation of a name at a time on each rank.
+  [[nodiscard]] static Result<Communicator> create(std::shared_ptr<Store> store, Rank rank, int size,
+                                                   CommunicatorOptions options = {});
+  /// The same from RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (accord run, torchrun, by hand), else from the variables
+  /// of Open MPI, PMI or Slurm; without any of them a group of one. Every such group of a process shares one store.
+  [[nodiscard]] static Result<Communicator> from_environment(CommunicatorOptions options = {});
+
+  Rank rank() const;
+  int size() const;
+  const std::string& name() const;
+  CommunicatorState state() const;
+  /// Why the state is kFailed or kClosed; ok when kReady.
+  Status status() const;
+
+  /// Runs `call` to its end.
+  [[nodiscard]] Status run(const Call& call, const CallOptions& options = {});
+  /// Starts it and leaves it to go on: the Work tells how it ended, also when the arguments are wrong.
+  [[nodiscard]] Work start(const Call& call, const CallOptions& options = {});
+
+  /// Returns once all ranks have called it.
+  [[nodiscard]] Status barrier(const CallOptions& options = {}) { return run(Call::barrier(), options); }
+  /// `buffer` of `root` goes to all; count and dtype equal on all ranks. Cost: one write, one read of it per rank.
+  [[nodiscard]] Status broadcast(Buffer buffer, Rank root, const CallOptions& options = {}) {
+    return run(Call::broadcast(buffer, root), options);
+  }
+  /// `output` gets all ranks' `input` in rank order; output.count = size * input.count. In place if input lies in its part.
+  [[nodiscard]] Status all_gather(ConstBuffer input, Buffer output, const CallOptions& options = {}) {
+    return run(Call::all_gather(input, output), options);
+  }
+  /// Rank r gets part r of the sum of all `input`s; input.count = size * output.count. Same order and rounding as all_reduce.
+  [[nodiscard]] Status reduce_scatter(ConstBuffer input, Buffer output, Reduction op, const CallOptions& options = {}) {
+    return run(Call::reduce_scatter(input, output, op), options);
+  }
+  /// Combines `buffer` over all ranks, in place, in the canonical order: every rank ends with the same bits, in every run.
+  ///
+  /// The canonical order is the balanced binary tree over the ranks, split at the largest power of two below the size.
+  /// Floats of 8 and 16 bits accumulate in fp32 and round once. Count, dtype and op equal on all ranks, else kMismatch; an op
+  /// that has no meaning for the dtype is kInvalidArgument at once (docs/communicator.md has the table).
+  /// Cost: (n-1) messages per rank for small buffers (packets), 2 (n-1)/n of the bytes moved for large ones (two-shot).
+  [[nodiscard]] Status all_reduce(Buffer buffer, Reduction op, const CallOptions& options = {}) {
+    return run(Call::all_reduce(buffer, buffer, op), options);
+  }
+  /// The same out of place.
+  [[nodiscard]] Status all_reduce(ConstBuffer input, Buffer output, Reduction op, const CallOptions& options = {}) {
+    return run(Call::all_reduce(input, output, op), options);
+  }
+  /// The same, but only `root` gets the result; `output` is not used on the others.
+  [[nodiscard]] Status reduce(ConstBuffer input, Buffer output, Reduction op, Rank root,
+                              const CallOptions& options = {}) {
+    return run(Call::reduce(input, output, op, root), options);
+  }
+  /// `output` of `root` gets all ranks' `input` in rank order; output.count = size * input.count. `output` is not used on
+  /// the others. In place if the root's input lies in its part. Cost: the root reads each part once.
+  [[nodiscard]] Status gather(ConstBuffer input, Buffer output, Rank root, const CallOptions& options = {}) {
+    return run(Call::gather(input, output, root), options);
+  }
+  /// Rank r gets part r of `input` of `root`; input.count = size * output.count. `input` is not used on the others.
+  /// In place if the root's output is its part. Cost: the root writes each part once.
+  [[nodiscard]] Status scatter(ConstBuffer input, Buffer output, Rank root, const CallOptions& options = {}) {
+    return run(Call::scatter(input, output, root), options);
+  }
+  /// Part p of rank r's `input` becomes part r of rank p's `output`; both have the same count, a multiple of size. In place
+  /// if they are the same memory. Cost: one write and one read of (n-1)/n of the buffer.
+  [[nodiscard]] Status all_to_all(ConstBuffer input, Buffer output, const CallOptions& options = {}) {
+    return run(Call::all_to_all(input, output), options);
+  }
+  /// Sends `buffer` to rank `to`, which must call recv with the same count and dtype. Returns when the buffer may be reused.
+  [[nodiscard]] Status send(ConstBuffer buffer, Rank to, const CallOptions& options = {}) {
+    return run(Call::send(buffer, to), options);
+  }
+  [[nodiscard]] Status recv(Buffer buffer, Rank from, const CallOptions& options = {}) {
+    return run(Call::recv(buffer, from), options);
+  }
+
+  // The same, started.
+  [[nodiscard]] Work barrier_async(const CallOptions& options = {}) { return start(Call::barrier(), options); }
+  [[nodiscard]] Work broadcast_async(Buffer buffer, Rank root, const CallOptions& options = {}) {
+    return start(Call::broadcast(buffer, root), options);
+  }
+  [[nodiscard]] Work all_gather_async(ConstBuffer input, Buffer output, const CallOptions& options = {}) {
+    return start(Call::all_gather(input, output), options);
+  }
+  [[nodiscard]] Work reduce_scatter_async(ConstBuffer input, Buffer output, Reduction op,
+                                          const CallOptions& options = {}) {
+    return start(Call::reduce_scatter(input, output, op), options);
+  }
+  [[nodiscard]] Work all_reduce_async(Buffer buffer, Reduction op, const CallOptions& options = {}) {
+    return start(Call::all_reduce(buffer, buffer, op), options);
+  }
+  [[nodiscard]] Work all_reduce_async(ConstBuffer input, Buffer output, Reduction op, const CallOptions& options = {}) {
+    return start(Call::all_reduce(input, output, op), options);
+  }
+  [[nodiscard]] Work reduce_async(ConstBuffer input, Buffer output, Reduction op, Rank root,
+                                  const CallOptions& options = {}) {
+    return start(Call::reduce(input, output, op, root), options);
+  }
+  [[nodiscard]] Work gather_async(ConstBuffer input, Buffer output, Rank root, const CallOptions& options = {}) {
+    return start(Call::gather(input, output, root), options);
+  }
+  [[nodiscard]] Work scatter_async(ConstBuffer input, Buffer output, Rank root, const CallOptions& options = {}) {
+    return start(Call::scatter(input, output, root), options);
+  }
+  [[nodiscard]] Work all_to_all_async(ConstBuffer input, Buffer output, const CallOptions& options = {}) {
+    return start(Call::all_to_all(input, output), options);
+  }
+  [[nodiscard]] Work send_async(ConstBuffer buffer, Rank to, const CallOptions& options = {}) {
+    return start(Call::send(buffer, to), options);
+  }
+  [[nodiscard]] Work recv_async(Buffer buffer, Rank from, const CallOptions& options = {}) {
+    return start(Call::recv(buffer, from), options);
+  }
+
+  /// Ranks with the same `color` form a new communicator, ordered by (`key`, rank). Collective over this one; a negative
+  /// color joins none and gets nullopt. The new one lives on its own: it may outlive this one.
+  [[nodiscard]] Result<std::optional<Communicator>> split(int color, int key, std::string name);
+
+  /// The ranks that are left make a new communicator, in the order of their ranks; this one stays as it is and can be closed.
+  /// Each of them calls it once, after a failure or without one. Whoever has died or closed is left out at once; whoever is
+  /// alive and has not called it within the timeout, then (it gets kAborted when it does). Needs no store.
+  [[nodiscard]] Result<Communicator> shrink(std::string name, const CallOptions& options = {});
+
+  /// Ends every pending and later call on all ranks with kAborted and `reason`. From any thread, at any time.
+  void abort(std::string_view reason);
+  /// Leaves the group: later calls give kClosed; a peer that waits for this rank gets kPeerLost. Idempotent.
+  void close();
+
+  explicit Communicator(std::shared_ptr<comm::Group> group);
+
+ private:
+  std::shared_ptr<comm::Group> group_;
+};
+
+}  // namespace accord

@@ -1,0 +1,172 @@
+"""From a PyTorch model to an engine package, in one call."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import inspect
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from accord.export_graph import ExportedGraph, GraphBuilder, decompose, memory_key
+from accord.export_sharding import Column, ExportError, Row, ShardingPlan, TensorSharding, apply_rules, plan_sharding
+from accord.package import Progress, write_package
+
+
+def export(
+    model: torch.nn.Module,
+    example_inputs: Sequence[torch.Tensor],
+    *,
+    path: str | os.PathLike,
+    sharding: Mapping[str, Column | Row | str] | None = None,
+    dynamic_shapes: Mapping | Sequence | None = None,
+    output_names: Sequence[str] | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """Exports `model` to the engine package `path` (NAME.accord) and gives its path.
+
+    `example_inputs`: the tensors for forward(), by position; a dimension that is to be dynamic should have
+    at least 2 elements.
+    `sharding`: which linear layers are divided among the ranks of a group, by pattern over module paths (`*` stands
+    for any characters, the first match decides): {"encoder.layer.*.attention.self.query": accord.Column(unit=64), ...}.
+    A unit is what stays together on a rank: the size of a head for attention. Strings "column" and "row" take the
+    largest power of two up to 64 that divides the layer.
+    `dynamic_shapes`: as for torch.export; each dynamic dimension needs a maximum. Sizes down to the minimum are
+    checked: the exported program is run on the narrowed examples and must give what the model gives.
+    `output_names`: names for the outputs; those of the inputs are the parameters of forward().
+    `progress`: called with (bytes written, bytes in all).
+
+    The package has no rank or world size in it: shapes are global, and loading decides how many ranks share it. An
+    older package at `path` is replaced. Raises ExportError, which says where in the model and what to do;
+    UnsupportedOpError for an op that no engine knows.
+    """
+    example_inputs = tuple(example_inputs)
+    if model.training:
+        raise ExportError("the model is in training mode; call model.eval() first")
+    plan = plan_sharding(model, sharding)
+    with torch.no_grad():
+        program = torch.export.export(model, example_inputs, dynamic_shapes=dynamic_shapes)
+        decomposed = decompose(program)
+        names = _dimension_names(decomposed, _shapes_by_position(model, example_inputs, dynamic_shapes))
+        graph = GraphBuilder(decomposed, names, list(output_names) if output_names is not None else None).build()
+        _check_smallest(model, decomposed, example_inputs)
+    plan = _checked_plan(plan, graph, model)
+    return write_package(path, graph.document, graph.tensors, plan, _producer(), progress or _terminal_progress())
+
+
+def _user_inputs(program: torch.export.ExportedProgram) -> list[torch.fx.Node]:
+    names = set(program.graph_signature.user_inputs)
+    return [node for node in program.graph.nodes if node.op == "placeholder" and node.name in names]
+
+
+def _shapes_by_position(model: torch.nn.Module, example_inputs: tuple[torch.Tensor, ...], dynamic_shapes) -> list:
+    """The dynamic shapes of each input in turn; a mapping gives them by the names of forward()'s parameters."""
+    if not isinstance(dynamic_shapes, Mapping):
+        return list(dynamic_shapes or [])
+    shapes = []
+    for name, given in inspect.signature(model.forward).bind(*example_inputs).arguments.items():
+        shape = dynamic_shapes.get(name)
+        shapes += (shape or [None] * len(given)) if isinstance(given, tuple) else [shape]  # a tuple is *inputs
+    return shapes
+
+
+def _dimension_names(program: torch.export.ExportedProgram, shapes: list) -> dict[str, str]:
+    """torch's symbol -> the user's Dim name, or INPUT_dimN for a dimension that has none."""
+    names: dict[str, str] = {}
+    for index, node in enumerate(_user_inputs(program)):
+        given = shapes[index] if index < len(shapes) else None
+        for dim, size in enumerate(node.meta["val"].shape):
+            if not isinstance(size, torch.SymInt) or not size.node.expr.is_Symbol:
+                continue
+            wanted = given.get(dim) if isinstance(given, Mapping) else (given[dim] if given else None)
+            name = getattr(wanted, "__name__", None)
+            names.setdefault(str(size.node.expr), name or f"{node.name}_dim{dim}")
+    return names
+
+
+def _check_smallest(model, program: torch.export.ExportedProgram, example_inputs: tuple[torch.Tensor, ...]) -> None:
+    """torch traces as if a dynamic size were never 1; so the program is run at the smallest sizes it claims to serve
+    and held against the model."""
+    smallest = {symbol: max(1, int(limits.lower)) for symbol, limits in program.range_constraints.items()}
+    narrowed = []
+    for node, tensor in zip(_user_inputs(program), example_inputs, strict=True):
+        for dim, size in enumerate(node.meta["val"].shape):
+            if isinstance(size, torch.SymInt):
+                least = int(size.node.expr.subs(smallest))
+                tensor = tensor.narrow(dim, 0, min(least, tensor.shape[dim]))
+        narrowed.append(tensor.contiguous())
+    shapes = ", ".join(str(list(tensor.shape)) for tensor in narrowed)
+    try:
+        expected = _flat(model(*narrowed))
+        actual = _flat(program.module()(*narrowed))
+    except Exception as error:
+        raise ExportError(
+            f"the model does not run at the smallest sizes its dimensions allow ({shapes}): {error}"
+        ) from error
+    for one, other in zip(expected, actual, strict=True):
+        if one.shape != other.shape or not torch.allclose(one, other, rtol=1e-3, atol=1e-4, equal_nan=True):
+            raise ExportError(
+                f"at the smallest sizes ({shapes}) the exported program differs from the model; "
+                "raise the minimum of the dynamic dimensions, or export without them"
+            )
+
+
+def _flat(outputs) -> list[torch.Tensor]:
+    return [leaf for leaf in torch.utils._pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
+
+
+def _checked_plan(plan: ShardingPlan, graph: ExportedGraph, model: torch.nn.Module) -> ShardingPlan:
+    """The plan for the tensors as they are stored: a tied weight under its one name, an unused one not at all. A
+    sharded tensor may only be what linear layers multiply with or add, each in the module that the rules name: the
+    engine applies them to the graph."""
+    stored_names = {memory_key(tensor): name for name, tensor in graph.tensors.items()}
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    tensors: dict[str, TensorSharding] = {}
+    for name, sharding in plan.tensors.items():
+        stored = stored_names.get(memory_key(parameters[name]))
+        if stored is None:
+            continue
+        if tensors.setdefault(stored, sharding) != sharding:
+            raise ExportError(f'"{name}" and "{stored}" are one tied weight, but are to be sharded differently')
+        for op, argument, place in graph.uses[stored]:
+            if op != "aten.linear.default" or argument not in ("weight", "bias"):
+                raise ExportError(f'"{name}" cannot be sharded: {op} at {place} uses it as "{argument}"')
+    given, unused = apply_rules(plan.rules, graph.document)
+    for name in sorted(tensors.keys() | given.keys()):
+        if tensors.get(name) != given.get(name):
+            (_, _, place), *_ = graph.uses[name]
+            raise ExportError(
+                f'"{name}" is used at {place}: a sharding pattern matches either the layer that it belongs to or the module '
+                "that uses it, but not both"
+            )
+    if unused:
+        raise ExportError(f'sharding pattern "{unused[0].pattern}" decides no layer that the outputs need')
+    return ShardingPlan(plan.rules, tensors, plan.groups)
+
+
+def _producer() -> str:
+    try:
+        version = importlib.metadata.version("accord")
+    except importlib.metadata.PackageNotFoundError:
+        version = "(source tree)"
+    return f"accord {version}, torch {torch.__version__.split('+')[0]}"
+
+
+def _terminal_progress() -> Progress | None:
+    """A line on the terminal for exports that take a while; none where standard error is no terminal."""
+    if not sys.stderr.isatty():
+        return None
+    shown = -1
+
+    def show(done: int, total: int) -> None:
+        nonlocal shown
+        percent = 100 * done // total
+        if percent != shown and total > 1 << 28:
+            shown = percent
+            end = "\n" if done == total else "\r"
+            print(f"writing weights: {percent:3} % of {total / 1e9:.1f} GB", end=end, file=sys.stderr, flush=True)
+
+    return show

@@ -1,0 +1,23 @@
+# shellcheck shell=bash
+# Sourced by the other scripts: where things are, how many jobs, and how a step is shown.
+#   VENV       the Python environment (default: .venv in the tree)
+#   CCACHE_DIR the compiler cache (default: .ccache in the tree)
+#   JOBS       parallel compiler processes (default: all processors)
+set -euo pipefail
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$ROOT"
+export VENV=${VENV:-$ROOT/.venv}
+export CCACHE_DIR=${CCACHE_DIR:-$ROOT/.ccache}
+export JOBS=${JOBS:-$(nproc)}
+# A package in the caller's path must not stand in for the one that is being built.
+unset PYTHONPATH
+# Objects are shared between trees and between builds for wheels and for here.
+export CCACHE_BASEDIR=$ROOT CCACHE_NOHASHDIR=1
+
+# say TEXT...: a line about what happens, that stands out from the output of the tools.
+say() { printf '\033[1m==> %s\033[0m\n' "$*" >&2; }
+# fail TEXT...: says why and ends the script.
+fail() {
+  printf 'error: %s\n' "$*" >&2
+  exit 1
+}

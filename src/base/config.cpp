@@ -1,0 +1,150 @@
+// kVariables is the one place that knows the environment variables: name, default, meaning and the function that reads
+// the value into a Config. parse_config() looks up each variable with our prefix in it; an unknown one is refused, for
+// it is a typing error or meant for another version, and both would otherwise go unnoticed.
+#include "base/config.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+#include "base/text.hpp"
+
+namespace accord {
+namespace {
+
+constexpr std::string_view kPrefix = "ACCORD_";
+
+Status one_of(std::string_view what, std::string_view text, std::span<const std::string_view> names) {
+  if (std::find(names.begin(), names.end(), text) != names.end()) return Status();
+  return unknown_name(what, text, names);
+}
+
+Status read_log_level(std::string_view text, Config& config) {
+  constexpr std::array<std::string_view, 6> kLevels = {"trace", "debug", "info", "warn", "error", "off"};
+  ACCORD_RETURN_IF_ERROR(one_of("level", text, kLevels));
+  config.log_level = text;
+  return Status();
+}
+
+Status read_timeout(std::string_view text, Config& config) {
+  double seconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds, std::chars_format::fixed);
+  // Ten years: longer than any job, far below what nanoseconds in 64 bits can hold.
+  const bool number = error == std::errc() && end == text.data() + text.size();
+  if (!number || !(seconds >= 0.001 && seconds <= 315'360'000)) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("\"{}\" is no number of seconds from 0.001 to 315360000", text));
+  }
+  config.timeout = std::chrono::nanoseconds(std::llround(seconds * 1e9));
+  return Status();
+}
+
+Status read_transport(std::string_view text, Config& config) {
+  constexpr std::array<std::string_view, 5> kTransports = {"auto", "inproc", "shm", "ucx", "cuda_ipc"};
+  ACCORD_RETURN_IF_ERROR(one_of("transport", text, kTransports));
+  config.transport = text;
+  return Status();
+}
+
+Status read_select(std::string_view text, Config& config) {
+  config.select = text;  // its grammar belongs to the selector, which refuses what it does not understand
+  return Status();
+}
+
+Status read_slot_bytes(std::string_view text, Config& config) {
+  ACCORD_ASSIGN_OR_RETURN(const std::size_t bytes, parse_bytes(text));
+  if (bytes < 4096 || bytes > std::size_t{1} << 30 || bytes % 4096 != 0) {
+    return Status(StatusCode::kInvalidArgument, fmt::format("\"{}\" is no multiple of 4k from 4k to 1g", text));
+  }
+  config.slot_bytes = bytes;
+  return Status();
+}
+
+Status read_threads(std::string_view text, Config& config) {
+  ACCORD_ASSIGN_OR_RETURN(const std::int64_t threads, parse_integer(text, "threads"));
+  if (threads < 1 || threads > 1024) {
+    return Status(StatusCode::kInvalidArgument, fmt::format("\"{}\" is no number from 1 to 1024", text));
+  }
+  config.threads = static_cast<int>(threads);
+  return Status();
+}
+
+struct Variable {
+  ConfigEntry entry;
+  Status (*read)(std::string_view text, Config& config);
+};
+
+constexpr std::array<Variable, 6> kVariables = {{
+    {{"ACCORD_LOG", "warn", "what is logged to standard error: trace, debug, info, warn, error or off"},
+     read_log_level},
+    {{"ACCORD_TIMEOUT", "300", "seconds (fractions allowed) that a call waits for other ranks before it fails"},
+     read_timeout},
+    {{"ACCORD_TRANSPORT", "auto", "how bytes travel between ranks: auto, inproc, shm, ucx or cuda_ipc"},
+     read_transport},
+    {{"ACCORD_SELECT", "",
+      "overrides which plan runs which collective; docs/architecture.md, \"The selector is data\""},
+     read_select},
+    {{"ACCORD_SLOT_BYTES", "1m", "scratch of one round of a collective in each rank: 4k to 1g, in multiples of 4k"},
+     read_slot_bytes},
+    {{"ACCORD_THREADS", "1", "threads that an engine computes with in each rank, 1 to 1024"}, read_threads},
+}};
+
+constexpr auto kEntries = [] {
+  std::array<ConfigEntry, kVariables.size()> entries;
+  for (std::size_t i = 0; i < entries.size(); ++i) entries[i] = kVariables[i].entry;
+  return entries;
+}();
+
+// Names are compared without the prefix that all of them share, which would make any two look near.
+Status unknown_variable(std::string_view name) {
+  std::array<std::string_view, kEntries.size()> suffixes;
+  std::transform(kEntries.begin(), kEntries.end(), suffixes.begin(),
+                 [](const ConfigEntry& entry) { return entry.variable.substr(kPrefix.size()); });
+  std::string message = fmt::format("unknown environment variable {}", quoted_text(name));
+  if (const auto nearest = nearest_name(name.substr(kPrefix.size()), suffixes)) {
+    message += fmt::format("; did you mean \"{}{}\"?", kPrefix, *nearest);
+  } else {
+    message += fmt::format("; known are {}{}", kPrefix, fmt::join(suffixes, fmt::format(", {}", kPrefix)));
+  }
+  return Status(StatusCode::kInvalidArgument, std::move(message));
+}
+
+}  // namespace
+
+std::map<std::string, std::string> process_environment() {
+  std::map<std::string, std::string> environment;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const std::size_t equals = text.find('=');
+    if (equals == std::string_view::npos) continue;
+    environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return environment;
+}
+
+std::span<const ConfigEntry> config_entries() { return kEntries; }
+
+Result<Config> parse_config(const std::map<std::string, std::string>& environment) {
+  Config config;
+  for (const auto& [name, value] : environment) {
+    if (!name.starts_with(kPrefix)) continue;
+    const auto variable = std::find_if(kVariables.begin(), kVariables.end(),
+                                       [&name = name](const Variable& v) { return v.entry.variable == name; });
+    if (variable == kVariables.end()) return unknown_variable(name);
+    const Status status = variable->read(value, config);
+    if (!status.ok()) return status.with_context("environment variable " + name);
+  }
+  return config;
+}
+
+const Result<Config>& config() {
+  static const Result<Config> read = parse_config(process_environment());
+  return read;
+}
+
+}  // namespace accord

@@ -1,0 +1,28 @@
+// The logger is made once and never destroyed, so that threads that outlive main() may still write to it. It stays out
+// of spdlog's registry: a program that uses spdlog itself keeps its own names and levels.
+#include "base/log.hpp"
+
+#include <spdlog/sinks/stdout_sinks.h>
+
+#include "base/config.hpp"
+
+namespace accord {
+namespace {
+
+spdlog::logger* make_logger() {
+  auto* logger = new spdlog::logger("accord", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  logger->set_pattern("[%H:%M:%S.%e %P accord %l] %v");
+  const Result<Config>& settings = config();
+  logger->set_level(spdlog::level::from_str(settings.ok() ? settings->log_level : Config().log_level));
+  logger->flush_on(spdlog::level::trace);
+  return logger;
+}
+
+}  // namespace
+
+spdlog::logger& log() {
+  static spdlog::logger* const logger = make_logger();
+  return *logger;
+}
+
+}  // namespace accord

@@ -1,0 +1,102 @@
+// Calls: accord_run and accord_start translate a struct to an accord::Call. The communicator checks it; here only what has no
+// meaning in C++ ends.
+#include "c/call.hpp"
+
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "accord/accord.h"
+#include "accord/call.hpp"
+#include "accord/communicator.hpp"
+#include "c/answer.hpp"
+#include "c/handles.hpp"
+#include "c/numbers.hpp"
+#include "c/structs.hpp"
+#include "c/times.hpp"
+
+using accord::Call;
+using accord::CallOptions;
+using accord::ConstBuffer;
+using accord::DType;
+using accord::Reduction;
+using accord::Result;
+using accord::Status;
+using accord::StatusCode;
+using accord::c::answer;
+
+namespace {
+
+/// A call as C++ has it, with its options.
+struct ReadCall {
+  Call call;
+  CallOptions options;
+};
+
+Result<DType> dtype_of(const accord_call_t& call, std::string_view function) {
+  const bool has_memory =
+      call.input != nullptr || call.output != nullptr || call.input_count > 0 || call.output_count > 0;
+  if (call.dtype == 0 && !has_memory) return DType::kFloat32;  // nobody looks at it
+  return accord::c::value_of(accord::c::kDTypes, call.dtype, function, "dtype");
+}
+
+Result<accord::Device> device_of(const accord_call_options_t& options, std::string_view function) {
+  ACCORD_ASSIGN_OR_RETURN(const accord::DeviceType type,
+                          accord::c::value_of(accord::c::kDevices, options.device, function, "device"));
+  if (options.device_index < 0 || options.device_index > std::numeric_limits<std::int16_t>::max())
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{}: device_index {} is no device", function, options.device_index));
+  return accord::Device{type, static_cast<std::int16_t>(options.device_index)};
+}
+
+Result<ReadCall> read_call(const accord_call_t* given, const accord_call_options_t* given_options,
+                           std::string_view function) {
+  ACCORD_ASSIGN_OR_RETURN(const accord_call_t call, accord::c::read_struct(given, function));
+  ACCORD_ASSIGN_OR_RETURN(const accord_call_options_t options, accord::c::read_struct(given_options, function));
+  if (call.reserved != 0)
+    return Status(StatusCode::kInvalidArgument, fmt::format("{}: reserved is {}, expected 0", function, call.reserved));
+  ACCORD_ASSIGN_OR_RETURN(const accord::c::CallKind kind,
+                          accord::c::value_of(accord::c::kCallKinds, call.kind, function, "kind"));
+  ACCORD_ASSIGN_OR_RETURN(const accord::ReduceOp op, accord::c::value_of(accord::c::kOps, call.op, function, "op"));
+  ACCORD_ASSIGN_OR_RETURN(const DType dtype, dtype_of(call, function));
+  ACCORD_ASSIGN_OR_RETURN(const accord::Device device, device_of(options, function));
+  ACCORD_ASSIGN_OR_RETURN(const auto timeout, accord::c::timeout_of(options.timeout_ns, function));
+  if (call.factor != nullptr && op != accord::ReduceOp::kPremulSum)
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{}: factor is given, but op is {}, not premul_sum", function, accord::to_string(op)));
+  const ConstBuffer factor(call.factor, 1, dtype, device);
+  return ReadCall{{.collective = kind.collective,
+                   .input = {call.input, call.input_count, dtype, device},
+                   .output = {call.output, call.output_count, dtype, device},
+                   .op = call.factor == nullptr ? Reduction(op) : Reduction::premul_sum(factor),
+                   .root = call.root,
+                   .peer = call.peer,
+                   .direction = kind.direction},
+                  {.timeout = timeout, .stream = {options.stream}}};
+}
+
+}  // namespace
+
+accord_status_t accord::c::run_call(std::string_view function, accord_communicator_t* communicator,
+                                    const accord_call_t* call, const accord_call_options_t* options) {
+  return answer(function, {{"communicator", communicator}, {"call", call}}, [&](std::string_view) -> Status {
+    ACCORD_ASSIGN_OR_RETURN(const ReadCall read, read_call(call, options, function));
+    return communicator->communicator.run(read.call, read.options);
+  });
+}
+
+extern "C" accord_status_t accord_run(accord_communicator_t* communicator, const accord_call_t* call,
+                                      const accord_call_options_t* options) {
+  return accord::c::run_call(__func__, communicator, call, options);
+}
+
+extern "C" accord_status_t accord_start(accord_communicator_t* communicator, const accord_call_t* call,
+                                        const accord_call_options_t* options, accord_work_t** work) {
+  if (work != nullptr) *work = nullptr;
+  return answer(__func__, {{"communicator", communicator}, {"call", call}, {"work", work}},
+                [&](std::string_view function) -> Status {
+                  ACCORD_ASSIGN_OR_RETURN(const ReadCall read, read_call(call, options, function));
+                  *work = new accord_work{communicator->communicator.start(read.call, read.options)};
+                  return {};
+                });
+}

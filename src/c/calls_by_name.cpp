@@ -1,0 +1,116 @@
+// The calls by name fill in the struct, and accord_run does the rest. A count is that of one part; a buffer with a part for each
+// rank has that many times the ranks.
+#include <limits>
+
+#include "accord/accord.h"
+#include "c/call.hpp"
+#include "c/handles.hpp"
+
+using accord::c::run_call;
+
+namespace {
+
+/// Elements of a buffer with a part of `count` for each rank. What no buffer can have stays so, and is refused as such; a null
+/// communicator is refused later.
+size_t for_each_rank(const accord_communicator_t* communicator, size_t count) {
+  if (communicator == nullptr) return count;
+  const auto ranks = static_cast<size_t>(communicator->communicator.size());
+  return count > std::numeric_limits<size_t>::max() / ranks ? std::numeric_limits<size_t>::max() : ranks * count;
+}
+
+/// A call with `input` and `output` of the same elements.
+accord_call_t call_of(accord_call_kind_t kind, const void* input, size_t input_count, void* output, size_t output_count,
+                      accord_dtype_t dtype) {
+  accord_call_t call = ACCORD_CALL_INIT;
+  call.kind = kind;
+  call.dtype = dtype;
+  call.input = input;
+  call.input_count = input_count;
+  call.output = output;
+  call.output_count = output_count;
+  return call;
+}
+
+}  // namespace
+
+extern "C" accord_status_t accord_barrier(accord_communicator_t* communicator, const accord_call_options_t* options) {
+  const accord_call_t call = call_of(ACCORD_CALL_BARRIER, nullptr, 0, nullptr, 0, 0);
+  return run_call(__func__, communicator, &call, options);
+}
+
+extern "C" accord_status_t accord_broadcast(accord_communicator_t* communicator, void* buffer, size_t count,
+                                            accord_dtype_t dtype, int32_t root, const accord_call_options_t* options) {
+  accord_call_t call = call_of(ACCORD_CALL_BROADCAST, buffer, count, buffer, count, dtype);
+  call.root = root;
+  return run_call(__func__, communicator, &call, options);
+}
+
+extern "C" accord_status_t accord_all_gather(accord_communicator_t* communicator, const void* input, void* output,
+                                             size_t count, accord_dtype_t dtype, const accord_call_options_t* options) {
+  const accord_call_t call =
+      call_of(ACCORD_CALL_ALL_GATHER, input, count, output, for_each_rank(communicator, count), dtype);
+  return run_call(__func__, communicator, &call, options);
+}
+
+extern "C" accord_status_t accord_reduce_scatter(accord_communicator_t* communicator, const void* input, void* output,
+                                                 size_t count, accord_dtype_t dtype, accord_op_t op,
+                                                 const accord_call_options_t* options) {
+  accord_call_t call =
+      call_of(ACCORD_CALL_REDUCE_SCATTER, input, for_each_rank(communicator, count), output, count, dtype);
+  call.op = op;
+  return run_call(__func__, communicator, &call, options);
+}
+
+extern "C" accord_status_t accord_all_reduce(accord_communicator_t* communicator, const void* input, void* output,
+                                             size_t count, accord_dtype_t dtype, accord_op_t op,
+                                             const accord_call_options_t* options) {
+  accord_call_t call = call_of(ACCORD_CALL_ALL_REDUCE, input, count, output, count, dtype);
+  call.op = op;
+  return run_call(__func__, communicator, &call, options);
+}
+
+extern "C" accord_status_t accord_reduce(accord_communicator_t* communicator, const void* input, void* output,
+                                         size_t count, accord_dtype_t dtype, accord_op_t op, int32_t root,
+                                         const accord_call_options_t* options) {
+  accord_call_t call = call_of(ACCORD_CALL_REDUCE, input, count, output, count, dtype);
+  call.op = op;
+  call.root = root;
+  return run_call(__func__, communicator, &call, options);
+}
+
+extern "C" accord_status_t accord_gather(accord_communicator_t* communicator, const void* input, void* output,
+                                         size_t count, accord_dtype_t dtype, int32_t root,
+                                         const accord_call_options_t* options) {
+  accord_call_t call = call_of(ACCORD_CALL_GATHER, input, count, output, for_each_rank(communicator, count), dtype);
+  call.root = root;
+  return run_call(__func__, communicator, &call, options);
+}
+
+extern "C" accord_status_t accord_scatter(accord_communicator_t* communicator, const void* input, void* output,
+                                          size_t count, accord_dtype_t dtype, int32_t root,
+                                          const accord_call_options_t* options) {
+  accord_call_t call = call_of(ACCORD_CALL_SCATTER, input, for_each_rank(communicator, count), output, count, dtype);
+  call.root = root;
+  return run_call(__func__, communicator, &call, options);
+}
+
+extern "C" accord_status_t accord_all_to_all(accord_communicator_t* communicator, const void* input, void* output,
+                                             size_t count, accord_dtype_t dtype, const accord_call_options_t* options) {
+  const accord_call_t call = call_of(ACCORD_CALL_ALL_TO_ALL, input, for_each_rank(communicator, count), output,
+                                     for_each_rank(communicator, count), dtype);
+  return run_call(__func__, communicator, &call, options);
+}
+
+extern "C" accord_status_t accord_send(accord_communicator_t* communicator, const void* buffer, size_t count,
+                                       accord_dtype_t dtype, int32_t to, const accord_call_options_t* options) {
+  accord_call_t call = call_of(ACCORD_CALL_SEND, buffer, count, nullptr, 0, dtype);
+  call.peer = to;
+  return run_call(__func__, communicator, &call, options);
+}
+
+extern "C" accord_status_t accord_recv(accord_communicator_t* communicator, void* buffer, size_t count,
+                                       accord_dtype_t dtype, int32_t from, const accord_call_options_t* options) {
+  accord_call_t call = call_of(ACCORD_CALL_RECV, nullptr, 0, buffer, count, dtype);
+  call.peer = from;
+  return run_call(__func__, communicator, &call, options);
+}

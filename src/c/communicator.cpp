@@ -1,0 +1,131 @@
+// Communicators for C callers.
+#include "accord/communicator.hpp"
+
+#include <optional>
+#include <string>
+
+#include "accord/accord.h"
+#include "c/answer.hpp"
+#include "c/handles.hpp"
+#include "c/numbers.hpp"
+#include "c/structs.hpp"
+#include "c/times.hpp"
+
+using accord::Communicator;
+using accord::CommunicatorOptions;
+using accord::Result;
+using accord::Status;
+using accord::c::answer;
+
+namespace {
+
+/// What the caller left open stays as C++ has it.
+Result<CommunicatorOptions> options_of(const accord_communicator_options_t* given, std::string_view function) {
+  ACCORD_ASSIGN_OR_RETURN(const accord_communicator_options_t read, accord::c::read_struct(given, function));
+  CommunicatorOptions options;
+  ACCORD_ASSIGN_OR_RETURN(options.timeout, accord::c::timeout_of(read.timeout_ns, function));
+  if (read.name != nullptr) options.name = read.name;
+  if (read.transport != nullptr) options.transport = read.transport;
+  if (read.select != nullptr) options.select = read.select;
+  return options;
+}
+
+}  // namespace
+
+extern "C" accord_status_t accord_communicator_create(accord_store_t* store, int32_t rank, int32_t size,
+                                                      const accord_communicator_options_t* options,
+                                                      accord_communicator_t** communicator) {
+  if (communicator != nullptr) *communicator = nullptr;
+  return answer(__func__, {{"store", store}, {"communicator", communicator}}, [&](std::string_view function) -> Status {
+    ACCORD_ASSIGN_OR_RETURN(CommunicatorOptions read, options_of(options, function));
+    ACCORD_ASSIGN_OR_RETURN(Communicator made, Communicator::create(store->store, rank, size, std::move(read)));
+    *communicator = new accord_communicator{std::move(made)};
+    return {};
+  });
+}
+
+extern "C" accord_status_t accord_communicator_from_environment(const accord_communicator_options_t* options,
+                                                                accord_communicator_t** communicator) {
+  if (communicator != nullptr) *communicator = nullptr;
+  return answer(__func__, {{"communicator", communicator}}, [&](std::string_view function) -> Status {
+    ACCORD_ASSIGN_OR_RETURN(CommunicatorOptions read, options_of(options, function));
+    ACCORD_ASSIGN_OR_RETURN(Communicator made, Communicator::from_environment(std::move(read)));
+    *communicator = new accord_communicator{std::move(made)};
+    return {};
+  });
+}
+
+extern "C" accord_status_t accord_communicator_split(accord_communicator_t* communicator, int32_t color, int32_t key,
+                                                     const char* name, accord_communicator_t** part) {
+  if (part != nullptr) *part = nullptr;
+  return answer(__func__, {{"communicator", communicator}, {"part", part}}, [&](std::string_view) -> Status {
+    Communicator& parent = communicator->communicator;
+    std::string label = name != nullptr ? name : parent.name() + "/" + std::to_string(color);
+    ACCORD_ASSIGN_OR_RETURN(std::optional<Communicator> made, parent.split(color, key, std::move(label)));
+    if (made) *part = new accord_communicator{*std::move(made)};
+    return {};
+  });
+}
+
+extern "C" accord_status_t accord_communicator_shrink(accord_communicator_t* communicator, const char* name,
+                                                      int64_t timeout_ns, accord_communicator_t** rest) {
+  if (rest != nullptr) *rest = nullptr;
+  return answer(__func__, {{"communicator", communicator}, {"rest", rest}}, [&](std::string_view function) -> Status {
+    Communicator& failed = communicator->communicator;
+    accord::CallOptions options;
+    ACCORD_ASSIGN_OR_RETURN(options.timeout, accord::c::timeout_of(timeout_ns, function));
+    ACCORD_ASSIGN_OR_RETURN(Communicator made,
+                            failed.shrink(name != nullptr ? name : failed.name() + "/shrunk", options));
+    *rest = new accord_communicator{std::move(made)};
+    return {};
+  });
+}
+
+extern "C" accord_status_t accord_communicator_rank(accord_communicator_t* communicator, int32_t* rank) {
+  return answer(__func__, {{"communicator", communicator}, {"rank", rank}}, [&](std::string_view) {
+    *rank = communicator->communicator.rank();
+    return Status();
+  });
+}
+
+extern "C" accord_status_t accord_communicator_size(accord_communicator_t* communicator, int32_t* size) {
+  return answer(__func__, {{"communicator", communicator}, {"size", size}}, [&](std::string_view) {
+    *size = communicator->communicator.size();
+    return Status();
+  });
+}
+
+extern "C" accord_status_t accord_communicator_name(accord_communicator_t* communicator, const char** name) {
+  return answer(__func__, {{"communicator", communicator}, {"name", name}}, [&](std::string_view) {
+    *name = communicator->communicator.name().c_str();
+    return Status();
+  });
+}
+
+extern "C" accord_status_t accord_communicator_state(accord_communicator_t* communicator, accord_state_t* state) {
+  return answer(__func__, {{"communicator", communicator}, {"state", state}}, [&](std::string_view) {
+    *state = accord::c::number_of(accord::c::kStates, communicator->communicator.state());
+    return Status();
+  });
+}
+
+extern "C" accord_status_t accord_communicator_status(accord_communicator_t* communicator) {
+  return answer(__func__, {{"communicator", communicator}},
+                [&](std::string_view) { return communicator->communicator.status(); });
+}
+
+extern "C" accord_status_t accord_communicator_abort(accord_communicator_t* communicator, const char* reason) {
+  return answer(__func__, {{"communicator", communicator}}, [&](std::string_view) {
+    communicator->communicator.abort(reason != nullptr ? reason : "no reason given");
+    return Status();
+  });
+}
+
+extern "C" accord_status_t accord_communicator_close(accord_communicator_t* communicator) {
+  return answer(__func__, {{"communicator", communicator}}, [&](std::string_view) {
+    communicator->communicator.close();
+    return Status();
+  });
+}
+
+extern "C" void accord_communicator_free(accord_communicator_t* communicator) { delete communicator; }

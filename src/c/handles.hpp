@@ -1,0 +1,26 @@
+#pragma once
+// What the handles of accord.h point to: the C++ handle, which keeps its object alive by itself. So handles can be freed in any
+// order.
+
+#include <memory>
+#include <string>
+
+#include "accord/accord.h"
+#include "accord/communicator.hpp"
+#include "accord/store.hpp"
+#include "accord/work.hpp"
+
+// NOLINTBEGIN(readability-identifier-naming): the names of accord.h
+struct accord_store {
+  std::shared_ptr<accord::Store> store;
+  std::string description;
+};
+
+struct accord_communicator {
+  accord::Communicator communicator;
+};
+
+struct accord_work {
+  accord::Work work;
+};
+// NOLINTEND(readability-identifier-naming)

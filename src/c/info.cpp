@@ -1,0 +1,153 @@
+// Collects the facts from whoever knows them: the compiler's definitions (set for this layer by src/CMakeLists.txt), the
+// kernels, the topology, the transports, the configuration table, and NCCL's library. Parts that later versions bring are
+// in the list from the start, off, with their reason, so that a caller may ask for every name in every build.
+#include "accord/info.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include "base/config.hpp"
+#include "base/text.hpp"
+#include "c/nccl_probe.hpp"
+#include "kernels/instruction_set.hpp"
+#include "topology/topology.hpp"
+#include "transport/transport.hpp"
+
+namespace accord {
+namespace {
+
+std::string compiler() {
+#if defined(__clang__)
+  return fmt::format("Clang {}.{}.{}", __clang_major__, __clang_minor__, __clang_patchlevel__);
+#else
+  return fmt::format("GNU {}.{}.{}", __GNUC__, __GNUC_MINOR__, __GNUC_PATCHLEVEL__);
+#endif
+}
+
+std::vector<PartInfo> find_transports() {
+  std::vector<PartInfo> found;
+  for (const transport::Transport* transport : transport::transports()) {
+    const Status viable = transport->viable();
+    found.push_back({std::string(transport->name()), viable.ok(), viable.ok() ? "ready" : viable.message()});
+  }
+  // Fabrics that a Transport is known for, but not in this build.
+  for (const std::string_view name : {"ucx", "cuda_ipc"}) {
+    const auto same_name = [&](const PartInfo& part) { return part.name == name; };
+    if (std::none_of(found.begin(), found.end(), same_name)) {
+      found.push_back({std::string(name), false, fmt::format("accord {} has no {} transport", ACCORD_VERSION, name)});
+    }
+  }
+  return found;
+}
+
+PartInfo cuda_part() {
+  return {"cuda", false,
+          fmt::format("built with ACCORD_CUDA={}; accord {} has no CUDA code", ACCORD_CUDA_OPTION, ACCORD_VERSION)};
+}
+
+PartInfo nccl_part() {
+  const Result<std::string> found = c::find_nccl();
+  if (!found.ok()) return {"nccl", false, found.status().message()};
+  return {"nccl", false, fmt::format("found {}, but this build has no CUDA to use it with", *found)};
+}
+
+PartInfo hwloc_part() {
+  constexpr std::string_view kVersion = ACCORD_HWLOC_VERSION;
+  if (!kVersion.empty()) return {"hwloc", true, std::string(kVersion)};
+  return {"hwloc", false,
+          fmt::format("built with ACCORD_HWLOC={}: topology comes from sched_getaffinity", ACCORD_HWLOC_OPTION)};
+}
+
+PartInfo onednn_part() {
+  const dnnl_version_t* version = dnnl_version();
+  return {"onednn", true, fmt::format("{}.{}.{}", version->major, version->minor, version->patch)};
+}
+
+std::vector<PartInfo> find_parts() { return {cuda_part(), nccl_part(), hwloc_part(), onednn_part()}; }
+
+std::vector<VariableInfo> variables() {
+  std::vector<VariableInfo> found;
+  for (const ConfigEntry& entry : config_entries()) {
+    const std::string name(entry.variable);
+    const char* value = std::getenv(name.c_str());
+    found.push_back({name, value != nullptr ? value : std::string(entry.default_value), value != nullptr,
+                     std::string(entry.default_value), std::string(entry.meaning)});
+  }
+  return found;
+}
+
+nlohmann::ordered_json parts_json(const std::vector<PartInfo>& parts) {
+  auto list = nlohmann::ordered_json::array();
+  for (const PartInfo& part : parts) {
+    list.push_back({{"name", part.name}, {"available", part.available}, {"detail", part.detail}});
+  }
+  return list;
+}
+
+}  // namespace
+
+std::string_view version() { return ACCORD_VERSION; }
+
+Info info() {
+  Info found;
+  found.version = ACCORD_VERSION;
+  found.build_type = ACCORD_BUILD_TYPE;
+  found.compiler = compiler();
+  found.sanitizers = ACCORD_SANITIZERS;
+  found.instruction_set = kernels::instruction_set();
+  if (const Result<topology::Place> place = topology::this_place(); place.ok()) {
+    found.cpus = static_cast<int>(place->cpus.size());
+    found.cores = place->cores;
+    found.numa_nodes = static_cast<int>(place->numa_nodes.size());
+  }
+  found.transports = find_transports();
+  found.parts = find_parts();
+  found.variables = variables();
+  found.configuration = config().status();
+  return found;
+}
+
+Status check_feature(std::string_view name) {
+  const Info found = info();
+  std::vector<std::string_view> names;
+  for (const std::vector<PartInfo>* parts : {&found.transports, &found.parts}) {
+    for (const PartInfo& part : *parts) {
+      if (part.name == name) {
+        return part.available ? Status() : Status(StatusCode::kUnsupported, fmt::format("{}: {}", name, part.detail));
+      }
+      names.push_back(part.name);
+    }
+  }
+  return unknown_name("feature", name, names);
+}
+
+std::string to_json(const Info& info) {
+  auto variables = nlohmann::ordered_json::array();
+  for (const VariableInfo& variable : info.variables) {
+    variables.push_back({{"name", variable.name},
+                         {"value", variable.value},
+                         {"is_set", variable.is_set},
+                         {"default", variable.default_value},
+                         {"meaning", variable.meaning}});
+  }
+  const nlohmann::ordered_json json = {{"version", info.version},
+                                       {"build_type", info.build_type},
+                                       {"compiler", info.compiler},
+                                       {"sanitizers", info.sanitizers},
+                                       {"instruction_set", info.instruction_set},
+                                       {"cpus", info.cpus},
+                                       {"cores", info.cores},
+                                       {"numa_nodes", info.numa_nodes},
+                                       {"transports", parts_json(info.transports)},
+                                       {"parts", parts_json(info.parts)},
+                                       {"variables", std::move(variables)},
+                                       {"configuration_error", info.configuration.message()}};
+  // Text from the environment may be no UTF-8; it is shown with replacement characters.
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace accord

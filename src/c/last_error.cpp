@@ -1,0 +1,38 @@
+// The last failure lies in thread-local storage, so that a caller can read it after the call without a lock and without
+// owning it. It is kept as a Status, which shares its text: keeping it takes no memory, also when there is none left.
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "c/answer.hpp"
+
+namespace accord::c {
+namespace {
+
+thread_local Status last_error;
+const Status kNoMemory(StatusCode::kResourceExhausted, "there is no memory left");
+
+static_assert(std::is_same_v<Rank, std::int32_t>, "accord_last_error_ranks gives ranks as they are");
+
+}  // namespace
+
+accord_status_t give(const Status& status) noexcept {
+  if (!status.ok()) last_error = status;
+  return static_cast<accord_status_t>(status.code());
+}
+
+accord_status_t give_no_memory() noexcept { return give(kNoMemory); }
+
+Status null_argument(std::string_view function, std::string_view name) {
+  return Status(StatusCode::kInvalidArgument, fmt::format("{}: {} is null", function, name));
+}
+
+}  // namespace accord::c
+
+extern "C" const char* accord_last_error(void) { return accord::c::last_error.message().c_str(); }
+
+extern "C" const int32_t* accord_last_error_ranks(size_t* count) {
+  if (count != nullptr) *count = accord::c::last_error.ranks().size();
+  return accord::c::last_error.ranks().data();
+}

@@ -1,0 +1,51 @@
+#pragma once
+// The structs of accord.h, read as whatever version the caller was compiled with.
+
+#include <string_view>
+#include <type_traits>
+
+#include "accord/accord.h"
+#include "accord/status.hpp"
+
+namespace accord::c {
+
+/// What messages say of a struct, and the size of its first version, which never changes.
+struct StructRule {
+  std::string_view name;
+  std::string_view initializer;
+  std::size_t first_size;
+};
+
+template <typename Struct>
+inline constexpr StructRule kStructRule = {};
+template <>
+inline constexpr StructRule kStructRule<accord_tcp_store_options_t> = {"accord_tcp_store_options_t",
+                                                                       "ACCORD_TCP_STORE_OPTIONS_INIT", 32};
+template <>
+inline constexpr StructRule kStructRule<accord_communicator_options_t> = {"accord_communicator_options_t",
+                                                                          "ACCORD_COMMUNICATOR_OPTIONS_INIT", 40};
+template <>
+inline constexpr StructRule kStructRule<accord_call_t> = {"accord_call_t", "ACCORD_CALL_INIT", 72};
+template <>
+inline constexpr StructRule kStructRule<accord_call_options_t> = {"accord_call_options_t", "ACCORD_CALL_OPTIONS_INIT",
+                                                                  32};
+
+/// Larger structs than this are taken for uninitialized ones, and not read.
+inline constexpr std::size_t kLargestStruct = 4096;
+
+/// Copies the `known` bytes of a struct to `to`: fields that the caller's version lacks keep what `to` holds. kInvalidArgument,
+/// with `function` and the struct's name, if its size makes no sense or fields beyond the known ones are not zero.
+Status copy_struct(const void* from, void* to, std::size_t known, const StructRule& rule, std::string_view function);
+
+/// `given` in this library's version; the default if it is null.
+template <typename Struct>
+Result<Struct> read_struct(const Struct* given, std::string_view function) {
+  static_assert(std::has_unique_object_representations_v<Struct>, "padding: a later field could hide in it");
+  static_assert(sizeof(Struct) >= kStructRule<Struct>.first_size && kStructRule<Struct>.first_size > 0);
+  Struct known = {};
+  if (given != nullptr)
+    ACCORD_RETURN_IF_ERROR(copy_struct(given, &known, sizeof(Struct), kStructRule<Struct>, function));
+  return known;
+}
+
+}  // namespace accord::c

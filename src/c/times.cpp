@@ -1,0 +1,20 @@
+// A negative time is no way to say "for ever": what was meant is asked for.
+#include "c/times.hpp"
+
+#include <fmt/format.h>
+
+namespace accord::c {
+
+Result<Duration> wait_of(std::int64_t nanoseconds, std::string_view function) {
+  if (nanoseconds >= 0) return Duration(nanoseconds);
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("{}: timeout_ns is {}, expected at least 0 (INT64_MAX never ends)", function, nanoseconds));
+}
+
+Result<std::optional<Duration>> timeout_of(std::int64_t nanoseconds, std::string_view function) {
+  if (nanoseconds == 0) return std::optional<Duration>();
+  ACCORD_ASSIGN_OR_RETURN(const Duration timeout, wait_of(nanoseconds, function));
+  return std::optional<Duration>(timeout);
+}
+
+}  // namespace accord::c

@@ -1,0 +1,23 @@
+// `accord engine`: only gathers its subcommands.
+#include "cli/engine.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+namespace accord::cli {
+
+void add_engine(CLI::App& app, Action& chosen) {
+  CLI::App* engine = app.add_subcommand("engine", "Look at, check and run engine packages");
+  engine->require_subcommand(0, 1);
+  add_engine_inspect(*engine, chosen);
+  add_engine_verify(*engine, chosen);
+  add_engine_run(*engine, chosen);
+}
+
+int engine_failure(const char* command, const Status& status) {
+  fmt::print(stderr, "accord engine {}: {}\n", command, status.to_string());
+  return kFailure;
+}
+
+}  // namespace accord::cli

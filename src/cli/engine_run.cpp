@@ -1,0 +1,303 @@
+// `accord engine run`: joins the group that the launcher made, loads this rank's shard, runs the inputs a few times, and
+// tells what that cost. Each rank reads the inputs itself; rank 0 writes the outputs and prints, from figures that the ranks
+// gather by one collective.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "accord/communicator.hpp"
+#include "accord/engine.hpp"
+#include "base/clock.hpp"
+#include "base/fd.hpp"
+#include "base/hash.hpp"
+#include "base/text.hpp"
+#include "cli/engine.hpp"
+#include "cli/safetensors.hpp"
+#include "engine/package/package.hpp"
+#include "engine/runtime/agreement.hpp"
+
+namespace accord::cli {
+namespace {
+
+constexpr int kMostRuns = 1'000'000;
+
+struct RunOptions {
+  std::string package;
+  std::string inputs;
+  std::string outputs;
+  std::string group;
+  int warm_up = 1;
+  int repeat = 1;
+  int threads = 0;
+  bool check_ranks_equal = false;
+  bool profile = false;
+  bool as_json = false;
+};
+
+// What one rank tells the others; all fields are 8 bytes wide, so that it travels as a row of int64.
+struct RankFigures {
+  std::int64_t weight_bytes_read = 0;
+  std::int64_t shard_bytes = 0;
+  std::int64_t replicated_bytes = 0;
+  std::int64_t metadata_bytes_read = 0;
+  std::int64_t load_nanoseconds = 0;
+  std::int64_t median_nanoseconds = 0;
+  std::int64_t minimum_nanoseconds = 0;
+  std::int64_t peak_resident_bytes = 0;
+  std::int64_t output_hash = 0;  ///< XXH3 of all outputs, as bits
+};
+constexpr std::size_t kFigures = sizeof(RankFigures) / sizeof(std::int64_t);
+
+// The largest resident set that this process had; getrusage() would count that of the program before exec, too.
+std::int64_t peak_resident_bytes() {
+  const Result<std::string> status = read_file("/proc/self/status");
+  if (!status.ok()) return 0;
+  const std::size_t line = status->find("VmHWM:");
+  return line == std::string::npos ? 0 : std::strtoll(status->c_str() + line + 6, nullptr, 10) * 1024;
+}
+
+// The tensors of the file in the engine's order, by name.
+Result<std::vector<NamedTensor>> read_inputs(const std::string& path, const std::vector<TensorInfo>& wanted) {
+  ACCORD_ASSIGN_OR_RETURN(std::vector<NamedTensor> found, read_safetensors(path));
+  std::vector<std::string_view> names;
+  names.reserve(wanted.size());
+  for (const TensorInfo& info : wanted) names.push_back(info.name);
+  for (const NamedTensor& tensor : found) {
+    if (std::find(names.begin(), names.end(), tensor.name) != names.end()) continue;
+    return unknown_name("input", tensor.name, names).with_context(path);
+  }
+  std::vector<NamedTensor> inputs;
+  for (const TensorInfo& info : wanted) {
+    const auto tensor = std::find_if(found.begin(), found.end(), [&](const auto& t) { return t.name == info.name; });
+    if (tensor == found.end()) {
+      return Status(StatusCode::kNotFound,
+                    fmt::format("{} has no tensor \"{}\", which the engine takes", path, info.name));
+    }
+    inputs.push_back(std::move(*tensor));
+  }
+  return inputs;
+}
+
+// What the job's ranks are to the package.
+struct GroupChoice {
+  std::optional<std::string> name;  ///< the group that they form; none if each of them runs all of the package
+  std::string identity;             ///< the package's SHA-256
+  std::uint64_t bytes_read = 0;     ///< to find that out
+};
+
+// The group that was asked for, or the package's only one. A package that cannot be opened is left to load(), where all
+// ranks learn of it.
+Result<GroupChoice> choose_group(const RunOptions& options, const Communicator& comm) {
+  if (!options.group.empty()) return GroupChoice{options.group, "", 0};
+  if (comm.size() == 1) return GroupChoice{};
+  const Result<engine::Package> package = engine::Package::open(options.package);
+  if (!package.ok()) return GroupChoice{"tp", "", 0};
+  const std::vector<std::string>& groups = package->manifest().groups;
+  GroupChoice choice{{}, package->manifest().sha256, package->metadata_bytes_read()};
+  if (groups.empty()) return choice;
+  if (groups.size() == 1) {
+    choice.name = groups.front();
+    return choice;
+  }
+  return Status(StatusCode::kInvalidArgument, fmt::format("{} has {} groups; say by --group which one the ranks form",
+                                                          options.package, groups.size()));
+}
+
+// Ranks that form no group of the package agree on it all the same: none runs unless all can.
+Result<Engine> load(const RunOptions& options, const Communicator& comm, const GroupChoice& group) {
+  std::map<std::string, Communicator> groups;
+  if (group.name) groups.emplace(*group.name, comm);
+  Result<Engine> engine = Engine::load_and_bind(options.package, groups, {.threads = options.threads});
+  if (!group.name && comm.size() > 1) {
+    ACCORD_RETURN_IF_ERROR(engine::agree({{"all ranks", comm}}, {engine.status(), group.identity}));
+  }
+  return engine;
+}
+
+std::vector<TensorView> views_of(std::vector<NamedTensor>& tensors) {
+  std::vector<TensorView> views;
+  for (NamedTensor& tensor : tensors) {
+    const std::size_t count = tensor.bytes.size() / size_of(tensor.dtype);
+    views.push_back({Buffer{tensor.bytes.data(), count, tensor.dtype}, tensor.shape});
+  }
+  return views;
+}
+
+std::vector<NamedTensor> copies_of(const std::vector<TensorView>& views, const std::vector<TensorInfo>& infos) {
+  std::vector<NamedTensor> tensors;
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    const auto* begin = static_cast<const std::byte*>(views[i].buffer.data);
+    tensors.push_back({infos[i].name, views[i].buffer.dtype, views[i].shape, {begin, begin + views[i].buffer.bytes()}});
+  }
+  return tensors;
+}
+
+std::int64_t hash_of(const std::vector<NamedTensor>& tensors) {
+  std::vector<std::byte> bytes;
+  for (const NamedTensor& tensor : tensors) bytes.insert(bytes.end(), tensor.bytes.begin(), tensor.bytes.end());
+  return static_cast<std::int64_t>(xxh3(bytes));
+}
+
+struct RunResult {
+  std::vector<NamedTensor> outputs;
+  RankFigures figures;
+  std::vector<OpTime> profile;  ///< of the timed runs; empty unless asked for
+};
+
+Result<RunResult> run_engine(const RunOptions& options, Engine& engine, const GroupChoice& group) {
+  ACCORD_ASSIGN_OR_RETURN(std::vector<NamedTensor> inputs, read_inputs(options.inputs, engine.inputs()));
+  const std::vector<TensorView> views = views_of(inputs);
+  ACCORD_ASSIGN_OR_RETURN(EngineContext context, engine.create_context());
+  RunResult result;
+  std::vector<std::int64_t> times;
+  for (int turn = 0; turn < options.warm_up + options.repeat; ++turn) {
+    if (turn == options.warm_up && options.profile) context.set_profiling(Profiling::kOn);
+    const auto began = Clock::now();
+    ACCORD_ASSIGN_OR_RETURN(const std::vector<TensorView> outputs, context.run(views));
+    if (turn >= options.warm_up) times.push_back(Duration(Clock::now() - began).count());
+    if (turn + 1 == options.warm_up + options.repeat) result.outputs = copies_of(outputs, engine.outputs());
+  }
+  std::sort(times.begin(), times.end());
+  const LoadReport& report = engine.load_report();
+  result.figures = {.weight_bytes_read = static_cast<std::int64_t>(report.weight_bytes_read),
+                    .shard_bytes = static_cast<std::int64_t>(report.shard_bytes),
+                    .replicated_bytes = static_cast<std::int64_t>(report.replicated_bytes),
+                    .metadata_bytes_read = static_cast<std::int64_t>(report.manifest_bytes + group.bytes_read),
+                    .load_nanoseconds = static_cast<std::int64_t>(report.seconds * 1e9),
+                    .median_nanoseconds = times[times.size() / 2],
+                    .minimum_nanoseconds = times.front(),
+                    .peak_resident_bytes = peak_resident_bytes(),
+                    .output_hash = hash_of(result.outputs)};
+  result.profile = context.profile();
+  return result;
+}
+
+Result<std::vector<RankFigures>> gather(const Communicator& comm, const RankFigures& mine) {
+  std::vector<RankFigures> all(static_cast<std::size_t>(comm.size()));
+  Communicator group = comm;
+  ACCORD_RETURN_IF_ERROR(group.all_gather(ConstBuffer(&mine, kFigures, DType::kInt64),
+                                          Buffer{all.data(), kFigures * all.size(), DType::kInt64}));
+  return all;
+}
+
+Status ranks_equal(const std::vector<RankFigures>& ranks) {
+  std::vector<Rank> different;
+  for (std::size_t rank = 1; rank < ranks.size(); ++rank) {
+    if (ranks[rank].output_hash != ranks[0].output_hash) different.push_back(static_cast<Rank>(rank));
+  }
+  if (different.empty()) return Status();
+  return Status(StatusCode::kMismatch, ranks_text(different) + ": outputs have other bits than those of rank 0",
+                different);
+}
+
+double seconds(std::int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
+
+nlohmann::ordered_json report_json(const RunOptions& options, const std::vector<RankFigures>& ranks,
+                                   const std::vector<OpTime>& profile) {
+  auto list = nlohmann::ordered_json::array();
+  for (const RankFigures& rank : ranks) {
+    list.push_back({{"weight_bytes_read", rank.weight_bytes_read},
+                    {"shard_bytes", rank.shard_bytes},
+                    {"replicated_bytes", rank.replicated_bytes},
+                    {"metadata_bytes_read", rank.metadata_bytes_read},
+                    {"load_seconds", seconds(rank.load_nanoseconds)},
+                    {"median_seconds", seconds(rank.median_nanoseconds)},
+                    {"minimum_seconds", seconds(rank.minimum_nanoseconds)},
+                    {"peak_resident_bytes", rank.peak_resident_bytes},
+                    {"output_xxh3", hex64(static_cast<std::uint64_t>(rank.output_hash))}});
+  }
+  nlohmann::ordered_json report = {{"package", options.package},
+                                   {"repeat", options.repeat},
+                                   {"ranks_equal", ranks_equal(ranks).ok()},
+                                   {"ranks", list}};
+  if (options.profile) {
+    auto ops = nlohmann::ordered_json::array();
+    for (const OpTime& time : profile)
+      ops.push_back({{"op", time.op}, {"calls", time.calls}, {"seconds", time.seconds}});
+    report["profile"] = ops;
+  }
+  return report;
+}
+
+void print_profile(const std::vector<OpTime>& profile, int runs) {
+  double total = 0;
+  for (const OpTime& time : profile) total += time.seconds;
+  fmt::print("\nwhere rank 0 spent its time, for each run\n{:>12} {:>7} {:>8}  {}\n", "ms", "share", "calls", "op");
+  for (const OpTime& time : profile) {
+    fmt::print("{:>12.3f} {:>6.1f}% {:>8}  {}\n", time.seconds * 1e3 / runs, 100 * time.seconds / total,
+               time.calls / static_cast<std::uint64_t>(runs), time.op);
+  }
+}
+
+void print_report(const RunOptions& options, const std::vector<RankFigures>& ranks) {
+  fmt::print("{} on {} rank{}, {} run{}\n", options.package, ranks.size(), ranks.size() == 1 ? "" : "s", options.repeat,
+             options.repeat == 1 ? "" : "s");
+  fmt::print("{:>5} {:>12} {:>12} {:>12} {:>14} {:>14} {:>12}  {}\n", "rank", "median ms", "minimum ms", "load ms",
+             "weights read", "of them shard", "peak memory", "output xxh3");
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const RankFigures& figures = ranks[rank];
+    fmt::print("{:>5} {:>12.3f} {:>12.3f} {:>12.1f} {:>14} {:>14} {:>12}  {}\n", rank,
+               seconds(figures.median_nanoseconds) * 1e3, seconds(figures.minimum_nanoseconds) * 1e3,
+               seconds(figures.load_nanoseconds) * 1e3, figures.weight_bytes_read, figures.shard_bytes,
+               bytes_text(static_cast<std::size_t>(figures.peak_resident_bytes)),
+               hex64(static_cast<std::uint64_t>(figures.output_hash)));
+  }
+}
+
+Status run(const RunOptions& options) {
+  ACCORD_ASSIGN_OR_RETURN(const Communicator comm, Communicator::from_environment());
+  ACCORD_ASSIGN_OR_RETURN(const GroupChoice group, choose_group(options, comm));
+  ACCORD_ASSIGN_OR_RETURN(Engine engine, load(options, comm, group));
+  ACCORD_ASSIGN_OR_RETURN(const RunResult result, run_engine(options, engine, group));
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<RankFigures> ranks, gather(comm, result.figures));
+  if (comm.rank() == 0) {
+    if (!options.outputs.empty()) ACCORD_RETURN_IF_ERROR(write_safetensors(options.outputs, result.outputs));
+    if (options.as_json) {
+      fmt::print("{}\n", report_json(options, ranks, result.profile).dump());
+    } else {
+      print_report(options, ranks);
+      if (options.profile) print_profile(result.profile, options.repeat);
+    }
+  }
+  return options.check_ranks_equal ? ranks_equal(ranks) : Status();
+}
+
+}  // namespace
+
+void add_engine_run(CLI::App& engine, Action& chosen) {
+  CLI::App* command =
+      engine.add_subcommand("run", "Run a package on every rank of a job: accord run -n 2 accord engine run ...");
+  const auto options = std::make_shared<RunOptions>();
+  command->add_option("package", options->package, "The package's directory")->required();
+  command
+      ->add_option("--inputs", options->inputs,
+                   "safetensors file with the engine's inputs by name; every rank reads it")
+      ->required();
+  command->add_option("--outputs", options->outputs, "safetensors file that rank 0 writes the outputs to");
+  command->add_option("--group", options->group, "Logical group of the package that the ranks form [its only one]");
+  command->add_option("--repeat", options->repeat, "Timed runs; the median is told [1]")
+      ->check(CLI::Range(1, kMostRuns));
+  command->add_option("--warm-up", options->warm_up, "Runs before those [1]")->check(CLI::Range(0, kMostRuns));
+  command->add_option("--threads", options->threads, "Threads of each rank [ACCORD_THREADS]")
+      ->check(CLI::PositiveNumber);
+  command->add_flag("--check-ranks-equal", options->check_ranks_equal,
+                    "Fail unless all ranks have outputs of the same bits");
+  command->add_flag("--profile", options->profile, "Tell the time that rank 0 spent in each op");
+  command->add_flag("--json", options->as_json, "One JSON object, on one line");
+  command->callback([options, &chosen] {
+    chosen = [options] {
+      const Status status = run(*options);
+      return status.ok() ? kSuccess : engine_failure("run", status);
+    };
+  });
+}
+
+}  // namespace accord::cli

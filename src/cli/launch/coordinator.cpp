@@ -1,0 +1,144 @@
+// The first failure of a generation decides: the others are told to stop, and once every node has reported that its ranks
+// are gone, the job starts again with the next generation or finishes. A launcher that is gone has no ranks any more (they
+// die with it) and cannot be replaced, so its loss ends the job.
+#include "cli/launch/coordinator.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "accord/info.hpp"
+#include "base/text.hpp"
+
+namespace accord::cli {
+
+Coordinator::Coordinator(const Job& job, std::function<Result<int>()> free_port)
+    : job_(job), free_port_(std::move(free_port)) {}
+
+Result<int> Coordinator::admit(const Hello& hello) {
+  const auto refuse = [](std::string reason) { return Status(StatusCode::kMismatch, std::move(reason)); };
+  if (hello.version != version())
+    return refuse(fmt::format("node 0 has accord {}, you have {}", version(), hello.version));
+  if (hello.run_id != job_.run_id) {
+    return refuse(
+        fmt::format("this is the endpoint of job \"{}\", you belong to \"{}\" (--rdzv-id)", job_.run_id, hello.run_id));
+  }
+  if (hello.nodes != job_.nodes) {
+    return refuse(fmt::format("node 0 was started with --nnodes {}, you with {}", job_.nodes, hello.nodes));
+  }
+  if (state_ != State::kGathering) return refuse(fmt::format("all {} nodes of this job have come", job_.nodes));
+
+  int node = hello.node;
+  if (node < 0) {
+    node = 0;
+    while (nodes_.contains(node)) ++node;
+  }
+  if (node >= job_.nodes) return refuse(fmt::format("--node-rank {} is not below --nnodes {}", node, job_.nodes));
+  if (nodes_.contains(node)) return refuse(fmt::format("another launcher came as --node-rank {}", node));
+  nodes_[node].ranks = hello.ranks;
+  if (static_cast<int>(nodes_.size()) == job_.nodes) start_generation();
+  return node;
+}
+
+void Coordinator::receive(int node, const Message& message) {
+  if (const auto* failed = std::get_if<Failed>(&message)) {
+    const bool current = state_ == State::kRunning && failed->generation == generation_;
+    if (current) stop(failed->failure, 0, generation_ < job_.max_restarts);
+  } else if (const auto* ended = std::get_if<Ended>(&message)) {
+    if (ended->generation != generation_) return;
+    nodes_[node].ended = true;
+    when_all_ended();
+  } else if (const auto* interrupted = std::get_if<Interrupted>(&message)) {
+    stop({}, interrupted->signal, false);
+  }
+}
+
+void Coordinator::lose(int node, const std::string& reason) {
+  const auto found = nodes_.find(node);
+  if (found == nodes_.end() || found->second.lost || state_ == State::kFinished) return;
+  if (state_ == State::kGathering) {  // it may come again
+    nodes_.erase(found);
+    return;
+  }
+  found->second.lost = true;
+  found->second.ended = true;
+  Failure failure;
+  failure.node = node;
+  failure.reason = reason;
+  stop(failure, 0, false);
+  when_all_ended();
+}
+
+std::string Coordinator::missing() const {
+  std::vector<Rank> absent;
+  for (int node = 0; node < job_.nodes; ++node) {
+    if (!nodes_.contains(node)) absent.push_back(node);
+  }
+  std::string count = fmt::format("{} of {} launchers", absent.size(), job_.nodes);
+  if (!job_.node.has_value()) return count;
+  std::string numbers;
+  for (const int node : absent) numbers += fmt::format("{}{}", numbers.empty() ? "" : ", ", node);
+  return fmt::format("{} (--node-rank {})", count, numbers);
+}
+
+void Coordinator::start_generation() {
+  state_ = State::kRunning;
+  stop_.reset();
+  int world_size = 0;
+  for (auto& [number, node] : nodes_) {
+    node.ended = false;
+    world_size += node.ranks;
+  }
+  const Result<int> port = job_.master_port != 0 ? Result<int>(job_.master_port) : free_port_();
+  if (!port.ok()) {
+    Failure failure;
+    failure.reason = "found no free port: " + port.status().message();
+    return stop(failure, 0, false);
+  }
+  int first_rank = 0;
+  for (const auto& [number, node] : nodes_) {
+    outgoing_.emplace_back(number, Start{generation_, number, first_rank, world_size, job_.master_host, *port});
+    first_rank += node.ranks;
+  }
+}
+
+void Coordinator::stop(const Failure& failure, int signal, bool restart) {
+  if (state_ == State::kGathering) {
+    state_ = State::kFinished;
+    return broadcast(Finish{signal != 0 ? 128 + signal : exit_code_of(failure)});
+  }
+  if (state_ == State::kFinished) return;
+  const bool known = state_ == State::kStopping;
+  if (known) {
+    stop_->restart = stop_->restart && restart;  // a restart that was decided cannot be any more
+    if (signal == 0 || stop_->signal != 0) return;
+    stop_->signal = signal;
+  } else {
+    stop_ = Stop{generation_, signal, failure, restart};
+  }
+  state_ = State::kStopping;
+  broadcast(*stop_);
+}
+
+void Coordinator::when_all_ended() {
+  const auto ended = [](const auto& entry) { return entry.second.ended; };
+  if (!std::all_of(nodes_.begin(), nodes_.end(), ended)) return;
+  if (state_ == State::kStopping && stop_->restart) {
+    ++generation_;
+    return start_generation();
+  }
+  if (state_ != State::kRunning && state_ != State::kStopping) return;
+  const int exit_code = !stop_.has_value()   ? 0
+                        : stop_->signal != 0 ? 128 + stop_->signal
+                                             : exit_code_of(stop_->failure);
+  state_ = State::kFinished;
+  broadcast(Finish{exit_code});
+}
+
+void Coordinator::broadcast(const Message& message) {
+  for (const auto& [number, node] : nodes_) {
+    if (!node.lost) outgoing_.emplace_back(number, message);
+  }
+}
+
+}  // namespace accord::cli

@@ -1,0 +1,49 @@
+// The processors that the launcher may use are grouped by what the topology says each belongs to: its core, or its memory
+// node. Cores are taken in the order of their memory nodes, so that neighbouring ranks are near each other.
+#include "cli/launch/cpu_binding.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "topology/cores.hpp"
+#include "topology/topology.hpp"
+
+namespace accord::cli {
+namespace {
+
+using Processors = std::vector<int>;
+
+// Groups in which ranks are placed: memory nodes, or cores in the order of their memory nodes.
+Result<std::vector<Processors>> groups_of_processors(Binding binding) {
+  ACCORD_ASSIGN_OR_RETURN(const topology::Place place, topology::this_place());
+  std::map<std::pair<int, int>, Processors> groups;
+  for (const int cpu : place.cpus) {
+    ACCORD_ASSIGN_OR_RETURN(const topology::Cores cores, topology::cores_of({cpu}));
+    const int core = cores.core_ids.empty() ? cpu : cores.core_ids.front();
+    groups[{cores.numa_nodes.front(), binding == Binding::kCore ? core : 0}].push_back(cpu);
+  }
+  std::vector<Processors> ordered;
+  for (auto& [place_in_machine, processors] : groups) ordered.push_back(std::move(processors));
+  return ordered;
+}
+
+}  // namespace
+
+Result<std::vector<std::vector<int>>> processors_of_ranks(Binding binding, int ranks) {
+  std::vector<Processors> bound(static_cast<std::size_t>(ranks));
+  if (binding == Binding::kNone) return bound;
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<Processors> groups, groups_of_processors(binding));
+  for (std::size_t rank = 0; rank < bound.size(); ++rank) {
+    // Groups from rank * groups / ranks to (rank + 1) * groups / ranks, at least one; never more than one memory node.
+    const std::size_t first = rank * groups.size() / bound.size();
+    const std::size_t end = binding == Binding::kCore ? (rank + 1) * groups.size() / bound.size() : first + 1;
+    for (std::size_t group = first; group < std::max(first + 1, end); ++group) {
+      bound[rank].insert(bound[rank].end(), groups[group].begin(), groups[group].end());
+    }
+    std::sort(bound[rank].begin(), bound[rank].end());
+  }
+  return bound;
+}
+
+}  // namespace accord::cli

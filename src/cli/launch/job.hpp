@@ -1,0 +1,43 @@
+#pragma once
+// What `accord run` is asked to do.
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "accord/store.hpp"
+
+namespace accord::cli {
+
+/// Which processors a rank may use.
+enum class Binding : std::uint8_t {
+  kNone,  ///< those of the launcher
+  kCore,  ///< its equal share of the launcher's cores
+  kNuma,  ///< all cores of one memory node, ranks spread evenly over the nodes
+};
+
+/// One job as this launcher sees it. The launchers of all nodes are given the same, but for `node` and `ranks_here`.
+struct Job {
+  std::vector<std::string> program;  ///< arguments of exec; the first is searched in PATH
+  int ranks_here = 1;
+  int nodes = 1;
+  std::optional<int> node;    ///< absent: whoever can serve the endpoint is node 0, the others as they come
+  std::string endpoint_host;  ///< where launchers meet, served by that of node 0; unused with one node
+  int endpoint_port = 0;
+  std::string master_host;  ///< MASTER_ADDR
+  int master_port = 0;      ///< MASTER_PORT; 0: a free one for each start
+  int max_restarts = 0;
+  std::string run_id = "none";  ///< launchers of different jobs refuse each other
+  std::string role = "default";
+  std::string log_directory;  ///< empty: no files
+  Binding binding = Binding::kNone;
+  Duration grace = std::chrono::seconds(5);             ///< from SIGTERM to SIGKILL
+  Duration meeting_timeout = std::chrono::minutes(10);  ///< for all launchers to come
+};
+
+/// Runs the job to its end and gives the exit code of this launcher: 0, that of the first failure (128 + its signal if it
+/// was killed), or 128 + the signal that ended the launcher.
+int launch(const Job& job);
+
+}  // namespace accord::cli

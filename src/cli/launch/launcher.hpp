@@ -1,0 +1,79 @@
+#pragma once
+// One launcher: the ranks of its node, its part in the job, and its loop.
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/fd.hpp"
+#include "cli/launch/console.hpp"
+#include "cli/launch/coordinator.hpp"
+#include "cli/launch/job.hpp"
+#include "cli/launch/link.hpp"
+#include "cli/launch/local_ranks.hpp"
+#include "cli/launch/watch.hpp"
+
+namespace accord::cli {
+
+/// Runs one job once. Everything happens on one thread, in one loop over poll(). The launcher of node 0 holds the Coordinator
+/// and a link to each other launcher; those have one link, to it.
+class Launcher {
+ public:
+  explicit Launcher(const Job& job);
+  /// Gives the exit code.
+  int run();
+
+ private:
+  struct Peer {
+    Link link;
+    int node = -1;  ///< -1 until it said hello
+  };
+
+  Status meet_others();
+  Hello hello() const;
+  void turn();
+  bool done() const;
+  Deadline next_look() const;
+
+  // What may happen.
+  void on_signal();
+  void on_interrupt(int signal);
+  void on_connection();
+  void on_peer(Peer& peer);
+  void on_head();
+  void on_message(const Message& message);
+  void on_start(const Start& start);
+  void on_stop(const Stop& stop);
+  void on_meeting_over();
+  void on_head_gone();
+
+  void report_ranks();
+  void tell_head(const Message& message);
+  void deliver();
+  void say(const std::string& text);
+
+  const Job job_;
+  Console console_;
+  LocalRanks ranks_;
+  UniqueFd signals_;
+  Deadline meeting_ends_;
+
+  // Of node 0.
+  std::optional<Coordinator> coordinator_;
+  UniqueFd listening_;
+  std::vector<std::unique_ptr<Peer>> peers_;
+  Deadline farewell_ends_ = Deadline::never();
+
+  // Of the others.
+  std::optional<Link> head_;
+
+  std::optional<int> generation_;  ///< of the last Start or Stop
+  bool failure_told_ = false;      ///< of this generation
+  bool end_told_ = false;
+  int interrupted_by_ = 0;
+  std::optional<int> exit_code_;
+};
+
+}  // namespace accord::cli

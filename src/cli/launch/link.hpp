@@ -1,0 +1,37 @@
+#pragma once
+// A connection between two launchers: messages both ways, and the news of the other's end.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "accord/status.hpp"
+#include "base/fd.hpp"
+#include "cli/launch/messages.hpp"
+
+namespace accord::cli {
+
+/// One TCP connection that carries lines. Its end, at once when the other process dies, is how launchers notice each other's
+/// death: no heartbeat that a busy machine could miss. Not thread-safe.
+class Link {
+ public:
+  explicit Link(UniqueFd fd) : fd_(std::move(fd)) {}
+
+  int fd() const { return fd_.get(); }
+  /// False once the other side has gone or sent what is no message.
+  bool alive() const { return alive_; }
+  /// Queues a message and sends what goes; the rest goes with flush().
+  void send(const Message& message);
+  bool wants_to_send() const { return alive_ && !unsent_.empty(); }
+  void flush();
+  /// What has come, without waiting.
+  std::vector<Message> receive();
+
+ private:
+  UniqueFd fd_;
+  bool alive_ = true;
+  std::string unsent_;
+  std::string received_;
+};
+
+}  // namespace accord::cli

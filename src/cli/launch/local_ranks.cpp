@@ -1,0 +1,149 @@
+// Ranks are looked at after each SIGCHLD. Several that exited since the last look cannot be put in order; one that a signal
+// killed is then blamed before one that exited with an error, as the latter is often the answer to the former, and the
+// lower rank before the higher. Once all are gone, what they left running in their process groups is told to end too; the
+// pipes are read to their end, for at most the grace; then the groups are killed and the zombies reaped.
+#include "cli/launch/local_ranks.hpp"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+#include "cli/launch/cpu_binding.hpp"
+#include "cli/launch/rank_environment.hpp"
+#include "topology/cores.hpp"
+#include "topology/topology.hpp"
+
+namespace accord::cli {
+namespace {
+
+std::string host_name() {
+  std::array<char, 256> name = {};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
+}
+
+// Cores for each rank: its own if it is bound, else an equal share of those of this node.
+int cores_of_rank(const std::vector<int>& processors, int ranks) {
+  if (!processors.empty()) {
+    const Result<topology::Cores> bound = topology::cores_of(processors);
+    return bound.ok() ? bound->cores : 1;
+  }
+  const Result<topology::Place> place = topology::this_place();
+  return std::max(1, (place.ok() ? place->cores : 1) / ranks);
+}
+
+}  // namespace
+
+void LocalRanks::start(const Start& start) {
+  start_ = start;
+  failure_.reset();
+  state_ = State::kRunning;
+  const Result<std::vector<std::vector<int>>> processors = processors_of_ranks(job_.binding, job_.ranks_here);
+  if (!processors.ok()) return fail_to_start(0, processors.status().with_context("--bind"));
+  ranks_.reserve(static_cast<std::size_t>(job_.ranks_here));
+  for (int local_rank = 0; local_rank < job_.ranks_here; ++local_rank) {
+    Result<RankProcess> rank = start_rank(start, local_rank, (*processors)[static_cast<std::size_t>(local_rank)]);
+    if (!rank.ok()) return fail_to_start(local_rank, rank.status());
+    ranks_.push_back(*std::move(rank));
+  }
+}
+
+Result<RankProcess> LocalRanks::start_rank(const Start& start, int local_rank, const std::vector<int>& processors) {
+  const int rank = start.first_rank + local_rank;
+  RankRequest request;
+  request.program = job_.program;
+  request.environment = rank_environment(job_, start, local_rank, cores_of_rank(processors, job_.ranks_here));
+  request.processors = processors;
+  request.prefix = fmt::format("[{}] ", rank);
+  request.gets_input = rank == 0 && isatty(STDIN_FILENO) == 0;
+  if (!job_.log_directory.empty()) {
+    const std::filesystem::path directory =
+        std::filesystem::path(job_.log_directory) / fmt::format("restart_{}", start.generation);
+    std::error_code error;
+    std::filesystem::create_directories(directory, error);
+    if (error) return Status(StatusCode::kIo, fmt::format("--log-dir {}: {}", directory.string(), error.message()));
+    request.log_file = (directory / fmt::format("rank_{}.log", rank)).string();
+  }
+  return RankProcess::start(request);
+}
+
+void LocalRanks::fail_to_start(int local_rank, const Status& why) {
+  Failure failure;
+  failure.node = start_.node;
+  failure.rank = start_.first_rank + local_rank;
+  failure.host = host_name();
+  failure.exit_code = why.code() == StatusCode::kNotFound ? 127 : 126;  // as shells have it
+  failure.reason = why.message();
+  failure_ = failure;
+  end(SIGTERM);
+}
+
+void LocalRanks::end(int signal) {
+  if (state_ != State::kRunning) return;
+  pass_on(signal);
+  state_ = State::kEnding;
+  deadline_ = Deadline::in(job_.grace);
+}
+
+void LocalRanks::kill() {
+  if (state_ == State::kIdle) return;
+  pass_on(SIGKILL);
+  if (state_ != State::kDraining) state_ = State::kKilled;
+  deadline_ = state_ == State::kDraining ? Deadline::in(Duration::zero()) : Deadline::never();
+}
+
+void LocalRanks::pass_on(int signal) const {
+  for (const RankProcess& rank : ranks_) rank.send_signal(signal);
+}
+
+void LocalRanks::add_watches(Watches& watches) {
+  for (RankProcess& rank : ranks_) rank.add_watches(watches, console_);
+}
+
+void LocalRanks::advance() {
+  if (state_ == State::kIdle) return;
+  notice_exits();
+  if (state_ == State::kEnding && deadline_.passed()) kill();
+  const auto gone = [](const RankProcess& rank) { return rank.exit().has_value(); };
+  if (state_ != State::kDraining && std::all_of(ranks_.begin(), ranks_.end(), gone)) {
+    pass_on(SIGTERM);
+    state_ = State::kDraining;
+    deadline_ = Deadline::in(job_.grace);
+  }
+  if (state_ == State::kDraining) drain();
+}
+
+void LocalRanks::notice_exits() {
+  std::optional<Failure> first;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    if (!ranks_[i].look() || ranks_[i].exit()->clean()) continue;
+    const Exit exit = *ranks_[i].exit();
+    if (first.has_value() && !(exit.signal != 0 && first->signal == 0)) continue;
+    first = Failure{
+        start_.node, start_.first_rank + static_cast<int>(i), ranks_[i].process(), host_name(), exit.code, exit.signal,
+        ""};
+  }
+  if (!first.has_value() || state_ != State::kRunning) return;
+  failure_ = first;
+  end(SIGTERM);
+}
+
+void LocalRanks::drain() {
+  // While the console's reader is slow the pipes cannot be read; that is no reason to lose what is in them.
+  if (console_.full(Stream::kOutput) || console_.full(Stream::kError)) deadline_ = Deadline::in(job_.grace);
+  const auto open = [](const RankProcess& rank) { return rank.output_open(); };
+  if (std::any_of(ranks_.begin(), ranks_.end(), open) && !deadline_.passed()) return;
+  pass_on(SIGKILL);
+  for (RankProcess& rank : ranks_) {
+    rank.close_output(console_);
+    rank.reap();
+  }
+  ranks_.clear();
+  state_ = State::kIdle;
+  deadline_ = Deadline::never();
+}
+
+}  // namespace accord::cli

@@ -1,0 +1,60 @@
+#pragma once
+// The ranks of this node: started together, ended together.
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "accord/status.hpp"
+#include "base/clock.hpp"
+#include "cli/launch/console.hpp"
+#include "cli/launch/job.hpp"
+#include "cli/launch/messages.hpp"
+#include "cli/launch/rank_process.hpp"
+#include "cli/launch/watch.hpp"
+
+namespace accord::cli {
+
+/// Idle -> Running -> Ending (told to end, within the grace) -> Killed -> Draining (all ranks are gone; what they started may
+/// still write) -> Idle. Running may go to Draining at once. Not thread-safe.
+class LocalRanks {
+ public:
+  LocalRanks(const Job& job, Console& console) : job_(job), console_(console) {}
+
+  /// Starts the ranks of one generation. If one cannot be started, failure() says so and those that were are being ended.
+  void start(const Start& start);
+  bool idle() const { return state_ == State::kIdle; }
+  /// The first rank of this generation that failed while nobody had told it to end.
+  const std::optional<Failure>& failure() const { return failure_; }
+
+  /// Passes `signal` on, and kills whoever is left when the grace is over.
+  void end(int signal);
+  /// Kills at once.
+  void kill();
+  /// Passes `signal` on and changes nothing else.
+  void pass_on(int signal) const;
+
+  void add_watches(Watches& watches);
+  /// Looks who has exited and what time it is, and moves on. To be called after each turn of the loop.
+  void advance();
+  /// When advance() is due even if nothing happens.
+  Deadline next_look() const { return deadline_; }
+
+ private:
+  enum class State : std::uint8_t { kIdle, kRunning, kEnding, kKilled, kDraining };
+
+  Result<RankProcess> start_rank(const Start& start, int local_rank, const std::vector<int>& processors);
+  void fail_to_start(int local_rank, const Status& why);
+  void notice_exits();
+  void drain();
+
+  const Job& job_;
+  Console& console_;
+  State state_ = State::kIdle;
+  Start start_;
+  std::vector<RankProcess> ranks_;
+  std::optional<Failure> failure_;
+  Deadline deadline_ = Deadline::never();
+};
+
+}  // namespace accord::cli

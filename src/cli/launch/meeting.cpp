@@ -1,0 +1,67 @@
+// A launcher that was told its node knows what to do: 0 serves, the others connect. One that was not tries to connect, and
+// serves if nobody answers and the endpoint is an address of this machine; if another launcher was faster with that, the
+// port is taken, and the next attempt connects to it.
+#include "cli/launch/meeting.hpp"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+
+#include "store/tcp_socket.hpp"
+
+namespace accord::cli {
+namespace {
+
+// A datagram socket can be bound to an address of this machine only; port 0 disturbs nobody.
+bool is_here(const store::Address& address) {
+  store::Address any_port = address;
+  if (any_port.storage.ss_family == AF_INET6) {
+    reinterpret_cast<sockaddr_in6*>(&any_port.storage)->sin6_port = 0;
+  } else {
+    reinterpret_cast<sockaddr_in*>(&any_port.storage)->sin_port = 0;
+  }
+  const UniqueFd fd(socket(address.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  return fd.valid() && bind(fd.get(), reinterpret_cast<const sockaddr*>(&any_port.storage), any_port.size) == 0;
+}
+
+}  // namespace
+
+Result<Met> meet(const Job& job, Deadline deadline, const std::function<bool()>& give_up) {
+  const auto serve = [&]() -> Result<Met> {
+    ACCORD_ASSIGN_OR_RETURN(UniqueFd listening, store::listen_at(job.endpoint_host, job.endpoint_port));
+    return Met(Served{std::move(listening)});
+  };
+  if (job.node == 0) return serve();
+
+  const std::string url = store::tcp_url(job.endpoint_host, job.endpoint_port);
+  Status last;
+  while (!deadline.passed()) {
+    if (give_up()) return Status(StatusCode::kAborted, url + ": told to end while waiting for the launcher of node 0");
+    const Result<std::vector<store::Address>> addresses = store::resolve(job.endpoint_host, job.endpoint_port);
+    last = addresses.status();
+    if (addresses.ok()) {
+      bool here = false;
+      for (const store::Address& address : *addresses) {
+        Result<UniqueFd> fd = store::connect_to(address, Deadline::in(std::chrono::seconds(2)), url);
+        if (fd.ok()) return Met(Link(*std::move(fd)));
+        last = fd.status();
+        here = here || is_here(address);
+      }
+      if (!job.node.has_value() && here) {
+        Result<Met> served = serve();
+        if (served.ok()) return served;
+        last = served.status();
+      }
+    }
+    poll(nullptr, 0, 100);
+  }
+  return Status(
+      StatusCode::kTimeout,
+      fmt::format("no launcher of node 0 at {} within {} s; last: {}", url,
+                  std::chrono::duration_cast<std::chrono::seconds>(job.meeting_timeout).count(), last.message()));
+}
+
+}  // namespace accord::cli

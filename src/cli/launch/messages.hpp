@@ -1,0 +1,78 @@
+#pragma once
+// What launchers tell each other: one JSON object a line. docs/launcher.md describes the exchange.
+
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "accord/status.hpp"
+
+namespace accord::cli {
+
+/// The first thing that went wrong in one start of the job.
+struct Failure {
+  int node = 0;
+  Rank rank = -1;  ///< -1: the node's launcher itself
+  int process = 0;
+  std::string host;
+  int exit_code = 1;
+  int signal = 0;      ///< that killed the rank; 0: it exited
+  std::string reason;  ///< why there is no rank to blame: it could not be started, the launcher is gone
+};
+
+/// "rank 3 (node 1, host "b", process 4711) was killed by SIGKILL".
+std::string to_string(const Failure& failure);
+/// What a launcher exits with because of it.
+int exit_code_of(const Failure& failure);
+/// "SIGTERM"; "signal 40" for one without a name.
+std::string signal_name(int signal);
+
+// To node 0.
+struct Hello {  ///< a launcher comes
+  std::string version;
+  std::string run_id;
+  int nodes = 1;
+  int node = -1;  ///< -1: any
+  int ranks = 1;
+};
+struct Failed {  ///< one of its ranks failed; it is ending the others
+  int generation = 0;
+  Failure failure;
+};
+struct Ended {  ///< all its ranks are gone
+  int generation = 0;
+};
+struct Interrupted {  ///< it was told to end by a signal
+  int signal = 0;
+};
+
+// From node 0.
+struct Start {  ///< start your ranks
+  int generation = 0;
+  int node = 0;
+  int first_rank = 0;
+  int world_size = 1;
+  std::string master_host;
+  int master_port = 0;
+};
+struct Stop {  ///< end your ranks: because of a failure, or of a signal that a launcher got
+  int generation = 0;
+  int signal = 0;
+  Failure failure;
+  bool restart = false;  ///< a Start follows when all have ended
+};
+struct Finish {  ///< exit
+  int exit_code = 0;
+};
+struct Refuse {  ///< you are no part of this job
+  std::string reason;
+};
+
+using Message = std::variant<Hello, Failed, Ended, Interrupted, Start, Stop, Finish, Refuse>;
+
+/// One line of JSON, with its newline.
+std::string to_line(const Message& message);
+/// kCorrupt says what is wrong.
+Result<Message> from_line(std::string_view line);
+
+}  // namespace accord::cli

@@ -1,0 +1,16 @@
+#pragma once
+// The environment that a rank is started with.
+
+#include <string>
+#include <vector>
+
+#include "cli/launch/job.hpp"
+#include "cli/launch/messages.hpp"
+
+namespace accord::cli {
+
+/// "NAME=value" of the launcher's environment with torchrun's variables for local rank `local_rank` set in it. `cores`: that
+/// each rank of this node has; it becomes OMP_NUM_THREADS, unless the user has set that.
+std::vector<std::string> rank_environment(const Job& job, const Start& start, int local_rank, int cores);
+
+}  // namespace accord::cli

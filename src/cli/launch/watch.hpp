@@ -1,0 +1,17 @@
+#pragma once
+// The launcher's one loop: each part tells which descriptors it waits for, and is called when they are ready.
+
+#include <functional>
+#include <vector>
+
+namespace accord::cli {
+
+/// A descriptor to poll for `events` (POLLIN, POLLOUT), and what to do when it is ready, has ended or failed.
+struct Watch {
+  int fd = -1;
+  short events = 0;
+  std::function<void()> ready;
+};
+using Watches = std::vector<Watch>;
+
+}  // namespace accord::cli

@@ -1,0 +1,98 @@
+// `accord`: parses the arguments, then runs the subcommand that they name. A word that is no option or subcommand is answered
+// with the nearest one that is.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "accord/info.hpp"
+#include "base/text.hpp"
+#include "cli/commands.hpp"
+
+namespace accord::cli {
+namespace {
+
+// The innermost subcommand that the arguments reached.
+const CLI::App* innermost(const CLI::App& app) {
+  const std::vector<CLI::App*> inner = app.get_subcommands();
+  return inner.empty() ? &app : innermost(*inner.back());
+}
+
+std::string full_name(const CLI::App& app) {
+  const CLI::App* parent = app.get_parent();
+  return parent == nullptr ? app.get_name() : full_name(*parent) + " " + app.get_name();
+}
+
+// Why `word` has no place in `app`.
+std::string unknown_word(const CLI::App& app, const std::string& word) {
+  std::vector<std::string> names;
+  const bool is_option = word.starts_with("-");
+  if (is_option) {
+    for (const CLI::Option* option : app.get_options()) {
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
+  } else {
+    for (const CLI::App* inner : app.get_subcommands([](const CLI::App*) { return true; }))
+      names.push_back(inner->get_name());
+    if (names.empty()) return fmt::format("unexpected argument \"{}\"", word);
+  }
+  const std::vector<std::string_view> views(names.begin(), names.end());
+  return unknown_name(is_option ? "option" : "command", word.substr(0, word.find('=')), views).message();
+}
+
+int explain(const CLI::App& app, const CLI::ParseError& error) {
+  if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+  const CLI::App* reached = innermost(app);
+  std::string message = error.what();
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !reached->remaining().empty()) {
+    message = unknown_word(*reached, reached->remaining().front());
+  }
+  fmt::print(stderr, "{0}: {1}\n\"{0} --help\" tells its use\n", full_name(*reached), message);
+  return kWrongUse;
+}
+
+// Takes the arguments from the first "--" on away: they are a program's, and the parser would not keep them in order.
+std::vector<std::string> take_after_dashes(int& argc, char** argv) {
+  char** const end = argv + argc;
+  char** const dashes = std::find(argv, end, std::string_view("--"));
+  argc = static_cast<int>(dashes - argv);
+  return {dashes, end};
+}
+
+int run(int argc, char** argv) {
+  const std::vector<std::string> after_dashes = take_after_dashes(argc, argv);
+  CLI::App app("accord: collectives, launching and compiled model engines across ranks", "accord");
+  app.set_version_flag("--version", std::string(version()));
+  app.require_subcommand(0, 1);
+  Action chosen;
+  add_info(app, chosen);
+  add_run(app, chosen, after_dashes);
+  add_engine(app, chosen);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return explain(app, error);
+  }
+  if (!chosen) {
+    const CLI::App* reached = innermost(app);
+    const CLI::App* parent = reached->get_parent();
+    fmt::print(stderr, "{}", reached->help(parent == nullptr ? "" : full_name(*parent)));
+    return kWrongUse;
+  }
+  return chosen();
+}
+
+}  // namespace
+}  // namespace accord::cli
+
+int main(int argc, char** argv) {
+  try {
+    return accord::cli::run(argc, argv);
+  } catch (const std::exception& error) {  // out of memory, or a defect of ours
+    std::fprintf(stderr, "accord: %s\n", error.what());
+    return accord::cli::kFailure;
+  }
+}

@@ -1,0 +1,156 @@
+// Two exchanges: "hello" (version, size, options, place) tells who is where and that all mean the same group; "address"
+// (the endpoint's descriptor, or why there is none) lets them connect. A rank that cannot open its endpoint says so in
+// the second one, so that all ranks give its error instead of waiting for it.
+#include "comm/bootstrap.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/config.hpp"
+
+namespace accord::comm {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kProtocol = 1;
+
+std::string in_group(const GroupOptions& options) { return fmt::format("creating group \"{}\"", options.name); }
+
+/// What has to be equal on all ranks, in words.
+std::string terms(const JoinRequest& request, std::size_t slot_bytes) {
+  return fmt::format("protocol {}, {} ranks, transport \"{}\", select \"{}\", slots of {} bytes", kProtocol,
+                     request.size, request.options.transport, request.options.select, slot_bytes);
+}
+
+/// Bytes that are no UTF-8 (of a host's name, of the system's message) are replaced, not a reason to fail.
+std::string to_text(const json& object) { return object.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+/// A field of another rank's text, which may be anything.
+std::optional<std::string> text_field(const json& object, const char* name) {
+  if (!object.is_object() || !object.contains(name) || !object[name].is_string()) return std::nullopt;
+  return object[name].get<std::string>();
+}
+
+Result<std::vector<topology::Place>> meet(const JoinRequest& request, std::size_t slot_bytes,
+                                          const Exchange& exchange) {
+  ACCORD_ASSIGN_OR_RETURN(const topology::Place mine, topology::this_place());
+  const std::string my_terms = terms(request, slot_bytes);
+  const json hello = {{"terms", my_terms}, {"place", topology::to_json(mine)}};
+  std::vector<topology::Place> places;
+  ACCORD_RETURN_IF_ERROR(exchange("hello", to_text(hello), [&](Rank from, const std::string& text) -> Status {
+    const json theirs = json::parse(text, nullptr, false);
+    const std::optional<std::string> its_terms = text_field(theirs, "terms");
+    const std::optional<std::string> its_place = text_field(theirs, "place");
+    if (!its_terms || !its_place)
+      return Status(StatusCode::kMismatch,
+                    fmt::format("{}: rank {} speaks another protocol", in_group(request.options), from), {from});
+    if (*its_terms != my_terms)
+      return Status(
+          StatusCode::kMismatch,
+          fmt::format("{}: rank {} has {}; this rank has {}", in_group(request.options), from, *its_terms, my_terms),
+          {from});
+    ACCORD_ASSIGN_OR_RETURN(topology::Place place, topology::place_from_json(*its_place));
+    places.push_back(std::move(place));
+    return {};
+  }));
+  return places;
+}
+
+transport::PlaceView view(const topology::Place& place) { return {.host = place.host, .process = place.process}; }
+
+/// Pure and equal on all ranks: the first transport that connects every pair.
+Result<transport::Transport*> choose_transport(const topology::Topology& topology, const GroupOptions& options) {
+  std::string why;
+  for (transport::Transport* candidate : transport::transports()) {
+    if (options.transport != "auto" && options.transport != candidate->name()) continue;
+    const auto unreached = [&]() -> std::optional<Rank> {
+      for (const Rank r : topology.ranks())
+        if (!candidate->reaches(view(topology.place(0)), view(topology.place(r)))) return r;
+      return std::nullopt;
+    }();
+    const Status viable = candidate->viable();
+    if (!unreached && viable.ok()) return candidate;
+    why +=
+        fmt::format("; {}: {}", candidate->name(),
+                    viable.ok() ? fmt::format("does not reach from rank 0 to rank {}", *unreached) : viable.message());
+  }
+  return Status(StatusCode::kUnsupported, fmt::format("{}: no transport connects all ranks{}", in_group(options), why));
+}
+
+struct Opened {
+  std::unique_ptr<transport::Endpoint> endpoint;
+  std::vector<transport::PeerDescriptor> peers;
+};
+
+// Takes part in the exchange in any case: the ranks of other groups that a split makes wait for it as well.
+Result<Opened> open_endpoint(const Result<transport::Transport*>& transport, const transport::EndpointRequest& endpoint,
+                             const GroupOptions& options, const Exchange& exchange) {
+  Result<std::unique_ptr<transport::Endpoint>> mine =
+      transport.ok() ? (*transport)->open(endpoint) : transport.status();
+  std::string address =
+      to_text(mine.ok() ? json{{"descriptor", (*mine)->descriptor()}} : json{{"error", mine.status().message()}});
+  if (address.size() > kMostText) address = "{}";  // an error too long to be told
+  Opened opened;
+  ACCORD_RETURN_IF_ERROR(exchange("address", address, [&](Rank from, const std::string& text) -> Status {
+    const json theirs = json::parse(text, nullptr, false);
+    const std::optional<std::string> descriptor = text_field(theirs, "descriptor");
+    if (!descriptor)
+      return Status(mine.ok() ? StatusCode::kPeerLost : mine.status().code(),
+                    fmt::format("{}: rank {} cannot open its endpoint: {}", in_group(options), from,
+                                text_field(theirs, "error").value_or("unknown reason")),
+                    {from});
+    if (from != endpoint.rank) opened.peers.push_back({from, *descriptor});
+    return {};
+  }));
+  opened.endpoint = std::move(*mine);
+  return opened;
+}
+
+// What is wrong with a request by itself is an error here and now, and no other rank is asked.
+Status check(const JoinRequest& request) {
+  if (request.size < 1 || request.rank < 0 || request.rank >= request.size)
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{}: rank {} of {} cannot be", in_group(request.options), request.rank, request.size));
+  if (request.options.transport != "auto") {
+    const Status known = transport::transport_by_name(request.options.transport).status();
+    if (!known.ok()) return known.with_context(in_group(request.options));
+  }
+  const Status readable = plan::Selector::create(request.options.select).status();
+  return readable.ok() ? readable : readable.with_context(in_group(request.options));
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Group>> join(const JoinRequest& request, const Exchange& exchange) {
+  ACCORD_RETURN_IF_ERROR(config().status());
+  ACCORD_RETURN_IF_ERROR(check(request));
+  ACCORD_ASSIGN_OR_RETURN(std::vector<topology::Place> places, meet(request, config()->slot_bytes, exchange));
+  return connect(request, topology::Topology(std::move(places)), exchange);
+}
+
+Result<std::shared_ptr<Group>> connect(const JoinRequest& request, topology::Topology topology,
+                                       const Exchange& exchange) {
+  const GroupOptions& options = request.options;
+  const exec::WindowLayout layout(request.size, config()->slot_bytes);
+  ACCORD_ASSIGN_OR_RETURN(plan::Selector selector, plan::Selector::create(options.select));
+  const transport::EndpointRequest endpoint{.rank = request.rank, .size = request.size, .window_bytes = layout.bytes()};
+  ACCORD_ASSIGN_OR_RETURN(Opened opened,
+                          open_endpoint(choose_transport(topology, options), endpoint, options, exchange));
+  Result<std::vector<std::unique_ptr<transport::Link>>> connected =
+      opened.endpoint->connect(opened.peers, request.deadline);
+  if (!connected.ok()) return connected.status().with_context(in_group(options));
+  std::vector<std::unique_ptr<transport::Link>> links(static_cast<std::size_t>(request.size));
+  for (auto& link : *connected) links[link->peer()] = std::move(link);
+  return Group::create(Membership{.rank = request.rank,
+                                  .topology = std::move(topology),
+                                  .selector = std::move(selector),
+                                  .layout = layout,
+                                  .endpoint = std::move(opened.endpoint),
+                                  .links = std::move(links)},
+                       options);
+}
+
+}  // namespace accord::comm

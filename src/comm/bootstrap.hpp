@@ -1,0 +1,16 @@
+#pragma once
+// How ranks that know only their number become a connected group.
+
+#include "comm/exchange.hpp"
+#include "comm/group.hpp"
+
+namespace accord::comm {
+
+/// Agrees on size and options, looks at where all ranks run, chooses the transport that reaches all, and connects.
+Result<std::shared_ptr<Group>> join(const JoinRequest& request, const Exchange& exchange);
+
+/// The last half of join(), for ranks whose places are known: split() begins here.
+Result<std::shared_ptr<Group>> connect(const JoinRequest& request, topology::Topology topology,
+                                       const Exchange& exchange);
+
+}  // namespace accord::comm

@@ -1,0 +1,135 @@
+// Only mistakes that this rank can see by itself end here; what ranks disagree on is found by the round words.
+#include "comm/call.hpp"
+
+#include <fmt/format.h>
+
+#include <variant>
+
+#include "base/element.hpp"
+
+namespace accord::comm {
+namespace {
+
+Status invalid(const Call& call, std::string what) {
+  return Status(StatusCode::kInvalidArgument, fmt::format("{}: {}", to_string(call.collective), what));
+}
+
+Status check_buffer(const Call& call, std::string_view name, const void* data, std::size_t count, DType dtype,
+                    Device device) {
+  if (data == nullptr && count > 0) return invalid(call, fmt::format("{} is null, with a count of {}", name, count));
+  if (device.type != DeviceType::kCpu)
+    return Status(StatusCode::kUnsupported, fmt::format("{}: {} lies on {}; this build computes on cpu only",
+                                                        to_string(call.collective), name, to_string(device)));
+  if (count > SIZE_MAX / 2 / size_of(dtype))
+    return invalid(call, fmt::format("{} has an impossible count, {}", name, count));
+  return {};
+}
+
+Status check_rank(const Call& call, std::string_view name, Rank rank, int size) {
+  if (rank >= 0 && rank < size) return {};
+  return invalid(call, fmt::format("{} {} is not a rank of the group, which has ranks 0 to {}", name, rank, size - 1));
+}
+
+/// Elements of one part, by what this rank has of the two buffers.
+std::size_t count_of(const Call& call, Rank rank, int size) {
+  const plan::CollectiveTraits& traits = plan::traits_of(call.collective);
+  const bool has_input = holds(traits.input, rank, call.root), has_output = holds(traits.output, rank, call.root);
+  if (has_input && !traits.input.divided) return call.input.count;
+  if (has_output && !traits.output.divided) return call.output.count;
+  return has_input ? call.input.count / static_cast<std::size_t>(size) : 0;
+}
+
+Status check_count(const Call& call, std::string_view name, std::size_t count, const plan::BufferRole& role,
+                   std::size_t part, int size) {
+  const std::size_t parts = role.divided ? static_cast<std::size_t>(size) : 1;
+  if (count == parts * part) return {};
+  return invalid(call, role.divided ? fmt::format("{} has {} elements, expected {} ({} x {})", name, count,
+                                                  parts * part, parts, part)
+                                    : fmt::format("{} has {} elements, expected {}", name, count, part));
+}
+
+std::string names_of_ops(DType dtype) {
+  std::string names;
+  for (int i = 0; i < kReduceOpCount; ++i) {
+    const auto op = static_cast<ReduceOp>(i);
+    if (is_defined(op, dtype)) names += fmt::format("{}{}", names.empty() ? "" : ", ", to_string(op));
+  }
+  return names;
+}
+
+/// The op has a meaning for the input's dtype, and a factor where it needs one.
+Status check_reduction(const Call& call) {
+  const ReduceOp op = call.op.op();
+  const DType dtype = call.input.dtype;
+  if (!is_defined(op, dtype))
+    return invalid(call, fmt::format("{} has no meaning for {}, which has {}", to_string(op), to_string(dtype),
+                                     names_of_ops(dtype)));
+  if (op != ReduceOp::kPremulSum) [[likely]]
+    return {};
+  if (std::holds_alternative<std::monostate>(call.op.factor()))
+    return invalid(call, "premul_sum needs the factor of this rank: Reduction::premul_sum(factor)");
+  if (const auto* buffer = std::get_if<ConstBuffer>(&call.op.factor())) {
+    ACCORD_RETURN_IF_ERROR(check_buffer(call, "factor", buffer->data, buffer->count, buffer->dtype, buffer->device));
+    if (buffer->count != 1 || buffer->dtype != dtype)
+      return invalid(call, fmt::format("factor has {} x {}, expected 1 x {}", buffer->count, to_string(buffer->dtype),
+                                       to_string(dtype)));
+  } else if (std::get<std::complex<double>>(call.op.factor()).imag() != 0 && kind_of(dtype) != DTypeKind::kComplex) {
+    return invalid(call, fmt::format("factor is a complex number, the input is {}", to_string(dtype)));
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_call(const Call& call, Rank rank, int size) {
+  const plan::CollectiveTraits& traits = plan::traits_of(call.collective);
+  const ConstBuffer& in = call.input;
+  const Buffer& out = call.output;
+  if (call.direction != Direction::kNone) {
+    ACCORD_RETURN_IF_ERROR(check_rank(call, "peer", call.peer, size));
+    if (call.peer == rank) return invalid(call, fmt::format("peer {} is the caller itself", rank));
+    if (call.direction == Direction::kSend) return check_buffer(call, "input", in.data, in.count, in.dtype, in.device);
+    return check_buffer(call, "output", out.data, out.count, out.dtype, out.device);
+  }
+  if (traits.rooted) ACCORD_RETURN_IF_ERROR(check_rank(call, "root", call.root, size));
+  const bool has_input = holds(traits.input, rank, call.root), has_output = holds(traits.output, rank, call.root);
+  const std::size_t part = count_of(call, rank, size);
+  if (has_input) {
+    ACCORD_RETURN_IF_ERROR(check_buffer(call, "input", in.data, in.count, in.dtype, in.device));
+    ACCORD_RETURN_IF_ERROR(check_count(call, "input", in.count, traits.input, part, size));
+  }
+  if (has_output) {
+    ACCORD_RETURN_IF_ERROR(check_buffer(call, "output", out.data, out.count, out.dtype, out.device));
+    ACCORD_RETURN_IF_ERROR(check_count(call, "output", out.count, traits.output, part, size));
+  }
+  if (has_input && has_output && in.dtype != out.dtype)
+    return invalid(call, fmt::format("input is {}, output is {}", to_string(in.dtype), to_string(out.dtype)));
+  return traits.reduces ? check_reduction(call) : Status();
+}
+
+std::complex<double> factor_of(const Call& call) {
+  if (call.op.op() != ReduceOp::kPremulSum) [[likely]]
+    return 1.0;
+  if (const auto* buffer = std::get_if<ConstBuffer>(&call.op.factor())) return number_at(buffer->data, buffer->dtype);
+  return std::get<std::complex<double>>(call.op.factor());
+}
+
+exec::RequestRecord record_of(const Call& call, Rank rank, int size) {
+  exec::RequestRecord record;
+  record.collective = call.collective;
+  if (call.direction != Direction::kNone) {
+    const bool sends = call.direction == Direction::kSend;
+    record.dtype = sends ? call.input.dtype : call.output.dtype;
+    record.count = sends ? call.input.count : call.output.count;
+    return record;
+  }
+  const plan::CollectiveTraits& traits = plan::traits_of(call.collective);
+  if (traits.rooted) record.root = call.root;
+  if (traits.input.holders == plan::Holders::kNobody) return record;
+  if (traits.reduces) record.op = call.op.op();
+  record.dtype = holds(traits.input, rank, call.root) ? call.input.dtype : call.output.dtype;
+  record.count = count_of(call, rank, size);
+  return record;
+}
+
+}  // namespace accord::comm

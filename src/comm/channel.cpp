@@ -1,0 +1,236 @@
+// Who moves `works_` from 0 to 1 owns the channel and may run; whoever else comes queues up and the progress thread
+// takes over when the owner is done. So a call that meets an idle channel costs two atomic operations, no lock and no
+// allocation once its plan is prepared, and calls run in the order in which they were made.
+#include "comm/channel.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/text.hpp"
+#include "comm/group.hpp"
+#include "comm/progress.hpp"
+
+namespace accord::comm {
+namespace {
+
+/// The progress thread polls a stuck operation this often between two looks for failures.
+constexpr std::uint32_t kLookEvery = 256;
+
+std::size_t bytes_of(const exec::RequestRecord& record) { return record.count * size_of(record.dtype); }
+
+}  // namespace
+
+Channel::Channel(Group& group, exec::Domain domain, topology::Topology topology, std::vector<Rank> members)
+    : group_(group),
+      domain_(std::move(domain)),
+      topology_(std::move(topology)),
+      members_(std::move(members)),
+      policy_(group.topology().oversubscribed() ? WaitPolicy::kYield : WaitPolicy::kSpin) {}
+
+Status Channel::run(const Operation& operation) {
+  int none = 0;
+  if (!works_.compare_exchange_strong(none, 1, std::memory_order_seq_cst)) return start(operation)->wait();
+  Status status = run_owned(operation);
+  if (works_.fetch_sub(1, std::memory_order_acq_rel) > 1)
+    ProgressThread::instance().activate(group_.shared_from_this(), *this);
+  return status;
+}
+
+std::shared_ptr<PendingWork> Channel::start(const Operation& operation) {
+  auto work = std::make_shared<PendingWork>(group_.handle(), operation);
+  bool was_idle;
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(work);
+    was_idle = works_.fetch_add(1, std::memory_order_seq_cst) == 0;
+  }
+  if (was_idle) ProgressThread::instance().activate(group_.shared_from_this(), *this);
+  return work;
+}
+
+Status Channel::run_owned(const Operation& operation) {
+  const exec::RequestRecord& record = operation.record;
+  if (!group_.healthy()) [[unlikely]]
+    return group_.examine_alarm(where(record));
+  Result<const exec::LoweredPlan*> plan = prepare(record);
+  if (!plan.ok()) return plan.status();
+  cursor_.start(domain_, **plan, operation.input, operation.output, operation.factor);
+  Waiter waiter(policy_);
+  std::uint64_t position = cursor_.position();
+  std::optional<Deadline> deadline;  // set once the wait is slow, which spares quick calls a look at the clock
+  while (true) {
+    const exec::Progress progress = cursor_.poll();
+    if (progress == exec::Progress::kDone) [[likely]]
+      return {};
+    const bool mismatch = progress == exec::Progress::kMismatch;
+    if (!mismatch && cursor_.position() != position) {
+      position = cursor_.position();
+      waiter = Waiter(policy_);
+    } else if (mismatch || waiter.pause()) {
+      if (!deadline) deadline = Deadline::in(operation.timeout);
+      if (const Status failure = examine(record, *deadline); !failure.ok())
+        if (const std::optional<Status> end = conclude(failure)) return *end;
+    }
+  }
+}
+
+Result<const exec::LoweredPlan*> Channel::prepare(const exec::RequestRecord& record) {
+  const auto halves = std::bit_cast<std::array<std::uint64_t, 2>>(record);
+  const std::uint64_t hash = (halves[0] ^ (halves[1] * 0x9e3779b97f4a7c15)) * 0xff51afd7ed558ccd;
+  std::unique_ptr<exec::LoweredPlan>& slot = prepared_[(hash >> 32) % kPrepared];
+  if (slot != nullptr && slot->record == record) [[likely]]
+    return slot.get();
+  ACCORD_ASSIGN_OR_RETURN(const plan::Choice choice,
+                          group_.selector().choose(record.collective, bytes_of(record), topology_));
+  ACCORD_ASSIGN_OR_RETURN(const plan::Plan* plan, plan_for(*choice.algorithm, record.root));
+  const std::size_t slot_bytes = choice.slot_bytes == 0 ? domain_.layout().slot_bytes : choice.slot_bytes;
+  ACCORD_ASSIGN_OR_RETURN(exec::LoweredPlan lowered,
+                          exec::lower(*plan, domain_.me(), domain_.layout(), slot_bytes, record));
+  slot = std::make_unique<exec::LoweredPlan>(std::move(lowered));
+  return slot.get();
+}
+
+Result<const plan::Plan*> Channel::plan_for(const plan::AlgorithmEntry& algorithm, Rank root) {
+  for (const auto& plan : plans_)
+    if (plan->collective == algorithm.collective && plan->name == algorithm.name && plan->root == root)
+      return plan.get();
+  const plan::Request request{.collective = algorithm.collective, .root = root, .only_rank = domain_.me()};
+  ACCORD_ASSIGN_OR_RETURN(plan::Plan plan, algorithm.make(topology_, request));
+  plans_.push_back(std::make_unique<plan::Plan>(std::move(plan)));
+  return plans_.back().get();
+}
+
+Channel::Advance Channel::advance() {
+  std::shared_ptr<PendingWork> work;
+  {
+    const std::lock_guard lock(mutex_);
+    work = queue_.front();
+  }
+  const Operation& operation = work->operation();
+  if (!front_started_) {
+    if (!group_.healthy()) return end_front(group_.examine_alarm(where(operation.record)));
+    Result<const exec::LoweredPlan*> plan = prepare(operation.record);
+    if (!plan.ok()) return end_front(plan.status());
+    cursor_.start(domain_, **plan, operation.input, operation.output, operation.factor);
+    front_started_ = true;
+    front_stuck_ = 0;
+    front_position_ = cursor_.position();
+  }
+  const exec::Progress progress = cursor_.poll();
+  if (progress == exec::Progress::kDone) return end_front({});
+  if (progress == exec::Progress::kPending && cursor_.position() != front_position_) {
+    front_position_ = cursor_.position();
+    front_stuck_ = 0;
+    return Advance::kMoved;
+  }
+  if (progress == exec::Progress::kMismatch || ++front_stuck_ % kLookEvery == 0) {
+    const Status failure = examine(operation.record, work->deadline());
+    if (!failure.ok())
+      if (std::optional<Status> end = conclude(failure)) return end_front(*std::move(end));
+  }
+  return Advance::kStuck;
+}
+
+Channel::Advance Channel::end_front(Status status) {
+  std::shared_ptr<PendingWork> work;
+  front_started_ = false;
+  {
+    const std::lock_guard lock(mutex_);
+    work = std::move(queue_.front());
+    queue_.pop_front();
+  }
+  const bool last = works_.fetch_sub(1, std::memory_order_acq_rel) == 1;
+  work->finish(std::move(status));
+  return last ? Advance::kIdle : Advance::kMoved;
+}
+
+std::optional<Status> Channel::conclude(const Status& failure) {
+  // A peer that left or died may have done its part before: what has arrived counts.
+  const std::uint64_t position = cursor_.position();
+  const int waited_for = cursor_.waiting_for();
+  if (cursor_.poll() == exec::Progress::kDone) return Status();
+  const bool moved = cursor_.position() != position || cursor_.waiting_for() != waited_for;
+  if (moved && group_.healthy()) return std::nullopt;
+  return group_.fail(failure);
+}
+
+Status Channel::examine(const exec::RequestRecord& record, Deadline deadline) {
+  if (!group_.healthy()) return group_.examine_alarm(where(record));
+  ACCORD_RETURN_IF_ERROR(find_mismatch());
+  const Rank waited_for = rank_waited_for();
+  if (waited_for >= 0 && group_.peer_state(waited_for) == transport::PeerState::kLeft)
+    return Status(
+        StatusCode::kPeerLost,
+        fmt::format("{}: rank {} has closed its communicator and takes no more part", where(record), waited_for),
+        {waited_for});
+  const auto now = Clock::now();
+  if (deadline.at() <= now) return timed_out(where(record));
+  const std::lock_guard lock(mutex_);
+  for (const auto& work : queue_)
+    if (work->deadline().at() <= now)
+      return timed_out(fmt::format("{}, queued behind {}", where(work->operation().record), exec::to_string(record)));
+  return {};
+}
+
+Status Channel::timed_out(std::string_view what) const {
+  std::vector<Rank> missing;
+  if (!cursor_.at_gate()) missing = ranks_not_in_round();
+  if (const Rank waited_for = rank_waited_for(); missing.empty() && waited_for >= 0) missing.push_back(waited_for);
+  return Status(
+      StatusCode::kTimeout,
+      fmt::format("{}: {} did not come in time; raise the timeout if it is only slow", what, ranks_text(missing)),
+      missing);
+}
+
+// What is compared, and told, are the calls of the domain's last round: while the running one waits at the gate that is
+// the call before it.
+Status Channel::find_mismatch() const {
+  std::uint64_t my_word = 0;
+  exec::RequestRecord mine;
+  if (!domain_.record_of(domain_.me(), domain_.round(), &my_word, &mine)) return {};
+  for (int m = 0; m < domain_.members(); ++m) {
+    std::uint64_t its_word = 0;
+    exec::RequestRecord theirs;
+    if (!domain_.record_of(m, domain_.round(), &its_word, &theirs) || its_word == my_word) continue;
+    const Rank me = members_[domain_.me()];
+    const Rank it = members_[m];
+    if (theirs == mine)
+      return Status(
+          StatusCode::kMismatch,
+          fmt::format("{}: rank {} chose another algorithm than rank {}; ACCORD_SELECT and the select option must be "
+                      "equal on all ranks",
+                      where(mine), it, me),
+          {it});
+    return Status(StatusCode::kMismatch,
+                  fmt::format("{}: rank {} called {}, rank {} called {}", where(mine), it, exec::to_string(theirs), me,
+                              exec::to_string(mine)),
+                  {it});
+  }
+  return {};
+}
+
+std::vector<Rank> Channel::ranks_not_in_round() const {
+  std::vector<Rank> missing;
+  for (int m = 0; m < domain_.members(); ++m) {
+    std::uint64_t its_word = 0;
+    exec::RequestRecord record;
+    if (m != domain_.me() && !domain_.record_of(m, domain_.round(), &its_word, &record)) missing.push_back(members_[m]);
+  }
+  return missing;
+}
+
+Rank Channel::rank_waited_for() const {
+  const int member = cursor_.waiting_for();
+  return member < 0 ? -1 : members_[member];
+}
+
+std::string Channel::where(const exec::RequestRecord& record) const {
+  if (record.collective != Collective::kSendRecv) return group_.where(to_string(record.collective));
+  const bool sends = domain_.me() == 0;
+  return group_.where(fmt::format("{} rank {}", sends ? "send to" : "recv from", members_[sends ? 1 : 0]));
+}
+
+}  // namespace accord::comm

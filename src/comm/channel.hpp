@@ -1,0 +1,87 @@
+#pragma once
+// One order of operations: the calls on a group, or the messages of one pair of ranks in one direction.
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "accord/communicator.hpp"
+#include "base/wait.hpp"
+#include "comm/pending_work.hpp"
+#include "exec/cursor.hpp"
+#include "exec/domain.hpp"
+#include "exec/lowered.hpp"
+#include "plan/selector.hpp"
+#include "topology/topology.hpp"
+
+namespace accord::comm {
+
+class Group;
+
+/// Runs operations one after the other over one domain: a call that finds nothing before it runs on the caller's thread,
+/// others are queued and run on the progress thread. Thread-safe. Lives as long as its Group.
+class Channel {
+ public:
+  /// `members[m]`: the group's rank that is member m of the domain.
+  Channel(Group& group, exec::Domain domain, topology::Topology topology, std::vector<Rank> members);
+
+  /// Runs one operation to its end.
+  Status run(const Operation& operation);
+  /// Queues one.
+  std::shared_ptr<PendingWork> start(const Operation& operation);
+
+  /// Progress thread only: goes on with the queue, which is not empty; kIdle once it is, and the channel is given up.
+  enum class Advance : std::uint8_t { kIdle, kMoved, kStuck };
+  Advance advance();
+
+  /// True while no operation runs or waits; once the group has failed or closed it becomes so by itself.
+  bool idle() const { return works_.load(std::memory_order_seq_cst) == 0; }
+  Group& group() const { return group_; }
+
+ private:
+  /// The plan for a request, ready to run: built, lowered and kept on first use. REQUIRES: the caller owns the channel.
+  Result<const exec::LoweredPlan*> prepare(const exec::RequestRecord& record);
+  Result<const plan::Plan*> plan_for(const plan::AlgorithmEntry& algorithm, Rank root);
+  Status run_owned(const Operation& operation);
+  /// Slow half of a wait: why the running operation must end, if it must.
+  Status examine(const exec::RequestRecord& record, Deadline deadline);
+  Status timed_out(std::string_view what) const;
+  Status find_mismatch() const;
+  std::string where(const exec::RequestRecord& record) const;
+  Rank rank_waited_for() const;
+  std::vector<Rank> ranks_not_in_round() const;
+  /// The last word on an operation that shall end by `failure`: it may have ended well after all, or moved on, in which case
+  /// it goes on; else the group fails.
+  std::optional<Status> conclude(const Status& failure);
+  Advance end_front(Status status);
+
+  static constexpr std::size_t kPrepared = 64;
+
+  Group& group_;
+  exec::Domain domain_;
+  topology::Topology topology_;
+  std::vector<Rank> members_;
+  WaitPolicy policy_;
+
+  /// Running or queued; who moves it from 0 owns the channel. Sequentially consistent, as is the group's state: of an
+  /// operation that begins and a close() either the one sees the other's store or the other way round.
+  std::atomic<int> works_ = 0;
+  std::mutex mutex_;
+  std::deque<std::shared_ptr<PendingWork>> queue_;
+
+  // Used by the owner only.
+  exec::Cursor cursor_;
+  std::array<std::unique_ptr<exec::LoweredPlan>, kPrepared> prepared_;
+  std::vector<std::unique_ptr<plan::Plan>> plans_;
+  bool front_started_ = false;
+  std::uint64_t front_position_ = 0;
+  std::uint32_t front_stuck_ = 0;
+};
+
+}  // namespace accord::comm

@@ -1,0 +1,103 @@
+// The ranks of a group may meet in one store many times under one name, and not every time do all of them come. So rank 0
+// gives each attempt a number, its generation, that was never used before: it counts "generations" up and shows the
+// number at "open" until all have come or its time is over. The others wait for an open generation and go into it, once
+// each: "joined/RANK" tells which was the last, so that nobody goes back into one that failed. When ranks disagree rank 0
+// leaves its generation open, and those who are still to come find the disagreement too and need not wait for a timeout.
+//
+// Within a generation a step is one key for each rank, which each sets for itself and reads of all others; the last one to
+// have read removes them.
+#include "comm/exchange.hpp"
+
+#include <fmt/format.h>
+
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/text.hpp"
+
+namespace accord::comm {
+namespace {
+
+/// Between two looks at a generation that this rank has been in before; there is one only after a failure.
+constexpr auto kPause = std::chrono::milliseconds(10);
+
+class StoreExchange {
+ public:
+  StoreExchange(std::shared_ptr<Store> store, const JoinRequest& request)
+      : store_(std::move(store)),
+        rank_(request.rank),
+        size_(request.size),
+        name_(request.options.name),
+        deadline_(request.deadline) {}
+
+  Status operator()(std::string_view step, const std::string& mine, const Take& take) {
+    const bool first = generation_ == 0;
+    if (first) ACCORD_RETURN_IF_ERROR(rank_ == 0 ? open_generation() : join_generation());
+    const auto key_of = [&](Rank rank) { return key(fmt::format("{}/{}/{}", generation_, step, rank)); };
+    ACCORD_RETURN_IF_ERROR(store_->set(key_of(rank_), mine));
+    std::vector<Rank> missing;
+    for (Rank r = 0; r < size_; ++r) {
+      const Result<std::string> theirs =
+          store_->get(key_of(r), missing.empty() ? deadline_.remaining() : Duration::zero());
+      if (theirs.ok()) {
+        ACCORD_RETURN_IF_ERROR(take(r, *theirs));
+      } else if (theirs.status().code() == StatusCode::kTimeout) {
+        missing.push_back(r);
+      } else {
+        return theirs.status().with_context(where());
+      }
+    }
+    if (first && rank_ == 0) ACCORD_RETURN_IF_ERROR(store_->erase(key("open")));
+    if (!missing.empty()) return did_not_come(std::move(missing));
+    ACCORD_ASSIGN_OR_RETURN(const std::int64_t readers, store_->add(key_of(size_), 1));
+    for (Rank r = 0; readers == size_ && r <= size_; ++r) ACCORD_RETURN_IF_ERROR(store_->erase(key_of(r)));
+    return {};
+  }
+
+ private:
+  std::string key(std::string_view what) const { return fmt::format("accord/{}/{}", name_, what); }
+  std::string where() const { return fmt::format("creating group \"{}\" in {}", name_, store_->describe()); }
+
+  Status did_not_come(std::vector<Rank> missing) const {
+    return Status(StatusCode::kTimeout,
+                  fmt::format("{}: {} of {} did not come in time", where(), ranks_text(missing), size_), missing);
+  }
+
+  Status open_generation() {
+    ACCORD_ASSIGN_OR_RETURN(generation_, store_->add(key("generations"), 1));
+    return store_->set(key("open"), std::to_string(generation_));
+  }
+
+  Status join_generation() {
+    const std::string joined = key(fmt::format("joined/{}", rank_));
+    ACCORD_ASSIGN_OR_RETURN(const std::int64_t last, store_->add(joined, 0));
+    std::int64_t open = 0;
+    while (true) {
+      const Result<std::string> shown = store_->get(key("open"), deadline_.remaining());
+      if (shown.status().code() == StatusCode::kTimeout) return did_not_come({0});
+      if (!shown.ok()) return shown.status().with_context(where());
+      ACCORD_ASSIGN_OR_RETURN(open, parse_integer(*shown, key("open")));
+      if (open > last) break;
+      if (deadline_.passed()) return did_not_come({0});
+      std::this_thread::sleep_for(kPause);
+    }
+    generation_ = open;
+    return store_->set(joined, std::to_string(generation_));
+  }
+
+  std::shared_ptr<Store> store_;
+  Rank rank_;
+  int size_;
+  std::string name_;
+  Deadline deadline_;
+  std::int64_t generation_ = 0;  // 0 before the first step
+};
+
+}  // namespace
+
+Exchange store_exchange(std::shared_ptr<Store> store, const JoinRequest& request) {
+  return StoreExchange(std::move(store), request);
+}
+
+}  // namespace accord::comm

@@ -1,0 +1,37 @@
+#pragma once
+// How ranks that know only their number tell each other what the others need to know.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "accord/status.hpp"
+#include "accord/store.hpp"
+#include "comm/group.hpp"
+
+namespace accord::comm {
+
+/// Looks at the text of one rank.
+using Take = std::function<Status(Rank from, const std::string& text)>;
+
+/// Bytes that a text may have.
+inline constexpr std::size_t kMostText = 2048;
+
+/// Gives every rank the texts of all ranks: `take` gets them in rank order, each as soon as it is there, and its first failure
+/// ends the exchange. Called by all of them in the same order. `step` names it in errors.
+using Exchange = std::function<Status(std::string_view step, const std::string& mine, const Take& take)>;
+
+/// One rank's wish to be in a group.
+struct JoinRequest {
+  Rank rank = 0;
+  int size = 1;
+  GroupOptions options;
+  Deadline deadline = Deadline::never();  ///< for the whole way, from the first exchange to the last connection
+};
+
+/// An Exchange through `store` under the name of the group. Removes what it set once all have read it. kTimeout names the
+/// ranks that did not come. After a failure the same ranks may try again, in any order.
+Exchange store_exchange(std::shared_ptr<Store> store, const JoinRequest& request);
+
+}  // namespace accord::comm

@@ -1,0 +1,238 @@
+// Failure spreads by two ways: every rank sees a dead peer by itself (progress.hpp), and whoever fails for another reason
+// writes a notice into each peer's window and rings its alarm word, which every call and every slow wait looks at.
+#include "comm/group.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "base/text.hpp"
+#include "comm/progress.hpp"
+
+namespace accord {
+
+std::string_view to_string(CommunicatorState state) {
+  switch (state) {
+    case CommunicatorState::kReady: return "ready";
+    case CommunicatorState::kFailed: return "failed";
+    case CommunicatorState::kClosed: return "closed";
+  }
+  return "unknown";
+}
+
+namespace comm {
+namespace {
+
+using exec::Domain;
+using exec::WindowLayout;
+
+/// What a failed rank leaves in its peers' windows; `sequence` is stored last.
+struct Notice {
+  std::uint64_t sequence = 0;
+  std::uint32_t code = 0;
+  std::uint32_t rank_count = 0;
+  std::int32_t ranks[8] = {};
+  char message[448] = {};
+};
+static_assert(sizeof(Notice) <= WindowLayout::kNoticeBytes);
+
+}  // namespace
+
+Group::Group(Membership membership, GroupOptions options)
+    : members_(std::move(membership)),
+      options_(std::move(options)),
+      alarm_word_(Domain::word(members_.endpoint->window().data() + WindowLayout::alarm())),
+      fork_generation_(ProgressThread::fork_generation()) {
+  std::vector<std::byte*> regions;
+  for (const Rank r : topology().ranks()) {
+    std::byte* window = r == rank() ? members_.endpoint->window().data() : members_.links[r]->mapped();
+    regions.push_back(window + members_.layout.group_region());
+  }
+  group_channel_ = std::make_unique<Channel>(*this, Domain(members_.layout.group(), rank(), std::move(regions)),
+                                             topology(), topology().ranks());
+  pair_channels_.resize(2 * static_cast<std::size_t>(size()));
+}
+
+Result<std::shared_ptr<Group>> Group::create(Membership membership, GroupOptions options) {
+  ACCORD_ASSIGN_OR_RETURN(ProgressThread* const progress, ProgressThread::start());
+  std::shared_ptr<Group> group(new Group(std::move(membership), std::move(options)));
+  ACCORD_RETURN_IF_ERROR(progress->watch(group));
+  // A group of its own, so that the last one of them closes the group on the thread that lets it go: the progress thread
+  // may hold the group itself for a moment longer, and a process that ends then would seem to have died.
+  std::shared_ptr<Group> handle(group.get(), [own = group](Group*) mutable {
+    own->close();
+    own.reset();  // not left to the end of this function object, which handle_ puts off
+  });
+  group->handle_ = handle;
+  return handle;
+}
+
+Group::~Group() { close(); }
+
+std::string Group::where(std::string_view operation) const {
+  return fmt::format("{} on group \"{}\" ({})", operation, options_.name, ranks_text(topology().ranks()));
+}
+
+Status Group::run(const Call& call, const CallOptions& options) {
+  ACCORD_ASSIGN_OR_RETURN(Channel* const channel, channel_for(call));
+  return channel->run(operation_of(call, options));
+}
+
+Work Group::start(const Call& call, const CallOptions& options) {
+  Result<Channel*> channel = channel_for(call);
+  if (!channel.ok()) return Work(channel.status());
+  return Work((*channel)->start(operation_of(call, options)));
+}
+
+Operation Group::operation_of(const Call& call, const CallOptions& options) const {
+  return {.record = record_of(call, rank(), size()),
+          .input = call.input.data,
+          .output = call.output.data,
+          .factor = factor_of(call),
+          .timeout = options.timeout.value_or(options_.timeout)};
+}
+
+Result<Channel*> Group::channel_for(const Call& call) {
+  ACCORD_RETURN_IF_ERROR(used_after_fork());
+  ACCORD_RETURN_IF_ERROR(check_call(call, rank(), size()));
+  if (call.direction == Direction::kNone) return group_channel_.get();
+  return pair_channel(call.peer, call.direction);
+}
+
+Result<Channel*> Group::pair_channel(Rank peer, Direction direction) {
+  const bool sends = direction == Direction::kSend;
+  const std::lock_guard lock(mutex_);
+  if (state() == CommunicatorState::kClosed) return first_failure_;
+  std::unique_ptr<Channel>& channel = pair_channels_[2 * static_cast<std::size_t>(peer) + (sends ? 0 : 1)];
+  if (channel != nullptr) return channel.get();
+  const WindowLayout& layout = members_.layout;
+  std::byte* mine = members_.endpoint->window().data() + (sends ? layout.region_to(peer) : layout.region_from(peer));
+  std::byte* theirs = members_.links[peer]->mapped() + (sends ? layout.region_from(rank()) : layout.region_to(rank()));
+  std::vector<Rank> members = sends ? std::vector{rank(), peer} : std::vector{peer, rank()};
+  topology::Topology pair({topology().place(members[0]), topology().place(members[1])});
+  Domain domain(layout.pair(), sends ? 0 : 1, sends ? std::vector{mine, theirs} : std::vector{theirs, mine});
+  channel = std::make_unique<Channel>(*this, std::move(domain), std::move(pair), std::move(members));
+  return channel.get();
+}
+
+Status Group::status() const {
+  const std::lock_guard lock(mutex_);
+  return first_failure_;
+}
+
+bool Group::is_inherited() const { return fork_generation_ != ProgressThread::fork_generation(); }
+
+Status Group::used_after_fork() const {
+  if (!is_inherited()) [[likely]]
+    return {};
+  return Status(StatusCode::kWrongState,
+                fmt::format("group \"{}\" belongs to the process that this one was forked from; make a "
+                            "communicator of its own in the child",
+                            options_.name));
+}
+
+Status Group::examine_alarm(std::string_view context) {
+  const std::lock_guard lock(mutex_);
+  adopt_notice();
+  return first_failure_.with_context(context);
+}
+
+void Group::adopt_notice() {
+  if (state() != CommunicatorState::kReady || alarm_word_.load(std::memory_order_acquire) == 0) return;
+  first_failure_ = read_notices().value_or(
+      Status(StatusCode::kInternal,
+             fmt::format("a peer rang the alarm of group \"{}\" and left no notice of why", options_.name)));
+  state_.store(CommunicatorState::kFailed, std::memory_order_release);
+}
+
+Status Group::fail(const Status& failure) {
+  {
+    const std::lock_guard lock(mutex_);
+    adopt_notice();
+    if (state() != CommunicatorState::kReady) return first_failure_;
+    first_failure_ = failure;
+    state_.store(CommunicatorState::kFailed, std::memory_order_release);
+  }
+  tell_peers(failure);
+  return failure;
+}
+
+void Group::tell_peers(const Status& failure) {
+  Notice notice;
+  notice.code = static_cast<std::uint32_t>(failure.code());
+  notice.rank_count =
+      static_cast<std::uint32_t>(std::min<std::size_t>(failure.ranks().size(), std::size(notice.ranks)));
+  std::copy_n(failure.ranks().begin(), notice.rank_count, notice.ranks);
+  failure.message().copy(notice.message, sizeof notice.message - 1);
+  const std::span<const std::byte> body = std::as_bytes(std::span(&notice, 1)).subspan(sizeof notice.sequence);
+  for (const auto& link : members_.links) {
+    if (link == nullptr || link->peer_state() != transport::PeerState::kAlive) continue;
+    const std::size_t offset = WindowLayout::notice(rank());
+    // A peer that can no longer be reached learns of the failure by this rank's leaving.
+    if (!link->put(body, offset + sizeof notice.sequence).ok() || !link->signal(offset, 1).ok()) continue;
+    (void)link->signal(WindowLayout::alarm(), 1);
+  }
+}
+
+std::optional<Status> Group::read_notices() const {
+  for (const Rank from : topology().ranks()) {
+    std::byte* address = members_.endpoint->window().data() + WindowLayout::notice(from);
+    if (Domain::word(address).load(std::memory_order_acquire) == 0) continue;
+    Notice notice;
+    std::memcpy(&notice, address, sizeof notice);
+    const std::uint32_t count = std::min<std::uint32_t>(notice.rank_count, std::size(notice.ranks));
+    notice.message[sizeof notice.message - 1] = '\0';
+    return Status(static_cast<StatusCode>(notice.code), fmt::format("rank {} reported: {}", from, notice.message),
+                  std::vector<Rank>(notice.ranks, notice.ranks + count));
+  }
+  return std::nullopt;
+}
+
+void Group::on_peer_news(Rank peer) {
+  if (peer_state(peer) != transport::PeerState::kLost) return;
+  (void)fail(Status(
+      StatusCode::kPeerLost,
+      fmt::format("rank {} of group \"{}\" (process {} on its host) died or exited without closing its communicator",
+                  peer, options_.name, topology().place(peer).process),
+      {peer}));
+}
+
+void Group::abort(std::string_view reason) {
+  if (is_inherited()) return;  // the peers would take it for the parent's
+  (void)fail(Status(StatusCode::kAborted,
+                    fmt::format("rank {} aborted group \"{}\": {}", rank(), options_.name, reason), {rank()}));
+}
+
+Result<std::unique_lock<std::mutex>> Group::begin_shrink() {
+  ACCORD_RETURN_IF_ERROR(used_after_fork());
+  std::unique_lock open(shrinking_);
+  if (state() == CommunicatorState::kClosed) return status();
+  if (std::exchange(shrunk_, true))
+    return Status(StatusCode::kWrongState, fmt::format("{}: it was shrunk before", where("shrink")));
+  return open;
+}
+
+void Group::close() {
+  if (is_inherited()) return;  // the parent goes on; its threads and locks are not here
+  {
+    const std::lock_guard lock(mutex_);
+    if (state() == CommunicatorState::kClosed) return;
+    if (state() == CommunicatorState::kReady)
+      first_failure_ = Status(StatusCode::kClosed, fmt::format("group \"{}\" was closed on this rank", options_.name));
+    state_.store(CommunicatorState::kClosed, std::memory_order_seq_cst);
+  }
+  // Operations under way end by themselves now, and one that begins sees the state before it touches the window; then nobody
+  // here does, and peers may be told.
+  const auto busy = [](const std::unique_ptr<Channel>& channel) { return channel != nullptr && !channel->idle(); };
+  while (busy(group_channel_) || std::any_of(pair_channels_.begin(), pair_channels_.end(), busy))
+    std::this_thread::yield();
+  const std::lock_guard shrunk(shrinking_);  // one under way sees the state, too
+  ProgressThread::instance().forget(*this);
+  members_.endpoint.reset();
+}
+
+}  // namespace comm
+}  // namespace accord

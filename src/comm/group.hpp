@@ -1,0 +1,116 @@
+#pragma once
+// The group behind a Communicator: its members, its channels, and its one failure.
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "accord/communicator.hpp"
+#include "base/clock.hpp"
+#include "comm/call.hpp"
+#include "comm/channel.hpp"
+#include "exec/window_layout.hpp"
+#include "plan/selector.hpp"
+#include "topology/topology.hpp"
+#include "transport/transport.hpp"
+
+namespace accord::comm {
+
+/// CommunicatorOptions with nothing left open.
+struct GroupOptions {
+  std::string name = {};
+  Duration timeout = {};  ///< of calls that bring none of their own
+  std::string transport = "auto";
+  std::string select = {};
+};
+
+/// What a group is made of, once its ranks are connected (bootstrap.hpp).
+struct Membership {
+  Rank rank = 0;
+  topology::Topology topology;
+  plan::Selector selector;
+  exec::WindowLayout layout;
+  std::unique_ptr<transport::Endpoint> endpoint;
+  std::vector<std::unique_ptr<transport::Link>> links;  ///< by rank; null for this one
+};
+
+/// States: Ready -> Failed, Ready -> Closed, Failed -> Closed. The first failure is kept, told to all peers, and given by
+/// every pending and later call.
+class Group : public std::enable_shared_from_this<Group> {
+ public:
+  /// Gives its first handle: the group closes when the last handle goes.
+  static Result<std::shared_ptr<Group>> create(Membership membership, GroupOptions options);
+  ~Group();
+  /// Another handle; null if there is none any more.
+  std::shared_ptr<Group> handle() const { return handle_.lock(); }
+
+  Rank rank() const { return members_.rank; }
+  int size() const { return members_.topology.size(); }
+  const GroupOptions& options() const { return options_; }
+  const topology::Topology& topology() const { return members_.topology; }
+  const Membership& membership() const { return members_; }
+  const plan::Selector& selector() const { return members_.selector; }
+  const std::vector<std::unique_ptr<transport::Link>>& links() const { return members_.links; }
+
+  /// Runs a call to its end, or starts it.
+  Status run(const Call& call, const CallOptions& options);
+  Work start(const Call& call, const CallOptions& options);
+
+  CommunicatorState state() const { return state_.load(std::memory_order_acquire); }
+  Status status() const;
+  void abort(std::string_view reason);
+  void close();
+  /// Keeps the group from closing while it is held; kWrongState the second time, kClosed if it is closed.
+  Result<std::unique_lock<std::mutex>> begin_shrink();
+
+  /// False if an operation has to end: failed, closed, or a peer rang the alarm. Two loads. The state's order with a
+  /// channel's works is what close() builds on; the alarm's, that its notice is seen.
+  bool healthy() const {
+    return state_.load(std::memory_order_seq_cst) == CommunicatorState::kReady &&
+           alarm_word_.load(std::memory_order_acquire) == 0;
+  }
+  /// Why healthy() is false, with `context`; takes over what peers reported. Never ok.
+  Status examine_alarm(std::string_view context);
+  /// Makes `failure` the group's, if it is the first one, and tells the peers; gives the first one. What a peer reported
+  /// before counts as first: it rings the alarm before it leaves, and its leaving is often the failure seen here.
+  Status fail(const Status& failure);
+  transport::PeerState peer_state(Rank rank) const { return members_.links[rank]->peer_state(); }
+  /// Progress thread only: a link's descriptor had news.
+  void on_peer_news(Rank peer);
+  /// `all_reduce on group "tp" (ranks 0-3)`.
+  std::string where(std::string_view operation) const;
+
+ private:
+  Group(Membership membership, GroupOptions options);
+  /// Where the call runs; checks it first.
+  Result<Channel*> channel_for(const Call& call);
+  Result<Channel*> pair_channel(Rank peer, Direction direction);
+  Operation operation_of(const Call& call, const CallOptions& options) const;
+  void tell_peers(const Status& failure);
+  /// Makes what a peer reported the group's failure, if there was none yet. REQUIRES: mutex_ is held.
+  void adopt_notice();
+  std::optional<Status> read_notices() const;
+  /// True in a process that was forked off the one that made the group.
+  bool is_inherited() const;
+  Status used_after_fork() const;
+
+  Membership members_;
+  GroupOptions options_;
+  std::atomic_ref<std::uint64_t> alarm_word_;
+  std::weak_ptr<Group> handle_;
+  std::atomic<CommunicatorState> state_ = CommunicatorState::kReady;
+  mutable std::mutex mutex_;
+  Status first_failure_;
+  int fork_generation_;
+  std::mutex shrinking_;
+  bool shrunk_ = false;
+
+  std::unique_ptr<Channel> group_channel_;
+  std::vector<std::unique_ptr<Channel>> pair_channels_;  ///< to rank p at 2p, from it at 2p + 1; made on first use
+};
+
+}  // namespace accord::comm

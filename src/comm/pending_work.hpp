@@ -1,0 +1,56 @@
+#pragma once
+// What a Work refers to.
+
+#include <atomic>
+#include <complex>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+
+#include "accord/status.hpp"
+#include "base/clock.hpp"
+#include "exec/domain.hpp"
+
+namespace accord::comm {
+
+class Group;
+
+/// One operation of a channel: what is agreed with the peers, and this rank's memory.
+struct Operation {
+  exec::RequestRecord record;
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::complex<double> factor = 1.0;  ///< premul_sum
+  Duration timeout = {};
+};
+
+/// A queued or running operation, shared by its Work handles and the channel that runs it. Ends exactly once.
+class PendingWork {
+ public:
+  PendingWork(std::shared_ptr<Group> group, const Operation& operation)
+      : operation_(operation), deadline_(Deadline::in(operation.timeout)), group_(std::move(group)) {}
+
+  const Operation& operation() const { return operation_; }
+  /// Its timeout counts from the call, not from when its turn comes.
+  Deadline deadline() const { return deadline_; }
+
+  bool done() const { return done_.load(std::memory_order_acquire); }
+  void finish(Status status);
+  /// Blocks until it has ended.
+  Status wait();
+  /// False if it has not ended by the deadline.
+  bool wait_until(Deadline deadline);
+  /// REQUIRES: done().
+  const Status& status() const { return status_; }
+
+ private:
+  const Operation operation_;
+  const Deadline deadline_;
+  std::shared_ptr<Group> group_;  ///< keeps the group open until the work has ended
+  std::atomic<bool> done_ = false;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  Status status_;
+};
+
+}  // namespace accord::comm

@@ -1,0 +1,175 @@
+// While works are pending the thread polls their cursors round robin, pacing itself with a Waiter, and looks at the peers'
+// descriptors now and then; otherwise it sleeps in epoll. Groups are held weakly by the watch list, and strongly
+// only while a channel of theirs has works, so a group may die on any thread, this one included.
+#include "comm/progress.hpp"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <system_error>
+#include <thread>
+
+#include "base/blocked_signals.hpp"
+#include "base/wait.hpp"
+#include "comm/group.hpp"
+
+namespace accord::comm {
+namespace {
+
+constexpr std::uint64_t kWakeupKey = 0;
+constexpr int kPollsBetweenLooks = 1024;
+
+std::atomic<ProgressThread*> the_thread = nullptr;
+std::mutex making;
+std::atomic<int> forks = 0;
+
+// The child has none of the parent's threads; what the parent's thread held stays as it is, unused.
+void after_fork_in_child() {
+  the_thread.store(nullptr);
+  forks.fetch_add(1);
+}
+
+}  // namespace
+
+ProgressThread& ProgressThread::instance() { return *the_thread.load(std::memory_order_acquire); }
+
+Result<ProgressThread*> ProgressThread::start() {
+  const std::lock_guard lock(making);
+  if (ProgressThread* thread = the_thread.load(std::memory_order_acquire)) return thread;
+  static const int registered = pthread_atfork([] { making.lock(); }, [] { making.unlock(); },
+                                               [] {
+                                                 making.unlock();
+                                                 after_fork_in_child();
+                                               });
+  (void)registered;
+  ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<ProgressThread> thread, make());
+  the_thread.store(thread.get(), std::memory_order_release);
+  return thread.release();  // never deleted: it must outlive every static that holds a communicator
+}
+
+int ProgressThread::fork_generation() { return forks.load(std::memory_order_relaxed); }
+
+ProgressThread::ProgressThread(UniqueFd epoll, UniqueFd wakeup)
+    : epoll_(std::move(epoll)), wakeup_(std::move(wakeup)) {}
+
+Result<std::unique_ptr<ProgressThread>> ProgressThread::make() {
+  UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll.valid()) return errno_status(errno, "the progress thread: epoll_create1");
+  UniqueFd wakeup(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wakeup.valid()) return errno_status(errno, "the progress thread: eventfd");
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = kWakeupKey;
+  if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wakeup.get(), &event) != 0)
+    return errno_status(errno, "the progress thread: epoll_ctl");
+  std::unique_ptr<ProgressThread> made(new ProgressThread(std::move(epoll), std::move(wakeup)));
+  try {
+    const BlockedSignals blocked;
+    std::thread([thread = made.get()] {
+      pthread_setname_np(pthread_self(), "accord");
+      thread->loop();
+    }).detach();
+  } catch (const std::system_error& error) {
+    return Status(StatusCode::kResourceExhausted, fmt::format("the progress thread could not start: {}", error.what()));
+  }
+  return made;
+}
+
+void ProgressThread::wake() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wakeup_.get(), &one, sizeof one);
+}
+
+void ProgressThread::activate(std::shared_ptr<Group> group, Channel& channel) {
+  {
+    const std::lock_guard lock(mutex_);
+    arrived_.push_back({std::move(group), &channel});
+  }
+  wake();
+}
+
+Status ProgressThread::watch(const std::shared_ptr<Group>& group) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& link : group->links()) {
+    if (link == nullptr || link->liveness_fd() < 0) continue;
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = next_id_++;
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, link->liveness_fd(), &event) != 0)
+      return errno_status(errno, "cannot watch a peer");
+    watched_.push_back({event.data.u64, group, group.get(), link->peer(), link->liveness_fd()});
+  }
+  return {};
+}
+
+void ProgressThread::forget(Group& group) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(watched_, [&](const Watched& watched) {
+    if (watched.address != &group) return false;
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, watched.fd, nullptr);
+    return true;
+  });
+}
+
+void ProgressThread::look_at_peers(int timeout_milliseconds) {
+  std::array<epoll_event, 32> events;
+  const int n = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_milliseconds);
+  for (int i = 0; i < n; ++i) {
+    if (events[i].data.u64 == kWakeupKey) {
+      std::uint64_t count;
+      [[maybe_unused]] const ssize_t got = read(wakeup_.get(), &count, sizeof count);
+      continue;
+    }
+    std::shared_ptr<Group> group;
+    Rank peer = -1;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = std::find_if(watched_.begin(), watched_.end(),
+                                      [&](const Watched& watched) { return watched.id == events[i].data.u64; });
+      if (found == watched_.end()) continue;
+      group = found->group.lock();
+      peer = found->peer;
+      // A peer that has gone has no more news; its descriptor would stay readable for ever.
+      if (group != nullptr && group->links()[peer]->update_peer_state() != transport::PeerState::kAlive) {
+        epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, found->fd, nullptr);
+        watched_.erase(found);
+      }
+    }
+    if (group != nullptr) group->on_peer_news(peer);
+  }
+}
+
+void ProgressThread::loop() {
+  std::vector<Active> active;
+  Waiter waiter(WaitPolicy::kSpin);
+  int polls = 0;
+  while (true) {
+    {
+      const std::lock_guard lock(mutex_);
+      std::move(arrived_.begin(), arrived_.end(), std::back_inserter(active));
+      arrived_.clear();
+    }
+    if (active.empty()) {
+      look_at_peers(-1);
+      waiter = Waiter(WaitPolicy::kSpin);
+      continue;
+    }
+    bool moved = false;
+    std::erase_if(active, [&moved](const Active& entry) {
+      const Channel::Advance advance = entry.channel->advance();
+      moved |= advance != Channel::Advance::kStuck;
+      return advance == Channel::Advance::kIdle;
+    });
+    if (moved) waiter = Waiter(WaitPolicy::kSpin);
+    if (waiter.pause() || ++polls % kPollsBetweenLooks == 0) look_at_peers(0);
+  }
+}
+
+}  // namespace accord::comm

@@ -1,0 +1,58 @@
+#pragma once
+// The process's progress thread: it drives started works and hears of peers that die.
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "accord/status.hpp"
+#include "base/fd.hpp"
+#include "comm/channel.hpp"
+
+namespace accord::comm {
+
+/// Lives as long as the process; asleep while nothing is pending and no peer has news. A forked child begins without one and
+/// makes its own.
+class ProgressThread {
+ public:
+  /// Made on first use; a call after one that failed tries again.
+  static Result<ProgressThread*> start();
+  /// REQUIRES: start() gave one in this process, as for every group that was made here.
+  static ProgressThread& instance();
+  /// How often this process has been forked off since the first group; a group of an older generation is the parent's.
+  static int fork_generation();
+
+  /// Hands over a channel whose queue is not empty.
+  void activate(std::shared_ptr<Group> group, Channel& channel);
+  /// Watches the liveness of `group`'s peers until forget().
+  Status watch(const std::shared_ptr<Group>& group);
+  void forget(Group& group);
+
+ private:
+  struct Active {
+    std::shared_ptr<Group> group;
+    Channel* channel;
+  };
+  struct Watched {
+    std::uint64_t id;  ///< epoll's key, as numbers are not reused while addresses are
+    std::weak_ptr<Group> group;
+    Group* address;
+    Rank peer;
+    int fd;
+  };
+
+  static Result<std::unique_ptr<ProgressThread>> make();
+  ProgressThread(UniqueFd epoll, UniqueFd wakeup);
+  void loop();
+  void look_at_peers(int timeout_milliseconds);
+  void wake();
+
+  UniqueFd epoll_;
+  UniqueFd wakeup_;
+  std::mutex mutex_;
+  std::vector<Active> arrived_;   // guarded by mutex_
+  std::vector<Watched> watched_;  // guarded by mutex_
+  std::uint64_t next_id_ = 1;     // guarded by mutex_
+};
+
+}  // namespace accord::comm

@@ -1,0 +1,307 @@
+// The collectives of a failed group cannot be used, nor perhaps its store, whose host may be the rank that died; what is left
+// are the windows and the news of who is alive. Each rank has a board in each peer's window, where it writes
+//
+//   its view   who it thinks is left, one bit for each rank; bits are only ever cleared
+//   notes      one for each attempt: the text that the others need to connect, and later that it has connected
+//
+// A rank clears the bits of those who have gone and of those whom others have cleared, so all views shrink towards the same
+// one. When all its members show it, they connect. A note is written once and carries the hash of the view that it is
+// meant for, so none can be taken for one of another attempt. Whoever finds a member missing before it has
+// connected clears it, and all begin again. A rank that has connected waits until all others have, or are dead, or begin
+// again, in which case it follows: so no two ranks end with different groups. (A member that dies after it has connected is in
+// the new group, which then fails and can be shrunk in its turn.)
+#include "comm/shrink.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/hash.hpp"
+#include "base/text.hpp"
+#include "base/wait.hpp"
+#include "comm/bootstrap.hpp"
+
+namespace accord::comm {
+namespace {
+
+using exec::Domain;
+using exec::kLine;
+using exec::WindowLayout;
+using transport::PeerState;
+
+constexpr int kMostAttempts = 8;
+constexpr int kMostRanks = 4096;
+constexpr Duration kNewsTake = std::chrono::seconds(5);
+
+// Offsets on a board, and within a note.
+constexpr std::size_t kCame = 0;  ///< 1 once the view is there
+constexpr std::size_t kViewWords = kLine;
+constexpr std::size_t kNotes = kViewWords + kMostRanks / 8;
+constexpr std::size_t kTag = 0;  ///< which view the text is for; 0: none yet
+constexpr std::size_t kConnected = 8;
+constexpr std::size_t kLength = 16;
+constexpr std::size_t kText = kLine;
+constexpr std::size_t kNoteBytes = kText + kMostText;
+static_assert(kNotes + kMostAttempts * kNoteBytes <= WindowLayout::kBoardBytes);
+
+/// One bit for each rank.
+class View {
+ public:
+  explicit View(int size) : words_((static_cast<std::size_t>(size) + 63) / 64, 0) {
+    for (Rank r = 0; r < size; ++r) words_[r / 64] |= bit(r);
+  }
+  bool has(Rank rank) const { return (words_[rank / 64] & bit(rank)) != 0; }
+  void remove(Rank rank) { words_[rank / 64] &= ~bit(rank); }
+  void keep_only(const View& others) {
+    for (std::size_t w = 0; w < words_.size(); ++w) words_[w] &= others.words_[w];
+  }
+  std::vector<std::uint64_t>& words() { return words_; }
+  std::uint64_t tag() const { return xxh3(std::as_bytes(std::span(words_))) | 1; }
+  bool operator==(const View&) const = default;
+
+ private:
+  static std::uint64_t bit(Rank rank) { return std::uint64_t{1} << (rank % 64); }
+  std::vector<std::uint64_t> words_;
+};
+
+class Survivors {
+ public:
+  Survivors(Group& group, std::string name, Duration patience)
+      : group_(group),
+        name_(std::move(name)),
+        arrival_(Deadline::in(patience)),
+        deadline_(Deadline::in(patience + std::min(group.options().timeout, Duration::max() - patience))),
+        view_(group.size()) {}
+
+  Result<std::shared_ptr<Group>> meet() {
+    publish();
+    while (true) {
+      ACCORD_RETURN_IF_ERROR(agree());
+      members_.clear();
+      for (const Rank r : group_.topology().ranks())
+        if (view_.has(r)) members_.push_back(r);
+      const View attempted = view_;
+      Result<std::shared_ptr<Group>> made = connect_members();
+      if (made.ok()) {
+        ACCORD_ASSIGN_OR_RETURN(const bool all_have, confirm());
+        if (all_have) return made;
+      } else {
+        if (made.status().code() == StatusCode::kPeerLost) await_other_view(attempted);
+        if (view_ == attempted) return give_up(made.status());
+      }
+    }
+  }
+
+ private:
+  Rank me() const { return group_.rank(); }
+  std::size_t note(int attempt) const { return kNotes + static_cast<std::size_t>(attempt) * kNoteBytes; }
+
+  /// What `from` has written at `offset` of its board here.
+  std::byte* written(Rank from, std::size_t offset) const {
+    const Membership& membership = group_.membership();
+    return membership.endpoint->window().data() + membership.layout.board(from) + offset;
+  }
+  std::uint64_t word(Rank from, std::size_t offset) const {
+    return Domain::word(written(from, offset)).load(std::memory_order_acquire);
+  }
+
+  // Whether a peer can still be reached shows in its state, not here.
+  void write(Rank to, std::size_t offset, std::uint64_t value) const {
+    (void)group_.links()[to]->signal(group_.membership().layout.board(me()) + offset, value);
+  }
+  void put(Rank to, std::size_t offset, std::span<const std::byte> bytes) const {
+    (void)group_.links()[to]->put(bytes, group_.membership().layout.board(me()) + offset);
+  }
+
+  bool came(Rank rank) const { return word(rank, kCame) != 0; }
+  bool is_alive(Rank rank) const { return group_.peer_state(rank) == PeerState::kAlive; }
+  View view_of(Rank rank) const {
+    View theirs(group_.size());
+    for (std::size_t w = 0; w < theirs.words().size(); ++w) theirs.words()[w] = word(rank, kViewWords + 8 * w);
+    return theirs;
+  }
+
+  // Also to those who are no longer in it: they shall know.
+  void publish() {
+    for (const Rank r : group_.topology().ranks()) {
+      if (r == me()) continue;
+      for (std::size_t w = 0; w < view_.words().size(); ++w) write(r, kViewWords + 8 * w, view_.words()[w]);
+      write(r, kCame, 1);
+    }
+  }
+
+  /// Leaves out those who have gone, and whom others have left out.
+  void narrow() {
+    const View before = view_;
+    for (const Rank r : group_.topology().ranks()) {
+      if (r == me() || !before.has(r)) continue;
+      if (came(r)) view_.keep_only(view_of(r));
+      if (!is_alive(r)) view_.remove(r);
+    }
+    if (view_ != before) publish();
+  }
+
+  /// Until all that are left have the same view.
+  Status agree() {
+    Waiter waiter(WaitPolicy::kYield);
+    while (true) {
+      narrow();
+      ACCORD_RETURN_IF_ERROR(check());
+      std::vector<Rank> absent, behind;
+      for (const Rank r : group_.topology().ranks()) {
+        if (r == me() || !view_.has(r)) continue;
+        if (!came(r)) {
+          absent.push_back(r);
+        } else if (view_of(r) != view_) {
+          behind.push_back(r);
+        }
+      }
+      if (absent.empty() && behind.empty()) return {};
+      if (!absent.empty() && arrival_.passed()) {
+        for (const Rank r : absent) view_.remove(r);
+        publish();
+      }
+      if (deadline_.passed()) return give_up(timed_out(behind));
+      waiter.pause();
+    }
+  }
+
+  /// A peer that could not be connected to has died or begun again, which soon shows in its state or its view.
+  void await_other_view(const View& attempted) {
+    const Deadline soon = Deadline::in(std::min<Duration>(kNewsTake, deadline_.remaining()));
+    Waiter waiter(WaitPolicy::kYield);
+    do {
+      narrow();
+      waiter.pause();
+    } while (view_ == attempted && !soon.passed());
+  }
+
+  /// Ok while this rank may go on.
+  Status check() const {
+    if (group_.state() == CommunicatorState::kClosed) return group_.status();
+    if (view_.has(me())) return {};
+    return Status(StatusCode::kAborted, fmt::format("{}: the other ranks went on without this one", where()), {me()});
+  }
+
+  Result<std::shared_ptr<Group>> connect_members() {
+    std::vector<topology::Place> places;
+    JoinRequest request{.size = static_cast<int>(members_.size()), .options = group_.options(), .deadline = deadline_};
+    request.options.name = name_;
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      places.push_back(group_.topology().place(members_[i]));
+      if (members_[i] == me()) request.rank = static_cast<Rank>(i);
+    }
+    return connect(
+        request, topology::Topology(std::move(places)),
+        [this](std::string_view, const std::string& mine, const Take& take) { return exchange(mine, take); });
+  }
+
+  Status exchange(const std::string& mine, const Take& take) {
+    if (attempts_ == kMostAttempts)
+      return Status(StatusCode::kResourceExhausted,
+                    fmt::format("{}: lost ranks {} times on the way", where(), attempts_));
+    const std::size_t here = note(attempts_++);
+    tag_ = view_.tag();
+    const std::uint64_t length = mine.size();
+    for (const Rank r : members_) {
+      if (r == me()) continue;
+      put(r, here + kLength, std::as_bytes(std::span(&length, 1)));
+      put(r, here + kText, std::as_bytes(std::span(mine)));
+      write(r, here + kTag, tag_);
+    }
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      std::string text = mine;
+      if (members_[i] != me()) {
+        ACCORD_ASSIGN_OR_RETURN(text, text_of(members_[i]));
+      }
+      ACCORD_RETURN_IF_ERROR(take(static_cast<Rank>(i), text));
+    }
+    return {};
+  }
+
+  /// What `rank` needs this one to know for the view that this attempt is for.
+  Result<std::string> text_of(Rank rank) {
+    Waiter waiter(WaitPolicy::kYield);
+    while (true) {
+      for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+        const std::size_t there = note(attempt);
+        if (word(rank, there + kTag) != tag_) continue;
+        const std::size_t length = std::min<std::uint64_t>(word(rank, there + kLength), kMostText);
+        return std::string(reinterpret_cast<const char*>(written(rank, there + kText)), length);
+      }
+      narrow();
+      ACCORD_RETURN_IF_ERROR(check());
+      if (view_.tag() != tag_)
+        return Status(StatusCode::kPeerLost, fmt::format("{}: a rank was lost on the way", where()));
+      if (deadline_.passed()) return timed_out({rank});
+      waiter.pause();
+    }
+  }
+
+  bool has_connected(Rank rank) const {
+    for (int attempt = 0; attempt < kMostAttempts; ++attempt)
+      if (word(rank, note(attempt) + kConnected) == tag_) return true;
+    return false;
+  }
+
+  /// True once all members have connected or are dead, false if they begin again without some of them.
+  Result<bool> confirm() {
+    for (const Rank r : members_)
+      if (r != me()) write(r, note(attempts_ - 1) + kConnected, tag_);
+    Waiter waiter(WaitPolicy::kYield);
+    while (true) {
+      std::vector<Rank> not_yet;
+      for (const Rank r : members_) {
+        if (r == me() || has_connected(r) || !is_alive(r)) continue;
+        not_yet.push_back(r);
+        if (const View theirs = view_of(r); theirs != view_) {
+          view_.keep_only(theirs);
+          publish();
+          return false;
+        }
+      }
+      if (not_yet.empty()) return true;
+      if (group_.state() == CommunicatorState::kClosed) return group_.status();
+      if (deadline_.passed()) return give_up(timed_out(not_yet));
+      waiter.pause();
+    }
+  }
+
+  /// The others need not wait for this rank.
+  Status give_up(const Status& why) {
+    view_.remove(me());
+    publish();
+    return why;
+  }
+
+  std::string where() const { return group_.where("shrink"); }
+  Status timed_out(const std::vector<Rank>& missing) const {
+    return Status(StatusCode::kTimeout,
+                  fmt::format("{}: {} began and did not come to an end in time", where(), ranks_text(missing)),
+                  missing);
+  }
+
+  Group& group_;
+  std::string name_;
+  Deadline arrival_;
+  Deadline deadline_;
+  View view_;
+  std::vector<Rank> members_;  ///< of this attempt
+  std::uint64_t tag_ = 0;      ///< of its view
+  int attempts_ = 0;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<Group>> shrink(Group& group, std::string name, Duration patience) {
+  if (group.size() > kMostRanks)
+    return Status(StatusCode::kUnsupported,
+                  fmt::format("{}: only groups of up to {} ranks can be shrunk", group.where("shrink"), kMostRanks));
+  ACCORD_ASSIGN_OR_RETURN(const std::unique_lock<std::mutex> open, group.begin_shrink());
+  return Survivors(group, std::move(name), patience).meet();
+}
+
+}  // namespace accord::comm

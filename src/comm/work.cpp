@@ -1,0 +1,59 @@
+// A waiting thread looks for a moment, since most works end soon, and then sleeps: the progress thread needs the core.
+#include "accord/work.hpp"
+
+#include "base/wait.hpp"
+#include "comm/group.hpp"
+#include "comm/pending_work.hpp"
+
+namespace accord {
+namespace comm {
+namespace {
+constexpr int kLooks = 200;
+}
+
+void PendingWork::finish(Status status) {
+  // Before anybody is told: whoever then lets go of the communicator is the last to do so, and closes it there and then.
+  group_.reset();
+  const std::lock_guard lock(mutex_);
+  status_ = std::move(status);
+  done_.store(true, std::memory_order_release);
+  ended_.notify_all();
+}
+
+Status PendingWork::wait() {
+  for (int look = 0; look < kLooks; ++look) {
+    if (done()) return status_;
+    cpu_relax();
+  }
+  std::unique_lock lock(mutex_);
+  ended_.wait(lock, [this] { return done(); });
+  return status_;
+}
+
+bool PendingWork::wait_until(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  if (deadline.at() == Clock::time_point::max()) {
+    ended_.wait(lock, [this] { return done(); });
+    return true;
+  }
+  return ended_.wait_until(lock, deadline.at(), [this] { return done(); });
+}
+
+}  // namespace comm
+
+Work::Work(Status status) : pending_(std::make_shared<comm::PendingWork>(nullptr, comm::Operation{})) {
+  pending_->finish(std::move(status));
+}
+
+Work::Work(std::shared_ptr<comm::PendingWork> pending) : pending_(std::move(pending)) {}
+
+bool Work::test() const { return pending_->done(); }
+
+Status Work::wait() { return pending_->wait(); }
+
+std::optional<Status> Work::wait_for(Duration timeout) {
+  if (!pending_->wait_until(Deadline::in(timeout))) return std::nullopt;
+  return pending_->status();
+}
+
+}  // namespace accord

@@ -1,0 +1,121 @@
+// What a package holds, from its manifest and graph alone; no weight is read. The bytes of a rank are counted as loading would
+// read them: all granules of tensors that are not divided, its own units of those that are.
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "accord/package.hpp"
+#include "engine/package/package.hpp"
+
+namespace accord {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json value_json(const engine::Graph& graph, engine::ValueId id) {
+  const engine::Value& value = graph.values[static_cast<std::size_t>(id)];
+  Json shape = Json::array();
+  for (const engine::SymbolicInt& dimension : value.shape) {
+    if (dimension.is_constant()) {
+      shape.push_back(dimension.constant());
+    } else {
+      shape.push_back(dimension.to_string());
+    }
+  }
+  return {{"name", value.name}, {"dtype", to_string(value.dtype)}, {"shape", std::move(shape)}};
+}
+
+Json values_json(const engine::Graph& graph, const std::vector<engine::ValueId>& ids) {
+  Json list = Json::array();
+  for (const engine::ValueId id : ids) list.push_back(value_json(graph, id));
+  return list;
+}
+
+std::int64_t units_of(const engine::TensorEntry& tensor) {
+  return static_cast<std::int64_t>(tensor.granule_xxh3.size());
+}
+
+// How many ranks a group may have: as many as the fewest units of a tensor. None if nothing is divided.
+std::optional<std::int64_t> most_ranks(const engine::Manifest& manifest) {
+  std::optional<std::int64_t> most;
+  for (const engine::TensorEntry& tensor : manifest.tensors) {
+    if (tensor.sharding.has_value()) most = std::min(most.value_or(units_of(tensor)), units_of(tensor));
+  }
+  return most;
+}
+
+// The weight bytes that the first of `size` ranks reads, which has the most.
+std::uint64_t bytes_of_first_rank(const engine::Manifest& manifest, int size) {
+  std::uint64_t bytes = 0;
+  for (const engine::TensorEntry& tensor : manifest.tensors) {
+    const bool divided = tensor.sharding.has_value();
+    bytes += divided ? static_cast<std::uint64_t>(engine::units_of_rank(units_of(tensor), 0, size).count) *
+                           tensor.granule_bytes
+                     : tensor.bytes();
+  }
+  return bytes;
+}
+
+Json rules_json(const engine::Manifest& manifest) {
+  Json rules = Json::array();
+  for (const engine::ShardingRule& rule : manifest.rules) {
+    rules.push_back({{"pattern", rule.pattern},
+                     {"style", rule.style == engine::ParallelStyle::kColumn ? "column" : "row"},
+                     {"unit", rule.unit},
+                     {"group", rule.group}});
+  }
+  return rules;
+}
+
+Json ranks_json(const engine::Manifest& manifest, std::optional<std::int64_t> most) {
+  Json ranks = Json::array();
+  for (const int size : {1, 2, 4, 8}) {
+    Json bytes;  // null where loading refuses
+    if (size <= most.value_or(size)) bytes = bytes_of_first_rank(manifest, size);
+    ranks.push_back({{"ranks", size}, {"weight_bytes_of_rank_0", bytes}});
+  }
+  return ranks;
+}
+
+Json package_json(const engine::Package& package) {
+  const engine::Manifest& manifest = package.manifest();
+  const engine::Graph& graph = package.graph();
+  Json symbols = Json::array();
+  for (const engine::Symbol& symbol : graph.symbols) {
+    symbols.push_back({{"name", symbol.name}, {"min", symbol.min}, {"max", symbol.max}});
+  }
+  std::map<std::string, int> op_counts;
+  for (const engine::Node& node : graph.nodes) ++op_counts[node.op];
+  std::uint64_t bytes = 0;
+  std::uint64_t sharded_bytes = 0;
+  for (const engine::TensorEntry& tensor : manifest.tensors) {
+    bytes += tensor.bytes();
+    if (tensor.sharding.has_value()) sharded_bytes += tensor.bytes();
+  }
+  const std::optional<std::int64_t> most = most_ranks(manifest);
+  return {{"package", package.path()},
+          {"format_version", manifest.format_version},
+          {"producer", manifest.producer},
+          {"sha256", manifest.sha256},
+          {"inputs", values_json(graph, graph.inputs)},
+          {"outputs", values_json(graph, graph.outputs)},
+          {"symbols", std::move(symbols)},
+          {"groups", manifest.groups},
+          {"rules", rules_json(manifest)},
+          {"ops", op_counts},
+          {"tensors", manifest.tensors.size()},
+          {"weight_bytes", bytes},
+          {"sharded_bytes", sharded_bytes},
+          {"most_ranks", most ? Json(*most) : Json()},
+          {"by_ranks", ranks_json(manifest, most)}};
+}
+
+}  // namespace
+
+Result<std::string> inspect_package(const std::string& path) {
+  ACCORD_ASSIGN_OR_RETURN(const engine::Package package, engine::Package::open(path));
+  return package_json(package).dump(2, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace accord

@@ -1,0 +1,100 @@
+// Opening reads what describes the package, outside in: manifest.sha256 vouches for manifest.json, which vouches for
+// graph.json and the header of each weight file, and says how long each file is. The weights are not touched;
+// read_granules() reads the asked ones with pread(), straight into the caller's memory, and hashes each there.
+
+#include "engine/package/package.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/hash.hpp"
+#include "base/text.hpp"
+#include "engine/graph/ops.hpp"
+#include "engine/package/manifest_file.hpp"
+#include "engine/package/package_folder.hpp"
+#include "engine/package/sharding_rules.hpp"
+
+namespace accord::engine {
+
+struct Package::WeightFile {
+  PackageFile file;
+};
+
+Result<Package> Package::open(const std::string& path) {
+  ACCORD_ASSIGN_OR_RETURN(const auto folder, PackageFolder::open(path));
+  ACCORD_ASSIGN_OR_RETURN(auto package, read(folder));
+  package.path_ = path;
+  return package;
+}
+
+Result<Package> Package::read(const PackageFolder& folder) {
+  Package package;
+  ACCORD_ASSIGN_OR_RETURN(const auto manifest, read_manifest_text(folder));
+  ACCORD_RETURN_IF_ERROR(manifest.matches);
+  ACCORD_ASSIGN_OR_RETURN(package.manifest_, parse_manifest(manifest.text));
+  package.manifest_.sha256 = manifest.sha256;
+  package.tensors_ = tensors_by_name(package.manifest_);
+  package.metadata_bytes_read_ = manifest.bytes_read;
+
+  const auto& known = package.manifest_;
+  ACCORD_ASSIGN_OR_RETURN(const auto graph_file, folder.file("graph.json", known.graph_bytes));
+  ACCORD_ASSIGN_OR_RETURN(const auto graph_text,
+                          read_hashed(graph_file, known.graph_bytes, known.graph_sha256, "the graph"));
+  package.metadata_bytes_read_ += graph_text.size();
+  ACCORD_ASSIGN_OR_RETURN(package.graph_, parse_graph(graph_text));
+  ACCORD_RETURN_IF_ERROR(check_ops(package.graph_));
+  ACCORD_RETURN_IF_ERROR(check_parameters(package.graph_, known));
+  ACCORD_RETURN_IF_ERROR(check_sharding(package.graph_, known));
+
+  for (const auto& entry : known.weight_files) {
+    ACCORD_ASSIGN_OR_RETURN(auto file, folder.file(entry.name, entry.bytes));
+    ACCORD_ASSIGN_OR_RETURN(const auto header,
+                            read_hashed(file, entry.header_bytes, entry.header_sha256, "the safetensors header"));
+    package.metadata_bytes_read_ += header.size();
+    package.files_.push_back(std::make_shared<WeightFile>(WeightFile{std::move(file)}));
+  }
+  return package;
+}
+
+Result<const TensorEntry*> Package::tensor(std::string_view name) const {
+  if (const auto found = tensors_.find(name); found != tensors_.end()) return found->second;
+  std::vector<std::string_view> names;
+  for (const auto& entry : manifest_.tensors) names.push_back(entry.name);
+  const auto near = nearest_name(name, names);
+  return Status(StatusCode::kNotFound, fmt::format("{}: there is no tensor {}{}", path_, quoted_text(name),
+                                                   near ? fmt::format("; did you mean \"{}\"?", *near) : ""));
+}
+
+Status Package::read_granules(const TensorEntry& tensor, std::uint64_t first, std::uint64_t count,
+                              std::span<std::byte> destination) {
+  const std::uint64_t granules = tensor.granule_xxh3.size();
+  if (first > granules || count > granules - first) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("tensor \"{}\" has {} granules, {} from number {} on were asked for", tensor.name,
+                              granules, count, first));
+  }
+  if (count == 0) return {};
+  const auto begin = first * tensor.granule_bytes;
+  const auto bytes = std::min(count * tensor.granule_bytes, tensor.bytes() - begin);
+  if (destination.size() != bytes) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("tensor \"{}\": granules of {} bytes do not go into {} bytes", tensor.name, bytes,
+                              destination.size()));
+  }
+  const auto& file = files_[static_cast<std::size_t>(tensor.file)]->file;
+  if (auto status = file.read(tensor.offset + begin, destination); !status.ok()) {
+    return status.with_context(fmt::format("tensor \"{}\"", tensor.name));
+  }
+  weight_bytes_read_ += bytes;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const auto granule = first + i;
+    const auto hash = xxh3(destination.subspan(i * tensor.granule_bytes, granule_size(tensor, granule)));
+    if (hash != tensor.granule_xxh3[static_cast<std::size_t>(granule)]) {
+      return Status(StatusCode::kCorrupt, damaged_granule(manifest_, tensor, granule, hash));
+    }
+  }
+  return {};
+}
+
+}  // namespace accord::engine

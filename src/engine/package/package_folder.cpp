@@ -1,0 +1,97 @@
+// Files are opened with openat() relative to the package's directory; the names come from parse_manifest, which lets
+// none through that could leave it. O_NOFOLLOW refuses symbolic links, O_NONBLOCK keeps a FIFO from blocking the open,
+// and fstat then refuses whatever is no regular file.
+
+#include "engine/package/package_folder.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+
+namespace accord::engine {
+namespace {
+
+Status corrupt(std::string_view name, std::string_view what) {
+  return Status(StatusCode::kCorrupt, fmt::format("{}: {}", name, what));
+}
+
+}  // namespace
+
+Status PackageFile::read(std::uint64_t offset, std::span<std::byte> destination) const {
+  std::size_t done = 0;
+  while (done < destination.size()) {
+    const auto got =
+        pread(fd_.get(), destination.data() + done, destination.size() - done, static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return errno_status(errno, name_);
+    if (got == 0)
+      return corrupt(name_, fmt::format("has nothing from byte {} on, expected {} bytes more", offset + done,
+                                        destination.size() - done));
+    done += static_cast<std::size_t>(got);
+  }
+  return {};
+}
+
+Result<std::string> PackageFile::read_text(std::uint64_t bytes) const {
+  std::string text(bytes, '\0');
+  ACCORD_RETURN_IF_ERROR(read(0, std::as_writable_bytes(std::span(text))));
+  return text;
+}
+
+Result<PackageFolder> PackageFolder::open(const std::string& path) {
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.valid() && errno == ENOTDIR) {
+    return Status(StatusCode::kNotFound, fmt::format("{} is no engine package: a package is a directory", path));
+  }
+  if (!fd.valid()) return errno_status(errno, fmt::format("engine package {}", path));
+  if (faccessat(fd.get(), "manifest.json", F_OK, AT_SYMLINK_NOFOLLOW) != 0) {
+    return Status(StatusCode::kNotFound, fmt::format("{} is no engine package: it has no manifest.json", path));
+  }
+  return PackageFolder(std::move(fd), path);
+}
+
+Result<PackageFile> PackageFolder::file(const std::string& name) const {
+  UniqueFd fd(openat(fd_.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+  if (!fd.valid() && errno == ENOENT) return corrupt(name, "is missing from the package");
+  if (!fd.valid() && errno == ELOOP) return corrupt(name, "is a symbolic link; a package holds its files itself");
+  if (!fd.valid()) return errno_status(errno, name);
+  struct stat info = {};
+  if (fstat(fd.get(), &info) != 0) return errno_status(errno, name);
+  if (!S_ISREG(info.st_mode)) return corrupt(name, "is no regular file");
+  return PackageFile(std::move(fd), name, static_cast<std::uint64_t>(info.st_size));
+}
+
+Result<PackageFile> PackageFolder::file(const std::string& name, std::uint64_t bytes) const {
+  ACCORD_ASSIGN_OR_RETURN(auto opened, file(name));
+  if (opened.bytes() != bytes) {
+    return corrupt(name, fmt::format("has {} bytes, expected {}: it was {}", opened.bytes(), bytes,
+                                     opened.bytes() < bytes ? "cut" : "changed"));
+  }
+  return opened;
+}
+
+Result<std::vector<std::string>> PackageFolder::names() const {
+  UniqueFd copy(openat(fd_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!copy.valid()) return errno_status(errno, path_);
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(fdopendir(copy.get()), closedir);
+  if (!folder) return errno_status(errno, path_);
+  copy.release();  // the DIR owns it now
+  std::vector<std::string> names;
+  errno = 0;
+  while (const auto* entry = readdir(folder.get())) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(name);
+    errno = 0;
+  }
+  if (errno != 0) return errno_status(errno, path_);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace accord::engine

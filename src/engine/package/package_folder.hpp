@@ -1,0 +1,53 @@
+#pragma once
+// The files of a package, opened so that nothing outside it is ever read: relative to its directory, no symbolic links.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "accord/status.hpp"
+#include "base/fd.hpp"
+
+namespace accord::engine {
+
+/// One regular file of a package, open for reading. Its length is that at the time of opening.
+class PackageFile {
+ public:
+  const std::string& name() const { return name_; }
+  std::uint64_t bytes() const { return bytes_; }
+  /// Reads exactly `destination` from byte `offset` on; kCorrupt if the file ends before, kIo.
+  Status read(std::uint64_t offset, std::span<std::byte> destination) const;
+  /// The first `bytes` of it, REQUIRES: bytes <= bytes().
+  Result<std::string> read_text(std::uint64_t bytes) const;
+
+ private:
+  friend class PackageFolder;
+  PackageFile(UniqueFd fd, std::string name, std::uint64_t bytes)
+      : fd_(std::move(fd)), name_(std::move(name)), bytes_(bytes) {}
+  UniqueFd fd_;
+  std::string name_;
+  std::uint64_t bytes_;
+};
+
+/// The directory of a package.
+class PackageFolder {
+ public:
+  /// kNotFound if there is nothing at `path`, or nothing like a package.
+  static Result<PackageFolder> open(const std::string& path);
+
+  /// kCorrupt if there is no such file or it is no regular file (a symbolic link is none).
+  Result<PackageFile> file(const std::string& name) const;
+  /// As above, and kCorrupt unless it has exactly `bytes`.
+  Result<PackageFile> file(const std::string& name, std::uint64_t bytes) const;
+  /// Names of all that lies in it, sorted.
+  Result<std::vector<std::string>> names() const;
+
+ private:
+  PackageFolder(UniqueFd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
+  UniqueFd fd_;
+  std::string path_;
+};
+
+}  // namespace accord::engine

@@ -1,0 +1,138 @@
+// The linear layers are taken one by one; each finds its rule by its module, and notes for its weight and bias what that gives,
+// also where it gives nothing: a tensor of several layers must get the same from all of them.
+#include "engine/package/sharding_rules.hpp"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "base/text.hpp"
+#include "engine/graph/node_access.hpp"
+
+namespace accord::engine {
+namespace {
+
+Status corrupt(const std::string& message) { return Status(StatusCode::kCorrupt, "manifest.json: " + message); }
+
+std::string sharding_text(const std::optional<Sharding>& sharding) {
+  if (!sharding) return "no sharding";
+  return fmt::format("dimension {} in units of {} over group \"{}\"", sharding->dim, sharding->unit, sharding->group);
+}
+
+using Decisions = std::map<std::string, RuleDecision>;
+
+class Plan {
+ public:
+  Plan(const Graph& graph, const Manifest& manifest) : graph_(graph), rules_(manifest.rules), used_(rules_.size()) {
+    for (const Parameter& parameter : graph.parameters) tensors_[parameter.value] = parameter.tensor;
+  }
+
+  Result<Decisions> apply() && {
+    for (const Node& node : graph_.nodes) {
+      if (node.op == "aten.linear.default") ACCORD_RETURN_IF_ERROR(decide(node));
+    }
+    for (std::size_t i = 0; i < rules_.size(); ++i) {
+      if (!used_[i]) return decides_nothing(i);
+    }
+    return std::move(decisions_);
+  }
+
+ private:
+  Status decide(const Node& layer) {
+    const ShardingRule* rule = nullptr;
+    for (std::size_t i = 0; i < rules_.size() && rule == nullptr; ++i) {
+      if (!matches(rules_[i].pattern, layer.module)) continue;
+      rule = &rules_[i];
+      used_[i] = true;
+    }
+    RuleDecision weight{{}, rule, &layer};
+    RuleDecision bias{{}, rule, &layer};
+    if (rule != nullptr) {
+      const bool column = rule->style == ParallelStyle::kColumn;
+      weight.sharding = Sharding{rule->group, column ? 0 : 1, rule->unit};
+      if (column) bias.sharding = weight.sharding;
+    }
+    ACCORD_RETURN_IF_ERROR(note(tensor_argument(layer, "weight"), weight));
+    return note(tensor_argument(layer, "bias"), bias);
+  }
+
+  Status note(std::optional<ValueId> value, const RuleDecision& decision) {
+    const auto tensor = value ? tensors_.find(*value) : tensors_.end();
+    if (tensor == tensors_.end()) return {};  // computed, not stored
+    const auto [noted, is_new] = decisions_.emplace(tensor->second, decision);
+    if (is_new || noted->second.sharding == decision.sharding) return {};
+    return corrupt(
+        fmt::format("tensor \"{}\" is shared by modules \"{}\" and \"{}\", to which the rules give {} and {}",
+                    tensor->second, noted->second.layer->module, decision.layer->module,
+                    sharding_text(noted->second.sharding), sharding_text(decision.sharding)));
+  }
+
+  Status decides_nothing(std::size_t index) const {
+    const std::string& pattern = rules_[index].pattern;
+    const std::string rule = fmt::format("rule {} (\"{}\")", index, pattern);
+    std::vector<std::string_view> modules;
+    for (const Node& node : graph_.nodes) {
+      if (node.op != "aten.linear.default") continue;
+      if (matches(pattern, node.module)) {
+        return corrupt(
+            fmt::format("{}: an earlier rule decides all that it matches, such as \"{}\"", rule, node.module));
+      }
+      modules.push_back(node.module);
+    }
+    const auto near = nearest_name(pattern, modules);
+    return corrupt(
+        fmt::format("{} matches no linear layer{}", rule, near ? fmt::format("; did you mean \"{}\"?", *near) : ""));
+  }
+
+  const Graph& graph_;
+  const std::vector<ShardingRule>& rules_;
+  std::vector<bool> used_;
+  std::map<ValueId, std::string> tensors_;
+  Decisions decisions_;
+};
+
+}  // namespace
+
+// Greedy, going back to the last * where it fails.
+bool matches(std::string_view pattern, std::string_view name) {
+  std::size_t at = 0;
+  std::size_t in_name = 0;
+  std::optional<std::size_t> star;
+  std::size_t taken = 0;  // where in `name` the last * ends
+  while (in_name < name.size()) {
+    if (at < pattern.size() && pattern[at] == '*') {
+      star = at++;
+      taken = in_name;
+    } else if (at < pattern.size() && pattern[at] == name[in_name]) {
+      ++at;
+      ++in_name;
+    } else if (star) {
+      at = *star + 1;
+      in_name = ++taken;
+    } else {
+      return false;
+    }
+  }
+  return pattern.substr(at).find_first_not_of('*') == std::string_view::npos;
+}
+
+Result<std::map<std::string, RuleDecision>> apply_rules(const Graph& graph, const Manifest& manifest) {
+  return Plan(graph, manifest).apply();
+}
+
+Status check_sharding(const Graph& graph, const Manifest& manifest) {
+  ACCORD_ASSIGN_OR_RETURN(const Decisions decisions, apply_rules(graph, manifest));
+  for (const TensorEntry& tensor : manifest.tensors) {
+    const auto found = decisions.find(tensor.name);
+    const RuleDecision decision = found == decisions.end() ? RuleDecision() : found->second;
+    if (tensor.sharding == decision.sharding) continue;
+    const std::string given = decision.rule == nullptr
+                                  ? "no rule divides it"
+                                  : fmt::format("rule \"{}\" gives {} by module \"{}\"", decision.rule->pattern,
+                                                sharding_text(decision.sharding), decision.layer->module);
+    return corrupt(fmt::format("tensor \"{}\" has {}, but {}", tensor.name, sharding_text(tensor.sharding), given));
+  }
+  return {};
+}
+
+}  // namespace accord::engine

@@ -1,0 +1,157 @@
+// Verifying goes on where loading stops: every file is read to its end, each damaged piece is listed, and so is
+// whatever lies in the package without belonging to it. Where the manifest itself is damaged but still readable, the
+// rest is held against it.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "accord/package.hpp"
+#include "base/hash.hpp"
+#include "engine/graph/ops.hpp"
+#include "engine/package/manifest_file.hpp"
+#include "engine/package/package.hpp"
+#include "engine/package/package_folder.hpp"
+#include "engine/package/sharding_rules.hpp"
+
+namespace accord::engine {
+namespace {
+
+class Verifier {
+ public:
+  Verifier(const PackageFolder& folder, void (*progress)(std::uint64_t, std::uint64_t))
+      : folder_(folder), progress_(progress) {}
+
+  Result<std::vector<Damage>> verify() {
+    const auto text = read_manifest_text(folder_);
+    if (!text.ok()) return only("manifest.json", text.status());
+    note("manifest.json", text->matches);
+    auto manifest = parse_manifest(text->text);
+    if (manifest.ok()) {
+      manifest_ = std::move(*manifest);
+    } else {
+      return only("manifest.json", manifest.status());
+    }
+    total_ = text->bytes_read + manifest_.graph_bytes;
+    for (const auto& file : manifest_.weight_files) total_ += file.bytes;
+    advance(text->bytes_read);
+    verify_graph();
+    for (std::size_t i = 0; i < manifest_.weight_files.size(); ++i) verify_weights(static_cast<int>(i));
+    ACCORD_RETURN_IF_ERROR(look_for_strangers());
+    return std::move(damages_);
+  }
+
+ private:
+  void note(const std::string& file, const Status& status) {
+    if (!status.ok()) note(file, status.message());
+  }
+
+  // Messages of the reader begin with the file's name, which stands beside them here.
+  void note(const std::string& file, std::string_view what) {
+    const auto prefix = file + ": ";
+    if (what.starts_with(prefix)) what.remove_prefix(prefix.size());
+    damages_.push_back({file, std::string(what)});
+  }
+
+  // What is known when nothing more can be read.
+  Result<std::vector<Damage>> only(const std::string& file, const Status& status) {
+    note(file, status);
+    return std::move(damages_);
+  }
+
+  void advance(std::uint64_t bytes) {
+    done_ += bytes;
+    if (progress_ != nullptr) progress_(done_, total_);
+  }
+
+  void verify_graph() {
+    const auto file = folder_.file("graph.json", manifest_.graph_bytes);
+    note("graph.json", file.status());
+    if (file.ok()) {
+      const auto text = read_hashed(*file, manifest_.graph_bytes, manifest_.graph_sha256, "the graph");
+      note("graph.json", text.status());
+      if (text.ok()) {
+        const auto graph = parse_graph(*text);
+        note("graph.json", graph.status());
+        if (graph.ok()) {
+          const auto known_ops = check_ops(*graph);
+          note("graph.json", known_ops);
+          note("graph.json", check_parameters(*graph, manifest_));
+          if (known_ops.ok()) note("manifest.json", check_sharding(*graph, manifest_));
+        }
+      }
+    }
+    advance(manifest_.graph_bytes);
+  }
+
+  // A file of the wrong length is still read as far as it goes, so that all its damaged tensors are named.
+  void verify_weights(int index) {
+    const auto& entry = manifest_.weight_files[static_cast<std::size_t>(index)];
+    note(entry.name, folder_.file(entry.name, entry.bytes).status());
+    const auto file = folder_.file(entry.name);
+    if (!file.ok()) return advance(entry.bytes);
+    if (file->bytes() >= entry.header_bytes) {
+      note(entry.name, read_hashed(*file, entry.header_bytes, entry.header_sha256, "the safetensors header").status());
+    }
+    advance(entry.header_bytes);
+    for (const auto& tensor : manifest_.tensors) {
+      if (tensor.file == index) verify_tensor(*file, tensor);
+    }
+  }
+
+  void verify_tensor(const PackageFile& file, const TensorEntry& tensor) {
+    for (std::uint64_t granule = 0; granule < tensor.granule_xxh3.size(); ++granule) {
+      const auto begin = tensor.offset + granule * tensor.granule_bytes;
+      const auto bytes = granule_size(tensor, granule);
+      if (begin + bytes > file.bytes()) {
+        note(file.name(), fmt::format("tensor \"{}\" is cut: granules from {} on are missing", tensor.name, granule));
+        return;
+      }
+      buffer_.resize(std::max(buffer_.size(), static_cast<std::size_t>(bytes)));
+      const auto piece = std::span(buffer_).first(static_cast<std::size_t>(bytes));
+      if (const auto status = file.read(begin, piece); !status.ok()) {
+        note(file.name(), status.with_context(fmt::format("tensor \"{}\"", tensor.name)));
+        return;
+      }
+      if (const auto hash = xxh3(piece); hash != tensor.granule_xxh3[static_cast<std::size_t>(granule)]) {
+        note(file.name(), damaged_granule(manifest_, tensor, granule, hash));
+      }
+      advance(bytes);
+    }
+  }
+
+  Status look_for_strangers() {
+    std::vector<std::string> known = {"manifest.json", "manifest.sha256", "graph.json"};
+    for (const auto& file : manifest_.weight_files) known.push_back(file.name);
+    std::sort(known.begin(), known.end());
+    ACCORD_ASSIGN_OR_RETURN(const auto names, folder_.names());
+    for (const auto& name : names) {
+      if (!std::binary_search(known.begin(), known.end(), name)) {
+        note(name, "does not belong to the package");
+      }
+    }
+    return {};
+  }
+
+  const PackageFolder& folder_;
+  void (*progress_)(std::uint64_t, std::uint64_t);
+  Manifest manifest_;
+  std::vector<Damage> damages_;
+  std::vector<std::byte> buffer_;
+  std::uint64_t done_ = 0;
+  std::uint64_t total_ = 0;
+};
+
+}  // namespace
+}  // namespace accord::engine
+
+namespace accord {
+
+Result<std::vector<Damage>> verify_package(const std::string& path, void (*progress)(std::uint64_t, std::uint64_t)) {
+  ACCORD_ASSIGN_OR_RETURN(const auto folder, engine::PackageFolder::open(path));
+  return engine::Verifier(folder, progress).verify();
+}
+
+}  // namespace accord

@@ -1,0 +1,99 @@
+// Rules of matrix products: where column-parallel layers begin and row-parallel layers end a sharded stretch.
+#include <fmt/format.h>
+
+#include "engine/graph/node_access.hpp"
+#include "engine/partition/carry.hpp"
+
+namespace accord::engine {
+namespace {
+
+/// x [.., in] times a weight with dimensions `out_dim` and `in_dim`, plus a bias [out].
+struct Product {
+  ValueId x;
+  ValueId weight;
+  std::optional<ValueId> bias;
+  int out_dim;
+  int in_dim;
+};
+
+// Column: whole x, output divided in its last dimension. Row: x divided in its last dimension, partial sums come out.
+Result<CarryAnswer> carry_product(const CarryQuestion& question, const Product& product) {
+  const OptionalShard& x = question.shard(product.x);
+  const OptionalShard& weight = question.shard(product.weight);
+  const OptionalShard bias = product.bias ? question.shard(*product.bias) : std::nullopt;
+  const std::string& weight_name = question.value(product.weight).name;
+  const int last = question.dims(product.x) - 1;
+  const int output_last = question.dims(question.node.outputs.front()) - 1;
+
+  if (!weight) {
+    if (bias) return question.refuse("its bias is sharded, but its weight is whole");
+    if (x && x->dim == last) {
+      return question.refuse(fmt::format("its input has {}, but weight \"{}\" is whole; give its module a row rule",
+                                         shard_text(*x), weight_name));
+    }
+    return CarryAnswer{x, {}};
+  }
+  if (weight->dim == product.out_dim) {
+    if (x) {
+      return question.refuse(
+          fmt::format("weight \"{}\" is divided by its outputs (column), but its input has {}; such a "
+                      "layer needs a whole input",
+                      weight_name, shard_text(*x)));
+    }
+    if (product.bias && (!bias || !line_up(*bias, *weight) || bias->unit != weight->unit)) {
+      return question.refuse(
+          fmt::format("weight \"{}\" is divided by its outputs, but its bias is not divided like it", weight_name));
+    }
+    return CarryAnswer{weight->in_dim(output_last), {}};
+  }
+  if (bias) return question.refuse("its bias is sharded, but its weight is divided by its inputs (row)");
+  if (!x || x->dim != last) {
+    return Status(
+        StatusCode::kInvalidArgument,
+        fmt::format("{}: weight \"{}\" is divided by its inputs (row), but its input is not sharded in its last "
+                    "dimension; give the layer before it a column rule",
+                    node_text(question.node), weight_name));
+  }
+  if (!line_up(*x, *weight) || x->unit != weight->unit) {
+    return Status(
+        StatusCode::kInvalidArgument,
+        fmt::format("{}: its input has {}, which does not line up with weight \"{}\", which has {}; give both "
+                    "rules the same group and unit",
+                    node_text(question.node), shard_text(*x), weight_name, shard_text(*weight)));
+  }
+  return CarryAnswer{std::nullopt, weight->group};
+}
+
+}  // namespace
+
+Result<CarryAnswer> carry_linear(const CarryQuestion& question) {
+  const auto x = tensor_argument(question.node, "input");
+  const auto weight = tensor_argument(question.node, "weight");
+  if (!x || !weight) return question.refuse("an input is missing");
+  return carry_product(question, {*x, *weight, tensor_argument(question.node, "bias"), 0, 1});
+}
+
+// mm(self, mat2) and addmm(bias, mat1, mat2): the weight is [in, out].
+Result<CarryAnswer> carry_matrix_product(const CarryQuestion& question) {
+  const bool with_bias = op_family(question.node.op) == "aten.addmm";
+  const auto x = tensor_argument(question.node, with_bias ? "mat1" : "self");
+  const auto weight = tensor_argument(question.node, "mat2");
+  if (!x || !weight) return question.refuse("an input is missing");
+  const auto bias = with_bias ? tensor_argument(question.node, "self") : std::nullopt;
+  return carry_product(question, {*x, *weight, bias, 1, 0});
+}
+
+// Batches are independent.
+Result<CarryAnswer> carry_batched_product(const CarryQuestion& question) {
+  const auto a = tensor_argument(question.node, "self");
+  const auto b = tensor_argument(question.node, "mat2");
+  if (!a || !b) return question.refuse("an input is missing");
+  const OptionalShard& left = question.shard(*a);
+  const OptionalShard& right = question.shard(*b);
+  if (!left || !right || *left != *right || left->dim != 0) {
+    return question.refuse("its two inputs are not divided alike in a batch dimension");
+  }
+  return CarryAnswer{left, {}};
+}
+
+}  // namespace accord::engine

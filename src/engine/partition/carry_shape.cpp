@@ -1,0 +1,170 @@
+// Rules of the ops that only show the same elements otherwise: views, permutations, slices, concatenations. A dimension
+// that is cut moves to another place, and its unit grows or shrinks where dimensions are merged or split.
+#include <algorithm>
+
+#include "engine/graph/node_access.hpp"
+#include "engine/partition/carry.hpp"
+
+namespace accord::engine {
+namespace {
+
+// SymbolicInt offers no product; its text does.
+std::optional<SymbolicInt> product_of(SymbolicShape::const_iterator first, SymbolicShape::const_iterator last) {
+  std::string text = "1";
+  for (auto size = first; size != last; ++size) text += "*(" + size->to_string() + ")";
+  Result<SymbolicInt> product = SymbolicInt::parse(text);
+  if (!product.ok()) return std::nullopt;
+  return *product;
+}
+
+// a * factor / b where that is a constant whole number.
+std::optional<std::int64_t> quotient(const SymbolicInt& a, std::int64_t factor, const SymbolicInt& b) {
+  if (a == b) return factor;
+  if (a.terms().size() != 1 || b.terms().size() != 1) return std::nullopt;
+  const SymbolicInt::Term& over = a.terms().front();
+  const SymbolicInt::Term& under = b.terms().front();
+  if (over.symbols != under.symbols || under.factor == 0) return std::nullopt;
+  const std::int64_t product = over.factor * factor;
+  if (product % under.factor != 0) return std::nullopt;
+  return product / under.factor;
+}
+
+const ValueId* single_input(const CarryQuestion& question) {
+  const Argument* argument = find_argument(question.node, "self");
+  if (argument == nullptr) argument = find_argument(question.node, "input");
+  if (argument == nullptr) return nullptr;
+  const auto* ref = std::get_if<ValueRef>(argument);
+  return ref == nullptr ? nullptr : &ref->id;
+}
+
+// Runs `rule` on the shard of "self"; an op of this file has no other tensor that may be sharded.
+template <typename Rule>
+Result<CarryAnswer> carry_self(const CarryQuestion& question, const Rule& rule) {
+  const ValueId* self = single_input(question);
+  if (self == nullptr) return question.refuse("its input is not where it should be");
+  const OptionalShard& shard = question.shard(*self);
+  if (!shard) return question.refuse("only its first input may be sharded");
+  Result<OptionalShard> carried = rule(*self, *shard);
+  if (!carried.ok()) return carried.status();
+  return CarryAnswer{*carried, {}};
+}
+
+Result<OptionalShard> touch_only_other_dims(const CarryQuestion& question, ValueId self, const Shard& shard,
+                                            std::string_view what) {
+  ACCORD_ASSIGN_OR_RETURN(const std::int64_t given, integer_argument(question.node, "dim", 0));
+  ACCORD_ASSIGN_OR_RETURN(const int dim, dimension_index(question.node, given, question.dims(self)));
+  if (dim == shard.dim) return question.refuse(what);
+  return OptionalShard(shard);
+}
+
+}  // namespace
+
+// The sharded dimension d has P elements before it and S after it, all in row-major order: a unit is a run of unit * S
+// elements within each of P blocks. It is a unit of the output's dimension e if as many elements lie before e, and what
+// lies after e divides the run.
+OptionalShard shard_of_view(const Shard& shard, const SymbolicShape& from, const SymbolicShape& to) {
+  const auto cut = from.begin() + shard.dim;
+  const auto before = product_of(from.begin(), cut);
+  const auto after = product_of(cut + 1, from.end());
+  if (!before || !after) return std::nullopt;
+  for (auto candidate = to.begin(); candidate != to.end(); ++candidate) {
+    if (*candidate == SymbolicInt(1) && *cut != SymbolicInt(1)) continue;
+    const auto before_candidate = product_of(to.begin(), candidate);
+    const auto after_candidate = product_of(candidate + 1, to.end());
+    if (!before_candidate || !after_candidate || !(*before_candidate == *before)) continue;
+    const auto unit = quotient(*after, shard.unit, *after_candidate);
+    if (!unit || *unit < 1 || !candidate->is_constant()) return std::nullopt;
+    if ((candidate->constant() + *unit - 1) / *unit != shard.units) return std::nullopt;
+    Shard moved = shard.in_dim(static_cast<int>(candidate - to.begin()));
+    moved.unit = *unit;
+    return moved;
+  }
+  return std::nullopt;
+}
+
+Result<CarryAnswer> carry_view(const CarryQuestion& question) {
+  return carry_self(question, [&](ValueId self, const Shard& shard) -> Result<OptionalShard> {
+    const SymbolicShape& to = question.value(question.node.outputs.front()).shape;
+    const OptionalShard moved = shard_of_view(shard, question.value(self).shape, to);
+    if (!moved) {
+      return question.refuse("its input has " + shard_text(shard) +
+                             ", and no dimension of its output is cut the same way");
+    }
+    return moved;
+  });
+}
+
+Result<CarryAnswer> carry_permute(const CarryQuestion& question) {
+  return carry_self(question, [&](ValueId self, const Shard& shard) -> Result<OptionalShard> {
+    ACCORD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> order, integers_argument(question.node, "dims"));
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      ACCORD_ASSIGN_OR_RETURN(const int dim, dimension_index(question.node, order[i], question.dims(self)));
+      if (dim == shard.dim) return OptionalShard(shard.in_dim(static_cast<int>(i)));
+    }
+    return question.refuse("its order leaves the sharded dimension out");
+  });
+}
+
+Result<CarryAnswer> carry_unsqueeze(const CarryQuestion& question) {
+  return carry_self(question, [&](ValueId self, const Shard& shard) -> Result<OptionalShard> {
+    ACCORD_ASSIGN_OR_RETURN(const std::int64_t given, integer_argument(question.node, "dim"));
+    ACCORD_ASSIGN_OR_RETURN(const int dim, dimension_index(question.node, given, question.dims(self) + 1));
+    return OptionalShard(shard.in_dim(shard.dim >= dim ? shard.dim + 1 : shard.dim));
+  });
+}
+
+Result<CarryAnswer> carry_squeeze(const CarryQuestion& question) {
+  return carry_self(question, [&](ValueId self, const Shard& shard) -> Result<OptionalShard> {
+    const SymbolicShape& shape = question.value(self).shape;
+    if (shape[static_cast<std::size_t>(shard.dim)] == SymbolicInt(1)) {
+      return question.refuse("it would remove the sharded dimension");
+    }
+    // Squeezing is a view: the dimensions that go have one element.
+    return shard_of_view(shard, shape, question.value(question.node.outputs.front()).shape);
+  });
+}
+
+Result<CarryAnswer> carry_expand(const CarryQuestion& question) {
+  return carry_self(question, [&](ValueId self, const Shard& shard) -> Result<OptionalShard> {
+    return OptionalShard(shard.in_dim(shard.dim + question.dims(question.node.outputs.front()) - question.dims(self)));
+  });
+}
+
+Result<CarryAnswer> carry_slice(const CarryQuestion& question) {
+  return carry_self(question, [&](ValueId self, const Shard& shard) -> Result<OptionalShard> {
+    // A slice that takes everything carries any shard.
+    if (question.value(self).shape == question.value(question.node.outputs.front()).shape) return OptionalShard(shard);
+    return touch_only_other_dims(question, self, shard, "it slices the sharded dimension");
+  });
+}
+
+Result<CarryAnswer> carry_select(const CarryQuestion& question) {
+  return carry_self(question, [&](ValueId self, const Shard& shard) -> Result<OptionalShard> {
+    ACCORD_ASSIGN_OR_RETURN(OptionalShard kept,
+                            touch_only_other_dims(question, self, shard, "it selects from the sharded dimension"));
+    ACCORD_ASSIGN_OR_RETURN(const std::int64_t given, integer_argument(question.node, "dim"));
+    ACCORD_ASSIGN_OR_RETURN(const int dim, dimension_index(question.node, given, question.dims(self)));
+    if (kept && kept->dim > dim) kept->dim -= 1;
+    return kept;
+  });
+}
+
+Result<CarryAnswer> carry_concatenate(const CarryQuestion& question) {
+  OptionalShard common;
+  bool first = true;
+  Status differ;
+  for_each_input(question.node, [&](ValueId id) {
+    const OptionalShard& shard = question.shard(id);
+    if (first) common = shard;
+    if (shard != common) differ = question.refuse("its inputs are sharded differently");
+    first = false;
+  });
+  ACCORD_RETURN_IF_ERROR(differ);
+  ACCORD_ASSIGN_OR_RETURN(const std::int64_t given, integer_argument(question.node, "dim", 0));
+  const int dims = question.dims(question.node.outputs.front());
+  ACCORD_ASSIGN_OR_RETURN(const int dim, dimension_index(question.node, given, dims));
+  if (common && common->dim == dim) return question.refuse("it concatenates along the sharded dimension");
+  return CarryAnswer{common, {}};
+}
+
+}  // namespace accord::engine

@@ -1,0 +1,39 @@
+#pragma once
+// What is done to this rank's graph before it is run: small pure functions, each from a graph to an equivalent one.
+
+#include <span>
+#include <string_view>
+
+#include "engine/graph/graph.hpp"
+
+namespace accord::engine {
+
+/// Takes away ops that give back their input: conversions to the same dtype, + 0, * 1, views and expansions to the same shape,
+/// and masks that are true everywhere.
+Graph remove_identities(Graph graph);
+
+/// Keeps the first of nodes that compute the same of the same values. Collectives are left alone.
+Graph merge_common_subexpressions(Graph graph);
+
+/// Takes away nodes of which nobody uses an output.
+Graph remove_dead_nodes(Graph graph);
+
+/// linear with a parameter as its weight, then gelu, relu, silu or tanh of it alone: one "accord.linear" with that activation.
+Graph fuse_linear_activation(Graph graph);
+
+/// add, then layer_norm of the sum: one "accord.add_layer_norm", which also gives the sum if others use it.
+Graph fuse_add_layer_norm(Graph graph);
+
+/// One row of the table.
+struct Pass {
+  std::string_view name;
+  Graph (*apply)(Graph graph);
+};
+
+/// All passes in the order in which they run.
+std::span<const Pass> passes();
+
+/// Runs all of them.
+Graph apply_passes(Graph graph);
+
+}  // namespace accord::engine

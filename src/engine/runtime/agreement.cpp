@@ -1,0 +1,86 @@
+// One all_gather of a record of fixed size for each group: a code, a digest and the start of the message.
+#include "engine/runtime/agreement.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "base/text.hpp"
+
+namespace accord::engine {
+namespace {
+
+struct Record {
+  std::uint8_t code = 0;
+  std::array<char, 127> digest{};
+  std::array<char, 896> message{};
+};
+static_assert(sizeof(Record) == 1024);
+
+template <std::size_t size>
+void put(std::array<char, size>& field, const std::string& text) {
+  std::memcpy(field.data(), text.data(), std::min(size - 1, text.size()));
+}
+
+template <std::size_t size>
+std::string get(const std::array<char, size>& field) {
+  return std::string(field.data(), strnlen(field.data(), size));
+}
+
+// The ranks whose digest is not the one that most have; of two equally frequent ones the lowest rank's counts.
+std::vector<Rank> odd_ranks(const std::vector<Record>& records) {
+  const auto occurs = [&](const Record& record) {
+    return std::count_if(records.begin(), records.end(),
+                         [&](const Record& other) { return other.digest == record.digest; });
+  };
+  const auto most = std::max_element(records.begin(), records.end(),
+                                     [&](const Record& a, const Record& b) { return occurs(a) < occurs(b); });
+  std::vector<Rank> odd;
+  for (std::size_t rank = 0; rank < records.size(); ++rank) {
+    if (records[rank].digest != most->digest) odd.push_back(static_cast<Rank>(rank));
+  }
+  return odd;
+}
+
+Status judge(const std::string& group, const std::vector<Record>& records) {
+  for (std::size_t rank = 0; rank < records.size(); ++rank) {
+    const auto code = static_cast<StatusCode>(records[rank].code);
+    if (code == StatusCode::kOk) continue;
+    return Status(
+        code, fmt::format("rank {} of group \"{}\" could not get ready: {}", rank, group, get(records[rank].message)),
+        {static_cast<Rank>(rank)});
+  }
+  const std::vector<Rank> odd = odd_ranks(records);
+  if (odd.empty()) return Status();
+  return Status(
+      StatusCode::kMismatch,
+      fmt::format("group \"{}\": {} loaded another package, or with other options, than the rest; load the same "
+                  "package with equal options on all ranks",
+                  group, ranks_text(odd)),
+      odd);
+}
+
+}  // namespace
+
+Status agree(const std::map<std::string, Communicator>& communicators, RankOutcome mine) {
+  for (const auto& [group, handle] : communicators) {
+    Communicator communicator = handle;
+    Record record;
+    record.code = static_cast<std::uint8_t>(mine.status.code());
+    put(record.digest, mine.digest);
+    put(record.message, mine.status.message());
+    std::vector<Record> records(static_cast<std::size_t>(communicator.size()));
+    const Status gathered =
+        communicator.all_gather(ConstBuffer(&record, sizeof(Record), DType::kUInt8),
+                                {records.data(), records.size() * sizeof(Record), DType::kUInt8, {}});
+    Status outcome = gathered.ok() ? judge(group, records)
+                                   : gathered.with_context("agreeing on the package over group \"" + group + "\"");
+    if (mine.status.ok()) mine.status = std::move(outcome);
+  }
+  return mine.status;
+}
+
+}  // namespace accord::engine

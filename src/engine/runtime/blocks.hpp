@@ -1,0 +1,38 @@
+#pragma once
+// Dividing an elementwise step among threads.
+
+#include "engine/runtime/tensor.hpp"
+
+namespace accord::engine {
+
+/// Indices [first, first + count) of one dimension, counted from the last one so that it fits broadcast inputs too.
+struct Block {
+  int from_last = 0;
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+};
+
+/// The part of a view; inputs that repeat along the dimension stay as they are.
+kernels::ConstView narrowed(kernels::ConstView view, const Block& block);
+kernels::View narrowed(kernels::View view, const Block& block);
+
+/// The first of the dimensions with enough elements to be shared out, and the number of parts: 1 for small tensors.
+struct Split {
+  int from_last = 0;
+  std::int64_t size = 1;
+  int parts = 1;
+};
+Split split_of(const kernels::Layout& output, int threads);
+
+/// Calls body(block) for blocks that together are all of `output`.
+template <typename Body>
+Status for_blocks(const Execution& execution, const kernels::Layout& output, const Body& body) {
+  const Split split = split_of(output, execution.pool.threads());
+  if (split.parts == 1) return body(Block{split.from_last, 0, split.size});
+  return execution.pool.run(split.parts, [&](int part) {
+    const PartRange range = part_range(split.size, 1, part, split.parts);
+    return body(Block{split.from_last, range.first, range.last - range.first});
+  });
+}
+
+}  // namespace accord::engine

@@ -1,0 +1,67 @@
+// Largest first (Pisarchyk and Lee 2020, "greedy by size"): of the pieces already placed, those alive at the same time cut
+// the arena into gaps; the smallest gap that is large enough is taken, else the place behind the last one. Behind all of
+// them come those that share no place.
+#include "engine/runtime/memory_plan.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+namespace accord::engine {
+namespace {
+
+std::size_t round_up(std::size_t bytes) { return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment; }
+
+struct Placed {
+  std::size_t begin;
+  std::size_t end;
+  int first;
+  int last;
+};
+
+// `placed` is ordered by begin.
+std::size_t best_offset(const std::vector<Placed>& placed, const Lifetime& piece, std::size_t bytes) {
+  std::size_t free_from = 0;
+  std::size_t best = 0;
+  std::size_t best_gap = std::numeric_limits<std::size_t>::max();
+  for (const Placed& other : placed) {
+    if (other.last < piece.first || piece.last < other.first) continue;
+    if (other.begin > free_from && other.begin - free_from >= bytes && other.begin - free_from < best_gap) {
+      best = free_from;
+      best_gap = other.begin - free_from;
+    }
+    free_from = std::max(free_from, other.end);
+  }
+  return best_gap == std::numeric_limits<std::size_t>::max() ? free_from : best;
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(std::span<const Lifetime> lifetimes) {
+  std::vector<std::size_t> order(lifetimes.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return lifetimes[a].bytes > lifetimes[b].bytes; });
+  MemoryPlan plan;
+  plan.offsets.resize(lifetimes.size());
+  std::vector<Placed> placed;
+  const auto sharing = order.begin() + static_cast<std::ptrdiff_t>(std::min(order.size(), kMostSharing));
+  for (const std::size_t i : std::span(order.begin(), sharing)) {
+    const Lifetime& piece = lifetimes[i];
+    const std::size_t bytes = round_up(std::max<std::size_t>(piece.bytes, 1));
+    const std::size_t offset = best_offset(placed, piece, bytes);
+    plan.offsets[i] = offset;
+    plan.bytes = std::max(plan.bytes, offset + bytes);
+    const Placed here{offset, offset + bytes, piece.first, piece.last};
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), here,
+                                   [](const Placed& a, const Placed& b) { return a.begin < b.begin; }),
+                  here);
+  }
+  for (const std::size_t i : std::span(sharing, order.end())) {
+    plan.offsets[i] = plan.bytes;
+    plan.bytes += round_up(lifetimes[i].bytes);
+  }
+  return plan;
+}
+
+}  // namespace accord::engine

@@ -1,0 +1,50 @@
+// All tables joined into one map on first use.
+#include "engine/runtime/op_registry.hpp"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "base/text.hpp"
+#include "engine/graph/node_access.hpp"
+
+namespace accord::engine {
+namespace {
+
+const std::unordered_map<std::string_view, PrepareFunction>& registry() {
+  static const auto* const map = [] {
+    auto* joined = new std::unordered_map<std::string_view, PrepareFunction>();
+    for (const auto table : {elementwise_ops(), logical_ops(), view_ops(), creation_ops(), index_ops(), reduction_ops(),
+                             normalization_ops(), matrix_ops(), attention_ops(), collective_ops()}) {
+      for (const OpEntry& entry : table) joined->emplace(entry.name, entry.prepare);
+    }
+    return joined;
+  }();
+  return *map;
+}
+
+}  // namespace
+
+std::vector<std::string_view> op_names() {
+  std::vector<std::string_view> names;
+  for (const auto& entry : registry()) names.push_back(entry.first);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+PrepareFunction find_op(std::string_view name) {
+  const auto found = registry().find(name);
+  return found == registry().end() ? nullptr : found->second;
+}
+
+Status check_supported(const Graph& graph) {
+  for (const Node& node : graph.nodes) {
+    if (find_op(node.op) != nullptr) continue;
+    std::string message = node_text(node) + ": this op has no kernel";
+    if (const auto near = nearest_name(node.op, op_names()))
+      message += "; the nearest that has one is \"" + std::string(*near) + "\"";
+    return Status(StatusCode::kUnsupported, message);
+  }
+  return Status();
+}
+
+}  // namespace accord::engine

@@ -1,0 +1,41 @@
+#pragma once
+// The ops that can run, by their full names.
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "engine/runtime/preparation.hpp"
+
+namespace accord::engine {
+
+using PrepareFunction = Status (*)(Preparation& op);
+
+/// One row of a table of ops.
+struct OpEntry {
+  std::string_view name;  ///< "aten.linear.default"
+  PrepareFunction prepare;
+};
+
+// The tables, one for each file of ops.
+std::span<const OpEntry> elementwise_ops();
+std::span<const OpEntry> logical_ops();
+std::span<const OpEntry> view_ops();
+std::span<const OpEntry> creation_ops();
+std::span<const OpEntry> index_ops();
+std::span<const OpEntry> reduction_ops();
+std::span<const OpEntry> normalization_ops();
+std::span<const OpEntry> matrix_ops();
+std::span<const OpEntry> attention_ops();
+std::span<const OpEntry> collective_ops();
+
+/// All of them, sorted.
+std::vector<std::string_view> op_names();
+
+/// nullptr if the op is unknown.
+PrepareFunction find_op(std::string_view name);
+
+/// kUnsupported, naming op, module and source and the nearest op that can run, for the first op of `graph` that cannot.
+Status check_supported(const Graph& graph);
+
+}  // namespace accord::engine

@@ -1,0 +1,212 @@
+// Arithmetic, element by element. Operands are first brought to the output's dtype, which the graph says, as PyTorch's
+// promotion does. Outputs are written over an input that nobody needs any more.
+#include <limits>
+
+#include "engine/runtime/blocks.hpp"
+#include "engine/runtime/elementwise_steps.hpp"
+#include "engine/runtime/op_registry.hpp"
+
+namespace accord::engine {
+namespace {
+
+using kernels::BinaryOp;
+using kernels::Scalar;
+using kernels::UnaryOp;
+
+// A tensor argument in `dtype`, or a number as a tensor without dimensions.
+Result<Tensor> operand(Preparation& op, std::string_view name, DType dtype) {
+  if (op.is_tensor(name)) {
+    ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor(name));
+    return promoted(op, given, dtype);
+  }
+  ACCORD_ASSIGN_OR_RETURN(const Scalar number, op.scalar(name));
+  return op.constant(number, dtype);
+}
+
+// self op other, each a tensor or a number.
+Status prepare_arithmetic(Preparation& op, BinaryOp kind) {
+  const DType dtype = op.declared_dtype();
+  ACCORD_RETURN_IF_ERROR(require_number(op, dtype));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor self, operand(op, "self", dtype));
+  if (!op.is_tensor("other")) {
+    ACCORD_ASSIGN_OR_RETURN(const Scalar other, op.scalar("other"));
+    ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, self.sizes(), {self}));
+    add_binary_scalar(op, kind, self, other, y);
+    return Status();
+  }
+  ACCORD_ASSIGN_OR_RETURN(const Tensor given_other, op.tensor("other"));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor other, promoted(op, given_other, dtype));
+  ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, broadcast_sizes(op, {self, other}));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, sizes, {self, other}));
+  add_binary(op, kind, self, other, y);
+  return Status();
+}
+
+// add and sub: other is multiplied by alpha first.
+Status prepare_sum(Preparation& op, BinaryOp kind) {
+  ACCORD_ASSIGN_OR_RETURN(const double alpha, op.real("alpha", 1.0));
+  if (alpha == 1.0) return prepare_arithmetic(op, kind);
+  const DType dtype = op.declared_dtype();
+  ACCORD_RETURN_IF_ERROR(require_number(op, dtype));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor self, operand(op, "self", dtype));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor other, operand(op, "other", dtype));
+  ACCORD_ASSIGN_OR_RETURN(const Scalar factor, op.scalar("alpha"));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor scaled, op.scratch(dtype, other.sizes()));
+  add_binary_scalar(op, BinaryOp::kMul, other, factor, scaled);
+  ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, broadcast_sizes(op, {self, scaled}));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, sizes, {self}));
+  add_binary(op, kind, self, scaled, y);
+  return Status();
+}
+
+Status prepare_add(Preparation& op) {
+  // bool + bool is their or, as in PyTorch.
+  if (op.declared_dtype() == DType::kBool) return op.unsupported("no kernel adds bool");
+  return prepare_sum(op, BinaryOp::kAdd);
+}
+Status prepare_sub(Preparation& op) { return prepare_sum(op, BinaryOp::kSub); }
+Status prepare_minimum(Preparation& op) { return prepare_arithmetic(op, BinaryOp::kMin); }
+Status prepare_maximum(Preparation& op) { return prepare_arithmetic(op, BinaryOp::kMax); }
+
+Status prepare_mul(Preparation& op) {
+  if (op.declared_dtype() != DType::kBool) return prepare_arithmetic(op, BinaryOp::kMul);
+  ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor other, op.tensor("other"));
+  ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, broadcast_sizes(op, {self, other}));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, sizes, {self, other}));
+  add_binary(op, BinaryOp::kLogicalAnd, self, other, y);
+  return Status();
+}
+
+// Division of whole numbers without a rounding mode gives real ones: the output's dtype says so.
+Status prepare_div(Preparation& op) {
+  enum Mode { kExact, kTruncated, kFloored };
+  ACCORD_ASSIGN_OR_RETURN(const int mode, op.choice("rounding_mode", {"", "trunc", "floor"}));
+  const bool real = op.declared_dtype() == DType::kFloat32;
+  if (mode == kExact || (mode == kTruncated && !real)) return prepare_arithmetic(op, BinaryOp::kDiv);
+  if (mode == kTruncated || !real) return op.unsupported("this rounding mode has no kernel for this dtype");
+  ACCORD_RETURN_IF_ERROR(prepare_arithmetic(op, BinaryOp::kDiv));
+  const Tensor y = op.made(0);
+  add_unary(op, UnaryOp::kFloor, y, y);
+  return Status();
+}
+
+template <UnaryOp kind>
+Status prepare_unary(Preparation& op) {
+  ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor x, promoted(op, self, op.declared_dtype()));
+  constexpr bool whole = kind == UnaryOp::kNeg || kind == UnaryOp::kAbs || kind == UnaryOp::kRelu;
+  if (whole) ACCORD_RETURN_IF_ERROR(op.require(x, {DType::kFloat32, DType::kInt32, DType::kInt64}));
+  if (!whole) ACCORD_RETURN_IF_ERROR(op.require(x, {DType::kFloat32}));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, x.sizes(), {x}));
+  add_unary(op, kind, x, y);
+  return Status();
+}
+
+Status prepare_gelu(Preparation& op) {
+  ACCORD_ASSIGN_OR_RETURN(const int approximate, op.choice("approximate", {"none", "tanh"}));
+  return approximate == 0 ? prepare_unary<UnaryOp::kGeluErf>(op) : prepare_unary<UnaryOp::kGeluTanh>(op);
+}
+
+// tensor ^ number, tensor ^ tensor, number ^ tensor.
+Status prepare_pow(Preparation& op) {
+  if (op.declared_dtype() != DType::kFloat32) return op.unsupported("powers have a kernel for float32 only");
+  ACCORD_ASSIGN_OR_RETURN(const Tensor base, operand(op, "self", DType::kFloat32));
+  if (!op.is_tensor("exponent")) {
+    ACCORD_ASSIGN_OR_RETURN(const double exponent, op.real("exponent"));
+    ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, base.sizes(), {base}));
+    op.step([=](const Execution& execution) {
+      return for_blocks(execution, y.layout, [&](const Block& block) {
+        return kernels::pow_scalar(narrowed(execution.read(base), block), exponent,
+                                   narrowed(execution.write(y), block));
+      });
+    });
+    return Status();
+  }
+  ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor("exponent"));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor exponent, promoted(op, given, DType::kFloat32));
+  ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, broadcast_sizes(op, {base, exponent}));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, sizes, {base, exponent}));
+  add_binary(op, BinaryOp::kPow, base, exponent, y);
+  return Status();
+}
+
+Status prepare_clamp(Preparation& op) {
+  ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor("self"));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor self, promoted(op, given, op.declared_dtype()));
+  ACCORD_RETURN_IF_ERROR(op.require(self, {DType::kFloat32, DType::kInt32, DType::kInt64}));
+  const bool narrow = self.dtype == DType::kInt32;
+  using Wide = std::numeric_limits<std::int64_t>;
+  using Narrow = std::numeric_limits<std::int32_t>;
+  const double infinity = std::numeric_limits<double>::infinity();
+  const Scalar lowest{-infinity, narrow ? Narrow::min() : Wide::min()};
+  const Scalar highest{infinity, narrow ? Narrow::max() : Wide::max()};
+  if (op.is_tensor("min") || op.is_tensor("max")) return op.unsupported("bounds that are tensors have no kernel");
+  ACCORD_ASSIGN_OR_RETURN(const Scalar low, op.scalar("min", lowest));
+  ACCORD_ASSIGN_OR_RETURN(const Scalar high, op.scalar("max", highest));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, self.sizes(), {self}));
+  op.step([=](const Execution& execution) {
+    return for_blocks(execution, y.layout, [&](const Block& block) {
+      return kernels::clamp(narrowed(execution.read(self), block), low, high, narrowed(execution.write(y), block));
+    });
+  });
+  return Status();
+}
+
+Status prepare_convert(Preparation& op) {
+  ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
+  if (self.dtype == op.declared_dtype()) {
+    op.alias(0, self);
+    return Status();
+  }
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, self.sizes()));
+  op.step([=](const Execution& execution) {
+    return for_blocks(execution, y.layout, [&](const Block& block) {
+      return kernels::convert(narrowed(execution.read(self), block), narrowed(execution.write(y), block));
+    });
+  });
+  return Status();
+}
+
+constexpr OpEntry kTable[] = {
+    {"aten.add.Tensor", prepare_add},
+    {"aten.add.Scalar", prepare_add},
+    {"aten.sub.Tensor", prepare_sub},
+    {"aten.sub.Scalar", prepare_sub},
+    {"aten.mul.Tensor", prepare_mul},
+    {"aten.mul.Scalar", prepare_mul},
+    {"aten.div.Tensor", prepare_div},
+    {"aten.div.Scalar", prepare_div},
+    {"aten.div.Tensor_mode", prepare_div},
+    {"aten.div.Scalar_mode", prepare_div},
+    {"aten.minimum.default", prepare_minimum},
+    {"aten.maximum.default", prepare_maximum},
+    {"aten.pow.Tensor_Scalar", prepare_pow},
+    {"aten.pow.Tensor_Tensor", prepare_pow},
+    {"aten.pow.Scalar", prepare_pow},
+    {"aten.gelu.default", prepare_gelu},
+    {"aten.relu.default", prepare_unary<UnaryOp::kRelu>},
+    {"aten.silu.default", prepare_unary<UnaryOp::kSilu>},
+    {"aten.tanh.default", prepare_unary<UnaryOp::kTanh>},
+    {"aten.sigmoid.default", prepare_unary<UnaryOp::kSigmoid>},
+    {"aten.exp.default", prepare_unary<UnaryOp::kExp>},
+    {"aten.log.default", prepare_unary<UnaryOp::kLog>},
+    {"aten.sqrt.default", prepare_unary<UnaryOp::kSqrt>},
+    {"aten.rsqrt.default", prepare_unary<UnaryOp::kRsqrt>},
+    {"aten.neg.default", prepare_unary<UnaryOp::kNeg>},
+    {"aten.abs.default", prepare_unary<UnaryOp::kAbs>},
+    {"aten.reciprocal.default", prepare_unary<UnaryOp::kReciprocal>},
+    {"aten.erf.default", prepare_unary<UnaryOp::kErf>},
+    {"aten.sin.default", prepare_unary<UnaryOp::kSin>},
+    {"aten.cos.default", prepare_unary<UnaryOp::kCos>},
+    {"aten.floor.default", prepare_unary<UnaryOp::kFloor>},
+    {"aten.ceil.default", prepare_unary<UnaryOp::kCeil>},
+    {"aten.clamp.default", prepare_clamp},
+    {"aten._to_copy.default", prepare_convert},
+};
+
+}  // namespace
+
+std::span<const OpEntry> elementwise_ops() { return kTable; }
+
+}  // namespace accord::engine

@@ -1,0 +1,219 @@
+// Ops that pick elements by number. Ids are checked on each run: one outside its table is an error that names it, found
+// before anything is written, and on all ranks alike since they are given equal inputs.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/graph/node_access.hpp"
+#include "engine/runtime/op_registry.hpp"
+#include "kernels/index.hpp"
+
+namespace accord::engine {
+namespace {
+
+Status bad_index(const Node& node, std::int64_t index, std::int64_t position, std::int64_t size) {
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("{}: id {} at position {} is outside [0, {})", node_text(node), index, position, size));
+}
+
+Status prepare_embedding(Preparation& op) {
+  ACCORD_ASSIGN_OR_RETURN(const Tensor table, op.tensor("weight"));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor("indices"));
+  ACCORD_RETURN_IF_ERROR(op.require(given, {DType::kInt32, DType::kInt64}));
+  if (table.dims() != 2) return op.corrupt("its table does not have two dimensions");
+  const auto rows = as_rows(table.layout);
+  if (!rows) return op.unsupported("its table is not made of rows");
+  ACCORD_ASSIGN_OR_RETURN(const Tensor ids, op.contiguous(given));
+  Sizes sizes = ids.sizes();
+  sizes.push_back(table.size(1));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, sizes));
+  const auto element = static_cast<std::int64_t>(size_of(table.dtype));
+  op.step([=, node = &op.node()](const Execution& execution) {
+    const std::int64_t count = ids.count();
+    const int parts = count < 64 ? 1 : execution.pool.threads();
+    return execution.pool.run(parts, [&](int part) {
+      const PartRange range = part_range(count, 1, part, parts);
+      kernels::GatherCall call;
+      call.ids = execution.address(ids) + range.first * static_cast<std::int64_t>(size_of(ids.dtype));
+      call.id_dtype = ids.dtype;
+      call.count = range.last - range.first;
+      call.table = execution.address(table);
+      call.table_rows = table.size(0);
+      call.row_bytes = table.size(1) * element;
+      call.table_row_stride = rows->stride * element;
+      call.output = execution.address(y) + range.first * call.row_bytes;
+      call.output_row_stride = call.row_bytes;
+      const auto bad = kernels::gather_rows(call);
+      return bad ? bad_index(*node, bad->id, range.first + bad->position, table.size(0)) : Status();
+    });
+  });
+  return Status();
+}
+
+Status prepare_gather(Preparation& op) {
+  ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor index, op.tensor("index"));
+  ACCORD_RETURN_IF_ERROR(op.require(index, {DType::kInt32, DType::kInt64}));
+  ACCORD_ASSIGN_OR_RETURN(const int dim, op.dimension("dim", self.dims()));
+  if (self.dims() != index.dims()) return op.corrupt("its index does not have as many dimensions as its input");
+  for (int i = 0; i < self.dims(); ++i) {
+    if (i != dim && index.size(i) > self.size(i)) return op.corrupt("its index is larger than its input");
+  }
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, index.sizes()));
+  op.step([=, node = &op.node()](const Execution& execution) {
+    const Status status =
+        kernels::gather_elements(execution.read(self), dim, execution.read(index), execution.write(y));
+    return status.ok() ? status : status.with_context(node_text(*node));
+  });
+  return Status();
+}
+
+Status prepare_concatenate(Preparation& op) {
+  ACCORD_ASSIGN_OR_RETURN(const auto given, op.tensors("tensors"));
+  std::vector<Tensor> inputs;
+  for (const auto& input : given) {
+    if (!input) return op.corrupt("one of its inputs is missing");
+    // PyTorch lets an empty tensor of one dimension stand for nothing.
+    if (input->dims() == 1 && input->count() == 0) continue;
+    ACCORD_ASSIGN_OR_RETURN(inputs.emplace_back(), op.converted(*input, op.declared_dtype()));
+  }
+  if (inputs.empty()) return op.corrupt("it has no inputs");
+  ACCORD_ASSIGN_OR_RETURN(const int dim, op.dimension("dim", inputs[0].dims(), 0));
+  Sizes sizes = inputs[0].sizes();
+  for (std::size_t i = 1; i < inputs.size(); ++i) {
+    if (inputs[i].dims() != inputs[0].dims()) return op.corrupt("its inputs differ in dimensions");
+    for (int other = 0; other < inputs[0].dims(); ++other) {
+      if (other != dim && inputs[i].size(other) != inputs[0].size(other))
+        return op.corrupt("its inputs differ in sizes");
+    }
+    sizes[static_cast<std::size_t>(dim)] += inputs[i].size(dim);
+  }
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, sizes));
+  // One copy per input into its slice of the output: no list of views has to be built on each run.
+  std::int64_t first = 0;
+  for (const Tensor& input : inputs) {
+    Tensor slice = y;
+    slice.offset += first * y.stride(dim) * static_cast<std::int64_t>(size_of(y.dtype));
+    slice.layout.sizes[static_cast<std::size_t>(dim)] = input.size(dim);
+    first += input.size(dim);
+    op.step([=](const Execution& execution) {
+      return kernels::copy_strided(execution.read(input), execution.write(slice));
+    });
+  }
+  return Status();
+}
+
+/// x[.., ids, ..]: tensors of ids at adjacent dimensions [first, first + ids.size()), broadcast to `picked`.
+struct Picking {
+  Tensor x;  // contiguous
+  std::vector<Tensor> ids;
+  int first = 0;
+  Sizes picked;
+  Tensor y;
+};
+
+// For each block before the indexed dimensions and each picked place: the offset is the sum of id * stride, and what lies
+// behind the indexed dimensions is copied whole.
+Status pick(const Picking& picking, const Node& node, const Execution& execution) {
+  const Tensor& x = picking.x;
+  const auto indexed = static_cast<int>(picking.ids.size());
+  std::int64_t before = 1;
+  for (int dim = 0; dim < picking.first; ++dim) before *= x.size(dim);
+  std::int64_t after = static_cast<std::int64_t>(size_of(x.dtype));
+  for (int dim = picking.first + indexed; dim < x.dims(); ++dim) after *= x.size(dim);
+  std::int64_t block = after;
+  for (int i = 0; i < indexed; ++i) block *= x.size(picking.first + i);
+  std::int64_t places = 1;
+  for (const std::int64_t size : picking.picked) places *= size;
+
+  std::byte* output = execution.address(picking.y);
+  for (std::int64_t place = 0; place < places; ++place) {
+    std::int64_t offset = 0;
+    for (int i = 0; i < indexed; ++i) {
+      const Tensor& ids = picking.ids[static_cast<std::size_t>(i)];
+      std::int64_t rest = place;
+      std::int64_t element = 0;
+      for (int dim = static_cast<int>(picking.picked.size()) - 1; dim >= 0; --dim) {
+        const std::int64_t size = picking.picked[static_cast<std::size_t>(dim)];
+        element += rest % size * ids.stride(dim);
+        rest /= size;
+      }
+      const std::int64_t size = x.size(picking.first + i);
+      const std::int64_t id = ids.dtype == DType::kInt64 ? execution.data<const std::int64_t>(ids)[element]
+                                                         : execution.data<const std::int32_t>(ids)[element];
+      if (id < -size || id >= size) return bad_index(node, id, place, size);
+      offset = offset * size + (id < 0 ? id + size : id);
+    }
+    for (std::int64_t i = 0; i < before; ++i) {
+      std::memcpy(output + (i * places + place) * after, execution.address(x) + i * block + offset * after,
+                  static_cast<std::size_t>(after));
+    }
+  }
+  return Status();
+}
+
+Status add_pick(Preparation& op, const Tensor& self, std::vector<Tensor> ids, int first) {
+  Picking picking;
+  picking.first = first;
+  for (const Tensor& one : ids) {
+    ACCORD_RETURN_IF_ERROR(op.require(one, {DType::kInt32, DType::kInt64}));
+    const auto dims = static_cast<std::size_t>(one.dims());
+    Sizes& picked = picking.picked;
+    if (dims > picked.size()) picked.insert(picked.begin(), dims - picked.size(), 1);
+    for (std::size_t i = 0; i < dims; ++i) {
+      std::int64_t& size = picked[picked.size() - dims + i];
+      if (size == 1) size = one.layout.sizes[i];
+      if (one.layout.sizes[i] != 1 && one.layout.sizes[i] != size) return op.corrupt("its indices do not broadcast");
+    }
+  }
+  for (Tensor& one : ids) {
+    ACCORD_ASSIGN_OR_RETURN(one.layout, kernels::broadcast_layout(one.layout, picking.picked));
+  }
+  ACCORD_ASSIGN_OR_RETURN(picking.x, op.contiguous(self));
+  Sizes sizes = self.sizes();
+  const auto begin = sizes.begin() + first;
+  const auto rest = sizes.erase(begin, begin + static_cast<std::ptrdiff_t>(ids.size()));
+  sizes.insert(rest, picking.picked.begin(), picking.picked.end());
+  picking.ids = std::move(ids);
+  ACCORD_ASSIGN_OR_RETURN(picking.y, op.make(0, sizes));
+  op.step([picking, node = &op.node()](const Execution& execution) { return pick(picking, *node, execution); });
+  return Status();
+}
+
+Status prepare_index(Preparation& op) {
+  ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
+  ACCORD_ASSIGN_OR_RETURN(const auto given, op.tensors("indices"));
+  std::vector<Tensor> ids;
+  int first = 0;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    if (!given[i]) continue;
+    if (ids.empty()) first = static_cast<int>(i);
+    if (first + static_cast<int>(ids.size()) != static_cast<int>(i)) {
+      return op.unsupported("indices with gaps between them have no kernel");
+    }
+    ids.push_back(*given[i]);
+  }
+  if (ids.empty() || first + static_cast<int>(ids.size()) > self.dims()) return op.corrupt("its indices do not fit");
+  return add_pick(op, self, std::move(ids), first);
+}
+
+Status prepare_index_select(Preparation& op) {
+  ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor index, op.tensor("index"));
+  ACCORD_ASSIGN_OR_RETURN(const int dim, op.dimension("dim", self.dims()));
+  if (index.dims() != 1 || self.dims() == 0) return op.corrupt("it takes a list of ids");
+  return add_pick(op, self, {index}, dim);
+}
+
+constexpr OpEntry kTable[] = {
+    {"aten.embedding.default", prepare_embedding},       {"aten.gather.default", prepare_gather},
+    {"aten.cat.default", prepare_concatenate},           {"aten.index.Tensor", prepare_index},
+    {"aten.index_select.default", prepare_index_select},
+};
+
+}  // namespace
+
+std::span<const OpEntry> index_ops() { return kTable; }
+
+}  // namespace accord::engine

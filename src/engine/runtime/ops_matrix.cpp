@@ -1,0 +1,252 @@
+// Matrix products. Weights that the package holds were packed at load; other products go to the plain GEMM. Rows are shared
+// out among threads in blocks, always cut alike, so that a shape gives the same bits in every run.
+#include "engine/runtime/blocks.hpp"
+#include "engine/runtime/elementwise_steps.hpp"
+#include "engine/runtime/op_registry.hpp"
+#include "kernels/gemm.hpp"
+
+namespace accord::engine {
+namespace {
+
+using kernels::Activation;
+using kernels::LinearWeights;
+
+constexpr std::int64_t kRowGrain = 16;
+
+/// y = activation(x * weights^T + bias) with packed weights.
+struct PackedProduct {
+  const LinearWeights* weights = nullptr;
+  RowTensor x;
+  std::optional<Tensor> bias;
+  Activation activation = Activation::kNone;
+  Tensor y;
+};
+
+kernels::LinearCall packed_call(const PackedProduct& product, const PartRange& range) {
+  kernels::LinearCall call;
+  call.m = range.last - range.first;
+  call.x_row_stride = std::max(product.x.rows.stride, product.x.rows.width);
+  call.activation = product.activation;
+  call.y_row_stride = product.weights->out();
+  return call;
+}
+
+Status add_packed_product(Preparation& op, const PackedProduct& product) {
+  const std::int64_t rows = product.x.rows.rows;
+  const int parts = rows < 2 * kRowGrain ? 1 : op.threads();
+  // A kernel that cannot be made shows here, not in a run. The data pointers are not read.
+  for (int part = 0; part < parts; ++part) {
+    kernels::LinearCall call = packed_call(product, part_range(rows, kRowGrain, part, parts));
+    static constexpr float kAnyBias = 0.0F;
+    if (product.bias) call.bias = &kAnyBias;
+    if (call.m > 0) ACCORD_RETURN_IF_ERROR(kernels::prepare_linear(*product.weights, call));
+  }
+  op.step([product, rows, parts](const Execution& execution) {
+    return execution.pool.run(parts, [&](int part) {
+      const PartRange range = part_range(rows, kRowGrain, part, parts);
+      kernels::LinearCall call = packed_call(product, range);
+      call.x = execution.data<const float>(product.x.tensor) + range.first * product.x.rows.stride;
+      call.bias = product.bias ? execution.data<const float>(*product.bias) : nullptr;
+      call.y = execution.data<float>(product.y) + range.first * call.y_row_stride;
+      return kernels::linear(*product.weights, call);
+    });
+  });
+  return Status();
+}
+
+Result<Activation> activation_of(Preparation& op) {
+  static constexpr Activation kinds[] = {Activation::kNone, Activation::kGeluErf, Activation::kGeluTanh,
+                                         Activation::kRelu, Activation::kSilu,    Activation::kTanh};
+  ACCORD_ASSIGN_OR_RETURN(const int kind,
+                          op.choice("activation", {"none", "gelu", "gelu_tanh", "relu", "silu", "tanh"}));
+  return kinds[kind];
+}
+
+Result<std::optional<Tensor>> bias_of(Preparation& op, std::string_view name, std::int64_t out) {
+  ACCORD_ASSIGN_OR_RETURN(std::optional<Tensor> bias, op.maybe_tensor(name));
+  if (!bias) return bias;
+  ACCORD_RETURN_IF_ERROR(op.require(*bias, {DType::kFloat32}));
+  if (bias->dims() != 1 || bias->size(0) != out)
+    return op.corrupt("its bias is not of as many elements as its outputs");
+  ACCORD_ASSIGN_OR_RETURN(const Tensor whole, op.contiguous(*bias));
+  return std::optional<Tensor>(whole);
+}
+
+Sizes with_last(Sizes sizes, std::int64_t last) {
+  sizes.back() = last;
+  return sizes;
+}
+
+/// c[i] = alpha * a[i] * b[i] + beta * c[i] over a batch. a and b have two dimensions behind the batch.
+struct PlainProduct {
+  Tensor a;
+  Tensor b;
+  Tensor c;
+  kernels::GemmCall call;  // all but addresses
+};
+
+// A matrix for GEMM: rows contiguous, or (for b) columns, which is a transposed matrix.
+bool has_contiguous_rows(const Tensor& tensor) {
+  const int last = tensor.dims() - 1;
+  return (tensor.size(last) == 1 || tensor.stride(last) == 1) && tensor.stride(last - 1) >= tensor.size(last);
+}
+
+bool has_contiguous_columns(const Tensor& tensor) {
+  const int last = tensor.dims() - 1;
+  return (tensor.size(last - 1) == 1 || tensor.stride(last - 1) == 1) && tensor.stride(last) >= tensor.size(last - 1);
+}
+
+std::int64_t row_stride_of(const Tensor& tensor) {
+  return std::max(tensor.stride(tensor.dims() - 2), tensor.size(tensor.dims() - 1));
+}
+
+// Adds c = a * b for [batch.., m, k] and [batch.., k, n] with equal, or no, batch dimensions.
+Status add_plain_product(Preparation& op, Tensor a, Tensor b, const Tensor& c, float alpha, float beta) {
+  for (const DType dtype : {a.dtype, b.dtype, c.dtype}) {
+    if (dtype != DType::kFloat32) return op.unsupported("matrix products have a kernel for float32 only");
+  }
+  PlainProduct product;
+  kernels::GemmCall& call = product.call;
+  if (!has_contiguous_rows(a)) {
+    ACCORD_ASSIGN_OR_RETURN(a, op.contiguous(a));
+  }
+  if (!has_contiguous_rows(b) && has_contiguous_columns(b)) {
+    call.transpose_b = kernels::Transpose::kYes;
+  } else if (!has_contiguous_rows(b)) {
+    ACCORD_ASSIGN_OR_RETURN(b, op.contiguous(b));
+  }
+  const bool transposed = call.transpose_b == kernels::Transpose::kYes;
+  call.m = a.size(a.dims() - 2);
+  call.k = a.size(a.dims() - 1);
+  call.n = b.size(b.dims() - 1);
+  call.a_row_stride = row_stride_of(a);
+  call.b_row_stride = transposed ? std::max(b.stride(b.dims() - 1), call.k) : row_stride_of(b);
+  call.c_row_stride = row_stride_of(c);
+  call.alpha = alpha;
+  call.beta = beta;
+  if (c.dims() == 3) {
+    call.batch = c.size(0);
+    call.a_batch_stride = a.stride(0);
+    call.b_batch_stride = b.stride(0);
+    call.c_batch_stride = c.stride(0);
+  }
+  product.a = a;
+  product.b = b;
+  product.c = c;
+  op.step([product](const Execution& execution) {
+    const int parts = product.call.batch > 1 ? execution.pool.threads() : 1;
+    return execution.pool.run(parts, [&](int part) {
+      const PartRange range = part_range(product.call.batch, 1, part, parts);
+      kernels::GemmCall mine = product.call;
+      mine.batch = range.last - range.first;
+      if (mine.batch == 0) return Status();
+      mine.a = execution.data<const float>(product.a) + range.first * mine.a_batch_stride;
+      mine.b = execution.data<const float>(product.b) + range.first * mine.b_batch_stride;
+      mine.c = execution.data<float>(product.c) + range.first * mine.c_batch_stride;
+      return kernels::gemm(mine);
+    });
+  });
+  return Status();
+}
+
+// A linear layer whose weight is computed by the model.
+Status prepare_plain_linear(Preparation& op, const Tensor& input) {
+  ACCORD_ASSIGN_OR_RETURN(Tensor weight, op.tensor("weight"));
+  if (op.has("activation")) return op.unsupported("an activation has a kernel with weights of the package only");
+  if (weight.dims() != 2 || input.dims() == 0 || input.size(input.dims() - 1) != weight.size(1)) {
+    return op.corrupt("its input is not as wide as its weight");
+  }
+  ACCORD_ASSIGN_OR_RETURN(const RowTensor x, rows_of(op, input));
+  ACCORD_ASSIGN_OR_RETURN(const std::optional<Tensor> bias, bias_of(op, "bias", weight.size(0)));
+  static constexpr int kTransposed[] = {1, 0};
+  weight.layout = kernels::permuted_layout(weight.layout, kTransposed);
+  ACCORD_ASSIGN_OR_RETURN(Tensor y, op.make(0, with_last(input.sizes(), weight.size(1))));
+  Tensor rows = x.tensor;
+  const Sizes x_sizes = {x.rows.rows, x.rows.width};
+  const Sizes x_strides = {x.rows.stride, 1};
+  rows.layout = kernels::strided_layout(x_sizes, x_strides);
+  const Sizes y_sizes = {x.rows.rows, weight.size(1)};
+  y.layout = kernels::contiguous_layout(y_sizes);
+  ACCORD_RETURN_IF_ERROR(add_plain_product(op, rows, weight, y, 1.0F, 0.0F));
+  if (bias) add_binary(op, kernels::BinaryOp::kAdd, y, *bias, y);
+  return Status();
+}
+
+Status prepare_linear(Preparation& op) {
+  ACCORD_ASSIGN_OR_RETURN(const Tensor input, op.tensor("input"));
+  const LinearWeights* weights = op.packed_linear("weight");
+  if (weights == nullptr) return prepare_plain_linear(op, input);
+  if (input.dims() == 0 || input.size(input.dims() - 1) != weights->in()) {
+    return op.corrupt("its input is not as wide as its weight");
+  }
+  PackedProduct product;
+  product.weights = weights;
+  ACCORD_ASSIGN_OR_RETURN(product.x, rows_of(op, input));
+  ACCORD_ASSIGN_OR_RETURN(product.bias, bias_of(op, "bias", weights->out()));
+  ACCORD_ASSIGN_OR_RETURN(product.activation, activation_of(op));
+  ACCORD_ASSIGN_OR_RETURN(product.y, op.make(0, with_last(input.sizes(), weights->out())));
+  return add_packed_product(op, product);
+}
+
+// x [m, k] * weight [k, n] (+ bias), the weight packed if it is the package's.
+Status prepare_product(Preparation& op, std::string_view x_name, std::string_view bias_name) {
+  ACCORD_ASSIGN_OR_RETURN(const Tensor x, op.tensor(x_name));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor mat2, op.tensor("mat2"));
+  if (x.dims() != 2 || mat2.dims() != 2 || x.size(1) != mat2.size(0)) return op.corrupt("its matrices do not fit");
+  const Sizes sizes = {x.size(0), mat2.size(1)};
+  ACCORD_ASSIGN_OR_RETURN(const double alpha, op.real("alpha", 1.0));
+  ACCORD_ASSIGN_OR_RETURN(const double beta, op.real("beta", 1.0));
+  const bool with_bias = !bias_name.empty();
+  ACCORD_ASSIGN_OR_RETURN(const std::optional<Tensor> bias,
+                          with_bias ? op.maybe_tensor(bias_name) : Result<std::optional<Tensor>>(std::nullopt));
+  const LinearWeights* weights = op.packed_product("mat2");
+  if (weights == nullptr) {
+    ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, sizes));
+    if (bias) {
+      Tensor spread = *bias;
+      ACCORD_ASSIGN_OR_RETURN(spread.layout, kernels::broadcast_layout(bias->layout, sizes));
+      add_binary_scalar(op, kernels::BinaryOp::kMul, spread, kernels::Scalar::of(beta), y);
+    }
+    return add_plain_product(op, x, mat2, y, static_cast<float>(alpha), bias ? 1.0F : 0.0F);
+  }
+  if (alpha != 1.0 || beta != 1.0) return op.unsupported("alpha and beta have no kernel with a weight of the package");
+  PackedProduct product;
+  product.weights = weights;
+  ACCORD_ASSIGN_OR_RETURN(product.x, rows_of(op, x));
+  const bool one_row = bias && bias->dims() == 1 && bias->size(0) == weights->out();
+  if (one_row) {
+    ACCORD_ASSIGN_OR_RETURN(product.bias, bias_of(op, bias_name, weights->out()));
+  }
+  ACCORD_ASSIGN_OR_RETURN(product.y, op.make(0, sizes));
+  ACCORD_RETURN_IF_ERROR(add_packed_product(op, product));
+  if (bias && !one_row) {
+    ACCORD_ASSIGN_OR_RETURN(const Sizes both, broadcast_sizes(op, {product.y, *bias}));
+    if (both != sizes) return op.corrupt("its bias does not broadcast to its output");
+    add_binary(op, kernels::BinaryOp::kAdd, product.y, *bias, product.y);
+  }
+  return Status();
+}
+
+Status prepare_mm(Preparation& op) { return prepare_product(op, "self", ""); }
+Status prepare_addmm(Preparation& op) { return prepare_product(op, "mat1", "self"); }
+
+Status prepare_bmm(Preparation& op) {
+  ACCORD_ASSIGN_OR_RETURN(const Tensor a, op.tensor("self"));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor b, op.tensor("mat2"));
+  if (a.dims() != 3 || b.dims() != 3 || a.size(0) != b.size(0) || a.size(2) != b.size(1)) {
+    return op.corrupt("its matrices do not fit");
+  }
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, {a.size(0), a.size(1), b.size(2)}));
+  return add_plain_product(op, a, b, y, 1.0F, 0.0F);
+}
+
+constexpr OpEntry kTable[] = {
+    {"aten.linear.default", prepare_linear}, {"accord.linear", prepare_linear}, {"aten.mm.default", prepare_mm},
+    {"aten.addmm.default", prepare_addmm},   {"aten.bmm.default", prepare_bmm},
+};
+
+}  // namespace
+
+std::span<const OpEntry> matrix_ops() { return kTable; }
+
+}  // namespace accord::engine

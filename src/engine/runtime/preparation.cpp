@@ -1,0 +1,261 @@
+// Arguments come as the graph has them; symbols are replaced by this run's numbers here and nowhere else.
+#include "engine/runtime/preparation.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/graph/node_access.hpp"
+#include "engine/runtime/program_builder.hpp"
+#include "kernels/index.hpp"
+
+namespace accord::engine {
+namespace {
+
+std::size_t index_of(ValueId id) { return static_cast<std::size_t>(id); }
+
+}  // namespace
+
+Result<RowTensor> rows_of(Preparation& op, const Tensor& tensor) {
+  ACCORD_RETURN_IF_ERROR(op.require(tensor, {DType::kFloat32}));
+  if (const auto rows = as_rows(tensor.layout)) return RowTensor{tensor, *rows};
+  ACCORD_ASSIGN_OR_RETURN(const Tensor whole, op.contiguous(tensor));
+  return RowTensor{whole, *as_rows(whole.layout)};
+}
+
+Status Preparation::unsupported(std::string_view why) const {
+  return Status(StatusCode::kUnsupported, fmt::format("{}: {}", node_text(node_), why));
+}
+
+Status Preparation::corrupt(std::string_view why) const {
+  return Status(StatusCode::kCorrupt, fmt::format("{}: {}", node_text(node_), why));
+}
+
+int Preparation::threads() const { return builder_.source().threads; }
+
+bool Preparation::has(std::string_view name) const { return find_argument(node_, name) != nullptr; }
+
+bool Preparation::is_tensor(std::string_view name) const { return tensor_argument(node_, name).has_value(); }
+
+Result<Tensor> Preparation::tensor(std::string_view name) const {
+  const auto id = tensor_argument(node_, name);
+  if (!id) return corrupt(fmt::format("argument \"{}\" is not a tensor", name));
+  return builder_.tensor(*id);
+}
+
+Result<std::optional<Tensor>> Preparation::maybe_tensor(std::string_view name) const {
+  if (!has(name)) return std::optional<Tensor>();
+  ACCORD_ASSIGN_OR_RETURN(const Tensor there, tensor(name));
+  return std::optional<Tensor>(there);
+}
+
+Result<std::vector<std::optional<Tensor>>> Preparation::tensors(std::string_view name) const {
+  const Argument* argument = find_argument(node_, name);
+  const auto* refs = argument == nullptr ? nullptr : std::get_if<std::vector<ValueRef>>(argument);
+  if (refs == nullptr) return corrupt(fmt::format("argument \"{}\" is not a list of tensors", name));
+  std::vector<std::optional<Tensor>> found;
+  for (const ValueRef& ref : *refs) {
+    found.push_back(ref.id < 0 ? std::nullopt : std::optional<Tensor>(builder_.tensor(ref.id)));
+  }
+  return found;
+}
+
+Result<std::int64_t> Preparation::integer(std::string_view name, std::optional<std::int64_t> otherwise) const {
+  const Argument* argument = find_argument(node_, name);
+  if (argument == nullptr) {
+    if (otherwise) return *otherwise;
+    return corrupt(fmt::format("argument \"{}\" is missing", name));
+  }
+  if (const auto* flag = std::get_if<bool>(argument)) return std::int64_t{*flag};
+  const auto* number = std::get_if<SymbolicInt>(argument);
+  if (number == nullptr) return corrupt(fmt::format("argument \"{}\" is not a whole number", name));
+  return number->evaluate(builder_.symbols());
+}
+
+Result<Sizes> Preparation::integers(std::string_view name) const {
+  Sizes numbers;
+  const Argument* argument = find_argument(node_, name);
+  if (argument == nullptr) return numbers;
+  if (std::holds_alternative<SymbolicInt>(*argument)) {
+    ACCORD_ASSIGN_OR_RETURN(numbers.emplace_back(), integer(name));
+    return numbers;
+  }
+  if (const auto* refs = std::get_if<std::vector<ValueRef>>(argument); refs != nullptr && refs->empty()) return numbers;
+  const auto* list = std::get_if<std::vector<SymbolicInt>>(argument);
+  if (list == nullptr) return corrupt(fmt::format("argument \"{}\" is not a list of whole numbers", name));
+  for (const SymbolicInt& number : *list) {
+    ACCORD_ASSIGN_OR_RETURN(numbers.emplace_back(), number.evaluate(builder_.symbols()));
+  }
+  return numbers;
+}
+
+Result<double> Preparation::real(std::string_view name, std::optional<double> otherwise) const {
+  if (!has(name) && otherwise) return *otherwise;
+  ACCORD_ASSIGN_OR_RETURN(const kernels::Scalar number, scalar(name));
+  return number.real;
+}
+
+Result<bool> Preparation::flag(std::string_view name, bool otherwise) const {
+  return flag_argument(node_, name, otherwise);
+}
+
+Result<std::string> Preparation::text(std::string_view name, std::string otherwise) const {
+  const Argument* argument = find_argument(node_, name);
+  if (argument == nullptr) return otherwise;
+  const auto* found = std::get_if<std::string>(argument);
+  if (found == nullptr) return corrupt(fmt::format("argument \"{}\" is not a text", name));
+  return *found;
+}
+
+Result<int> Preparation::choice(std::string_view name, std::initializer_list<std::string_view> names) const {
+  const Argument* argument = find_argument(node_, name);
+  if (argument == nullptr) return 0;
+  const auto* given = std::get_if<std::string>(argument);
+  const auto found = given == nullptr ? names.end() : std::find(names.begin(), names.end(), *given);
+  if (found == names.end()) return corrupt(fmt::format("argument \"{}\" is not one of its known values", name));
+  return static_cast<int>(found - names.begin());
+}
+
+Result<kernels::Scalar> Preparation::scalar(std::string_view name, std::optional<kernels::Scalar> otherwise) const {
+  const Argument* argument = find_argument(node_, name);
+  if (argument == nullptr && otherwise) return *otherwise;
+  if (const auto* number = std::get_if<double>(argument)) return kernels::Scalar::of(*number);
+  ACCORD_ASSIGN_OR_RETURN(const std::int64_t number, integer(name));
+  return kernels::Scalar::of(number);
+}
+
+bool Preparation::is_real(std::string_view name) const {
+  const Argument* argument = find_argument(node_, name);
+  return argument != nullptr && std::holds_alternative<double>(*argument);
+}
+
+Result<int> Preparation::dimension(std::string_view name, int dims, std::optional<std::int64_t> otherwise) const {
+  ACCORD_ASSIGN_OR_RETURN(const std::int64_t given, integer(name, otherwise));
+  return dimension_index(node_, given, dims);
+}
+
+Result<std::vector<int>> Preparation::dimensions(std::string_view name, int dims) const {
+  ACCORD_ASSIGN_OR_RETURN(const Sizes given, integers(name));
+  std::vector<int> found;
+  for (const std::int64_t number : given) {
+    ACCORD_ASSIGN_OR_RETURN(const int dim, dimension_index(node_, number, dims));
+    if (std::find(found.begin(), found.end(), dim) != found.end()) {
+      return corrupt(fmt::format("dimension {} occurs twice", number));
+    }
+    if (dims > 0) found.push_back(dim);
+  }
+  return found;
+}
+
+const kernels::LinearWeights* Preparation::packed_linear(std::string_view name) const {
+  const auto id = tensor_argument(node_, name);
+  const ParameterMemory* memory = id ? builder_.parameter(*id) : nullptr;
+  return memory != nullptr && memory->linear ? &*memory->linear : nullptr;
+}
+
+const kernels::LinearWeights* Preparation::packed_product(std::string_view name) const {
+  const auto id = tensor_argument(node_, name);
+  const ParameterMemory* memory = id ? builder_.parameter(*id) : nullptr;
+  return memory != nullptr && memory->product ? &*memory->product : nullptr;
+}
+
+Result<std::optional<int>> Preparation::group(std::string_view name) const {
+  ACCORD_ASSIGN_OR_RETURN(const std::string group, text(name, ""));
+  const auto found = builder_.source().group_index.find(group);
+  return found == builder_.source().group_index.end() ? std::nullopt : std::optional<int>(found->second);
+}
+
+bool Preparation::output_used(std::size_t output) const {
+  return output < node_.outputs.size() && builder_.is_used(node_.outputs[output]);
+}
+
+DType Preparation::declared_dtype(std::size_t output) const {
+  return builder_.source().graph.values[index_of(node_.outputs[output])].dtype;
+}
+
+Result<Sizes> Preparation::declared_sizes(std::size_t output) const {
+  return builder_.evaluate(builder_.source().graph.values[index_of(node_.outputs[output])].shape);
+}
+
+Result<Tensor> Preparation::make(std::size_t output, const Sizes& sizes) {
+  ACCORD_ASSIGN_OR_RETURN(const Tensor made, builder_.make(declared_dtype(output), sizes));
+  builder_.set(node_.outputs[output], made);
+  return made;
+}
+
+Result<Tensor> Preparation::make_over(std::size_t output, const Sizes& sizes,
+                                      std::initializer_list<Tensor> candidates) {
+  for (const Tensor& candidate : candidates) {
+    const bool whole = candidate.layout.is_contiguous() && candidate.sizes() == sizes &&
+                       candidate.dtype == declared_dtype(output) && candidate.offset == 0;
+    if (!whole || !builder_.dies_here(candidate)) continue;
+    // Another input may show the same memory in another order.
+    bool seen_otherwise = false;
+    for_each_input(node_, [&](ValueId id) {
+      if (builder_.tensor(id).storage != candidate.storage) return;
+      const Tensor& input = builder_.tensor(id);
+      seen_otherwise = seen_otherwise || input.offset != 0 || input.sizes() != sizes || !input.layout.is_contiguous();
+    });
+    if (seen_otherwise) continue;
+    builder_.set(node_.outputs[output], candidate);
+    return candidate;
+  }
+  return make(output, sizes);
+}
+
+Result<Tensor> Preparation::make_ordered(std::size_t output, const Sizes& sizes, std::span<const int> order) {
+  Sizes in_memory;
+  for (const int dim : order) in_memory.push_back(sizes[static_cast<std::size_t>(dim)]);
+  const kernels::Layout memory = kernels::contiguous_layout(in_memory);
+  Sizes strides(sizes.size());
+  for (std::size_t i = 0; i < order.size(); ++i) strides[static_cast<std::size_t>(order[i])] = memory.strides[i];
+  ACCORD_ASSIGN_OR_RETURN(const Tensor made,
+                          builder_.make(declared_dtype(output), sizes, kernels::strided_layout(sizes, strides)));
+  builder_.set(node_.outputs[output], made);
+  return made;
+}
+
+void Preparation::alias(std::size_t output, Tensor tensor) { builder_.set(node_.outputs[output], tensor); }
+
+const Tensor& Preparation::made(std::size_t output) const { return builder_.tensor(node_.outputs[output]); }
+
+Result<Tensor> Preparation::scratch(DType dtype, const Sizes& sizes) { return builder_.make(dtype, sizes); }
+
+Result<Tensor> Preparation::constant(kernels::Scalar value, DType dtype) {
+  alignas(16) std::byte bytes[16] = {};
+  ACCORD_RETURN_IF_ERROR(kernels::fill(value, {bytes, dtype, kernels::contiguous_layout({})}));
+  return builder_.make_constant(dtype, {}, std::span<const std::byte>(bytes, size_of(dtype)));
+}
+
+Result<Tensor> Preparation::contiguous(const Tensor& tensor) {
+  if (tensor.layout.is_contiguous()) return tensor;
+  ACCORD_ASSIGN_OR_RETURN(const Tensor whole, builder_.make(tensor.dtype, tensor.sizes()));
+  step([from = tensor, whole](const Execution& execution) {
+    return kernels::copy_strided(execution.read(from), execution.write(whole));
+  });
+  return whole;
+}
+
+Result<Tensor> Preparation::converted(const Tensor& tensor, DType dtype) {
+  if (tensor.dtype == dtype) return tensor;
+  ACCORD_ASSIGN_OR_RETURN(const Tensor other, builder_.make(dtype, tensor.sizes()));
+  step([from = tensor, other](const Execution& execution) {
+    return kernels::convert(execution.read(from), execution.write(other));
+  });
+  return other;
+}
+
+void Preparation::step(Step run) { builder_.add_step(std::move(run)); }
+
+void Preparation::step_always(Step run) {
+  builder_.forbid_folding();
+  builder_.add_step(std::move(run));
+}
+
+Status Preparation::require(const Tensor& tensor, std::initializer_list<DType> dtypes) const {
+  if (std::find(dtypes.begin(), dtypes.end(), tensor.dtype) != dtypes.end()) return Status();
+  return unsupported(fmt::format("no kernel for {} here", to_string(tensor.dtype)));
+}
+
+}  // namespace accord::engine

@@ -1,0 +1,102 @@
+#pragma once
+// What an op's prepare function sees and does: its arguments for one set of shapes in, outputs and steps out.
+
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/graph/graph.hpp"
+#include "engine/runtime/program.hpp"
+#include "engine/runtime/tensor.hpp"
+#include "kernels/elementwise.hpp"
+
+namespace accord::engine {
+
+class ProgramBuilder;
+class Preparation;
+
+/// A tensor that can be read as rows: itself, or a copy. kUnsupported unless it is float32.
+struct RowTensor {
+  Tensor tensor;
+  Rows rows;
+};
+Result<RowTensor> rows_of(Preparation& op, const Tensor& tensor);
+
+/// One node being prepared. Its function reads arguments, makes or aliases every output that is used, and adds steps.
+class Preparation {
+ public:
+  Preparation(ProgramBuilder& builder, const Node& node) : builder_(builder), node_(node) {}
+
+  const Node& node() const { return node_; }
+  int threads() const;
+
+  // Arguments; symbols are put in. A missing one without a default, or one of the wrong kind, is kCorrupt.
+  bool has(std::string_view name) const;
+  bool is_tensor(std::string_view name) const;
+  Result<Tensor> tensor(std::string_view name) const;
+  Result<std::optional<Tensor>> maybe_tensor(std::string_view name) const;
+  /// nullopt where the list has None.
+  Result<std::vector<std::optional<Tensor>>> tensors(std::string_view name) const;
+  Result<std::int64_t> integer(std::string_view name, std::optional<std::int64_t> otherwise = {}) const;
+  Result<Sizes> integers(std::string_view name) const;
+  Result<double> real(std::string_view name, std::optional<double> otherwise = {}) const;
+  Result<bool> flag(std::string_view name, bool otherwise) const;
+  Result<std::string> text(std::string_view name, std::string otherwise) const;
+  /// Which of `names` the text argument is; the first one if it is left out.
+  Result<int> choice(std::string_view name, std::initializer_list<std::string_view> names) const;
+  Result<kernels::Scalar> scalar(std::string_view name, std::optional<kernels::Scalar> otherwise = {}) const;
+  /// True if the scalar argument is a real number, not a whole one.
+  bool is_real(std::string_view name) const;
+  /// Dimensions counted from the front; for an empty list none.
+  Result<std::vector<int>> dimensions(std::string_view name, int dims) const;
+  Result<int> dimension(std::string_view name, int dims, std::optional<std::int64_t> otherwise = {}) const;
+  /// The packed form of a weight; nullptr if the tensor is no parameter.
+  const kernels::LinearWeights* packed_linear(std::string_view name) const;
+  const kernels::LinearWeights* packed_product(std::string_view name) const;
+  /// The index of the group that the argument names; nullopt if this rank is alone in it.
+  Result<std::optional<int>> group(std::string_view name) const;
+
+  // What the graph says of an output.
+  std::size_t outputs() const { return node_.outputs.size(); }
+  bool output_used(std::size_t output) const;
+  DType declared_dtype(std::size_t output = 0) const;
+  Result<Sizes> declared_sizes(std::size_t output = 0) const;
+
+  // Outputs and memory.
+  /// A new contiguous tensor of the output's declared dtype.
+  Result<Tensor> make(std::size_t output, const Sizes& sizes);
+  /// The same, in the place of one of `candidates` if that is of the same layout and nobody needs it any more.
+  Result<Tensor> make_over(std::size_t output, const Sizes& sizes, std::initializer_list<Tensor> candidates);
+  /// A new tensor whose memory has the dimensions in `order`.
+  Result<Tensor> make_ordered(std::size_t output, const Sizes& sizes, std::span<const int> order);
+  /// The output is a view of what is there.
+  void alias(std::size_t output, Tensor tensor);
+  /// The tensor that an output was set to.
+  const Tensor& made(std::size_t output) const;
+  /// Memory for this node alone.
+  Result<Tensor> scratch(DType dtype, const Sizes& sizes);
+  /// A number as a tensor without dimensions, computed now.
+  Result<Tensor> constant(kernels::Scalar value, DType dtype);
+  /// `tensor`, or a copy of it, row-major without gaps.
+  Result<Tensor> contiguous(const Tensor& tensor);
+  /// `tensor`, or a copy of it in `dtype`.
+  Result<Tensor> converted(const Tensor& tensor, DType dtype);
+
+  void step(Step run);
+  /// As step(), for a step that must run each time (a collective).
+  void step_always(Step run);
+
+  /// kUnsupported unless `tensor` has one of `dtypes`.
+  Status require(const Tensor& tensor, std::initializer_list<DType> dtypes) const;
+  /// An error about this node, with its place in the source model.
+  Status unsupported(std::string_view why) const;
+  Status corrupt(std::string_view why) const;
+
+ private:
+  ProgramBuilder& builder_;
+  const Node& node_;
+};
+
+}  // namespace accord::engine

@@ -1,0 +1,34 @@
+#pragma once
+// Memory straight from the operating system: it goes back at once, and untouched pages cost nothing.
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+#include "accord/status.hpp"
+
+namespace accord::engine {
+
+/// Anonymous private memory, zeroed, aligned to a page.
+class Region {
+ public:
+  Region() = default;
+  /// kResourceExhausted, with `what`, if the system refuses.
+  static Result<Region> allocate(std::size_t bytes, std::string_view what);
+
+  Region(Region&& other) noexcept;
+  Region& operator=(Region&& other) noexcept;
+  ~Region();
+
+  std::byte* data() const { return bytes_.data(); }
+  std::size_t size() const { return bytes_.size(); }
+  std::span<std::byte> bytes() const { return bytes_; }
+  /// Gives the pages back and keeps the addresses: they may still be read and written, and are zero from now on.
+  void clear();
+
+ private:
+  explicit Region(std::span<std::byte> bytes) : bytes_(bytes) {}
+  std::span<std::byte> bytes_;
+};
+
+}  // namespace accord::engine

@@ -1,0 +1,60 @@
+#pragma once
+// Fork and join over parts of a computation; accord's own, so that no OpenMP is needed.
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "accord/status.hpp"
+
+namespace accord::engine {
+
+/// `threads` threads that work together: the one that calls run(), and threads - 1 that sleep in between.
+///
+/// One call of run() at a time. The destructor ends the threads.
+class ThreadPool {
+ public:
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+  /// Calls body(part) -> Status once for each part in [0, parts), on whichever thread is free, and returns when all are
+  /// done: ok, or the failure of the lowest part. With one thread or part all runs on the caller. Allocates nothing.
+  template <typename Body>
+  Status run(int parts, const Body& body) {
+    return run_parts(
+        parts, [](const void* context, int part) { return (*static_cast<const Body*>(context))(part); }, &body);
+  }
+
+ private:
+  using Call = Status (*)(const void* context, int part);
+  Status run_parts(int parts, Call call, const void* context);
+  void work();
+  void take_parts();
+  void record(int part, Status status);
+
+  Call call_ = nullptr;
+  const void* context_ = nullptr;
+  int parts_ = 0;
+  std::atomic<int> next_part_{0};
+  std::atomic<std::uint32_t> round_{0};  // counts runs; workers sleep on it
+  std::atomic<int> busy_{0};             // workers that have not finished this round
+  std::atomic<bool> stop_{false};
+  std::atomic_flag recording_ = ATOMIC_FLAG_INIT;
+  int failed_part_ = 0;
+  Status failure_;
+  std::vector<std::thread> workers_;
+};
+
+/// Part `part` of `parts` of [0, count), cut at multiples of `grain`: [first, last).
+struct PartRange {
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+};
+PartRange part_range(std::int64_t count, std::int64_t grain, int part, int parts);
+
+}  // namespace accord::engine

@@ -1,0 +1,232 @@
+// A round: wait at the domain's gate, publish the request, run every lane's steps until each has ended, mark the round
+// completed. A step that cannot go on leaves the lane where it is; the next poll takes it up there. Signals are stores and
+// waits are loads of the round word; a word of this round with another request's signature is a mismatch.
+//
+// The inputs of a premul_sum travel as they are, and their factors in the record lines: whoever adds multiplies, in the
+// precision it adds in. So 16-bit values are rounded once, nothing is copied for it, and the bytes moved stay the same.
+#include "exec/cursor.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace accord::exec {
+namespace {
+
+std::size_t lines_of(std::uint64_t elements, const LoweredPlan& plan) {
+  return std::max<std::size_t>(1, (elements + plan.elements_per_line - 1) / plan.elements_per_line);
+}
+
+}  // namespace
+
+void Cursor::start(Domain& domain, const LoweredPlan& plan, const void* input, void* output,
+                   std::complex<double> factor) {
+  domain_ = &domain;
+  plan_ = &plan;
+  bases_.resize(static_cast<std::size_t>(Operand::kFirstBlock) + domain.members());
+  bases_[Operand::kInput] = static_cast<std::byte*>(const_cast<void*>(input));
+  bases_[Operand::kOutput] = static_cast<std::byte*>(output);
+  if (sources_.size() < static_cast<std::size_t>(plan.max_sources)) sources_.resize(plan.max_sources);
+  if (plan.partials.reduce != nullptr) {
+    partial_sums_.reserve(plan.max_sources);
+    partial_sources_.resize(std::max<std::size_t>(partial_sources_.size(), plan.max_sources));
+  }
+  if (plan.scales && factors_.size() < sources_.size()) factors_.resize(sources_.size());
+  factor_ = factor;
+  lanes_.resize(plan.lanes.size());
+  barrier_arrivals_.resize(plan.barriers);
+  rounds_done_ = 0;
+  elements_done_ = 0;
+  in_round_ = false;
+  mismatch_ = false;
+  waiting_for_ = -1;
+}
+
+void Cursor::begin_round() {
+  domain_->begin_round(plan_->record, plan_->signature, factor_);
+  word_ = round_word(domain_->round(), plan_->signature);
+  for (int m = 0; m < domain_->members(); ++m) bases_[Operand::kFirstBlock + m] = domain_->block(m);
+  std::fill(lanes_.begin(), lanes_.end(), LaneState{});
+  std::fill(barrier_arrivals_.begin(), barrier_arrivals_.end(), 0);
+  in_round_ = true;
+  ++position_;
+}
+
+Progress Cursor::poll() {
+  while (true) {
+    if (!in_round_) {
+      if (!domain_->gate_open()) {
+        waiting_for_ = domain_->laggard();
+        return Progress::kPending;
+      }
+      begin_round();
+    }
+    bool pending = false;
+    for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+      const Progress progress = poll_lane(lane);
+      if (progress == Progress::kMismatch) return progress;
+      pending |= progress == Progress::kPending;
+    }
+    if (pending) return Progress::kPending;
+    domain_->end_round(plan_->heard_all);
+    in_round_ = false;
+    if (++rounds_done_ == plan_->rounds) return Progress::kDone;
+    elements_done_ += plan_->slice;
+    const std::size_t slice_bytes = plan_->slice * plan_->element_bytes;
+    if (bases_[Operand::kInput] != nullptr) bases_[Operand::kInput] += slice_bytes;
+    if (bases_[Operand::kOutput] != nullptr) bases_[Operand::kOutput] += slice_bytes;
+  }
+}
+
+std::uint64_t Cursor::elements(const LoweredStep& step) const {
+  if (step.length <= elements_done_) return 0;
+  return std::min(plan_->slice, step.length - elements_done_);
+}
+
+bool Cursor::word_arrived(std::byte* address, int from) {
+  const std::uint64_t seen = Domain::word(address).load(std::memory_order_acquire);
+  if (seen == word_) [[likely]]
+    return true;
+  waiting_for_ = from;
+  mismatch_ = seen != 0 && same_round(seen, word_);
+  return false;
+}
+
+Progress Cursor::poll_lane(std::size_t index) {
+  const std::vector<LoweredStep>& steps = plan_->lanes[index];
+  LaneState& state = lanes_[index];
+  while (state.next < steps.size()) {
+    const LoweredStep& step = steps[state.next];
+    switch (step.opcode) {
+      case Opcode::kCopy: {
+        const std::byte* source = address(plan_->operands[step.first_source]);
+        const std::size_t bytes = elements(step) * plan_->element_bytes;
+        copy(step.destination, source, bytes);
+        if (step.has_mirror) copy(step.mirror, source, bytes);
+        break;
+      }
+      case Opcode::kReduce: {
+        const std::uint64_t count = elements(step);
+        if (count == 0) break;
+        for (std::uint16_t i = 0; i < step.sources; ++i) sources_[i] = address(plan_->operands[step.first_source + i]);
+        reduce(step, count);
+        break;
+      }
+      case Opcode::kReducePartials: reduce_partials(step, elements(step)); break;
+      case Opcode::kSignal: Domain::word(address(step.destination)).store(word_, std::memory_order_release); break;
+      case Opcode::kWait:
+        if (!word_arrived(address(step.destination), step.peer))
+          return mismatch_ ? Progress::kMismatch : Progress::kPending;
+        break;
+      case Opcode::kPutPackets:
+      case Opcode::kCopyPackets:
+      case Opcode::kReducePackets: {
+        const Progress progress = run_packets(step, state);
+        if (progress != Progress::kDone) return progress;
+        break;
+      }
+      case Opcode::kLaneBarrier:
+        if (!barrier_passed(step, state)) return Progress::kPending;
+        break;
+    }
+    ++state.next;
+    ++position_;
+  }
+  return Progress::kDone;
+}
+
+void Cursor::copy(const Operand& destination, const std::byte* source, std::size_t bytes) {
+  std::byte* to = address(destination);
+  if (bytes == 0 || to == source) return;
+  if (!destination.is_shared()) {
+    std::memcpy(to, source, bytes);
+    return;
+  }
+  stores_.run(bytes, [&](kernels::Store store) { kernels::copy(to, source, bytes, store); });
+}
+
+// A mirror that peers read is written in one go with the sum, or, past the cache, after it.
+void Cursor::reduce(const LoweredStep& step, std::uint64_t count) {
+  std::byte* to = address(step.destination);
+  if (!step.has_mirror || !step.mirror.is_shared() || step.destination.is_shared()) {
+    run_kernel(to, step.has_mirror ? address(step.mirror) : nullptr, step.sources, count);
+    return;
+  }
+  const std::size_t bytes = count * plan_->element_bytes;
+  if (stores_.kind(bytes) == kernels::Store::kTemporal) {
+    run_kernel(to, address(step.mirror), step.sources, count);
+    return;
+  }
+  run_kernel(to, nullptr, step.sources, count);
+  kernels::copy(address(step.mirror), to, bytes, kernels::Store::kNonTemporal);
+}
+
+void Cursor::reduce_partials(const LoweredStep& step, std::uint64_t count) {
+  const auto resolved = [this](const Operand& operand) { return PartialOperand{address(operand), operand.partial}; };
+  for (std::uint16_t i = 0; i < step.sources; ++i)
+    partial_sources_[i] = resolved(plan_->operands[step.first_source + i]);
+  const std::array<PartialOperand, 2> destinations = {resolved(step.destination), resolved(step.mirror)};
+  partial_sums_.reduce(plan_->partials, std::span(partial_sources_).first(step.sources),
+                       std::span(destinations).first(step.has_mirror ? 2 : 1), count);
+}
+
+// Over sources_. Source i of a scaled reduction is rank i's input: lower() takes no other.
+void Cursor::run_kernel(void* destination, void* mirror, std::uint16_t sources, std::uint64_t count) {
+  if (plan_->scales) [[unlikely]]
+    for (std::uint16_t i = 0; i < sources; ++i) factors_[i] = domain_->factor_of(i);
+  plan_->reduce(destination, mirror, sources_.data(), factors_.data(), sources, count);
+}
+
+// Packets go line by line, so that the first can be used while the last is still under way.
+Progress Cursor::run_packets(const LoweredStep& step, LaneState& state) {
+  const std::uint64_t count = elements(step);
+  const std::size_t lines = lines_of(count, *plan_);
+  const std::size_t per_line = plan_->elements_per_line;
+  const std::size_t line_bytes = per_line * plan_->element_bytes;
+  const Operand* operands = &plan_->operands[step.first_source];
+  for (; state.line < lines; ++state.line) {
+    const std::size_t offset = state.line * line_bytes;
+    const std::size_t left = count - std::min<std::size_t>(count, state.line * per_line);
+    const std::size_t now = std::min(per_line, left);
+    if (step.opcode == Opcode::kPutPackets) {
+      std::byte* line = address(step.destination) + state.line * kLine;
+      if (now > 0) std::memcpy(line, address(operands[0]) + offset, now * plan_->element_bytes);
+      Domain::word(line + kPacketData).store(word_, std::memory_order_release);
+      continue;
+    }
+    for (std::uint16_t i = 0; i < step.sources; ++i) {
+      std::byte* source = address(operands[i]);
+      if (!operands[i].packets) {
+        sources_[i] = source + offset;
+        continue;
+      }
+      std::byte* line = source + state.line * kLine;
+      if (!word_arrived(line + kPacketData, operands[i].sender))
+        return mismatch_ ? Progress::kMismatch : Progress::kPending;
+      sources_[i] = line;
+    }
+    if (now == 0) continue;
+    std::byte* destination = address(step.destination) + offset;
+    std::byte* mirror = step.has_mirror ? address(step.mirror) + offset : nullptr;
+    if (step.opcode == Opcode::kReducePackets) {
+      run_kernel(destination, mirror, step.sources, now);
+    } else {
+      std::memcpy(destination, sources_[0], now * plan_->element_bytes);
+      if (mirror != nullptr) std::memcpy(mirror, sources_[0], now * plan_->element_bytes);
+    }
+  }
+  state.line = 0;
+  return Progress::kDone;
+}
+
+bool Cursor::barrier_passed(const LoweredStep& step, LaneState& state) {
+  if (!state.at_barrier) {
+    state.at_barrier = true;
+    ++barrier_arrivals_[step.barrier];
+  }
+  if (barrier_arrivals_[step.barrier] < lanes_.size()) return false;
+  state.at_barrier = false;
+  return true;
+}
+
+}  // namespace accord::exec

@@ -1,0 +1,79 @@
+#pragma once
+// Runs a lowered plan: a place in it that can be polled and resumed. Nothing in here blocks.
+
+#include <complex>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "exec/domain.hpp"
+#include "exec/lowered.hpp"
+#include "exec/store_chooser.hpp"
+
+namespace accord::exec {
+
+enum class Progress : std::uint8_t {
+  kDone,
+  kPending,   ///< waits for waiting_for()
+  kMismatch,  ///< waiting_for() runs the same round for another request
+};
+
+/// One execution of one plan on one domain. Reusable: start() again after kDone. Allocates only when a plan is larger
+/// than any it met before.
+class Cursor {
+ public:
+  /// Begins `plan` on `domain`; both outlive the execution, as do the buffers. No other execution of the domain is under way.
+  /// `factor`: what this rank's input is multiplied by if the op is premul_sum.
+  void start(Domain& domain, const LoweredPlan& plan, const void* input, void* output,
+             std::complex<double> factor = 1.0);
+  /// Goes on as far as it can.
+  Progress poll();
+
+  /// The member that keeps it from going on; -1 if unknown.
+  int waiting_for() const { return waiting_for_; }
+  /// Grows whenever poll() got further: tells a long operation from a stuck one.
+  std::uint64_t position() const { return position_; }
+  /// True while it waits to begin a round: the domain's last one was of another request, or of an earlier slice.
+  bool at_gate() const { return !in_round_; }
+  const LoweredPlan& plan() const { return *plan_; }
+  Domain& domain() const { return *domain_; }
+
+ private:
+  struct LaneState {
+    std::uint32_t next = 0;  ///< step
+    std::uint32_t line = 0;  ///< packet line within it
+    bool at_barrier = false;
+  };
+  void begin_round();
+  Progress poll_lane(std::size_t index);
+  Progress run_packets(const LoweredStep& step, LaneState& state);
+  void copy(const Operand& destination, const std::byte* source, std::size_t bytes);
+  void reduce(const LoweredStep& step, std::uint64_t count);
+  void reduce_partials(const LoweredStep& step, std::uint64_t count);
+  void run_kernel(void* destination, void* mirror, std::uint16_t sources, std::uint64_t count);
+  bool barrier_passed(const LoweredStep& step, LaneState& state);
+  bool word_arrived(std::byte* address, int from);
+  std::uint64_t elements(const LoweredStep& step) const;
+  std::byte* address(const Operand& operand) const { return bases_[operand.base] + operand.offset; }
+
+  Domain* domain_ = nullptr;
+  const LoweredPlan* plan_ = nullptr;
+  std::vector<std::byte*> bases_;
+  std::vector<const void*> sources_;
+  std::vector<std::complex<double>> factors_;  ///< of the sources, for premul_sum
+  std::complex<double> factor_ = 1.0;
+  std::vector<LaneState> lanes_;
+  std::vector<std::uint32_t> barrier_arrivals_;
+  StoreChooser stores_;
+  PartialSums partial_sums_;
+  std::vector<PartialOperand> partial_sources_;
+  std::uint64_t rounds_done_ = 0;
+  std::uint64_t elements_done_ = 0;  ///< of each chunk, in earlier rounds
+  std::uint64_t word_ = 0;           ///< what flags and packets of this round carry
+  std::uint64_t position_ = 0;
+  int waiting_for_ = -1;
+  bool in_round_ = false;
+  bool mismatch_ = false;
+};
+
+}  // namespace accord::exec

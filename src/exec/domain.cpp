@@ -1,0 +1,65 @@
+// The gate keeps fast ranks from overwriting what slow ones still read. A rank knows without asking that its peers have
+// completed round k - 1 once it has heard from all of them in round k; only after plans in which it did not (a broadcast's
+// root) does it look at their completed words.
+#include "exec/domain.hpp"
+
+#include <fmt/format.h>
+
+namespace accord::exec {
+
+std::string to_string(const RequestRecord& record) {
+  const plan::CollectiveTraits& traits = plan::traits_of(record.collective);
+  std::string text(traits.name);
+  if (traits.input.holders == plan::Holders::kNobody) return text;
+  text += fmt::format(" of {} x {}", record.count, accord::to_string(record.dtype));
+  if (traits.reduces) text += fmt::format(" ({})", accord::to_string(record.op));
+  if (traits.rooted) {
+    const bool from_root = traits.output.holders == plan::Holders::kAll;
+    text += fmt::format(" {} rank {}", from_root ? "from" : "to", record.root);
+  }
+  return text;
+}
+
+std::uint64_t round_word(std::uint64_t round, std::uint32_t signature) { return (round << 24) | signature; }
+
+std::uint32_t signature_of(const RequestRecord& record, std::string_view plan_name) {
+  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a: no table, no call into a library for a handful of bytes
+  const auto mix = [&hash](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3; };
+  mix(static_cast<std::uint64_t>(record.collective));
+  mix(static_cast<std::uint64_t>(record.dtype));
+  mix(static_cast<std::uint64_t>(record.op));
+  mix(static_cast<std::uint64_t>(record.root));
+  for (int shift = 0; shift < 64; shift += 8) mix((record.count >> shift) & 0xff);
+  for (const char letter : plan_name) mix(static_cast<unsigned char>(letter));
+  const auto bits = static_cast<std::uint32_t>(hash ^ (hash >> 24) ^ (hash >> 48)) & 0xffffff;
+  return bits == 0 ? 1 : bits;
+}
+
+Domain::Domain(const DomainLayout& layout, int me, std::vector<std::byte*> regions)
+    : layout_(layout), me_(me), regions_(std::move(regions)) {}
+
+bool Domain::look_at_completed() {
+  std::uint64_t least = round_;
+  for (int m = 0; m < members(); ++m) {
+    if (m == me_) continue;
+    const std::uint64_t completed = word(regions_[m] + DomainLayout::completed()).load(std::memory_order_acquire);
+    if (completed < least) {
+      least = completed;
+      laggard_ = m;
+    }
+  }
+  all_completed_ = least;
+  return round_ + 1 <= all_completed_ + plan::kRoundDepth;
+}
+
+bool Domain::record_of(int m, std::uint64_t round, std::uint64_t* its_word, RequestRecord* record) const {
+  std::byte* line = regions_[m] + DomainLayout::record(round);
+  *its_word = word(line).load(std::memory_order_acquire);
+  if (!same_round(*its_word, round_word(round, 0))) return false;
+  const std::array<std::uint64_t, 2> halves = {word(line + 8).load(std::memory_order_acquire),
+                                               word(line + 16).load(std::memory_order_acquire)};
+  *record = std::bit_cast<RequestRecord>(halves);
+  return word(line).load(std::memory_order_acquire) == *its_word;
+}
+
+}  // namespace accord::exec

@@ -1,0 +1,110 @@
+#pragma once
+// The members of a round and how far each has come: the state that all plans of one domain share.
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <complex>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "accord/buffer.hpp"
+#include "exec/window_layout.hpp"
+#include "plan/plan.hpp"
+
+namespace accord::exec {
+
+/// What a rank was asked to do, as peers can read it when they wonder.
+struct RequestRecord {
+  Collective collective = Collective::kBarrier;
+  DType dtype = DType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  std::uint8_t reserved = 0;
+  Rank root = 0;
+  std::uint64_t count = 0;
+  bool operator==(const RequestRecord&) const = default;
+};
+static_assert(sizeof(RequestRecord) == 16, "travels as two words");
+
+/// "all_reduce of 4096 x float32 (sum)".
+std::string to_string(const RequestRecord& record);
+
+/// Round number and request in 8 bytes: the round's low 40 bits, then 24 bits of a hash of the request that are never zero.
+/// It is what flags and packets carry, so a mismatch between ranks is seen by the very load that ends a wait.
+std::uint64_t round_word(std::uint64_t round, std::uint32_t signature);
+inline bool same_round(std::uint64_t a, std::uint64_t b) { return (a >> 24) == (b >> 24); }
+/// 24 bits, never zero. `plan_name`: ranks that chose different plans disagree as well.
+std::uint32_t signature_of(const RequestRecord& record, std::string_view plan_name);
+
+/// One domain as one member sees it. Used by one thread at a time.
+class Domain {
+ public:
+  /// `regions[m]`: the domain's region in the window of member m, mapped here.
+  Domain(const DomainLayout& layout, int me, std::vector<std::byte*> regions);
+
+  int me() const { return me_; }
+  int members() const { return layout_.members; }
+  const DomainLayout& layout() const { return layout_; }
+  /// The round that runs or ran last; the first one is 1.
+  std::uint64_t round() const { return round_; }
+
+  /// Begins the next round: tells peers what this member does in it, and for premul_sum its factor.
+  void begin_round(const RequestRecord& record, std::uint32_t signature, std::complex<double> factor = 1.0) {
+    ++round_;
+    std::byte* line = regions_[me_] + DomainLayout::record(round_);
+    write_record(line, record);
+    if (record.op == ReduceOp::kPremulSum) write_factor(line, factor);
+    word(line).store(round_word(round_, signature), std::memory_order_release);
+  }
+  /// Ends it: its scratch, packets and flags may be used again. `heard_all`: the plan waited for every peer, so each had begun
+  /// this round and completed the one before.
+  void end_round(bool heard_all) {
+    word(regions_[me_] + DomainLayout::completed()).store(round_, std::memory_order_release);
+    if (heard_all) all_completed_ = round_ - 1;
+  }
+  /// True if the next round may begin: every member has completed the one that used the same block. The member that has not is
+  /// left in `laggard()`.
+  bool gate_open() { return round_ + 1 <= all_completed_ + plan::kRoundDepth || look_at_completed(); }
+  int laggard() const { return laggard_; }
+
+  /// Base address of member m's block for the current round.
+  std::byte* block(int m) const { return regions_[m] + layout_.block(round_); }
+
+  /// What member m says it does in the round numbered `round`; false if it has not come there or is past it.
+  bool record_of(int m, std::uint64_t round, std::uint64_t* its_word, RequestRecord* record) const;
+
+  /// What member m multiplies its input by in the current round, whose op is premul_sum. REQUIRES: data or a signal that m sent
+  /// in it has arrived, however many hands it went through, or m is this member.
+  std::complex<double> factor_of(int m) const {
+    std::byte* line = regions_[m] + DomainLayout::record(round_);
+    return {std::bit_cast<double>(word(line + 24).load(std::memory_order_relaxed)),
+            std::bit_cast<double>(word(line + 32).load(std::memory_order_relaxed))};
+  }
+
+  static std::atomic_ref<std::uint64_t> word(std::byte* address) {
+    return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(address));
+  }
+
+ private:
+  bool look_at_completed();
+  static void write_record(std::byte* line, const RequestRecord& record) {
+    const auto halves = std::bit_cast<std::array<std::uint64_t, 2>>(record);
+    word(line + 8).store(halves[0], std::memory_order_relaxed);
+    word(line + 16).store(halves[1], std::memory_order_relaxed);
+  }
+  static void write_factor(std::byte* line, std::complex<double> factor) {
+    word(line + 24).store(std::bit_cast<std::uint64_t>(factor.real()), std::memory_order_relaxed);
+    word(line + 32).store(std::bit_cast<std::uint64_t>(factor.imag()), std::memory_order_relaxed);
+  }
+
+  DomainLayout layout_;
+  int me_;
+  std::vector<std::byte*> regions_;
+  std::uint64_t round_ = 0;
+  std::uint64_t all_completed_ = 0;
+  int laggard_ = -1;
+};
+
+}  // namespace accord::exec

@@ -1,0 +1,202 @@
+// Lowering resolves a plan's symbols for one request, once, so that running it looks nothing up:
+//   1. the slice: as many elements as a scratch chunk (or a packet chunk) holds, at whole cache lines; a chunk of partials
+//      takes as much room as its accumulators need;
+//   2. every chunk becomes base + offset; the length of a step comes from the caller's chunk that it touches;
+//   3. every signal and wait becomes the address of its flag, every reduction its kernel.
+// Offsets into the caller's buffers are those of round 0; the executor advances these two bases by a slice per round.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "exec/lowered.hpp"
+#include "plan/bounds.hpp"
+
+namespace accord::exec {
+namespace {
+
+class Lowering {
+ public:
+  Lowering(const plan::Plan& plan, int me, const DomainLayout& layout, const RequestRecord& request)
+      : plan_(plan),
+        me_(me),
+        layout_(layout),
+        request_(request),
+        bounds_(plan::bounds_of(plan, request.count, size_of(request.dtype))) {}
+
+  Result<LoweredPlan> run(std::size_t slot_bytes) {
+    ACCORD_RETURN_IF_ERROR(check());
+    out_.element_bytes = size_of(request_.dtype);
+    out_.elements_per_line = kPacketData / out_.element_bytes;
+    out_.record = request_;
+    out_.signature = signature_of(request_, plan_.name);
+    out_.heard_all = plan_.pacing == plan::Pacing::kByPlan;
+    if (plan_.partial_chunks > 0) {
+      out_.partials = partial_kernels(request_.dtype, request_.op);
+      if (out_.partials.reduce != nullptr && (out_.partials.widen == nullptr || out_.partials.narrow == nullptr))
+        return Status(StatusCode::kUnsupported, fmt::format("plan \"{}\" has no partial sums of {}", plan_.name,
+                                                            accord::to_string(request_.dtype)));
+    }
+    choose_slice(std::min(slot_bytes, layout_.slot_bytes));
+    if (plan_.order != plan::Order::kNone) {
+      out_.reduce = kernels::reduce_kernel(request_.dtype, request_.op);
+      if (out_.reduce == nullptr)
+        return Status(StatusCode::kUnsupported,
+                      fmt::format("{} has no {} for {}", to_string(plan_.collective), accord::to_string(request_.op),
+                                  accord::to_string(request_.dtype)));
+      out_.scales = request_.op == ReduceOp::kPremulSum;
+    }
+    for (const plan::Lane& lane : plan_.programs[me_].lanes) {
+      auto& steps = out_.lanes.emplace_back();
+      for (const plan::Step& step : lane.steps) {
+        ACCORD_RETURN_IF_ERROR(check_adds_all(step));
+        steps.push_back(lower_step(step));
+      }
+    }
+    return std::move(out_);
+  }
+
+ private:
+  Status check() const {
+    const auto refuse = [this](std::string_view what, std::size_t has, std::size_t room) {
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("plan \"{}\" needs {} {}, but there are {}", plan_.name, has, what, room));
+    };
+    if (plan_.size != layout_.members) return refuse("ranks", plan_.size, layout_.members);
+    if (plan_.signals > layout_.signals) return refuse("signals between two ranks", plan_.signals, layout_.signals);
+    if (plan_.packet_chunks > layout_.members) return refuse("packet chunks", plan_.packet_chunks, layout_.members);
+    if (plan_.programs[me_].lanes.empty() && plan_.size > 1) return refuse("programs", 1, 0);
+    if (shared_chunks() * kLine > layout_.slot_bytes)
+      return refuse("scratch chunks", shared_chunks(), layout_.slot_bytes / kLine);
+    return {};
+  }
+
+  // Scratch chunks that fit where a chunk of partials does.
+  std::size_t partial_width() const { return size_of(accumulator_of(request_.dtype)) / size_of(request_.dtype); }
+  // Scratch and partials, counted in scratch chunks.
+  std::size_t shared_chunks() const {
+    return static_cast<std::size_t>(plan_.scratch_chunks) +
+           static_cast<std::size_t>(plan_.partial_chunks) * partial_width();
+  }
+
+  // avg divides and premul_sum multiplies where all inputs, and nothing but inputs, meet: a canonical sum of as many sources
+  // as there are ranks.
+  Status check_adds_all(const plan::Step& step) const {
+    const bool adds_up_to_more = request_.op == ReduceOp::kAvg || request_.op == ReduceOp::kPremulSum;
+    if (!adds_up_to_more || plan_.order == plan::Order::kNone || step.kind != plan::StepKind::kReduce) return {};
+    const bool adds_all = step.sources.size() == static_cast<std::size_t>(plan_.size);
+    if (adds_all && plan_.order == plan::Order::kCanonical && plan_.partial_chunks == 0) return {};
+    return Status(StatusCode::kUnsupported,
+                  fmt::format("plan \"{}\" adds some ranks at a time; {} needs one that adds all at once", plan_.name,
+                              accord::to_string(request_.op)));
+  }
+
+  void choose_slice(std::size_t slot_bytes) {
+    std::size_t bytes = SIZE_MAX;
+    if (shared_chunks() > 0) {
+      bytes = std::max(slot_bytes / shared_chunks() / kLine * kLine, kLine);
+      scratch_stride_ = bytes;
+    }
+    if (plan_.packet_chunks > 0)
+      bytes = std::min(bytes, kPacketCapacity / kPacketData * (out_.elements_per_line * out_.element_bytes));
+    out_.slice = std::max<std::uint64_t>(1, std::min<std::uint64_t>(bytes / out_.element_bytes, bounds_.longest));
+    out_.rounds = std::max<std::uint64_t>(1, (bounds_.longest + out_.slice - 1) / out_.slice);
+  }
+
+  Operand operand(const plan::Chunk& chunk) const {
+    const auto index = static_cast<std::size_t>(chunk.index);
+    const auto block = static_cast<std::uint16_t>(Operand::kFirstBlock + chunk.rank);
+    switch (chunk.space) {
+      case plan::Space::kInput: return {bounds_.input[index].first * out_.element_bytes, Operand::kInput};
+      case plan::Space::kOutput: return {bounds_.output[index].first * out_.element_bytes, Operand::kOutput};
+      case plan::Space::kScratch: return {layout_.scratch() + index * scratch_stride_, block};
+      case plan::Space::kPartials: {
+        const std::size_t place = static_cast<std::size_t>(plan_.scratch_chunks) + index * partial_width();
+        return {.offset = layout_.scratch() + place * scratch_stride_,
+                .base = block,
+                .partial = out_.partials.reduce != nullptr};
+      }
+      case plan::Space::kPackets: break;
+    }
+    return {.offset = layout_.packets(chunk.index), .base = block, .packets = true, .sender = chunk.index % plan_.size};
+  }
+
+  std::optional<std::uint64_t> user_length(const plan::Chunk& chunk) const {
+    const auto index = static_cast<std::size_t>(chunk.index);
+    if (chunk.space == plan::Space::kInput) return bounds_.input[index].count;
+    if (chunk.space == plan::Space::kOutput) return bounds_.output[index].count;
+    return std::nullopt;
+  }
+
+  // Elements that a step handles: those of the caller's chunk in it; between scratch chunks the longest there are.
+  std::uint64_t length_of(const plan::Step& step) const {
+    for (const auto* chunks : {&step.destinations, &step.sources})
+      for (const plan::Chunk& chunk : *chunks)
+        if (const auto length = user_length(chunk)) return *length;
+    return bounds_.longest;
+  }
+
+  LoweredStep lower_step(const plan::Step& step) {
+    LoweredStep lowered;
+    lowered.length = length_of(step);
+    lowered.peer = step.peer;
+    lowered.first_source = static_cast<std::uint32_t>(out_.operands.size());
+    lowered.sources = static_cast<std::uint16_t>(step.sources.size());
+    out_.max_sources = std::max(out_.max_sources, static_cast<int>(step.sources.size()));
+    bool packets = false, partial = false;
+    for (const plan::Chunk& source : step.sources) {
+      out_.operands.push_back(operand(source));
+      packets |= source.space == plan::Space::kPackets;
+      partial |= out_.operands.back().partial;
+    }
+    if (!step.destinations.empty()) lowered.destination = operand(step.destinations[0]);
+    if (step.destinations.size() > 1) {
+      lowered.mirror = operand(step.destinations[1]);
+      lowered.has_mirror = true;
+    }
+    partial |= lowered.destination.partial || lowered.mirror.partial;
+    switch (step.kind) {
+      case plan::StepKind::kCopy:
+        lowered.opcode = packets ? Opcode::kCopyPackets : Opcode::kCopy;
+        if (out_.scales && plan_.size == 1) lowered.opcode = Opcode::kReduce;  // the sum of one rank
+        break;
+      case plan::StepKind::kReduce:
+        lowered.opcode = packets ? Opcode::kReducePackets : partial ? Opcode::kReducePartials : Opcode::kReduce;
+        break;
+      case plan::StepKind::kPutPackets: lowered.opcode = Opcode::kPutPackets; break;
+      case plan::StepKind::kSignal:
+        lowered.opcode = Opcode::kSignal;
+        lowered.destination = {layout_.flag(me_, step.id),
+                               static_cast<std::uint16_t>(Operand::kFirstBlock + step.peer)};
+        break;
+      case plan::StepKind::kWait:
+        lowered.opcode = Opcode::kWait;
+        lowered.destination = {layout_.flag(step.peer, step.id),
+                               static_cast<std::uint16_t>(Operand::kFirstBlock + me_)};
+        break;
+      case plan::StepKind::kLaneBarrier:
+        lowered.opcode = Opcode::kLaneBarrier;
+        lowered.barrier = static_cast<std::uint32_t>(step.id);
+        out_.barriers = std::max(out_.barriers, lowered.barrier + 1);
+        break;
+    }
+    return lowered;
+  }
+
+  const plan::Plan& plan_;
+  int me_;
+  const DomainLayout& layout_;
+  RequestRecord request_;
+  plan::Bounds bounds_;
+  std::size_t scratch_stride_ = 0;
+  LoweredPlan out_;
+};
+
+}  // namespace
+
+Result<LoweredPlan> lower(const plan::Plan& plan, int me, const DomainLayout& layout, std::size_t slot_bytes,
+                          const RequestRecord& request) {
+  return Lowering(plan, me, layout, request).run(slot_bytes);
+}
+
+}  // namespace accord::exec

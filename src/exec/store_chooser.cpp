@@ -1,0 +1,39 @@
+#include "exec/store_chooser.hpp"
+
+#include <algorithm>
+
+namespace accord::exec {
+namespace {
+
+using kernels::Store;
+
+/// A sample this much above the last look's cost is dear; this many in a row are no chance.
+constexpr double kDear = 1.5;
+constexpr std::uint8_t kDearSamples = 3;
+/// The other kind must be cheaper by this much to be worth a change.
+constexpr double kCheaper = 0.85;
+
+constexpr Store other(Store kind) { return kind == Store::kTemporal ? Store::kNonTemporal : Store::kTemporal; }
+
+}  // namespace
+
+// A look begins with the other kind and ends with the one in use, whose second block is what later ones are like.
+Store StoreChooser::kind_to_measure(const Choice& choice) {
+  return choice.look < kLookLength / 2 ? other(choice.kind) : choice.kind;
+}
+
+void StoreChooser::learn(Choice& choice, Store kind, double cost) {
+  double& known = choice.cost[static_cast<std::size_t>(kind)];
+  if (choice.look == kNoLook) {
+    choice.dear = cost > kDear * known ? choice.dear + 1 : 0;
+    if (choice.dear == kDearSamples || choice.blocks % kLookEvery == 0) choice.look = 0;
+    return;
+  }
+  known = choice.look % 2 == 0 ? cost : std::min(known, cost);
+  if (++choice.look < kLookLength) return;
+  choice.dear = 0;
+  const auto cost_of = [&](Store store) { return choice.cost[static_cast<std::size_t>(store)]; };
+  if (cost_of(other(choice.kind)) < kCheaper * cost_of(choice.kind)) choice.kind = other(choice.kind);
+}
+
+}  // namespace accord::exec

@@ -1,0 +1,72 @@
+#pragma once
+// Whether blocks that peers read are written through the cache or past it, learned from what the writing costs.
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/clock.hpp"
+#include "kernels/copy.hpp"
+
+namespace accord::exec {
+
+/// Learns, for each order of magnitude of block, which kind of store is cheaper on this core towards these peers.
+///
+/// Between cores that share a cache, stores through it are up to three times cheaper; between cores that do not, each line
+/// has to be taken from the reader's cache first and stores past the cache are up to ten times cheaper. Virtual machines
+/// hide which case holds and move between them. The kind affects no result, so each rank decides for itself.
+///
+/// A look measures both kinds twice (the lower counts: the other may have been interrupted) and happens at first use, each
+/// kLookEvery blocks, and when the kind in use has become dearer. Other blocks cost a comparison, and every
+/// kSampleEvery-th two readings of the clock. Used by one thread at a time.
+class StoreChooser {
+ public:
+  /// Blocks below are written through the cache.
+  static constexpr std::size_t kSmallest = 4 << 10;
+  using Now = Clock::time_point (*)();
+
+  explicit StoreChooser(Now now = &Clock::now) : now_(now) {}
+
+  /// Calls `write(kind)`, which writes a block of `bytes` bytes.
+  template <typename Write>
+  void run(std::size_t bytes, Write write) {
+    if (bytes < kSmallest) return write(kernels::Store::kTemporal);
+    Choice& choice = choices_[std::bit_width(bytes / kSmallest) - 1];
+    ++choice.blocks;
+    if (choice.look == kNoLook && choice.blocks % kSampleEvery != 0) [[likely]]
+      return write(choice.kind);
+    const kernels::Store kind = kind_to_measure(choice);
+    const Clock::time_point began = now_();
+    write(kind);
+    const std::chrono::duration<double, std::nano> spent = now_() - began;
+    learn(choice, kind, spent.count() / static_cast<double>(bytes));
+  }
+
+  /// The kind in use for blocks of that size.
+  kernels::Store kind(std::size_t bytes) const {
+    return bytes < kSmallest ? kernels::Store::kTemporal : choices_[std::bit_width(bytes / kSmallest) - 1].kind;
+  }
+
+ private:
+  static constexpr std::uint32_t kSampleEvery = 16;
+  static constexpr std::uint32_t kLookEvery = 1024;
+  static constexpr std::uint8_t kLookLength = 4;  // two blocks of each kind
+  static constexpr std::uint8_t kNoLook = kLookLength;
+
+  struct Choice {
+    kernels::Store kind = kernels::Store::kTemporal;
+    std::uint8_t look = 0;  ///< the next step of the look under way, or kNoLook
+    std::uint8_t dear = 0;  ///< samples in a row that were dearer than expected
+    std::uint32_t blocks = 0;
+    std::array<double, 2> cost = {};  ///< of each kind at the last look, nanoseconds per byte
+  };
+
+  static kernels::Store kind_to_measure(const Choice& choice);
+  static void learn(Choice& choice, kernels::Store kind, double cost);
+
+  Now now_;
+  std::array<Choice, 64> choices_;
+};
+
+}  // namespace accord::exec

@@ -1,0 +1,42 @@
+// Regions follow each other at page boundaries; blocks and packet areas at cache lines.
+#include "exec/window_layout.hpp"
+
+#include <algorithm>
+
+namespace accord::exec {
+namespace {
+
+std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+}  // namespace
+
+std::size_t DomainLayout::packets(int chunk) const {
+  const std::size_t flags = kLine * static_cast<std::size_t>(members) * signals;
+  return flags + static_cast<std::size_t>(chunk) * (kPacketCapacity / kPacketData) * kLine;
+}
+
+std::size_t DomainLayout::scratch() const { return round_up(packets(members), kPage); }
+
+std::size_t DomainLayout::block_bytes() const { return scratch() + round_up(slot_bytes, kPage); }
+
+WindowLayout::WindowLayout(int size, std::size_t slot_bytes)
+    : size_(size),
+      group_{.members = size, .signals = std::max(8, 2 * size), .slot_bytes = slot_bytes},
+      pair_{.members = 2, .signals = 8, .slot_bytes = slot_bytes} {}
+
+std::size_t WindowLayout::board(Rank from) const {
+  return round_up(notice(size_), kPage) + static_cast<std::size_t>(from) * kBoardBytes;
+}
+
+std::size_t WindowLayout::group_region() const { return board(size_); }
+
+std::size_t WindowLayout::region_to(Rank peer) const {
+  return group_region() + round_up(group_.bytes(), kPage) +
+         2 * static_cast<std::size_t>(peer) * round_up(pair_.bytes(), kPage);
+}
+
+std::size_t WindowLayout::region_from(Rank peer) const { return region_to(peer) + round_up(pair_.bytes(), kPage); }
+
+std::size_t WindowLayout::bytes() const { return region_to(size_); }
+
+}  // namespace accord::exec

@@ -1,0 +1,76 @@
+#pragma once
+// Where things lie in a rank's window: a pure function of the group's size, equal on all ranks.
+//
+//   control   one block: the alarm that peers ring when something failed, a notice of each peer that says what, and a
+//             board for each peer, where it writes when the survivors meet again (comm/shrink.hpp)
+//   domains   one region for each domain the rank is in: domain 0 is the whole group; then for each peer the
+//             pair (this rank -> peer) and the pair (peer -> this rank), so that messages need nobody else
+//
+// A domain's region holds, each on cache lines of its own:
+//   completed the last round that the owner has completed
+//   records   for each round under way what the owner was asked to do, so that a mismatch can be told, and its factor where
+//             the op has one
+//   blocks    kRoundDepth round blocks: signal flags [from][id], packets [chunk], scratch
+// Windows are sparse: a page costs memory once it is touched, so regions of pairs that never talk cost none.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "accord/status.hpp"
+#include "plan/plan.hpp"
+
+namespace accord::exec {
+
+inline constexpr std::size_t kLine = 64;
+inline constexpr std::size_t kPage = 4096;
+/// A packet line: this much data, then the round word.
+inline constexpr std::size_t kPacketData = 56;
+/// Data that one packet chunk holds.
+inline constexpr std::size_t kPacketCapacity = 147 * kPacketData;  // 8232 bytes
+
+/// Offsets within one domain's region.
+struct DomainLayout {
+  int members = 0;
+  int signals = 0;  ///< ids for each pair of members
+  std::size_t slot_bytes = 0;
+
+  static constexpr std::size_t completed() { return 0; }
+  static constexpr std::size_t record(std::uint64_t round) { return kLine * (1 + round % plan::kRoundDepth); }
+  std::size_t block(std::uint64_t round) const { return kHeader + (round % plan::kRoundDepth) * block_bytes(); }
+  std::size_t bytes() const { return kHeader + plan::kRoundDepth * block_bytes(); }
+
+  // Within a block:
+  std::size_t flag(int from, int id) const { return kLine * (static_cast<std::size_t>(from) * signals + id); }
+  std::size_t packets(int chunk) const;
+  std::size_t scratch() const;
+  std::size_t block_bytes() const;
+
+ private:
+  static constexpr std::size_t kHeader = kPage;
+};
+
+class WindowLayout {
+ public:
+  /// `slot_bytes`: scratch of one round, a multiple of the page size.
+  WindowLayout(int size, std::size_t slot_bytes);
+
+  static constexpr std::size_t alarm() { return 0; }
+  static constexpr std::size_t notice(Rank from) { return kPage + static_cast<std::size_t>(from) * kNoticeBytes; }
+  static constexpr std::size_t kNoticeBytes = 512;
+  std::size_t board(Rank from) const;
+  static constexpr std::size_t kBoardBytes = 6 * kPage;
+
+  const DomainLayout& group() const { return group_; }
+  const DomainLayout& pair() const { return pair_; }
+  std::size_t group_region() const;
+  std::size_t region_to(Rank peer) const;    ///< messages that the window's owner sends to `peer`
+  std::size_t region_from(Rank peer) const;  ///< messages that it receives
+  std::size_t bytes() const;
+
+ private:
+  int size_;
+  DomainLayout group_;
+  DomainLayout pair_;
+};
+
+}  // namespace accord::exec

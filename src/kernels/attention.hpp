@@ -1,0 +1,67 @@
+#pragma once
+// Scaled dot-product attention in fp32.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "accord/status.hpp"
+
+namespace accord::kernels {
+
+/// [batch, heads, length, dim] with the last dimension contiguous; strides in floats.
+struct ConstHeads {
+  const float* data = nullptr;
+  std::int64_t batch_stride = 0, head_stride = 0, row_stride = 0;
+};
+struct Heads {
+  float* data = nullptr;
+  std::int64_t batch_stride = 0, head_stride = 0, row_stride = 0;
+};
+
+enum class MaskKind : std::uint8_t {
+  kNone,
+  kAdditive,  ///< float, added to the scaled scores
+  kBool,      ///< one byte each, 0 = do not attend
+};
+
+/// Seen as [batch, heads, q_len, k_len]; strides in elements, 0 repeats.
+struct AttentionMask {
+  MaskKind kind = MaskKind::kNone;
+  const void* data = nullptr;
+  std::int64_t batch_stride = 0, head_stride = 0, row_stride = 0, column_stride = 0;
+};
+
+enum class Causality : std::uint8_t {
+  kFull,
+  kCausal,  ///< query i attends keys 0..i, as PyTorch's is_causal (aligned at the first key)
+};
+
+/// output = softmax(scale * q * k^T + mask) * v, head by head.
+struct AttentionCall {
+  std::int64_t batch = 0;
+  std::int64_t heads = 0;     ///< of q and output
+  std::int64_t kv_heads = 0;  ///< of k and v; divides heads: query head h uses kv head h / (heads / kv_heads)
+  std::int64_t q_len = 0;
+  std::int64_t k_len = 0;
+  std::int64_t head_dim = 0;   ///< of q and k
+  std::int64_t value_dim = 0;  ///< of v and output
+  ConstHeads q = {}, k = {}, v = {};
+  AttentionMask mask = {};
+  Causality causality = Causality::kFull;
+  float scale = 1.0F;  ///< usually 1 / sqrt(head_dim)
+  Heads output = {};   ///< overlaps no input
+};
+
+/// Floats of scratch with which `attention` runs at full speed: at most 128 query rows of k_len scores.
+std::size_t attention_scratch(const AttentionCall& call);
+/// The least that is enough: one row.
+std::size_t attention_scratch_min(const AttentionCall& call);
+
+/// Runs on the calling thread, block of query rows by block; the more scratch (up to attention_scratch), the larger the
+/// block. A row that may attend nothing (all keys masked by false or -infinity) gives zeros, as PyTorch's
+/// scaled_dot_product_attention does. NaN goes through. kInvalidArgument for wrong sizes or too little scratch.
+/// Cost: 2 * batch * heads * q_len * k_len * (head_dim + value_dim) operations and one exp per score.
+Status attention(const AttentionCall& call, std::span<float> scratch);
+
+}  // namespace accord::kernels

@@ -1,0 +1,65 @@
+// A temporal copy is memcpy. A non-temporal one brings the destination to a vector boundary with a small memcpy, streams
+// whole vectors from there (the source may be unaligned), finishes with a memcpy and a store fence.
+
+#include "kernels/copy.hpp"
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/simd_targets.hpp"
+
+// Highway's files must come in this order.
+// clang-format off
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/copy.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+#include <hwy/cache_control.h>
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace accord::kernels::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+void CopyPastCache(std::uint8_t* to, const std::uint8_t* from, std::size_t bytes) {
+  const hn::ScalableTag<std::uint8_t> d;
+  const std::size_t lanes = hn::Lanes(d);
+  const std::size_t head = (lanes - reinterpret_cast<std::uintptr_t>(to) % lanes) % lanes;
+  std::memcpy(to, from, head);
+  std::size_t i = head;
+  for (; i + 4 * lanes <= bytes; i += 4 * lanes) {
+    const auto v0 = hn::LoadU(d, from + i);
+    const auto v1 = hn::LoadU(d, from + i + lanes);
+    const auto v2 = hn::LoadU(d, from + i + 2 * lanes);
+    const auto v3 = hn::LoadU(d, from + i + 3 * lanes);
+    hn::Stream(v0, d, to + i);
+    hn::Stream(v1, d, to + i + lanes);
+    hn::Stream(v2, d, to + i + 2 * lanes);
+    hn::Stream(v3, d, to + i + 3 * lanes);
+  }
+  std::memcpy(to + i, from + i, bytes - i);
+  hwy::FlushStream();
+}
+
+}  // namespace accord::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace accord::kernels {
+
+HWY_EXPORT(CopyPastCache);
+
+void copy(void* destination, const void* source, std::size_t bytes, Store store) {
+  constexpr std::size_t kWorthStreaming = 1024;  // below, the partial vectors at both ends cost more than they save
+  if (bytes == 0 || destination == source) return;
+  if (store == Store::kTemporal || bytes < kWorthStreaming) {
+    std::memcpy(destination, source, bytes);
+    return;
+  }
+  HWY_DYNAMIC_DISPATCH(CopyPastCache)
+  (static_cast<std::uint8_t*>(destination), static_cast<const std::uint8_t*>(source), bytes);
+}
+
+}  // namespace accord::kernels
+#endif

@@ -1,0 +1,100 @@
+#pragma once
+// Elementwise kernels over strided, broadcasting views. Inputs are broadcast to the output's sizes (NumPy's rule). An output
+// may be exactly the same memory and layout as an input, not overlap it otherwise.
+//
+// All return kInvalidArgument where sizes do not fit and kUnsupported, naming op and dtypes, where a combination has no
+// kernel. Operands are not converted: both sides of a binary op have one dtype (use `convert`). Cost: one pass; operands
+// whose innermost stride is 0 or 1 run at vector speed, others are gathered through small blocks.
+
+#include <cstdint>
+#include <string_view>
+
+#include "kernels/view.hpp"
+
+namespace accord::kernels {
+
+/// On float32 all; on int32 and int64 kNeg, kAbs and kRelu; on bool kLogicalNot only (also bool output of the others' types).
+enum class UnaryOp : std::uint8_t {
+  kGeluErf,
+  kGeluTanh,
+  kRelu,
+  kSilu,
+  kTanh,
+  kSigmoid,
+  kExp,
+  kLog,
+  kSqrt,
+  kRsqrt,
+  kNeg,
+  kAbs,
+  kReciprocal,
+  kErf,
+  kSin,
+  kCos,
+  kFloor,
+  kCeil,
+  kLogicalNot,
+};
+std::string_view to_string(UnaryOp op);
+
+/// y = op(x). Relative error <= 4 ulp where the function is well conditioned; gelu absolute error <= 1e-6 * max(1, |x|).
+Status unary(UnaryOp op, const ConstView& x, const View& y);
+
+/// y = x ^ exponent, as std::pow; exact for 2, 3, -1, 0.5 and -0.5 up to their own roundings. float32.
+Status pow_scalar(const ConstView& x, double exponent, const View& y);
+
+/// Arithmetic: float32, int32, int64 (wraps; division of integers truncates, by zero is kInvalidArgument), result of the same
+/// dtype. Comparisons: float32, int32, int64, bool, result bool. Logical: any dtype (0 is false), result bool.
+/// kMin and kMax give NaN if either side is NaN, as torch.minimum.
+enum class BinaryOp : std::uint8_t {
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kMin,
+  kMax,
+  kPow,
+  kEq,
+  kNe,
+  kLt,
+  kLe,
+  kGt,
+  kGe,
+  kLogicalAnd,
+  kLogicalOr,
+  kLogicalXor,
+};
+std::string_view to_string(BinaryOp op);
+
+/// y = a op b.
+Status binary(BinaryOp op, const ConstView& a, const ConstView& b, const View& y);
+
+/// A number given by value, read as the dtype of the view beside it.
+struct Scalar {
+  double real = 0.0;
+  std::int64_t integer = 0;  ///< used for int32, int64, uint8 and bool
+  /// As a whole number `value` is truncated, and saturated as `convert` does; NaN gives 0.
+  static Scalar of(double value);
+  static Scalar of(std::int64_t value) { return {static_cast<double>(value), value}; }
+};
+
+/// y = a op scalar.
+Status binary_scalar(BinaryOp op, const ConstView& a, Scalar b, const View& y);
+
+/// y = condition ? a : b; condition bool, the others of one dtype of any kind.
+Status where(const ConstView& condition, const ConstView& a, const ConstView& b, const View& y);
+
+/// y = min(max(x, low), high), NaN stays NaN; float32, int32, int64. A bound past the dtype's range is none.
+Status clamp(const ConstView& x, Scalar low, Scalar high, const View& y);
+
+/// Every element becomes `value`; every dtype but float16 and bfloat16.
+Status fill(Scalar value, const View& y);
+
+/// y[i] = start + i * step over one dimension; float32, int32, int64 (wraps).
+Status arange(Scalar start, Scalar step, const View& y);
+
+/// Converts as C does (float to integer truncates, out of range saturates, NaN gives 0; to bool: not zero); between
+/// float32, int32, int64, uint8, bool, and float32 to and from float16 and bfloat16 (to nearest even). The same dtype copies.
+Status convert(const ConstView& x, const View& y);
+
+}  // namespace accord::kernels

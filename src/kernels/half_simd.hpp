@@ -1,0 +1,81 @@
+// 16-bit floats to and from fp32, vector by vector, the same bits on every instruction set: F16C where Highway has it,
+// integer arithmetic elsewhere (Highway's own fallback gives infinities and NaN no meaning, and its bfloat16 truncates).
+// Included once per Highway target; the guard below follows Highway's rule for such files.
+
+#if defined(ACCORD_KERNELS_HALF_SIMD_HPP_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ACCORD_KERNELS_HALF_SIMD_HPP_
+#undef ACCORD_KERNELS_HALF_SIMD_HPP_
+#else
+#define ACCORD_KERNELS_HALF_SIMD_HPP_
+#endif
+
+#include <hwy/highway.h>
+
+#include "kernels/minifloat_simd.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace accord::kernels::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// The positive quiet NaN for every NaN, all else unchanged.
+template <class DF, class V = hn::Vec<DF>>
+HWY_INLINE V CanonicalNaN(DF d, V v) {
+  const hn::RebindToUnsigned<DF> du;
+  if constexpr (sizeof(hn::TFromD<DF>) == 8) {
+    return hn::IfThenElse(hn::IsNaN(v), hn::BitCast(d, hn::Set(du, 0x7FF8000000000000U)), v);
+  } else {
+    return hn::IfThenElse(hn::IsNaN(v), hn::BitCast(d, hn::Set(du, 0x7FC00000U)), v);
+  }
+}
+
+/// `v` (whose NaN are canonical) as fp32 bits of which the upper 16 are its bfloat16, rounded to nearest even.
+template <class DF>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> RoundToBFloat16(DF /*d*/, hn::Vec<DF> v) {
+  const hn::RebindToUnsigned<DF> du;
+  const auto bits = hn::BitCast(du, v);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1U));
+  return hn::Add(hn::Add(bits, hn::Set(du, 0x7FFFU)), odd);
+}
+
+template <class DF>
+using Halves = hn::Rebind<std::uint16_t, DF>;  // as many 16-bit lanes as DF has
+
+template <class DF>
+HWY_INLINE hn::Vec<DF> BFloat16ToFloat(DF d, hn::Vec<Halves<DF>> halves) {
+  const hn::RebindToUnsigned<DF> du;
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, halves)));
+}
+
+/// REQUIRES, as below: NaN of `v` are canonical.
+template <class DF>
+HWY_INLINE hn::Vec<Halves<DF>> FloatToBFloat16(DF d, hn::Vec<DF> v) {
+  const hn::RebindToSigned<DF> di;
+  return hn::DemoteTo(Halves<DF>(), hn::BitCast(di, hn::ShiftRight<16>(RoundToBFloat16(d, v))));
+}
+
+template <class DF>
+HWY_INLINE hn::Vec<DF> Float16ToFloat(DF d, hn::Vec<Halves<DF>> halves) {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  const hn::Rebind<hwy::float16_t, DF> df16;
+  return hn::PromoteTo(d, hn::BitCast(df16, halves));
+#else
+  return MinifloatToFloat<Half>(d, hn::PromoteTo(hn::RebindToUnsigned<DF>(), halves));
+#endif
+}
+
+template <class DF>
+HWY_INLINE hn::Vec<Halves<DF>> FloatToFloat16([[maybe_unused]] DF d, hn::Vec<DF> v) {
+  const Halves<DF> dh;
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  const hn::Rebind<hwy::float16_t, DF> df16;
+  return hn::BitCast(dh, hn::DemoteTo(df16, v));
+#else
+  return hn::DemoteTo(dh, hn::BitCast(hn::RebindToSigned<DF>(), FloatToMinifloat<Half>(d, v)));
+#endif
+}
+
+}  // namespace accord::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,163 @@
+// Gathers check all ids first, so that a bad one changes nothing, then copy row by row. Strided copies walk the rows that x
+// and y have in common (row_loop.hpp); where x runs along another dimension than y's rows, that dimension and the rows are
+// walked in square tiles, so that each cache line of x is used whole while it is near.
+
+#include "kernels/index.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/row_kernels.hpp"
+
+namespace accord::kernels {
+
+namespace {
+
+std::int64_t id_at(const void* ids, DType dtype, std::int64_t i) {
+  return dtype == DType::kInt64 ? static_cast<const std::int64_t*>(ids)[i] : static_cast<const std::int32_t*>(ids)[i];
+}
+
+std::optional<BadId> check_ids(const GatherCall& call) {
+  for (std::int64_t i = 0; i < call.count; ++i) {
+    const std::int64_t id = id_at(call.ids, call.id_dtype, i);
+    if (id < 0 || id >= call.table_rows) return BadId{i, id};
+  }
+  return std::nullopt;
+}
+
+template <typename Word>
+void copy_tile(const Word* x, std::int64_t x_across, Word* y, std::int64_t y_across, std::int64_t x_along,
+               std::int64_t across, std::int64_t along) {
+  for (std::int64_t i = 0; i < across; ++i) {
+    for (std::int64_t k = 0; k < along; ++k) y[i * y_across + k] = x[i * x_across + k * x_along];
+  }
+}
+
+// x runs along dimension `across` of the loop (operand 0 is x, 1 is y), y along the last.
+template <typename Word>
+void copy_in_tiles(const RowLoop<2>& whole, int across, const void* from, void* to) {
+  constexpr std::int64_t kTile = 32;
+  RowLoop<2> loop = whole;  // without `across`: its steps are the tiles'
+  loop.sizes[across] = 1;
+  const std::int64_t x_across = whole.strides[0][across], y_across = whole.strides[1][across];
+  const std::int64_t x_along = whole.row_stride(0);
+  const std::int64_t rows = whole.sizes[across], length = whole.row_size();
+  loop.for_each_row([&](const std::array<std::int64_t, 2>& offsets) {
+    const Word* const x = static_cast<const Word*>(from) + offsets[0];
+    Word* const y = static_cast<Word*>(to) + offsets[1];
+    for (std::int64_t i = 0; i < rows; i += kTile) {
+      for (std::int64_t k = 0; k < length; k += kTile) {
+        copy_tile(x + i * x_across + k * x_along, x_across, y + i * y_across + k, y_across, x_along,
+                  std::min(kTile, rows - i), std::min(kTile, length - k));
+      }
+    }
+    return true;
+  });
+}
+
+// The dimension in which tiles pay: x's elements lie side by side along it, not along the rows; -1 if there is none.
+int tile_dimension(const RowLoop<2>& loop) {
+  if (loop.row_stride(0) == 0 || loop.row_stride(0) == 1 || loop.row_stride(1) != 1) return -1;
+  for (int i = 0; i < loop.dims - 1; ++i) {
+    if (loop.strides[0][i] == 1) return i;
+  }
+  return -1;
+}
+
+std::span<const std::int64_t> sizes_of(const View& y) {
+  return {y.layout.sizes.data(), static_cast<std::size_t>(y.layout.dims)};
+}
+
+template <typename Word>
+void take_along(const ConstView& x, std::int64_t stride, const ConstView& index, const View& y,
+                const RowLoop<3>& loop) {
+  loop.for_each_row([&](const std::array<std::int64_t, 3>& offsets) {
+    for (std::int64_t i = 0; i < loop.row_size(); ++i) {
+      const std::int64_t chosen = id_at(index.data, index.dtype, offsets[0] + i * loop.row_stride(0));
+      static_cast<Word*>(y.data)[offsets[2] + i * loop.row_stride(2)] =
+          static_cast<const Word*>(x.data)[offsets[1] + i * loop.row_stride(1) + chosen * stride];
+    }
+    return true;
+  });
+}
+
+}  // namespace
+
+std::optional<BadId> gather_rows(const GatherCall& call) {
+  if (const std::optional<BadId> bad = check_ids(call)) return bad;
+  const std::byte* const table = static_cast<const std::byte*>(call.table);
+  for (std::int64_t i = 0; i < call.count; ++i) {
+    const std::int64_t row = id_at(call.ids, call.id_dtype, i);
+    std::memcpy(static_cast<std::byte*>(call.output) + i * call.output_row_stride, table + row * call.table_row_stride,
+                static_cast<std::size_t>(call.row_bytes));
+  }
+  return std::nullopt;
+}
+
+Status copy_strided(const ConstView& x, const View& y) {
+  if (x.dtype != y.dtype) {
+    return {StatusCode::kInvalidArgument,
+            fmt::format("copy from {} to {}: dtypes differ", accord::to_string(x.dtype), accord::to_string(y.dtype))};
+  }
+  Result<Layout> layout = broadcast_layout(x.layout, sizes_of(y));
+  if (!layout.ok()) return layout.status().with_context("copy");
+  const ConstView seen{x.data, x.dtype, *layout};
+  const RowLoop<2> loop({&seen.layout, &y.layout});
+  const int across = tile_dimension(loop);
+  const std::size_t element = size_of(x.dtype);
+  if (across < 0) {
+    run_rows(copy_row_kernel(element), std::span(&seen, 1), y);
+    return {};
+  }
+  switch (element) {
+    case 1: copy_in_tiles<std::uint8_t>(loop, across, x.data, y.data); break;
+    case 2: copy_in_tiles<std::uint16_t>(loop, across, x.data, y.data); break;
+    case 4: copy_in_tiles<std::uint32_t>(loop, across, x.data, y.data); break;
+    default: copy_in_tiles<std::uint64_t>(loop, across, x.data, y.data); break;
+  }
+  return {};
+}
+
+Status gather_elements(const ConstView& x, int dim, const ConstView& index, const View& y) {
+  bool fits = x.dtype == y.dtype && (index.dtype == DType::kInt64 || index.dtype == DType::kInt32) &&
+              x.layout.dims == y.layout.dims && index.layout.dims == y.layout.dims && dim >= 0 && dim < y.layout.dims;
+  for (int i = 0; fits && i < y.layout.dims; ++i) {
+    fits = index.layout.sizes[i] == y.layout.sizes[i] && (i == dim || y.layout.sizes[i] <= x.layout.sizes[i]);
+  }
+  if (!fits) {
+    return {
+        StatusCode::kInvalidArgument,
+        fmt::format("gather along dimension {}: x and output need one dtype, the index int64 or int32 and the output's "
+                    "sizes, which must not exceed x's elsewhere",
+                    dim)};
+  }
+  Layout picked = y.layout;  // x's strides over the output's sizes, standing still along `dim`
+  picked.strides = x.layout.strides;
+  picked.strides[dim] = 0;
+  const RowLoop<3> loop({&index.layout, &picked, &y.layout});
+  const std::int64_t limit = x.layout.sizes[dim];
+  std::int64_t bad = 0;
+  const bool good = loop.for_each_row([&](const std::array<std::int64_t, 3>& offsets) {
+    for (std::int64_t i = 0; i < loop.row_size(); ++i) {
+      bad = id_at(index.data, index.dtype, offsets[0] + i * loop.row_stride(0));
+      if (bad < 0 || bad >= limit) return false;
+    }
+    return true;
+  });
+  if (!good) {
+    return {StatusCode::kInvalidArgument,
+            fmt::format("gather: index {} is outside dimension {} of size {}", bad, dim, limit)};
+  }
+  const std::int64_t stride = x.layout.strides[dim];
+  switch (size_of(x.dtype)) {
+    case 1: take_along<std::uint8_t>(x, stride, index, y, loop); break;
+    case 2: take_along<std::uint16_t>(x, stride, index, y, loop); break;
+    case 4: take_along<std::uint32_t>(x, stride, index, y, loop); break;
+    default: take_along<std::uint64_t>(x, stride, index, y, loop); break;
+  }
+  return {};
+}
+
+}  // namespace accord::kernels

@@ -1,0 +1,111 @@
+// Reductions of floats of 8 and 16 bits: widened to fp32 when they are read, rounded once when the result is written.
+
+#include "kernels/reduce_families.hpp"
+#include "kernels/simd_targets.hpp"
+
+// Highway's files must come in this order.
+// clang-format off
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/reduce_narrow_float.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+#include "kernels/half_simd.hpp"
+#include "kernels/reduce_simd.hpp"
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace accord::kernels::HWY_NAMESPACE {
+
+struct Float16 : InOrder<Float16, 2> {
+  using Tag = hn::ScalableTag<float>;
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Load(D d, const std::byte* from) {
+    return Float16ToFloat(d, LoadAnywhere(hn::Rebind<std::uint16_t, D>(), from));
+  }
+  template <class D>
+  static HWY_INLINE void Store(D d, hn::Vec<D> v, std::byte* to) {
+    StoreAnywhere(hn::Rebind<std::uint16_t, D>(), FloatToFloat16(d, CanonicalNaN(d, v)), to);
+  }
+};
+
+// A bfloat16 is the upper half of an fp32, so a group is loaded as 32-bit words: the even elements by a shift, the odd ones
+// by a mask, without moving anything between lanes.
+struct BFloat16 : InOrder<BFloat16, 2> {
+  using Tag = hn::ScalableTag<float>;
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Load(D d, const std::byte* from) {
+    return BFloat16ToFloat(d, LoadAnywhere(hn::Rebind<std::uint16_t, D>(), from));
+  }
+  template <class D>
+  static HWY_INLINE void Store(D d, hn::Vec<D> v, std::byte* to) {
+    StoreAnywhere(hn::Rebind<std::uint16_t, D>(), FloatToBFloat16(d, CanonicalNaN(d, v)), to);
+  }
+  template <class D>
+  static HWY_INLINE Group<D> LoadGroup(D d, const std::byte* from) {
+    const hn::RebindToUnsigned<D> du;
+    const auto words = LoadAnywhere(du, from);
+    return {hn::BitCast(d, hn::ShiftLeft<16>(words)), hn::BitCast(d, hn::And(words, hn::Set(du, 0xFFFF0000U)))};
+  }
+  template <class D>
+  static HWY_INLINE void StoreGroup(D d, Group<D> group, std::byte* to) {
+    const hn::RebindToUnsigned<D> du;
+    const auto even = hn::ShiftRight<16>(RoundToBFloat16(d, CanonicalNaN(d, group.first)));
+    const auto odd = hn::And(RoundToBFloat16(d, CanonicalNaN(d, group.second)), hn::Set(du, 0xFFFF0000U));
+    StoreAnywhere(du, hn::Or(even, odd), to);
+  }
+};
+
+template <class Format>
+struct Float8 : InOrder<Float8<Format>, 1> {
+  using Tag = hn::ScalableTag<float>;
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Load(D d, const std::byte* from) {
+    const auto bytes = LoadAnywhere(hn::Rebind<std::uint8_t, D>(), from);
+    return MinifloatToFloat<Format>(d, hn::PromoteTo(hn::RebindToUnsigned<D>(), bytes));
+  }
+  template <class D>
+  static HWY_INLINE void Store(D d, hn::Vec<D> v, std::byte* to) {
+    const hn::Rebind<std::uint8_t, D> bytes;
+    const auto words = hn::BitCast(hn::RebindToSigned<D>(), FloatToMinifloat<Format>(d, v));
+    StoreAnywhere(bytes, hn::DemoteTo(bytes, words), to);
+  }
+};
+
+template <class Type>
+ReduceKernel SelectNarrow(ReduceOp op) {
+  constexpr auto kToFour = Type::kElementBytes == 2 ? Unrolled::kToFour : Unrolled::kPairs;
+  switch (op) {
+    case ReduceOp::kSum: return Reduce<Type, Sum, kToFour>;
+    case ReduceOp::kProduct: return Reduce<Type, Product>;
+    case ReduceOp::kMin: return Reduce<Type, Min, kToFour>;
+    case ReduceOp::kMax: return Reduce<Type, Max, kToFour>;
+    case ReduceOp::kAvg: return Reduce<Type, Average, kToFour>;
+    case ReduceOp::kPremulSum: return Reduce<Type, ScaledSum>;
+    default: return nullptr;
+  }
+}
+
+ReduceKernel SelectByFormat(DType dtype, ReduceOp op) {
+  switch (dtype) {
+    case DType::kFloat16: return SelectNarrow<Float16>(op);
+    case DType::kBFloat16: return SelectNarrow<BFloat16>(op);
+    case DType::kFloat8E4M3FN: return SelectNarrow<Float8<E4M3FN>>(op);
+    case DType::kFloat8E5M2: return SelectNarrow<Float8<E5M2>>(op);
+    default: return nullptr;
+  }
+}
+
+}  // namespace accord::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace accord::kernels {
+
+HWY_EXPORT(SelectByFormat);
+
+ReduceKernel narrow_float_reduce_kernel(DType dtype, ReduceOp op) {
+  return HWY_DYNAMIC_DISPATCH(SelectByFormat)(dtype, op);
+}
+
+}  // namespace accord::kernels
+#endif

@@ -1,0 +1,22 @@
+#pragma once
+// The row kernels of elementwise.hpp, for the best instruction set of this machine; each in the .cpp of its name. All are
+// nullptr where a combination has no kernel.
+
+#include "kernels/elementwise.hpp"
+#include "kernels/row_loop.hpp"
+
+namespace accord::kernels {
+
+RowKernel unary_row_kernel(UnaryOp op, DType input, DType output);
+/// `exponent` is read from parameters.real[0].
+RowKernel pow_row_kernel();
+RowKernel binary_row_kernel(BinaryOp op, DType input, DType output);
+RowKernel convert_row_kernel(DType input, DType output);
+/// Inputs condition, a, b; elements of that many bytes.
+RowKernel where_row_kernel(std::size_t element_bytes);
+/// Limits from parameters, low and high.
+RowKernel clamp_row_kernel(DType dtype);
+/// Copies elements of that many bytes.
+RowKernel copy_row_kernel(std::size_t element_bytes);
+
+}  // namespace accord::kernels

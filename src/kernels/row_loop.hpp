@@ -1,0 +1,85 @@
+#pragma once
+// Walks several strided operands of equal sizes together, row by row, along as few dimensions as their strides allow.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/view.hpp"
+
+namespace accord::kernels {
+
+/// The common walk of kOperands operands: dimensions of size 1 are gone, neighbours that every operand crosses in one
+/// stride are one. The last dimension is the row; there is always one.
+template <std::size_t kOperands>
+struct RowLoop {
+  int dims = 0;
+  Dims sizes{};
+  std::array<Dims, kOperands> strides{};
+
+  std::int64_t row_size() const { return sizes[dims - 1]; }
+  std::int64_t row_stride(std::size_t operand) const { return strides[operand][dims - 1]; }
+
+  /// REQUIRES: all layouts have the sizes of the first.
+  explicit RowLoop(const std::array<const Layout*, kOperands>& layouts) {
+    for (int i = 0; i < layouts[0]->dims; ++i) {
+      if (layouts[0]->sizes[i] != 1) append(layouts, i);
+    }
+    if (dims == 0) sizes[dims++] = 1;
+  }
+
+  /// Calls visit(offsets) with the offset in elements of each operand's row, for each row; stops when it returns false, and
+  /// returns whether it never did. No calls if any size is 0.
+  template <typename Visit>
+  bool for_each_row(Visit visit) const {
+    for (int i = 0; i < dims; ++i) {
+      if (sizes[i] == 0) return true;
+    }
+    Dims index{};
+    std::array<std::int64_t, kOperands> offsets{};
+    while (true) {
+      if (!visit(offsets)) return false;
+      int i = dims - 2;
+      for (; i >= 0; --i) {
+        for (std::size_t operand = 0; operand < kOperands; ++operand) offsets[operand] += strides[operand][i];
+        if (++index[i] < sizes[i]) break;
+        for (std::size_t operand = 0; operand < kOperands; ++operand)
+          offsets[operand] -= strides[operand][i] * sizes[i];
+        index[i] = 0;
+      }
+      if (i < 0) return true;
+    }
+  }
+
+ private:
+  void append(const std::array<const Layout*, kOperands>& layouts, int i) {
+    const std::int64_t size = layouts[0]->sizes[i];
+    bool merges = dims > 0;
+    for (std::size_t operand = 0; merges && operand < kOperands; ++operand) {
+      merges = strides[operand][dims - 1] == layouts[operand]->strides[i] * size;
+    }
+    if (!merges) ++dims;
+    sizes[dims - 1] = merges ? sizes[dims - 1] * size : size;
+    for (std::size_t operand = 0; operand < kOperands; ++operand) {
+      strides[operand][dims - 1] = layouts[operand]->strides[i];
+    }
+  }
+};
+
+/// Numbers that a row kernel needs beside its rows: clamp's limits, an exponent.
+struct RowParameters {
+  double real[2] = {0.0, 0.0};
+  std::int64_t integer[2] = {0, 0};
+};
+
+/// Computes `count` contiguous elements of the output from as many of each input; false if a value has no result (a whole
+/// number divided by zero).
+using RowKernel = bool (*)(const void* const* inputs, void* output, std::int64_t count,
+                           const RowParameters& parameters);
+
+/// Runs `kernel` over operands of equal sizes (at most 3 inputs). Rows that are not contiguous, in an input or in the
+/// output, pass through blocks on the stack. Returns whether every call of the kernel gave true.
+bool run_rows(RowKernel kernel, std::span<const ConstView> inputs, const View& output,
+              const RowParameters& parameters = {});
+
+}  // namespace accord::kernels

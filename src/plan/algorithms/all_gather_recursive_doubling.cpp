@@ -1,0 +1,25 @@
+// Recursive doubling all-gather: the parts of a block of ranks are at all of its ranks once each has taken those of the
+// other half from its partner there; blocks double. Of n ranks that are no power of two the halves are as unequal as in
+// the canonical tree, and a rank of the smaller one serves several of the larger: no step more than for the next power of two.
+// Steps: ceil(log2 n). Moved per rank: (n - 1)/n of the output. Thakur, Rabenseifner, Gropp 2005, section 4.1.
+
+#include "plan/algorithms/canonical_tree.hpp"
+#include "plan/algorithms/catalog.hpp"
+
+namespace accord::plan {
+
+Result<Plan> all_gather_recursive_doubling(const topology::Topology& topology, const Request& request) {
+  const int size = topology.size();
+  PlanBuilder plan("recursive_doubling", request, size,
+                   {.input_chunks = 1, .output_chunks = size, .scratch_chunks = size});
+  plan.set_pacing(Pacing::kByPlan);
+  for (const Rank rank : plan.ranks()) {
+    std::vector<Chunk> destinations = {output(rank, rank)};
+    if (size > 1) destinations.push_back(scratch(rank, rank));
+    plan.on(rank).copy(input(rank, 0), std::move(destinations));
+    gather_by_doubling(plan, rank, size, 0);
+  }
+  return std::move(plan).build();
+}
+
+}  // namespace accord::plan

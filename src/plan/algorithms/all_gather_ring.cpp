@@ -1,0 +1,23 @@
+// Ring all-gather: in each step every rank takes from the one before it the part that came there in the step before, and
+// lays it open for the one after it.
+// Steps: n - 1. Moved per rank: (n - 1)/n of the output, all from one neighbour. Thakur, Rabenseifner, Gropp 2005, section 4.1.
+
+#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms/ring.hpp"
+
+namespace accord::plan {
+
+Result<Plan> all_gather_ring(const topology::Topology& topology, const Request& request) {
+  const int size = topology.size();
+  PlanBuilder plan("ring", request, size, {.input_chunks = 1, .output_chunks = size, .scratch_chunks = size});
+  plan.set_pacing(Pacing::kByPlan);
+  for (const Rank rank : plan.ranks()) {
+    std::vector<Chunk> destinations = {output(rank, rank)};
+    if (size > 1) destinations.push_back(scratch(rank, rank));
+    plan.on(rank).copy(input(rank, 0), std::move(destinations));
+    gather_along_ring(plan, rank, size, 0);
+  }
+  return std::move(plan).build();
+}
+
+}  // namespace accord::plan

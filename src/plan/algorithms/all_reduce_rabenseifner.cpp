@@ -1,0 +1,30 @@
+// Rabenseifner's all-reduce: a reduce-scatter by recursive halving, then an all-gather by recursive doubling, both along the
+// canonical tree. The scratch chunk in which a rank laid open what others add becomes that of their sum, which comes to it
+// when they are done.
+// Steps: 2 ceil(log2 n). Moved per rank: 2 (n - 1)/n of the message if n is a power of two; sums travel in partials.
+// Rabenseifner 2004; Thakur, Rabenseifner, Gropp 2005, section 4.5.
+
+#include "plan/algorithms/canonical_tree.hpp"
+#include "plan/algorithms/catalog.hpp"
+
+namespace accord::plan {
+
+Result<Plan> all_reduce_rabenseifner(const topology::Topology& topology, const Request& request) {
+  constexpr int kPartReady = 0;
+  constexpr int kSumReady = 1;
+  const int size = topology.size();
+  PlanBuilder plan(
+      "rabenseifner", request, size,
+      {.input_chunks = size, .output_chunks = size, .scratch_chunks = size, .partial_chunks = size > 2 ? size : 0});
+  plan.set_order(Order::kCanonical);
+  plan.set_pacing(Pacing::kByPlan);
+  for (const Rank rank : plan.ranks()) {
+    std::vector<Chunk> sums = {output(rank, rank)};
+    if (size > 1) sums.push_back(scratch(rank, rank));
+    reduce_by_halving(plan, rank, size, kPartReady, std::move(sums));
+    gather_by_doubling(plan, rank, size, kSumReady);
+  }
+  return std::move(plan).build();
+}
+
+}  // namespace accord::plan

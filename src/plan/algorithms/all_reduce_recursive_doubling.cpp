@@ -1,0 +1,47 @@
+// Recursive doubling all-reduce: all ranks of a block have its sum once each has added that of the other half, which it reads
+// from its partner there; blocks double along the canonical tree. A rank's sum over each block has a chunk of its own, since
+// others read it while the rank goes on. Of n ranks that are no power of two the halves are unequal, and a rank of the
+// smaller one serves several of the larger: no step more than for the next power of two.
+// Steps: ceil(log2 n). Moved per rank: ceil(log2 n) times the message; sums travel in partials. For small messages. Thakur,
+// Rabenseifner, Gropp 2005, section 4.5.
+
+#include <bit>
+
+#include "plan/algorithms/canonical_tree.hpp"
+#include "plan/algorithms/catalog.hpp"
+
+namespace accord::plan {
+namespace {
+
+// The partials that sums over a block of so many ranks lie in.
+int partials_of(int ranks) { return static_cast<int>(std::bit_width(static_cast<unsigned>(ranks - 1))) - 1; }
+
+}  // namespace
+
+Result<Plan> all_reduce_recursive_doubling(const topology::Topology& topology, const Request& request) {
+  const int size = topology.size();
+  PlanBuilder plan("recursive_doubling", request, size,
+                   {.input_chunks = 1,
+                    .output_chunks = 1,
+                    .scratch_chunks = size > 1 ? 1 : 0,
+                    .partial_chunks = size > 1 ? partials_of(size) : 0});
+  plan.set_order(Order::kCanonical);
+  plan.set_pacing(Pacing::kByPlan);
+  for (const Rank rank : plan.ranks()) {
+    Chunk sum = input(rank, 0);
+    plan.on(rank).copy(sum, {size > 1 ? scratch(rank, 0) : output(rank, 0)});
+    for (const Merge& merge : merges_of(rank, size)) {
+      const Rank from = merge.partner(rank);
+      for (const Rank reader : merge.served_by(rank)) plan.on(rank).signal(reader);
+      plan.on(rank).wait(from);
+      const int theirs = merge.other_half_of(rank), both = merge.last - merge.first;
+      const Chunk grown = both == size ? output(rank, 0) : partials(rank, partials_of(both));
+      plan.on(rank).reduce(
+          in_order(merge, rank, sum, theirs == 1 ? scratch(from, 0) : partials(from, partials_of(theirs))), {grown});
+      sum = grown;
+    }
+  }
+  return std::move(plan).build();
+}
+
+}  // namespace accord::plan

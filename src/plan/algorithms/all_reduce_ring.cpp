@@ -1,0 +1,29 @@
+// Ring all-reduce: a ring reduce-scatter, then a ring all-gather of the sums. Scratch in which a rank laid open a chunk becomes
+// that of the chunk's sum, which comes round to it last.
+// Steps: 2 (n - 1). Moved per rank: 2 (n - 1)/n of the message, all from one neighbour, which no algorithm can do with less;
+// sums travel in partials. Its order is the ring's and not canonical. Patarasuk, Yuan 2009.
+
+#include <algorithm>
+
+#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms/ring.hpp"
+
+namespace accord::plan {
+
+Result<Plan> all_reduce_ring(const topology::Topology& topology, const Request& request) {
+  const int size = topology.size();
+  PlanBuilder plan(
+      "ring", request, size,
+      {.input_chunks = size, .output_chunks = size, .scratch_chunks = size, .partial_chunks = std::max(0, size - 2)});
+  plan.set_order(Order::kFixed);
+  plan.set_pacing(Pacing::kByPlan);
+  for (const Rank rank : plan.ranks()) {
+    std::vector<Chunk> sums = {output(rank, rank)};
+    if (size > 1) sums.push_back(scratch(rank, rank));
+    reduce_along_ring(plan, rank, size, std::move(sums));
+    gather_along_ring(plan, rank, size, size - 1);
+  }
+  return std::move(plan).build();
+}
+
+}  // namespace accord::plan

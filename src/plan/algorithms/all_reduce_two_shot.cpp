@@ -1,0 +1,29 @@
+// Two-shot all-reduce: each rank adds its own chunk over all ranks, in rank order, then everybody gathers the sums. A rank
+// signals the owner of a chunk as soon as that chunk is in its scratch. Scratch chunk r of rank r, which nobody needs in
+// the first shot (the rank reads its own part from where it lies), holds the sum for the second.
+// Steps: 2. Moved per rank: 2 (n - 1)/n of the message. Thakur, Rabenseifner, Gropp 2005, section 4.5.
+
+#include "plan/algorithms/catalog.hpp"
+
+namespace accord::plan {
+
+Result<Plan> all_reduce_two_shot(const topology::Topology& topology, const Request& request) {
+  constexpr int kPartReady = 0;
+  constexpr int kSumReady = 1;
+  const int size = topology.size();
+  PlanBuilder plan("two_shot", request, size, {.input_chunks = size, .output_chunks = size, .scratch_chunks = size});
+  plan.set_order(Order::kCanonical);
+  plan.set_pacing(Pacing::kByPlan);
+  for (const Rank rank : plan.ranks()) {
+    std::vector<Chunk> sources = exchange_parts(plan, rank, size, kPartReady), sums = {output(rank, rank)};
+    if (size > 1) sums.push_back(scratch(rank, rank));
+    plan.on(rank).reduce(std::move(sources), std::move(sums));
+    for (const Rank peer : peers_of(rank, size)) plan.on(rank).signal(peer, kSumReady);
+    for (const Rank peer : peers_of(rank, size)) {
+      plan.on(rank).wait(peer, kSumReady).copy(scratch(peer, peer), {output(rank, peer)});
+    }
+  }
+  return std::move(plan).build();
+}
+
+}  // namespace accord::plan

@@ -1,0 +1,29 @@
+// Pairwise all-to-all: in step k rank r exchanges parts with rank k - r (modulo n), which then exchanges with r: for any n a
+// rank meets every other once, and itself once. In place this works since the part that comes takes the place of
+// the one that went.
+// Steps: n - 1, a rank busy with one other at a time. Moved per rank: (n - 1)/n of its input. Pairwise exchange, Thakur,
+// Rabenseifner, Gropp 2005, section 4.3; the pairing is that of a round-robin tournament, for which n need be no power of two.
+
+#include "plan/algorithms/catalog.hpp"
+
+namespace accord::plan {
+
+Result<Plan> all_to_all_pairwise(const topology::Topology& topology, const Request& request) {
+  const int size = topology.size();
+  PlanBuilder plan("pairwise", request, size, {.input_chunks = size, .output_chunks = size, .scratch_chunks = size});
+  plan.set_pacing(Pacing::kByPlan);
+  for (const Rank rank : plan.ranks()) {
+    for (int step = 0; step < size; ++step) {
+      const Rank peer = (step + size - rank) % size;
+      if (peer == rank) {
+        plan.on(rank).copy(input(rank, rank), {output(rank, rank)});
+        continue;
+      }
+      plan.on(rank).copy(input(rank, peer), {scratch(rank, peer)}).signal(peer);
+      plan.on(rank).wait(peer).copy(scratch(peer, rank), {output(rank, peer)});
+    }
+  }
+  return std::move(plan).build();
+}
+
+}  // namespace accord::plan

@@ -1,0 +1,32 @@
+// Pipelined chain broadcast: the message goes in chunks from rank to rank, from the root round; while one chunk is on its
+// way to the second rank the next is on its way to the first. There are as many chunks as ranks, and two rounds may be under
+// way, so that a long message keeps the whole chain busy.
+// Steps: n - 1 for each chunk, 2 (n - 1) for all of them. Moved per rank: the message once. Pipeline, Pjesivac-Grbovic and others 2007.
+
+#include "plan/algorithms/catalog.hpp"
+
+namespace accord::plan {
+
+Result<Plan> broadcast_chain(const topology::Topology& topology, const Request& request) {
+  const Rank root = request.root;
+  const int size = topology.size();
+  PlanBuilder plan("chain", request, size, {.input_chunks = size, .output_chunks = size, .scratch_chunks = size});
+  for (const Rank rank : plan.ranks()) {
+    const Rank before = (rank + size - 1) % size, after = (rank + 1) % size;
+    const bool has_next = after != root;
+    for (int chunk = 0; chunk < size; ++chunk) {
+      std::vector<Chunk> destinations;
+      if (has_next) destinations.push_back(scratch(rank, chunk));
+      if (rank == root) {
+        plan.on(rank).copy(input(rank, chunk), std::move(destinations));
+      } else {
+        destinations.insert(destinations.begin(), output(rank, chunk));
+        plan.on(rank).wait(before, chunk).copy(scratch(before, chunk), std::move(destinations));
+      }
+      if (has_next) plan.on(rank).signal(after, chunk);
+    }
+  }
+  return std::move(plan).build();
+}
+
+}  // namespace accord::plan

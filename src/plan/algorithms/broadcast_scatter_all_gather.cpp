@@ -1,0 +1,39 @@
+// Scatter and all-gather broadcast: the root lays the message open in chunks, each rank takes its own from there, and then
+// the others from the ranks that took them: what the root's memory has to serve is spread over all.
+// Steps: 2. Moved per rank: the message once, (n - 2)/n of it not from the root. Barnett, van de Geijn and others 1994; Thakur,
+// Rabenseifner, Gropp 2005, section 4.2.
+
+#include "plan/algorithms/catalog.hpp"
+
+namespace accord::plan {
+
+Result<Plan> broadcast_scatter_all_gather(const topology::Topology& topology, const Request& request) {
+  constexpr int kScattered = 0;
+  constexpr int kPartReady = 1;
+  const Rank root = request.root;
+  const int size = topology.size();
+  PlanBuilder plan("scatter_all_gather", request, size,
+                   {.input_chunks = size, .output_chunks = size, .scratch_chunks = size});
+  for (const Rank rank : plan.ranks()) {
+    if (rank == root) {
+      for (const Rank peer : peers_of(root, size)) {
+        plan.on(root).copy(input(root, peer), {scratch(root, peer)}).signal(peer, kScattered);
+      }
+      if (size > 1) plan.on(root).copy(input(root, root), {scratch(root, root)});
+      for (const Rank peer : peers_of(root, size)) plan.on(root).signal(peer, kPartReady);
+      continue;
+    }
+    std::vector<Chunk> destinations = {output(rank, rank)};
+    if (size > 2) destinations.push_back(scratch(rank, rank));
+    plan.on(rank).wait(root, kScattered).copy(scratch(root, rank), std::move(destinations));
+    for (const Rank peer : peers_of(rank, size)) {
+      if (peer != root) plan.on(rank).signal(peer, kPartReady);
+    }
+    for (const Rank peer : peers_of(rank, size)) {
+      plan.on(rank).wait(peer, kPartReady).copy(scratch(peer, peer), {output(rank, peer)});
+    }
+  }
+  return std::move(plan).build();
+}
+
+}  // namespace accord::plan

@@ -1,0 +1,103 @@
+// The registry of the built-in algorithms: one row each. The first of a collective is the one without limits of size.
+
+#include "plan/algorithms/catalog.hpp"
+
+#include <array>
+
+#include "base/text.hpp"
+
+namespace accord::plan {
+namespace {
+
+constexpr std::array kAlgorithms = {
+    AlgorithmEntry{Collective::kBarrier, "direct", barrier_direct, "all-to-all flags"},
+    AlgorithmEntry{Collective::kBarrier, "dissemination", barrier_dissemination, "Hensgen, Finkel, Manber 1988"},
+    AlgorithmEntry{Collective::kBarrier, "binomial", barrier_binomial, "tree barrier; Mellor-Crummey, Scott 1991"},
+    AlgorithmEntry{Collective::kBroadcast, "direct", broadcast_direct, "flat tree; Graham, Shipman 2008"},
+    AlgorithmEntry{Collective::kBroadcast, "packet", broadcast_packet, "flat tree over the LL protocol of NCCL"},
+    AlgorithmEntry{Collective::kBroadcast, "binomial", broadcast_binomial,
+                   "Thakur, Rabenseifner, Gropp 2005, section 4.2"},
+    AlgorithmEntry{Collective::kBroadcast, "chain", broadcast_chain, "pipeline; Pjesivac-Grbovic and others 2007"},
+    AlgorithmEntry{Collective::kBroadcast, "scatter_all_gather", broadcast_scatter_all_gather,
+                   "Barnett, van de Geijn and others 1994"},
+    AlgorithmEntry{Collective::kAllGather, "direct", all_gather_direct,
+                   "direct exchange; Thakur, Rabenseifner, Gropp 2005"},
+    AlgorithmEntry{Collective::kAllGather, "packet", all_gather_packet, "direct exchange over the LL protocol of NCCL"},
+    AlgorithmEntry{Collective::kAllGather, "ring", all_gather_ring, "Thakur, Rabenseifner, Gropp 2005, section 4.1"},
+    AlgorithmEntry{Collective::kAllGather, "recursive_doubling", all_gather_recursive_doubling,
+                   "Thakur, Rabenseifner, Gropp 2005, section 4.1"},
+    AlgorithmEntry{Collective::kAllGather, "bruck", all_gather_bruck, "Bruck, Ho, Kipnis, Upfal, Weathersby 1997"},
+    AlgorithmEntry{Collective::kReduceScatter, "direct", reduce_scatter_direct,
+                   "direct exchange; Thakur, Rabenseifner, Gropp 2005", Order::kCanonical},
+    AlgorithmEntry{Collective::kReduceScatter, "packet", reduce_scatter_packet,
+                   "direct exchange over the LL protocol of NCCL", Order::kCanonical},
+    AlgorithmEntry{Collective::kReduceScatter, "recursive_halving", reduce_scatter_recursive_halving,
+                   "Thakur, Rabenseifner, Gropp 2005, section 4.4", Order::kCanonical},
+    AlgorithmEntry{Collective::kReduceScatter, "ring", reduce_scatter_ring, "Patarasuk, Yuan 2009", Order::kFixed},
+    AlgorithmEntry{Collective::kAllReduce, "two_shot", all_reduce_two_shot,
+                   "Thakur, Rabenseifner, Gropp 2005, section 4.5", Order::kCanonical},
+    AlgorithmEntry{Collective::kAllReduce, "one_shot", all_reduce_one_shot, "all-pairs; MSCCL++ 2025",
+                   Order::kCanonical},
+    AlgorithmEntry{Collective::kAllReduce, "packet", all_reduce_packet,
+                   "all-pairs over the LL protocol of NCCL; MSCCL++ 2025", Order::kCanonical},
+    AlgorithmEntry{Collective::kAllReduce, "recursive_doubling", all_reduce_recursive_doubling,
+                   "Thakur, Rabenseifner, Gropp 2005, section 4.5", Order::kCanonical},
+    AlgorithmEntry{Collective::kAllReduce, "rabenseifner", all_reduce_rabenseifner, "Rabenseifner 2004",
+                   Order::kCanonical},
+    AlgorithmEntry{Collective::kAllReduce, "ring", all_reduce_ring, "Patarasuk, Yuan 2009", Order::kFixed},
+    AlgorithmEntry{Collective::kReduce, "two_shot", reduce_two_shot, "Thakur, Rabenseifner, Gropp 2005, section 4.4",
+                   Order::kCanonical},
+    AlgorithmEntry{Collective::kReduce, "direct", reduce_direct, "flat tree; Graham, Shipman 2008", Order::kCanonical},
+    AlgorithmEntry{Collective::kReduce, "packet", reduce_packet, "flat tree over the LL protocol of NCCL",
+                   Order::kCanonical},
+    AlgorithmEntry{Collective::kReduce, "binomial", reduce_binomial, "Thakur, Rabenseifner, Gropp 2005, section 4.4",
+                   Order::kCanonical},
+    AlgorithmEntry{Collective::kGather, "direct", gather_direct, "flat tree; Graham, Shipman 2008"},
+    AlgorithmEntry{Collective::kGather, "packet", gather_packet, "flat tree over the LL protocol of NCCL"},
+    AlgorithmEntry{Collective::kGather, "binomial", gather_binomial, "binomial tree; Thakur, Rabenseifner, Gropp 2005"},
+    AlgorithmEntry{Collective::kScatter, "direct", scatter_direct, "flat tree; Graham, Shipman 2008"},
+    AlgorithmEntry{Collective::kScatter, "packet", scatter_packet, "flat tree over the LL protocol of NCCL"},
+    AlgorithmEntry{Collective::kScatter, "binomial", scatter_binomial,
+                   "binomial tree; Thakur, Rabenseifner, Gropp 2005"},
+    AlgorithmEntry{Collective::kAllToAll, "direct", all_to_all_direct,
+                   "direct exchange; Thakur, Rabenseifner, Gropp 2005"},
+    AlgorithmEntry{Collective::kAllToAll, "packet", all_to_all_packet, "direct exchange over the LL protocol of NCCL"},
+    AlgorithmEntry{Collective::kAllToAll, "pairwise", all_to_all_pairwise,
+                   "Thakur, Rabenseifner, Gropp 2005, section 4.3"},
+    AlgorithmEntry{Collective::kAllToAll, "bruck", all_to_all_bruck, "Bruck, Ho, Kipnis, Upfal, Weathersby 1997"},
+    AlgorithmEntry{Collective::kSendRecv, "direct", send_recv_direct, "copy in, copy out"},
+    AlgorithmEntry{Collective::kSendRecv, "packet", send_recv_packet, "the LL protocol of NCCL"},
+};
+
+}  // namespace
+
+std::span<const AlgorithmEntry> algorithms() { return kAlgorithms; }
+
+Result<const AlgorithmEntry*> algorithm_by_name(Collective collective, std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const AlgorithmEntry& entry : kAlgorithms) {
+    if (entry.collective != collective) continue;
+    if (entry.name == name) return &entry;
+    names.push_back(entry.name);
+  }
+  const Status unknown = unknown_name(std::string(to_string(collective)) + " algorithm", name, names);
+  return Status(StatusCode::kNotFound, unknown.message());
+}
+
+std::vector<Rank> peers_of(Rank rank, int size) {
+  std::vector<Rank> peers;
+  for (int step = 1; step < size; ++step) peers.push_back((rank + step) % size);
+  return peers;
+}
+
+std::vector<Chunk> exchange_parts(PlanBuilder& plan, Rank rank, int size, int id) {
+  for (const Rank owner : peers_of(rank, size)) {
+    plan.on(rank).copy(input(rank, owner), {scratch(rank, owner)}).signal(owner, id);
+  }
+  for (const Rank peer : peers_of(rank, size)) plan.on(rank).wait(peer, id);
+  std::vector<Chunk> sources;
+  for (Rank peer = 0; peer < size; ++peer) sources.push_back(peer == rank ? input(rank, rank) : scratch(peer, rank));
+  return sources;
+}
+
+}  // namespace accord::plan

@@ -1,0 +1,56 @@
+#pragma once
+// What the algorithms' files share: their declarations for the registry, and the order in which a rank goes through its peers.
+
+#include "plan/algorithms.hpp"
+
+namespace accord::plan {
+
+Result<Plan> barrier_direct(const topology::Topology& topology, const Request& request);
+Result<Plan> barrier_dissemination(const topology::Topology& topology, const Request& request);
+Result<Plan> barrier_binomial(const topology::Topology& topology, const Request& request);
+Result<Plan> broadcast_direct(const topology::Topology& topology, const Request& request);
+Result<Plan> broadcast_packet(const topology::Topology& topology, const Request& request);
+Result<Plan> broadcast_binomial(const topology::Topology& topology, const Request& request);
+Result<Plan> broadcast_chain(const topology::Topology& topology, const Request& request);
+Result<Plan> broadcast_scatter_all_gather(const topology::Topology& topology, const Request& request);
+Result<Plan> all_gather_direct(const topology::Topology& topology, const Request& request);
+Result<Plan> all_gather_packet(const topology::Topology& topology, const Request& request);
+Result<Plan> all_gather_ring(const topology::Topology& topology, const Request& request);
+Result<Plan> all_gather_recursive_doubling(const topology::Topology& topology, const Request& request);
+Result<Plan> all_gather_bruck(const topology::Topology& topology, const Request& request);
+Result<Plan> reduce_scatter_direct(const topology::Topology& topology, const Request& request);
+Result<Plan> reduce_scatter_packet(const topology::Topology& topology, const Request& request);
+Result<Plan> reduce_scatter_recursive_halving(const topology::Topology& topology, const Request& request);
+Result<Plan> reduce_scatter_ring(const topology::Topology& topology, const Request& request);
+Result<Plan> all_reduce_packet(const topology::Topology& topology, const Request& request);
+Result<Plan> all_reduce_one_shot(const topology::Topology& topology, const Request& request);
+Result<Plan> all_reduce_two_shot(const topology::Topology& topology, const Request& request);
+Result<Plan> all_reduce_recursive_doubling(const topology::Topology& topology, const Request& request);
+Result<Plan> all_reduce_rabenseifner(const topology::Topology& topology, const Request& request);
+Result<Plan> all_reduce_ring(const topology::Topology& topology, const Request& request);
+Result<Plan> reduce_two_shot(const topology::Topology& topology, const Request& request);
+Result<Plan> reduce_direct(const topology::Topology& topology, const Request& request);
+Result<Plan> reduce_packet(const topology::Topology& topology, const Request& request);
+Result<Plan> reduce_binomial(const topology::Topology& topology, const Request& request);
+Result<Plan> gather_direct(const topology::Topology& topology, const Request& request);
+Result<Plan> gather_packet(const topology::Topology& topology, const Request& request);
+Result<Plan> gather_binomial(const topology::Topology& topology, const Request& request);
+Result<Plan> scatter_direct(const topology::Topology& topology, const Request& request);
+Result<Plan> scatter_packet(const topology::Topology& topology, const Request& request);
+Result<Plan> scatter_binomial(const topology::Topology& topology, const Request& request);
+Result<Plan> all_to_all_direct(const topology::Topology& topology, const Request& request);
+Result<Plan> all_to_all_packet(const topology::Topology& topology, const Request& request);
+Result<Plan> all_to_all_pairwise(const topology::Topology& topology, const Request& request);
+Result<Plan> all_to_all_bruck(const topology::Topology& topology, const Request& request);
+Result<Plan> send_recv_direct(const topology::Topology& topology, const Request& request);
+Result<Plan> send_recv_packet(const topology::Topology& topology, const Request& request);
+
+/// All ranks but `rank`, from the next one round: so that at any time the ranks are busy with different peers.
+std::vector<Rank> peers_of(Rank rank, int size);
+
+/// The direct exchange of parts, as rank `rank` runs it: lays the chunks of its input that belong to others open in its scratch,
+/// tells each owner by signal `id`, and waits for theirs. Gives the sources of its own chunk's sum in rank order, which is the
+/// canonical order; its own is read from where it lies, so scratch chunk `rank` stays free.
+std::vector<Chunk> exchange_parts(PlanBuilder& plan, Rank rank, int size, int id);
+
+}  // namespace accord::plan

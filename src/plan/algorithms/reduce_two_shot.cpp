@@ -1,0 +1,31 @@
+// Two-shot reduce: each rank adds its own chunk over all ranks, in rank order, then the root collects the sums. Scratch chunk r
+// of rank r, which nobody needs in the first shot, holds the sum for the second.
+// Steps: 2. Moved per rank: (n - 1)/n of the message, and as much again by the root. Thakur, Rabenseifner, Gropp 2005, section 4.4.
+
+#include "plan/algorithms/catalog.hpp"
+
+namespace accord::plan {
+
+Result<Plan> reduce_two_shot(const topology::Topology& topology, const Request& request) {
+  constexpr int kPartReady = 0;
+  constexpr int kSumReady = 1;
+  const Rank root = request.root;
+  const int size = topology.size();
+  PlanBuilder plan("two_shot", request, size, {.input_chunks = size, .output_chunks = size, .scratch_chunks = size});
+  plan.set_order(Order::kCanonical);
+  plan.set_pacing(Pacing::kByPlan);
+  for (const Rank rank : plan.ranks()) {
+    std::vector<Chunk> sources = exchange_parts(plan, rank, size, kPartReady);
+    if (rank != root) {
+      plan.on(rank).reduce(std::move(sources), {scratch(rank, rank)}).signal(root, kSumReady);
+      continue;
+    }
+    plan.on(root).reduce(std::move(sources), {output(root, root)});
+    for (const Rank peer : peers_of(root, size)) {
+      plan.on(root).wait(peer, kSumReady).copy(scratch(peer, peer), {output(root, peer)});
+    }
+  }
+  return std::move(plan).build();
+}
+
+}  // namespace accord::plan

@@ -1,0 +1,36 @@
+// Binomial scatter: the root lays all parts open; each rank takes those of its subtree from its parent and lays open all but
+// its own, the largest subtree's first.
+// Steps: floor(log2 n). Moved: each part once for each edge on its way. Binomial tree, Thakur, Rabenseifner,
+// Gropp 2005.
+
+#include <ranges>
+
+#include "plan/algorithms/binomial_tree.hpp"
+#include "plan/algorithms/catalog.hpp"
+
+namespace accord::plan {
+
+Result<Plan> scatter_binomial(const topology::Topology& topology, const Request& request) {
+  const Rank root = request.root;
+  const int size = topology.size();
+  const BinomialTree tree(size, root);
+  PlanBuilder plan("binomial", request, size, {.input_chunks = size, .output_chunks = 1, .scratch_chunks = size - 1});
+  for (const Rank rank : plan.ranks()) {
+    const int node = tree.node(rank);
+    const Rank parent = tree.rank(BinomialTree::parent(node));
+    const auto source_of = [&](int other) {  // of the part of a node of the subtree
+      return rank == root ? input(root, tree.rank(other)) : scratch(parent, other - BinomialTree::parent(node) - 1);
+    };
+    if (rank != root) plan.on(rank).wait(parent);
+    for (const int child : std::views::reverse(tree.children(node))) {
+      for (int other = child; other < child + tree.span(child); ++other) {
+        plan.on(rank).copy(source_of(other), {scratch(rank, other - node - 1)});
+      }
+      plan.on(rank).signal(tree.rank(child));
+    }
+    plan.on(rank).copy(source_of(node), {output(rank, 0)});
+  }
+  return std::move(plan).build();
+}
+
+}  // namespace accord::plan

@@ -1,0 +1,54 @@
+// Chunks of a buffer are as equal as they can be. Where each can have a cache line or more they are cut at multiples of a
+// line (as far as the buffer starts at one), and the first chunks take the lines that are left over; shorter buffers are
+// cut at elements. A divided space (all_gather's output, reduce_scatter's input) is one part of `count` elements for
+// each rank, and each part is cut alike, like an undivided space, so that chunks which belong together have equal lengths.
+
+#include "plan/bounds.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "plan/step_rules.hpp"
+
+namespace accord::plan {
+namespace {
+
+constexpr std::size_t kCacheLine = 64;
+
+std::vector<Range> cut(std::size_t count, std::size_t chunks, std::size_t element_bytes) {
+  std::size_t unit = kCacheLine / std::gcd(kCacheLine, element_bytes);
+  if (count / unit < chunks) unit = 1;
+  const std::size_t units = count / unit + (count % unit != 0);
+  std::vector<Range> ranges(chunks);
+  std::size_t first = 0;
+  for (std::size_t c = 0; c < chunks; ++c) {
+    const std::size_t length = (units / chunks + (c < units % chunks)) * unit;
+    ranges[c] = {first, std::min(length, count - first)};
+    first += ranges[c].count;
+  }
+  return ranges;
+}
+
+std::vector<Range> repeat(const std::vector<Range>& part, std::size_t parts, std::size_t count) {
+  std::vector<Range> ranges;
+  ranges.reserve(part.size() * parts);
+  for (std::size_t p = 0; p < parts; ++p) {
+    for (const Range& range : part) ranges.push_back({p * count + range.first, range.count});
+  }
+  return ranges;
+}
+
+}  // namespace
+
+Bounds bounds_of(const Plan& plan, std::size_t count, std::size_t element_bytes) {
+  const auto classes = static_cast<std::size_t>(length_classes(plan));
+  if (classes == 0) return {};
+  const std::vector<Range> part = cut(count, classes, element_bytes);
+  Bounds bounds;
+  bounds.input = repeat(part, static_cast<std::size_t>(plan.input_chunks) / classes, count);
+  bounds.output = repeat(part, static_cast<std::size_t>(plan.output_chunks) / classes, count);
+  for (const Range& range : part) bounds.longest = std::max(bounds.longest, range.count);
+  return bounds;
+}
+
+}  // namespace accord::plan

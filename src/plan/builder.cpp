@@ -1,0 +1,109 @@
+// Collects the steps of each rank that is asked for, checks each as it comes, and keeps the first error for build(). A
+// signal id that a program uses, sending or waiting, counts for `signals`, so that ranks which build only their own
+// programs come to the same number wherever each id is sent and waited for in those programs alike.
+
+#include "plan/builder.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "plan/step_rules.hpp"
+
+namespace accord::plan {
+
+PlanBuilder::PlanBuilder(std::string name, const Request& request, int size, Shape shape)
+    : only_rank_(request.only_rank) {
+  plan_.name = std::move(name);
+  plan_.collective = request.collective;
+  plan_.size = size;
+  plan_.root = request.root;
+  plan_.input_chunks = shape.input_chunks;
+  plan_.output_chunks = shape.output_chunks;
+  plan_.scratch_chunks = shape.scratch_chunks;
+  plan_.packet_chunks = shape.packet_chunks;
+  plan_.partial_chunks = shape.partial_chunks;
+  first_error_ = check_shape(plan_).with_context(to_string(plan_));
+  if (first_error_.ok() && only_rank_ != Request::kAllRanks && (only_rank_ < 0 || only_rank_ >= size)) {
+    first_error_ = {StatusCode::kInvalidArgument,
+                    fmt::format("{}: there is no rank {}, only ranks 0-{}", to_string(plan_), only_rank_, size - 1)};
+  }
+  if (!first_error_.ok()) return;
+  plan_.programs.resize(static_cast<std::size_t>(size));
+  for (const Rank rank : ranks()) plan_.programs[static_cast<std::size_t>(rank)].lanes.resize(1);
+}
+
+std::vector<Rank> PlanBuilder::ranks() const {
+  if (!first_error_.ok()) return {};
+  if (only_rank_ != Request::kAllRanks) return {only_rank_};
+  std::vector<Rank> all(static_cast<std::size_t>(plan_.size));
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<Rank>(i);
+  return all;
+}
+
+Result<Plan> PlanBuilder::build() && {
+  if (!first_error_.ok()) return first_error_;
+  return std::move(plan_);
+}
+
+PlanBuilder::OnRank& PlanBuilder::OnRank::lane(int index) {
+  lane_ = index;
+  return *this;
+}
+
+PlanBuilder::OnRank& PlanBuilder::OnRank::copy(Chunk source, std::vector<Chunk> destinations) {
+  if (destinations.empty()) return *this;
+  return add({.kind = StepKind::kCopy, .destinations = std::move(destinations), .sources = {source}});
+}
+
+PlanBuilder::OnRank& PlanBuilder::OnRank::reduce(std::vector<Chunk> sources, std::vector<Chunk> destinations) {
+  if (sources.size() == 1) return copy(sources[0], std::move(destinations));
+  return add({.kind = StepKind::kReduce, .destinations = std::move(destinations), .sources = std::move(sources)});
+}
+
+PlanBuilder::OnRank& PlanBuilder::OnRank::signal(Rank peer, int id) {
+  return add({.kind = StepKind::kSignal, .peer = peer, .id = id, .destinations = {}, .sources = {}});
+}
+
+PlanBuilder::OnRank& PlanBuilder::OnRank::wait(Rank peer, int id) {
+  return add({.kind = StepKind::kWait, .peer = peer, .id = id, .destinations = {}, .sources = {}});
+}
+
+PlanBuilder::OnRank& PlanBuilder::OnRank::put_packets(Chunk source, Chunk peer_packets) {
+  return add(
+      {.kind = StepKind::kPutPackets, .peer = peer_packets.rank, .destinations = {peer_packets}, .sources = {source}});
+}
+
+PlanBuilder::OnRank& PlanBuilder::OnRank::lane_barrier(int id) {
+  return add({.kind = StepKind::kLaneBarrier, .id = id, .destinations = {}, .sources = {}});
+}
+
+PlanBuilder::OnRank& PlanBuilder::OnRank::add(Step step) {
+  PlanBuilder& builder = *builder_;
+  if (!builder.first_error_.ok()) return *this;
+  Plan& plan = builder.plan_;
+  Status status = check_step(plan, rank_, step);
+  if (status.ok() && (lane_ < 0 || lane_ >= kMaxLanes)) {
+    status = {StatusCode::kInvalidArgument, fmt::format("a rank has lanes 0-{}", kMaxLanes - 1)};
+  }
+  const bool recorded = builder.only_rank_ == Request::kAllRanks || builder.only_rank_ == rank_;
+  if (status.ok() && !recorded) return *this;
+
+  const auto lane_index = static_cast<std::size_t>(lane_);
+  if (!status.ok()) {
+    const bool known = rank_ >= 0 && rank_ < plan.size && lane_ >= 0 && lane_ < kMaxLanes && recorded;
+    const std::vector<Lane>* lanes = known ? &plan.programs[static_cast<std::size_t>(rank_)].lanes : nullptr;
+    const int index = lanes && lane_index < lanes->size() ? static_cast<int>((*lanes)[lane_index].steps.size()) : 0;
+    builder.first_error_ = step_error(plan, {rank_, lane_, index}, step, status.message());
+    return *this;
+  }
+  std::vector<Lane>& lanes = plan.programs[static_cast<std::size_t>(rank_)].lanes;
+  if (lanes.size() <= lane_index) lanes.resize(lane_index + 1);
+  if (step.kind == StepKind::kSignal || step.kind == StepKind::kWait)
+    plan.signals = std::max(plan.signals, step.id + 1);
+  lanes[lane_index].steps.push_back(std::move(step));
+  return *this;
+}
+
+}  // namespace accord::plan

@@ -1,0 +1,78 @@
+#pragma once
+// Writes plans: an algorithm says for each rank what it does, in order.
+
+#include <string>
+#include <vector>
+
+#include "plan/plan.hpp"
+#include "topology/topology.hpp"
+
+namespace accord::plan {
+
+/// What a plan is asked for. Sizes are run-time parameters and not part of it.
+struct Request {
+  Collective collective = Collective::kBarrier;
+  Rank root = 0;
+  Rank only_rank = kAllRanks;  ///< a rank builds only its own program
+
+  static constexpr Rank kAllRanks = -1;
+};
+
+/// Chunk counts of a plan.
+struct Shape {
+  int input_chunks = 0;
+  int output_chunks = 0;
+  int scratch_chunks = 0;
+  int packet_chunks = 0;
+  int partial_chunks = 0;
+};
+
+inline Chunk input(Rank rank, int index) { return {rank, Space::kInput, index}; }
+inline Chunk output(Rank rank, int index) { return {rank, Space::kOutput, index}; }
+inline Chunk scratch(Rank rank, int index) { return {rank, Space::kScratch, index}; }
+inline Chunk packets(Rank rank, int index) { return {rank, Space::kPackets, index}; }
+inline Chunk partials(Rank rank, int index) { return {rank, Space::kPartials, index}; }
+
+/// Collects steps, then build() gives the Plan or says which step has no meaning. Steps go to lane 0 unless lane() says so.
+class PlanBuilder {
+ public:
+  PlanBuilder(std::string name, const Request& request, int size, Shape shape);
+
+  /// The ranks whose programs are asked for: all, or one.
+  std::vector<Rank> ranks() const;
+
+  /// Steps of one rank; what is recorded for ranks that were not asked for is dropped.
+  class OnRank {
+   public:
+    OnRank& lane(int index);
+    /// Without destinations: no step.
+    OnRank& copy(Chunk source, std::vector<Chunk> destinations);
+    /// Of one source: a copy.
+    OnRank& reduce(std::vector<Chunk> sources, std::vector<Chunk> destinations);
+    OnRank& signal(Rank peer, int id = 0);
+    OnRank& wait(Rank peer, int id = 0);
+    OnRank& put_packets(Chunk source, Chunk peer_packets);
+    OnRank& lane_barrier(int id = 0);
+
+   private:
+    friend class PlanBuilder;
+    OnRank(PlanBuilder* builder, Rank rank) : builder_(builder), rank_(rank) {}
+    OnRank& add(Step step);
+    PlanBuilder* builder_;
+    Rank rank_;
+    int lane_ = 0;
+  };
+  OnRank on(Rank rank) { return OnRank(this, rank); }
+
+  void set_order(Order order) { plan_.order = order; }
+  void set_pacing(Pacing pacing) { plan_.pacing = pacing; }
+  /// kInvalidArgument names the step. What a step alone can show is checked here, what takes the whole by verify().
+  Result<Plan> build() &&;
+
+ private:
+  Plan plan_;
+  Rank only_rank_;
+  Status first_error_;
+};
+
+}  // namespace accord::plan

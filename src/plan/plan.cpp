@@ -1,0 +1,93 @@
+// Names of what a plan is made of, and its steps in words: the vocabulary of error messages, of JSON and of drawings.
+
+#include "plan/plan.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <span>
+
+namespace accord::plan {
+namespace {
+
+// "a, b -> c, d"; of many operands the first two and the last.
+std::string operands_text(std::span<const Chunk> chunks) {
+  constexpr std::size_t kShown = 4;
+  std::vector<std::string> words;
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    if (chunks.size() > kShown && i == 2) {
+      words.push_back(fmt::format("... ({} more)", chunks.size() - 3));
+      i = chunks.size() - 1;
+    }
+    words.push_back(to_string(chunks[i]));
+  }
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+std::string movement_text(std::string_view verb, const Step& step) {
+  return fmt::format("{} {} -> {}", verb, operands_text(step.sources), operands_text(step.destinations));
+}
+
+}  // namespace
+
+std::string_view to_string(Space space) {
+  switch (space) {
+    case Space::kInput: return "input";
+    case Space::kOutput: return "output";
+    case Space::kScratch: return "scratch";
+    case Space::kPackets: return "packets";
+    case Space::kPartials: return "partials";
+  }
+  return "?";
+}
+
+std::string to_string(const Chunk& chunk) {
+  return fmt::format("{}[{}] of rank {}", to_string(chunk.space), chunk.index, chunk.rank);
+}
+
+std::string_view to_string(StepKind kind) {
+  switch (kind) {
+    case StepKind::kCopy: return "copy";
+    case StepKind::kReduce: return "reduce";
+    case StepKind::kSignal: return "signal";
+    case StepKind::kWait: return "wait";
+    case StepKind::kPutPackets: return "put_packets";
+    case StepKind::kLaneBarrier: return "lane_barrier";
+  }
+  return "?";
+}
+
+std::string to_string(const Step& step) {
+  switch (step.kind) {
+    case StepKind::kCopy: return movement_text("copy", step);
+    case StepKind::kReduce: return movement_text("reduce", step);
+    case StepKind::kSignal: return fmt::format("signal {} to rank {}", step.id, step.peer);
+    case StepKind::kWait: return fmt::format("wait for signal {} of rank {}", step.id, step.peer);
+    case StepKind::kPutPackets: return movement_text("put packets", step);
+    case StepKind::kLaneBarrier: return fmt::format("lane barrier {}", step.id);
+  }
+  return "?";
+}
+
+std::string_view to_string(Order order) {
+  switch (order) {
+    case Order::kNone: return "none";
+    case Order::kCanonical: return "canonical";
+    case Order::kFixed: return "fixed";
+  }
+  return "?";
+}
+
+std::string_view to_string(Pacing pacing) { return pacing == Pacing::kByPlan ? "by_plan" : "by_executor"; }
+
+std::string to_string(const Plan& plan) {
+  return fmt::format("plan \"{}\" ({}, {} {})", plan.name, to_string(plan.collective), plan.size,
+                     plan.size == 1 ? "rank" : "ranks");
+}
+
+// Scratch and partials are there for peers to reach, so a plan has them on all ranks or on none.
+bool needs_mapped_peers(const Plan& plan) {
+  return plan.size > 1 && (plan.scratch_chunks > 0 || plan.partial_chunks > 0);
+}
+
+}  // namespace accord::plan

@@ -1,0 +1,63 @@
+// The table is a list of rows, the defaults first; the last one that matches a call decides. Choosing costs a look at each
+// row: callers keep what they were given for a request.
+
+#include "plan/selector.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/text.hpp"
+
+namespace accord::plan {
+namespace {
+
+// Packets save the signal after the data, which counts while a message is a few cache lines. Two-shot moves 2/n of what
+// one-shot does per peer and overtakes it from a few KiB, the earlier the more ranks there are.
+constexpr std::string_view kDefaultTable =
+    "barrier:0-inf=direct;"
+    "barrier[ranks=17-inf]:0-inf=dissemination;"
+    "broadcast:0-2k=packet,2k-inf=direct;"
+    "all_gather:0-2k=packet,2k-inf=direct;"
+    "reduce_scatter:0-2k=packet,2k-inf=direct;"
+    "all_reduce:0-128=packet,128-8k=one_shot,8k-inf=two_shot;"
+    "all_reduce[ranks=9-inf]:0-1k=packet,1k-inf=two_shot;"
+    "reduce:0-2k=packet,2k-32k=direct,32k-inf=two_shot;"
+    "gather:0-2k=packet,2k-inf=direct;"
+    "scatter:0-2k=packet,2k-inf=direct;"
+    "all_to_all:0-2k=packet,2k-inf=direct;"
+    "send_recv:0-4k=packet,4k-inf=direct";
+
+bool matches(const SelectorRow& row, Collective collective, std::size_t bytes, const topology::Topology& topology) {
+  using Oversubscribed = SelectorRow::Oversubscribed;
+  if (row.collective != collective) return false;
+  if (topology.size() < row.min_ranks || topology.size() > row.max_ranks) return false;
+  if (row.oversubscribed == Oversubscribed::kYes && !topology.oversubscribed()) return false;
+  if (row.oversubscribed == Oversubscribed::kNo && topology.oversubscribed()) return false;
+  return row.from_bytes <= bytes && bytes < row.to_bytes;
+}
+
+}  // namespace
+
+std::string_view default_table() { return kDefaultTable; }
+
+Result<Selector> Selector::create(std::string_view overrides) {
+  Selector selector;
+  ACCORD_ASSIGN_OR_RETURN(SelectorTable defaults, parse_table(kDefaultTable));
+  ACCORD_ASSIGN_OR_RETURN(const SelectorTable table, parse_table(overrides));
+  selector.rows_ = std::move(defaults.rows);
+  selector.rows_.insert(selector.rows_.end(), table.rows.begin(), table.rows.end());
+  selector.canonical_only_ = table.canonical_only;
+  return selector;
+}
+
+Result<Choice> Selector::choose(Collective collective, std::size_t bytes, const topology::Topology& topology) const {
+  for (auto row = rows_.rbegin(); row != rows_.rend(); ++row) {
+    if (canonical_only_ && row->algorithm->order == Order::kFixed) continue;
+    if (matches(*row, collective, bytes, topology)) return Choice{row->algorithm, row->slot_bytes};
+  }
+  return Status(StatusCode::kNotFound, fmt::format("the selection table has no row for {} of {} on {} ranks",
+                                                   to_string(collective), bytes_text(bytes), topology.size()));
+}
+
+}  // namespace accord::plan

@@ -1,0 +1,69 @@
+#pragma once
+// Which algorithm serves a call: a table, with one grammar for defaults, tuner results and the user's overrides.
+//
+//   table  = item { ";" item }                       "all_reduce:0-1k=packet,1k-inf=two_shot@512k;broadcast:0-inf=direct"
+//   item   = rule | "deterministic=canonical"
+//   rule   = collective [ "[" conditions "]" ] ":" range { "," range }
+//   conditions = condition { "," condition }         condition = "ranks=" a "-" b | "oversubscribed=" ("yes" | "no")
+//   range  = bytes "-" bytes "=" algorithm [ "@" slot bytes ]
+//
+// Bytes are those of the caller's buffer as bounds_of() counts it (of one part, where it is divided), from the first to below
+// the second. The last rule that matches wins, so overrides are appended. "@" limits the scratch that a round
+// uses, and with it the slice. With "deterministic=canonical", rows whose algorithm adds up in another order match nothing.
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plan/algorithms.hpp"
+#include "plan/plan.hpp"
+#include "topology/topology.hpp"
+
+namespace accord::plan {
+
+/// One range of the table.
+struct SelectorRow {
+  Collective collective;
+  int min_ranks = 1;
+  int max_ranks = 1 << 30;
+  enum class Oversubscribed : std::uint8_t { kAny, kYes, kNo } oversubscribed = Oversubscribed::kAny;
+  std::size_t from_bytes = 0;
+  std::size_t to_bytes = 0;  ///< exclusive
+  const AlgorithmEntry* algorithm = nullptr;
+  std::size_t slot_bytes = 0;  ///< 0: the communicator's
+};
+
+/// What the selector gives.
+struct Choice {
+  const AlgorithmEntry* algorithm = nullptr;
+  std::size_t slot_bytes = 0;
+};
+
+class Selector {
+ public:
+  /// The defaults of this build, then `overrides` in the grammar above. kInvalidArgument names the place and the nearest name.
+  static Result<Selector> create(std::string_view overrides);
+
+  /// kNotFound if the table has no row for it.
+  Result<Choice> choose(Collective collective, std::size_t bytes, const topology::Topology& topology) const;
+  const std::vector<SelectorRow>& rows() const { return rows_; }
+
+ private:
+  std::vector<SelectorRow> rows_;
+  bool canonical_only_ = false;
+};
+
+/// The default table as text.
+std::string_view default_table();
+
+/// A table as it was written.
+struct SelectorTable {
+  std::vector<SelectorRow> rows;
+  bool canonical_only = false;  ///< "deterministic=canonical"
+};
+
+/// Parses one table.
+Result<SelectorTable> parse_table(std::string_view text);
+
+}  // namespace accord::plan

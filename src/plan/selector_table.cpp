@@ -1,0 +1,182 @@
+// A parser by recursive descent over the grammar in selector.hpp, one function a rule. Blanks and line ends between words
+// mean nothing, so a tuner may write one rule a line. An error tells the place as a character counted from 1 and the
+// word that stands there.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/text.hpp"
+#include "plan/selector.hpp"
+
+namespace accord::plan {
+namespace {
+
+constexpr std::string_view kBlanks = " \t\r\n";
+constexpr int kMostRanks = 1 << 30;
+constexpr std::string_view kMarks = "[],:;=@-";
+
+class TableParser {
+ public:
+  explicit TableParser(std::string_view text) : text_(text) {}
+
+  Result<SelectorTable> parse() {
+    while (true) {
+      while (accept(';')) {
+      }
+      if (at_end()) return std::move(table_);
+      ACCORD_RETURN_IF_ERROR(parse_rule());
+      if (!at_end() && !accept(';')) return expected("\",\" or \";\"");
+    }
+  }
+
+ private:
+  void skip_blanks() { at_ = std::min(text_.find_first_not_of(kBlanks, at_), text_.size()); }
+  bool at_end() {
+    skip_blanks();
+    return at_ == text_.size();
+  }
+  bool accept(char mark) {
+    if (at_end() || text_[at_] != mark) return false;
+    ++at_;
+    return true;
+  }
+  // What stands between marks and blanks; empty if there is a mark.
+  std::string_view word() {
+    skip_blanks();
+    word_at_ = at_;
+    while (at_ < text_.size() && kBlanks.find(text_[at_]) == kBlanks.npos && kMarks.find(text_[at_]) == kMarks.npos)
+      ++at_;
+    return text_.substr(word_at_, at_ - word_at_);
+  }
+
+  Status error_at(std::size_t place, std::string_view problem) const {
+    return {StatusCode::kInvalidArgument, fmt::format("selection table, at character {}: {}", place + 1, problem)};
+  }
+  Status expected(std::string_view what) {
+    const bool end = at_end();
+    return error_at(at_, fmt::format("expected {}, found {}", what,
+                                     end ? std::string("the end") : fmt::format("\"{}\"", text_.substr(at_, 1))));
+  }
+  Status expect(char mark) {
+    if (accept(mark)) return {};
+    return expected(fmt::format("\"{}\"", mark));
+  }
+
+  Status parse_rule() {
+    SelectorRow row{.collective = Collective::kBarrier};
+    const std::string_view name = word();
+    if (name.empty()) return expected("a collective");
+    if (name == "deterministic") return parse_deterministic();
+    const Result<Collective> collective = collective_from_string(name);
+    if (!collective.ok()) return error_at(word_at_, collective.status().message());
+    row.collective = *collective;
+    if (accept('[')) ACCORD_RETURN_IF_ERROR(parse_conditions(row));
+    ACCORD_RETURN_IF_ERROR(expect(':'));
+    do {
+      ACCORD_RETURN_IF_ERROR(parse_range(row));
+    } while (accept(','));
+    return {};
+  }
+
+  Status parse_deterministic() {
+    static constexpr std::array<std::string_view, 1> kNames = {"canonical"};
+    ACCORD_RETURN_IF_ERROR(expect('='));
+    const std::string_view value = word();
+    if (value.empty()) return expected("canonical");
+    if (value != kNames[0]) return error_at(word_at_, unknown_name("value", value, kNames).message());
+    table_.canonical_only = true;
+    return {};
+  }
+
+  Status parse_conditions(SelectorRow& row) {
+    do {
+      ACCORD_RETURN_IF_ERROR(parse_condition(row));
+    } while (accept(','));
+    return expect(']');
+  }
+
+  Status parse_condition(SelectorRow& row) {
+    static constexpr std::array<std::string_view, 2> kNames = {"ranks", "oversubscribed"};
+    const std::string_view name = word();
+    const std::size_t place = word_at_;
+    if (name.empty()) return expected("a condition (ranks or oversubscribed)");
+    if (name == "ranks") {
+      ACCORD_RETURN_IF_ERROR(expect('='));
+      ACCORD_RETURN_IF_ERROR(parse_ranks(row.min_ranks));
+      ACCORD_RETURN_IF_ERROR(expect('-'));
+      ACCORD_RETURN_IF_ERROR(parse_ranks(row.max_ranks));
+      if (row.min_ranks <= row.max_ranks) return {};
+      return error_at(place, fmt::format("ranks {}-{} are none", row.min_ranks, row.max_ranks));
+    }
+    if (name == "oversubscribed") {
+      ACCORD_RETURN_IF_ERROR(expect('='));
+      return parse_yes_no(row);
+    }
+    return error_at(place, unknown_name("condition", name, kNames).message());
+  }
+
+  Status parse_ranks(int& ranks) {
+    const std::string_view number = word();
+    if (number.empty()) return expected("a number of ranks");
+    ranks = kMostRanks;
+    if (number == "inf") return {};
+    const Result<std::int64_t> value = parse_integer(number, "number of ranks");
+    if (!value.ok()) return error_at(word_at_, value.status().message());
+    if (*value < 1 || *value > kMostRanks) return error_at(word_at_, fmt::format("{} is no number of ranks", number));
+    ranks = static_cast<int>(*value);
+    return {};
+  }
+
+  Status parse_yes_no(SelectorRow& row) {
+    static constexpr std::array<std::string_view, 2> kNames = {"yes", "no"};
+    const std::string_view value = word();
+    if (value.empty()) return expected("yes or no");
+    if (value != "yes" && value != "no") return error_at(word_at_, unknown_name("value", value, kNames).message());
+    row.oversubscribed = value == "yes" ? SelectorRow::Oversubscribed::kYes : SelectorRow::Oversubscribed::kNo;
+    return {};
+  }
+
+  Status parse_size(std::size_t& bytes) {
+    const std::string_view size = word();
+    if (size.empty()) return expected("bytes, such as 4096, 4k or inf");
+    const Result<std::size_t> value = parse_bytes(size);
+    if (!value.ok()) return error_at(word_at_, value.status().message());
+    bytes = *value;
+    return {};
+  }
+
+  Status parse_range(SelectorRow row) {
+    ACCORD_RETURN_IF_ERROR(parse_size(row.from_bytes));
+    const std::size_t place = word_at_;
+    ACCORD_RETURN_IF_ERROR(expect('-'));
+    ACCORD_RETURN_IF_ERROR(parse_size(row.to_bytes));
+    if (row.from_bytes >= row.to_bytes) {
+      return error_at(place, fmt::format("the range \"{}\" is empty", text_.substr(place, at_ - place)));
+    }
+    ACCORD_RETURN_IF_ERROR(expect('='));
+    const std::string_view name = word();
+    if (name.empty()) return expected("an algorithm");
+    const Result<const AlgorithmEntry*> algorithm = algorithm_by_name(row.collective, name);
+    if (!algorithm.ok()) return error_at(word_at_, algorithm.status().message());
+    row.algorithm = *algorithm;
+    if (accept('@')) {
+      ACCORD_RETURN_IF_ERROR(parse_size(row.slot_bytes));
+      if (row.slot_bytes == 0) return error_at(word_at_, "a slot needs at least one byte");
+    }
+    table_.rows.push_back(row);
+    return {};
+  }
+
+  std::string_view text_;
+  std::size_t at_ = 0;
+  std::size_t word_at_ = 0;
+  SelectorTable table_;
+};
+
+}  // namespace
+
+Result<SelectorTable> parse_table(std::string_view text) { return TableParser(text).parse(); }
+
+}  // namespace accord::plan

@@ -1,0 +1,223 @@
+// The rules that need no execution. A shape ties the chunks of input and output together, so that slice t of an input
+// chunk and slice t of the output chunks made of it are the same elements; a step touches its own rank's memory and,
+// where plan.hpp allows it, scratch or packets of peers.
+
+#include "plan/step_rules.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+
+namespace accord::plan {
+namespace {
+
+template <typename... Args>
+Status invalid(fmt::format_string<Args...> format, Args&&... args) {
+  return {StatusCode::kInvalidArgument, fmt::format(format, std::forward<Args>(args)...)};
+}
+
+int chunks_of(const Plan& plan, Space space) {
+  switch (space) {
+    case Space::kInput: return plan.input_chunks;
+    case Space::kOutput: return plan.output_chunks;
+    case Space::kScratch: return plan.scratch_chunks;
+    case Space::kPackets: return plan.packet_chunks;
+    case Space::kPartials: return plan.partial_chunks;
+  }
+  return 0;
+}
+
+Status check_chunk_counts(const Plan& plan) {
+  const CollectiveTraits& traits = traits_of(plan.collective);
+  const std::int64_t in = plan.input_chunks, out = plan.output_chunks, size = plan.size;
+  if (traits.input.holders == Holders::kNobody) {
+    if (in == 0 && out == 0) return {};
+    return invalid("a {} has no input or output, not {} and {} chunks", traits.name, in, out);
+  }
+  const std::int64_t in_parts = traits.input.divided ? size : 1, out_parts = traits.output.divided ? size : 1;
+  if (in >= 1 && out >= 1 && in % in_parts == 0 && in / in_parts * out_parts == out) return {};
+  return invalid("{} input and {} output chunks; {} needs {} and {}, or a multiple of both", in, out, traits.name,
+                 in_parts, out_parts);
+}
+
+Status check_rank(const Plan& plan, Rank rank) {
+  if (rank >= 0 && rank < plan.size) return {};
+  return invalid("there is no rank {}, only ranks 0-{}", rank, plan.size - 1);
+}
+
+Status check_chunk(const Plan& plan, const Chunk& chunk) {
+  ACCORD_RETURN_IF_ERROR(check_rank(plan, chunk.rank));
+  const int chunks = chunks_of(plan, chunk.space);
+  if (chunk.index < 0 || chunk.index >= chunks) {
+    return invalid("{} is out of bounds: {} has {} chunk{}", to_string(chunk), to_string(chunk.space), chunks,
+                   chunks == 1 ? "" : "s");
+  }
+  const CollectiveTraits& traits = traits_of(plan.collective);
+  const bool held = (chunk.space != Space::kInput || holds(traits.input, chunk.rank, plan.root)) &&
+                    (chunk.space != Space::kOutput || holds(traits.output, chunk.rank, plan.root));
+  if (held) return {};
+  return invalid("there is no {}: {} with root {} has none on that rank", to_string(chunk), traits.name, plan.root);
+}
+
+Status check_source(Rank rank, const Chunk& chunk) {
+  if (chunk.rank == rank || chunk.space == Space::kScratch || chunk.space == Space::kPartials) return {};
+  return invalid("{} cannot be reached from rank {}: of a peer's memory a step reads scratch and partials only",
+                 to_string(chunk), rank);
+}
+
+Status check_destination(Rank rank, const Chunk& chunk, StepKind kind) {
+  if (chunk.space == Space::kInput)
+    return invalid("{} must not be written: it is the caller's input", to_string(chunk));
+  if (chunk.space == Space::kPackets) return invalid("{} must be written by put packets only", to_string(chunk));
+  if (chunk.rank == rank) return {};
+  if (chunk.space == Space::kScratch && kind == StepKind::kCopy) return {};
+  return invalid("{} cannot be written from rank {}: of a peer's memory a copy writes scratch, a reduction nothing",
+                 to_string(chunk), rank);
+}
+
+Status check_operand_counts(const Step& step) {
+  const std::size_t sources = step.sources.size(), destinations = step.destinations.size();
+  const auto needs = [&](std::string_view what) {
+    return invalid("a {} needs {}, not {} and {}", to_string(step.kind), what, sources, destinations);
+  };
+  switch (step.kind) {
+    case StepKind::kCopy:
+      if (sources != 1 || destinations < 1 || destinations > 2) return needs("one source and one or two destinations");
+      break;
+    case StepKind::kReduce:
+      if (sources < 2 || destinations < 1 || destinations > 2)
+        return needs("two or more sources and one or two destinations");
+      break;
+    case StepKind::kPutPackets:
+      if (sources != 1 || destinations != 1) return needs("one source and one destination");
+      break;
+    case StepKind::kSignal:
+    case StepKind::kWait:
+    case StepKind::kLaneBarrier:
+      if (sources != 0 || destinations != 0) return needs("no sources and no destinations");
+      break;
+  }
+  return {};
+}
+
+Status check_id(int id, int limit, std::string_view what) {
+  if (id >= 0 && id < limit) return {};
+  return invalid("{} {} is out of bounds: ids are 0-{}", what, id, limit - 1);
+}
+
+Status check_peer(const Plan& plan, Rank rank, const Step& step) {
+  ACCORD_RETURN_IF_ERROR(check_rank(plan, step.peer));
+  if (step.peer == rank) return invalid("rank {} is its own peer", rank);
+  return {};
+}
+
+bool lies_in(const std::vector<Chunk>& chunks, Space space) {
+  return std::ranges::any_of(chunks, [&](const Chunk& chunk) { return chunk.space == space; });
+}
+
+Status check_partials(const Step& step) {
+  if (!lies_in(step.sources, Space::kPartials) && !lies_in(step.destinations, Space::kPartials)) return {};
+  if (step.kind != StepKind::kReduce) return invalid("partials are read and written by reductions only");
+  if (lies_in(step.sources, Space::kPackets)) return invalid("a reduction with partials cannot read packets");
+  return {};
+}
+
+Status check_movement(const Plan& plan, Rank rank, const Step& step) {
+  for (const Chunk& chunk : step.sources) {
+    ACCORD_RETURN_IF_ERROR(check_chunk(plan, chunk));
+    ACCORD_RETURN_IF_ERROR(check_source(rank, chunk));
+  }
+  for (const Chunk& chunk : step.destinations) {
+    ACCORD_RETURN_IF_ERROR(check_chunk(plan, chunk));
+    ACCORD_RETURN_IF_ERROR(check_destination(rank, chunk, step.kind));
+  }
+  ACCORD_RETURN_IF_ERROR(check_partials(step));
+  if (step.destinations.size() == 2 && step.destinations[0] == step.destinations[1]) {
+    return invalid("both destinations are {}", to_string(step.destinations[0]));
+  }
+  if (step.kind == StepKind::kCopy) {
+    const auto remote = [&](const Chunk& chunk) { return chunk.rank != rank; };
+    if (std::ranges::count_if(step.sources, remote) + std::ranges::count_if(step.destinations, remote) > 1) {
+      return invalid("a copy may have one operand in a peer's memory, not several");
+    }
+  }
+  return {};
+}
+
+Status check_put(const Plan& plan, Rank rank, const Step& step) {
+  ACCORD_RETURN_IF_ERROR(check_peer(plan, rank, step));
+  const Chunk& source = step.sources[0];
+  const Chunk& destination = step.destinations[0];
+  ACCORD_RETURN_IF_ERROR(check_chunk(plan, source));
+  ACCORD_RETURN_IF_ERROR(check_chunk(plan, destination));
+  if (source.rank != rank || source.space == Space::kPackets || source.space == Space::kPartials) {
+    return invalid("packets are put from the rank's own input, output or scratch, not from {}", to_string(source));
+  }
+  if (destination.space != Space::kPackets || destination.rank != step.peer) {
+    return invalid("packets go to packets of the peer, rank {}, not to {}", step.peer, to_string(destination));
+  }
+  if (destination.index % plan.size != rank) {
+    return invalid("{} is for packets from rank {}, not from rank {}", to_string(destination),
+                   destination.index % plan.size, rank);
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_shape(const Plan& plan) {
+  if (plan.size < 1 || plan.size > kMaxSize) return invalid("{} ranks; a plan has 1-{}", plan.size, kMaxSize);
+  if (plan.root < 0 || plan.root >= plan.size)
+    return invalid("root {} is none of the ranks 0-{}", plan.root, plan.size - 1);
+  if (plan.collective == Collective::kSendRecv && (plan.size != 2 || plan.root != 0)) {
+    return invalid("send_recv is a plan for 2 ranks with root 0, not for {} with root {}", plan.size, plan.root);
+  }
+  std::int64_t chunks = 0;
+  for (const int count :
+       {plan.input_chunks, plan.output_chunks, plan.scratch_chunks, plan.packet_chunks, plan.partial_chunks}) {
+    if (count < 0) return invalid("a count of {} chunks", count);
+    chunks += count;
+  }
+  if (chunks * plan.size > kMaxChunks) {
+    return invalid("{} chunks on each of {} ranks are more than the {} that a plan may have", chunks, plan.size,
+                   kMaxChunks);
+  }
+  if (plan.signals < 0 || plan.signals > kMaxIds) return invalid("{} signals; a pair has 0-{}", plan.signals, kMaxIds);
+  return check_chunk_counts(plan);
+}
+
+Status check_step(const Plan& plan, Rank rank, const Step& step) {
+  ACCORD_RETURN_IF_ERROR(check_rank(plan, rank));
+  ACCORD_RETURN_IF_ERROR(check_operand_counts(step));
+  switch (step.kind) {
+    case StepKind::kCopy:
+    case StepKind::kReduce: return check_movement(plan, rank, step);
+    case StepKind::kPutPackets: return check_put(plan, rank, step);
+    case StepKind::kSignal:
+    case StepKind::kWait:
+      ACCORD_RETURN_IF_ERROR(check_peer(plan, rank, step));
+      return check_id(step.id, kMaxIds, "signal");
+    case StepKind::kLaneBarrier: return check_id(step.id, kMaxIds, "lane barrier");
+  }
+  return invalid("unknown kind of step {}", static_cast<int>(step.kind));
+}
+
+std::string to_string(const StepPlace& place, const Step& step) {
+  return fmt::format("rank {}, lane {}, step {} ({})", place.rank, place.lane, place.step, to_string(step));
+}
+
+std::string place_text(const Plan& plan, const StepPlace& place) {
+  const Lane& lane = plan.programs[static_cast<std::size_t>(place.rank)].lanes[static_cast<std::size_t>(place.lane)];
+  return to_string(place, lane.steps[static_cast<std::size_t>(place.step)]);
+}
+
+Status step_error(const Plan& plan, const StepPlace& place, const Step& step, std::string_view problem) {
+  return {StatusCode::kInvalidArgument, fmt::format("{}, {}: {}", to_string(plan), to_string(place, step), problem)};
+}
+
+int length_classes(const Plan& plan) {
+  return traits_of(plan.collective).input.divided ? plan.input_chunks / plan.size : plan.input_chunks;
+}
+
+}  // namespace accord::plan

@@ -1,0 +1,38 @@
+#pragma once
+// What a plan's shape and a single step must fulfil, whoever wrote them: builder, verifier and JSON import ask here.
+
+#include "plan/plan.hpp"
+
+namespace accord::plan {
+
+inline constexpr int kMaxSize = 1 << 16;             ///< ranks
+inline constexpr int kMaxLanes = 64;                 ///< of one rank
+inline constexpr int kMaxIds = 1 << 12;              ///< signals of one pair, lane barriers of one rank
+inline constexpr std::int64_t kMaxChunks = 1 << 22;  ///< of all spaces of all ranks
+
+/// Size, root and chunk counts. The message does not name the plan.
+Status check_shape(const Plan& plan);
+
+/// One step of `rank`: kinds and numbers of operands, ranks, indexes, who may be touched. The message does not say where.
+Status check_step(const Plan& plan, Rank rank, const Step& step);
+
+/// A place in a plan.
+struct StepPlace {
+  Rank rank = 0;
+  int lane = 0;
+  int step = 0;
+};
+
+/// "rank 2, lane 0, step 5 (wait for signal 0 of rank 3)".
+std::string to_string(const StepPlace& place, const Step& step);
+/// The same, of a step that is in `plan`.
+std::string place_text(const Plan& plan, const StepPlace& place);
+
+/// kInvalidArgument: the plan, the place, ": ", `problem`.
+Status step_error(const Plan& plan, const StepPlace& place, const Step& step, std::string_view problem);
+
+/// How many chunks of different lengths the caller's buffers are cut into: chunks of input or output whose indexes are equal
+/// modulo this number have equal lengths for every count.
+int length_classes(const Plan& plan);
+
+}  // namespace accord::plan

@@ -1,0 +1,93 @@
+// The caller's buffers have a cell for each chunk and round (a round works on a slice of its own); scratch, partials and
+// packets have kRoundDepth. In place, a chunk of one buffer is a chunk of the other: which one follows from their counts, as
+// check_shape() allows only those where the two cover the same elements for every count and slice.
+//
+//   both divided, or neither   output[c] is input[c]
+//   output divided             input[j] of rank r is output[r * k + j], with k input chunks
+//   input divided              output[j] of rank r is input[r * k + j], with k output chunks
+//
+// A rank that has only one of the two buffers shares nothing.
+
+#include "plan/verifier/memory.hpp"
+
+namespace accord::plan {
+namespace {
+
+std::size_t sz(int number) { return static_cast<std::size_t>(number); }
+
+}  // namespace
+
+Memory::Memory(const Plan& plan, Aliasing aliasing, int rounds, Expressions& expressions)
+    : plan_(plan),
+      in_place_(aliasing == Aliasing::kInPlace || traits_of(plan.collective).one_buffer),
+      rounds_(sz(rounds)) {
+  cells_per_rank_ = rounds_ * sz(plan.input_chunks + plan.output_chunks) +
+                    sz(kRoundDepth) * sz(plan.scratch_chunks + plan.packet_chunks + plan.partial_chunks);
+  cells_.resize(cells_per_rank_ * sz(plan.size));
+  for (Rank rank = 0; rank < plan.size; ++rank) {
+    for (int c = 0; c < plan.input_chunks; ++c) {
+      for (int round = 0; round < rounds; ++round) {
+        Cell& initial = cell({rank, Space::kInput, c}, round);
+        initial.value = expressions.leaf({rank, c, round});
+        initial.length_class = c % length_classes(plan);
+        initial.written_round = round;
+      }
+    }
+  }
+}
+
+Chunk Memory::owner(const Chunk& chunk) const {
+  const CollectiveTraits& traits = traits_of(plan_.collective);
+  if (!in_place_ || !holds(traits.input, chunk.rank, plan_.root) || !holds(traits.output, chunk.rank, plan_.root))
+    return chunk;
+  if (traits.input.divided == traits.output.divided) {
+    return chunk.space == Space::kOutput ? Chunk{chunk.rank, Space::kInput, chunk.index} : chunk;
+  }
+  if (traits.output.divided && chunk.space == Space::kInput) {
+    return {chunk.rank, Space::kOutput, chunk.rank * plan_.input_chunks + chunk.index};
+  }
+  if (traits.input.divided && chunk.space == Space::kOutput) {
+    return {chunk.rank, Space::kInput, chunk.rank * plan_.output_chunks + chunk.index};
+  }
+  return chunk;
+}
+
+std::size_t Memory::index(const Chunk& chunk, int round) const {
+  const Chunk own = owner(chunk);
+  const std::size_t shared_round = sz(round) % kRoundDepth;
+  std::size_t at = sz(own.rank) * cells_per_rank_;
+  if (own.space == Space::kInput) return at + sz(round) * sz(plan_.input_chunks) + sz(own.index);
+  at += rounds_ * sz(plan_.input_chunks);
+  if (own.space == Space::kOutput) return at + sz(round) * sz(plan_.output_chunks) + sz(own.index);
+  at += rounds_ * sz(plan_.output_chunks);
+  if (own.space == Space::kScratch) return at + shared_round * sz(plan_.scratch_chunks) + sz(own.index);
+  at += sz(kRoundDepth) * sz(plan_.scratch_chunks);
+  if (own.space == Space::kPackets) return at + shared_round * sz(plan_.packet_chunks) + sz(own.index);
+  at += sz(kRoundDepth) * sz(plan_.packet_chunks);
+  return at + shared_round * sz(plan_.partial_chunks) + sz(own.index);
+}
+
+std::optional<Access> Memory::read(Cell& cell, const Access& access, const Clocks& clocks) {
+  const int lane = access.epoch.lane;
+  if (cell.writer && !clocks.knows(lane, cell.writer->epoch)) return cell.writer;
+  for (Access& reader : cell.readers) {
+    if (reader.epoch.lane != lane) continue;
+    reader = access;
+    return std::nullopt;
+  }
+  cell.readers.push_back(access);
+  return std::nullopt;
+}
+
+std::optional<Access> Memory::write(Cell& cell, const Access& access, const Clocks& clocks) {
+  const int lane = access.epoch.lane;
+  if (cell.writer && !clocks.knows(lane, cell.writer->epoch)) return cell.writer;
+  for (const Access& reader : cell.readers) {
+    if (!clocks.knows(lane, reader.epoch)) return reader;
+  }
+  cell.readers.clear();
+  cell.writer = access;
+  return std::nullopt;
+}
+
+}  // namespace accord::plan

@@ -1,0 +1,72 @@
+#pragma once
+// Runs a plan on terms instead of numbers.
+
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "plan/plan.hpp"
+#include "plan/verifier.hpp"
+#include "plan/verifier/clocks.hpp"
+#include "plan/verifier/expression.hpp"
+#include "plan/verifier/memory.hpp"
+#include "plan/walk.hpp"
+
+namespace accord::plan {
+
+/// Checks, on all rounds of a plan that passed check_pairing(): no deadlock, no race, no read of what was not written, equal
+/// lengths within each step, the right outputs; of barriers, and where the gate is open, that all ranks meet in a round.
+class SymbolicRun : private StepVisitor {
+ public:
+  /// `plan` outlives it. `gate`: open to show that the plan paces itself.
+  SymbolicRun(const Plan& plan, Aliasing aliasing, RoundGate gate);
+  /// kInvalidArgument names the step.
+  Status check();
+
+ private:
+  // What a step moves.
+  struct Value {
+    Term term = Term::kUnknown;
+    int length_class = 0;
+    bool rounded = false;  // see Cell
+  };
+  // An event between ranks: round, from, to, id. Of packets: round, owner, 0, index.
+  using EventKey = std::tuple<int, Rank, Rank, int>;
+
+  void begin_round(int lane, int round) override;
+  void arrive(int lane, int round, const StepPlace& place, const Step& barrier) override;
+  Status step(int lane, int round, const StepPlace& place, const Step& step) override;
+  void end_round(int lane, int round) override;
+
+  Status move(const Access& access, const Step& step);
+  Result<Value> read_sources(const Access& access, const Step& step);
+  Status write_destinations(const Access& access, const Step& step, const Value& value);
+
+  Status check_outputs();
+  Status check_meeting() const;
+
+  Status error(const StepPlace& place, std::string_view problem) const;
+  Status race_error(const Access& access, const Chunk& chunk, const Access& other) const;
+  Status unwritten_error(const Access& access, const Chunk& chunk) const;
+  Status output_error(const Chunk& chunk, int round, Term wanted);
+
+  Rank rank_of(int lane) const { return ranks_[static_cast<std::size_t>(lane)]; }
+  Clock& rank_end(int round, Rank rank) { return rank_ends_[static_cast<std::size_t>(round * plan_.size + rank)]; }
+
+  const Plan& plan_;
+  RoundGate gate_;
+  Expressions expressions_;
+  Memory memory_;
+  std::vector<Rank> ranks_;  // by lane
+  Clocks clocks_;
+  // What was known when a signal was sent, packets were put, and lanes came to a barrier (round, rank, id).
+  std::map<EventKey, Moment> signals_;
+  std::map<EventKey, Moment> packets_;
+  std::map<std::tuple<int, Rank, int>, Clock> barriers_;
+  std::vector<Clock> rank_ends_;         // by round and rank
+  std::vector<Clock> all_ends_;          // by round
+  std::vector<std::size_t> lanes_left_;  // by round: those that have not ended it
+  std::vector<Epoch> starts_;            // of round 0, by lane
+};
+
+}  // namespace accord::plan

@@ -1,0 +1,23 @@
+// Two stages: what each step and each pair of steps shows by itself (pairing), then all programs together, run on terms
+// instead of numbers (symbolic_run). A plan that paces itself is run without the executor's gate, which proves more; if it fails
+// there, a run with the gate tells whether it is the pacing that is wrong or something plainer.
+
+#include "plan/verifier.hpp"
+
+#include "plan/verifier/pairing.hpp"
+#include "plan/verifier/symbolic_run.hpp"
+
+namespace accord::plan {
+
+Status verify(const Plan& plan, Aliasing aliasing) {
+  ACCORD_RETURN_IF_ERROR(check_pairing(plan));
+  if (plan.pacing == Pacing::kByPlan) {
+    const Status open = SymbolicRun(plan, aliasing, RoundGate::kOpen).check();
+    if (open.ok()) return open;
+    const Status gated = SymbolicRun(plan, aliasing, RoundGate::kUntilCompleted).check();
+    return gated.ok() ? open : gated;
+  }
+  return SymbolicRun(plan, aliasing, RoundGate::kUntilCompleted).check();
+}
+
+}  // namespace accord::plan

@@ -1,0 +1,57 @@
+#pragma once
+// Which ranks share a host and how many of them share a core: what algorithms and the selector need to know of the machine.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "accord/status.hpp"
+
+namespace accord::topology {
+
+/// Where one rank runs, as it tells the others. A value: travels as text through the store.
+struct Place {
+  std::string host;             ///< equal for ranks that can share memory: boot id and network namespace
+  int process = 0;              ///< process id on that host
+  std::vector<int> cpus;        ///< processors (OS numbers) that the process may use, ascending
+  std::vector<int> numa_nodes;  ///< memory nodes of those, ascending
+  int cores = 0;                ///< physical cores among `cpus`, at least 1
+  std::vector<int> core_ids{};  ///< those cores, ascending, each by its lowest processor; empty where not known
+};
+
+/// Looks at this process and machine: hwloc where built with it, else sched_getaffinity.
+Result<Place> this_place();
+
+/// JSON of a Place and back; kCorrupt says what is wrong.
+std::string to_json(const Place& place);
+Result<Place> place_from_json(std::string_view text);
+
+/// The machine under one group of ranks. Immutable.
+class Topology {
+ public:
+  /// REQUIRES: places is not empty. Rank r runs at places[r].
+  explicit Topology(std::vector<Place> places);
+  /// `size` ranks in one host with a core each; for tests, simulation and verification.
+  static Topology uniform(int size);
+
+  int size() const { return static_cast<int>(places_.size()); }
+  /// 0, 1, ..., size - 1.
+  const std::vector<Rank>& ranks() const { return ranks_; }
+  const Place& place(Rank rank) const { return places_[static_cast<std::size_t>(rank)]; }
+  int host_count() const { return static_cast<int>(hosts_.size()); }
+  /// Hosts are numbered by their lowest rank.
+  int host_of(Rank rank) const { return host_of_[static_cast<std::size_t>(rank)]; }
+  /// Ranks of a host, ascending.
+  const std::vector<Rank>& ranks_of_host(int host) const { return hosts_[static_cast<std::size_t>(host)]; }
+  /// True if a host has more ranks than physical cores that they may use: then waiting ranks must yield at once.
+  bool oversubscribed() const { return oversubscribed_; }
+
+ private:
+  std::vector<Place> places_;
+  std::vector<Rank> ranks_;
+  std::vector<int> host_of_;
+  std::vector<std::vector<Rank>> hosts_;
+  bool oversubscribed_ = false;
+};
+
+}  // namespace accord::topology

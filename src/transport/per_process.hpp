@@ -1,0 +1,33 @@
+#pragma once
+// One object per process, also after fork().
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <atomic>
+
+namespace accord::transport {
+
+/// The T of this process, made on first use and never destroyed. A forked child gets one of its own: the parent's might
+/// be locked or half changed by a thread that the child does not have.
+template <typename T>
+T& per_process() {
+  struct Owned {
+    pid_t process;
+    Owned* inherited;  // keeps the parent's object reachable, so that it is no leak
+    T value;
+  };
+  static std::atomic<Owned*> current{nullptr};
+  const pid_t process = ::getpid();
+  Owned* seen = current.load(std::memory_order_acquire);
+  while (seen == nullptr || seen->process != process) {
+    auto* fresh = new Owned{process, seen, {}};
+    if (current.compare_exchange_strong(seen, fresh, std::memory_order_acq_rel, std::memory_order_acquire)) {
+      return fresh->value;
+    }
+    delete fresh;
+  }
+  return seen->value;
+}
+
+}  // namespace accord::transport

@@ -1,0 +1,31 @@
+// The list of this build's transports, the preferred one first: memory of the same process, then of the same host. A
+// new transport is one more line here. They are made on first use and never destroyed, so that objects with static
+// lifetime may still close their endpoints when the process ends.
+#include <string>
+#include <vector>
+
+#include "base/text.hpp"
+#include "transport/inproc/inproc_transport.hpp"
+#include "transport/shm/shm_transport.hpp"
+#include "transport/transport.hpp"
+
+namespace accord::transport {
+
+std::span<Transport* const> transports() {
+  static Transport* const all[] = {
+      make_inproc_transport().release(),
+      make_shm_transport().release(),
+  };
+  return all;
+}
+
+Result<Transport*> transport_by_name(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (Transport* transport : transports()) {
+    if (transport->name() == name) return transport;
+    names.push_back(transport->name());
+  }
+  return Status(StatusCode::kNotFound, unknown_name("transport", name, names).message());
+}
+
+}  // namespace accord::transport

@@ -1,0 +1,54 @@
+#pragma once
+// The messages between two ranks of transport shm: each says hello once, with its window, and farewell at the end.
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "accord/status.hpp"
+#include "base/fd.hpp"
+
+namespace accord::transport {
+
+inline constexpr std::size_t kCookieBytes = 32;
+using Cookie = std::array<char, kCookieBytes>;
+
+/// `text` as a cookie; REQUIRES: kCookieBytes of it.
+Cookie cookie_of(std::string_view text);
+
+/// Who speaks, and the proof that it has read the other's descriptor and wrote its own.
+struct Hello {
+  std::int32_t rank = 0;
+  std::uint64_t window_bytes = 0;
+  Cookie to = {};    ///< of the rank that is spoken to
+  Cookie from = {};  ///< of the speaker
+};
+
+/// What became of one try to send or to receive. Nothing here blocks.
+enum class Exchange : std::uint8_t {
+  kDone,
+  kLater,     ///< the socket is not ready
+  kGone,      ///< the other side has ended the connection
+  kNonsense,  ///< what came is no hello
+};
+
+/// Sends `hello` and a copy of the descriptor `window`. A Status only where this process is at fault.
+Result<Exchange> send_hello(const UniqueFd& socket, const Hello& hello, int window);
+
+struct ReceivedHello {
+  Exchange exchange = Exchange::kLater;
+  Hello hello;      ///< if kDone
+  UniqueFd window;  ///< if kDone
+};
+/// kResourceExhausted if this process has no descriptor left for the window that came.
+Result<ReceivedHello> receive_hello(const UniqueFd& socket);
+
+/// Tells the other side, if it is still there, that this one leaves in good order.
+void send_farewell(const UniqueFd& socket);
+
+enum class Heard : std::uint8_t { kNothing, kFarewell, kEnd };
+/// Reads what there is after the hello.
+Heard hear(const UniqueFd& socket);
+
+}  // namespace accord::transport

@@ -1,0 +1,109 @@
+#pragma once
+// Bytes between two ranks: the seam behind which fabrics differ.
+//
+// A Transport is a fabric (inproc, shm, later ucx and cuda_ipc), one object per process. It opens an Endpoint for each
+// communicator: this rank's window, memory of equal size on every rank that peers can reach. Endpoints exchange
+// opaque descriptors (the caller carries them through a store) and connect into Links, one for each peer. Offsets
+// are bytes from the start of a window.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "accord/status.hpp"
+#include "base/clock.hpp"
+
+namespace accord::transport {
+
+enum class PeerState : std::uint8_t {
+  kAlive,
+  kLeft,  ///< closed its endpoint in good order
+  kLost,  ///< died, or became unreachable, without doing so
+};
+
+/// One rank's way to one peer's window. Thread-compatible; peer_state() may be called from any thread.
+class Link {
+ public:
+  virtual ~Link() = default;
+
+  Rank peer() const { return peer_; }
+  /// The peer's window in this address space, or nullptr if it can be reached by put, get and signal only. Stays valid
+  /// while the Link lives, also after the peer's death.
+  virtual std::byte* mapped() const = 0;
+  /// Copies `source` to `offset` of the peer's window; visible to the peer no later than the next signal().
+  virtual Status put(std::span<const std::byte> source, std::size_t offset) = 0;
+  /// Copies from `offset` of the peer's window.
+  virtual Status get(std::size_t offset, std::span<std::byte> destination) = 0;
+  /// Stores `word` at `offset` (a multiple of 8) after all earlier puts are visible.
+  virtual Status signal(std::size_t offset, std::uint64_t word) = 0;
+  /// What is known of the peer; the last news, at the cost of a load.
+  virtual PeerState peer_state() const = 0;
+  /// A descriptor that becomes readable when the peer's state changes (the caller then calls update_peer_state()) and
+  /// is silent once the state is final; -1 if the transport has none and peer_state() is up to date by itself.
+  virtual int liveness_fd() const = 0;
+  /// Reads what liveness_fd() has to say; gives the new state.
+  virtual PeerState update_peer_state() = 0;
+
+ protected:
+  explicit Link(Rank peer) : peer_(peer) {}
+
+ private:
+  Rank peer_;
+};
+
+/// A peer to connect to: its rank and what its Endpoint's descriptor() gave.
+struct PeerDescriptor {
+  Rank rank = 0;
+  std::string descriptor;
+};
+
+/// This rank's side of one communicator over one transport. Destroying it leaves in good order: peers see kLeft.
+class Endpoint {
+ public:
+  virtual ~Endpoint() = default;
+
+  /// This rank's window, zeroed, aligned to a page. Pages cost memory only once touched.
+  virtual std::span<std::byte> window() const = 0;
+  /// What peers need to connect; text of at most 1 KiB.
+  virtual std::string descriptor() const = 0;
+  /// Connects to `peers`, who connect to this one at the same time; several calls may connect to some peers each. Links
+  /// come in the order of `peers`. kTimeout and kPeerLost name the ranks; kMismatch if window sizes differ. After a
+  /// failure the endpoint can only be destroyed.
+  virtual Result<std::vector<std::unique_ptr<Link>>> connect(std::span<const PeerDescriptor> peers,
+                                                             Deadline deadline) = 0;
+};
+
+struct EndpointRequest {
+  Rank rank = 0;
+  int size = 1;
+  std::size_t window_bytes = 0;
+};
+
+/// What reaches() looks at.
+struct PlaceView {
+  std::string_view host;
+  int process = 0;
+};
+
+/// A fabric. Thread-safe, lives as long as the process.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual std::string_view name() const = 0;
+  /// Ok if it can be used on this machine, else why not.
+  virtual Status viable() const = 0;
+  /// True if ranks at these two places could connect over it. Pure, and equal on both sides.
+  virtual bool reaches(const PlaceView& mine, const PlaceView& peer) const = 0;
+  virtual Result<std::unique_ptr<Endpoint>> open(const EndpointRequest& request) = 0;
+};
+
+/// All transports of this build, the preferred one first.
+std::span<Transport* const> transports();
+/// By name; kNotFound names the nearest one.
+Result<Transport*> transport_by_name(std::string_view name);
+
+}  // namespace accord::transport

@@ -1,0 +1,77 @@
+#pragma once
+// A suite of communicators that run by chosen plans, and the values that their ranks give.
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "accord/communicator.hpp"
+#include "conformance/comm/reference.hpp"
+#include "sanitized.hpp"
+
+namespace accord::testing {
+
+/// A transport, and the plans that are chosen (CommunicatorOptions::select).
+struct PlannedCase {
+  std::string name;
+  std::string transport;
+  std::string select;
+};
+
+class Planned : public ::testing::TestWithParam<PlannedCase> {
+ protected:
+  CommunicatorOptions options() const {
+    CommunicatorOptions options;
+    options.timeout = std::chrono::seconds(60);
+    options.transport = GetParam().transport;
+    options.select = GetParam().select;
+    return options;
+  }
+};
+
+/// The name of a case, for INSTANTIATE_TEST_SUITE_P.
+inline std::string name_of(const ::testing::TestParamInfo<PlannedCase>& test) { return test.param.name; }
+
+inline const std::vector<std::size_t> kCounts =
+    kSanitized ? std::vector<std::size_t>{0, 1, 7, 5003} : std::vector<std::size_t>{0, 1, 2, 7, 64, 1000, 20011};
+inline const std::vector<int> kSizes = kSanitized ? std::vector<int>{1, 2, 3} : std::vector<int>{1, 2, 3, 4, 7};
+
+/// What `rank` has at positions first to first + count.
+template <typename T = float>
+std::vector<T> samples(int rank, std::size_t count, std::size_t first = 0) {
+  std::vector<T> values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<T>(sample(rank, first + i));
+  return values;
+}
+
+/// What `ranks` ranks have there, combined in the canonical order.
+template <typename T = float>
+std::vector<T> combined(ReduceOp op, int ranks, std::size_t count, std::size_t first = 0) {
+  std::vector<T> values(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    std::vector<T> column;
+    for (int r = 0; r < ranks; ++r) column.push_back(static_cast<T>(sample(r, first + i)));
+    values[i] = combine(op, column);
+  }
+  return values;
+}
+
+/// What they have there, one after the other.
+template <typename T = float>
+std::vector<T> gathered(int ranks, std::size_t count, std::size_t first = 0) {
+  std::vector<T> all;
+  for (int r = 0; r < ranks; ++r) {
+    const std::vector<T> theirs = samples<T>(r, count, first);
+    all.insert(all.end(), theirs.begin(), theirs.end());
+  }
+  return all;
+}
+
+template <typename T>
+Buffer buffer(std::vector<T>& values, DType dtype) {
+  return {values.data(), values.size(), dtype};
+}
+inline Buffer buffer(std::vector<float>& values) { return buffer(values, DType::kFloat32); }
+
+}  // namespace accord::testing

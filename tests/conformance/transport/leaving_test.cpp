@@ -1,0 +1,165 @@
+// How endpoints and links end: in any order, seen by the peers, with nothing left.
+#include <gmock/gmock.h>
+#include <poll.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+
+#include "conformance/transport/ranks.hpp"
+#include "conformance/transport/transport_suite.hpp"
+
+namespace accord::transport {
+namespace {
+
+constexpr std::size_t kBytes = 16384;
+
+class Leaving : public TransportSuite {};
+ACCORD_TEST_ALL_TRANSPORTS(Leaving);
+
+bool has_news(const Link& link) {
+  pollfd entry = {link.liveness_fd(), POLLIN, 0};  // poll() ignores -1
+  return ::poll(&entry, 1, 0) == 1;
+}
+
+// The state that `link` comes to have, woken by its descriptor where it has one.
+PeerState await_change(Link& link) {
+  const Deadline deadline = patience();
+  while (link.peer_state() == PeerState::kAlive && !deadline.passed()) {
+    if (link.liveness_fd() >= 0) {
+      pollfd entry = {link.liveness_fd(), POLLIN, 0};
+      ::poll(&entry, 1, deadline.poll_milliseconds());
+    }
+    link.update_peer_state();
+  }
+  return link.peer_state();
+}
+
+std::size_t open_descriptors() {
+  const std::filesystem::directory_iterator entries("/proc/self/fd");
+  return static_cast<std::size_t>(std::distance(begin(entries), end(entries)));
+}
+
+TEST_P(Leaving, peers_are_alive_until_they_leave) {
+  Group group = connected_group(transport(), 3, kBytes);
+  for (const Rank peer : {1, 2}) {
+    EXPECT_EQ(group[0].to(peer).peer_state(), PeerState::kAlive);
+    EXPECT_EQ(group[0].to(peer).update_peer_state(), PeerState::kAlive);
+    EXPECT_FALSE(has_news(group[0].to(peer)));
+  }
+  group[1].endpoint.reset();
+  EXPECT_EQ(await_change(group[0].to(1)), PeerState::kLeft);
+  EXPECT_EQ(await_change(group[2].to(1)), PeerState::kLeft);
+  EXPECT_EQ(group[0].to(2).update_peer_state(), PeerState::kAlive);
+}
+
+TEST_P(Leaving, a_peer_that_left_stays_so_and_its_descriptor_is_silent) {
+  Group group = connected_group(transport(), 2, kBytes);
+  group[1].links.clear();
+  group[1].endpoint.reset();
+  Link& link = group[0].to(1);
+  ASSERT_EQ(await_change(link), PeerState::kLeft);
+  EXPECT_EQ(link.update_peer_state(), PeerState::kLeft);
+  EXPECT_FALSE(has_news(link));
+}
+
+// The endpoint stands for the rank: dropping a link to it is not leaving.
+TEST_P(Leaving, a_rank_that_drops_its_links_has_not_left) {
+  Group group = connected_group(transport(), 2, kBytes);
+  group[1].links.clear();
+  EXPECT_EQ(group[0].to(1).update_peer_state(), PeerState::kAlive);
+}
+
+TEST_P(Leaving, the_window_of_a_peer_that_left_can_still_be_used) {
+  Group group = connected_group(transport(), 2, kBytes);
+  std::memset(group[1].window(), 0x5a, kBytes);
+  group[1].links.clear();
+  group[1].endpoint.reset();
+  Link& link = group[0].to(1);
+  ASSERT_EQ(await_change(link), PeerState::kLeft);
+  std::vector<std::byte> got(kBytes);
+  ASSERT_TRUE(link.get(0, got).ok());
+  EXPECT_TRUE(std::all_of(got.begin(), got.end(), [](std::byte b) { return b == std::byte{0x5a}; }));
+  EXPECT_TRUE(link.put(got, 0).ok());
+  EXPECT_TRUE(link.signal(8, 1).ok());
+  EXPECT_TRUE(link.mapped() == nullptr || link.mapped()[kBytes - 1] == std::byte{0x5a});
+}
+
+// A group of two has four things to destroy: two endpoints, two links.
+TEST_P(Leaving, any_order_of_destruction_is_safe) {
+  std::vector<int> order = {0, 1, 2, 3};
+  do {
+    Group group = connected_group(transport(), 2, kBytes);
+    for (const int thing : order) {
+      Member& member = group[static_cast<std::size_t>(thing % 2)];
+      if (thing < 2) {
+        member.endpoint.reset();
+      } else {
+        member.links.clear();
+      }
+      for (Member& left : group) {
+        if (left.endpoint != nullptr) std::memset(left.window(), 1, kBytes);
+        for (auto& link : left.links) {
+          if (link == nullptr) continue;
+          if (group[static_cast<std::size_t>(link->peer())].endpoint != nullptr) {
+            EXPECT_EQ(link->update_peer_state(), PeerState::kAlive);
+          } else {
+            EXPECT_EQ(await_change(*link), PeerState::kLeft);
+          }
+          EXPECT_TRUE(link->put(std::vector<std::byte>(kBytes), 0).ok());
+        }
+      }
+    }
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
+TEST_P(Leaving, all_descriptors_are_closed) {
+  { const Group warm_up = connected_group(transport(), 4, kBytes); }
+  const std::size_t before = open_descriptors();
+  {
+    const Group group = connected_group(transport(), 4, kBytes);
+    EXPECT_GE(open_descriptors(), before);
+  }
+  EXPECT_EQ(open_descriptors(), before);
+  { const Group unconnected = open_group(transport(), 4, kBytes); }
+  EXPECT_EQ(open_descriptors(), before);
+}
+
+TEST_P(Leaving, many_groups_are_open_at_once) {
+  constexpr int kGroups = 64;
+  constexpr int kRanks = 4;
+  rlimit limit = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  limit.rlim_cur = limit.rlim_max;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  if (limit.rlim_cur < 4096) GTEST_SKIP() << "only " << limit.rlim_cur << " descriptors";
+  const std::size_t before = open_descriptors();
+  {
+    std::vector<Group> groups;
+    for (int g = 0; g < kGroups; ++g) groups.push_back(open_group(transport(), kRanks, kBytes));
+    in_threads(kRanks, [&](Rank rank) {
+      for (Group& group : groups) {
+        const Status status = connect_member(group, rank);
+        ASSERT_TRUE(status.ok()) << status.to_string();
+      }
+    });
+    // What is put into one group's windows is not seen in another's.
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      for (Rank peer = 1; peer < kRanks; ++peer) ASSERT_TRUE(groups[g][0].to(peer).signal(0, g + 1).ok());
+    }
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      for (std::size_t rank = 1; rank < kRanks; ++rank) {
+        std::uint64_t word = 0;
+        std::memcpy(&word, groups[g][rank].window(), sizeof(word));
+        EXPECT_EQ(word, g + 1);
+      }
+    }
+    groups.erase(groups.begin(), groups.begin() + kGroups / 2);
+    for (Group& group : groups) EXPECT_EQ(group[3].to(0).update_peer_state(), PeerState::kAlive);
+  }
+  EXPECT_EQ(open_descriptors(), before);
+}
+
+}  // namespace
+}  // namespace accord::transport

@@ -1,0 +1,161 @@
+"""Writes seeds for package_fuzz: make_seeds.py DIRECTORY. A graph, a manifest and whole packages, of which one can be
+cut over two ranks, in the target's input form.
+
+Sizes and hashes need not be right: the target sets them.
+"""
+
+import json
+import struct
+import sys
+from pathlib import Path
+
+HASH = "0" * 16
+
+
+def graph() -> dict:
+    """One linear layer and nodes with every form of argument."""
+    value = {"dtype": "float32", "shape": ["batch", "length", 4]}
+    return {
+        "symbols": [{"name": "batch", "min": 1, "max": 8}, {"name": "length", "min": 1, "max": 16}],
+        "inputs": [{"name": "x", "dtype": "float32", "shape": ["batch", "length", 6]}],
+        "parameters": [
+            {"name": "weight", "dtype": "float32", "shape": [4, 6], "tensor": "w"},
+            {"name": "bias", "dtype": "float32", "shape": [4], "tensor": "b"},
+        ],
+        "nodes": [
+            {
+                "op": "aten.linear.default",
+                "arguments": {"input": {"value": "x"}, "weight": {"value": "weight"}, "bias": {"value": "bias"}},
+                "outputs": [{"name": "linear", **value}],
+                "module": "layer.0",
+                "source": "model.py:3",
+            },
+            {
+                "op": "aten.clamp.default",
+                "arguments": {"self": {"value": "linear"}, "min": 0.5, "max": {"float": "inf"}},
+                "outputs": [{"name": "clamp", **value}],
+                "module": "",
+                "source": "model.py:4",
+            },
+            {
+                "op": "aten.view.default",
+                "arguments": {"self": {"value": "clamp"}, "size": ["batch*length", -1]},
+                "outputs": [{"name": "view", "dtype": "float32", "shape": ["length*batch", 4]}],
+                "module": "",
+                "source": "",
+            },
+            {
+                "op": "aten.sum.dim_IntList",
+                "arguments": {"self": {"value": "view"}, "dim": None, "keepdim": True, "dtype": {"dtype": "float32"}},
+                "outputs": [{"name": "sum", "dtype": "float32", "shape": [1, 1]}],
+                "module": "",
+                "source": "",
+            },
+        ],
+        "outputs": ["sum", "view"],
+    }
+
+
+def weights() -> tuple[bytes, int]:
+    """A safetensors file of "w" (3 units of 32 bytes) and "b", and the size of its header."""
+    entries = {
+        "w": {"dtype": "F32", "shape": [3, 4, 2], "data_offsets": [0, 96]},
+        "b": {"dtype": "F32", "shape": [4], "data_offsets": [96, 112]},
+    }
+    header = json.dumps(entries).encode()
+    header += b" " * (-len(header) % 8)
+    return struct.pack("<Q", len(header)) + header + bytes(range(112)), 8 + len(header)
+
+
+def manifest(header_size: int) -> dict:
+    file = "weights-00001.safetensors"
+    return {
+        "format": "accord-package",
+        "format_version": 1,
+        "producer": "make_seeds.py",
+        "groups": ["tp"],
+        "rules": [{"pattern": "layer.*", "style": "row", "unit": 2, "group": "tp"}],
+        "files": [
+            {"name": "graph.json", "size": 1, "sha256": "0" * 64},
+            {"name": file, "size": header_size + 112, "header_size": header_size, "header_sha256": "0" * 64},
+        ],
+        "tensors": [
+            {
+                "name": "w",
+                "dtype": "float32",
+                "shape": [4, 6],
+                "sharding": {"group": "tp", "dim": 1, "unit": 2},
+                "file": file,
+                "offset": header_size,
+                "granule_bytes": 32,
+                "xxh3": [HASH] * 3,
+            },
+            {
+                "name": "b",
+                "dtype": "float32",
+                "shape": [4],
+                "file": file,
+                "offset": header_size + 96,
+                "granule_bytes": 8,
+                "xxh3": [HASH] * 2,
+            },
+        ],
+    }
+
+
+def cut_graph() -> dict:
+    """A column layer, an activation and a row layer over the same weights file: "w" is both, "b" the bias of the row."""
+
+    def node(op: str, arguments: dict, name: str, shape: list) -> dict:
+        outputs = [{"name": name, "dtype": "float32", "shape": shape}]
+        return {"op": op, "arguments": arguments, "outputs": outputs, "module": name, "source": "model.py:5"}
+
+    def value(name: str) -> dict:
+        return {"value": name}
+
+    whole = graph()
+    turned = node("aten.permute.default", {"self": value("weight"), "dims": [1, 0]}, "turned", [6, 4])
+    x = {"name": "x", "dtype": "float32", "shape": ["batch", 4]}
+    return {
+        "symbols": whole["symbols"][:1],
+        "inputs": [x],
+        "parameters": whole["parameters"],
+        "nodes": [
+            turned,
+            node("aten.mul.Tensor", {"self": value("turned"), "other": 2}, "scaled", [6, 4]),
+            node("aten.linear.default", {"input": value("x"), "weight": value("scaled")}, "up", ["batch", 6]),
+            node("aten.gelu.default", {"self": value("up")}, "gelu", ["batch", 6]),
+            node(
+                "aten.linear.default",
+                {"input": value("gelu"), "weight": value("weight"), "bias": value("bias")},
+                "down",
+                ["batch", 4],
+            ),
+        ],
+        "outputs": ["down"],
+    }
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    weight_bytes, header_size = weights()
+    graph_bytes = json.dumps(graph()).encode()
+    manifest_bytes = json.dumps(manifest(header_size)).encode()
+
+    def package(graph_bytes: bytes) -> bytes:
+        lengths = struct.pack("<II", len(manifest_bytes), len(graph_bytes))
+        return lengths + manifest_bytes + graph_bytes + weight_bytes
+
+    seeds = {
+        "graph": (0, graph_bytes),
+        "manifest": (1, manifest_bytes),
+        "package": (2, package(graph_bytes)),
+        "cut_package": (2, package(json.dumps(cut_graph()).encode())),
+    }
+    for name, (kind, content) in seeds.items():
+        (folder / name).write_bytes(bytes([kind]) + content)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""Checks that no file of the tree names a place of one machine: home folders, mount points, temporary folders.
+
+Tests take temporary folders from the tempfile and pytest interfaces; tools and data are found by PATH, CMake or arguments.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+from tree import files_of, root_of_this_tree, text_of
+
+PLACES = ("work", "root", "home", "tmp", "farm", "mnt", "Users", "opt/wheels")
+ABSOLUTE = re.compile(r"(?<![\w/.$}~*<>)-])/(?:" + "|".join(PLACES) + r")(?=/|\b(?!\w))(?![-\w])")
+
+
+def violations(root: Path) -> list[str]:
+    """One line for each place of one machine that a file names."""
+    found = []
+    for name in files_of(root):
+        for number, line in enumerate((text_of(root / name) or "").splitlines(), start=1):
+            match = ABSOLUTE.search(line)
+            if match is not None:
+                found.append(f"{name}:{number}: absolute path of one machine: {line.strip()[:100]}")
+    return found
+
+
+def main() -> int:
+    found = violations(root_of_this_tree())
+    print("\n".join(found) if found else "paths: no absolute path of one machine")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""The lint checks: this tree passes them, and each of them finds what it is there to find."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import check_layers
+import check_lengths
+import check_paths
+from tree import root_of_this_tree
+
+TABLE = """
+# map
+| layer | what |
+|---|---|
+| `base` | errors |
+| `store` · `topology` | rendezvous, places |
+| `plan` | data; may include `base` and `topology` only. |
+| `comm` | all of it |
+
+| other table | `comm` |
+|---|---|
+| `store` | is no layer row |
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path):
+    """A function that makes a small tree of the given files, with the layer table above."""
+
+    def make(files: dict[str, str]) -> Path:
+        for name, text in {"docs/architecture.md": TABLE, **files}.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return tmp_path
+
+    return make
+
+
+@pytest.mark.parametrize("check", [check_layers, check_lengths, check_paths], ids=lambda check: check.__name__)
+def test_this_tree_passes(check):
+    assert check.violations(root_of_this_tree()) == []
+
+
+def test_the_table_gives_each_layer_what_lies_above_it():
+    assert check_layers.allowed_includes(TABLE) == {
+        "base": {"base"},
+        "store": {"store", "base"},
+        "topology": {"topology", "base"},
+        "plan": {"plan", "base", "topology"},
+        "comm": {"comm", "base", "store", "topology", "plan"},
+    }
+
+
+def test_includes_upwards_are_allowed(tree):
+    root = tree(
+        {
+            "src/comm/a.cpp": '#include <memory>\n#include "accord/b.hpp"\n#include "plan/p.hpp"\n#include "comm/x.hpp"\n',
+            "include/accord/b.hpp": '#include "accord/c.hpp"\n#include <string>\n',
+        }
+    )
+    assert check_layers.violations(root) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "include", "says"),
+    [
+        ("src/base/a.cpp", '#include "comm/x.hpp"', "base includes comm/x.hpp"),
+        ("src/store/a.cpp", '  #  include "topology/x.hpp"', "store includes topology/x.hpp"),
+        ("src/plan/deep/a.hpp", "#include <store/x.hpp>", "plan includes store/x.hpp; it may include base, topology"),
+        ("include/accord/a.hpp", '#include "base/x.hpp"', "a public header includes base/x.hpp"),
+        ("src/comm/a.cpp", '#include "../base/x.hpp"', "not a path from src/ or include/"),
+        ("src/extra/a.cpp", "int a;", "src/extra is not in the layer table"),
+    ],
+)
+def test_an_include_that_crosses_the_layers_is_found(tree, file, include, says):
+    found = check_layers.violations(tree({file: f"// text\n{include}\n"}))
+    assert len(found) == 1
+    assert found[0].startswith(file)
+    assert says in found[0]
+
+
+@pytest.mark.parametrize("place", ["work/main", "root/.cache", "home/someone/x", "tmp/x.bin", "opt/wheels"])
+def test_a_path_of_one_machine_is_found(tree, place):
+    found = check_paths.violations(tree({"scripts/x": f"first\ncd /{place}\n"}))
+    assert [line.split(": ")[0] for line in found] == ["scripts/x:2"]
+
+
+@pytest.mark.parametrize(
+    "text", ["$ROOT/work/x", "../tmp/x", "file:///tmp/x", "homework/root/x", "a /workspace", "/usr/lib"]
+)
+def test_other_paths_are_left_alone(tree, text):
+    assert check_paths.violations(tree({"a.txt": text})) == []
+
+
+def test_a_long_file_needs_a_reason_and_a_reason_needs_a_long_file(tree):
+    root = tree({"src/base/long.cpp": "int a;\n" * 401, "src/base/short.cpp": "int a;\n" * 400})
+    assert len(check_lengths.violations(root)) == 1
+    (root / "tests/lint").mkdir(parents=True)
+    (root / check_lengths.LIST).write_text("# why\nsrc/base/long.cpp: a table\n")
+    assert check_lengths.violations(root) == []
+    (root / "src/base/long.cpp").write_text("int a;\n")
+    assert check_lengths.violations(root) == [f"{check_lengths.LIST}: src/base/long.cpp is not over 400 lines"]

@@ -1,0 +1,199 @@
+// Real processes and real kills: whatever happens to one rank, the others get an error that names it, soon.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <thread>
+
+#include "ranks/process_ranks.hpp"
+
+namespace accord {
+namespace {
+
+using testing::ProcessRanks;
+using testing::TemporaryDirectory;
+
+constexpr auto kDeath = std::chrono::seconds(1);
+
+// Exit codes of the children: what they saw.
+enum Seen : int { kFine = 0, kNamedTheDead = 10, kOther = 11, kTooLate = 12, kNoGroup = 13 };
+
+/// Memory that all children see.
+struct Board {
+  std::atomic<int> ready = 0;
+  std::atomic<std::int64_t> killed_at_ns = 0;
+};
+
+class KilledRanks : public ::testing::Test {
+ protected:
+  KilledRanks() : board_(new (mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Board) {}
+  ~KilledRanks() override { munmap(board_, 4096); }
+
+  Result<Communicator> join(Rank rank, int size) const {
+    Result<std::shared_ptr<Store>> store = make_file_store(directory_.path());
+    if (!store.ok()) return store.status();
+    CommunicatorOptions options;
+    options.timeout = std::chrono::seconds(30);
+    return Communicator::create(*store, rank, size, options);
+  }
+
+  int judge(const Status& status, Rank dead) const {
+    const auto now = Clock::now().time_since_epoch();
+    const Duration since = now - Duration(board_->killed_at_ns.load());
+    if (status.code() != StatusCode::kPeerLost || status.ranks() != std::vector<Rank>{dead} ||
+        status.message().find("rank " + std::to_string(dead)) == std::string::npos) {
+      std::fprintf(stderr, "%s\n", status.to_string().c_str());
+      return kOther;
+    }
+    return since < kDeath ? kNamedTheDead : kTooLate;
+  }
+
+  /// How `size` ranks end that run `body`, of which `victim`, if any, is killed once all are ready. A busy machine may keep a
+  /// rank from running for a second, so whoever was too late has two more chances; an error that takes long takes it always.
+  std::vector<int> exits_of(int size, std::optional<Rank> victim, const std::function<int(Rank)>& body) {
+    std::vector<int> codes;
+    for (int attempt = 0; attempt < 3; ++attempt) {
+      board_->ready = 0;
+      ProcessRanks ranks(size, body);
+      const Deadline deadline = Deadline::in(std::chrono::seconds(30));
+      while (board_->ready.load() < size && !deadline.passed()) std::this_thread::yield();
+      EXPECT_EQ(board_->ready.load(), size);
+      if (victim) {
+        board_->killed_at_ns = Duration(Clock::now().time_since_epoch()).count();
+        ranks.kill(*victim, SIGKILL);
+      }
+      codes = ranks.wait_all(Deadline::in(std::chrono::seconds(20)));
+      if (std::find(codes.begin(), codes.end(), kTooLate) == codes.end()) break;
+    }
+    return codes;
+  }
+
+  TemporaryDirectory directory_;
+  Board* board_;
+};
+
+TEST_F(KilledRanks, all_reduce_survives_a_peer_killed_while_it_waits) {
+  const std::vector<int> exits = exits_of(4, 2, [&](Rank rank) {
+    Result<Communicator> comm = join(rank, 4);
+    if (!comm.ok()) return static_cast<int>(kNoGroup);
+    ++board_->ready;
+    if (rank == 2) pause();  // never calls
+    float value = 1;
+    return judge(comm->all_reduce(Buffer{&value, 1, DType::kFloat32}, ReduceOp::kSum), 2);
+  });
+  EXPECT_EQ(exits, (std::vector<int>{kNamedTheDead, kNamedTheDead, 128 + SIGKILL, kNamedTheDead}));
+}
+
+TEST_F(KilledRanks, a_kill_in_the_middle_of_a_large_all_reduce_is_named) {
+  const std::vector<int> exits = exits_of(3, 0, [&](Rank rank) {
+    Result<Communicator> comm = join(rank, 3);
+    if (!comm.ok()) return static_cast<int>(kNoGroup);
+    ++board_->ready;
+    std::vector<float> values(1 << 20, 1);
+    while (true) {
+      const Status status = comm->all_reduce(Buffer{values.data(), values.size(), DType::kFloat32}, ReduceOp::kMax);
+      if (!status.ok()) return judge(status, 0);
+    }
+  });
+  EXPECT_EQ(exits, (std::vector<int>{128 + SIGKILL, kNamedTheDead, kNamedTheDead}));
+}
+
+TEST_F(KilledRanks, pending_works_and_later_calls_name_the_dead) {
+  const std::vector<int> exits = exits_of(2, 1, [&](Rank rank) {
+    Result<Communicator> comm = join(rank, 2);
+    if (!comm.ok()) return static_cast<int>(kNoGroup);
+    if (rank == 1) {
+      ++board_->ready;
+      pause();
+    }
+    std::vector<float> values(100000);
+    std::vector<Work> works;
+    for (int i = 0; i < 3; ++i)
+      works.push_back(comm->all_reduce_async(Buffer{values.data(), values.size(), DType::kFloat32}, ReduceOp::kSum));
+    ++board_->ready;
+    for (Work& work : works)
+      if (const int seen = judge(work.wait(), 1); seen != kNamedTheDead) return seen;
+    return judge(comm->barrier(), 1);
+  });
+  EXPECT_EQ(exits, (std::vector<int>{kNamedTheDead, 128 + SIGKILL}));
+}
+
+TEST_F(KilledRanks, a_rank_that_exits_without_closing_is_named) {
+  const std::vector<int> exits = exits_of(2, std::nullopt, [&](Rank rank) {
+    Result<Communicator> comm = join(rank, 2);
+    if (!comm.ok()) return static_cast<int>(kNoGroup);
+    ++board_->ready;
+    if (rank == 1) {
+      board_->killed_at_ns = Duration(Clock::now().time_since_epoch()).count();
+      _exit(0);
+    }
+    return judge(comm->barrier(), 1);
+  });
+  EXPECT_EQ(exits, (std::vector<int>{kNamedTheDead, kFine}));
+}
+
+TEST_F(KilledRanks, a_stopped_rank_is_a_timeout_that_names_it) {
+  ProcessRanks ranks(2, [&](Rank rank) {
+    Result<Communicator> comm = join(rank, 2);
+    if (!comm.ok()) return static_cast<int>(kNoGroup);
+    if (rank == 1) {
+      ++board_->ready;
+      raise(SIGSTOP);
+      return static_cast<int>(kFine);
+    }
+    while (board_->ready.load() == 0) std::this_thread::yield();
+    CallOptions options;
+    options.timeout = std::chrono::milliseconds(300);
+    const Status status = comm->barrier(options);
+    return status.code() == StatusCode::kTimeout && status.ranks() == std::vector<Rank>{1}
+               ? static_cast<int>(kNamedTheDead)
+               : static_cast<int>(kOther);
+  });
+  EXPECT_EQ(ranks.wait(0, Deadline::in(std::chrono::seconds(20))), kNamedTheDead);
+}
+
+TEST_F(KilledRanks, processes_reduce_and_close_in_any_order_without_error) {
+  ProcessRanks ranks(5, [&](Rank rank) {
+    Result<Communicator> comm = join(rank, 5);
+    if (!comm.ok()) return static_cast<int>(kNoGroup);
+    std::vector<std::int32_t> values(30000);
+    std::iota(values.begin(), values.end(), rank);
+    if (const Status status = comm->all_reduce(Buffer{values.data(), values.size(), DType::kInt32}, ReduceOp::kSum);
+        !status.ok())
+      return static_cast<int>(kOther);
+    for (int i = 0; i < 30000; ++i)
+      if (values[i] != 5 * i + 10) return static_cast<int>(kOther);
+    return static_cast<int>(kFine);
+  });
+  EXPECT_EQ(ranks.wait_all(Deadline::in(std::chrono::seconds(30))), std::vector<int>(5, kFine));
+}
+
+TEST_F(KilledRanks, a_forked_child_cannot_use_or_harm_its_parents_group) {
+  ProcessRanks ranks(2, [&](Rank rank) {
+    Result<Communicator> comm = join(rank, 2);
+    if (!comm.ok()) return static_cast<int>(kNoGroup);
+    const pid_t child = fork();
+    if (child == 0) {
+      const bool refused = comm->barrier().code() == StatusCode::kWrongState;
+      comm->abort("by a child");
+      comm->close();
+      { const Communicator last = std::move(*comm); }
+      _exit(refused ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (status != 0) return static_cast<int>(kOther);
+    return comm->barrier().ok() ? static_cast<int>(kFine) : static_cast<int>(kOther);
+  });
+  EXPECT_EQ(ranks.wait_all(Deadline::in(std::chrono::seconds(20))), std::vector<int>(2, kFine));
+}
+
+}  // namespace
+}  // namespace accord

@@ -1,0 +1,173 @@
+// Engines in real processes: equal bits, a rank that dies, and how much memory a rank takes.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cmath>
+#include <fstream>
+#include <thread>
+
+#include "accord/engine.hpp"
+#include "ranks/process_ranks.hpp"
+#include "unit/engine/runtime_package.hpp"
+
+namespace accord {
+namespace {
+
+using engine::of;
+using engine::some_ids;
+using engine::TinyEncoder;
+using testing::ProcessRanks;
+using testing::TemporaryDirectory;
+
+// Exit codes of the children.
+enum Seen : int { kFine = 0, kNamedTheDead = 10, kWrongNumbers = 11, kOther = 12, kTooLarge = 13 };
+
+/// Memory that all children see.
+struct Board {
+  std::atomic<int> runs[4] = {};
+  std::atomic<std::int64_t> killed_at_ns = 0;
+  float outputs[4][256] = {};
+};
+
+class EngineProcesses : public ::testing::Test {
+ protected:
+  EngineProcesses()
+      : board_(new (mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Board) {}
+  ~EngineProcesses() override { munmap(board_, sizeof(Board)); }
+
+  std::string package() const { return directory_.path() + "/model.accord"; }
+
+  Result<Communicator> join(Rank rank, int size) const {
+    ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<Store> store, make_file_store(directory_.path() + "/store"));
+    CommunicatorOptions options;
+    options.timeout = std::chrono::seconds(30);
+    return Communicator::create(store, rank, size, options);
+  }
+
+  static int failed(const Status& status) {
+    std::fprintf(stderr, "%s\n", status.to_string().c_str());
+    return kOther;
+  }
+
+  TemporaryDirectory directory_;
+  Board* board_;
+};
+
+TEST_F(EngineProcesses, every_rank_ends_with_the_same_bits_which_are_the_models) {
+  const TinyEncoder model(9);
+  model.write(package());
+  ProcessRanks ranks(2, [&](Rank rank) -> int {
+    Result<Communicator> comm = join(rank, 2);
+    if (!comm.ok()) return failed(comm.status());
+    Result<Engine> engine = Engine::load_and_bind(package(), {{"tp", *comm}});
+    if (!engine.ok()) return failed(engine.status());
+    Result<EngineContext> context = engine->create_context();
+    std::vector<std::int64_t> ids = some_ids(6);
+    const TensorView input{{ids.data(), ids.size(), DType::kInt64, {}}, {2, 3}};
+    const Result<std::vector<TensorView>> outputs = context->run({&input, 1});
+    if (!outputs.ok()) return failed(outputs.status());
+    std::memcpy(board_->outputs[rank], (*outputs)[0].buffer.data, (*outputs)[0].buffer.bytes());
+    return kFine;
+  });
+  EXPECT_EQ(ranks.wait_all(Deadline::in(std::chrono::seconds(60))), (std::vector<int>{kFine, kFine}));
+  const std::vector<double> expected = model.reference(some_ids(6), 3);
+  ASSERT_LE(expected.size(), 256U);
+  EXPECT_EQ(std::memcmp(board_->outputs[0], board_->outputs[1], expected.size() * sizeof(float)), 0);
+  for (std::size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(board_->outputs[0][i], expected[i], 2e-5);
+}
+
+TEST_F(EngineProcesses, a_rank_killed_between_runs_ends_the_runs_of_the_others_within_a_second) {
+  TinyEncoder(8).write(package());
+  ProcessRanks ranks(3, [&](Rank rank) -> int {
+    Result<Communicator> comm = join(rank, 3);
+    if (!comm.ok()) return failed(comm.status());
+    Result<Engine> engine = Engine::load_and_bind(package(), {{"tp", *comm}});
+    if (!engine.ok()) return failed(engine.status());
+    Result<EngineContext> context = engine->create_context();
+    std::vector<std::int64_t> ids = some_ids(8);
+    const TensorView input{{ids.data(), ids.size(), DType::kInt64, {}}, {2, 4}};
+    while (true) {
+      const Status status = context->run({&input, 1}).status();
+      if (status.ok()) {
+        ++board_->runs[rank];
+        continue;
+      }
+      const Duration since = Clock::now().time_since_epoch() - Duration(board_->killed_at_ns.load());
+      if (status.code() != StatusCode::kPeerLost || status.ranks() != std::vector<Rank>{1}) return failed(status);
+      return since < std::chrono::seconds(1) ? kNamedTheDead : failed(status);
+    }
+  });
+  const Deadline deadline = Deadline::in(std::chrono::seconds(60));
+  while (board_->runs[0] < 20 && !deadline.passed()) std::this_thread::yield();
+  ASSERT_GE(board_->runs[0].load(), 20);
+  board_->killed_at_ns = Duration(Clock::now().time_since_epoch()).count();
+  ranks.kill(1, SIGKILL);
+  EXPECT_EQ(ranks.wait_all(Deadline::in(std::chrono::seconds(20))),
+            (std::vector<int>{kNamedTheDead, 128 + SIGKILL, kNamedTheDead}));
+}
+
+// The largest resident set that this process had.
+std::uint64_t peak_resident_bytes() {
+  std::ifstream file("/proc/self/status");
+  for (std::string word; file >> word;) {
+    if (word != "VmHWM:") continue;
+    std::uint64_t kilobytes = 0;
+    file >> kilobytes;
+    return kilobytes * 1024;
+  }
+  return 0;
+}
+
+// 168 MB of shard on each rank: held twice, it would exceed the bound of 253 MB by far.
+TEST_F(EngineProcesses, a_rank_never_holds_its_shard_twice) {
+  constexpr int kLayers = 5;
+  engine::GraphWriter writer;
+  writer.symbol("l", 1, 64);
+  engine::Weights weights;
+  std::map<std::string, engine::Sharding> shardings;
+  const auto add = [&](const std::string& name, std::int64_t rows, std::int64_t columns) {
+    weights[name].assign(static_cast<std::size_t>(rows * columns), 0.01F);
+    return writer.parameter(name, engine::shape_of({std::to_string(rows), std::to_string(columns)}));
+  };
+  const auto ids = writer.input("ids", engine::shape_of({"l"}), DType::kInt64);
+  auto x = writer.node("aten.embedding.default", {{"weight", of(add("table", 100, 512))}, {"indices", of(ids)}},
+                       engine::shape_of({"l", "512"}));
+  for (int layer = 0; layer < kLayers; ++layer) {
+    const std::string up = "up" + std::to_string(layer);
+    const std::string down = "down" + std::to_string(layer);
+    const auto inner = writer.node("aten.linear.default", {{"input", of(x)}, {"weight", of(add(up, 16384, 512))}},
+                                   engine::shape_of({"l", "16384"}));
+    x = writer.node("aten.linear.default", {{"input", of(inner)}, {"weight", of(add(down, 512, 16384))}},
+                    engine::shape_of({"l", "512"}));
+    shardings[up] = {"tp", 0, 64};
+    shardings[down] = {"tp", 1, 64};
+  }
+  writer.output(x);
+  engine::write_package(package(), writer.graph(), weights, shardings);
+  weights.clear();
+  ProcessRanks ranks(2, [&](Rank rank) -> int {
+    Result<Communicator> comm = join(rank, 2);
+    if (!comm.ok()) return failed(comm.status());
+    Result<Engine> engine = Engine::load_and_bind(package(), {{"tp", *comm}});
+    if (!engine.ok()) return failed(engine.status());
+    Result<EngineContext> context = engine->create_context();
+    std::vector<std::int64_t> tokens(64, 3);
+    const TensorView input{{tokens.data(), tokens.size(), DType::kInt64, {}}, {64}};
+    const Result<std::vector<TensorView>> outputs = context->run({&input, 1});
+    if (!outputs.ok()) return failed(outputs.status());
+    constexpr std::uint64_t kShard =
+        std::uint64_t{kLayers} * 16384 * 512 * sizeof(float);  // half of two weights a layer
+    constexpr std::uint64_t kReplicated = 100 * 512 * sizeof(float);
+    if (engine->load_report().weight_bytes_read != kShard + kReplicated) return kOther;
+    const auto peak = static_cast<double>(peak_resident_bytes());
+    if (peak > 0 && peak < 1.15 * static_cast<double>(kShard + kReplicated) + 60e6) return kFine;
+    std::fprintf(stderr, "rank %d took %.0f bytes for %llu of weights\n", rank, peak,
+                 static_cast<unsigned long long>(kShard + kReplicated));
+    return kTooLarge;
+  });
+  EXPECT_EQ(ranks.wait_all(Deadline::in(std::chrono::seconds(60))), (std::vector<int>{kFine, kFine}));
+}
+
+}  // namespace
+}  // namespace accord

@@ -1,0 +1,172 @@
+// Nothing of a shared segment outlives the processes that had it, however they ended. An anonymous file lives exactly as
+// long as some process has it open or mapped, so the exact count is how many processes of this machine show its name
+// under /proc; the kernel's own sum of shared memory (Shmem) confirms it, with room for what others do meanwhile.
+#include <gmock/gmock.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "base/text.hpp"
+#include "memory/shared_segment.hpp"
+#include "multiproc/store/child.hpp"
+
+namespace accord::memory {
+namespace {
+
+using testing_support::Child;
+
+constexpr std::size_t kBytes = std::size_t{32} << 20;
+
+std::string unique_name(std::string_view test) {
+  return "accord-" + std::string(test) + "-" + std::to_string(getpid());
+}
+
+/// Processes that have an anonymous file of this name open or mapped.
+int holders(const std::string& name) {
+  int count = 0;
+  for (const auto& process : std::filesystem::directory_iterator("/proc")) {
+    const std::string path = process.path();
+    if (path.find_first_not_of("0123456789", std::strlen("/proc/")) != std::string::npos) continue;
+    const Result<std::string> maps = read_file(path + "/maps");  // gone or not ours: holds nothing of ours
+    bool holds = maps.ok() && maps->find("/memfd:" + name) != std::string::npos;
+    std::error_code error;
+    for (std::filesystem::directory_iterator fd(path + "/fd", error), end; !error && fd != end; fd.increment(error)) {
+      std::error_code unreadable;
+      const std::string target = std::filesystem::read_symlink(fd->path(), unreadable);
+      holds = holds || target.find("/memfd:" + name) != std::string::npos;
+    }
+    count += holds ? 1 : 0;
+  }
+  return count;
+}
+
+std::size_t shmem_bytes() {
+  const std::string info = read_file("/proc/meminfo").value();
+  const std::size_t at = info.find("Shmem:");
+  return std::stoull(info.substr(at + 6)) * 1024;
+}
+
+std::size_t entries_of_dev_shm() {
+  std::error_code error;
+  return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator("/dev/shm", error), {}));
+}
+
+void send_fd(int socket, int fd) {
+  char byte = 0;
+  iovec part = {&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message = {};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
+  (void)sendmsg(socket, &message, MSG_NOSIGNAL);
+}
+
+UniqueFd receive_fd(int socket) {
+  char byte = 0;
+  iovec part = {&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message = {};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) <= 0 || CMSG_FIRSTHDR(&message) == nullptr) return UniqueFd();
+  int fd = -1;
+  std::memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
+  return UniqueFd(fd);
+}
+
+TEST(SharedSegmentProcesses, nothing_is_left_after_kill_9) {
+  constexpr int kRounds = 16;
+  const std::string name = unique_name("killed");
+  const std::size_t shmem_before = shmem_bytes();
+  const std::size_t dev_shm_before = entries_of_dev_shm();
+  for (int round = 0; round < kRounds; ++round) {
+    Child owner = Child::start([&](const Child::Say& say) {
+      const auto segment = SharedSegment::create(name, kBytes);
+      if (!segment.ok()) return 1;
+      std::memset(segment->bytes().data(), 1, kBytes);
+      say("touched");
+      pause();
+      return 0;
+    });
+    ASSERT_EQ(owner.hear(), "touched");
+    EXPECT_EQ(holders(name), 1);
+    owner.send(SIGKILL);
+    EXPECT_EQ(owner.wait(), -SIGKILL);
+    EXPECT_EQ(holders(name), 0);
+  }
+  EXPECT_EQ(entries_of_dev_shm(), dev_shm_before);
+  // Were the segments still there, they would take 16 x 32 MiB.
+  const Deadline deadline = Deadline::in(std::chrono::seconds(30));
+  while (shmem_bytes() > shmem_before + kRounds * kBytes / 2 && !deadline.passed()) usleep(10'000);
+  EXPECT_LE(shmem_bytes(), shmem_before + kRounds * kBytes / 2);
+}
+
+TEST(SharedSegmentProcesses, a_peer_reads_on_after_the_makers_death_and_the_last_one_out_frees_it) {
+  const std::string name = unique_name("peer");
+  int sockets[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
+  UniqueFd left(sockets[0]);
+  UniqueFd right(sockets[1]);
+  Child maker = Child::start([&](const Child::Say& say) {
+    auto segment = SharedSegment::create(name, kBytes).value();
+    std::memset(segment.bytes().data(), 5, kBytes);
+    send_fd(left.get(), segment.fd());
+    say("sent");
+    pause();
+    return 0;
+  });
+  Child peer = Child::start([&](const Child::Say& say) {
+    auto segment = SharedSegment::open(receive_fd(right.get()), kBytes);
+    if (!segment.ok()) return 1;
+    segment->close_fd();
+    say("opened");
+    for (char letter = 0; read(right.get(), &letter, 1) < 0;) {
+    }
+    const std::span<std::byte> bytes = segment->bytes();
+    for (std::size_t i = 0; i < kBytes; i += 4096) {
+      if (bytes[i] != std::byte{5}) return 2;
+    }
+    say("read");
+    pause();
+    return 0;
+  });
+  ASSERT_EQ(maker.hear(), "sent");
+  ASSERT_EQ(peer.hear(), "opened");
+  EXPECT_EQ(holders(name), 2);
+  maker.send(SIGKILL);
+  maker.wait();
+  EXPECT_EQ(holders(name), 1);
+  ASSERT_EQ(write(left.get(), "x", 1), 1);
+  EXPECT_EQ(peer.hear(), "read");
+  peer.send(SIGKILL);
+  peer.wait();
+  EXPECT_EQ(holders(name), 0);
+}
+
+TEST(SharedSegmentProcesses, does_not_pass_through_exec) {
+  const std::string name = unique_name("exec");
+  Child program = Child::start([&](const Child::Say& say) {
+    const auto segment = SharedSegment::create(name, 4096).value();
+    if (holders(name) != 1) return 1;
+    say("made");
+    execl("/bin/sleep", "sleep", "60", nullptr);
+    return 2;
+  });
+  ASSERT_EQ(program.hear(), "made");
+  const Deadline deadline = Deadline::in(std::chrono::seconds(30));
+  while (holders(name) != 0 && !deadline.passed()) usleep(1000);
+  EXPECT_EQ(holders(name), 0);
+}
+
+}  // namespace
+}  // namespace accord::memory

@@ -1,0 +1,81 @@
+"""The built `accord` command, for tests that run it as a user would."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ.get("BUILD_DIR", ROOT / "build/release")).resolve()
+ACCORD = BUILD / "bin/accord"
+
+# What a rank's environment must not inherit from a test that is itself run by a launcher.
+RANK_VARIABLES = (
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "OMP_NUM_THREADS",
+)
+
+
+def clean_environment(**more: str) -> dict[str, str]:
+    """This process's environment without a launcher's variables, with this Python first in PATH."""
+    environment = {name: value for name, value in os.environ.items() if name not in RANK_VARIABLES}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    return environment | more
+
+
+def accord(*arguments: object, timeout: float = 60, **more) -> subprocess.CompletedProcess[str]:
+    """Runs `accord` with `arguments` to its end; a run that takes longer than `timeout` seconds fails the test."""
+    command = [str(ACCORD), *map(str, arguments)]
+    more.setdefault("env", clean_environment())
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, **more)
+
+
+def start_accord(*arguments: object, **more) -> subprocess.Popen[str]:
+    """Starts `accord` with pipes for its output."""
+    command = [str(ACCORD), *map(str, arguments)]
+    more.setdefault("env", clean_environment())
+    more.setdefault("stdout", subprocess.PIPE)
+    more.setdefault("stderr", subprocess.PIPE)
+    return subprocess.Popen(command, text=True, **more)
+
+
+def python_file(folder: Path, text: str, name: str = "program.py") -> Path:
+    """A Python program in `folder`."""
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def wait_until(condition, what: str, seconds: float = 30):
+    """Waits until `condition()` is true and gives its value; fails the test after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.02)
+    raise AssertionError(f"waited {seconds} s in vain: {what}")
+
+
+def is_running(process: int) -> bool:
+    """True while a process of that number lives (a zombie does not)."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+def end(*processes: subprocess.Popen):
+    """Makes sure that nothing of a failed test goes on."""
+    for process in processes:
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+        process.communicate()

@@ -1,0 +1,36 @@
+"""Fixtures: `ranks(n)` gives the n rank processes (see ranks.py) that the tests of a session share."""
+
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+from ranks import Ranks
+
+
+def pytest_configure() -> None:
+    """Tests may run in the background of a script or under nohup, which ignore these; the programs they start shall not."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.fixture(scope="session")
+def ranks() -> Iterator[Callable[[int], Ranks]]:
+    started: dict[int, Ranks] = {}
+    yield lambda size: started.setdefault(size, Ranks(size))
+    for processes in started.values():
+        processes.end()
+
+
+@pytest.fixture
+def fresh_ranks() -> Iterator[Callable[..., Ranks]]:
+    """Rank processes for one test, which may kill them. Keyword arguments as for Ranks."""
+    started: list[Ranks] = []
+
+    def start(size: int, **options: object) -> Ranks:
+        started.append(Ranks(size, **options))
+        return started[-1]
+
+    yield start
+    for processes in started:
+        processes.end()

@@ -1,0 +1,205 @@
+"""Runs functions on several ranks, each a process of its own, for the tests.
+
+A function is sent to the ranks as its source text, so it stands at the top level of its module, has no decorator and imports
+what it needs (accord, os, sys and numpy as np are there). It is called as function(comm, *arguments) on every rank.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import pickle
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# What a rank runs: it reads jobs from its standard input and writes their outcomes to the descriptor that is its argument.
+RANK_PROGRAM = """
+import os, pickle, sys, traceback
+import numpy as np
+import accord
+jobs, outcomes = sys.stdin.buffer, os.fdopen(int(sys.argv[1]), "wb")
+while True:
+    try:
+        job = pickle.load(jobs)
+    except EOFError:
+        break
+    names = {"accord": accord, "np": np, "os": os, "sys": sys, "__name__": "rank"}
+    exec(compile(job["source"], job["function"], "exec"), names)
+    outcome = {}
+    try:
+        comm = accord.Communicator.create(
+            accord.FileStore(job["store"]), job["rank"], job["size"], name="world", timeout=job["timeout"])
+        try:
+            outcome["value"] = names[job["function"]](comm, *job["arguments"])
+        finally:
+            comm.close()
+        assert "torch" not in sys.modules or job["torch"], "torch was imported"
+    except BaseException:
+        outcome["error"] = traceback.format_exc()
+    data = pickle.dumps(outcome)
+    outcomes.write(len(data).to_bytes(8, "little") + data)
+    outcomes.flush()
+"""
+
+
+class RanksFailed(AssertionError):
+    """Some rank did not do what it should; says what every rank did and wrote."""
+
+
+@dataclass
+class Outcome:
+    """What one rank did: the function's value, or its error as text; neither if the process ended before."""
+
+    value: Any = None
+    error: str | None = None
+    exit_code: int | None = None
+
+
+class _Rank:
+    def __init__(self, rank: int, environment: dict[str, str], folder: Path) -> None:
+        self.output = (folder / f"rank{rank}.txt").open("w+b")
+        ours, theirs = os.pipe()
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", RANK_PROGRAM, str(theirs)],
+            stdin=subprocess.PIPE,
+            stdout=self.output,
+            stderr=subprocess.STDOUT,
+            pass_fds=[theirs],
+            env={**os.environ, **environment},
+        )
+        os.close(theirs)
+        os.set_blocking(ours, False)
+        self.outcomes = ours
+        self.bytes = b""
+
+    def send(self, job: dict) -> None:
+        self.process.stdin.write(pickle.dumps(job))
+        self.process.stdin.flush()
+
+    def text(self) -> str:
+        self.output.seek(0)
+        return self.output.read().decode(errors="replace")
+
+    def end(self) -> None:
+        self.process.stdin.close()
+        try:
+            self.process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        os.close(self.outcomes)
+        self.output.close()
+
+
+class Ranks:
+    """`size` processes that run one function after the other, each time with a new communicator. Any failure ends them;
+    the next run starts new ones."""
+
+    def __init__(self, size: int, environment: dict[str, str] | None = None) -> None:
+        self.size = size
+        self.environment = environment or {}
+        self._folder = tempfile.TemporaryDirectory(prefix="accord-ranks-")
+        self._ranks: list[_Rank] = []
+        self._jobs = 0
+
+    def run(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        per_rank: Sequence[tuple] | None = None,
+        deadline: float = 60,
+        timeout: float = 30,
+        torch: bool = False,
+    ) -> list[Any]:
+        """What `function` gives on each rank, in rank order; RanksFailed unless all of them give something within
+        `deadline` seconds. per_rank: further arguments of each rank. timeout: the communicator's."""
+        outcomes = self.outcomes(
+            function, *arguments, per_rank=per_rank, deadline=deadline, timeout=timeout, torch=torch
+        )
+        if any(outcome.error or outcome.exit_code is not None for outcome in outcomes):
+            report = self._report(function, outcomes)
+            self.end()
+            raise RanksFailed(report)
+        return [outcome.value for outcome in outcomes]
+
+    def outcomes(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        per_rank: Sequence[tuple] | None = None,
+        deadline: float = 60,
+        timeout: float = 30,
+        torch: bool = False,
+        while_running: Callable[[list[subprocess.Popen]], None] | None = None,
+    ) -> list[Outcome]:
+        """What each rank did, also if it ended badly; RanksFailed only if one has not ended within `deadline`.
+        while_running: called once with the processes while they run."""
+        if not self._ranks or any(rank.process.poll() is not None for rank in self._ranks):
+            self.end()
+            folder = Path(self._folder.name)
+            self._ranks = [_Rank(rank, self.environment, folder) for rank in range(self.size)]
+        self._jobs += 1
+        for rank, process in enumerate(self._ranks):
+            process.send(
+                {
+                    "source": textwrap.dedent(inspect.getsource(function)),
+                    "function": function.__name__,
+                    "arguments": (*arguments, *(per_rank[rank] if per_rank else ())),
+                    "store": os.path.join(self._folder.name, f"store{self._jobs}"),
+                    "rank": rank,
+                    "size": self.size,
+                    "timeout": timeout,
+                    "torch": torch,
+                }
+            )
+        if while_running:
+            while_running([rank.process for rank in self._ranks])
+        outcomes, late = self._gather(time.monotonic() + deadline)
+        if late:
+            for rank in self._ranks:
+                rank.process.send_signal(signal.SIGKILL)
+            report = f"ranks {late} had not ended after {deadline} s\n" + self._report(function, outcomes)
+            self.end()
+            raise RanksFailed(report)
+        return outcomes
+
+    def end(self) -> None:
+        for rank in self._ranks:
+            rank.end()
+        self._ranks = []
+
+    def _gather(self, deadline: float) -> tuple[list[Outcome], list[int]]:
+        outcomes = [Outcome() for _ in self._ranks]
+        with selectors.DefaultSelector() as selector:
+            for number, rank in enumerate(self._ranks):
+                rank.bytes = b""
+                selector.register(rank.outcomes, selectors.EVENT_READ, number)
+            while selector.get_map() and time.monotonic() < deadline:
+                for key, _ in selector.select(timeout=0.2):
+                    rank, outcome = self._ranks[key.data], outcomes[key.data]
+                    piece = os.read(rank.outcomes, 1 << 20)
+                    rank.bytes += piece
+                    if not piece:
+                        outcome.exit_code = rank.process.wait()
+                        selector.unregister(rank.outcomes)
+                    elif len(rank.bytes) >= 8 and len(rank.bytes) - 8 == int.from_bytes(rank.bytes[:8], "little"):
+                        found = pickle.loads(rank.bytes[8:])
+                        outcome.value, outcome.error = found.get("value"), found.get("error")
+                        selector.unregister(rank.outcomes)
+            return outcomes, [key.data for key in selector.get_map().values()]
+
+    def _report(self, function: Callable[..., Any], outcomes: list[Outcome]) -> str:
+        lines = [f"{function.__name__} on {self.size} ranks:"]
+        for number, (rank, outcome) in enumerate(zip(self._ranks, outcomes, strict=True)):
+            ended = f"ended with exit code {outcome.exit_code}" if outcome.exit_code is not None else "ok"
+            lines += [f"--- rank {number}: {'raised' if outcome.error else ended}", outcome.error or "", rank.text()]
+        return "\n".join(lines)

@@ -1,0 +1,109 @@
+"""What an installed accord gives to other projects, and that every build has the same C interface."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from accord_command import BUILD, ROOT, clean_environment
+
+HEADER = ROOT / "include/accord/accord.h"
+
+
+def run(*command: object, **more) -> str:
+    """The output of a command that must succeed."""
+    result = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False, **more)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def c_functions(symbols: str) -> set[str]:
+    """Names of functions accord_* without C++ mangling, from nm's output."""
+    return set(re.findall(r" T (accord_\w+)$", symbols, re.MULTILINE))
+
+
+@pytest.fixture(scope="module")
+def consumer(tmp_path_factory) -> Path:
+    """The build folder of examples/cpp_consumer, built against an install of this build alone."""
+    folder = tmp_path_factory.mktemp("install")
+    run("cmake", "--install", BUILD, "--prefix", folder / "prefix", "--component", "accord")
+    run(
+        "cmake",
+        "-S",
+        ROOT / "examples/cpp_consumer",
+        "-B",
+        folder / "build",
+        f"-DCMAKE_PREFIX_PATH={folder / 'prefix'}",
+    )
+    run("cmake", "--build", folder / "build")
+    return folder
+
+
+def test_a_cpp_project_finds_the_package_and_its_program_runs_on_two_ranks(consumer):
+    accord = consumer / "prefix/bin/accord"
+    output = run(accord, "run", "-n", 2, consumer / "build/sum_of_ranks", env=clean_environment(), timeout=60)
+    assert sorted(output.splitlines()) == [f"[{rank}] rank {rank} of 2: the sum is 1" for rank in range(2)]
+
+
+def test_a_c_program_asks_for_features(consumer):
+    which = consumer / "build/which_accord"
+    assert re.fullmatch(r"accord \d+\.\d+\.\d+: shm is available\n", run(which))
+    missing = subprocess.run([which, "cuda"], capture_output=True, text=True, check=False)
+    assert missing.returncode == 1
+    assert missing.stdout.endswith("cuda is unsupported\n")
+    assert "no CUDA" in missing.stderr
+    unknown = subprocess.run([which, "shn"], capture_output=True, text=True, check=False)
+    assert 'did you mean "shm"?' in unknown.stderr
+
+
+def test_a_version_that_is_too_new_is_refused(consumer, tmp_path):
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.25)\nproject(x CXX)\nfind_package(accord 99 REQUIRED)\n"
+    )
+    prefix = f"-DCMAKE_PREFIX_PATH={consumer / 'prefix'}"
+    result = subprocess.run(["cmake", "-S", tmp_path, "-B", tmp_path / "build", prefix], capture_output=True, text=True)
+    assert result.returncode != 0
+    assert "99" in result.stderr
+
+
+def test_the_library_exports_every_function_of_the_c_header(consumer):
+    declared = set(re.findall(r"^ACCORD_API .*?\b(accord_\w+)\(", HEADER.read_text(), re.MULTILINE))
+    assert declared
+    library = next((consumer / "prefix").glob("lib*/**/libaccord.so"))
+    assert c_functions(run("nm", "-D", "--defined-only", library)) == declared
+
+
+def test_the_library_keeps_the_inside_of_the_c_interface_to_itself(consumer):
+    library = next((consumer / "prefix").glob("lib*/**/libaccord.so"))
+    inside = [line for line in run("nm", "-DC", "--defined-only", library).splitlines() if "accord::c::" in line]
+    assert inside == []
+    archive = BUILD / "src/libaccord_c.a"
+    assert "accord::c::" in run("nm", "-C", "--defined-only", archive)  # there is something to keep
+
+
+def test_a_build_with_every_option_off_has_the_same_c_functions(consumer, tmp_path):
+    options = [f"-DACCORD_{name}=OFF" for name in ("CUDA", "HWLOC", "PYTHON", "TESTS", "BENCH", "FUZZ")]
+    run("cmake", "-S", ROOT, "-B", tmp_path, "-G", "Ninja", *options)
+    objects = re.findall(
+        r"(src/CMakeFiles/accord_c\.dir/\S+\.o):", run("ninja", "-C", tmp_path, "-t", "targets", "all")
+    )
+    run("ninja", "-C", tmp_path, *objects, env=os.environ | {"CCACHE_BASEDIR": str(ROOT)})
+    reduced = c_functions(run("nm", "-g", "--defined-only", *[tmp_path / name for name in objects]))
+    library = next((consumer / "prefix").glob("lib*/**/libaccord.so"))
+    assert reduced == c_functions(run("nm", "-D", "--defined-only", library))
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("-DACCORD_CUDA=ON", "no CUDA code"),
+        ("-DACCORD_CUDA=maybe", "AUTO, ON or OFF"),
+        ("-DACCORD_CUDDA=ON", "unknown option ACCORD_CUDDA"),
+    ],
+)
+def test_an_option_that_cannot_be_had_is_refused(tmp_path, option, says):
+    command = ["cmake", "-S", ROOT, "-B", tmp_path, "-G", "Ninja", option]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode != 0
+    assert says in result.stderr

@@ -1,0 +1,66 @@
+"""The documentation and the software say the same."""
+
+import re
+from pathlib import Path
+
+import pytest
+from accord_command import ROOT, accord
+
+PAGES = sorted(path for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("bench/*.md")])
+COMMANDS = {("info",): "cli.md", ("engine", "run"): "cli.md", ("engine", "verify"): "cli.md", ("run",): "launcher.md"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path):
+    text = page.read_text()
+    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text)
+    missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_option_of_a_command_is_documented_and_every_documented_one_exists(command):
+    help_text = accord(*command, "--help").stdout
+    options = set(re.findall(r"--[a-z][a-z-]+(?![a-z_-])", help_text)) - {"--help"}
+    assert options
+    page = (ROOT / "docs" / COMMANDS[command]).read_text()
+    documented = set(re.findall(r"--[a-z][a-z-]+", page))
+    assert options - documented == set()
+    if COMMANDS[command] == "launcher.md":
+        belongs_to_programs = {"--epochs"}
+        assert documented - options == belongs_to_programs
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_make_target_that_a_page_names_exists(page: Path):
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"`make ([a-z-]+)", page.read_text())) <= targets
+
+
+def test_every_variable_that_a_page_names_exists():
+    known = set(re.findall(r"ACCORD_[A-Z_]+", accord("info").stdout))
+    known |= set(re.findall(r"ACCORD_[A-Z_]+", (ROOT / "include/accord/accord.h").read_text()))
+    build_options = set(re.findall(r"set\((ACCORD_[A-Z]+)", (ROOT / "CMakeLists.txt").read_text()))
+    for page in PAGES:
+        unknown = {
+            name
+            for name in re.findall(r"\bACCORD_[A-Z_]+\b", page.read_text())
+            if name not in known | build_options | {"ACCORD_COMMAND"}
+        }
+        # docs/architecture.md draws what later versions will have.
+        assert page.name == "architecture.md" or unknown == set(), f"{page}: {unknown}"
+
+
+def test_every_algorithm_is_in_the_list_with_its_source_and_no_other():
+    catalog = (ROOT / "src/plan/algorithms/catalog.cpp").read_text()
+    entry = re.compile(r'AlgorithmEntry\{Collective::k(\w+), "(\w+)", \w+,\s*"([^"]+)"')
+    built_in = {
+        (re.sub(r"(?<=[a-z])(?=[A-Z])", "_", c).lower(), name, source) for c, name, source in entry.findall(catalog)
+    }
+    assert len(built_in) == catalog.count("AlgorithmEntry{")
+    listed = set()
+    for section in re.split(r"^## ", (ROOT / "docs/algorithms.md").read_text(), flags=re.MULTILINE)[1:]:
+        collective = section.split("\n", 1)[0]
+        for name, source in re.findall(r"^\| `(\w+)` \|.*\| ([^|]+) \|$", section, re.MULTILINE):
+            listed.add((collective, name, source))
+    assert listed == built_in

@@ -1,0 +1,176 @@
+"""Sharding rules: what they match, which tensors they divide, how they fail."""
+
+import pytest
+import torch
+from export_reference import read_json, read_tensors
+
+from accord.export_sharding import Column, ExportError, Row, default_unit
+from accord.exporter import export
+
+
+class Block(torch.nn.Module):
+    def __init__(self, size: int = 32):
+        super().__init__()
+        self.up = torch.nn.Linear(size, 2 * size)
+        self.down = torch.nn.Linear(2 * size, size)
+        self.norm = torch.nn.LayerNorm(size)
+
+    def forward(self, x):
+        return self.norm(self.down(self.up(x)))
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(Block(), Block())
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+@pytest.fixture
+def export_with(tmp_path):
+    def run(sharding, model=None):
+        model = (model or Model()).eval()
+        return export(model, (torch.rand(2, 32),), path=tmp_path / "m.accord", sharding=sharding)
+
+    return run
+
+
+def shardings(package):
+    return {tensor["name"]: tensor.get("sharding") for tensor in read_json(package, "manifest.json")["tensors"]}
+
+
+def test_a_column_divides_weight_and_bias_a_row_only_the_weight(export_with):
+    found = shardings(export_with({"layers.*.up": Column(unit=16), "layers.*.down": Row(unit=16)}))
+    for layer in ("layers.0", "layers.1"):
+        assert found[f"{layer}.up.weight"] == {"group": "tp", "dim": 0, "unit": 16}
+        assert found[f"{layer}.up.bias"] == {"group": "tp", "dim": 0, "unit": 16}
+        assert found[f"{layer}.down.weight"] == {"group": "tp", "dim": 1, "unit": 16}
+        assert found[f"{layer}.down.bias"] is None
+        assert found[f"{layer}.norm.weight"] is None
+
+
+def test_sharded_tensors_come_back_whole(export_with):
+    model = Model()
+    package = export_with({"layers.*.up": Column(unit=8), "layers.*.down": Row(unit=4)}, model)
+    tensors = read_tensors(package)
+    for name, parameter in model.named_parameters():
+        assert torch.equal(tensors[name], parameter), name
+
+
+def test_each_granule_is_one_unit_in_row_major_order(export_with):
+    model = Model()
+    package = export_with({"layers.*.down": Row(unit=16)}, model)
+    (entry,) = [t for t in read_json(package, "manifest.json")["tensors"] if t["name"] == "layers.1.down.weight"]
+    data = (package / entry["file"]).read_bytes()
+    assert entry["granule_bytes"] == 32 * 16 * 4
+    assert len(entry["xxh3"]) == 4
+    for unit in range(4):
+        begin = entry["offset"] + unit * entry["granule_bytes"]
+        expected = model.layers[1].down.weight[:, unit * 16 : (unit + 1) * 16].detach().contiguous()
+        assert data[begin : begin + entry["granule_bytes"]] == expected.numpy().tobytes()
+
+
+def test_strings_take_the_default_unit(export_with):
+    package = export_with({"layers.0.up": "column", "layers.0.down": "row"})
+    found = shardings(package)
+    assert found["layers.0.up.weight"]["unit"] == 64
+    assert found["layers.0.down.weight"]["unit"] == 64
+    assert [default_unit(size) for size in (1, 7, 12, 96, 128, 384, 1536)] == [1, 1, 4, 32, 64, 64, 64]
+
+
+def test_the_first_pattern_that_matches_decides(export_with):
+    found = shardings(export_with({"layers.0.up": Column(unit=8), "*.up": Column(unit=32)}))
+    assert found["layers.0.up.weight"]["unit"] == 8
+    assert found["layers.1.up.weight"]["unit"] == 32
+
+
+def test_rules_and_groups_are_in_the_manifest(export_with):
+    package = export_with({"*.up": Column(unit=8, group="model"), "*.down": Row(unit=8, group="model")})
+    manifest = read_json(package, "manifest.json")
+    assert manifest["groups"] == ["model"]
+    assert manifest["rules"][0] == {"pattern": "*.up", "style": "column", "unit": 8, "group": "model"}
+
+
+@pytest.mark.parametrize(
+    ("sharding", "message"),
+    [
+        ({"layers.*.upp": "column"}, r'"layers\.\*\.upp" matches no module; .*"layers\.\d\.up"'),
+        ({"layers.0.norm": "column"}, r"matches no linear layer, only others .*LayerNorm"),
+        ({"*": "column", "layers.0.up": "column"}, r"an earlier pattern decides all it matches"),
+        ({"layers.0.up": "colunm"}, r'unknown style "colunm"; did you mean "column"'),
+        ({"layers.0.up": 3}, r"expected .* got int"),
+        ({"layers.0.up": Column(unit=7)}, r'unit 7 does not divide the 64 outputs of "layers\.0\.up"'),
+        ({"layers.0.down": Row(unit=48)}, r'unit 48 does not divide the 64 inputs of "layers\.0\.down"'),
+        ({"layers.0.down": Row(unit=0)}, r"a whole number from 1 up, got 0"),
+        ({"layers.0.up": Column(group="t p")}, r'"t p" cannot be the name of a group'),
+    ],
+)
+def test_a_wrong_rule_is_an_error_that_helps(export_with, sharding, message):
+    with pytest.raises(ExportError, match=message):
+        export_with(sharding)
+
+
+def test_a_weight_that_is_also_used_otherwise_cannot_be_sharded(tmp_path):
+    class Tied(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = torch.nn.Embedding(16, 8)
+            self.head = torch.nn.Linear(8, 16, bias=False)
+            self.head.weight = self.embedding.weight
+
+        def forward(self, ids):
+            return self.head(self.embedding(ids))
+
+    with pytest.raises(ExportError, match=r'"head.weight" cannot be sharded: aten.embedding.default at .* as "weight"'):
+        export(Tied().eval(), (torch.tensor([[1]]),), path=tmp_path / "m.accord", sharding={"head": "column"})
+
+
+def test_layers_that_share_a_weight_must_be_sharded_alike(tmp_path):
+    class Twice(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = torch.nn.Linear(16, 16, bias=False)
+            self.second = torch.nn.Linear(16, 16, bias=False)
+            self.second.weight = self.first.weight
+
+        def forward(self, x):
+            return self.second(self.first(x))
+
+    def export_twice(sharding):
+        return export(Twice().eval(), (torch.rand(2, 16),), path=tmp_path / "m.accord", sharding=sharding)
+
+    with pytest.raises(ExportError, match="one tied weight, but are to be sharded differently"):
+        export_twice({"first": "column", "second": "row"})
+    for only in ("first", "second"):
+        with pytest.raises(ExportError, match=r'"first.weight" is used by "second", .* other sharding than "first"'):
+            export_twice({only: "column"})
+    assert shardings(export_twice({"*": "column"})) == {"first.weight": {"group": "tp", "dim": 0, "unit": 16}}
+
+
+def test_a_pattern_for_a_layer_that_the_outputs_do_not_need_is_refused(export_with):
+    class Pooled(Model):
+        def __init__(self):
+            super().__init__()
+            self.pooler = torch.nn.Linear(32, 32)
+
+        def forward(self, x):
+            self.pooler(x)
+            return self.layers(x)
+
+    with pytest.raises(ExportError, match='"pooler" decides no layer that the outputs need'):
+        export_with({"pooler": "column"}, Pooled())
+
+
+def test_a_weight_that_another_module_multiplies_with_is_refused_by_its_place(export_with):
+    class Borrowed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = torch.nn.Linear(32, 32)
+
+        def forward(self, x):
+            return torch.nn.functional.linear(x, self.inner.weight)
+
+    with pytest.raises(ExportError, match=r'"inner.weight" is used at \S+:\d+ \(module top\): a sharding pattern'):
+        export_with({"inner": "column"}, Borrowed())

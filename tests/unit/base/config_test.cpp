@@ -1,0 +1,95 @@
+#include "base/config.hpp"
+
+#include <gmock/gmock.h>
+
+namespace accord {
+namespace {
+
+using testing::HasSubstr;
+
+Status status_of(const std::string& name, const std::string& value) { return parse_config({{name, value}}).status(); }
+
+TEST(Config, without_variables_has_its_defaults) {
+  const Result<Config> config = parse_config({});
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(config->log_level, "warn");
+  EXPECT_EQ(config->timeout, std::chrono::minutes(5));
+  EXPECT_EQ(config->transport, "auto");
+  EXPECT_EQ(config->slot_bytes, std::size_t{1} << 20);
+  EXPECT_EQ(config->threads, 1);
+}
+
+TEST(Config, the_defaults_written_in_the_table_are_the_defaults) {
+  std::map<std::string, std::string> environment;
+  for (const ConfigEntry& entry : config_entries()) environment.emplace(entry.variable, entry.default_value);
+  const Result<Config> written = parse_config(environment);
+  ASSERT_TRUE(written.ok()) << written.status().to_string();
+  const Config defaults;
+  EXPECT_EQ(written->log_level, defaults.log_level);
+  EXPECT_EQ(written->timeout, defaults.timeout);
+  EXPECT_EQ(written->transport, defaults.transport);
+  EXPECT_EQ(written->select, defaults.select);
+  EXPECT_EQ(written->slot_bytes, defaults.slot_bytes);
+  EXPECT_EQ(written->threads, defaults.threads);
+}
+
+TEST(Config, reads_every_variable) {
+  const Result<Config> config = parse_config({{"ACCORD_LOG", "debug"},
+                                              {"ACCORD_TIMEOUT", "1.5"},
+                                              {"ACCORD_TRANSPORT", "shm"},
+                                              {"ACCORD_SELECT", "all_reduce=two_shot"},
+                                              {"ACCORD_SLOT_BYTES", "64k"},
+                                              {"ACCORD_THREADS", "4"}});
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  EXPECT_EQ(config->log_level, "debug");
+  EXPECT_EQ(config->timeout, std::chrono::milliseconds(1500));
+  EXPECT_EQ(config->transport, "shm");
+  EXPECT_EQ(config->select, "all_reduce=two_shot");
+  EXPECT_EQ(config->slot_bytes, 65536u);
+  EXPECT_EQ(config->threads, 4);
+}
+
+TEST(Config, an_unknown_variable_is_an_error_that_names_the_nearest) {
+  const Status status = status_of("ACCORD_TIMEOUTS", "3");
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "unknown environment variable \"ACCORD_TIMEOUTS\"; did you mean \"ACCORD_TIMEOUT\"?");
+  EXPECT_THAT(status_of("ACCORD_COLOUR", "red").message(), HasSubstr("known are ACCORD_LOG, ACCORD_TIMEOUT"));
+  EXPECT_FALSE(status_of("ACCORD_", "").ok());
+}
+
+TEST(Config, variables_of_others_are_none_of_its_business) {
+  EXPECT_TRUE(
+      parse_config({{"PATH", "/bin"}, {"ACCORDION", "yes"}, {"accord_log", "x"}, {"TORCH_ACCORD_LOG", "x"}}).ok());
+}
+
+TEST(Config, a_value_without_meaning_or_out_of_range_names_its_variable) {
+  const std::pair<const char*, const char*> refused[] = {{"ACCORD_LOG", "loud"},
+                                                         {"ACCORD_LOG", ""},
+                                                         {"ACCORD_TIMEOUT", "0"},
+                                                         {"ACCORD_TIMEOUT", "-1"},
+                                                         {"ACCORD_TIMEOUT", "5 min"},
+                                                         {"ACCORD_TIMEOUT", "nan"},
+                                                         {"ACCORD_TIMEOUT", "inf"},
+                                                         {"ACCORD_TIMEOUT", "1e300"},
+                                                         {"ACCORD_TIMEOUT", "99999999999"},
+                                                         {"ACCORD_TRANSPORT", "shmem"},
+                                                         {"ACCORD_SLOT_BYTES", "1"},
+                                                         {"ACCORD_SLOT_BYTES", "2g"},
+                                                         {"ACCORD_SLOT_BYTES", "inf"},
+                                                         {"ACCORD_SLOT_BYTES", "5000"},
+                                                         {"ACCORD_SLOT_BYTES", "-4k"},
+                                                         {"ACCORD_THREADS", "0"},
+                                                         {"ACCORD_THREADS", "1025"},
+                                                         {"ACCORD_THREADS", "two"}};
+  for (const auto& [name, value] : refused) {
+    const Status status = status_of(name, value);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << name << "=" << value;
+    EXPECT_THAT(status.message(), HasSubstr(std::string("environment variable ") + name)) << value;
+  }
+  EXPECT_THAT(status_of("ACCORD_TRANSPORT", "smh").message(), HasSubstr("did you mean \"shm\""));
+}
+
+TEST(Config, of_this_process_is_read_once) { EXPECT_EQ(&config(), &config()); }
+
+}  // namespace
+}  // namespace accord

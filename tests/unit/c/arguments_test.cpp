@@ -1,0 +1,329 @@
+// What a C caller can get wrong before a call begins: null where something is needed, and structs of another size.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "unit/c/c_ranks.hpp"
+
+namespace accord {
+namespace {
+
+using ::testing::AllOf;
+using testing::call_on;
+using ::testing::HasSubstr;
+using testing::is_ok;
+using testing::run_c_ranks;
+
+/// What a test may pass where the argument in question is another one.
+class Arguments : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(is_ok(accord_memory_store_create(&store_)));
+    ASSERT_TRUE(is_ok(accord_communicator_create(store_, 0, 1, nullptr, &comm_)));
+  }
+  void TearDown() override {
+    accord_communicator_free(comm_);
+    accord_store_free(store_);
+  }
+
+  accord_store_t* store_ = nullptr;
+  accord_communicator_t* comm_ = nullptr;
+  accord_call_t call_ = ACCORD_CALL_INIT;
+};
+
+TEST_F(Arguments, that_are_null_are_named) {
+  accord_store_t* made = nullptr;
+  accord_communicator_t* group = nullptr;
+  accord_work_t* work = nullptr;
+  int32_t number = 0;
+  const char* text = nullptr;
+  float value = 1;
+  accord_tcp_store_options_t tcp = ACCORD_TCP_STORE_OPTIONS_INIT;
+  ASSERT_TRUE(is_ok(accord_start(comm_, (call_.kind = ACCORD_CALL_BARRIER, &call_), nullptr, &work)));
+  ASSERT_TRUE(is_ok(accord_work_wait(work)));
+  accord_work_free(work);
+
+  const std::vector<std::pair<std::string, accord_status_t>> refusals = [&] {
+    std::vector<std::pair<std::string, accord_status_t>> seen;
+    const auto add = [&](accord_status_t status) { seen.emplace_back(accord_last_error(), status); };
+    add(accord_check_feature(nullptr));
+    add(accord_memory_store_create(nullptr));
+    add(accord_file_store_create(nullptr, &made));
+    add(accord_file_store_create("x", nullptr));
+    add(accord_tcp_store_create(nullptr, &made));
+    add(accord_tcp_store_create(&tcp, nullptr));
+    add(accord_prefix_store_create(nullptr, "x", &made));
+    add(accord_prefix_store_create(store_, nullptr, &made));
+    add(accord_prefix_store_create(store_, "x", nullptr));
+    add(accord_store_set(nullptr, "k", "v", 1));
+    add(accord_store_set(store_, nullptr, "v", 1));
+    add(accord_store_set(store_, "k", nullptr, 1));
+    add(accord_store_get(nullptr, "k", 0, nullptr, 0, nullptr));
+    add(accord_store_get(store_, nullptr, 0, nullptr, 0, nullptr));
+    add(accord_store_add(nullptr, "k", 1, nullptr));
+    add(accord_store_add(store_, nullptr, 1, nullptr));
+    add(accord_store_erase(nullptr, "k"));
+    add(accord_store_erase(store_, nullptr));
+    add(accord_store_describe(nullptr, &text));
+    add(accord_store_describe(store_, nullptr));
+    add(accord_communicator_create(nullptr, 0, 1, nullptr, &group));
+    add(accord_communicator_create(store_, 0, 1, nullptr, nullptr));
+    add(accord_communicator_from_environment(nullptr, nullptr));
+    add(accord_communicator_split(nullptr, 0, 0, nullptr, &group));
+    add(accord_communicator_split(comm_, 0, 0, nullptr, nullptr));
+    add(accord_communicator_shrink(nullptr, nullptr, 0, &group));
+    add(accord_communicator_shrink(comm_, nullptr, 0, nullptr));
+    add(accord_communicator_rank(nullptr, &number));
+    add(accord_communicator_rank(comm_, nullptr));
+    add(accord_communicator_size(nullptr, &number));
+    add(accord_communicator_size(comm_, nullptr));
+    add(accord_communicator_name(nullptr, &text));
+    add(accord_communicator_name(comm_, nullptr));
+    add(accord_communicator_state(nullptr, &number));
+    add(accord_communicator_state(comm_, nullptr));
+    add(accord_communicator_status(nullptr));
+    add(accord_communicator_abort(nullptr, "x"));
+    add(accord_communicator_close(nullptr));
+    add(accord_run(nullptr, &call_, nullptr));
+    add(accord_run(comm_, nullptr, nullptr));
+    add(accord_start(nullptr, &call_, nullptr, &work));
+    add(accord_start(comm_, nullptr, nullptr, &work));
+    add(accord_start(comm_, &call_, nullptr, nullptr));
+    add(accord_barrier(nullptr, nullptr));
+    add(accord_broadcast(nullptr, &value, 1, ACCORD_FLOAT32, 0, nullptr));
+    add(accord_all_gather(nullptr, &value, &value, 1, ACCORD_FLOAT32, nullptr));
+    add(accord_reduce_scatter(nullptr, &value, &value, 1, ACCORD_FLOAT32, ACCORD_SUM, nullptr));
+    add(accord_all_reduce(nullptr, &value, &value, 1, ACCORD_FLOAT32, ACCORD_SUM, nullptr));
+    add(accord_reduce(nullptr, &value, &value, 1, ACCORD_FLOAT32, ACCORD_SUM, 0, nullptr));
+    add(accord_gather(nullptr, &value, &value, 1, ACCORD_FLOAT32, 0, nullptr));
+    add(accord_scatter(nullptr, &value, &value, 1, ACCORD_FLOAT32, 0, nullptr));
+    add(accord_all_to_all(nullptr, &value, &value, 1, ACCORD_FLOAT32, nullptr));
+    add(accord_send(nullptr, &value, 1, ACCORD_FLOAT32, 0, nullptr));
+    add(accord_recv(nullptr, &value, 1, ACCORD_FLOAT32, 0, nullptr));
+    add(accord_work_test(nullptr, &number));
+    add(accord_work_wait(nullptr));
+    add(accord_work_wait_for(nullptr, 0, &number));
+    add(accord_work_status(nullptr));
+    return seen;
+  }();
+  const std::vector<std::string> expected = {"check_feature: name",
+                                             "memory_store_create: store",
+                                             "file_store_create: path",
+                                             "file_store_create: store",
+                                             "tcp_store_create: options",
+                                             "tcp_store_create: store",
+                                             "prefix_store_create: parent",
+                                             "prefix_store_create: prefix",
+                                             "prefix_store_create: store",
+                                             "store_set: store",
+                                             "store_set: key",
+                                             "store_set: value",
+                                             "store_get: store",
+                                             "store_get: key",
+                                             "store_add: store",
+                                             "store_add: key",
+                                             "store_erase: store",
+                                             "store_erase: key",
+                                             "store_describe: store",
+                                             "store_describe: description",
+                                             "communicator_create: store",
+                                             "communicator_create: communicator",
+                                             "communicator_from_environment: communicator",
+                                             "communicator_split: communicator",
+                                             "communicator_split: part",
+                                             "communicator_shrink: communicator",
+                                             "communicator_shrink: rest",
+                                             "communicator_rank: communicator",
+                                             "communicator_rank: rank",
+                                             "communicator_size: communicator",
+                                             "communicator_size: size",
+                                             "communicator_name: communicator",
+                                             "communicator_name: name",
+                                             "communicator_state: communicator",
+                                             "communicator_state: state",
+                                             "communicator_status: communicator",
+                                             "communicator_abort: communicator",
+                                             "communicator_close: communicator",
+                                             "run: communicator",
+                                             "run: call",
+                                             "start: communicator",
+                                             "start: call",
+                                             "start: work",
+                                             "barrier: communicator",
+                                             "broadcast: communicator",
+                                             "all_gather: communicator",
+                                             "reduce_scatter: communicator",
+                                             "all_reduce: communicator",
+                                             "reduce: communicator",
+                                             "gather: communicator",
+                                             "scatter: communicator",
+                                             "all_to_all: communicator",
+                                             "send: communicator",
+                                             "recv: communicator",
+                                             "work_test: work",
+                                             "work_wait: work",
+                                             "work_wait_for: work",
+                                             "work_status: work"};
+  ASSERT_EQ(refusals.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(refusals[i].first, "accord_" + expected[i] + " is null");
+    EXPECT_EQ(refusals[i].second, ACCORD_INVALID_ARGUMENT) << expected[i];
+  }
+  EXPECT_TRUE(is_ok(accord_barrier(comm_, nullptr))) << "and nothing was harmed";
+}
+
+TEST_F(Arguments, that_are_null_may_be_freed) {
+  accord_work_free(nullptr);
+  accord_communicator_free(nullptr);
+  accord_store_free(nullptr);
+}
+
+TEST_F(Arguments, that_take_a_handle_hold_null_after_a_failure) {
+  auto* made = reinterpret_cast<accord_store_t*>(this);
+  auto* group = reinterpret_cast<accord_communicator_t*>(this);
+  auto* work = reinterpret_cast<accord_work_t*>(this);
+  EXPECT_EQ(accord_file_store_create(nullptr, &made), ACCORD_INVALID_ARGUMENT);
+  EXPECT_EQ(made, nullptr);
+  EXPECT_EQ(accord_communicator_create(store_, 7, 1, nullptr, &group), ACCORD_INVALID_ARGUMENT);
+  EXPECT_EQ(group, nullptr);
+  EXPECT_EQ(accord_start(comm_, nullptr, nullptr, &work), ACCORD_INVALID_ARGUMENT);
+  EXPECT_EQ(work, nullptr);
+}
+
+TEST_F(Arguments, of_a_wrong_count_are_refused_without_overflow) {
+  float value = 1;
+  for (const size_t count : {SIZE_MAX, SIZE_MAX / 2, SIZE_MAX / 4}) {
+    EXPECT_EQ(accord_all_gather(comm_, &value, &value, count, ACCORD_FLOAT32, nullptr), ACCORD_INVALID_ARGUMENT);
+    EXPECT_EQ(accord_reduce_scatter(comm_, &value, &value, count, ACCORD_FLOAT32, ACCORD_SUM, nullptr),
+              ACCORD_INVALID_ARGUMENT);
+    EXPECT_EQ(accord_all_to_all(comm_, &value, &value, count, ACCORD_FLOAT32, nullptr), ACCORD_INVALID_ARGUMENT);
+  }
+  run_c_ranks(2, [](accord_communicator_t* comm, int) {
+    float element = 1;
+    // Twice this is 2 modulo 2^64: a product that wrapped would fit.
+    EXPECT_EQ(accord_all_to_all(comm, &element, &element, SIZE_MAX / 2 + 2, ACCORD_UINT8, nullptr),
+              ACCORD_INVALID_ARGUMENT);
+    EXPECT_THAT(accord_last_error(), HasSubstr("impossible count"));
+  });
+}
+
+// A struct in memory that a newer or older header may have laid out.
+template <typename Struct>
+class StructSize : public ::testing::Test {
+ protected:
+  struct Longer {
+    Struct known;
+    unsigned char rest[24] = {};
+  };
+};
+
+template <typename Struct>
+Struct initial();
+template <>
+accord_tcp_store_options_t initial() {
+  accord_tcp_store_options_t options = ACCORD_TCP_STORE_OPTIONS_INIT;
+  options.role = ACCORD_STORE_HOST;
+  return options;
+}
+template <>
+accord_communicator_options_t initial() {
+  return ACCORD_COMMUNICATOR_OPTIONS_INIT;
+}
+template <>
+accord_call_t initial() {
+  accord_call_t call = ACCORD_CALL_INIT;
+  call.kind = ACCORD_CALL_BARRIER;
+  return call;
+}
+template <>
+accord_call_options_t initial() {
+  return ACCORD_CALL_OPTIONS_INIT;
+}
+
+accord_status_t use(const accord_tcp_store_options_t* options) {
+  accord_store_t* store = nullptr;
+  const accord_status_t status = accord_tcp_store_create(options, &store);
+  EXPECT_EQ(store != nullptr, status == ACCORD_OK);
+  accord_store_free(store);
+  return status;
+}
+/// Calls `body` with a group of one.
+accord_status_t in_a_group(const accord_communicator_options_t* options,
+                           const std::function<accord_status_t(accord_communicator_t*)>& body) {
+  accord_store_t* store = nullptr;
+  accord_communicator_t* comm = nullptr;
+  EXPECT_TRUE(is_ok(accord_memory_store_create(&store)));
+  accord_status_t status = accord_communicator_create(store, 0, 1, options, &comm);
+  EXPECT_EQ(comm != nullptr, status == ACCORD_OK);
+  if (status == ACCORD_OK) status = body(comm);
+  accord_communicator_free(comm);
+  accord_store_free(store);
+  return status;
+}
+accord_status_t use(const accord_communicator_options_t* options) {
+  return in_a_group(options, [](accord_communicator_t* comm) { return accord_barrier(comm, nullptr); });
+}
+accord_status_t use(const accord_call_t* call) {
+  return in_a_group(nullptr, [&](accord_communicator_t* comm) { return accord_run(comm, call, nullptr); });
+}
+accord_status_t use(const accord_call_options_t* options) {
+  return in_a_group(nullptr, [&](accord_communicator_t* comm) { return accord_barrier(comm, options); });
+}
+
+template <typename Struct>
+const char* name_of();
+template <>
+const char* name_of<accord_tcp_store_options_t>() {
+  return "accord_tcp_store_options_t";
+}
+template <>
+const char* name_of<accord_communicator_options_t>() {
+  return "accord_communicator_options_t";
+}
+template <>
+const char* name_of<accord_call_t>() {
+  return "accord_call_t";
+}
+template <>
+const char* name_of<accord_call_options_t>() {
+  return "accord_call_options_t";
+}
+
+using Structs =
+    ::testing::Types<accord_tcp_store_options_t, accord_communicator_options_t, accord_call_t, accord_call_options_t>;
+TYPED_TEST_SUITE(StructSize, Structs);
+
+TYPED_TEST(StructSize, as_the_macro_sets_it_is_taken) {
+  const TypeParam known = initial<TypeParam>();
+  EXPECT_EQ(known.struct_size, sizeof(TypeParam));
+  EXPECT_TRUE(is_ok(use(&known)));
+}
+
+TYPED_TEST(StructSize, that_makes_no_sense_is_refused_with_the_name_of_the_struct) {
+  for (const size_t size : {size_t{0}, size_t{7}, sizeof(TypeParam) - 1, size_t{1} << 40, SIZE_MAX}) {
+    TypeParam known = initial<TypeParam>();
+    known.struct_size = size;
+    EXPECT_EQ(use(&known), ACCORD_INVALID_ARGUMENT);
+    EXPECT_THAT(accord_last_error(), AllOf(HasSubstr(name_of<TypeParam>()),
+                                           HasSubstr("struct_size of " + std::to_string(size)), HasSubstr("_INIT")));
+  }
+}
+
+TYPED_TEST(StructSize, of_a_newer_header_is_taken_unless_it_asks_for_something_new) {
+  typename TestFixture::Longer longer = {.known = initial<TypeParam>()};
+  longer.known.struct_size = sizeof(longer);
+  EXPECT_TRUE(is_ok(use(&longer.known)));
+  longer.rest[20] = 1;
+  EXPECT_EQ(use(&longer.known), ACCORD_INVALID_ARGUMENT);
+  EXPECT_THAT(accord_last_error(), AllOf(HasSubstr(name_of<TypeParam>()),
+                                         HasSubstr("byte " + std::to_string(sizeof(TypeParam) + 20) + " is set")));
+}
+
+}  // namespace
+}  // namespace accord

@@ -1,0 +1,224 @@
+// Every call of the C interface, by name, by accord_run and by accord_start, against results that are worked out element by
+// element here.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "conformance/comm/reference.hpp"
+#include "unit/c/c99_rank.h"
+#include "unit/c/c_ranks.hpp"
+
+namespace accord {
+namespace {
+
+using testing::is_ok;
+using testing::run_c_ranks;
+using testing::sample;
+
+enum class Way { kByName, kRun, kStart };
+
+std::string to_string(Way way) { return way == Way::kByName ? "by_name" : way == Way::kRun ? "run" : "start"; }
+
+accord_status_t by_name(accord_communicator_t* comm, const accord_call_t& call, size_t count) {
+  void* const in = const_cast<void*>(call.input);
+  const accord_dtype_t dtype = call.dtype;
+  switch (call.kind) {
+    case ACCORD_CALL_BARRIER: return accord_barrier(comm, nullptr);
+    case ACCORD_CALL_BROADCAST: return accord_broadcast(comm, call.output, count, dtype, call.root, nullptr);
+    case ACCORD_CALL_ALL_GATHER: return accord_all_gather(comm, in, call.output, count, dtype, nullptr);
+    case ACCORD_CALL_REDUCE_SCATTER:
+      return accord_reduce_scatter(comm, in, call.output, count, dtype, call.op, nullptr);
+    case ACCORD_CALL_ALL_REDUCE: return accord_all_reduce(comm, in, call.output, count, dtype, call.op, nullptr);
+    case ACCORD_CALL_REDUCE: return accord_reduce(comm, in, call.output, count, dtype, call.op, call.root, nullptr);
+    case ACCORD_CALL_GATHER: return accord_gather(comm, in, call.output, count, dtype, call.root, nullptr);
+    case ACCORD_CALL_SCATTER: return accord_scatter(comm, in, call.output, count, dtype, call.root, nullptr);
+    case ACCORD_CALL_ALL_TO_ALL: return accord_all_to_all(comm, in, call.output, count, dtype, nullptr);
+    case ACCORD_CALL_SEND: return accord_send(comm, in, count, dtype, call.peer, nullptr);
+    case ACCORD_CALL_RECV: return accord_recv(comm, call.output, count, dtype, call.peer, nullptr);
+    default: return ACCORD_INTERNAL;
+  }
+}
+
+class Calls : public ::testing::TestWithParam<std::tuple<int, Way>> {
+ protected:
+  /// Parts of this many elements: an odd count, and large enough for more than a packet.
+  static constexpr size_t kCount = 1237;
+
+  static int size() { return std::get<0>(GetParam()); }
+  static int last() { return size() - 1; }
+
+  static accord_status_t perform(accord_communicator_t* comm, const accord_call_t& call) {
+    switch (std::get<1>(GetParam())) {
+      case Way::kByName: return by_name(comm, call, kCount);
+      case Way::kRun: return accord_run(comm, &call, nullptr);
+      case Way::kStart: break;
+    }
+    accord_work_t* work = nullptr;
+    EXPECT_TRUE(is_ok(accord_start(comm, &call, nullptr, &work)));
+    const accord_status_t status = accord_work_wait(work);
+    accord_work_free(work);
+    return status;
+  }
+
+  static accord_call_t call(accord_call_kind_t kind, const std::vector<float>& input, std::vector<float>& output) {
+    accord_call_t call = ACCORD_CALL_INIT;
+    call.kind = kind;
+    call.dtype = ACCORD_FLOAT32;
+    if (!input.empty()) call.input = input.data();
+    call.input_count = input.size();
+    if (!output.empty()) call.output = output.data();
+    call.output_count = output.size();
+    return call;
+  }
+
+  /// Elements [first, first + count) of what `rank` brings.
+  static std::vector<float> values_of(int rank, size_t first, size_t count) {
+    std::vector<float> values;
+    for (size_t i = first; i < first + count; ++i) values.push_back(sample(rank, i));
+    return values;
+  }
+  static std::vector<float> reduced(ReduceOp op, size_t first, size_t count) {
+    std::vector<float> result;
+    for (size_t i = first; i < first + count; ++i) {
+      std::vector<float> of_ranks;
+      for (int rank = 0; rank < size(); ++rank) of_ranks.push_back(sample(rank, i));
+      result.push_back(testing::combine(op, of_ranks));
+    }
+    return result;
+  }
+  /// `part(rank)` of every rank, one after the other.
+  template <typename Part>
+  static std::vector<float> joined(Part part) {
+    std::vector<float> all;
+    for (int rank = 0; rank < size(); ++rank) {
+      const std::vector<float> values = part(rank);
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    return all;
+  }
+};
+
+TEST_P(Calls, all_reduce_combines_in_the_canonical_order) {
+  run_c_ranks(size(), [](accord_communicator_t* comm, int rank) {
+    for (const auto& [number, op] :
+         {std::pair{ACCORD_SUM, ReduceOp::kSum}, {ACCORD_MIN, ReduceOp::kMin}, {ACCORD_MAX, ReduceOp::kMax}}) {
+      const std::vector<float> input = values_of(rank, 0, kCount);
+      std::vector<float> output(kCount), in_place = input;
+      accord_call_t made = call(ACCORD_CALL_ALL_REDUCE, input, output);
+      made.op = number;
+      EXPECT_TRUE(is_ok(perform(comm, made)));
+      EXPECT_EQ(output, reduced(op, 0, kCount));
+      made.input = made.output = in_place.data();
+      EXPECT_TRUE(is_ok(perform(comm, made)));
+      EXPECT_EQ(in_place, output);
+    }
+  });
+}
+
+TEST_P(Calls, reduce_gives_the_result_to_the_root_alone) {
+  run_c_ranks(size(), [](accord_communicator_t* comm, int rank) {
+    std::vector<float> output(rank == last() ? kCount : 0);
+    const std::vector<float> input = values_of(rank, 0, kCount);
+    accord_call_t made = call(ACCORD_CALL_REDUCE, input, output);
+    made.op = ACCORD_MAX;
+    made.root = last();
+    EXPECT_TRUE(is_ok(perform(comm, made)));
+    if (rank == last()) {
+      EXPECT_EQ(output, reduced(ReduceOp::kMax, 0, kCount));
+    }
+  });
+}
+
+TEST_P(Calls, reduce_scatter_gives_each_rank_its_part) {
+  run_c_ranks(size(), [](accord_communicator_t* comm, int rank) {
+    const std::vector<float> input = values_of(rank, 0, kCount * size());
+    std::vector<float> output(kCount);
+    EXPECT_TRUE(is_ok(perform(comm, call(ACCORD_CALL_REDUCE_SCATTER, input, output))));
+    EXPECT_EQ(output, reduced(ReduceOp::kSum, rank * kCount, kCount));
+  });
+}
+
+TEST_P(Calls, all_gather_and_gather_join_the_parts_in_rank_order) {
+  run_c_ranks(size(), [](accord_communicator_t* comm, int rank) {
+    const std::vector<float> input = values_of(rank, 0, kCount);
+    const std::vector<float> expected = joined([](int of) { return values_of(of, 0, kCount); });
+    std::vector<float> everywhere(kCount * size()), at_root(rank == last() ? kCount * size() : 0);
+    EXPECT_TRUE(is_ok(perform(comm, call(ACCORD_CALL_ALL_GATHER, input, everywhere))));
+    EXPECT_EQ(everywhere, expected);
+    accord_call_t made = call(ACCORD_CALL_GATHER, input, at_root);
+    made.root = last();
+    EXPECT_TRUE(is_ok(perform(comm, made)));
+    if (rank == last()) {
+      EXPECT_EQ(at_root, expected);
+    }
+  });
+}
+
+TEST_P(Calls, scatter_and_broadcast_hand_out_what_the_root_has) {
+  run_c_ranks(size(), [](accord_communicator_t* comm, int rank) {
+    const std::vector<float> input = rank == last() ? values_of(rank, 0, kCount * size()) : std::vector<float>();
+    std::vector<float> output(kCount);
+    accord_call_t made = call(ACCORD_CALL_SCATTER, input, output);
+    made.root = last();
+    EXPECT_TRUE(is_ok(perform(comm, made)));
+    EXPECT_EQ(output, values_of(last(), rank * kCount, kCount));
+    made = call(ACCORD_CALL_BROADCAST, output, output);
+    made.root = last();
+    EXPECT_TRUE(is_ok(perform(comm, made)));
+    EXPECT_EQ(output, values_of(last(), last() * kCount, kCount));
+  });
+}
+
+TEST_P(Calls, all_to_all_turns_parts_around) {
+  run_c_ranks(size(), [](accord_communicator_t* comm, int rank) {
+    const std::vector<float> input = values_of(rank, 0, kCount * size());
+    std::vector<float> output(kCount * size());
+    EXPECT_TRUE(is_ok(perform(comm, call(ACCORD_CALL_ALL_TO_ALL, input, output))));
+    EXPECT_EQ(output, joined([&](int from) { return values_of(from, rank * kCount, kCount); }));
+  });
+}
+
+TEST_P(Calls, messages_go_from_each_rank_to_the_next) {
+  if (size() == 1) return;  // nobody to send to
+  run_c_ranks(size(), [](accord_communicator_t* comm, int rank) {
+    const std::vector<float> input = values_of(rank, 0, kCount);
+    std::vector<float> none, output(kCount);
+    accord_call_t send = call(ACCORD_CALL_SEND, input, none), recv = call(ACCORD_CALL_RECV, {}, output);
+    send.peer = (rank + 1) % size();
+    recv.peer = (rank + last()) % size();
+    for (const accord_call_t& made : rank == 0 ? std::vector{send, recv} : std::vector{recv, send})
+      EXPECT_TRUE(is_ok(perform(comm, made)));
+    EXPECT_EQ(output, values_of((rank + last()) % size(), 0, kCount));
+  });
+}
+
+TEST_P(Calls, nobody_leaves_a_barrier_before_all_have_come) {
+  std::atomic<int> came = 0;
+  run_c_ranks(size(), [&](accord_communicator_t* comm, int) {
+    std::vector<float> none;
+    ++came;
+    EXPECT_TRUE(is_ok(perform(comm, call(ACCORD_CALL_BARRIER, none, none))));
+    EXPECT_EQ(came.load(), size());
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Calls,
+                         ::testing::Combine(::testing::Values(1, 2, 3, 5),
+                                            ::testing::Values(Way::kByName, Way::kRun, Way::kStart)),
+                         [](const auto& test) {
+                           return to_string(std::get<1>(test.param)) + "_" + std::to_string(std::get<0>(test.param));
+                         });
+
+TEST(CallsInC, a_program_in_c99_makes_every_call) {
+  for (const int size : {2, 3})
+    testing::run_store_ranks(size, [&](accord_store_t* store, int rank) {
+      EXPECT_EQ(run_c99_rank(store, rank, size), 0) << accord_last_error();
+    });
+}
+
+}  // namespace
+}  // namespace accord

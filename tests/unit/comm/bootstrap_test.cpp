@@ -1,0 +1,47 @@
+// What a joining rank makes of its own mistakes and of the texts of others, which may be anything.
+#include "comm/bootstrap.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace accord::comm {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// Rank 0 of 2; rank 1 says what rank 0 does, but for `address`.
+Status join_with(const std::string& address) {
+  return join({.rank = 0, .size = 2, .options = {.name = "tp"}, .deadline = Deadline::in(std::chrono::seconds(20))},
+              [&](std::string_view step, const std::string& mine, const Take& take) {
+                const Status first = take(0, mine);
+                return first.ok() ? take(1, step == "hello" ? mine : address) : first;
+              })
+      .status();
+}
+
+TEST(Join, an_address_of_any_form_is_an_error_that_names_the_rank) {
+  for (const char* address : {"", "x", "[]", "{}", R"({"error": 5})", R"({"descriptor": {"a": 1}})", "\xff\xfe"}) {
+    const Status status = join_with(address);
+    EXPECT_EQ(status.code(), StatusCode::kPeerLost) << address;
+    EXPECT_THAT(status.message(), HasSubstr("rank 1 cannot open its endpoint: unknown reason")) << address;
+  }
+  EXPECT_THAT(join_with(R"({"error": "no memory"})").message(),
+              HasSubstr("rank 1 cannot open its endpoint: no memory"));
+}
+
+TEST(Join, wrong_options_are_refused_before_anybody_is_asked) {
+  const Exchange never = [](std::string_view, const std::string&, const Take&) -> Status {
+    ADD_FAILURE() << "asked";
+    return {};
+  };
+  const auto refusal = [&](const GroupOptions& options) {
+    return join({.rank = 0, .size = 2, .options = options}, never).status();
+  };
+  EXPECT_THAT(refusal({.name = "tp", .transport = "inprok"}).message(), HasSubstr("did you mean \"inproc\"?"));
+  EXPECT_THAT(refusal({.name = "tp", .select = "all_reduze:0-inf=packet"}).message(), HasSubstr("\"all_reduce\""));
+  const Status no_text = refusal({.name = "tp", .select = "\xff\xfe"});
+  EXPECT_EQ(no_text.code(), StatusCode::kInvalidArgument) << no_text.to_string();
+}
+
+}  // namespace
+}  // namespace accord::comm

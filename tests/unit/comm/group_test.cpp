@@ -1,0 +1,151 @@
+// Races between a peer's failure and its leaving, played out step by step over links whose news comes when the test says.
+#include "comm/group.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "transport/mapped_link.hpp"
+
+namespace accord::comm {
+namespace {
+
+using ::testing::HasSubstr;
+using transport::PeerState;
+
+class OwnedWindow final : public transport::Endpoint {
+ public:
+  explicit OwnedWindow(std::size_t bytes) : memory_(bytes / sizeof(std::uint64_t)) {}
+  std::span<std::byte> window() const override {
+    return std::as_writable_bytes(std::span(const_cast<std::vector<std::uint64_t>&>(memory_)));
+  }
+  std::string descriptor() const override { return ""; }
+  Result<std::vector<std::unique_ptr<transport::Link>>> connect(std::span<const transport::PeerDescriptor>,
+                                                                Deadline) override {
+    return Status(StatusCode::kUnsupported, "the test has connected it");
+  }
+
+ private:
+  std::vector<std::uint64_t> memory_;
+};
+
+/// Asks `look` for the peer's state whenever the group does.
+class WatchedLink final : public transport::MappedLink {
+ public:
+  WatchedLink(Rank peer, std::span<std::byte> window, std::function<PeerState()> look)
+      : MappedLink(peer, window), look_(std::move(look)) {}
+  PeerState peer_state() const override { return look_(); }
+  int liveness_fd() const override { return -1; }
+  PeerState update_peer_state() override { return look_(); }
+
+ private:
+  std::function<PeerState()> look_;
+};
+
+PeerState alive(Rank) { return PeerState::kAlive; }
+
+/// All ranks of one group; `look_[r]` is what rank r sees of a peer.
+class WatchedGroup : public ::testing::Test {
+ protected:
+  explicit WatchedGroup(int size) : look_(static_cast<std::size_t>(size), alive) {
+    const topology::Place place = topology::this_place().value();
+    const exec::WindowLayout layout(size, 4096);
+    std::vector<std::unique_ptr<OwnedWindow>> windows;
+    std::vector<std::span<std::byte>> memory;
+    for (int rank = 0; rank < size; ++rank) {
+      windows.push_back(std::make_unique<OwnedWindow>(layout.bytes()));
+      memory.push_back(windows.back()->window());
+    }
+    for (Rank rank = 0; rank < size; ++rank) {
+      std::vector<std::unique_ptr<transport::Link>> links(static_cast<std::size_t>(size));
+      for (Rank peer = 0; peer < size; ++peer) {
+        if (peer == rank) continue;
+        links[peer] =
+            std::make_unique<WatchedLink>(peer, memory[peer], [this, rank, peer] { return look_[rank](peer); });
+      }
+      groups_.push_back(
+          Group::create(Membership{.rank = rank,
+                                   .topology = topology::Topology(std::vector(static_cast<std::size_t>(size), place)),
+                                   .selector = plan::Selector::create("").value(),
+                                   .layout = layout,
+                                   .endpoint = std::move(windows[rank]),
+                                   .links = std::move(links)},
+                        {.name = "tp", .timeout = std::chrono::seconds(30)})
+              .value());
+    }
+  }
+
+  std::vector<std::function<PeerState(Rank peer)>> look_;
+  std::vector<std::shared_ptr<Group>> groups_;
+};
+
+class GroupOfTwo : public WatchedGroup {
+ protected:
+  GroupOfTwo() : WatchedGroup(2) {}
+};
+
+class GroupOfThree : public WatchedGroup {
+ protected:
+  GroupOfThree() : WatchedGroup(3) {}
+};
+
+TEST_F(GroupOfThree, a_peer_that_did_its_part_and_left_is_no_failure_while_another_is_still_to_come) {
+  const auto reduce = [this](Rank rank) {
+    float value = static_cast<float>(rank + 1);
+    const Buffer buffer{&value, 1, DType::kFloat32};
+    const Status status = groups_[rank]->run(Call::reduce(buffer, buffer, ReduceOp::kSum, 0), {});
+    EXPECT_TRUE(status.ok()) << "rank " << rank << ": " << status.to_string();
+    return value;
+  };
+  std::vector<bool> came(3, false);
+  look_[0] = [&](Rank peer) {
+    if (!came[peer]) reduce(peer);
+    came[peer] = true;
+    return peer == 1 ? PeerState::kLeft : PeerState::kAlive;
+  };
+  EXPECT_EQ(reduce(0), 1 + 2 + 3);
+  EXPECT_TRUE(came[1] && came[2]);
+}
+
+TEST_F(GroupOfTwo, a_peer_that_did_its_part_and_left_between_two_looks_is_no_failure) {
+  int looks = 0;
+  look_[0] = [&](Rank) {
+    if (++looks == 1) {
+      EXPECT_TRUE(groups_[1]->run({.collective = Collective::kBarrier}, {}).ok());
+    }
+    return PeerState::kLeft;
+  };
+  const Status status = groups_[0]->run({.collective = Collective::kBarrier}, {});
+  EXPECT_TRUE(status.ok()) << status.to_string();
+  EXPECT_EQ(looks, 1);
+}
+
+TEST_F(GroupOfTwo, a_peer_that_aborts_and_leaves_between_two_looks_has_aborted) {
+  look_[0] = [&](Rank) {
+    groups_[1]->abort("the loss is NaN");
+    return PeerState::kLeft;
+  };
+  const Status status = groups_[0]->run({.collective = Collective::kBarrier}, {});
+  EXPECT_EQ(status.code(), StatusCode::kAborted) << status.to_string();
+  EXPECT_THAT(status.message(), HasSubstr("the loss is NaN"));
+  EXPECT_EQ(groups_[0]->status().code(), StatusCode::kAborted) << "and so for all later calls";
+}
+
+TEST_F(GroupOfTwo, a_peer_that_aborts_and_dies_has_aborted) {
+  groups_[1]->abort("the loss is NaN");
+  look_[0] = [](Rank) { return PeerState::kLost; };
+  groups_[0]->on_peer_news(1);
+  EXPECT_EQ(groups_[0]->status().code(), StatusCode::kAborted) << groups_[0]->status().to_string();
+}
+
+TEST_F(GroupOfTwo, an_alarm_without_a_notice_is_a_failure_all_the_same) {
+  ASSERT_TRUE(groups_[1]->links()[0]->signal(exec::WindowLayout::alarm(), 1).ok());
+  ASSERT_FALSE(groups_[0]->healthy());
+  const Status status = groups_[0]->run({.collective = Collective::kBarrier}, {});
+  EXPECT_EQ(status.code(), StatusCode::kInternal) << status.to_string();
+  EXPECT_THAT(status.message(), HasSubstr("\"tp\""));
+}
+
+}  // namespace
+}  // namespace accord::comm

@@ -1,0 +1,176 @@
+// The parts under an engine: memory plan, threads, states, layouts, weights woven from their units.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+
+#include "engine/graph/ops.hpp"
+#include "engine/runtime/memory_plan.hpp"
+#include "engine/runtime/op_registry.hpp"
+#include "engine/runtime/states.hpp"
+#include "engine/runtime/tensor.hpp"
+#include "engine/runtime/thread_pool.hpp"
+#include "unit/engine/runtime_graph.hpp"
+
+namespace accord::engine {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(MemoryPlanning, pieces_that_live_together_never_overlap_and_dead_space_is_used_again) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<Lifetime> lifetimes;
+    std::size_t sum = 0;
+    for (int i = 0; i < 40; ++i) {
+      const int first = static_cast<int>(random() % 50);
+      lifetimes.push_back({random() % 5000, first, first + static_cast<int>(random() % 8)});
+      sum += (lifetimes.back().bytes + 64) / 64 * 64 + 64;
+    }
+    const MemoryPlan plan = plan_memory(lifetimes);
+    EXPECT_LT(plan.bytes, sum);
+    for (std::size_t a = 0; a < lifetimes.size(); ++a) {
+      EXPECT_EQ(plan.offsets[a] % 64, 0U);
+      EXPECT_LE(plan.offsets[a] + lifetimes[a].bytes, plan.bytes);
+      for (std::size_t b = 0; b < a; ++b) {
+        const bool together = lifetimes[a].first <= lifetimes[b].last && lifetimes[b].first <= lifetimes[a].last;
+        const bool apart = plan.offsets[a] + lifetimes[a].bytes <= plan.offsets[b] ||
+                           plan.offsets[b] + lifetimes[b].bytes <= plan.offsets[a];
+        ASSERT_TRUE(!together || apart);
+      }
+    }
+  }
+}
+
+TEST(MemoryPlanning, a_chain_needs_two_places) {
+  std::vector<Lifetime> chain;
+  for (int i = 0; i < 10; ++i) chain.push_back({1000, i, i + 1});
+  EXPECT_EQ(plan_memory(chain).bytes, 2048U);
+}
+
+TEST(MemoryPlanning, of_very_many_pieces_the_smallest_get_places_of_their_own) {
+  // In time quadratic in their number these would take minutes.
+  std::vector<Lifetime> lifetimes;
+  const std::size_t small = 300'000;
+  for (std::size_t i = 0; i < small; ++i) lifetimes.push_back({64, static_cast<int>(i), static_cast<int>(i) + 1});
+  for (std::size_t i = 0; i < kMostSharing; ++i) lifetimes.push_back({6400, static_cast<int>(i), static_cast<int>(i)});
+  const MemoryPlan plan = plan_memory(lifetimes);
+  EXPECT_EQ(plan.bytes, 6400 + 64 * small);
+  std::set<std::size_t> places(plan.offsets.begin(), plan.offsets.begin() + small);
+  EXPECT_EQ(places.size(), small);
+  EXPECT_GE(*places.begin(), 6400U);
+}
+
+TEST(ThreadPool, every_part_runs_once_in_every_round) {
+  for (const int threads : {1, 2, 4}) {
+    ThreadPool pool(threads);
+    EXPECT_EQ(pool.threads(), threads);
+    for (int round = 0; round < 300; ++round) {
+      std::vector<int> seen(static_cast<std::size_t>(round % 17), 0);
+      const Status status = pool.run(round % 17, [&](int part) {
+        ++seen[static_cast<std::size_t>(part)];
+        return Status();
+      });
+      EXPECT_TRUE(status.ok());
+      EXPECT_EQ(seen, std::vector<int>(static_cast<std::size_t>(round % 17), 1));
+    }
+  }
+}
+
+TEST(ThreadPool, the_failure_of_the_lowest_part_is_what_run_gives) {
+  for (const int threads : {1, 3}) {
+    ThreadPool pool(threads);
+    for (int round = 0; round < 100; ++round) {
+      const Status status = pool.run(
+          8, [](int part) { return part >= 3 ? Status(StatusCode::kInternal, std::to_string(part)) : Status(); });
+      EXPECT_EQ(status.message(), "3");
+      EXPECT_TRUE(pool.run(8, [](int) { return Status(); }).ok());
+    }
+  }
+}
+
+TEST(ThreadPool, part_ranges_cover_everything_once_at_multiples_of_the_grain) {
+  for (const std::int64_t count : {0, 1, 15, 16, 17, 100, 1000}) {
+    for (const int parts : {1, 2, 3, 7}) {
+      std::int64_t next = 0;
+      for (int part = 0; part < parts; ++part) {
+        const PartRange range = part_range(count, 16, part, parts);
+        EXPECT_EQ(range.first, next);
+        EXPECT_TRUE(range.first % 16 == 0 || range.first == count);
+        next = range.last;
+      }
+      EXPECT_EQ(next, count);
+    }
+  }
+}
+
+TEST(EngineStates, only_the_moves_of_the_table_are_possible) {
+  using enum EngineEvent;
+  // state -> events that are allowed there
+  const std::map<EngineState, std::set<EngineEvent>> allowed = {{EngineState::kUnbound, {kBind, kClose}},
+                                                                {EngineState::kBound, {kRunBegins, kClose}},
+                                                                {EngineState::kRunning, {kRunBegins, kRunEnds, kClose}},
+                                                                {EngineState::kClosed, {kRunEnds, kClose}}};
+  const std::map<EngineState, std::vector<EngineEvent>> way = {{EngineState::kUnbound, {}},
+                                                               {EngineState::kBound, {kBind}},
+                                                               {EngineState::kRunning, {kBind, kRunBegins}},
+                                                               {EngineState::kClosed, {kBind, kRunBegins, kClose}}};
+  for (const auto& [state, events] : allowed) {
+    for (const EngineEvent event : {kBind, kRunBegins, kRunEnds, kClose}) {
+      StateMachine machine;
+      for (const EngineEvent step : way.at(state)) ASSERT_TRUE(machine.move(step).ok());
+      ASSERT_EQ(machine.state(), state);
+      const Status status = machine.move(event);
+      EXPECT_EQ(status.ok(), events.contains(event));
+      if (!status.ok()) {
+        EXPECT_EQ(status.code(), StatusCode::kWrongState);
+        EXPECT_EQ(machine.state(), state);
+      }
+    }
+  }
+}
+
+TEST(EngineStates, an_engine_runs_until_its_last_run_ends) {
+  using enum EngineEvent;
+  StateMachine machine;
+  for (const EngineEvent event : {kBind, kRunBegins, kRunBegins, kRunEnds}) ASSERT_TRUE(machine.move(event).ok());
+  EXPECT_EQ(machine.state(), EngineState::kRunning);
+  ASSERT_TRUE(machine.move(kRunEnds).ok());
+  EXPECT_EQ(machine.state(), EngineState::kBound);
+}
+
+TEST(Layouts, rows_are_seen_where_all_dimensions_but_the_last_lie_at_one_distance) {
+  const auto layout = [](const Sizes& sizes, const Sizes& strides) { return kernels::strided_layout(sizes, strides); };
+  const auto rows = as_rows(layout({2, 3, 4}, {60, 20, 1}));
+  ASSERT_TRUE(rows);
+  EXPECT_EQ(rows->rows, 6);
+  EXPECT_EQ(rows->width, 4);
+  EXPECT_EQ(rows->stride, 20);
+  EXPECT_FALSE(as_rows(layout({2, 3, 4}, {70, 20, 1})));
+  EXPECT_FALSE(as_rows(layout({2, 3, 4}, {12, 4, 2})));
+  EXPECT_FALSE(as_rows(layout({2, 3, 4}, {0, 0, 1})));
+  EXPECT_TRUE(as_rows(layout({1, 3, 4}, {0, 8, 1})));
+}
+
+TEST(OpRegistry, an_unsupported_op_is_named_with_its_module_source_and_the_nearest_one) {
+  GraphWriter writer;
+  const ValueId x = writer.input("x", shape_of({"2"}));
+  writer.node("aten.relu.default", {{"self", of(x)}}, shape_of({"2"}));
+  writer.node("aten.relu6.default", {{"self", of(x)}}, shape_of({"2"}));
+  const Status status = check_supported(writer.graph());
+  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+  EXPECT_THAT(status.message(), HasSubstr("\"aten.relu6.default\" in module \"layer1\" (model.py:1)"));
+  EXPECT_THAT(status.message(), HasSubstr("\"aten.relu.default\""));
+}
+
+TEST(OpRegistry, has_a_kernel_for_each_op_of_a_package_and_for_what_the_passes_make) {
+  std::vector<std::string_view> of_packages;
+  for (const OpInfo& op : known_ops()) of_packages.push_back(op.name);
+  std::vector<std::string_view> with_kernels = op_names();
+  std::erase_if(with_kernels, [](std::string_view name) { return name.starts_with("accord."); });
+  EXPECT_EQ(with_kernels, of_packages);
+}
+
+}  // namespace
+}  // namespace accord::engine

@@ -1,0 +1,152 @@
+// The cursor on hand-made plans, both ranks polled by one thread: where it stops, where it goes on, what it refuses.
+#include "exec/cursor.hpp"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "plan/builder.hpp"
+
+namespace accord::exec {
+namespace {
+
+using plan::Chunk;
+using plan::Space;
+
+/// Two ranks over plain memory.
+class CursorTest : public ::testing::Test {
+ protected:
+  CursorTest() {
+    windows_.assign(2, std::vector<std::byte>(layout_.bytes()));
+    for (const int rank : {0, 1})
+      domains_.push_back(
+          std::make_unique<Domain>(layout_, rank, std::vector<std::byte*>{windows_[0].data(), windows_[1].data()}));
+  }
+
+  /// Rank 0 copies its input into its scratch and signals; rank 1 waits and copies from there: no answer to rank 0.
+  plan::Plan one_way() {
+    plan::PlanBuilder builder("one_way", {.collective = Collective::kSendRecv}, 2,
+                              {.input_chunks = 1, .output_chunks = 1, .scratch_chunks = 1});
+    builder.on(0).copy(Chunk{0, Space::kInput, 0}, {Chunk{0, Space::kScratch, 0}}).signal(1);
+    builder.on(1).wait(0).copy(Chunk{0, Space::kScratch, 0}, {Chunk{1, Space::kOutput, 0}});
+    Result<plan::Plan> plan = std::move(builder).build();
+    EXPECT_TRUE(plan.ok()) << plan.status().to_string();
+    return std::move(*plan);
+  }
+
+  RequestRecord request(std::uint64_t count) const {
+    return {.collective = Collective::kSendRecv, .dtype = DType::kInt32, .root = 0, .count = count};
+  }
+
+  DomainLayout layout_{.members = 2, .signals = 2, .slot_bytes = 4096};
+  std::vector<std::vector<std::byte>> windows_;
+  std::vector<std::unique_ptr<Domain>> domains_;
+};
+
+TEST_F(CursorTest, a_message_larger_than_a_slot_goes_in_rounds) {
+  const plan::Plan plan = one_way();
+  const std::uint64_t count = 3000;  // 12,000 bytes in slots of 4,096: three rounds
+  const LoweredPlan sender = lower(plan, 0, layout_, 4096, request(count)).value();
+  const LoweredPlan receiver = lower(plan, 1, layout_, 4096, request(count)).value();
+  EXPECT_EQ(sender.rounds, 3u);
+  std::vector<std::int32_t> input(count), output(count);
+  for (std::uint64_t i = 0; i < count; ++i) input[i] = static_cast<std::int32_t>(i * i);
+  Cursor send, receive;
+  send.start(*domains_[0], sender, input.data(), nullptr);
+  receive.start(*domains_[1], receiver, nullptr, output.data());
+  EXPECT_EQ(receive.poll(), Progress::kPending) << "nothing was sent yet";
+  EXPECT_EQ(receive.waiting_for(), 0);
+  EXPECT_EQ(send.poll(), Progress::kPending) << "the third round must wait until the first was read";
+  EXPECT_EQ(send.waiting_for(), 1);
+  EXPECT_EQ(domains_[0]->round(), 2u);
+  EXPECT_EQ(receive.poll(), Progress::kPending);
+  EXPECT_EQ(send.poll(), Progress::kDone);
+  EXPECT_EQ(receive.poll(), Progress::kDone);
+  EXPECT_EQ(output, input);
+}
+
+TEST_F(CursorTest, a_peer_with_another_request_is_a_mismatch_and_can_be_asked) {
+  const plan::Plan plan = one_way();
+  const LoweredPlan sender = lower(plan, 0, layout_, 4096, request(7)).value();
+  const LoweredPlan receiver = lower(plan, 1, layout_, 4096, request(8)).value();
+  std::vector<std::int32_t> memory(8);
+  Cursor send, receive;
+  send.start(*domains_[0], sender, memory.data(), nullptr);
+  receive.start(*domains_[1], receiver, nullptr, memory.data());
+  EXPECT_EQ(send.poll(), Progress::kDone);
+  EXPECT_EQ(receive.poll(), Progress::kMismatch);
+  std::uint64_t word = 0;
+  RequestRecord theirs;
+  ASSERT_TRUE(domains_[1]->record_of(0, domains_[1]->round(), &word, &theirs));
+  EXPECT_EQ(theirs, request(7));
+  EXPECT_FALSE(domains_[1]->record_of(0, 2, &word, &theirs)) << "rank 0 has not come to round 2";
+}
+
+TEST_F(CursorTest, lanes_meet_at_their_barrier) {
+  plan::PlanBuilder builder("lanes", {.collective = Collective::kSendRecv}, 2,
+                            {.input_chunks = 1, .output_chunks = 1, .scratch_chunks = 1});
+  builder.on(0).copy(Chunk{0, Space::kInput, 0}, {Chunk{0, Space::kScratch, 0}}).signal(1, 0);
+  builder.on(1).lane(0).lane_barrier(0).copy(Chunk{0, Space::kScratch, 0}, {Chunk{1, Space::kOutput, 0}});
+  builder.on(1).lane(1).wait(0, 0).lane_barrier(0);
+  const plan::Plan plan = std::move(builder).build().value();
+  const LoweredPlan sender = lower(plan, 0, layout_, 4096, request(5)).value();
+  const LoweredPlan receiver = lower(plan, 1, layout_, 4096, request(5)).value();
+  const std::vector<std::int32_t> input = {1, 2, 3, 4, 5};
+  std::vector<std::int32_t> output(5);
+  Cursor send, receive;
+  receive.start(*domains_[1], receiver, nullptr, output.data());
+  EXPECT_EQ(receive.poll(), Progress::kPending);
+  EXPECT_EQ(output, std::vector<std::int32_t>(5)) << "lane 0 must not pass before lane 1 has waited";
+  send.start(*domains_[0], sender, input.data(), nullptr);
+  EXPECT_EQ(send.poll(), Progress::kDone);
+  while (receive.poll() != Progress::kDone) {
+  }
+  EXPECT_EQ(output, input);
+}
+
+TEST_F(CursorTest, what_does_not_fit_the_domain_is_refused) {
+  plan::Plan plan = one_way();
+  const DomainLayout three{.members = 3, .signals = 2, .slot_bytes = 4096};
+  EXPECT_EQ(lower(plan, 0, three, 4096, request(1)).status().code(), StatusCode::kInvalidArgument);
+  plan.order = plan::Order::kCanonical;
+  RequestRecord complex = request(1);
+  complex.dtype = DType::kComplex64;
+  complex.op = ReduceOp::kMin;
+  EXPECT_EQ(lower(plan, 0, layout_, 4096, complex).status().code(), StatusCode::kUnsupported);
+}
+
+TEST(RoundWord, tells_rounds_and_requests_apart_and_is_never_zero) {
+  const RequestRecord request{.collective = Collective::kAllReduce, .count = 4};
+  const std::uint32_t signature = signature_of(request, "packet");
+  EXPECT_NE(signature, signature_of(request, "two_shot"));
+  EXPECT_NE(signature, 0u);
+  EXPECT_LT(signature, 1u << 24);
+  EXPECT_TRUE(same_round(round_word(7, signature), round_word(7, 1)));
+  EXPECT_FALSE(same_round(round_word(7, signature), round_word(8, signature)));
+  // After 2^40 rounds the numbers begin anew; a word is not zero even then.
+  EXPECT_NE(round_word(std::uint64_t{1} << 40, signature), 0u);
+}
+
+TEST(Lower, avg_and_premul_sum_need_a_plan_that_adds_all_ranks_at_once) {
+  const DomainLayout layout{.members = 3, .signals = 2, .slot_bytes = 4096};
+  plan::PlanBuilder builder("in_parts", {.collective = Collective::kAllReduce}, 3,
+                            {.input_chunks = 1, .output_chunks = 1, .scratch_chunks = 1});
+  builder.set_order(plan::Order::kCanonical);
+  builder.on(0).reduce({Chunk{0, Space::kInput, 0}, Chunk{1, Space::kScratch, 0}}, {Chunk{0, Space::kOutput, 0}});
+  const Result<plan::Plan> plan = std::move(builder).build();
+  ASSERT_TRUE(plan.ok()) << plan.status().to_string();
+  const auto lowered = [&](ReduceOp op) {
+    return lower(*plan, 0, layout, 4096,
+                 {.collective = Collective::kAllReduce, .dtype = DType::kFloat32, .op = op, .count = 4})
+        .status();
+  };
+  EXPECT_TRUE(lowered(ReduceOp::kSum).ok());
+  for (const ReduceOp op : {ReduceOp::kAvg, ReduceOp::kPremulSum}) {
+    EXPECT_EQ(lowered(op).code(), StatusCode::kUnsupported);
+    EXPECT_NE(lowered(op).message().find("adds some ranks at a time"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace accord::exec

@@ -1,0 +1,66 @@
+// No two things of a window overlap, for any number of ranks.
+#include "exec/window_layout.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace accord::exec {
+namespace {
+
+struct Piece {
+  std::string name;
+  std::size_t first, bytes;
+};
+
+void expect_disjoint(std::vector<Piece> pieces, std::size_t room) {
+  std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.first < b.first; });
+  for (std::size_t i = 0; i + 1 < pieces.size(); ++i)
+    ASSERT_LE(pieces[i].first + pieces[i].bytes, pieces[i + 1].first)
+        << pieces[i].name << " and " << pieces[i + 1].name;
+  ASSERT_LE(pieces.back().first + pieces.back().bytes, room);
+}
+
+TEST(WindowLayout, things_of_a_window_do_not_overlap) {
+  for (const int size : {1, 2, 3, 8, 64}) {
+    const WindowLayout layout(size, 64 << 10);
+    std::vector<Piece> pieces = {{"alarm", WindowLayout::alarm(), 8},
+                                 {"group", layout.group_region(), layout.group().bytes()}};
+    for (Rank r = 0; r < size; ++r) {
+      pieces.push_back({"notice", WindowLayout::notice(r), WindowLayout::kNoticeBytes});
+      pieces.push_back({"board", layout.board(r), WindowLayout::kBoardBytes});
+      pieces.push_back({"to", layout.region_to(r), layout.pair().bytes()});
+      pieces.push_back({"from", layout.region_from(r), layout.pair().bytes()});
+    }
+    expect_disjoint(pieces, layout.bytes());
+  }
+}
+
+TEST(WindowLayout, things_of_a_domain_do_not_overlap_and_begin_at_cache_lines) {
+  for (const int size : {1, 2, 5, 64}) {
+    const DomainLayout layout = WindowLayout(size, 64 << 10).group();
+    std::vector<Piece> pieces = {{"completed", DomainLayout::completed(), kLine}};
+    for (std::uint64_t round = 1; round <= plan::kRoundDepth; ++round) {
+      pieces.push_back({"record", DomainLayout::record(round), kLine});
+      const std::size_t block = layout.block(round);
+      for (int from = 0; from < size; ++from) {
+        for (int id = 0; id < layout.signals; ++id) pieces.push_back({"flag", block + layout.flag(from, id), kLine});
+        pieces.push_back({"packets", block + layout.packets(from), kPacketCapacity / kPacketData * kLine});
+      }
+      pieces.push_back({"scratch", block + layout.scratch(), layout.slot_bytes});
+    }
+    for (const Piece& piece : pieces) ASSERT_EQ(piece.first % kLine, 0u) << piece.name;
+    expect_disjoint(pieces, layout.bytes());
+  }
+}
+
+TEST(WindowLayout, a_round_shares_its_block_with_the_one_kRoundDepth_later_only) {
+  const DomainLayout layout = WindowLayout(2, 4096).group();
+  EXPECT_EQ(layout.block(5), layout.block(5 + plan::kRoundDepth));
+  EXPECT_NE(layout.block(5), layout.block(6));
+}
+
+}  // namespace
+}  // namespace accord::exec

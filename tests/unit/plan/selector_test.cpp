@@ -1,0 +1,162 @@
+#include "plan/selector.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <random>
+
+namespace accord::plan {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using topology::Topology;
+
+Selector selector(std::string_view overrides = "") {
+  Result<Selector> made = Selector::create(overrides);
+  EXPECT_TRUE(made.ok()) << made.status().to_string();
+  return *std::move(made);
+}
+
+std::string_view chosen(const Selector& selector, Collective collective, std::size_t bytes, const Topology& topology) {
+  const Result<Choice> choice = selector.choose(collective, bytes, topology);
+  EXPECT_TRUE(choice.ok()) << choice.status().to_string();
+  return choice.ok() ? choice->algorithm->name : "";
+}
+
+Topology crowded(int size) {  // all ranks on one core
+  std::vector<topology::Place> places(static_cast<std::size_t>(size));
+  for (auto& place : places) place = {.host = "a", .process = 1, .cpus = {0}, .numa_nodes = {0}, .cores = 1};
+  return Topology(places);
+}
+
+std::string refusal(std::string_view table) {
+  const auto rows = parse_table(table);
+  EXPECT_FALSE(rows.ok()) << table;
+  EXPECT_EQ(rows.status().code(), StatusCode::kInvalidArgument);
+  return rows.status().message();
+}
+
+TEST(Selector, defaults_serve_every_collective_at_every_size_on_every_group) {
+  const Selector defaults = selector();
+  for (int c = 0; c < kCollectiveCount; ++c) {
+    for (const int size : {1, 2, 3, 8, 9, 64, 1000}) {
+      for (std::size_t bytes = 0; bytes < std::size_t{1} << 40; bytes = bytes * 2 + 1) {
+        const auto choice = defaults.choose(static_cast<Collective>(c), bytes, Topology::uniform(size));
+        ASSERT_TRUE(choice.ok()) << choice.status().to_string();
+        EXPECT_EQ(choice->algorithm->collective, static_cast<Collective>(c));
+      }
+    }
+  }
+}
+
+TEST(Selector, ranges_include_their_first_byte_and_not_their_last) {
+  const Selector mine = selector("all_reduce:0-100=packet,100-200=one_shot,200-inf=two_shot");
+  const Topology two = Topology::uniform(2);
+  EXPECT_EQ(chosen(mine, Collective::kAllReduce, 0, two), "packet");
+  EXPECT_EQ(chosen(mine, Collective::kAllReduce, 99, two), "packet");
+  EXPECT_EQ(chosen(mine, Collective::kAllReduce, 100, two), "one_shot");
+  EXPECT_EQ(chosen(mine, Collective::kAllReduce, 199, two), "one_shot");
+  EXPECT_EQ(chosen(mine, Collective::kAllReduce, 200, two), "two_shot");
+  EXPECT_EQ(chosen(mine, Collective::kAllReduce, std::numeric_limits<std::size_t>::max() - 1, two), "two_shot");
+}
+
+TEST(Selector, the_last_rule_that_matches_wins_and_others_stay_as_they_were) {
+  const Topology two = Topology::uniform(2);
+  const Selector mine = selector("all_reduce:1k-2k=two_shot@64k;all_reduce:1k-2k=one_shot@128k");
+  EXPECT_EQ(chosen(mine, Collective::kAllReduce, 1024, two), "one_shot");
+  EXPECT_EQ(mine.choose(Collective::kAllReduce, 1024, two)->slot_bytes, std::size_t{128} << 10);
+  EXPECT_EQ(mine.choose(Collective::kAllReduce, 1023, two)->slot_bytes, 0U);
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{1023}, std::size_t{2048}, std::size_t{1} << 30}) {
+    EXPECT_EQ(chosen(mine, Collective::kAllReduce, bytes, two), chosen(selector(), Collective::kAllReduce, bytes, two));
+  }
+}
+
+TEST(Selector, conditions_look_at_the_group) {
+  const Selector mine = selector(
+      "barrier[ranks=3-4]:0-inf=dissemination ; all_reduce[oversubscribed=yes, ranks=2-inf] : 0-inf=one_shot;"
+      "broadcast[oversubscribed=no]:0-inf=packet;broadcast[oversubscribed=yes]:0-inf=direct");
+  EXPECT_EQ(chosen(mine, Collective::kBarrier, 0, Topology::uniform(2)), "direct");
+  EXPECT_EQ(chosen(mine, Collective::kBarrier, 0, Topology::uniform(3)), "dissemination");
+  EXPECT_EQ(chosen(mine, Collective::kBarrier, 0, Topology::uniform(4)), "dissemination");
+  EXPECT_EQ(chosen(mine, Collective::kBarrier, 0, Topology::uniform(5)), "direct");
+  EXPECT_EQ(chosen(mine, Collective::kAllReduce, 1 << 20, crowded(4)), "one_shot");
+  EXPECT_EQ(chosen(mine, Collective::kAllReduce, 1 << 20, Topology::uniform(4)), "two_shot");
+  EXPECT_EQ(chosen(mine, Collective::kBroadcast, 1 << 20, Topology::uniform(4)), "packet");
+  EXPECT_EQ(chosen(mine, Collective::kBroadcast, 8, crowded(4)), "direct");
+}
+
+TEST(Selector, blanks_lines_and_empty_rules_mean_nothing) {
+  const auto rows =
+      parse_table("\n all_reduce : 0 - 4k = packet , 4k-inf = two_shot @ 1m ;;\n barrier:0-inf=direct;\n");
+  ASSERT_TRUE(rows.ok()) << rows.status().to_string();
+  ASSERT_EQ(rows->rows.size(), 3U);
+  EXPECT_EQ(rows->rows[1].slot_bytes, std::size_t{1} << 20);
+  EXPECT_TRUE(parse_table("")->rows.empty());
+  EXPECT_TRUE(parse_table(default_table()).ok());
+}
+
+TEST(Selector, a_request_without_a_row_is_not_found) {
+  const Selector defaults = selector();
+  const auto choice =
+      defaults.choose(Collective::kAllReduce, std::numeric_limits<std::size_t>::max(), Topology::uniform(2));
+  ASSERT_FALSE(choice.ok());
+  EXPECT_EQ(choice.status().code(), StatusCode::kNotFound);
+  EXPECT_THAT(choice.status().message(), AllOf(HasSubstr("no row for all_reduce"), HasSubstr("on 2 ranks")));
+}
+
+TEST(Selector, deterministic_canonical_passes_over_other_orders_wherever_it_stands) {
+  const Topology two = Topology::uniform(2);
+  EXPECT_EQ(chosen(selector("all_reduce:0-inf=ring"), Collective::kAllReduce, 1 << 20, two), "ring");
+  for (const char* table : {"deterministic=canonical;all_reduce:0-inf=ring;all_gather:0-inf=ring",
+                            "all_reduce:0-inf=ring;all_gather:0-inf=ring; deterministic = canonical"}) {
+    const Selector mine = selector(table);
+    EXPECT_EQ(chosen(mine, Collective::kAllReduce, 1 << 20, two), "two_shot");
+    EXPECT_EQ(chosen(mine, Collective::kAllGather, 1 << 20, two), "ring") << "it adds up nothing";
+  }
+}
+
+TEST(Selector, the_default_table_has_canonical_sums_only) {
+  const auto defaults = parse_table(default_table());
+  ASSERT_TRUE(defaults.ok());
+  for (const SelectorRow& row : defaults->rows) EXPECT_NE(row.algorithm->order, Order::kFixed) << row.algorithm->name;
+}
+
+TEST(Selector, errors_name_the_place_and_the_nearest_name) {
+  EXPECT_THAT(refusal("all_reduc:0-inf=packet"), AllOf(HasSubstr("at character 1:"), HasSubstr("all_reduce")));
+  EXPECT_THAT(refusal("barrier:0-inf=direct;all_reduce:0-4k=paket"),
+              AllOf(HasSubstr("at character 38:"), HasSubstr("\"packet\"")));
+  EXPECT_THAT(refusal("all_reduce:0-4k=direct"),
+              AllOf(HasSubstr("at character 17:"), HasSubstr("all_reduce algorithm")));
+  EXPECT_THAT(refusal("all_reduce[rank=2-4]:0-4k=packet"), AllOf(HasSubstr("at character 12:"), HasSubstr("ranks")));
+  EXPECT_THAT(refusal("all_reduce[oversubscribed=yess]:0-4k=packet"),
+              AllOf(HasSubstr("at character 27:"), HasSubstr("\"yes\"")));
+  EXPECT_THAT(refusal("all_reduce[ranks=4-2]:0-4k=packet"), HasSubstr("ranks 4-2 are none"));
+  EXPECT_THAT(refusal("all_reduce[ranks=0-2]:0-4k=packet"), HasSubstr("0 is no number of ranks"));
+  EXPECT_THAT(refusal("all_reduce:4q-8k=packet"), AllOf(HasSubstr("at character 12:"), HasSubstr("\"4q\" is no size")));
+  EXPECT_THAT(refusal("all_reduce:8k-4k=packet"),
+              AllOf(HasSubstr("at character 12:"), HasSubstr("the range \"8k-4k\" is empty")));
+  EXPECT_THAT(refusal("all_reduce:0-4k packet"),
+              AllOf(HasSubstr("at character 17:"), HasSubstr("expected \"=\", found \"p\"")));
+  EXPECT_THAT(refusal("all_reduce:0-4k="), HasSubstr("at character 17: expected an algorithm, found the end"));
+  EXPECT_THAT(refusal("all_reduce:0-4k=packet@0"), HasSubstr("at least one byte"));
+  EXPECT_THAT(refusal("all_reduce:0-4k=packet]"), HasSubstr("expected \",\" or \";\", found \"]\""));
+  EXPECT_THAT(refusal("all_reduce 0-4k=packet"), HasSubstr("expected \":\""));
+  EXPECT_THAT(refusal("deterministic=canonicle"), AllOf(HasSubstr("at character 15:"), HasSubstr("\"canonical\"")));
+  EXPECT_FALSE(Selector::create("nonsense").ok());
+}
+
+TEST(Selector, any_text_is_parsed_or_refused) {
+  std::mt19937 random(1);
+  const std::string words = "all_reduce barrier[ranks=1-2,oversubscribed=yes]:0-4k=packet,direct@;inf \n";
+  for (int i = 0; i < 20000; ++i) {
+    std::string text(random() % 40, ' ');
+    for (char& letter : text) letter = words[random() % words.size()];
+    const auto rows = parse_table(text);
+    EXPECT_TRUE(rows.ok() || rows.status().message().find("at character") != std::string::npos) << text;
+  }
+}
+
+}  // namespace
+}  // namespace accord::plan

@@ -1,0 +1,57 @@
+// Which transports there are, how they are found by name, and whom each one reaches.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "transport/transport.hpp"
+
+namespace accord::transport {
+namespace {
+
+using testing::HasSubstr;
+
+// The first transport that reaches, as the communicator chooses.
+std::string_view preferred(const PlaceView& mine, const PlaceView& peer) {
+  for (const Transport* transport : transports()) {
+    if (transport->reaches(mine, peer)) return transport->name();
+  }
+  return "none";
+}
+
+TEST(Transports, inproc_is_preferred_in_one_process_and_shm_in_one_host) {
+  const PlaceView mine{.host = "a", .process = 10};
+  EXPECT_EQ(preferred(mine, {.host = "a", .process = 10}), "inproc");
+  EXPECT_EQ(preferred(mine, {.host = "a", .process = 11}), "shm");
+  EXPECT_EQ(preferred(mine, {.host = "b", .process = 10}), "none");
+  EXPECT_EQ(preferred(mine, {.host = "b", .process = 11}), "none");
+}
+
+TEST(Transports, reach_is_the_same_from_both_sides) {
+  const PlaceView places[] = {{"a", 1}, {"a", 2}, {"b", 1}};
+  for (const Transport* transport : transports()) {
+    for (const PlaceView& one : places) {
+      for (const PlaceView& other : places) {
+        EXPECT_EQ(transport->reaches(one, other), transport->reaches(other, one)) << transport->name();
+      }
+    }
+  }
+}
+
+TEST(Transports, are_found_by_name) {
+  for (Transport* transport : transports()) {
+    const auto found = transport_by_name(transport->name());
+    ASSERT_TRUE(found.ok());
+    EXPECT_EQ(*found, transport);
+  }
+}
+
+TEST(Transports, an_unknown_name_suggests_the_nearest) {
+  const Status near = transport_by_name("smh").status();
+  EXPECT_EQ(near.code(), StatusCode::kNotFound);
+  EXPECT_THAT(near.message(), HasSubstr("\"shm\""));
+  const Status far = transport_by_name("carrier pigeon").status();
+  EXPECT_EQ(far.code(), StatusCode::kNotFound);
+  EXPECT_THAT(far.message(), HasSubstr("inproc"));
+}
+
+}  // namespace
+}  // namespace accord::transport
