@@ -2,8 +2,6 @@
 // Steps: 2 floor(log2 n). Signals: 2 (n - 1) of all ranks together, where dissemination sends n ceil(log2 n): for more ranks than
 // cores, where each signal may be a change of threads. Tree barrier, Mellor-Crummey and Scott 1991.
 
-#include <ranges>
-
 #include "plan/algorithms/binomial_tree.hpp"
 #include "plan/algorithms/catalog.hpp"
 
@@ -14,10 +12,9 @@ Result<Plan> barrier_binomial(const topology::Topology& topology, const Request&
   PlanBuilder plan("binomial", request, topology.size(), {});
   plan.set_pacing(Pacing::kByPlan);
   for (const Rank rank : plan.ranks()) {
-    const std::vector<int> children = tree.children(rank);
-    for (const int child : children) plan.on(rank).wait(child);
+    for (const int child : tree.children(rank)) plan.on(rank).wait(child);
     if (rank > 0) plan.on(rank).signal(BinomialTree::parent(rank)).wait(BinomialTree::parent(rank));
-    for (const int child : std::views::reverse(children)) plan.on(rank).signal(child);
+    for (const int child : tree.children_largest_first(rank)) plan.on(rank).signal(child);
   }
   return std::move(plan).build();
 }

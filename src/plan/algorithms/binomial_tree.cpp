@@ -15,4 +15,10 @@ std::vector<int> BinomialTree::children(int node) const {
   return children;
 }
 
+std::vector<int> BinomialTree::children_largest_first(int node) const {
+  std::vector<int> children = this->children(node);
+  std::reverse(children.begin(), children.end());
+  return children;
+}
+
 }  // namespace accord::plan

@@ -21,6 +21,7 @@ class BinomialTree {
   int span(int node) const;
   /// Those with the smallest subtree first.
   std::vector<int> children(int node) const;
+  std::vector<int> children_largest_first(int node) const;
 
  private:
   int size_;

@@ -1,8 +1,6 @@
 // Binomial broadcast: each rank that has the message lays it open and tells the roots of its subtrees, the largest first.
 // Steps: floor(log2 n). Moved per rank: the message once. Thakur, Rabenseifner, Gropp 2005, section 4.2.
 
-#include <ranges>
-
 #include "plan/algorithms/binomial_tree.hpp"
 #include "plan/algorithms/catalog.hpp"
 
@@ -13,7 +11,7 @@ Result<Plan> broadcast_binomial(const topology::Topology& topology, const Reques
   PlanBuilder plan("binomial", request, topology.size(),
                    {.input_chunks = 1, .output_chunks = 1, .scratch_chunks = topology.size() > 1 ? 1 : 0});
   for (const Rank rank : plan.ranks()) {
-    const std::vector<int> children = tree.children(tree.node(rank));
+    const std::vector<int> children = tree.children_largest_first(tree.node(rank));
     std::vector<Chunk> destinations;
     if (!children.empty()) destinations.push_back(scratch(rank, 0));
     if (rank == request.root) {
@@ -23,7 +21,7 @@ Result<Plan> broadcast_binomial(const topology::Topology& topology, const Reques
       destinations.insert(destinations.begin(), output(rank, 0));
       plan.on(rank).wait(parent).copy(scratch(parent, 0), std::move(destinations));
     }
-    for (const int child : std::views::reverse(children)) plan.on(rank).signal(tree.rank(child));
+    for (const int child : children) plan.on(rank).signal(tree.rank(child));
   }
   return std::move(plan).build();
 }

@@ -3,8 +3,6 @@
 // Steps: floor(log2 n). Moved: each part once for each edge on its way. Binomial tree, Thakur, Rabenseifner,
 // Gropp 2005.
 
-#include <ranges>
-
 #include "plan/algorithms/binomial_tree.hpp"
 #include "plan/algorithms/catalog.hpp"
 
@@ -22,7 +20,7 @@ Result<Plan> scatter_binomial(const topology::Topology& topology, const Request&
       return rank == root ? input(root, tree.rank(other)) : scratch(parent, other - BinomialTree::parent(node) - 1);
     };
     if (rank != root) plan.on(rank).wait(parent);
-    for (const int child : std::views::reverse(tree.children(node))) {
+    for (const int child : tree.children_largest_first(node)) {
       for (int other = child; other < child + tree.span(child); ++other) {
         plan.on(rank).copy(source_of(other), {scratch(rank, other - node - 1)});
       }
