@@ -13,6 +13,7 @@
 
 #include "accord/communicator.hpp"
 #include "base/wait.hpp"
+#include "comm/counts_exchange.hpp"
 #include "comm/pending_work.hpp"
 #include "exec/cursor.hpp"
 #include "exec/domain.hpp"
@@ -45,8 +46,22 @@ class Channel {
   Group& group() const { return group_; }
 
  private:
-  /// The plan for a request, ready to run: built, lowered and kept on first use. REQUIRES: the caller owns the channel.
-  Result<const exec::LoweredPlan*> prepare(const exec::RequestRecord& record);
+  /// A plan as it was lowered for a request.
+  struct Prepared {
+    exec::LoweredPlan plan;
+    std::vector<std::size_t> extent;  ///< what extent_words() gave; empty for equal parts
+  };
+
+  // REQUIRES, for all of these: the caller owns the channel.
+  /// Makes the cursor ready for `operation`, which lives until it has ended.
+  Status begin(const Operation& operation);
+  Status begin_data(const exec::RequestRecord& record, const plan::Extent* extent);
+  /// Goes on with the operation. kMismatch also if its counts do not fit, of which the group has been told then.
+  exec::Progress poll();
+  exec::Progress go_on_with_data();
+  /// The plan for a request, ready to run: built, lowered and kept on first use. `extent`: of parts that differ.
+  Result<const exec::LoweredPlan*> prepare(const exec::RequestRecord& record, const plan::Extent* extent);
+  Result<exec::LoweredPlan> lower(const exec::RequestRecord& record, const plan::Extent* extent);
   Result<const plan::Plan*> plan_for(const plan::AlgorithmEntry& algorithm, Rank root);
   Status run_owned(const Operation& operation);
   /// Slow half of a wait: why the running operation must end, if it must.
@@ -77,7 +92,10 @@ class Channel {
 
   // Used by the owner only.
   exec::Cursor cursor_;
-  std::array<std::unique_ptr<exec::LoweredPlan>, kPrepared> prepared_;
+  const Operation* operation_ = nullptr;
+  enum class Stage : std::uint8_t { kCounts, kData, kRefused } stage_ = Stage::kData;
+  CountsExchange counts_;
+  std::array<std::unique_ptr<Prepared>, kPrepared> prepared_;
   std::vector<std::unique_ptr<plan::Plan>> plans_;
   bool front_started_ = false;
   std::uint64_t front_position_ = 0;

@@ -89,7 +89,7 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Where the call runs; checks it first.
   Result<Channel*> channel_for(const Call& call);
   Result<Channel*> pair_channel(Rank peer, Direction direction);
-  Operation operation_of(const Call& call, const CallOptions& options) const;
+  Operation operation_of(const Call& call, const CallOptions& options, const plan::Extent* extent) const;
   void tell_peers(const Status& failure);
   /// Makes what a peer reported the group's failure, if there was none yet. REQUIRES: mutex_ is held.
   void adopt_notice();
