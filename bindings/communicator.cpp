@@ -159,7 +159,7 @@ given. Needs no store.)")
       .def("__enter__", [](nb::object self) { return self; })
       .def("__exit__", &exit, nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none())
       .def("__repr__", &repr);
-  bind_calls(communicator);
+  bind_calls(module, communicator);
 }
 
 }  // namespace accord::python

@@ -63,15 +63,17 @@ Status Channel::run(const Operation& operation) {
 }
 
 std::shared_ptr<PendingWork> Channel::start(const Operation& operation) {
+  Queued queued = enqueue(operation);
+  if (queued.owned) ProgressThread::instance().activate(group_.shared_from_this(), *this);
+  return std::move(queued.work);
+}
+
+Channel::Queued Channel::enqueue(const Operation& operation) {
   auto work = std::make_shared<PendingWork>(group_.handle(), operation);
-  bool was_idle;
-  {
-    const std::lock_guard lock(mutex_);
-    queue_.push_back(work);
-    was_idle = works_.fetch_add(1, std::memory_order_seq_cst) == 0;
-  }
-  if (was_idle) ProgressThread::instance().activate(group_.shared_from_this(), *this);
-  return work;
+  const std::lock_guard lock(mutex_);
+  queue_.push_back(work);
+  const bool was_idle = works_.fetch_add(1, std::memory_order_seq_cst) == 0;
+  return {std::move(work), was_idle};
 }
 
 Status Channel::run_owned(const Operation& operation) {
