@@ -4,7 +4,9 @@
 #include "plan/selector.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <limits>
 #include <utility>
 
 #include "base/text.hpp"
@@ -28,13 +30,13 @@ constexpr std::string_view kDefaultTable =
     "all_to_all:0-2k=packet,2k-inf=direct;"
     "send_recv:0-4k=packet,4k-inf=direct";
 
-bool matches(const SelectorRow& row, Collective collective, std::size_t bytes, const topology::Topology& topology) {
-  using Oversubscribed = SelectorRow::Oversubscribed;
-  if (row.collective != collective) return false;
-  if (topology.size() < row.min_ranks || topology.size() > row.max_ranks) return false;
-  if (row.oversubscribed == Oversubscribed::kYes && !topology.oversubscribed()) return false;
-  if (row.oversubscribed == Oversubscribed::kNo && topology.oversubscribed()) return false;
-  return row.from_bytes <= bytes && bytes < row.to_bytes;
+// "1536", "8k", "inf".
+std::string size_text(std::size_t bytes) {
+  if (bytes == std::numeric_limits<std::size_t>::max()) return "inf";
+  for (const auto& [shift, unit] : {std::pair{30, 'g'}, {20, 'm'}, {10, 'k'}}) {
+    if (bytes > 0 && bytes % (std::size_t{1} << shift) == 0) return fmt::format("{}{}", bytes >> shift, unit);
+  }
+  return fmt::format("{}", bytes);
 }
 
 }  // namespace
@@ -51,10 +53,38 @@ Result<Selector> Selector::create(std::string_view overrides) {
   return selector;
 }
 
+std::string to_string(const SelectorRow& row) {
+  using Oversubscribed = SelectorRow::Oversubscribed;
+  const SelectorRow any{.collective = row.collective};
+  std::vector<std::string> conditions;
+  if (row.min_ranks != any.min_ranks || row.max_ranks != any.max_ranks) {
+    const std::string most = row.max_ranks == any.max_ranks ? "inf" : std::to_string(row.max_ranks);
+    conditions.push_back(fmt::format("ranks={}-{}", row.min_ranks, most));
+  }
+  if (row.oversubscribed != Oversubscribed::kAny)
+    conditions.push_back(row.oversubscribed == Oversubscribed::kYes ? "oversubscribed=yes" : "oversubscribed=no");
+  return fmt::format("{}{}:{}-{}={}{}", to_string(row.collective),
+                     conditions.empty() ? "" : fmt::format("[{}]", fmt::join(conditions, ",")),
+                     size_text(row.from_bytes), size_text(row.to_bytes), row.algorithm->name,
+                     row.slot_bytes == 0 ? "" : fmt::format("@{}", size_text(row.slot_bytes)));
+}
+
+RowVerdict Selector::judge(const SelectorRow& row, const SelectorCall& call, const topology::Topology& topology) const {
+  using Oversubscribed = SelectorRow::Oversubscribed;
+  if (row.collective != call.collective) return RowVerdict::kOtherCollective;
+  if (topology.size() < row.min_ranks || topology.size() > row.max_ranks) return RowVerdict::kRanks;
+  if (row.oversubscribed != Oversubscribed::kAny &&
+      topology.oversubscribed() != (row.oversubscribed == Oversubscribed::kYes))
+    return RowVerdict::kOversubscribed;
+  if (call.bytes < row.from_bytes || call.bytes >= row.to_bytes) return RowVerdict::kBytes;
+  if (canonical_only_ && row.algorithm->order == Order::kFixed) return RowVerdict::kOrder;
+  return RowVerdict::kMatches;
+}
+
 Result<Choice> Selector::choose(Collective collective, std::size_t bytes, const topology::Topology& topology) const {
   for (auto row = rows_.rbegin(); row != rows_.rend(); ++row) {
-    if (canonical_only_ && row->algorithm->order == Order::kFixed) continue;
-    if (matches(*row, collective, bytes, topology)) return Choice{row->algorithm, row->slot_bytes};
+    if (judge(*row, {collective, bytes}, topology) == RowVerdict::kMatches)
+      return Choice{row->algorithm, row->slot_bytes};
   }
   return Status(StatusCode::kNotFound, fmt::format("the selection table has no row for {} of {} on {} ranks",
                                                    to_string(collective), bytes_text(bytes), topology.size()));

@@ -34,6 +34,18 @@ struct SelectorRow {
   std::size_t slot_bytes = 0;  ///< 0: the communicator's
 };
 
+/// A row in the grammar above: "all_reduce[ranks=9-inf]:0-1k=packet".
+std::string to_string(const SelectorRow& row);
+
+/// A call, as far as the choice depends on it.
+struct SelectorCall {
+  Collective collective = Collective::kBarrier;
+  std::size_t bytes = 0;
+};
+
+/// Whether a row serves a call, or the first reason why not.
+enum class RowVerdict : std::uint8_t { kMatches, kOtherCollective, kRanks, kOversubscribed, kBytes, kOrder };
+
 /// What the selector gives.
 struct Choice {
   const AlgorithmEntry* algorithm = nullptr;
@@ -47,6 +59,8 @@ class Selector {
 
   /// kNotFound if the table has no row for it.
   Result<Choice> choose(Collective collective, std::size_t bytes, const topology::Topology& topology) const;
+  RowVerdict judge(const SelectorRow& row, const SelectorCall& call, const topology::Topology& topology) const;
+  /// The defaults of this build, then the overrides; the last one that matches decides.
   const std::vector<SelectorRow>& rows() const { return rows_; }
 
  private:

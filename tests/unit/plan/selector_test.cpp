@@ -158,5 +158,29 @@ TEST(Selector, any_text_is_parsed_or_refused) {
   }
 }
 
+TEST(Selector, a_row_is_written_as_it_was_read) {
+  for (const std::string_view text :
+       {"all_reduce:0-2k=packet", "broadcast[ranks=9-inf]:1536-inf=direct", "all_gather[ranks=2-8]:1m-3g=ring@256k",
+        "all_to_all[ranks=3-3,oversubscribed=yes]:0-1=bruck", "barrier[oversubscribed=no]:0-inf=direct"}) {
+    const auto table = parse_table(text);
+    ASSERT_TRUE(table.ok()) << table.status().to_string();
+    EXPECT_EQ(to_string(table->rows.at(0)), text);
+  }
+}
+
+TEST(Selector, judges_each_row_by_the_first_condition_that_fails) {
+  const Selector table = selector(
+      "all_gather:0-inf=direct;all_reduce[ranks=8-inf]:0-1=ring;all_reduce[oversubscribed=yes]:0-1=ring;"
+      "all_reduce:0-1k=ring;all_reduce:1k-2k=ring;all_reduce:1k-2k=packet;deterministic=canonical");
+  const std::vector<RowVerdict> expected = {RowVerdict::kOtherCollective, RowVerdict::kRanks,
+                                            RowVerdict::kOversubscribed,  RowVerdict::kBytes,
+                                            RowVerdict::kOrder,           RowVerdict::kMatches};
+  const std::size_t first = table.rows().size() - expected.size();
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(table.judge(table.rows()[first + i], {Collective::kAllReduce, 1500}, Topology::uniform(4)), expected[i])
+        << i;
+  }
+}
+
 }  // namespace
 }  // namespace accord::plan
