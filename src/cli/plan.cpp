@@ -21,12 +21,6 @@ namespace {
 
 constexpr int kMostRanks = 1024;
 
-Result<std::string> read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return Status(StatusCode::kNotFound, fmt::format("{}: {}", path, std::strerror(errno)));
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
 Status no_algorithm(std::string_view name) {
   std::vector<std::string_view> names;
   for (const plan::AlgorithmEntry& entry : plan::algorithms()) {
@@ -51,6 +45,7 @@ void add_plan(CLI::App& app, Action& chosen) {
   add_plan_show(*plan, chosen);
   add_plan_verify(*plan, chosen);
   add_plan_export(*plan, chosen);
+  add_plan_import(*plan, chosen);
   add_plan_why(*plan, chosen);
 }
 
@@ -131,6 +126,12 @@ Result<PlanCall> read_plan_call(const PlanCallText& text, Collective collective)
                   fmt::format("{} has no meaning for {}", to_string(call.op), to_string(call.dtype)));
   if (traits.input.holders == plan::Holders::kNobody) call.bytes = 0;
   return call;
+}
+
+Result<std::string> read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return Status(StatusCode::kNotFound, fmt::format("{}: {}", path, std::strerror(errno)));
+  return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
 Status write_file(const std::string& path, std::string_view text) {

@@ -20,11 +20,14 @@ void add_plan_list(CLI::App& plan, Action& chosen);
 void add_plan_show(CLI::App& plan, Action& chosen);
 void add_plan_verify(CLI::App& plan, Action& chosen);
 void add_plan_export(CLI::App& plan, Action& chosen);
+void add_plan_import(CLI::App& plan, Action& chosen);
 void add_plan_why(CLI::App& plan, Action& chosen);
 
 /// Prints why `accord plan COMMAND` failed and gives the exit code: kWrongUse for kInvalidArgument.
 int plan_failure(const char* command, const Status& status);
 
+/// The file's contents. kNotFound: it cannot be read.
+Result<std::string> read_text(const std::string& path);
 /// Replaces the file's contents.
 Status write_file(const std::string& path, std::string_view text);
 

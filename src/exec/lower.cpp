@@ -64,7 +64,8 @@ class Lowering {
     };
     if (plan_.size != layout_.members) return refuse("ranks", plan_.size, layout_.members);
     if (plan_.signals > layout_.signals) return refuse("signals between two ranks", plan_.signals, layout_.signals);
-    if (plan_.packet_chunks > layout_.members) return refuse("packet chunks", plan_.packet_chunks, layout_.members);
+    if (plan_.packet_chunks > layout_.packet_chunks())
+      return refuse("packet chunks", plan_.packet_chunks, layout_.packet_chunks());
     if (plan_.programs[me_].lanes.empty() && plan_.size > 1) return refuse("programs", 1, 0);
     if (shared_chunks() * kLine > layout_.slot_bytes)
       return refuse("scratch chunks", shared_chunks(), layout_.slot_bytes / kLine);

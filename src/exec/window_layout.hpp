@@ -31,13 +31,16 @@ inline constexpr std::size_t kPacketCapacity = 147 * kPacketData;  // 8232 bytes
 /// Offsets within one domain's region.
 struct DomainLayout {
   int members = 0;
-  int signals = 0;  ///< ids for each pair of members
+  int signals = 0;                          ///< ids for each pair of members
+  static constexpr int kPacketsOfPair = 4;  ///< packet chunks for each pair of members
   std::size_t slot_bytes = 0;
 
   static constexpr std::size_t completed() { return 0; }
   static constexpr std::size_t record(std::uint64_t round) { return kLine * (1 + round % plan::kRoundDepth); }
   std::size_t block(std::uint64_t round) const { return kHeader + (round % plan::kRoundDepth) * block_bytes(); }
   std::size_t bytes() const { return kHeader + plan::kRoundDepth * block_bytes(); }
+
+  int packet_chunks() const { return kPacketsOfPair * members; }
 
   // Within a block:
   std::size_t flag(int from, int id) const { return kLine * (static_cast<std::size_t>(from) * signals + id); }

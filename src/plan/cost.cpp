@@ -32,7 +32,9 @@ class Counting : public StepVisitor {
     Cost& cost = ranks_[static_cast<std::size_t>(place.rank)];
     ++cost.steps;
     switch (step.kind) {
-      case StepKind::kSignal: signals_[{place.rank, step.peer, step.id}] = hops_of(lane) + 1; break;
+      case StepKind::kSignal:
+        signals_[{place.rank, step.peer, step.id}] = hops_of(lane) + (step.peer != place.rank);
+        break;
       case StepKind::kWait: learn(lane, signals_[{step.peer, place.rank, step.id}]); break;
       case StepKind::kLaneBarrier: learn(lane, barriers_[{place.rank, step.id}]); break;
       case StepKind::kCopy:

@@ -14,7 +14,8 @@
 // k only when every rank has completed round k - kRoundDepth. So a program only has to be right within one round.
 //
 // Signals. Signal (from, to, id) is an event that happens once a round: whatever `from` did before is visible to
-// `to` after its wait. Packets are their own signal. Ids are counted from 0 for each ordered pair of ranks.
+// `to` after its wait. Packets are their own signal. Ids are counted from 0 for each ordered pair of ranks; a signal of a
+// rank to itself goes from one of its lanes to another.
 
 #include <cstdint>
 #include <string>

@@ -15,6 +15,7 @@ COMMANDS = {
     ("plan", "show"): "cli.md",
     ("plan", "verify"): "cli.md",
     ("plan", "export"): "cli.md",
+    ("plan", "import"): "cli.md",
     ("plan", "why"): "cli.md",
     ("run",): "launcher.md",
 }
