@@ -46,6 +46,7 @@ void add_plan(CLI::App& app, Action& chosen) {
   add_plan_verify(*plan, chosen);
   add_plan_export(*plan, chosen);
   add_plan_import(*plan, chosen);
+  add_plan_run(*plan, chosen);
   add_plan_why(*plan, chosen);
 }
 
@@ -101,7 +102,8 @@ Result<plan::Plan> read_plan_source(const PlanSource& source) {
     return plan.status().with_context(source.name);
   }
   ACCORD_ASSIGN_OR_RETURN(const plan::AlgorithmEntry* entry, algorithm_of(source.name));
-  return entry->make(topology::Topology::uniform(source.ranks), {.collective = entry->collective, .root = source.root});
+  return plan::make_plan(*entry, topology::Topology::uniform(source.ranks),
+                         {.collective = entry->collective, .root = source.root});
 }
 
 void add_plan_call(CLI::App& command, PlanCallText& text) {

@@ -21,6 +21,7 @@ void add_plan_show(CLI::App& plan, Action& chosen);
 void add_plan_verify(CLI::App& plan, Action& chosen);
 void add_plan_export(CLI::App& plan, Action& chosen);
 void add_plan_import(CLI::App& plan, Action& chosen);
+void add_plan_run(CLI::App& plan, Action& chosen);
 void add_plan_why(CLI::App& plan, Action& chosen);
 
 /// Prints why `accord plan COMMAND` failed and gives the exit code: kWrongUse for kInvalidArgument.

@@ -34,7 +34,7 @@ Result<Json> row_of(const plan::AlgorithmEntry& entry, const Options& options) {
   ACCORD_ASSIGN_OR_RETURN(const PlanCall call, read_plan_call(options.call, entry.collective));
   const int ranks = entry.collective == Collective::kSendRecv ? 2 : options.ranks;
   ACCORD_ASSIGN_OR_RETURN(const plan::Plan plan,
-                          entry.make(topology::Topology::uniform(ranks), {.collective = entry.collective}));
+                          make_plan(entry, topology::Topology::uniform(ranks), {.collective = entry.collective}));
   const PlanFigures figures = figures_of(plan, call);
   return Json{{"collective", to_string(entry.collective)},
               {"name", entry.name},

@@ -36,6 +36,7 @@ std::string reason_text(plan::RowVerdict verdict, const plan::SelectorRow& row, 
       return topology.oversubscribed() ? "is for ranks that have a core each"
                                        : "is for more ranks than cores, and here each has one";
     case plan::RowVerdict::kBytes: return fmt::format("is not for {}", bytes_text(bytes));
+    case plan::RowVerdict::kNoPlan: return fmt::format("no plan of that name is for {} ranks", topology.size());
     case plan::RowVerdict::kOrder:
       return fmt::format("{} does not add up in the canonical order, which deterministic=canonical asks for",
                          row.algorithm->name);
@@ -86,7 +87,7 @@ Result<Question> question_of(const Options& options) {
 
 // Rows of the collective, the last first: those passed over, the one that matches, those that it overrides.
 Json considered(const Question& question) {
-  const std::vector<plan::SelectorRow>& rows = question.selector.rows();
+  const std::vector<plan::SelectorRow> rows = question.selector.rows();
   const std::size_t defaults = plan::parse_table(plan::default_table())->rows.size();
   bool decided = false;
   Json answer = Json::array();
@@ -113,7 +114,8 @@ Result<Json> alternatives(const Question& question, const plan::Choice& choice) 
   Json answer = Json::array();
   for (const plan::AlgorithmEntry& entry : plan::algorithms()) {
     if (entry.collective != question.collective) continue;
-    ACCORD_ASSIGN_OR_RETURN(const plan::Plan plan, entry.make(question.topology, {.collective = entry.collective}));
+    ACCORD_ASSIGN_OR_RETURN(const plan::Plan plan,
+                            make_plan(entry, question.topology, {.collective = entry.collective}));
     const bool chosen = entry.name == choice.algorithm->name;
     const PlanFigures figures = figures_of(plan, question.call, chosen ? choice.slot_bytes : 0);
     answer.push_back({{"algorithm", entry.name},
@@ -131,7 +133,7 @@ Result<Json> alternatives(const Question& question, const plan::Choice& choice) 
 Result<Json> answer_of(const Options& options) {
   ACCORD_ASSIGN_OR_RETURN(const Question question, question_of(options));
   ACCORD_ASSIGN_OR_RETURN(const plan::Choice choice,
-                          question.selector.choose(question.collective, question.call.bytes, question.topology));
+                          question.selector.choose({question.collective, question.call.bytes}, question.topology));
   ACCORD_ASSIGN_OR_RETURN(Json others, alternatives(question, choice));
   return Json{{"collective", to_string(question.collective)},
               {"bytes", question.call.bytes},

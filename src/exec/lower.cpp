@@ -30,7 +30,7 @@ class Lowering {
     out_.element_bytes = size_of(dtype_);
     out_.elements_per_line = kPacketData / out_.element_bytes;
     out_.record = request_;
-    out_.signature = signature_of(request_, plan_.name);
+    out_.signature = signature_of(request_, plan_.name, plan_.digest);
     out_.heard_all = plan_.pacing == plan::Pacing::kByPlan;
     if (plan_.partial_chunks > 0) {
       out_.partials = partial_kernels(dtype_, request_.op);

@@ -13,6 +13,7 @@
 //   blocks    kRoundDepth round blocks: signal flags [from][id], packets [chunk], scratch
 // Windows are sparse: a page costs memory once it is touched, so regions of pairs that never talk cost none.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -31,8 +32,7 @@ inline constexpr std::size_t kPacketCapacity = 147 * kPacketData;  // 8232 bytes
 /// Offsets within one domain's region.
 struct DomainLayout {
   int members = 0;
-  int signals = 0;                          ///< ids for each pair of members
-  static constexpr int kPacketsOfPair = 4;  ///< packet chunks for each pair of members
+  int signals = 0;  ///< ids for each pair of members
   std::size_t slot_bytes = 0;
 
   static constexpr std::size_t completed() { return 0; }
@@ -40,7 +40,8 @@ struct DomainLayout {
   std::size_t block(std::uint64_t round) const { return kHeader + (round % plan::kRoundDepth) * block_bytes(); }
   std::size_t bytes() const { return kHeader + plan::kRoundDepth * block_bytes(); }
 
-  int packet_chunks() const { return kPacketsOfPair * members; }
+  /// A ring of packets takes one less than there are members of each pair; more than 16 of a pair nobody has needed.
+  int packet_chunks() const { return std::clamp(members, 4, 16) * members; }
 
   // Within a block:
   std::size_t flag(int from, int id) const { return kLine * (static_cast<std::size_t>(from) * signals + id); }

@@ -117,6 +117,7 @@ struct Plan {
   int packet_chunks = 0;
   int partial_chunks = 0;
   int signals = 0;                ///< ids used between any one pair, at most
+  std::uint64_t digest = 0;       ///< of a registered plan: tells plans of one name apart. Not in its JSON
   std::vector<Program> programs;  ///< by rank; those not asked for are empty
   bool operator==(const Plan&) const = default;
 };

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "plan/registry.hpp"
 
 namespace accord::plan {
 namespace {
@@ -46,9 +47,9 @@ std::string_view default_table() { return kDefaultTable; }
 Result<Selector> Selector::create(std::string_view overrides) {
   Selector selector;
   ACCORD_ASSIGN_OR_RETURN(SelectorTable defaults, parse_table(kDefaultTable));
-  ACCORD_ASSIGN_OR_RETURN(const SelectorTable table, parse_table(overrides));
-  selector.rows_ = std::move(defaults.rows);
-  selector.rows_.insert(selector.rows_.end(), table.rows.begin(), table.rows.end());
+  ACCORD_ASSIGN_OR_RETURN(SelectorTable table, parse_table(overrides));
+  selector.defaults_ = std::move(defaults.rows);
+  selector.overrides_ = std::move(table.rows);
   selector.canonical_only_ = table.canonical_only;
   return selector;
 }
@@ -77,17 +78,31 @@ RowVerdict Selector::judge(const SelectorRow& row, const SelectorCall& call, con
       topology.oversubscribed() != (row.oversubscribed == Oversubscribed::kYes))
     return RowVerdict::kOversubscribed;
   if (call.bytes < row.from_bytes || call.bytes >= row.to_bytes) return RowVerdict::kBytes;
-  if (canonical_only_ && row.algorithm->order == Order::kFixed) return RowVerdict::kOrder;
+  Order order = row.algorithm->order;
+  if (row.algorithm->registered != nullptr) {
+    const Plan* plan = row.algorithm->registered->find(topology.size(), call.root);
+    if (plan == nullptr) return RowVerdict::kNoPlan;
+    order = plan->order;
+  }
+  if (canonical_only_ && order == Order::kFixed) return RowVerdict::kOrder;
   return RowVerdict::kMatches;
 }
 
-Result<Choice> Selector::choose(Collective collective, std::size_t bytes, const topology::Topology& topology) const {
-  for (auto row = rows_.rbegin(); row != rows_.rend(); ++row) {
-    if (judge(*row, {collective, bytes}, topology) == RowVerdict::kMatches)
-      return Choice{row->algorithm, row->slot_bytes};
+std::vector<SelectorRow> Selector::rows() const {
+  std::vector<SelectorRow> rows = defaults_;
+  for (const SelectorRow& row : registered_rows()) rows.push_back(row);
+  rows.insert(rows.end(), overrides_.begin(), overrides_.end());
+  return rows;
+}
+
+Result<Choice> Selector::choose(const SelectorCall& call, const topology::Topology& topology) const {
+  const std::vector<SelectorRow> rows = this->rows();
+  for (auto row = rows.rbegin(); row != rows.rend(); ++row) {
+    if (judge(*row, call, topology) == RowVerdict::kMatches) return Choice{row->algorithm, row->slot_bytes};
   }
-  return Status(StatusCode::kNotFound, fmt::format("the selection table has no row for {} of {} on {} ranks",
-                                                   to_string(collective), bytes_text(bytes), topology.size()));
+  return Status(StatusCode::kNotFound,
+                fmt::format("the selection table has no row for {} of {} on {} ranks", to_string(call.collective),
+                            bytes_text(call.bytes), topology.size()));
 }
 
 }  // namespace accord::plan

@@ -258,3 +258,35 @@ def test_import_names_what_it_refuses(tmp_path):
     as_ours = accord("plan", "show", path)
     assert as_ours.returncode == 1
     assert "accord plan import" in as_ours.stderr
+
+
+@pytest.mark.parametrize(
+    ("plan", "options"),
+    [
+        ("barrier:direct", ()),
+        ("broadcast:chain", ("--root", 2)),
+        ("all_gather:bruck", ("--transport", "shm")),
+        ("reduce_scatter:ring", ("--dtype", "int64", "--op", "max")),
+        ("all_reduce:ring", ("--bytes", "8m", "--repeat", 2)),
+        ("reduce:binomial", ("--root", 1, "--dtype", "float64")),
+        ("gather:packet", ("--root", 2, "--dtype", "int32")),
+        ("scatter:binomial", ("--root", 1)),
+        ("all_to_all:pairwise", ("--bytes", "12")),
+        ("send_recv:direct", ("-n", 2)),
+    ],
+)
+def test_run_checks_and_times_a_plan(plan, options):
+    ranks = () if "-n" in options else ("-n", 3)
+    told = answer("run", plan, *ranks, *options)
+    assert told["right"]
+    assert 0 < told["minimum_seconds"] <= told["median_seconds"]
+
+
+def test_run_refuses_what_is_wrong(tmp_path):
+    path = tmp_path / "plan.json"
+    plan = exported(path, "all_reduce:one_shot", 2)
+    plan["programs"][1]["lanes"][0].pop()
+    path.write_text(json.dumps(plan))
+    refused = accord("plan", "run", path)
+    assert refused.returncode == 2
+    assert "no step writes output[0] of rank 1" in refused.stderr

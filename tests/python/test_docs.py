@@ -16,6 +16,7 @@ COMMANDS = {
     ("plan", "verify"): "cli.md",
     ("plan", "export"): "cli.md",
     ("plan", "import"): "cli.md",
+    ("plan", "run"): "cli.md",
     ("plan", "why"): "cli.md",
     ("run",): "launcher.md",
 }
