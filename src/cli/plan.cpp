@@ -56,6 +56,11 @@ int plan_failure(const char* command, const Status& status) {
   return wrong_use ? kWrongUse : kFailure;
 }
 
+int plan_refused(const char* command, const Status& status) {
+  fmt::print(stderr, "accord plan {}: {}\n", command, status.message());
+  return kFailure;
+}
+
 void add_plan_source(CLI::App& command, PlanSource& source) {
   command
       .add_option("plan", source.name,

@@ -35,6 +35,9 @@ Status write_file(const std::string& path, std::string_view text);
 /// Writes the plan's JSON to `path`, or to standard output if that is empty; gives the exit code.
 int write_plan(const char* command, const plan::Plan& plan, const std::string& path);
 
+/// The same for a plan that the verifier refuses: kFailure.
+int plan_refused(const char* command, const Status& status);
+
 /// Where a plan comes from, as the user says it.
 struct PlanSource {
   std::string name;  ///< ALGORITHM ("two_shot", "all_reduce:two_shot") or FILE (ends in .json or has a slash)

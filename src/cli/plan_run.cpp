@@ -190,10 +190,8 @@ Result<std::vector<double>> run_ranks(const Run& run) {
   return slowest;
 }
 
-Result<Run> prepare(const Options& options) {
-  ACCORD_ASSIGN_OR_RETURN(plan::Plan plan, read_plan_source(options.source));
+Result<Run> prepare(plan::Plan plan, const Options& options) {
   ACCORD_ASSIGN_OR_RETURN(const PlanCall call, read_plan_call(options.call, plan.collective));
-  ACCORD_RETURN_IF_ERROR(register_plan(plan::to_json(plan), {.name = kName}));
   Run run{.plan = std::move(plan), .call = call, .reference = {}, .options = {}, .repeat = options.repeat};
   run.reference = {.collective = run.plan.collective,
                    .op = call.op,
@@ -206,7 +204,11 @@ Result<Run> prepare(const Options& options) {
 }
 
 int run_plan(const Options& options) {
-  const Result<Run> run = prepare(options);
+  const Result<plan::Plan> plan = read_plan_source(options.source);
+  if (!plan.ok()) return plan_failure("run", plan.status());
+  if (const Status right = register_plan(plan::to_json(*plan), {.name = kName}); !right.ok())
+    return plan_refused("run", right);
+  const Result<Run> run = prepare(*plan, options);
   if (!run.ok()) return plan_failure("run", run.status());
   const Result<std::vector<double>> seconds = run_ranks(*run);
   if (!seconds.ok()) return plan_failure("run", seconds.status());

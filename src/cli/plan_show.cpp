@@ -61,9 +61,7 @@ void print_text(const plan::Plan& plan, const Drawing& drawing, const PlanCall& 
   if (!figures.runs.ok()) fmt::print("  does not run as it is: {}\n", figures.runs.message());
 }
 
-Status show(const Options& options) {
-  ACCORD_ASSIGN_OR_RETURN(const plan::Plan plan, read_plan_source(options.source));
-  ACCORD_RETURN_IF_ERROR(plan::verify(plan, plan::Aliasing::kOutOfPlace));
+Status show(const plan::Plan& plan, const Options& options) {
   ACCORD_ASSIGN_OR_RETURN(const PlanCall call, read_plan_call(options.call, plan.collective));
   ACCORD_ASSIGN_OR_RETURN(const Drawing drawing, draw(plan));
   const PlanFigures figures = figures_of(plan, call);
@@ -89,8 +87,12 @@ void add_plan_show(CLI::App& plan, Action& chosen) {
   command->add_flag("--json", options->as_json, "One JSON object");
   command->callback([options, &chosen] {
     chosen = [options] {
-      const Status status = show(*options);
-      return status.ok() ? kSuccess : plan_failure("show", status);
+      const Result<plan::Plan> made = read_plan_source(options->source);
+      if (!made.ok()) return plan_failure("show", made.status());
+      const Status right = plan::verify(*made, plan::Aliasing::kOutOfPlace);
+      if (!right.ok()) return plan_refused("show", right);
+      const Status shown = show(*made, *options);
+      return shown.ok() ? kSuccess : plan_failure("show", shown);
     };
   });
 }

@@ -8,9 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "accord/plan.hpp"
 #include "base/config.hpp"
 #include "base/text.hpp"
 #include "cli/plan.hpp"
+#include "plan/registry.hpp"
 #include "plan/selector.hpp"
 
 namespace accord::cli {
@@ -23,6 +25,7 @@ struct Options {
   int ranks = 2;
   PlanCallText call;
   std::string select;
+  std::vector<std::string> plans;
   bool as_json = false;
 };
 
@@ -77,6 +80,11 @@ struct Question {
 Result<Question> question_of(const Options& options) {
   ACCORD_ASSIGN_OR_RETURN(const Collective collective, collective_from_string(options.collective));
   ACCORD_ASSIGN_OR_RETURN(const PlanCall call, read_plan_call(options.call, collective));
+  for (const std::string& path : options.plans) {
+    ACCORD_ASSIGN_OR_RETURN(const std::string text, read_text(path));
+    const Status registered = register_plan(text);
+    if (!registered.ok()) return registered.with_context(path);
+  }
   ACCORD_ASSIGN_OR_RETURN(Tables tables, read_tables(options.select));
   ACCORD_ASSIGN_OR_RETURN(plan::Selector selector, plan::Selector::create(tables.joined()));
   ACCORD_ASSIGN_OR_RETURN(const topology::Place place, topology::this_place());
@@ -112,15 +120,19 @@ Json considered(const Question& question) {
 
 Result<Json> alternatives(const Question& question, const plan::Choice& choice) {
   Json answer = Json::array();
-  for (const plan::AlgorithmEntry& entry : plan::algorithms()) {
-    if (entry.collective != question.collective) continue;
+  std::vector<const plan::AlgorithmEntry*> entries = plan::registered_algorithms();
+  for (const plan::AlgorithmEntry& entry : plan::algorithms()) entries.push_back(&entry);
+  for (const plan::AlgorithmEntry* entry : entries) {
+    if (entry->collective != question.collective) continue;
+    const int ranks = question.topology.size();
+    if (entry->registered != nullptr && entry->registered->find(ranks, 0) == nullptr) continue;
     ACCORD_ASSIGN_OR_RETURN(const plan::Plan plan,
-                            make_plan(entry, question.topology, {.collective = entry.collective}));
-    const bool chosen = entry.name == choice.algorithm->name;
+                            make_plan(*entry, question.topology, {.collective = entry->collective}));
+    const bool chosen = entry->name == choice.algorithm->name;
     const PlanFigures figures = figures_of(plan, question.call, chosen ? choice.slot_bytes : 0);
-    answer.push_back({{"algorithm", entry.name},
+    answer.push_back({{"algorithm", entry->name},
                       {"chosen", chosen},
-                      {"order", plan::to_string(entry.order)},
+                      {"order", plan::to_string(plan.order)},
                       {"hops", figures.cost.hops},
                       {"rounds", figures.rounds},
                       {"bytes_exchanged", figures.cost.bytes_exchanged},
@@ -192,6 +204,8 @@ void add_plan_why(CLI::App& plan, Action& chosen) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   add_plan_call(*command, options->call);
+  command->add_option("--plan", options->plans, "Register this plan first, as a program would; may come several times")
+      ->type_name("FILE");
   command->add_option("--select", options->select, "A table that is read after ACCORD_SELECT");
   command->add_flag("--json", options->as_json, "One JSON object");
   command->callback([options, &chosen] { chosen = [options] { return why(*options); }; });

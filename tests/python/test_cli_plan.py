@@ -288,5 +288,21 @@ def test_run_refuses_what_is_wrong(tmp_path):
     plan["programs"][1]["lanes"][0].pop()
     path.write_text(json.dumps(plan))
     refused = accord("plan", "run", path)
-    assert refused.returncode == 2
+    assert refused.returncode == 1
+    assert accord("plan", "show", path).returncode == 1
     assert "no step writes output[0] of rank 1" in refused.stderr
+
+
+def test_why_knows_a_plan_of_the_users_own(tmp_path):
+    path = tmp_path / "mine.json"
+    plan = exported(path, "all_reduce:one_shot", 2)
+    plan["name"] = "mine"
+    path.write_text(json.dumps(plan))
+    asked = ("why", "all_reduce", "8k", "--plan", path, "--select", "all_reduce:0-16k=mine")
+    told = answer(*asked, "-n", 2)
+    assert told["algorithm"] == "mine"
+    assert [row["algorithm"] for row in told["algorithms"] if row["chosen"]] == ["mine"]
+    passed_over = answer(*asked, "-n", 3)
+    assert passed_over["rules"][0]["reason"] == "no plan of that name is for 3 ranks"
+    assert passed_over["algorithm"] == "two_shot"
+    assert "mine" not in {row["algorithm"] for row in passed_over["algorithms"]}

@@ -15,6 +15,8 @@
 namespace accord::plan::mscclpp {
 namespace {
 
+constexpr std::size_t kMostSteps = std::size_t{1} << 22;
+
 class Run {
  public:
   explicit Run(const ExecutionPlan& plan) : plan_(plan), next_(plan.gpus.size()) {
@@ -85,6 +87,8 @@ class Run {
 
   // False if it has to wait.
   Result<bool> run_op(const Op& op, Rank rank, int lane) {
+    if (flow_.steps.size() > kMostSteps)
+      return corrupt(op, fmt::format("more than {} steps of single chunks", kMostSteps));
     switch (op.kind->action) {
       case Action::kNothing: return true;
       case Action::kSignal: signal_channels(op, rank, lane); return true;
@@ -135,7 +139,7 @@ class Run {
     return true;
   }
 
-  bool acquire(const Op& op, Rank rank, int lane) {
+  Result<bool> acquire(const Op& op, Rank rank, int lane) {
     const auto free = [&](int id) { return credits_[{rank, id}] > 0 || !released_[{rank, id}].empty(); };
     if (!std::ranges::all_of(op.semaphores, free)) return false;
     for (const int id : op.semaphores) {
@@ -143,7 +147,9 @@ class Run {
       std::deque<int>& released = released_[{rank, id}];
       if (credits > 0) {
         --credits;
-      } else if (!released.empty()) {
+      } else if (released.empty()) {
+        return corrupt(op, "names a semaphore twice");
+      } else {
         wait(op, rank, lane, released.front());
         released.pop_front();
       }

@@ -95,7 +95,6 @@ Chunk Placement::place(int value, Rank rank) {
     return partials(at(sum).cell.rank, chunks.try_emplace(sum, static_cast<int>(chunks.size())).first->second);
   }
   const Cell& cell = at(value).cell;
-  if (rank == cell.rank && is_input(value) && !lies_in_scratch(value)) return input(rank, at(value).input_chunk);
   if (rank == cell.rank && is_input(value) && !options_.stage_inputs) return input(rank, at(value).input_chunk);
   if (rank == cell.rank && lies_in_output(value)) return output(rank, cell.index);
   return scratch_of(cell);

@@ -101,6 +101,10 @@ class Reader {
         return gpu.error("has other numbers of input and output chunks than gpus[0]");
     }
     for (const JsonNode& gpu : gpus) ACCORD_RETURN_IF_ERROR(find_refinement(gpu));
+    std::int64_t chunks = 0;
+    for (const GpuParts& parts : parts_) chunks += (std::int64_t{parts.chunks[0]} + parts.chunks[1]) * refinement_;
+    if (chunks > kMaxChunks)
+      return gpus_node.error(fmt::format("{} chunks on all ranks; a plan has at most {}", chunks, kMaxChunks));
     for (int rank = 0; rank < size_; ++rank) {
       ACCORD_ASSIGN_OR_RETURN(Gpu gpu, read_gpu(gpus[static_cast<std::size_t>(rank)], rank));
       plan_.gpus.push_back(std::move(gpu));
@@ -131,14 +135,17 @@ class Reader {
     ACCORD_ASSIGN_OR_RETURN(const std::vector<JsonNode> blocks, blocks_node.items());
     for (const JsonNode& block : blocks) {
       ACCORD_ASSIGN_OR_RETURN(const JsonNode ops, block.required("ops"));
-      ACCORD_RETURN_IF_ERROR(find_refinement_of_ops(ops));
+      ACCORD_RETURN_IF_ERROR(find_refinement_of_ops(ops, false));
     }
     return {};
   }
-  Status find_refinement_of_ops(const JsonNode& node) {
+  Status find_refinement_of_ops(const JsonNode& node, bool in_pipeline) {
     ACCORD_ASSIGN_OR_RETURN(const std::vector<JsonNode> ops, node.items());
     for (const JsonNode& op : ops) {
-      if (op.has("ops")) ACCORD_RETURN_IF_ERROR(find_refinement_of_ops(op.at("ops")));
+      if (op.has("ops")) {
+        if (in_pipeline) return unsupported(op, "a pipeline inside a pipeline");
+        ACCORD_RETURN_IF_ERROR(find_refinement_of_ops(op.at("ops"), true));
+      }
       if (!op.has("tbg_info")) continue;
       ACCORD_ASSIGN_OR_RETURN(const JsonNode size_node, op.at("tbg_info").required("tbg_size"));
       ACCORD_ASSIGN_OR_RETURN(const int size, size_node.integer(1, kMostRefinement));

@@ -321,6 +321,22 @@ inline Text shared_blocks(int n) {
   return plan;
 }
 
+/// One thread block sends what another one of the rank overwrites when input and output are the same memory.
+inline Text late_reader() {
+  Text plan("alltoall", "Simple", false, 2, 2, 2, 1);
+  for (int r = 0; r < 2; ++r) {
+    const int peer = 1 - r;
+    plan.add_block(r);
+    plan.ops(r, 0).push_back(Text::event("wait", r, {peer}));
+    plan.ops(r, 0).push_back(Text::op("copy", Json::array({Text::own("s", 0)}), Json::array({Text::own("o", peer)})));
+    plan.ops(r, 0).push_back(Text::op("copy", Json::array({Text::own("i", r)}), Json::array({Text::own("o", r)})));
+    plan.ops(r, 1).push_back(
+        Text::op("put", Json::array({Text::own("i", peer)}), Json::array({Text::of(r, peer, "s", 0)})));
+    plan.ops(r, 1).push_back(Text::event("signal", r, {peer}));
+  }
+  return plan;
+}
+
 struct NamedText {
   std::string name;
   Text plan;
@@ -328,18 +344,20 @@ struct NamedText {
 
 /// All of them for `n` ranks.
 inline std::vector<NamedText> execution_plans(int n) {
-  return {{"all_pairs", all_pairs(n)},
-          {"two_shot_in_place", two_shot_in_place(n)},
-          {"ring_in_place", ring_in_place(n)},
-          {"ring_of_reduce_sends", ring_of_reduce_sends(n)},
-          {"packets_all_pairs", packets_all_pairs(n)},
-          {"packets_two_shot_in_place", packets_two_shot_in_place(n)},
-          {"packets_ring_all_gather", packets_ring_all_gather(n)},
-          {"packets_ring_reduce_scatter", packets_ring_reduce_scatter(n)},
-          {"put_all_gather", put_all_gather(n, false)},
-          {"put_all_gather_in_place", put_all_gather(n, true)},
-          {"get_all_to_all", get_all_to_all(n)},
-          {"shared_blocks", shared_blocks(n)}};
+  std::vector<NamedText> all = {{"all_pairs", all_pairs(n)},
+                                {"two_shot_in_place", two_shot_in_place(n)},
+                                {"ring_in_place", ring_in_place(n)},
+                                {"ring_of_reduce_sends", ring_of_reduce_sends(n)},
+                                {"packets_all_pairs", packets_all_pairs(n)},
+                                {"packets_two_shot_in_place", packets_two_shot_in_place(n)},
+                                {"packets_ring_all_gather", packets_ring_all_gather(n)},
+                                {"packets_ring_reduce_scatter", packets_ring_reduce_scatter(n)},
+                                {"put_all_gather", put_all_gather(n, false)},
+                                {"put_all_gather_in_place", put_all_gather(n, true)},
+                                {"get_all_to_all", get_all_to_all(n)},
+                                {"shared_blocks", shared_blocks(n)}};
+  if (n == 2) all.push_back({"late_reader", late_reader()});
+  return all;
 }
 
 }  // namespace accord::plan::testing

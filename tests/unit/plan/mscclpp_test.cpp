@@ -74,6 +74,23 @@ TEST(Mscclpp, a_thread_block_is_a_lane) {
   EXPECT_EQ(plan.input_chunks, 2);  // one chunk, which two thread blocks share
 }
 
+TEST(Mscclpp, inputs_are_staged_where_calls_in_place_need_it) {
+  EXPECT_EQ(imported(late_reader()).scratch_chunks, 3);  // the op's own and two inputs
+  EXPECT_EQ(imported(get_all_to_all(2)).scratch_chunks, 1);
+}
+
+TEST(Mscclpp, sizes_that_would_take_all_memory_are_refused) {
+  Text plan = all_pairs(2);
+  plan.ops(0)[2]["tbg_info"] = {{"tb_id", 0}, {"tbg_size", 64}};
+  for (int rank = 0; rank < 2; ++rank) plan.json["gpus"][rank]["input_chunks"] = 60000;
+  EXPECT_THAT(refusal(plan).message(), HasSubstr("gpus: 7680128 chunks on all ranks; a plan has at most 4194304"));
+  Text nested = shared_blocks(2);
+  Json deep = nested.ops(0)[3];
+  deep["ops"] = Json::array({deep});
+  nested.ops(0)[3] = deep;
+  EXPECT_THAT(refusal(nested).message(), HasSubstr("ops[3].ops[0]: a pipeline inside a pipeline"));
+}
+
 TEST(Mscclpp, an_all_reduce_that_does_nothing_is_refused_by_the_verifier) {
   Text plan = all_pairs(2);
   for (int rank = 0; rank < 2; ++rank) plan.ops(rank) = Json::array({{{"name", "nop"}}});
@@ -196,6 +213,12 @@ TEST(Mscclpp, damaged_plans_are_refused_with_the_place) {
          t.ops(0)[1] = {{"name", "sem_acquire"}, {"semaphore_ids", {0}}};
        },
        "semaphore_ids[0]: 0 is out of bounds: there are none"},
+      {"semaphore twice",
+       [](Text& t) {
+         t.json["gpus"][0]["semaphores"] = Json::array({{{"init_value", 1}}});
+         t.ops(0)[1] = {{"name", "sem_acquire"}, {"semaphore_ids", {0, 0}}};
+       },
+       "ops[1] (sem_acquire): names a semaphore twice"},
       {"group of blocks",
        [](Text& t) {
          t.ops(0)[2]["tbg_info"] = {{"tb_id", 2}, {"tbg_size", 2}};
