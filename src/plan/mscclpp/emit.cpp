@@ -32,31 +32,27 @@ class Emission {
     for (Rank rank = 0; rank < plan_.size(); ++rank)
       for (std::size_t lane = 0; lane < plan_.gpus[sz(rank)].lanes.size(); ++lane)
         (void)builder.on(rank).lane(static_cast<int>(lane));
-    for (const Noted& step : noted_) step.add(builder);
+    for (const auto& add : noted_) add(builder);
     builder.set_order(options_.order);
     builder.set_pacing(options_.pacing);
     return std::move(builder).build();
   }
 
  private:
-  struct Noted {
-    std::function<void(PlanBuilder&)> add;
-  };
-
   void copy(Rank rank, int lane, Chunk from, std::vector<Chunk> to) {
-    noted_.push_back({[=](PlanBuilder& plan) { plan.on(rank).lane(lane).copy(from, to); }});
+    noted_.push_back([=](PlanBuilder& plan) { plan.on(rank).lane(lane).copy(from, to); });
   }
   void reduce(Rank rank, int lane, std::vector<Chunk> from, std::vector<Chunk> to) {
-    noted_.push_back({[=](PlanBuilder& plan) { plan.on(rank).lane(lane).reduce(from, to); }});
+    noted_.push_back([=](PlanBuilder& plan) { plan.on(rank).lane(lane).reduce(from, to); });
   }
   void signal(Rank from, int lane, Rank to, int id) {
-    noted_.push_back({[=](PlanBuilder& plan) { plan.on(from).lane(lane).signal(to, id); }});
+    noted_.push_back([=](PlanBuilder& plan) { plan.on(from).lane(lane).signal(to, id); });
   }
   void wait(Rank rank, int lane, Rank from, int id) {
-    noted_.push_back({[=](PlanBuilder& plan) { plan.on(rank).lane(lane).wait(from, id); }});
+    noted_.push_back([=](PlanBuilder& plan) { plan.on(rank).lane(lane).wait(from, id); });
   }
   void lane_barrier(Rank rank, int lane, int id) {
-    noted_.push_back({[=](PlanBuilder& plan) { plan.on(rank).lane(lane).lane_barrier(id); }});
+    noted_.push_back([=](PlanBuilder& plan) { plan.on(rank).lane(lane).lane_barrier(id); });
   }
   int new_id(Rank from, Rank to) { return ids_[{from, to}]++; }
 
@@ -182,9 +178,9 @@ class Emission {
     const Chunk from = read(step.sources[0], step);
     if (placement_.arrival(value) == Arrival::kPackets) {
       const Chunk to = placement_.packets(value);
-      noted_.push_back({[=, rank = step.rank, lane = step.lane](PlanBuilder& plan) {
+      noted_.push_back([=, rank = step.rank, lane = step.lane](PlanBuilder& plan) {
         plan.on(rank).lane(lane).put_packets(from, to);
-      }});
+      });
       return;
     }
     if (!placement_.is_alias(value)) copy(step.rank, step.lane, from, placement_.destinations(value));
@@ -202,7 +198,7 @@ class Emission {
   const Flow& flow_;
   EmitOptions options_;
   Placement placement_;
-  std::vector<Noted> noted_;
+  std::vector<std::function<void(PlanBuilder&)>> noted_;
   std::vector<int> barriers_;                     // used, by rank
   std::map<std::pair<Rank, Rank>, int> ids_;      // signals used
   std::map<int, int> event_ids_;                  // event to signal
