@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <deque>
 #include <mutex>
 #include <span>
@@ -90,7 +89,7 @@ class Registry {
                             .algorithm = &named.entry};
       if (std::ranges::find(rows_, row) == rows_.end()) rows_.push_back(row);
     }
-    version_.fetch_add(1, std::memory_order_release);
+    registry_changes.fetch_add(1, std::memory_order_release);
     return {};
   }
 
@@ -115,7 +114,6 @@ class Registry {
     const std::lock_guard lock(mutex_);
     return rows_;
   }
-  std::uint64_t version() const { return version_.load(std::memory_order_acquire); }
 
  private:
   struct Named {
@@ -140,7 +138,6 @@ class Registry {
   mutable std::mutex mutex_;
   std::deque<Named> named_;
   std::vector<SelectorRow> rows_;
-  std::atomic<std::uint64_t> version_ = 0;
 };
 
 const Plan* RegisteredPlans::find(int size, Rank root) const { return Registry::instance().find(*this, size, root); }
@@ -150,7 +147,6 @@ const AlgorithmEntry* registered_algorithm(Collective collective, std::string_vi
 }
 std::vector<const AlgorithmEntry*> registered_algorithms() { return Registry::instance().entries(); }
 std::vector<SelectorRow> registered_rows() { return Registry::instance().rows(); }
-std::uint64_t registry_version() { return Registry::instance().version(); }
 
 }  // namespace plan
 

@@ -1,6 +1,7 @@
 #pragma once
 // The plans that users registered in this process, beside the built-in algorithms.
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -31,7 +32,8 @@ const AlgorithmEntry* registered_algorithm(Collective collective, std::string_vi
 std::vector<const AlgorithmEntry*> registered_algorithms();
 /// Those that were registered with a range of sizes, in that order.
 std::vector<SelectorRow> registered_rows();
-/// Grows with each registration.
-std::uint64_t registry_version();
+/// Grows with each registration. Channels look at it in every call, so it is no more than a load.
+inline std::atomic<std::uint64_t> registry_changes = 0;
+inline std::uint64_t registry_version() { return registry_changes.load(std::memory_order_acquire); }
 
 }  // namespace accord::plan
