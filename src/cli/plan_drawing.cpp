@@ -152,7 +152,7 @@ std::string to_text(const Drawing& drawing, std::size_t width) {
     for (std::size_t row = 0; row < cells.size(); ++row) {
       std::string line = fmt::format("{:<{}}", drawing.rows[row], margin);
       for (std::size_t c = first; c < last; ++c) line += fmt::format(" | {:<{}}", cells[row][c], widths[c]);
-      text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+      text += line.substr(0, line.find_last_not_of(" |") + 1) + "\n";
     }
     first = last;
   }
