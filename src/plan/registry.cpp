@@ -79,7 +79,8 @@ class Registry {
                                  plan.root, plan.name));
     const Collective collective = plan.collective;
     const int size = plan.size;
-    if (kept == nullptr) kept = std::make_unique<const Plan>(std::move(plan));
+    bool is_new = kept == nullptr;
+    if (is_new) kept = std::make_unique<const Plan>(std::move(plan));
     if (!range.empty()) {
       const SelectorRow row{.collective = collective,
                             .min_ranks = size,
@@ -87,9 +88,12 @@ class Registry {
                             .from_bytes = bytes.from,
                             .to_bytes = bytes.to,
                             .algorithm = &named.entry};
-      if (std::ranges::find(rows_, row) == rows_.end()) rows_.push_back(row);
+      if (std::ranges::find(rows_, row) == rows_.end()) {
+        rows_.push_back(row);
+        is_new = true;
+      }
     }
-    registry_changes.fetch_add(1, std::memory_order_release);
+    if (is_new) registry_changes.fetch_add(1, std::memory_order_release);
     return {};
   }
 

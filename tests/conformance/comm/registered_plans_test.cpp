@@ -5,6 +5,7 @@
 
 #include "accord/plan.hpp"
 #include "conformance/comm/planned.hpp"
+#include "plan/registry.hpp"
 #include "ranks/thread_ranks.hpp"
 #include "unit/plan/mscclpp_plans.hpp"
 
@@ -189,7 +190,9 @@ TEST(RegisteredPlan, has_to_be_right_and_to_have_a_name_of_its_own) {
 
 TEST(RegisteredPlan, cannot_be_replaced_by_another_of_its_name) {
   ASSERT_TRUE(register_plan(imported_ring(7), {.name = "once"}).ok());
+  const std::uint64_t version = plan::registry_version();
   EXPECT_TRUE(register_plan(imported_ring(7), {.name = "once"}).ok()) << "the same again";
+  EXPECT_EQ(plan::registry_version(), version) << "communicators would prepare their plans again";
   const Result<std::string> other = import_mscclpp_plan(plan::testing::all_pairs(7).text());
   EXPECT_THAT(register_plan(*other, {.name = "once"}).message(),
               HasSubstr("another plan for 7 ranks and root 0 is registered under the name \"once\""));
