@@ -21,5 +21,6 @@ void add_info(CLI::App& app, Action& chosen);
 /// `after_dashes`: the arguments from the first "--" on, which the parser does not see; it outlives the action.
 void add_run(CLI::App& app, Action& chosen, const std::vector<std::string>& after_dashes);
 void add_engine(CLI::App& app, Action& chosen);
+void add_plan(CLI::App& app, Action& chosen);
 
 }  // namespace accord::cli

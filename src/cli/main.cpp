@@ -71,6 +71,7 @@ int run(int argc, char** argv) {
   add_info(app, chosen);
   add_run(app, chosen, after_dashes);
   add_engine(app, chosen);
+  add_plan(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

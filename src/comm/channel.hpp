@@ -102,6 +102,7 @@ class Channel {
   enum class Stage : std::uint8_t { kCounts, kData, kRefused } stage_ = Stage::kData;
   CountsExchange counts_;
   std::array<std::unique_ptr<Prepared>, kPrepared> prepared_;
+  std::uint64_t prepared_version_ = 0;  ///< of the registry of plans, when they were prepared
   std::vector<std::unique_ptr<plan::Plan>> plans_;
   bool front_started_ = false;
   std::uint64_t front_position_ = 0;

@@ -7,7 +7,19 @@ import pytest
 from accord_command import ROOT, accord
 
 PAGES = sorted(path for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("bench/*.md")])
-COMMANDS = {("info",): "cli.md", ("engine", "run"): "cli.md", ("engine", "verify"): "cli.md", ("run",): "launcher.md"}
+COMMANDS = {
+    ("info",): "cli.md",
+    ("engine", "run"): "cli.md",
+    ("engine", "verify"): "cli.md",
+    ("plan", "list"): "cli.md",
+    ("plan", "show"): "cli.md",
+    ("plan", "verify"): "cli.md",
+    ("plan", "export"): "cli.md",
+    ("plan", "import"): "cli.md",
+    ("plan", "run"): "cli.md",
+    ("plan", "why"): "cli.md",
+    ("run",): "launcher.md",
+}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
