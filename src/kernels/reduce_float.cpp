@@ -29,22 +29,9 @@ struct Float : InOrder<Float<T>, sizeof(T)> {
   }
 };
 
-template <class Type>
-ReduceKernel SelectFloat(ReduceOp op) {
-  constexpr auto kToFour = std::is_same_v<Type, Float<float>> ? Unrolled::kToFour : Unrolled::kPairs;
-  switch (op) {
-    case ReduceOp::kSum: return Reduce<Type, Sum, kToFour>;
-    case ReduceOp::kProduct: return Reduce<Type, Product>;
-    case ReduceOp::kMin: return Reduce<Type, Min, kToFour>;
-    case ReduceOp::kMax: return Reduce<Type, Max, kToFour>;
-    case ReduceOp::kAvg: return Reduce<Type, Average, kToFour>;
-    case ReduceOp::kPremulSum: return Reduce<Type, ScaledSum>;
-    default: return nullptr;
-  }
-}
-
 ReduceKernel SelectWide(DType dtype, ReduceOp op) {
-  return dtype == DType::kFloat32 ? SelectFloat<Float<float>>(op) : SelectFloat<Float<double>>(op);
+  return dtype == DType::kFloat32 ? SelectOfFloats<Float<float>, Unrolled::kToFour>(op)
+                                  : SelectOfFloats<Float<double>, Unrolled::kPairs>(op);
 }
 
 }  // namespace accord::kernels::HWY_NAMESPACE

@@ -71,26 +71,12 @@ struct Float8 : InOrder<Float8<Format>, 1> {
   }
 };
 
-template <class Type>
-ReduceKernel SelectNarrow(ReduceOp op) {
-  constexpr auto kToFour = Type::kElementBytes == 2 ? Unrolled::kToFour : Unrolled::kPairs;
-  switch (op) {
-    case ReduceOp::kSum: return Reduce<Type, Sum, kToFour>;
-    case ReduceOp::kProduct: return Reduce<Type, Product>;
-    case ReduceOp::kMin: return Reduce<Type, Min, kToFour>;
-    case ReduceOp::kMax: return Reduce<Type, Max, kToFour>;
-    case ReduceOp::kAvg: return Reduce<Type, Average, kToFour>;
-    case ReduceOp::kPremulSum: return Reduce<Type, ScaledSum>;
-    default: return nullptr;
-  }
-}
-
 ReduceKernel SelectByFormat(DType dtype, ReduceOp op) {
   switch (dtype) {
-    case DType::kFloat16: return SelectNarrow<Float16>(op);
-    case DType::kBFloat16: return SelectNarrow<BFloat16>(op);
-    case DType::kFloat8E4M3FN: return SelectNarrow<Float8<E4M3FN>>(op);
-    case DType::kFloat8E5M2: return SelectNarrow<Float8<E5M2>>(op);
+    case DType::kFloat16: return SelectOfFloats<Float16, Unrolled::kToFour>(op);
+    case DType::kBFloat16: return SelectOfFloats<BFloat16, Unrolled::kToFour>(op);
+    case DType::kFloat8E4M3FN: return SelectOfFloats<Float8<E4M3FN>, Unrolled::kPairs>(op);
+    case DType::kFloat8E5M2: return SelectOfFloats<Float8<E5M2>, Unrolled::kPairs>(op);
     default: return nullptr;
   }
 }

@@ -311,6 +311,20 @@ void Reduce(void* destination, void* mirror, const void* const* at, const Factor
   return Run<Type, Op, 0>(destination, mirror, at, factors, n, count);
 }
 
+// The ops of floats; kUnrolled: how those whose speed matters most are.
+template <class Type, Unrolled kUnrolled>
+ReduceKernel SelectOfFloats(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum: return Reduce<Type, Sum, kUnrolled>;
+    case ReduceOp::kProduct: return Reduce<Type, Product>;
+    case ReduceOp::kMin: return Reduce<Type, Min, kUnrolled>;
+    case ReduceOp::kMax: return Reduce<Type, Max, kUnrolled>;
+    case ReduceOp::kAvg: return Reduce<Type, Average, kUnrolled>;
+    case ReduceOp::kPremulSum: return Reduce<Type, ScaledSum>;
+    default: return nullptr;
+  }
+}
+
 }  // namespace accord::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

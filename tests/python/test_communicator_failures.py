@@ -9,15 +9,9 @@ import time
 
 import numpy as np
 import pytest
+from accord_command import wait_until
 
 import accord
-
-
-def wait_until(condition, deadline: float = 30) -> None:
-    until = time.monotonic() + deadline
-    while not condition():
-        assert time.monotonic() < until, "it did not come to that in time"
-        time.sleep(0.01)
 
 
 def wait_for_the_dead(comm, victim, how, folder):
@@ -56,7 +50,7 @@ def test_a_killed_peer_is_named_to_all_others_within_a_second(fresh_ranks, tmp_p
         killed = []
 
         def kill(processes: list[subprocess.Popen], folder=folder, killed=killed) -> None:
-            wait_until(lambda: len(os.listdir(folder)) == 3)
+            wait_until(lambda: len(os.listdir(folder)) == 3, "all ranks to have begun")
             killed.append(time.time())
             processes[victim].send_signal(signal.SIGKILL)
 
@@ -377,4 +371,4 @@ def test_a_failed_group_keeps_no_arrays():
         comm.all_reduce_async(bytearray(4), dtype="int32")  # any new Work looks after those that were dropped
         return sys.getrefcount(x) == before
 
-    wait_until(let_go)
+    wait_until(let_go, "the arrays to be let go")
