@@ -23,18 +23,22 @@ std::size_t bytes_of(const exec::RequestRecord& record) { return record.count * 
 
 }  // namespace
 
-Channel::Channel(Group& group, exec::Domain domain, topology::Topology topology, std::vector<Rank> members)
+Channel::Channel(Group& group, exec::Domain domain, topology::Topology topology, std::vector<Rank> members,
+                 flight::OrderRecorder recorder)
     : group_(group),
       domain_(std::move(domain)),
       topology_(std::move(topology)),
       members_(std::move(members)),
-      policy_(group.topology().oversubscribed() ? WaitPolicy::kYield : WaitPolicy::kSpin) {}
+      policy_(group.topology().oversubscribed() ? WaitPolicy::kYield : WaitPolicy::kSpin),
+      recorder_(recorder) {}
 
 Status Channel::run(const Operation& operation) {
-  int none = 0;
-  if (!works_.compare_exchange_strong(none, 1, std::memory_order_seq_cst)) return start(operation)->wait();
+  std::uint64_t works = works_.load(std::memory_order_relaxed);
+  do {
+    if (pending(works) != 0) return start(operation)->wait();
+  } while (!works_.compare_exchange_weak(works, works + kOneCall, std::memory_order_seq_cst));
   Status status = run_owned(operation);
-  if (works_.fetch_sub(1, std::memory_order_acq_rel) > 1)
+  if (pending(works_.fetch_sub(1, std::memory_order_acq_rel)) > 1)
     ProgressThread::instance().activate(group_.shared_from_this(), *this);
   return status;
 }
@@ -45,7 +49,9 @@ std::shared_ptr<PendingWork> Channel::start(const Operation& operation) {
   {
     const std::lock_guard lock(mutex_);
     queue_.push_back(work);
-    was_idle = works_.fetch_add(1, std::memory_order_seq_cst) == 0;
+    const std::uint64_t works = works_.fetch_add(kOneCall, std::memory_order_seq_cst);
+    was_idle = pending(works) == 0;
+    recorder_.queue((works >> kPendingBits) + 1, pending(works), operation.record);
   }
   if (was_idle) ProgressThread::instance().activate(group_.shared_from_this(), *this);
   return work;
@@ -53,18 +59,18 @@ std::shared_ptr<PendingWork> Channel::start(const Operation& operation) {
 
 Status Channel::run_owned(const Operation& operation) {
   const exec::RequestRecord& record = operation.record;
-  if (!group_.healthy()) [[unlikely]]
-    return group_.examine_alarm(where(record));
-  Result<const exec::LoweredPlan*> plan = prepare(record);
-  if (!plan.ok()) return plan.status();
-  cursor_.start(domain_, **plan, operation.input, operation.output, operation.factor);
+  ++number_;
+  ACCORD_RETURN_IF_ERROR(begin(operation));
   Waiter waiter(policy_);
   std::uint64_t position = cursor_.position();
   std::optional<Deadline> deadline;  // set once the wait is slow, which spares quick calls a look at the clock
   while (true) {
     const exec::Progress progress = cursor_.poll();
-    if (progress == exec::Progress::kDone) [[likely]]
+    if (progress == exec::Progress::kDone) [[likely]] {
+      recorder_.end(true);
       return {};
+    }
+    recorder_.waiting();
     const bool mismatch = progress == exec::Progress::kMismatch;
     if (!mismatch && cursor_.position() != position) {
       position = cursor_.position();
@@ -72,16 +78,30 @@ Status Channel::run_owned(const Operation& operation) {
     } else if (mismatch || waiter.pause()) {
       if (!deadline) deadline = Deadline::in(operation.timeout);
       if (const Status failure = examine(record, *deadline); !failure.ok())
-        if (const std::optional<Status> end = conclude(failure)) return *end;
+        if (std::optional<Status> end = conclude(failure)) {
+          recorder_.end(end->ok());
+          return *std::move(end);
+        }
     }
   }
 }
 
-Result<const exec::LoweredPlan*> Channel::prepare(const exec::RequestRecord& record) {
+Status Channel::begin(const Operation& operation) {
+  if (!group_.healthy()) [[unlikely]]
+    return group_.examine_alarm(where(operation.record));
+  Result<const Prepared*> prepared = prepare(operation.record);
+  if (!prepared.ok()) return prepared.status();
+  recorder_.begin(number_, operation.record, (*prepared)->algorithm);
+  waited_long_ = false;
+  cursor_.start(domain_, (*prepared)->plan, operation.input, operation.output, operation.factor);
+  return {};
+}
+
+Result<const Channel::Prepared*> Channel::prepare(const exec::RequestRecord& record) {
   const auto halves = std::bit_cast<std::array<std::uint64_t, 2>>(record);
   const std::uint64_t hash = (halves[0] ^ (halves[1] * 0x9e3779b97f4a7c15)) * 0xff51afd7ed558ccd;
-  std::unique_ptr<exec::LoweredPlan>& slot = prepared_[(hash >> 32) % kPrepared];
-  if (slot != nullptr && slot->record == record) [[likely]]
+  std::unique_ptr<Prepared>& slot = prepared_[(hash >> 32) % kPrepared];
+  if (slot != nullptr && slot->plan.record == record) [[likely]]
     return slot.get();
   ACCORD_ASSIGN_OR_RETURN(const plan::Choice choice,
                           group_.selector().choose(record.collective, bytes_of(record), topology_));
@@ -89,7 +109,7 @@ Result<const exec::LoweredPlan*> Channel::prepare(const exec::RequestRecord& rec
   const std::size_t slot_bytes = choice.slot_bytes == 0 ? domain_.layout().slot_bytes : choice.slot_bytes;
   ACCORD_ASSIGN_OR_RETURN(exec::LoweredPlan lowered,
                           exec::lower(*plan, domain_.me(), domain_.layout(), slot_bytes, record));
-  slot = std::make_unique<exec::LoweredPlan>(std::move(lowered));
+  slot = std::make_unique<Prepared>(Prepared{std::move(lowered), group_.recorder().algorithm(plan->name)});
   return slot.get();
 }
 
@@ -111,16 +131,21 @@ Channel::Advance Channel::advance() {
   }
   const Operation& operation = work->operation();
   if (!front_started_) {
-    if (!group_.healthy()) return end_front(group_.examine_alarm(where(operation.record)));
-    Result<const exec::LoweredPlan*> plan = prepare(operation.record);
-    if (!plan.ok()) return end_front(plan.status());
-    cursor_.start(domain_, **plan, operation.input, operation.output, operation.factor);
+    ++number_;
+    if (Status status = begin(operation); !status.ok()) {
+      recorder_.drop(number_);
+      return end_front(std::move(status));
+    }
     front_started_ = true;
     front_stuck_ = 0;
     front_position_ = cursor_.position();
   }
   const exec::Progress progress = cursor_.poll();
-  if (progress == exec::Progress::kDone) return end_front({});
+  if (progress == exec::Progress::kDone) {
+    recorder_.end(true);
+    return end_front({});
+  }
+  recorder_.waiting();
   if (progress == exec::Progress::kPending && cursor_.position() != front_position_) {
     front_position_ = cursor_.position();
     front_stuck_ = 0;
@@ -129,7 +154,10 @@ Channel::Advance Channel::advance() {
   if (progress == exec::Progress::kMismatch || ++front_stuck_ % kLookEvery == 0) {
     const Status failure = examine(operation.record, work->deadline());
     if (!failure.ok())
-      if (std::optional<Status> end = conclude(failure)) return end_front(*std::move(end));
+      if (std::optional<Status> end = conclude(failure)) {
+        recorder_.end(end->ok());
+        return end_front(*std::move(end));
+      }
   }
   return Advance::kStuck;
 }
@@ -142,7 +170,7 @@ Channel::Advance Channel::end_front(Status status) {
     work = std::move(queue_.front());
     queue_.pop_front();
   }
-  const bool last = works_.fetch_sub(1, std::memory_order_acq_rel) == 1;
+  const bool last = pending(works_.fetch_sub(1, std::memory_order_acq_rel)) == 1;
   work->finish(std::move(status));
   return last ? Advance::kIdle : Advance::kMoved;
 }
@@ -158,9 +186,10 @@ std::optional<Status> Channel::conclude(const Status& failure) {
 }
 
 Status Channel::examine(const exec::RequestRecord& record, Deadline deadline) {
+  const Rank waited_for = rank_waited_for();
+  recorder_.waiting_long(waited_for, !std::exchange(waited_long_, true));
   if (!group_.healthy()) return group_.examine_alarm(where(record));
   ACCORD_RETURN_IF_ERROR(find_mismatch());
-  const Rank waited_for = rank_waited_for();
   if (waited_for >= 0 && group_.peer_state(waited_for) == transport::PeerState::kLeft)
     return Status(
         StatusCode::kPeerLost,

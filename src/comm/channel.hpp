@@ -13,6 +13,7 @@
 
 #include "accord/communicator.hpp"
 #include "base/wait.hpp"
+#include "comm/flight/recorder.hpp"
 #include "comm/pending_work.hpp"
 #include "exec/cursor.hpp"
 #include "exec/domain.hpp"
@@ -29,7 +30,8 @@ class Group;
 class Channel {
  public:
   /// `members[m]`: the group's rank that is member m of the domain.
-  Channel(Group& group, exec::Domain domain, topology::Topology topology, std::vector<Rank> members);
+  Channel(Group& group, exec::Domain domain, topology::Topology topology, std::vector<Rank> members,
+          flight::OrderRecorder recorder);
 
   /// Runs one operation to its end.
   Status run(const Operation& operation);
@@ -41,12 +43,19 @@ class Channel {
   Advance advance();
 
   /// True while no operation runs or waits; once the group has failed or closed it becomes so by itself.
-  bool idle() const { return works_.load(std::memory_order_seq_cst) == 0; }
+  bool idle() const { return pending(works_.load(std::memory_order_seq_cst)) == 0; }
   Group& group() const { return group_; }
 
  private:
-  /// The plan for a request, ready to run: built, lowered and kept on first use. REQUIRES: the caller owns the channel.
-  Result<const exec::LoweredPlan*> prepare(const exec::RequestRecord& record);
+  /// A plan that is ready to run, and the recorder's number of its algorithm.
+  struct Prepared {
+    exec::LoweredPlan plan;
+    std::uint64_t algorithm = 0;
+  };
+  /// The plan for a request: built, lowered and kept on first use. REQUIRES: the caller owns the channel.
+  Result<const Prepared*> prepare(const exec::RequestRecord& record);
+  /// Begins the operation whose number is number_.
+  Status begin(const Operation& operation);
   Result<const plan::Plan*> plan_for(const plan::AlgorithmEntry& algorithm, Rank root);
   Status run_owned(const Operation& operation);
   /// Slow half of a wait: why the running operation must end, if it must.
@@ -62,6 +71,10 @@ class Channel {
   Advance end_front(Status status);
 
   static constexpr std::size_t kPrepared = 64;
+  /// works_ holds two numbers: how many run or wait in its low bits, how many there ever were above.
+  static constexpr int kPendingBits = 24;
+  static constexpr std::uint64_t kOneCall = (std::uint64_t{1} << kPendingBits) + 1;
+  static std::uint64_t pending(std::uint64_t works) { return works & ((std::uint64_t{1} << kPendingBits) - 1); }
 
   Group& group_;
   exec::Domain domain_;
@@ -69,15 +82,18 @@ class Channel {
   std::vector<Rank> members_;
   WaitPolicy policy_;
 
-  /// Running or queued; who moves it from 0 owns the channel. Sequentially consistent, as is the group's state: of an
-  /// operation that begins and a close() either the one sees the other's store or the other way round.
-  std::atomic<int> works_ = 0;
+  /// Running or queued, and the calls so far; who moves the first from 0 owns the channel. Sequentially consistent, as is the
+  /// group's state: of an operation that begins and a close() either the one sees the other's store or the other way round.
+  std::atomic<std::uint64_t> works_ = 0;
   std::mutex mutex_;
   std::deque<std::shared_ptr<PendingWork>> queue_;
 
   // Used by the owner only.
   exec::Cursor cursor_;
-  std::array<std::unique_ptr<exec::LoweredPlan>, kPrepared> prepared_;
+  flight::OrderRecorder recorder_;
+  std::uint64_t number_ = 0;  ///< of the operation that runs or ran last, counted from 1
+  bool waited_long_ = false;  ///< it did
+  std::array<std::unique_ptr<Prepared>, kPrepared> prepared_;
   std::vector<std::unique_ptr<plan::Plan>> plans_;
   bool front_started_ = false;
   std::uint64_t front_position_ = 0;

@@ -17,6 +17,8 @@ TEST(Config, without_variables_has_its_defaults) {
   EXPECT_EQ(config->transport, "auto");
   EXPECT_EQ(config->slot_bytes, std::size_t{1} << 20);
   EXPECT_EQ(config->threads, 1);
+  EXPECT_EQ(config->recorder_size, 1024u);
+  EXPECT_EQ(config->dump_directory, "");
 }
 
 TEST(Config, the_defaults_written_in_the_table_are_the_defaults) {
@@ -31,6 +33,8 @@ TEST(Config, the_defaults_written_in_the_table_are_the_defaults) {
   EXPECT_EQ(written->select, defaults.select);
   EXPECT_EQ(written->slot_bytes, defaults.slot_bytes);
   EXPECT_EQ(written->threads, defaults.threads);
+  EXPECT_EQ(written->recorder_size, defaults.recorder_size);
+  EXPECT_EQ(written->dump_directory, defaults.dump_directory);
 }
 
 TEST(Config, reads_every_variable) {
@@ -39,7 +43,9 @@ TEST(Config, reads_every_variable) {
                                               {"ACCORD_TRANSPORT", "shm"},
                                               {"ACCORD_SELECT", "all_reduce=two_shot"},
                                               {"ACCORD_SLOT_BYTES", "64k"},
-                                              {"ACCORD_THREADS", "4"}});
+                                              {"ACCORD_THREADS", "4"},
+                                              {"ACCORD_RECORDER_SIZE", "256"},
+                                              {"ACCORD_DUMP_DIR", "dumps"}});
   ASSERT_TRUE(config.ok()) << config.status().to_string();
   EXPECT_EQ(config->log_level, "debug");
   EXPECT_EQ(config->timeout, std::chrono::milliseconds(1500));
@@ -47,6 +53,8 @@ TEST(Config, reads_every_variable) {
   EXPECT_EQ(config->select, "all_reduce=two_shot");
   EXPECT_EQ(config->slot_bytes, 65536u);
   EXPECT_EQ(config->threads, 4);
+  EXPECT_EQ(config->recorder_size, 256u);
+  EXPECT_EQ(config->dump_directory, "dumps");
 }
 
 TEST(Config, an_unknown_variable_is_an_error_that_names_the_nearest) {
@@ -73,6 +81,8 @@ TEST(Config, a_value_without_meaning_or_out_of_range_names_its_variable) {
                                                          {"ACCORD_TIMEOUT", "1e300"},
                                                          {"ACCORD_TIMEOUT", "99999999999"},
                                                          {"ACCORD_TRANSPORT", "shmem"},
+                                                         {"ACCORD_RECORDER_SIZE", "8"},
+                                                         {"ACCORD_RECORDER_SIZE", "1000"},
                                                          {"ACCORD_SLOT_BYTES", "1"},
                                                          {"ACCORD_SLOT_BYTES", "2g"},
                                                          {"ACCORD_SLOT_BYTES", "inf"},
