@@ -87,8 +87,10 @@ Status Channel::run_owned(const Operation& operation) {
 }
 
 Status Channel::begin(const Operation& operation) {
-  if (!group_.healthy()) [[unlikely]]
+  if (!group_.healthy()) [[unlikely]] {
+    if (!std::exchange(refused_one_, true)) recorder_.refuse(number_, operation.record);
     return group_.examine_alarm(where(operation.record));
+  }
   Result<const Prepared*> prepared = prepare(operation.record);
   if (!prepared.ok()) return prepared.status();
   recorder_.begin(number_, operation.record, (*prepared)->algorithm);

@@ -93,6 +93,7 @@ class Channel {
   flight::OrderRecorder recorder_;
   std::uint64_t number_ = 0;  ///< of the operation that runs or ran last, counted from 1
   bool waited_long_ = false;  ///< it did
+  bool refused_one_ = false;  ///< a call has met a group that had failed; only the first one is recorded
   std::array<std::unique_ptr<Prepared>, kPrepared> prepared_;
   std::vector<std::unique_ptr<plan::Plan>> plans_;
   bool front_started_ = false;

@@ -2,6 +2,8 @@
 
 import json
 import os
+import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -68,6 +70,126 @@ def test_a_full_disk_is_a_warning_and_the_failure_stays(tmp_path):
     assert result.returncode == 0, result.stderr
     assert result.stderr.count("File too large") == 2
     assert list((tmp_path / "dumps").iterdir()) == []
+
+
+RANKS = """
+import os, signal, sys, time
+import numpy as np
+import accord
+comm = accord.Communicator.from_environment(timeout=TIMEOUT)
+x = np.ones(8, np.float32)
+comm.barrier()
+try:
+    CASE
+except accord.Error:
+    sys.exit(0)
+sys.exit(4)
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def dumps_of(tmp_path: Path, case: str, timeout: float = 20) -> Path:
+    """The dumps of three ranks that ran `case` until it failed."""
+    dumps = tmp_path / "dumps"
+    program = python_file(tmp_path, RANKS.replace("TIMEOUT", str(timeout)).replace("CASE", case))
+    # Without a launcher, which would end the others as soon as one has failed.
+    environment = clean_environment(
+        PYTHONPATH=os.environ.get("PYTHONPATH", ""),
+        ACCORD_DUMP_DIR=str(dumps),
+        WORLD_SIZE="3",
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(free_port()),
+    )
+    ranks = [
+        subprocess.Popen([sys.executable, program], env=environment | {"RANK": str(rank)}, stderr=subprocess.PIPE)
+        for rank in range(3)
+    ]
+    for rank in ranks:
+        rank.communicate(timeout=60)
+    return dumps
+
+
+def diagnosis(dumps: Path) -> dict:
+    result = accord("diagnose", "--json", dumps)
+    assert result.returncode == 0, result.stderr
+    (group,) = json.loads(result.stdout)["communicators"]
+    return group
+
+
+@pytest.mark.parametrize(
+    ("case", "odd", "rest"),
+    [
+        (
+            "comm.all_reduce(x) if comm.rank != 2 else comm.broadcast(x, 1)",
+            "rank 2 called broadcast of 8 x float32 from rank 1",
+            "ranks 0 and 1 called all_reduce of 8 x float32 (sum)",
+        ),
+        (
+            "comm.all_reduce(x[: 8 - comm.rank // 2])",
+            "rank 2 called all_reduce of 7 x float32 (sum)",
+            "ranks 0 and 1 called all_reduce of 8 x float32 (sum)",
+        ),
+        (
+            "comm.reduce(x, comm.rank // 2); comm.barrier()",
+            "rank 2 called reduce of 8 x float32 (sum) to rank 1",
+            "ranks 0 and 1 called reduce of 8 x float32 (sum) to rank 0",
+        ),
+    ],
+    ids=["collective", "count", "root"],
+)
+def test_the_rank_that_called_something_else_is_named(tmp_path, case, odd, rest):
+    group = diagnosis(dumps_of(tmp_path, case))
+    assert group["verdict"] == "failed"
+    first = group["findings"][0]
+    assert first["kind"] == "mismatch"
+    assert first["ranks"] == [2]
+    assert first["text"].startswith(f"call 2: {odd}")
+    assert rest in first["text"]
+
+
+def test_a_rank_that_came_too_late_is_named(tmp_path):
+    late = "time.sleep(3 if comm.rank == 1 else 0); comm.all_reduce(x)"
+    group = diagnosis(dumps_of(tmp_path, late, timeout=1))
+    (finding,) = group["findings"]
+    assert (finding["kind"], finding["ranks"]) == ("behind", [1])
+    assert "has not come to call 2, all_reduce of 8 x float32 (sum), where ranks 0 and 2 wait" in finding["text"]
+    assert any("rank 1 did not come in time" in failure for failure in group["failures"])
+
+
+def test_a_rank_that_was_killed_has_left_no_dump(tmp_path):
+    killed = "os.kill(os.getpid(), signal.SIGKILL) if comm.rank == 1 else comm.all_reduce(x)"
+    group = diagnosis(dumps_of(tmp_path, killed))
+    (finding,) = group["findings"]
+    assert (finding["kind"], finding["ranks"]) == ("silent", [1])
+    assert [rank["has_record"] for rank in group["ranks"]] == [True, False, True]
+    text = accord("diagnose", tmp_path / "dumps").stdout
+    assert "rank 1 left no dump: it was killed or stopped, or goes on; ranks 0 and 2 wait in call 2" in text
+    assert "no record of it" in text
+
+
+def test_dumps_that_are_damaged_or_none_are_refused_by_name(solo, tmp_path):
+    whole = Path(solo.dump(tmp_path / "dumps"))
+    text = whole.read_text()
+    assert accord("diagnose", whole).stdout == "1 communicator where nobody waits\n"
+    for contents, says in [
+        (text[: len(text) // 2], "it is no JSON, or not all of it"),
+        ("", "it is no JSON, or not all of it"),
+        ('{"a": 1}', 'it is no "accord flight log"'),
+        (text.replace('"version":1', '"version":9'), "it is of version 9; this accord reads version 1"),
+        (text.replace('"size":1', '"size":1,"rank":5'), '"rank" is 5, with 1 ranks'),
+    ]:
+        whole.write_text(contents)
+        result = accord("diagnose", tmp_path / "dumps")
+        assert (result.returncode, result.stdout) == (1, "")
+        assert f"accord diagnose: {whole}: {says}" in result.stderr
+    (tmp_path / "empty").mkdir()
+    assert "there is no dump (accord-*.json) in it" in accord("diagnose", tmp_path / "empty").stderr
+    assert f"{tmp_path}/none: No such file" in accord("diagnose", tmp_path / "none").stderr
 
 
 @pytest.fixture

@@ -7,7 +7,13 @@ import pytest
 from accord_command import ROOT, accord
 
 PAGES = sorted(path for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("bench/*.md")])
-COMMANDS = {("info",): "cli.md", ("engine", "run"): "cli.md", ("engine", "verify"): "cli.md", ("run",): "launcher.md"}
+COMMANDS = {
+    ("info",): "cli.md",
+    ("diagnose",): "diagnose.md",
+    ("engine", "run"): "cli.md",
+    ("engine", "verify"): "cli.md",
+    ("run",): "launcher.md",
+}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -38,6 +38,19 @@ void OrderRecorder::drop(std::uint64_t number) {
   add(block_->failures, 1);
 }
 
+void OrderRecorder::refuse(std::uint64_t number, const exec::RequestRecord& request) {
+  OperationSlot& slot = slots_[number & mask_];
+  const std::uint64_t stamp = number << 8;
+  if (word(slot.stamp).load(std::memory_order_relaxed) == (stamp | static_cast<std::uint64_t>(OperationState::kQueued)))
+    return drop(number);
+  set(slot.stamp, stamp | static_cast<std::uint64_t>(OperationState::kBeingWritten));
+  write(slot, request, 0);
+  set(slot.queued, 0);
+  set(slot.ended, ticks_now(source_));
+  set(slot.stamp, stamp | static_cast<std::uint64_t>(OperationState::kFailed));
+  add(block_->failures, 1);
+}
+
 Result<std::unique_ptr<Recorder>> Recorder::create(const Identity& identity, std::uint64_t capacity) {
   const auto size = static_cast<std::size_t>(identity.topology.size());
   const RecordLayout layout = RecordLayout::of(size, capacity);

@@ -68,6 +68,8 @@ class OrderRecorder {
   void queue(std::uint64_t number, std::uint64_t before, const exec::RequestRecord& request);
   /// A queued operation ended before it began.
   void drop(std::uint64_t number);
+  /// An operation met a group that had failed already.
+  void refuse(std::uint64_t number, const exec::RequestRecord& request);
 
  private:
   friend class Recorder;
