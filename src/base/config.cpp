@@ -32,6 +32,13 @@ Status read_log_level(std::string_view text, Config& config) {
   return Status();
 }
 
+Status read_debug(std::string_view text, Config& config) {
+  constexpr std::array<std::string_view, 2> kLevels = {"info", "off"};
+  ACCORD_RETURN_IF_ERROR(one_of("level", text, kLevels));
+  config.debug = text;
+  return Status();
+}
+
 Status read_timeout(std::string_view text, Config& config) {
   double seconds = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds, std::chars_format::fixed);
@@ -94,9 +101,12 @@ struct Variable {
   Status (*read)(std::string_view text, Config& config);
 };
 
-constexpr std::array<Variable, 8> kVariables = {{
+constexpr std::array<Variable, 9> kVariables = {{
     {{"ACCORD_LOG", "warn", "what is logged to standard error: trace, debug, info, warn, error or off"},
      read_log_level},
+    {{"ACCORD_DEBUG", "off",
+      "info: log where the ranks of each communicator run and which plans serve its calls; or off"},
+     read_debug},
     {{"ACCORD_TIMEOUT", "300", "seconds (fractions allowed) that a call waits for other ranks before it fails"},
      read_timeout},
     {{"ACCORD_TRANSPORT", "auto", "how bytes travel between ranks: auto, inproc, shm, ucx or cuda_ipc"},

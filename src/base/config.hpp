@@ -14,6 +14,7 @@ namespace accord {
 
 struct Config {
   std::string log_level = "warn";                 ///< ACCORD_LOG
+  std::string debug = "off";                      ///< ACCORD_DEBUG, "info" or "off"
   Duration timeout = std::chrono::minutes(5);     ///< ACCORD_TIMEOUT, seconds
   std::string transport = "auto";                 ///< ACCORD_TRANSPORT
   std::string select;                             ///< ACCORD_SELECT, see docs/architecture.md

@@ -11,6 +11,7 @@
 
 #include "base/config.hpp"
 #include "base/hash.hpp"
+#include "comm/explain.hpp"
 
 namespace accord::comm {
 namespace {
@@ -148,13 +149,14 @@ Result<std::shared_ptr<Group>> connect(const JoinRequest& request, topology::Top
   const exec::WindowLayout layout(request.size, config()->slot_bytes);
   ACCORD_ASSIGN_OR_RETURN(plan::Selector selector, plan::Selector::create(options.select));
   const transport::EndpointRequest endpoint{.rank = request.rank, .size = request.size, .window_bytes = layout.bytes()};
-  ACCORD_ASSIGN_OR_RETURN(Opened opened,
-                          open_endpoint(choose_transport(topology, options), endpoint, options, exchange));
+  const Result<transport::Transport*> transport = choose_transport(topology, options);
+  ACCORD_ASSIGN_OR_RETURN(Opened opened, open_endpoint(transport, endpoint, options, exchange));
   Result<std::vector<std::unique_ptr<transport::Link>>> connected =
       opened.endpoint->connect(opened.peers, request.deadline);
   if (!connected.ok()) return connected.status().with_context(in_group(options));
   std::vector<std::unique_ptr<transport::Link>> links(static_cast<std::size_t>(request.size));
   for (auto& link : *connected) links[link->peer()] = std::move(link);
+  if (request.rank == 0 && explains()) explain(describe_group(options.name, (*transport)->name(), topology));
   return Group::create(Membership{.id = id_of(topology, std::move(opened.descriptors)),
                                   .rank = request.rank,
                                   .topology = std::move(topology),

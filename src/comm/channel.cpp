@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "comm/explain.hpp"
 #include "comm/group.hpp"
 #include "comm/progress.hpp"
 
@@ -107,10 +108,13 @@ Result<const Channel::Prepared*> Channel::prepare(const exec::RequestRecord& rec
     return slot.get();
   ACCORD_ASSIGN_OR_RETURN(const plan::Choice choice,
                           group_.selector().choose(record.collective, bytes_of(record), topology_));
+  const std::size_t known = plans_.size();
   ACCORD_ASSIGN_OR_RETURN(const plan::Plan* plan, plan_for(*choice.algorithm, record.root));
   const std::size_t slot_bytes = choice.slot_bytes == 0 ? domain_.layout().slot_bytes : choice.slot_bytes;
   ACCORD_ASSIGN_OR_RETURN(exec::LoweredPlan lowered,
                           exec::lower(*plan, domain_.me(), domain_.layout(), slot_bytes, record));
+  if (plans_.size() > known && domain_.me() == 0 && explains())
+    explain(describe_choice(group_.options().name, plan->name, lowered));
   slot = std::make_unique<Prepared>(Prepared{std::move(lowered), group_.recorder().algorithm(plan->name)});
   return slot.get();
 }
