@@ -6,10 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "base/fd.hpp"
 #include "cli/commands.hpp"
 #include "cli/diagnose/attach.hpp"
 #include "cli/diagnose/diagnosis.hpp"
 #include "cli/diagnose/report.hpp"
+#include "cli/diagnose/trace.hpp"
 #include "comm/flight/dump.hpp"
 
 namespace accord::cli {
@@ -19,6 +21,7 @@ struct Options {
   std::vector<std::string> paths;
   std::vector<int> processes;
   std::string dump_directory;
+  std::string trace_file;
   bool as_json = false;
 };
 
@@ -38,6 +41,7 @@ Status dump_all(const std::vector<GroupEvidence>& groups, const std::string& dir
 Status run(const Options& options) {
   ACCORD_ASSIGN_OR_RETURN(const std::vector<GroupEvidence> groups, evidence_of(options));
   if (!options.dump_directory.empty()) ACCORD_RETURN_IF_ERROR(dump_all(groups, options.dump_directory));
+  if (!options.trace_file.empty()) ACCORD_RETURN_IF_ERROR(write_file(options.trace_file, to_trace(groups)));
   const std::vector<GroupDiagnosis> diagnoses = diagnose(groups);
   fmt::print("{}", options.as_json ? to_json(diagnoses) : to_text(diagnoses));
   return {};
@@ -64,6 +68,7 @@ void add_diagnose(CLI::App& app, Action& chosen) {
   diagnose->add_option("--pid", options->processes, "A process of the job: a rank, or what started ranks (a launcher)")
       ->check(CLI::PositiveNumber);
   diagnose->add_option("--dump", options->dump_directory, "Also write what was found to this directory, as dumps");
+  diagnose->add_option("--trace", options->trace_file, "Also write a trace of all operations, for ui.perfetto.dev");
   diagnose->add_flag("--json", options->as_json, "One JSON object");
   diagnose->callback([options, &chosen] { chosen = [options] { return diagnose_and_tell(*options); }; });
 }
