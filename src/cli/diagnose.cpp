@@ -12,7 +12,6 @@
 #include "cli/diagnose/diagnosis.hpp"
 #include "cli/diagnose/report.hpp"
 #include "cli/diagnose/trace.hpp"
-#include "comm/flight/dump.hpp"
 
 namespace accord::cli {
 namespace {
@@ -31,16 +30,9 @@ Result<std::vector<GroupEvidence>> evidence_of(const Options& options) {
   return group_by_communicator(std::move(logs));
 }
 
-Status dump_all(const std::vector<GroupEvidence>& groups, const std::string& directory) {
-  for (const GroupEvidence& group : groups)
-    for (const RankEvidence& rank : group.ranks)
-      if (rank.log) ACCORD_RETURN_IF_ERROR(comm::flight::write_dump(*rank.log, directory).status());
-  return {};
-}
-
 Status run(const Options& options) {
   ACCORD_ASSIGN_OR_RETURN(const std::vector<GroupEvidence> groups, evidence_of(options));
-  if (!options.dump_directory.empty()) ACCORD_RETURN_IF_ERROR(dump_all(groups, options.dump_directory));
+  if (!options.dump_directory.empty()) ACCORD_RETURN_IF_ERROR(write_dumps(groups, options.dump_directory));
   if (!options.trace_file.empty()) ACCORD_RETURN_IF_ERROR(write_file(options.trace_file, to_trace(groups)));
   const std::vector<GroupDiagnosis> diagnoses = diagnose(groups);
   fmt::print("{}", options.as_json ? to_json(diagnoses) : to_text(diagnoses));

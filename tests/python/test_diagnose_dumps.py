@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from accord_command import accord, clean_environment, python_file
+from accord_command import accord, clean_environment, end, python_file, start_accord, wait_until
 
 import accord as module
 
@@ -87,6 +88,10 @@ sys.exit(4)
 """
 
 
+def rank_program(case: str, timeout: float = 20) -> str:
+    return RANKS.replace("TIMEOUT", str(timeout)).replace("CASE", case)
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -96,7 +101,7 @@ def free_port() -> int:
 def dumps_of(tmp_path: Path, case: str, timeout: float = 20) -> Path:
     """The dumps of three ranks that ran `case` until it failed."""
     dumps = tmp_path / "dumps"
-    program = python_file(tmp_path, RANKS.replace("TIMEOUT", str(timeout)).replace("CASE", case))
+    program = python_file(tmp_path, rank_program(case, timeout))
     # Without a launcher, which would end the others as soon as one has failed.
     environment = clean_environment(
         PYTHONPATH=os.environ.get("PYTHONPATH", ""),
@@ -170,6 +175,35 @@ def test_a_rank_that_was_killed_has_left_no_dump(tmp_path):
     text = accord("diagnose", tmp_path / "dumps").stdout
     assert "rank 1 left no dump: it was killed or stopped, or goes on; ranks 0 and 2 wait in call 2" in text
     assert "no record of it" in text
+
+
+@pytest.mark.parametrize("fall", ["os.kill(os.getpid(), signal.SIGKILL)", "sys.exit(9)", "os._exit(9)"])
+def test_the_launcher_dumps_the_ranks_that_it_ends(tmp_path, fall):
+    dumps = tmp_path / "dumps"
+    case = f"({fall}) if comm.rank == 1 else comm.all_reduce(x) if comm.rank == 0 else time.sleep(100)"
+    accord(
+        *("run", "-n", "3", "--", sys.executable, python_file(tmp_path, rank_program(case))),
+        env=clean_environment(PYTHONPATH=os.environ.get("PYTHONPATH", ""), ACCORD_DUMP_DIR=str(dumps)),
+    )
+    group = diagnosis(dumps)
+    assert [rank["has_record"] for rank in group["ranks"]][1:] == [False, True]  # rank 0 may have ended before it
+
+
+def test_the_launcher_dumps_a_hanging_job_that_is_interrupted(tmp_path):
+    dumps = tmp_path / "dumps"
+    case = "time.sleep(100) if comm.rank == 1 else comm.all_reduce(x)"
+    launcher = start_accord(
+        *("run", "-n", "3", "--", sys.executable, python_file(tmp_path, rank_program(case))),
+        env=clean_environment(PYTHONPATH=os.environ.get("PYTHONPATH", ""), ACCORD_DUMP_DIR=str(dumps)),
+    )
+    try:
+        wait_until(lambda: "has not come" in accord("diagnose", "--pid", launcher.pid).stdout, "the job hangs")
+        launcher.send_signal(signal.SIGTERM)
+        launcher.communicate(timeout=30)
+    finally:
+        end(launcher)
+    (finding,) = diagnosis(dumps)["findings"]
+    assert (finding["kind"], finding["ranks"]) == ("behind", [1])
 
 
 def test_dumps_that_are_damaged_or_none_are_refused_by_name(solo, tmp_path):

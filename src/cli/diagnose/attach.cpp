@@ -199,4 +199,10 @@ Result<std::vector<GroupEvidence>> attach(const std::vector<int>& processes) {
   return job.evidence();
 }
 
+std::vector<GroupEvidence> look_at(const std::vector<int>& processes) {
+  Job job;
+  for (const int process : processes) (void)job.add_tree(process);
+  return job.evidence();
+}
+
 }  // namespace accord::cli

@@ -15,5 +15,7 @@ Result<std::vector<FlightLog>> logs_of_process(int process);
 /// What is known of the job of `processes`: each a rank, or a process that started ranks (a launcher). Their peers on this host are
 /// found from them. kNotFound if one has no communicator and has started none that has.
 Result<std::vector<GroupEvidence>> attach(const std::vector<int>& processes);
+/// The same of those processes that have communicators.
+std::vector<GroupEvidence> look_at(const std::vector<int>& processes);
 
 }  // namespace accord::cli

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/fd.hpp"
+#include "comm/flight/dump.hpp"
 
 namespace accord::cli {
 namespace {
@@ -78,6 +79,13 @@ Result<std::vector<FlightLog>> read_dumps(const std::vector<std::string>& paths)
     }
   }
   return logs;
+}
+
+Status write_dumps(const std::vector<GroupEvidence>& groups, const std::string& directory) {
+  for (const GroupEvidence& group : groups)
+    for (const RankEvidence& rank : group.ranks)
+      if (rank.log) ACCORD_RETURN_IF_ERROR(comm::flight::write_dump(*rank.log, directory).status());
+  return {};
 }
 
 }  // namespace accord::cli

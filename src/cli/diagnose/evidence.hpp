@@ -45,5 +45,7 @@ std::vector<GroupEvidence> group_by_communicator(std::vector<FlightLog> logs);
 
 /// Reads dumps: files, and all accord-*.json of directories. Errors name the file, and what is wrong with it.
 Result<std::vector<FlightLog>> read_dumps(const std::vector<std::string>& paths);
+/// Writes all logs to `directory`, as the ranks themselves do.
+Status write_dumps(const std::vector<GroupEvidence>& groups, const std::string& directory);
 
 }  // namespace accord::cli
