@@ -37,6 +37,7 @@ pair = comm.split(color, name=["pair", "rest"][color])
 if comm.rank == 0: pair.barrier()
 comm.all_gather(x, np.ones(3000, np.float32)) if comm.rank else None
 """,
+    "forked": "os.fork() or pause()\nif comm.rank == 1: pause()\ncomm.barrier()",
     "queued": "works = [comm.all_reduce_async(x) for _ in range(4)] if comm.rank else []",
 }
 
@@ -198,6 +199,16 @@ def test_ranks_that_wait_for_each_other_in_two_groups_are_both_told(job):
     assert 'is in call 1, barrier of group "pair"' in in_world["text"]
     assert in_pair["ranks"] == [1]
     assert 'is in call 4, all_gather of 1000 x float32 of group "world"' in in_pair["text"]
+
+
+def test_a_forked_child_is_not_taken_for_its_parent(job):
+    launcher = job("forked", 2)
+    state = wait_until(lambda: found(launcher.pid, "behind"), "rank 1 is behind")
+    assert only_finding(state)["ranks"] == [1]
+    ranks = {rank["process"] for rank in state["ranks"]}
+    (child,) = descendants(state["ranks"][0]["process"])
+    assert child not in ranks
+    assert look(child) == {}
 
 
 def test_queued_works_are_counted(job):

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "comm/flight/read_record.hpp"
@@ -175,6 +177,43 @@ TEST(FlightRecorder, the_place_of_a_communicator_that_ended_is_used_again_and_em
   EXPECT_THAT(next->read().orders, IsEmpty());
   EXPECT_FALSE(next->read().failure.has_value());
   EXPECT_EQ(next->read().name, "tp");
+}
+
+std::ptrdiff_t open_descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return std::distance(begin(all), end(all));
+}
+
+/// Bytes of this process that lie in shared memory.
+std::size_t shared_memory() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;)
+    if (word == "RssShmem:") {
+      status >> word;
+      return std::stoul(word) * 1024;
+    }
+  return 0;
+}
+
+TEST(FlightRecorder, hundreds_of_communicators_take_one_descriptor_and_memory_for_what_they_did) {
+  const auto first = make_recorder(1024);
+  const std::ptrdiff_t descriptors = open_descriptors();
+  const std::size_t before = shared_memory();
+  std::vector<std::unique_ptr<Recorder>> recorders;
+  constexpr std::size_t kMany = 512;
+  for (std::size_t i = 0; i < kMany; ++i) {
+    recorders.push_back(make_recorder(1024));
+    OrderRecorder order = recorders.back()->collectives();
+    for (std::uint64_t number = 1; number <= 10; ++number) {
+      order.begin(number, all_reduce_of(1), 0);
+      order.end(true);
+    }
+  }
+  EXPECT_EQ(open_descriptors(), descriptors);
+  // Two pages of the header, and one or two of operations; what they could have used is 448 KiB each.
+  EXPECT_LE(shared_memory() - before, kMany * 4 * kPage);
+  recorders.clear();
+  EXPECT_LE(shared_memory(), before + kMany * kPage);  // the page that a reader needs stays
 }
 
 TEST(FlightRecorder, bytes_that_are_no_record_are_refused) {
