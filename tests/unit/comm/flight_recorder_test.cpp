@@ -113,7 +113,7 @@ TEST(FlightRecorder, what_is_read_while_it_is_written_belongs_together) {
   const std::uint64_t last = accord::testing::kSanitized ? 20'000 : 1'000'000;
   std::atomic<bool> done = false;
   const std::uint64_t algorithm = recorder->algorithm("ring");
-  std::thread writer([&] {
+  std::jthread writer([&] {  // joined also after a failure
     OrderRecorder order = recorder->collectives();
     for (std::uint64_t number = 1; number <= last; ++number) {
       order.begin(number, all_reduce_of(3 * number), algorithm);
