@@ -41,7 +41,7 @@ std::vector<std::string> row(const RankState& rank) {
 }
 
 std::string table(const std::vector<RankState>& ranks) {
-  std::vector<std::vector<std::string>> rows = {{"rank", "process", "is", "call", "since", "waits for"}};
+  std::vector<std::vector<std::string>> rows = {{"rank", "process", "state", "call", "since", "waits for"}};
   for (const RankState& rank : ranks) rows.push_back(row(rank));
   std::vector<std::size_t> widths(rows.front().size(), 0);
   for (const auto& cells : rows)

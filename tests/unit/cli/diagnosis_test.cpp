@@ -103,6 +103,27 @@ TEST(Diagnosis, the_first_number_under_which_ranks_differ_is_the_mismatch) {
       "call 2: rank 1 called all_reduce of 5 x float32 (sum); ranks 0 and 2 called all_reduce of 4 x float32 (sum)");
 }
 
+TEST(Diagnosis, what_ranks_call_after_the_failure_is_no_mismatch) {
+  const auto refused = [](std::uint64_t number, std::uint64_t count) {
+    return Operation{.number = number,
+                     .state = OperationState::kFailed,
+                     .request = sum_of(count),
+                     .algorithm = {},
+                     .ended_ns = kNow};
+  };
+  const auto failed = [](std::uint64_t number) {
+    Operation operation = running(number);
+    operation.state = OperationState::kFailed;
+    operation.ended_ns = kNow;
+    return operation;
+  };
+  EXPECT_NE(diagnosis_of(group_of({{failed(5), refused(6, 1)}, {failed(5), refused(6, 2)}})).findings.front().kind,
+            FindingKind::kMismatch);
+  const GroupDiagnosis found = diagnosis_of(group_of({{failed(5)}, {refused(5, 9)}, {failed(5)}}));
+  EXPECT_EQ(found.findings.front().kind, FindingKind::kMismatch);  // it would have called something else
+  EXPECT_THAT(found.findings.front().ranks, ElementsAre(1));
+}
+
 TEST(Diagnosis, where_no_side_is_larger_both_are_named) {
   const GroupDiagnosis found = diagnosis_of(group_of({{running(1)}, {running(1, kSecond, sum_of(9))}}));
   EXPECT_THAT(found.findings.front().ranks, ElementsAre(0, 1));
