@@ -19,7 +19,7 @@ std::string measure(Recorder& recorder, const bench::Command& command) {
   const bool waits = command.collective == "waits";
   const double microseconds = bench::time_of(command.iterations / kAtOnce, [&] {
     for (int i = 0; i < kAtOnce; ++i) {
-      order.begin(++number, kRequest, 1);
+      order.begin(++number, kRequest, 8, 1);
       if (waits) order.waiting();
       order.end(true);
     }

@@ -27,6 +27,33 @@ Buffer CallArguments::output(nb::handle array, std::string_view argument) {
   return array.is_none() ? Buffer{} : output_.emplace(array, argument, Access::kWrite, dtype_).buffer();
 }
 
+namespace {
+
+std::vector<std::size_t> read_counts(nb::handle counts, std::string_view argument) {
+  std::vector<std::size_t> read;
+  if (counts.is_none()) return read;
+  for (const nb::handle count : counts) {
+    const nb::object index = nb::steal(PyNumber_Index(count.ptr()));
+    const std::size_t value = index.is_valid() ? PyLong_AsSize_t(index.ptr()) : 0;
+    if (PyErr_Occurred() != nullptr) {
+      PyErr_Clear();
+      raise_invalid(std::string(argument) + ": " + nb::cast<std::string>(nb::repr(count)) + " is no count of elements");
+    }
+    read.push_back(value);
+  }
+  return read;
+}
+
+}  // namespace
+
+std::span<const std::size_t> CallArguments::input_counts(nb::handle counts, std::string_view argument) {
+  return input_counts_ = read_counts(counts, argument);
+}
+
+std::span<const std::size_t> CallArguments::output_counts(nb::handle counts, std::string_view argument) {
+  return output_counts_ = read_counts(counts, argument);
+}
+
 Reduction CallArguments::reduction(std::string_view name, nb::handle factor) {
   const ReduceOp op = value_or_raise(reduce_op_from_string(name));
   if (op != ReduceOp::kPremulSum) {
@@ -86,6 +113,38 @@ void read_scatter(CallArguments& arguments, const Communicator&, nb::handle inpu
 void read_all_to_all(CallArguments& arguments, const Communicator&, nb::handle input, nb::handle output) {
   const Buffer from = arguments.input(input, "input");
   arguments.call = Call::all_to_all(from, arguments.output(output, "output"));
+}
+
+void read_all_gather_v(CallArguments& arguments, const Communicator&, nb::handle input, nb::handle output,
+                       nb::handle counts) {
+  const Buffer from = arguments.input(input, "input"), to = arguments.output(output, "output");
+  arguments.call = Call::all_gather_v(from, to, arguments.output_counts(counts, "counts"));
+}
+
+void read_reduce_scatter_v(CallArguments& arguments, const Communicator&, nb::handle input, nb::handle output,
+                           nb::handle counts, std::string_view op, nb::handle factor) {
+  const Buffer from = arguments.input(input, "input"), to = arguments.output(output, "output");
+  arguments.call =
+      Call::reduce_scatter_v(from, to, arguments.input_counts(counts, "counts"), arguments.reduction(op, factor));
+}
+
+void read_gather_v(CallArguments& arguments, const Communicator&, nb::handle input, nb::handle output,
+                   nb::handle counts, Rank root) {
+  const Buffer from = arguments.input(input, "input"), to = arguments.output(output, "output");
+  arguments.call = Call::gather_v(from, to, arguments.output_counts(counts, "counts"), root);
+}
+
+void read_scatter_v(CallArguments& arguments, const Communicator&, nb::handle input, nb::handle counts,
+                    nb::handle output, Rank root) {
+  const Buffer from = arguments.input(input, "input"), to = arguments.output(output, "output");
+  arguments.call = Call::scatter_v(from, to, arguments.input_counts(counts, "counts"), root);
+}
+
+void read_all_to_all_v(CallArguments& arguments, const Communicator&, nb::handle input, nb::handle input_counts,
+                       nb::handle output, nb::handle output_counts) {
+  const Buffer from = arguments.input(input, "input"), to = arguments.output(output, "output");
+  arguments.call = Call::all_to_all_v(from, arguments.input_counts(input_counts, "input_counts"), to,
+                                      arguments.output_counts(output_counts, "output_counts"));
 }
 
 void read_send(CallArguments& arguments, const Communicator&, nb::handle array, Rank to) {
@@ -176,6 +235,7 @@ void define_barrier(nb::class_<CommunicatorHandle>& communicator) {
 #define ACCORD_OP_SIG "op: accord._arrays.ReduceOp = 'sum'"
 #define ACCORD_FACTOR_SIG "*, factor: complex | " ACCORD_ARRAY_SIG " | None = None"
 #define ACCORD_OUT_SIG "out: " ACCORD_ARRAY_SIG " | None = None"
+#define ACCORD_COUNTS_SIG "collections.abc.Sequence[int]"
 #define ACCORD_BOTH_SIG "input: " ACCORD_ARRAY_SIG ", output: " ACCORD_ARRAY_SIG
 
 void bind_calls(nb::class_<CommunicatorHandle>& communicator) {
@@ -218,6 +278,31 @@ has a meaning for which dtype.)",
   define(communicator, "all_to_all", &read_all_to_all, ACCORD_BOTH_SIG ", *",
          "Part p of rank r's `input` becomes part r of rank p's `output`; equal counts, a multiple of the size.", input,
          output, only);
+  const auto counts = nb::arg("counts");
+  define(communicator, "all_gather_v", &read_all_gather_v, ACCORD_BOTH_SIG ", counts: " ACCORD_COUNTS_SIG ", *",
+         "all_gather of parts of unequal counts: `counts[r]` elements are rank r's; equal on all ranks.", input, output,
+         counts, only);
+  define(communicator, "reduce_scatter_v", &read_reduce_scatter_v,
+         ACCORD_BOTH_SIG ", counts: " ACCORD_COUNTS_SIG ", " ACCORD_OP_SIG ", " ACCORD_FACTOR_SIG,
+         "reduce_scatter to parts of unequal counts: `counts[r]` elements are rank r's; equal on all ranks.", input,
+         output, counts, op, only, factor);
+  define(communicator, "gather_v", &read_gather_v,
+         "input: " ACCORD_ARRAY_SIG ", output: " ACCORD_ARRAY_SIG " | None, counts: " ACCORD_COUNTS_SIG
+         " | None, root: int, *",
+         "gather of parts of unequal counts: `counts[r]` elements come from rank r; `output` and `counts` are None "
+         "elsewhere.",
+         input, nb::arg("output").none(), nb::arg("counts").none(), root, only);
+  define(
+      communicator, "scatter_v", &read_scatter_v,
+      "input: " ACCORD_ARRAY_SIG " | None, counts: " ACCORD_COUNTS_SIG " | None, output: " ACCORD_ARRAY_SIG
+      ", root: int, *",
+      "scatter of parts of unequal counts: `counts[r]` elements go to rank r; `input` and `counts` are None elsewhere.",
+      nb::arg("input").none(), nb::arg("counts").none(), output, root, only);
+  define(communicator, "all_to_all_v", &read_all_to_all_v,
+         "input: " ACCORD_ARRAY_SIG ", input_counts: " ACCORD_COUNTS_SIG ", output: " ACCORD_ARRAY_SIG
+         ", output_counts: " ACCORD_COUNTS_SIG ", *",
+         "`input_counts[p]` elements go to rank p, `output_counts[p]` come from it; Mismatch if p says otherwise.",
+         input, nb::arg("input_counts"), output, nb::arg("output_counts"), only);
   define(communicator, "send", &read_send, "array: " ACCORD_ARRAY_SIG ", to: int, *",
          "Sends `array` to rank `to`, which calls recv with the same count and dtype. Returns when it may be reused.",
          array, nb::arg("to"), only);

@@ -4,6 +4,8 @@
 #include <nanobind/nanobind.h>
 
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "accord/communicator.hpp"
 #include "array.hpp"
@@ -21,6 +23,9 @@ class CallArguments {
   /// Each gives the memory of an array; for None nothing is held, and the buffer is empty.
   Buffer input(nb::handle array, std::string_view argument, Access access = Access::kRead);
   Buffer output(nb::handle array, std::string_view argument);
+  /// The counts of the parts of input or output, a sequence of integers; None gives none. InvalidArgument names `argument`.
+  std::span<const std::size_t> input_counts(nb::handle counts, std::string_view argument);
+  std::span<const std::size_t> output_counts(nb::handle counts, std::string_view argument);
   /// The reduction of that name. `factor`: of premul_sum, a number or an array of one element; None for all others, else
   /// InvalidArgument.
   Reduction reduction(std::string_view op, nb::handle factor);
@@ -33,6 +38,8 @@ class CallArguments {
   std::optional<ArrayView> input_;
   std::optional<ArrayView> output_;
   std::optional<ArrayView> factor_;
+  std::vector<std::size_t> input_counts_;
+  std::vector<std::size_t> output_counts_;
 };
 
 /// Adds barrier, broadcast, ... and barrier_async, broadcast_async, ... to the class.

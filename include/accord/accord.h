@@ -258,7 +258,12 @@ enum {
   ACCORD_CALL_SCATTER = 8,
   ACCORD_CALL_ALL_TO_ALL = 9,
   ACCORD_CALL_SEND = 10,
-  ACCORD_CALL_RECV = 11
+  ACCORD_CALL_RECV = 11,
+  ACCORD_CALL_ALL_GATHER_V = 12,
+  ACCORD_CALL_REDUCE_SCATTER_V = 13,
+  ACCORD_CALL_GATHER_V = 14,
+  ACCORD_CALL_SCATTER_V = 15,
+  ACCORD_CALL_ALL_TO_ALL_V = 16
 };
 
 /* One call as a value, for accord_run and accord_start. Memory is contiguous and belongs to the caller, who keeps it alive
@@ -276,10 +281,14 @@ typedef struct accord_call {
   int32_t peer;         /* send, recv: the other rank */
   int32_t reserved;     /* zero */
   const void* factor;   /* premul_sum: one element of the dtype, read before the call, or the start of it, returns */
+  /* The forms with V: the elements of each rank's part, in rank order and without gaps, where this rank has that buffer and it
+   * has parts; one for each rank, read before the call, or the start of it, returns. */
+  const size_t* input_counts;
+  const size_t* output_counts;
 } accord_call_t;
 
 #define ACCORD_CALL_INIT \
-  { sizeof(accord_call_t), 0, 0, NULL, 0, NULL, 0, ACCORD_SUM, 0, 0, 0, NULL }
+  { sizeof(accord_call_t), 0, 0, NULL, 0, NULL, 0, ACCORD_SUM, 0, 0, 0, NULL, NULL, NULL }
 
 /* What may differ from call to call. Null options are the defaults. */
 typedef struct accord_call_options {
@@ -351,6 +360,28 @@ ACCORD_API accord_status_t accord_scatter(accord_communicator_t* communicator, c
 /* Part p of rank r's `input` becomes part r of rank p's `output`; both have size x `count`. In place if they are the same. */
 ACCORD_API accord_status_t accord_all_to_all(accord_communicator_t* communicator, const void* input, void* output,
                                              size_t count, accord_dtype_t dtype, const accord_call_options_t* options);
+/* The same with parts of unequal counts, zero among them: `counts[r]` elements are rank r's. */
+
+/* `counts`: of `output`, equal on all ranks; `input` has this rank's. */
+ACCORD_API accord_status_t accord_all_gather_v(accord_communicator_t* communicator, const void* input, void* output,
+                                               const size_t* counts, accord_dtype_t dtype,
+                                               const accord_call_options_t* options);
+/* `counts`: of `input`, equal on all ranks; `output` has this rank's. */
+ACCORD_API accord_status_t accord_reduce_scatter_v(accord_communicator_t* communicator, const void* input, void* output,
+                                                   const size_t* counts, accord_dtype_t dtype, accord_op_t op,
+                                                   const accord_call_options_t* options);
+/* `counts`: of `output`, used at the root only; each rank says how many elements its `input` has. */
+ACCORD_API accord_status_t accord_gather_v(accord_communicator_t* communicator, const void* input, size_t input_count,
+                                           void* output, const size_t* counts, accord_dtype_t dtype, int32_t root,
+                                           const accord_call_options_t* options);
+/* `counts`: of `input`, used at the root only; each rank says how many elements its `output` has. */
+ACCORD_API accord_status_t accord_scatter_v(accord_communicator_t* communicator, const void* input,
+                                            const size_t* counts, void* output, size_t output_count,
+                                            accord_dtype_t dtype, int32_t root, const accord_call_options_t* options);
+/* `input_counts[p]` elements go to rank p, `output_counts[p]` come from it. */
+ACCORD_API accord_status_t accord_all_to_all_v(accord_communicator_t* communicator, const void* input,
+                                               const size_t* input_counts, void* output, const size_t* output_counts,
+                                               accord_dtype_t dtype, const accord_call_options_t* options);
 /* Sends `buffer` to rank `to`, which must call recv with the same count and dtype. Returns when the buffer may be reused. */
 ACCORD_API accord_status_t accord_send(accord_communicator_t* communicator, const void* buffer, size_t count,
                                        accord_dtype_t dtype, int32_t to, const accord_call_options_t* options);

@@ -2,7 +2,9 @@
 // One operation of a communicator, as a value.
 
 #include <complex>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <variant>
 
@@ -32,6 +34,12 @@ Result<Collective> collective_from_string(std::string_view name);
 
 /// Which side of a message a rank is; kNone for what all ranks do together.
 enum class Direction : std::uint8_t { kNone, kSend, kReceive };
+
+/// How a buffer with a part for each rank is divided among them.
+enum class Division : std::uint8_t {
+  kEqual,     ///< parts of one count
+  kByCounts,  ///< each part has a count of its own: the forms with "_v"
+};
 
 /// What a collective that reduces does to the values of several ranks. A ReduceOp is one.
 ///
@@ -69,6 +77,12 @@ struct Call {
   Rank root = 0;                           ///< where the collective has one
   Rank peer = -1;                          ///< send, recv
   Direction direction = Direction::kNone;  ///< send, recv
+  /// kByCounts: what all ranks say alike, also those that have no divided buffer.
+  Division division = Division::kEqual;
+  /// kByCounts: the elements of each rank's part, in rank order and without gaps, where this rank has the buffer and it is
+  /// divided. Read before the call, or the start of it, returns.
+  std::span<const std::size_t> input_counts = {};
+  std::span<const std::size_t> output_counts = {};
 
   static Call barrier() { return {}; }
   static Call broadcast(Buffer buffer, Rank root) {
@@ -95,11 +109,36 @@ struct Call {
   static Call all_to_all(ConstBuffer input, Buffer output) {
     return {.collective = Collective::kAllToAll, .input = input, .output = output};
   }
+  static Call all_gather_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts) {
+    return all_gather(input, output).by_counts({}, counts);
+  }
+  static Call reduce_scatter_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts, Reduction op) {
+    return reduce_scatter(input, output, op).by_counts(counts, {});
+  }
+  static Call gather_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts, Rank root) {
+    return gather(input, output, root).by_counts({}, counts);
+  }
+  static Call scatter_v(ConstBuffer input, Buffer output, std::span<const std::size_t> counts, Rank root) {
+    return scatter(input, output, root).by_counts(counts, {});
+  }
+  static Call all_to_all_v(ConstBuffer input, std::span<const std::size_t> input_counts, Buffer output,
+                           std::span<const std::size_t> output_counts) {
+    return all_to_all(input, output).by_counts(input_counts, output_counts);
+  }
   static Call send(ConstBuffer buffer, Rank to) {
     return {.collective = Collective::kSendRecv, .input = buffer, .peer = to, .direction = Direction::kSend};
   }
   static Call recv(Buffer buffer, Rank from) {
     return {.collective = Collective::kSendRecv, .output = buffer, .peer = from, .direction = Direction::kReceive};
+  }
+
+ private:
+  Call by_counts(std::span<const std::size_t> of_input, std::span<const std::size_t> of_output) const {
+    Call call = *this;
+    call.division = Division::kByCounts;
+    call.input_counts = of_input;
+    call.output_counts = of_output;
+    return call;
   }
 };
 

@@ -13,7 +13,7 @@ struct Counters {
   struct Of {
     std::uint64_t calls = 0;  ///< that began
     /// Of the caller's buffer; of one part of it where it is divided among the ranks (all_gather: input, reduce_scatter: output,
-    /// all_to_all: what goes to one other rank), as in the selector's table.
+    /// all_to_all: what goes to one other rank), as in the selector's table. Where parts differ, of the larger of its two buffers.
     std::uint64_t bytes = 0;
   };
   std::array<Of, kCollectiveCount> by_collective =

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <limits>
+#include <span>
 
 #include "accord/accord.h"
 #include "accord/call.hpp"
@@ -49,7 +50,8 @@ Result<accord::Device> device_of(const accord_call_options_t& options, std::stri
   return accord::Device{type, static_cast<std::int16_t>(options.device_index)};
 }
 
-Result<ReadCall> read_call(const accord_call_t* given, const accord_call_options_t* given_options,
+/// `ranks`: of the communicator.
+Result<ReadCall> read_call(const accord_call_t* given, const accord_call_options_t* given_options, std::size_t ranks,
                            std::string_view function) {
   ACCORD_ASSIGN_OR_RETURN(const accord_call_t call, accord::c::read_struct(given, function));
   ACCORD_ASSIGN_OR_RETURN(const accord_call_options_t options, accord::c::read_struct(given_options, function));
@@ -61,18 +63,29 @@ Result<ReadCall> read_call(const accord_call_t* given, const accord_call_options
   ACCORD_ASSIGN_OR_RETURN(const DType dtype, dtype_of(call, function));
   ACCORD_ASSIGN_OR_RETURN(const accord::Device device, device_of(options, function));
   ACCORD_ASSIGN_OR_RETURN(const auto timeout, accord::c::timeout_of(options.timeout_ns, function));
+  if (kind.division == accord::Division::kEqual && (call.input_counts != nullptr || call.output_counts != nullptr))
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{}: counts are given, but the kind of call is not one of those with V", function));
   if (call.factor != nullptr && op != accord::ReduceOp::kPremulSum)
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("{}: factor is given, but op is {}, not premul_sum", function, accord::to_string(op)));
   const ConstBuffer factor(call.factor, 1, dtype, device);
+  const auto counts = [&](const size_t* first) { return std::span(first, first == nullptr ? 0 : ranks); };
   return ReadCall{{.collective = kind.collective,
                    .input = {call.input, call.input_count, dtype, device},
                    .output = {call.output, call.output_count, dtype, device},
                    .op = call.factor == nullptr ? Reduction(op) : Reduction::premul_sum(factor),
                    .root = call.root,
                    .peer = call.peer,
-                   .direction = kind.direction},
+                   .direction = kind.direction,
+                   .division = kind.division,
+                   .input_counts = counts(call.input_counts),
+                   .output_counts = counts(call.output_counts)},
                   {.timeout = timeout, .stream = {options.stream}}};
+}
+
+std::size_t ranks_of(const accord_communicator_t* communicator) {
+  return static_cast<std::size_t>(communicator->communicator.size());
 }
 
 }  // namespace
@@ -80,7 +93,7 @@ Result<ReadCall> read_call(const accord_call_t* given, const accord_call_options
 accord_status_t accord::c::run_call(std::string_view function, accord_communicator_t* communicator,
                                     const accord_call_t* call, const accord_call_options_t* options) {
   return answer(function, {{"communicator", communicator}, {"call", call}}, [&](std::string_view) -> Status {
-    ACCORD_ASSIGN_OR_RETURN(const ReadCall read, read_call(call, options, function));
+    ACCORD_ASSIGN_OR_RETURN(const ReadCall read, read_call(call, options, ranks_of(communicator), function));
     return communicator->communicator.run(read.call, read.options);
   });
 }
@@ -95,7 +108,8 @@ extern "C" accord_status_t accord_start(accord_communicator_t* communicator, con
   if (work != nullptr) *work = nullptr;
   return answer(__func__, {{"communicator", communicator}, {"call", call}, {"work", work}},
                 [&](std::string_view function) -> Status {
-                  ACCORD_ASSIGN_OR_RETURN(const ReadCall read, read_call(call, options, function));
+                  ACCORD_ASSIGN_OR_RETURN(const ReadCall read,
+                                          read_call(call, options, ranks_of(communicator), function));
                   *work = new accord_work{communicator->communicator.start(read.call, read.options)};
                   return {};
                 });

@@ -18,6 +18,19 @@ size_t for_each_rank(const accord_communicator_t* communicator, size_t count) {
   return count > std::numeric_limits<size_t>::max() / ranks ? std::numeric_limits<size_t>::max() : ranks * count;
 }
 
+/// Elements of all parts together. What no buffer can have stays so; without counts there are none, which is refused later.
+size_t sum_of(const accord_communicator_t* communicator, const size_t* counts) {
+  if (communicator == nullptr || counts == nullptr) return 0;
+  size_t sum = 0;
+  for (int rank = 0; rank < communicator->communicator.size(); ++rank)
+    if (__builtin_add_overflow(sum, counts[rank], &sum)) return std::numeric_limits<size_t>::max();
+  return sum;
+}
+
+size_t own_count(const accord_communicator_t* communicator, const size_t* counts) {
+  return communicator == nullptr || counts == nullptr ? 0 : counts[communicator->communicator.rank()];
+}
+
 /// A call with `input` and `output` of the same elements.
 accord_call_t call_of(accord_call_kind_t kind, const void* input, size_t input_count, void* output, size_t output_count,
                       accord_dtype_t dtype) {
@@ -98,6 +111,53 @@ extern "C" accord_status_t accord_all_to_all(accord_communicator_t* communicator
                                              size_t count, accord_dtype_t dtype, const accord_call_options_t* options) {
   const accord_call_t call = call_of(ACCORD_CALL_ALL_TO_ALL, input, for_each_rank(communicator, count), output,
                                      for_each_rank(communicator, count), dtype);
+  return run_call(__func__, communicator, &call, options);
+}
+
+extern "C" accord_status_t accord_all_gather_v(accord_communicator_t* communicator, const void* input, void* output,
+                                               const size_t* counts, accord_dtype_t dtype,
+                                               const accord_call_options_t* options) {
+  accord_call_t call = call_of(ACCORD_CALL_ALL_GATHER_V, input, own_count(communicator, counts), output,
+                               sum_of(communicator, counts), dtype);
+  call.output_counts = counts;
+  return run_call(__func__, communicator, &call, options);
+}
+
+extern "C" accord_status_t accord_reduce_scatter_v(accord_communicator_t* communicator, const void* input, void* output,
+                                                   const size_t* counts, accord_dtype_t dtype, accord_op_t op,
+                                                   const accord_call_options_t* options) {
+  accord_call_t call = call_of(ACCORD_CALL_REDUCE_SCATTER_V, input, sum_of(communicator, counts), output,
+                               own_count(communicator, counts), dtype);
+  call.op = op;
+  call.input_counts = counts;
+  return run_call(__func__, communicator, &call, options);
+}
+
+extern "C" accord_status_t accord_gather_v(accord_communicator_t* communicator, const void* input, size_t input_count,
+                                           void* output, const size_t* counts, accord_dtype_t dtype, int32_t root,
+                                           const accord_call_options_t* options) {
+  accord_call_t call = call_of(ACCORD_CALL_GATHER_V, input, input_count, output, sum_of(communicator, counts), dtype);
+  call.root = root;
+  call.output_counts = counts;
+  return run_call(__func__, communicator, &call, options);
+}
+
+extern "C" accord_status_t accord_scatter_v(accord_communicator_t* communicator, const void* input,
+                                            const size_t* counts, void* output, size_t output_count,
+                                            accord_dtype_t dtype, int32_t root, const accord_call_options_t* options) {
+  accord_call_t call = call_of(ACCORD_CALL_SCATTER_V, input, sum_of(communicator, counts), output, output_count, dtype);
+  call.root = root;
+  call.input_counts = counts;
+  return run_call(__func__, communicator, &call, options);
+}
+
+extern "C" accord_status_t accord_all_to_all_v(accord_communicator_t* communicator, const void* input,
+                                               const size_t* input_counts, void* output, const size_t* output_counts,
+                                               accord_dtype_t dtype, const accord_call_options_t* options) {
+  accord_call_t call = call_of(ACCORD_CALL_ALL_TO_ALL_V, input, sum_of(communicator, input_counts), output,
+                               sum_of(communicator, output_counts), dtype);
+  call.input_counts = input_counts;
+  call.output_counts = output_counts;
   return run_call(__func__, communicator, &call, options);
 }
 

@@ -88,10 +88,11 @@ inline constexpr auto kStates = std::to_array<NumberRow<CommunicatorState>>({
     {ACCORD_STATE_CLOSED, CommunicatorState::kClosed},
 });
 
-/// A kind of call: the two directions of a message are kinds of their own.
+/// A kind of call: the two directions of a message are kinds of their own, and so are the forms with counts.
 struct CallKind {
   Collective collective;
   Direction direction = Direction::kNone;
+  Division division = Division::kEqual;
   bool operator==(const CallKind&) const = default;
 };
 
@@ -107,6 +108,11 @@ inline constexpr auto kCallKinds = std::to_array<NumberRow<CallKind>>({
     {ACCORD_CALL_ALL_TO_ALL, {Collective::kAllToAll}},
     {ACCORD_CALL_SEND, {Collective::kSendRecv, Direction::kSend}},
     {ACCORD_CALL_RECV, {Collective::kSendRecv, Direction::kReceive}},
+    {ACCORD_CALL_ALL_GATHER_V, {Collective::kAllGather, Direction::kNone, Division::kByCounts}},
+    {ACCORD_CALL_REDUCE_SCATTER_V, {Collective::kReduceScatter, Direction::kNone, Division::kByCounts}},
+    {ACCORD_CALL_GATHER_V, {Collective::kGather, Direction::kNone, Division::kByCounts}},
+    {ACCORD_CALL_SCATTER_V, {Collective::kScatter, Direction::kNone, Division::kByCounts}},
+    {ACCORD_CALL_ALL_TO_ALL_V, {Collective::kAllToAll, Direction::kNone, Division::kByCounts}},
 });
 
 /// True if the rows are numbered one after the other from `first`, and each has a value of its own.
@@ -125,7 +131,8 @@ static_assert(is_numbered(kCallKinds, 1));
 static_assert(kStatusCodes.size() == static_cast<std::size_t>(StatusCode::kInternal) + 1, "a StatusCode has no number");
 static_assert(kDTypes.size() == kDTypeCount, "a DType has no number in accord.h, or no row here");
 static_assert(kOps.size() == kReduceOpCount, "a ReduceOp has no number in accord.h, or no row here");
-static_assert(kCallKinds.size() == kCollectiveCount + 1, "a Collective has no number in accord.h, or no row here");
+// Send and recv are one Collective; five have parts, and so a second form.
+static_assert(kCallKinds.size() == kCollectiveCount + 1 + 5, "a Collective has no number in accord.h, or no row here");
 
 /// The value of `number`; nullopt if it is none of the table. Numbers follow one another, so this is one comparison.
 template <typename Value, std::size_t kRows>

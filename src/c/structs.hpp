@@ -25,7 +25,7 @@ template <>
 inline constexpr StructRule kStructRule<accord_communicator_options_t> = {"accord_communicator_options_t",
                                                                           "ACCORD_COMMUNICATOR_OPTIONS_INIT", 40};
 template <>
-inline constexpr StructRule kStructRule<accord_call_t> = {"accord_call_t", "ACCORD_CALL_INIT", 72};
+inline constexpr StructRule kStructRule<accord_call_t> = {"accord_call_t", "ACCORD_CALL_INIT", 88};
 template <>
 inline constexpr StructRule kStructRule<accord_call_options_t> = {"accord_call_options_t", "ACCORD_CALL_OPTIONS_INIT",
                                                                   32};

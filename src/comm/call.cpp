@@ -3,15 +3,21 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <variant>
 
 #include "base/element.hpp"
+#include "base/hash.hpp"
 
 namespace accord::comm {
 namespace {
 
+std::string name_of(const Call& call) {
+  return fmt::format("{}{}", to_string(call.collective), call.division == Division::kByCounts ? "_v" : "");
+}
+
 Status invalid(const Call& call, std::string what) {
-  return Status(StatusCode::kInvalidArgument, fmt::format("{}: {}", to_string(call.collective), what));
+  return Status(StatusCode::kInvalidArgument, fmt::format("{}: {}", name_of(call), what));
 }
 
 Status check_buffer(const Call& call, std::string_view name, const void* data, std::size_t count, DType dtype,
@@ -19,7 +25,7 @@ Status check_buffer(const Call& call, std::string_view name, const void* data, s
   if (data == nullptr && count > 0) return invalid(call, fmt::format("{} is null, with a count of {}", name, count));
   if (device.type != DeviceType::kCpu)
     return Status(StatusCode::kUnsupported, fmt::format("{}: {} lies on {}; this build computes on cpu only",
-                                                        to_string(call.collective), name, to_string(device)));
+                                                        name_of(call), name, to_string(device)));
   if (count > SIZE_MAX / 2 / size_of(dtype))
     return invalid(call, fmt::format("{} has an impossible count, {}", name, count));
   return {};
@@ -48,6 +54,46 @@ Status check_count(const Call& call, std::string_view name, std::size_t count, c
                                     : fmt::format("{} has {} elements, expected {}", name, count, part));
 }
 
+/// The counts of a buffer that is divided fit it and the group.
+Status check_parts(const Call& call, std::string_view name, std::size_t count, std::span<const std::size_t> parts,
+                   int size) {
+  if (parts.size() != static_cast<std::size_t>(size))
+    return invalid(call, fmt::format("{} counts of the {} are given, expected one for each of {} ranks", parts.size(),
+                                     name, size));
+  std::size_t sum = 0;
+  for (const std::size_t part : parts)
+    if (__builtin_add_overflow(sum, part, &sum))
+      return invalid(call, fmt::format("the counts of the {} overflow", name));
+  if (sum == count) return {};
+  return invalid(call, fmt::format("{} has {} elements, but its counts add up to {}", name, count, sum));
+}
+
+/// What is true of a call whose parts have counts of their own: those are there for each divided buffer that this rank has, and
+/// fit what it has besides.
+Status check_counts_of_parts(const Call& call, Rank rank, int size, bool has_input, bool has_output) {
+  const plan::CollectiveTraits& traits = plan::traits_of(call.collective);
+  if (!traits.input.divided && !traits.output.divided) return invalid(call, "it has no parts to give counts of");
+  const bool input_parts = has_input && traits.input.divided, output_parts = has_output && traits.output.divided;
+  if (!traits.input.divided && !call.input_counts.empty())
+    return invalid(call, "its input has no parts to give counts of");
+  if (!traits.output.divided && !call.output_counts.empty())
+    return invalid(call, "its output has no parts to give counts of");
+  if (input_parts) ACCORD_RETURN_IF_ERROR(check_parts(call, "input", call.input.count, call.input_counts, size));
+  if (output_parts) ACCORD_RETURN_IF_ERROR(check_parts(call, "output", call.output.count, call.output_counts, size));
+  if (!has_input || !has_output) return {};  // a rank that is not the root
+  const auto me = static_cast<std::size_t>(rank);
+  const std::size_t mine_in = input_parts ? call.input_counts[me] : call.input.count;
+  const std::size_t mine_out = output_parts ? call.output_counts[me] : call.output.count;
+  if (mine_in != mine_out)
+    return invalid(
+        call, fmt::format("this rank's own part has {} elements in the input, {} in the output", mine_in, mine_out));
+  const bool same_parts = std::equal(call.input_counts.begin(), call.input_counts.end(), call.output_counts.begin(),
+                                     call.output_counts.end());
+  if (input_parts && output_parts && call.input.data == call.output.data && call.input.count > 0 && !same_parts)
+    return invalid(call, "in place it needs the same counts for input and output");
+  return {};
+}
+
 std::string names_of_ops(DType dtype) {
   std::string names;
   for (int i = 0; i < kReduceOpCount; ++i) {
@@ -55,6 +101,14 @@ std::string names_of_ops(DType dtype) {
     if (is_defined(op, dtype)) names += fmt::format("{}{}", names.empty() ? "" : ", ", to_string(op));
   }
   return names;
+}
+
+/// The counts of the buffer that is divided, where all ranks have it and no other is; else none: then no rank knows the longest
+/// part.
+std::span<const std::size_t> counts_known_to_all(const Call& call) {
+  const plan::CollectiveTraits& traits = plan::traits_of(call.collective);
+  if (traits.rooted || traits.input.divided == traits.output.divided) return {};
+  return traits.input.divided ? call.input_counts : call.output_counts;
 }
 
 /// The op has a meaning for the input's dtype, and a factor where it needs one.
@@ -86,6 +140,7 @@ Status check_call(const Call& call, Rank rank, int size) {
   const ConstBuffer& in = call.input;
   const Buffer& out = call.output;
   if (call.direction != Direction::kNone) {
+    if (call.division != Division::kEqual) return invalid(call, "a message has no parts to give counts of");
     ACCORD_RETURN_IF_ERROR(check_rank(call, "peer", call.peer, size));
     if (call.peer == rank) return invalid(call, fmt::format("peer {} is the caller itself", rank));
     if (call.direction == Direction::kSend) return check_buffer(call, "input", in.data, in.count, in.dtype, in.device);
@@ -93,14 +148,14 @@ Status check_call(const Call& call, Rank rank, int size) {
   }
   if (traits.rooted) ACCORD_RETURN_IF_ERROR(check_rank(call, "root", call.root, size));
   const bool has_input = holds(traits.input, rank, call.root), has_output = holds(traits.output, rank, call.root);
-  const std::size_t part = count_of(call, rank, size);
-  if (has_input) {
-    ACCORD_RETURN_IF_ERROR(check_buffer(call, "input", in.data, in.count, in.dtype, in.device));
-    ACCORD_RETURN_IF_ERROR(check_count(call, "input", in.count, traits.input, part, size));
-  }
-  if (has_output) {
-    ACCORD_RETURN_IF_ERROR(check_buffer(call, "output", out.data, out.count, out.dtype, out.device));
-    ACCORD_RETURN_IF_ERROR(check_count(call, "output", out.count, traits.output, part, size));
+  if (has_input) ACCORD_RETURN_IF_ERROR(check_buffer(call, "input", in.data, in.count, in.dtype, in.device));
+  if (has_output) ACCORD_RETURN_IF_ERROR(check_buffer(call, "output", out.data, out.count, out.dtype, out.device));
+  if (call.division == Division::kByCounts) {
+    ACCORD_RETURN_IF_ERROR(check_counts_of_parts(call, rank, size, has_input, has_output));
+  } else {
+    const std::size_t part = count_of(call, rank, size);
+    if (has_input) ACCORD_RETURN_IF_ERROR(check_count(call, "input", in.count, traits.input, part, size));
+    if (has_output) ACCORD_RETURN_IF_ERROR(check_count(call, "output", out.count, traits.output, part, size));
   }
   if (has_input && has_output && in.dtype != out.dtype)
     return invalid(call, fmt::format("input is {}, output is {}", to_string(in.dtype), to_string(out.dtype)));
@@ -128,8 +183,30 @@ exec::RequestRecord record_of(const Call& call, Rank rank, int size) {
   if (traits.input.holders == plan::Holders::kNobody) return record;
   if (traits.reduces) record.op = call.op.op();
   record.dtype = holds(traits.input, rank, call.root) ? call.input.dtype : call.output.dtype;
-  record.count = count_of(call, rank, size);
+  if (call.division == Division::kEqual) [[likely]] {
+    record.count = count_of(call, rank, size);
+    return record;
+  }
+  const std::span<const std::size_t> known_to_all = counts_known_to_all(call);
+  if (known_to_all.empty()) {
+    record.phase = exec::Phase::kCountsFirst;
+  } else {
+    record.phase = exec::Phase::kUnequalParts;
+    record.count = *std::max_element(known_to_all.begin(), known_to_all.end());
+    record.parts = xxh3(std::as_bytes(known_to_all));
+  }
   return record;
+}
+
+plan::Extent extent_of(const Call& call, Rank rank) {
+  const plan::CollectiveTraits& traits = plan::traits_of(call.collective);
+  const bool has_input = holds(traits.input, rank, call.root), has_output = holds(traits.output, rank, call.root);
+  const std::span<const std::size_t> known_to_all = counts_known_to_all(call);
+  return {.input_count = has_input ? call.input.count : 0,
+          .output_count = has_output ? call.output.count : 0,
+          .input_parts = has_input ? call.input_counts : std::span<const std::size_t>(),
+          .output_parts = has_output ? call.output_counts : std::span<const std::size_t>(),
+          .longest_part = known_to_all.empty() ? 0 : *std::max_element(known_to_all.begin(), known_to_all.end())};
 }
 
 }  // namespace accord::comm

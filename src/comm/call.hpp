@@ -5,6 +5,7 @@
 
 #include "accord/call.hpp"
 #include "exec/domain.hpp"
+#include "plan/bounds.hpp"
 
 namespace accord::comm {
 
@@ -16,5 +17,8 @@ std::complex<double> factor_of(const Call& call);
 
 /// What peers have to agree on, as `rank` of `size` says it. REQUIRES: check_call is ok.
 exec::RequestRecord record_of(const Call& call, Rank rank, int size);
+
+/// This rank's parts; `longest_part` is 0 where the ranks have to tell each other first. REQUIRES: check_call is ok, and division is kByCounts.
+plan::Extent extent_of(const Call& call, Rank rank);
 
 }  // namespace accord::comm

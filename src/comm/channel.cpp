@@ -22,6 +22,36 @@ constexpr std::uint32_t kLookEvery = 256;
 
 std::size_t bytes_of(const exec::RequestRecord& record) { return record.count * size_of(record.dtype); }
 
+/// What the operation counts as: a buffer or one part of it, or where parts differ what this rank has of them.
+std::size_t bytes_of(const Operation& operation) {
+  if (operation.extent == nullptr) return bytes_of(operation.record);
+  const plan::Extent& extent = *operation.extent;
+  return std::max(extent.input_count, extent.output_count) * size_of(operation.record.dtype);
+}
+
+/// All that lowering makes of an extent but the longest part, which the record has.
+std::vector<std::size_t> words_of(const plan::Extent& extent) {
+  std::vector<std::size_t> words = {extent.input_count, extent.output_count};
+  words.insert(words.end(), extent.input_parts.begin(), extent.input_parts.end());
+  words.insert(words.end(), extent.output_parts.begin(), extent.output_parts.end());
+  return words;
+}
+
+bool is_of(std::span<const std::size_t> words, const plan::Extent& extent) {
+  const std::size_t parts = extent.input_parts.size() + extent.output_parts.size();
+  if (words.size() != 2 + parts || words[0] != extent.input_count || words[1] != extent.output_count) return false;
+  const auto rest = words.subspan(2);
+  return std::equal(extent.input_parts.begin(), extent.input_parts.end(), rest.begin()) &&
+         std::equal(extent.output_parts.begin(), extent.output_parts.end(), rest.begin() + extent.input_parts.size());
+}
+
+std::uint64_t hash_of(const plan::Extent& extent) {
+  std::uint64_t hash = extent.input_count ^ (extent.output_count << 32);
+  for (const std::span<const std::size_t> parts : {extent.input_parts, extent.output_parts})
+    for (const std::size_t part : parts) hash = (hash ^ part) * 0x9e3779b97f4a7c15;
+  return hash;
+}
+
 }  // namespace
 
 Channel::Channel(Group& group, exec::Domain domain, topology::Topology topology, std::vector<Rank> members,
@@ -60,13 +90,12 @@ std::shared_ptr<PendingWork> Channel::start(const Operation& operation) {
 
 Status Channel::run_owned(const Operation& operation) {
   const exec::RequestRecord& record = operation.record;
-  ++number_;
   ACCORD_RETURN_IF_ERROR(begin(operation));
   Waiter waiter(policy_);
   std::uint64_t position = cursor_.position();
   std::optional<Deadline> deadline;  // set once the wait is slow, which spares quick calls a look at the clock
   while (true) {
-    const exec::Progress progress = cursor_.poll();
+    const exec::Progress progress = poll();
     if (progress == exec::Progress::kDone) [[likely]] {
       recorder_.end(true);
       return {};
@@ -88,35 +117,96 @@ Status Channel::run_owned(const Operation& operation) {
 }
 
 Status Channel::begin(const Operation& operation) {
+  ++number_;
   if (!group_.healthy()) [[unlikely]] {
     if (!std::exchange(refused_one_, true)) recorder_.refuse(number_, operation.record);
     return group_.examine_alarm(where(operation.record));
   }
-  Result<const Prepared*> prepared = prepare(operation.record);
-  if (!prepared.ok()) return prepared.status();
-  recorder_.begin(number_, operation.record, (*prepared)->algorithm);
+  operation_ = &operation;
+  const bool counts_first = operation.record.phase == exec::Phase::kCountsFirst;
+  const Result<const Prepared*> prepared =
+      counts_first ? begin_counts() : begin_data(operation.record, operation.extent);
+  if (!prepared.ok()) [[unlikely]]
+    return prepared.status();
+  recorder_.begin(number_, operation.record, bytes_of(operation), (*prepared)->algorithm);
   waited_long_ = false;
-  cursor_.start(domain_, (*prepared)->plan, operation.input, operation.output, operation.factor);
   return {};
 }
 
-Result<const Channel::Prepared*> Channel::prepare(const exec::RequestRecord& record) {
-  const auto halves = std::bit_cast<std::array<std::uint64_t, 2>>(record);
-  const std::uint64_t hash = (halves[0] ^ (halves[1] * 0x9e3779b97f4a7c15)) * 0xff51afd7ed558ccd;
-  std::unique_ptr<Prepared>& slot = prepared_[(hash >> 32) % kPrepared];
-  if (slot != nullptr && slot->plan.record == record) [[likely]]
+Result<const Channel::Prepared*> Channel::begin_counts() {
+  counts_.begin(*operation_, domain_.members());
+  ACCORD_ASSIGN_OR_RETURN(const Prepared* const prepared, prepare(operation_->record, nullptr));
+  cursor_.start(domain_, prepared->plan, counts_.input(), counts_.output());
+  stage_ = Stage::kCounts;
+  return prepared;
+}
+
+Result<const Channel::Prepared*> Channel::begin_data(const exec::RequestRecord& record, const plan::Extent* extent) {
+  const Result<const Prepared*> prepared = prepare(record, extent);
+  if (!prepared.ok()) return prepared.status();
+  cursor_.start(domain_, (*prepared)->plan, operation_->input, operation_->output, operation_->factor);
+  stage_ = Stage::kData;
+  return *prepared;
+}
+
+exec::Progress Channel::poll() {
+  if (stage_ == Stage::kRefused) return exec::Progress::kMismatch;
+  const exec::Progress progress = cursor_.poll();
+  return progress == exec::Progress::kDone && stage_ == Stage::kCounts ? go_on_with_data() : progress;
+}
+
+exec::Progress Channel::go_on_with_data() {
+  const Result<std::size_t> longest = counts_.longest_part(*operation_, domain_.me());
+  Status status = longest.status();
+  if (longest.ok()) {
+    exec::RequestRecord record = operation_->record;
+    record.phase = exec::Phase::kUnequalParts;
+    record.count = *longest;
+    plan::Extent extent = *operation_->extent;
+    extent.longest_part = *longest;
+    const Result<const Prepared*> prepared = begin_data(record, &extent);
+    status = prepared.status();
+    if (status.ok()) {
+      recorder_.chose((*prepared)->algorithm);
+      return exec::Progress::kPending;
+    }
+  }
+  (void)group_.fail(status.with_context(where(operation_->record)));
+  stage_ = Stage::kRefused;
+  return exec::Progress::kMismatch;
+}
+
+Result<const Channel::Prepared*> Channel::prepare(const exec::RequestRecord& record, const plan::Extent* extent) {
+  const auto words = std::bit_cast<exec::RequestWords>(record);
+  const std::uint64_t hash = (words[0] ^ (words[1] * 0x9e3779b97f4a7c15)) * 0xff51afd7ed558ccd;
+  const std::uint64_t extent_hash = extent == nullptr ? 0 : hash_of(*extent);
+  std::unique_ptr<Prepared>& slot = prepared_[((hash ^ extent_hash) >> 32) % kPrepared];
+  if (slot != nullptr && slot->plan.record == record && (extent == nullptr || is_of(slot->extent, *extent))) [[likely]]
     return slot.get();
-  ACCORD_ASSIGN_OR_RETURN(const plan::Choice choice,
-                          group_.selector().choose(record.collective, bytes_of(record), topology_));
+  ACCORD_ASSIGN_OR_RETURN(Prepared lowered, lower(record, extent));
+  slot = std::make_unique<Prepared>(std::move(lowered));
+  return slot.get();
+}
+
+Result<Channel::Prepared> Channel::lower(const exec::RequestRecord& record, const plan::Extent* extent) {
+  const bool counts = record.phase == exec::Phase::kCountsFirst;
+  const Collective collective = counts ? Collective::kAllGather : record.collective;
+  const std::size_t bytes = counts ? counts_.count() * sizeof(std::uint64_t) : bytes_of(record);
+  ACCORD_ASSIGN_OR_RETURN(const plan::Choice choice, group_.selector().choose(collective, bytes, topology_));
   const std::size_t known = plans_.size();
-  ACCORD_ASSIGN_OR_RETURN(const plan::Plan* plan, plan_for(*choice.algorithm, record.root));
+  ACCORD_ASSIGN_OR_RETURN(const plan::Plan* const plan, plan_for(*choice.algorithm, counts ? 0 : record.root));
+  exec::Payload payload{counts ? DType::kUInt64 : record.dtype, {}};
+  const std::size_t element = size_of(payload.dtype);
+  payload.bounds = extent != nullptr ? plan::bounds_of(*plan, *extent, element)
+                                     : plan::bounds_of(*plan, counts ? counts_.count() : record.count, element);
   const std::size_t slot_bytes = choice.slot_bytes == 0 ? domain_.layout().slot_bytes : choice.slot_bytes;
   ACCORD_ASSIGN_OR_RETURN(exec::LoweredPlan lowered,
-                          exec::lower(*plan, domain_.me(), domain_.layout(), slot_bytes, record));
+                          exec::lower(*plan, domain_.me(), domain_.layout(), slot_bytes, record, std::move(payload)));
   if (plans_.size() > known && domain_.me() == 0 && explains())
     explain(describe_choice(group_.options().name, plan->name, lowered));
-  slot = std::make_unique<Prepared>(Prepared{std::move(lowered), group_.recorder().algorithm(plan->name)});
-  return slot.get();
+  return Prepared{.plan = std::move(lowered),
+                  .extent = extent == nullptr ? std::vector<std::size_t>() : words_of(*extent),
+                  .algorithm = group_.recorder().algorithm(plan->name)};
 }
 
 Result<const plan::Plan*> Channel::plan_for(const plan::AlgorithmEntry& algorithm, Rank root) {
@@ -137,7 +227,6 @@ Channel::Advance Channel::advance() {
   }
   const Operation& operation = work->operation();
   if (!front_started_) {
-    ++number_;
     if (Status status = begin(operation); !status.ok()) {
       recorder_.drop(number_);
       return end_front(std::move(status));
@@ -146,7 +235,7 @@ Channel::Advance Channel::advance() {
     front_stuck_ = 0;
     front_position_ = cursor_.position();
   }
-  const exec::Progress progress = cursor_.poll();
+  const exec::Progress progress = poll();
   if (progress == exec::Progress::kDone) {
     recorder_.end(true);
     return end_front({});
@@ -185,7 +274,7 @@ std::optional<Status> Channel::conclude(const Status& failure) {
   // A peer that left or died may have done its part before: what has arrived counts.
   const std::uint64_t position = cursor_.position();
   const int waited_for = cursor_.waiting_for();
-  if (cursor_.poll() == exec::Progress::kDone) return Status();
+  if (poll() == exec::Progress::kDone) return Status();
   const bool moved = cursor_.position() != position || cursor_.waiting_for() != waited_for;
   if (moved && group_.healthy()) return std::nullopt;
   return group_.fail(failure);
@@ -239,6 +328,11 @@ Status Channel::find_mismatch() const {
                       "equal on all ranks",
                       where(mine), it, me),
           {it});
+    exec::RequestRecord with_my_parts = theirs;
+    with_my_parts.parts = mine.parts;
+    if (with_my_parts == mine)
+      return Status(StatusCode::kMismatch,
+                    fmt::format("{}: rank {} gave other counts of the parts than rank {}", where(mine), it, me), {it});
     return Status(StatusCode::kMismatch,
                   fmt::format("{}: rank {} called {}, rank {} called {}", where(mine), it, exec::to_string(theirs), me,
                               exec::to_string(mine)),
@@ -263,7 +357,7 @@ Rank Channel::rank_waited_for() const {
 }
 
 std::string Channel::where(const exec::RequestRecord& record) const {
-  if (record.collective != Collective::kSendRecv) return group_.where(to_string(record.collective));
+  if (record.collective != Collective::kSendRecv) return group_.where(exec::name_of(record));
   const bool sends = domain_.me() == 0;
   return group_.where(fmt::format("{} rank {}", sends ? "send to" : "recv from", members_[sends ? 1 : 0]));
 }

@@ -13,6 +13,7 @@
 
 #include "accord/communicator.hpp"
 #include "base/wait.hpp"
+#include "comm/counts_exchange.hpp"
 #include "comm/flight/recorder.hpp"
 #include "comm/pending_work.hpp"
 #include "exec/cursor.hpp"
@@ -47,15 +48,24 @@ class Channel {
   Group& group() const { return group_; }
 
  private:
-  /// A plan that is ready to run, and the recorder's number of its algorithm.
+  /// A plan as it was lowered for a request.
   struct Prepared {
     exec::LoweredPlan plan;
-    std::uint64_t algorithm = 0;
+    std::vector<std::size_t> extent;  ///< what extent_words() gave; empty for equal parts
+    std::uint64_t algorithm = 0;      ///< the recorder's number of it
   };
-  /// The plan for a request: built, lowered and kept on first use. REQUIRES: the caller owns the channel.
-  Result<const Prepared*> prepare(const exec::RequestRecord& record);
-  /// Begins the operation whose number is number_.
+
+  // REQUIRES, for all of these: the caller owns the channel.
+  /// Makes the cursor ready for `operation`, which lives until it has ended.
   Status begin(const Operation& operation);
+  Result<const Prepared*> begin_counts();
+  Result<const Prepared*> begin_data(const exec::RequestRecord& record, const plan::Extent* extent);
+  /// Goes on with the operation. kMismatch also if its counts do not fit, of which the group has been told then.
+  exec::Progress poll();
+  exec::Progress go_on_with_data();
+  /// The plan for a request, ready to run: built, lowered and kept on first use. `extent`: of parts that differ.
+  Result<const Prepared*> prepare(const exec::RequestRecord& record, const plan::Extent* extent);
+  Result<Prepared> lower(const exec::RequestRecord& record, const plan::Extent* extent);
   Result<const plan::Plan*> plan_for(const plan::AlgorithmEntry& algorithm, Rank root);
   Status run_owned(const Operation& operation);
   /// Slow half of a wait: why the running operation must end, if it must.
@@ -90,6 +100,9 @@ class Channel {
 
   // Used by the owner only.
   exec::Cursor cursor_;
+  const Operation* operation_ = nullptr;
+  enum class Stage : std::uint8_t { kCounts, kData, kRefused } stage_ = Stage::kData;
+  CountsExchange counts_;
   flight::OrderRecorder recorder_;
   std::uint64_t number_ = 0;  ///< of the operation that runs or ran last, counted from 1
   bool waited_long_ = false;  ///< it did

@@ -84,21 +84,26 @@ std::string Group::where(std::string_view operation) const {
 
 Status Group::run(const Call& call, const CallOptions& options) {
   ACCORD_ASSIGN_OR_RETURN(Channel* const channel, channel_for(call));
-  return channel->run(operation_of(call, options));
+  if (call.division == Division::kEqual) return channel->run(operation_of(call, options, nullptr));
+  const plan::Extent extent = extent_of(call, rank());
+  return channel->run(operation_of(call, options, &extent));
 }
 
 Work Group::start(const Call& call, const CallOptions& options) {
   Result<Channel*> channel = channel_for(call);
   if (!channel.ok()) return Work(channel.status());
-  return Work((*channel)->start(operation_of(call, options)));
+  if (call.division == Division::kEqual) return Work((*channel)->start(operation_of(call, options, nullptr)));
+  const plan::Extent extent = extent_of(call, rank());
+  return Work((*channel)->start(operation_of(call, options, &extent)));
 }
 
-Operation Group::operation_of(const Call& call, const CallOptions& options) const {
+Operation Group::operation_of(const Call& call, const CallOptions& options, const plan::Extent* extent) const {
   return {.record = record_of(call, rank(), size()),
           .input = call.input.data,
           .output = call.output.data,
           .factor = factor_of(call),
-          .timeout = options.timeout.value_or(options_.timeout)};
+          .timeout = options.timeout.value_or(options_.timeout),
+          .extent = extent};
 }
 
 Result<Channel*> Group::channel_for(const Call& call) {

@@ -95,7 +95,7 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Where the call runs; checks it first.
   Result<Channel*> channel_for(const Call& call);
   Result<Channel*> pair_channel(Rank peer, Direction direction);
-  Operation operation_of(const Call& call, const CallOptions& options) const;
+  Operation operation_of(const Call& call, const CallOptions& options, const plan::Extent* extent) const;
   /// The same without the wait for the dump.
   Status note_failure(const Status& failure);
   /// REQUIRES: mutex_ is held; it is the first one.

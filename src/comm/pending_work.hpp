@@ -6,10 +6,12 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "accord/status.hpp"
 #include "base/clock.hpp"
 #include "exec/domain.hpp"
+#include "plan/bounds.hpp"
 
 namespace accord::comm {
 
@@ -22,6 +24,21 @@ struct Operation {
   void* output = nullptr;
   std::complex<double> factor = 1.0;  ///< premul_sum
   Duration timeout = {};
+  const plan::Extent* extent = nullptr;  ///< of parts that differ
+};
+
+/// An Operation with what it refers to, but for the buffers.
+class OwnedOperation {
+ public:
+  explicit OwnedOperation(const Operation& operation);
+  OwnedOperation(const OwnedOperation&) = delete;
+  OwnedOperation& operator=(const OwnedOperation&) = delete;
+  const Operation& get() const { return operation_; }
+
+ private:
+  Operation operation_;
+  plan::Extent extent_;
+  std::vector<std::size_t> counts_;  ///< of the input's parts, then of the output's
 };
 
 /// A queued or running operation, shared by its Work handles and the channel that runs it. Ends exactly once.
@@ -30,7 +47,7 @@ class PendingWork {
   PendingWork(std::shared_ptr<Group> group, const Operation& operation)
       : operation_(operation), deadline_(Deadline::in(operation.timeout)), group_(std::move(group)) {}
 
-  const Operation& operation() const { return operation_; }
+  const Operation& operation() const { return operation_.get(); }
   /// Its timeout counts from the call, not from when its turn comes.
   Deadline deadline() const { return deadline_; }
 
@@ -44,7 +61,7 @@ class PendingWork {
   const Status& status() const { return status_; }
 
  private:
-  const Operation operation_;
+  const OwnedOperation operation_;
   const Deadline deadline_;
   std::shared_ptr<Group> group_;  ///< keeps the group open until the work has ended
   std::atomic<bool> done_ = false;

@@ -11,6 +11,18 @@ namespace {
 constexpr int kLooks = 200;
 }
 
+OwnedOperation::OwnedOperation(const Operation& operation) : operation_(operation) {
+  if (operation.extent == nullptr) return;
+  extent_ = *operation.extent;
+  counts_.reserve(extent_.input_parts.size() + extent_.output_parts.size());
+  for (auto* parts : {&extent_.input_parts, &extent_.output_parts}) {
+    const std::size_t first = counts_.size();
+    counts_.insert(counts_.end(), parts->begin(), parts->end());
+    *parts = std::span(counts_).subspan(first);
+  }
+  operation_.extent = &extent_;
+}
+
 void PendingWork::finish(Status status) {
   // Before anybody is told: whoever then lets go of the communicator is the last to do so, and closes it there and then.
   group_.reset();

@@ -7,11 +7,20 @@
 
 namespace accord::exec {
 
+std::string name_of(const RequestRecord& record) {
+  return fmt::format("{}{}", accord::to_string(record.collective), record.phase == Phase::kEqualParts ? "" : "_v");
+}
+
 std::string to_string(const RequestRecord& record) {
   const plan::CollectiveTraits& traits = plan::traits_of(record.collective);
-  std::string text(traits.name);
+  std::string text = name_of(record);
   if (traits.input.holders == plan::Holders::kNobody) return text;
-  text += fmt::format(" of {} x {}", record.count, accord::to_string(record.dtype));
+  switch (record.phase) {
+    case Phase::kEqualParts: text += fmt::format(" of {} x", record.count); break;
+    case Phase::kCountsFirst: text += " of"; break;
+    case Phase::kUnequalParts: text += fmt::format(" of up to {} x", record.count); break;
+  }
+  text += fmt::format(" {}", accord::to_string(record.dtype));
   if (traits.reduces) text += fmt::format(" ({})", accord::to_string(record.op));
   if (traits.rooted) {
     const bool from_root = traits.output.holders == plan::Holders::kAll;
@@ -28,8 +37,10 @@ std::uint32_t signature_of(const RequestRecord& record, std::string_view plan_na
   mix(static_cast<std::uint64_t>(record.collective));
   mix(static_cast<std::uint64_t>(record.dtype));
   mix(static_cast<std::uint64_t>(record.op));
+  mix(static_cast<std::uint64_t>(record.phase));
   mix(static_cast<std::uint64_t>(record.root));
-  for (int shift = 0; shift < 64; shift += 8) mix((record.count >> shift) & 0xff);
+  for (const std::uint64_t value : {record.count, record.parts})
+    for (int shift = 0; shift < 64; shift += 8) mix((value >> shift) & 0xff);
   for (const char letter : plan_name) mix(static_cast<unsigned char>(letter));
   const auto bits = static_cast<std::uint32_t>(hash ^ (hash >> 24) ^ (hash >> 48)) & 0xffffff;
   return bits == 0 ? 1 : bits;
@@ -56,9 +67,9 @@ bool Domain::record_of(int m, std::uint64_t round, std::uint64_t* its_word, Requ
   std::byte* line = regions_[m] + DomainLayout::record(round);
   *its_word = word(line).load(std::memory_order_acquire);
   if (!same_round(*its_word, round_word(round, 0))) return false;
-  const std::array<std::uint64_t, 2> halves = {word(line + 8).load(std::memory_order_acquire),
-                                               word(line + 16).load(std::memory_order_acquire)};
-  *record = std::bit_cast<RequestRecord>(halves);
+  RequestWords words;
+  for (std::size_t i = 0; i < words.size(); ++i) words[i] = word(line + 8 + 8 * i).load(std::memory_order_acquire);
+  *record = std::bit_cast<RequestRecord>(words);
   return word(line).load(std::memory_order_acquire) == *its_word;
 }
 

@@ -16,19 +16,30 @@
 
 namespace accord::exec {
 
+/// What a round is for.
+enum class Phase : std::uint8_t {
+  kEqualParts,    ///< a call whose parts have one count, or that has no parts
+  kCountsFirst,   ///< the ranks tell each other the counts of the parts
+  kUnequalParts,  ///< the call itself, once all ranks know the longest part
+};
+
 /// What a rank was asked to do, as peers can read it when they wonder.
 struct RequestRecord {
   Collective collective = Collective::kBarrier;
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
-  std::uint8_t reserved = 0;
+  Phase phase = Phase::kEqualParts;
   Rank root = 0;
-  std::uint64_t count = 0;
+  std::uint64_t count = 0;  ///< of a buffer, or of one part; of the longest part; kCountsFirst: 0
+  std::uint64_t parts = 0;  ///< kUnequalParts: a hash of the counts, where every rank was given all of them
   bool operator==(const RequestRecord&) const = default;
 };
-static_assert(sizeof(RequestRecord) == 16, "travels as two words");
+static_assert(sizeof(RequestRecord) == 24, "travels as three words");
+using RequestWords = std::array<std::uint64_t, 3>;
 
-/// "all_reduce of 4096 x float32 (sum)".
+/// "all_reduce", "all_to_all_v".
+std::string name_of(const RequestRecord& record);
+/// "all_reduce of 4096 x float32 (sum)", "all_to_all_v of up to 4096 x float32".
 std::string to_string(const RequestRecord& record);
 
 /// Round number and request in 8 bytes: the round's low 40 bits, then 24 bits of a hash of the request that are never zero.
@@ -79,8 +90,8 @@ class Domain {
   /// in it has arrived, however many hands it went through, or m is this member.
   std::complex<double> factor_of(int m) const {
     std::byte* line = regions_[m] + DomainLayout::record(round_);
-    return {std::bit_cast<double>(word(line + 24).load(std::memory_order_relaxed)),
-            std::bit_cast<double>(word(line + 32).load(std::memory_order_relaxed))};
+    return {std::bit_cast<double>(word(line + 32).load(std::memory_order_relaxed)),
+            std::bit_cast<double>(word(line + 40).load(std::memory_order_relaxed))};
   }
 
   static std::atomic_ref<std::uint64_t> word(std::byte* address) {
@@ -90,13 +101,12 @@ class Domain {
  private:
   bool look_at_completed();
   static void write_record(std::byte* line, const RequestRecord& record) {
-    const auto halves = std::bit_cast<std::array<std::uint64_t, 2>>(record);
-    word(line + 8).store(halves[0], std::memory_order_relaxed);
-    word(line + 16).store(halves[1], std::memory_order_relaxed);
+    const auto words = std::bit_cast<RequestWords>(record);
+    for (std::size_t i = 0; i < words.size(); ++i) word(line + 8 + 8 * i).store(words[i], std::memory_order_relaxed);
   }
   static void write_factor(std::byte* line, std::complex<double> factor) {
-    word(line + 24).store(std::bit_cast<std::uint64_t>(factor.real()), std::memory_order_relaxed);
-    word(line + 32).store(std::bit_cast<std::uint64_t>(factor.imag()), std::memory_order_relaxed);
+    word(line + 32).store(std::bit_cast<std::uint64_t>(factor.real()), std::memory_order_relaxed);
+    word(line + 40).store(std::bit_cast<std::uint64_t>(factor.imag()), std::memory_order_relaxed);
   }
 
   DomainLayout layout_;

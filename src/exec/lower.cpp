@@ -17,33 +17,33 @@ namespace {
 
 class Lowering {
  public:
-  Lowering(const plan::Plan& plan, int me, const DomainLayout& layout, const RequestRecord& request)
+  Lowering(const plan::Plan& plan, int me, const DomainLayout& layout, const RequestRecord& request, Payload payload)
       : plan_(plan),
         me_(me),
         layout_(layout),
         request_(request),
-        bounds_(plan::bounds_of(plan, request.count, size_of(request.dtype))) {}
+        dtype_(payload.dtype),
+        bounds_(std::move(payload.bounds)) {}
 
   Result<LoweredPlan> run(std::size_t slot_bytes) {
     ACCORD_RETURN_IF_ERROR(check());
-    out_.element_bytes = size_of(request_.dtype);
+    out_.element_bytes = size_of(dtype_);
     out_.elements_per_line = kPacketData / out_.element_bytes;
     out_.record = request_;
     out_.signature = signature_of(request_, plan_.name);
     out_.heard_all = plan_.pacing == plan::Pacing::kByPlan;
     if (plan_.partial_chunks > 0) {
-      out_.partials = partial_kernels(request_.dtype, request_.op);
+      out_.partials = partial_kernels(dtype_, request_.op);
       if (out_.partials.reduce != nullptr && (out_.partials.widen == nullptr || out_.partials.narrow == nullptr))
-        return Status(StatusCode::kUnsupported, fmt::format("plan \"{}\" has no partial sums of {}", plan_.name,
-                                                            accord::to_string(request_.dtype)));
+        return Status(StatusCode::kUnsupported,
+                      fmt::format("plan \"{}\" has no partial sums of {}", plan_.name, accord::to_string(dtype_)));
     }
     choose_slice(std::min(slot_bytes, layout_.slot_bytes));
     if (plan_.order != plan::Order::kNone) {
-      out_.reduce = kernels::reduce_kernel(request_.dtype, request_.op);
+      out_.reduce = kernels::reduce_kernel(dtype_, request_.op);
       if (out_.reduce == nullptr)
-        return Status(StatusCode::kUnsupported,
-                      fmt::format("{} has no {} for {}", to_string(plan_.collective), accord::to_string(request_.op),
-                                  accord::to_string(request_.dtype)));
+        return Status(StatusCode::kUnsupported, fmt::format("{} has no {} for {}", to_string(plan_.collective),
+                                                            accord::to_string(request_.op), accord::to_string(dtype_)));
       out_.scales = request_.op == ReduceOp::kPremulSum;
     }
     for (const plan::Lane& lane : plan_.programs[me_].lanes) {
@@ -72,7 +72,7 @@ class Lowering {
   }
 
   // Scratch chunks that fit where a chunk of partials does.
-  std::size_t partial_width() const { return size_of(accumulator_of(request_.dtype)) / size_of(request_.dtype); }
+  std::size_t partial_width() const { return size_of(accumulator_of(dtype_)) / size_of(dtype_); }
   // Scratch and partials, counted in scratch chunks.
   std::size_t shared_chunks() const {
     return static_cast<std::size_t>(plan_.scratch_chunks) +
@@ -187,6 +187,7 @@ class Lowering {
   int me_;
   const DomainLayout& layout_;
   RequestRecord request_;
+  DType dtype_;
   plan::Bounds bounds_;
   std::size_t scratch_stride_ = 0;
   LoweredPlan out_;
@@ -196,7 +197,13 @@ class Lowering {
 
 Result<LoweredPlan> lower(const plan::Plan& plan, int me, const DomainLayout& layout, std::size_t slot_bytes,
                           const RequestRecord& request) {
-  return Lowering(plan, me, layout, request).run(slot_bytes);
+  return lower(plan, me, layout, slot_bytes, request,
+               {request.dtype, plan::bounds_of(plan, request.count, size_of(request.dtype))});
+}
+
+Result<LoweredPlan> lower(const plan::Plan& plan, int me, const DomainLayout& layout, std::size_t slot_bytes,
+                          const RequestRecord& request, Payload payload) {
+  return Lowering(plan, me, layout, request, std::move(payload)).run(slot_bytes);
 }
 
 }  // namespace accord::exec

@@ -9,6 +9,7 @@
 #include "exec/domain.hpp"
 #include "exec/partial_sums.hpp"
 #include "kernels/reduce.hpp"
+#include "plan/bounds.hpp"
 #include "plan/plan.hpp"
 
 namespace accord::exec {
@@ -76,5 +77,13 @@ struct LoweredPlan {
 /// and op have no kernel, or if the op is avg or premul_sum and the plan adds up in parts; kInvalidArgument if the plan does not fit the domain (members, signals, scratch).
 Result<LoweredPlan> lower(const plan::Plan& plan, int me, const DomainLayout& layout, std::size_t slot_bytes,
                           const RequestRecord& request);
+
+/// What is moved, where it is not the request's count of the request's dtype.
+struct Payload {
+  DType dtype = DType::kFloat32;
+  plan::Bounds bounds;
+};
+Result<LoweredPlan> lower(const plan::Plan& plan, int me, const DomainLayout& layout, std::size_t slot_bytes,
+                          const RequestRecord& request, Payload payload);
 
 }  // namespace accord::exec

@@ -177,7 +177,10 @@ HWY_INLINE float MaxOfRow(D d, const float* row, std::size_t count) {
   }
   for (; i + lanes <= count; i += lanes) m0 = hn::Max(m0, hn::LoadU(d, row + i));
   if (i < count) m1 = hn::Max(m1, LoadPart(d, row + i, count - i, lowest));
-  return hn::GetLane(hn::MaxOfLanes(d, hn::Max(m0, m1)));
+  const auto m = hn::Max(m0, m1);
+  if (hn::AllTrue(d, hn::Eq(m, hn::Set(d, lowest))))
+    return lowest;  // EMU128's MaxOfLanes ends at the lowest finite number
+  return hn::GetLane(hn::MaxOfLanes(d, m));
 }
 
 /// to[i] = exp(from[i] - max); returns the sum.

@@ -41,7 +41,7 @@ struct E4M3FN {
 };
 
 template <class Format, class DF>
-HWY_INLINE hn::Vec<DF> MinifloatToFloat(DF d, hn::Vec<hn::RebindToUnsigned<DF>> bits) {
+ACCORD_INLINE_CONVERSION hn::Vec<DF> MinifloatToFloat(DF d, hn::Vec<hn::RebindToUnsigned<DF>> bits) {
   constexpr int kShift = 23 - Format::kMantissa;
   constexpr std::uint32_t kSign = 1U << (Format::kBits - 1);
   constexpr std::uint32_t kRebias = static_cast<std::uint32_t>(127 - Format::kBias) << 23;
@@ -66,7 +66,7 @@ HWY_INLINE hn::Vec<DF> MinifloatToFloat(DF d, hn::Vec<hn::RebindToUnsigned<DF>> 
 
 /// To nearest, ties to even. Every NaN becomes the positive Format::kNaN.
 template <class Format, class DF>
-HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> FloatToMinifloat(DF d, hn::Vec<DF> v) {
+ACCORD_INLINE_CONVERSION hn::Vec<hn::RebindToUnsigned<DF>> FloatToMinifloat(DF d, hn::Vec<DF> v) {
   constexpr int kShift = 23 - Format::kMantissa;
   constexpr std::uint32_t kRebias = static_cast<std::uint32_t>(127 - Format::kBias) << 23;
   // A float whose last bit is worth as much as the format's smallest denormal: adding it leaves the value in units of that

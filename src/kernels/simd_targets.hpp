@@ -1,8 +1,8 @@
 #pragma once
 // The instruction sets that kernels are compiled for, before Highway's headers in every file that uses them: on x86 AVX3
 // (AVX-512), AVX2, SSE4 and plain scalar code; the vectors of run-time length of SVE and RVV cannot lie in arrays, ARM runs
-// on NEON. Builds with a sanitizer, whose every set takes minutes to compile, have fewer: the ends of arrays matter to
-// AddressSanitizer, so it keeps the widest; races do not depend on the width.
+// on NEON. Builds with a sanitizer, whose every set takes minutes to compile, have AVX2 and plain code only, and convert narrow
+// floats by calls: neither races nor the ends of arrays depend on the width.
 
 #if defined(__has_feature)
 #define ACCORD_CLANG_HAS(feature) __has_feature(feature)
@@ -10,12 +10,13 @@
 #define ACCORD_CLANG_HAS(feature) 0
 #endif
 
-#if defined(__SANITIZE_THREAD__) || ACCORD_CLANG_HAS(thread_sanitizer)
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || ACCORD_CLANG_HAS(thread_sanitizer) || \
+    ACCORD_CLANG_HAS(address_sanitizer)
 #define ACCORD_LEFT_OUT_TARGETS (HWY_SSE4 | HWY_AVX3)
-#elif defined(__SANITIZE_ADDRESS__) || ACCORD_CLANG_HAS(address_sanitizer)
-#define ACCORD_LEFT_OUT_TARGETS HWY_SSE4
+#define ACCORD_INLINE_CONVERSION HWY_NOINLINE
 #else
 #define ACCORD_LEFT_OUT_TARGETS 0
+#define ACCORD_INLINE_CONVERSION HWY_INLINE
 #endif
 
 #define HWY_DISABLED_TARGETS \

@@ -1,7 +1,8 @@
 // Chunks of a buffer are as equal as they can be. Where each can have a cache line or more they are cut at multiples of a
 // line (as far as the buffer starts at one), and the first chunks take the lines that are left over; shorter buffers are
 // cut at elements. A divided space (all_gather's output, reduce_scatter's input) is one part of `count` elements for
-// each rank, and each part is cut alike, like an undivided space, so that chunks which belong together have equal lengths.
+// each rank, and each part is cut alike, like an undivided space, so that chunks which belong together have equal lengths; if
+// the parts differ, those of one part still do. The longer a part is, the longer is the longest of its chunks.
 
 #include "plan/bounds.hpp"
 
@@ -38,6 +39,19 @@ std::vector<Range> repeat(const std::vector<Range>& part, std::size_t parts, std
   return ranges;
 }
 
+/// The chunks of a buffer of this rank: of each of its parts in turn, or of the whole.
+std::vector<Range> cut_parts(std::span<const std::size_t> parts, std::size_t whole, std::size_t classes,
+                             std::size_t element_bytes) {
+  if (parts.empty()) return cut(whole, classes, element_bytes);
+  std::vector<Range> ranges;
+  std::size_t first = 0;
+  for (const std::size_t part : parts) {
+    for (const Range& range : cut(part, classes, element_bytes)) ranges.push_back({first + range.first, range.count});
+    first += part;
+  }
+  return ranges;
+}
+
 }  // namespace
 
 Bounds bounds_of(const Plan& plan, std::size_t count, std::size_t element_bytes) {
@@ -49,6 +63,14 @@ Bounds bounds_of(const Plan& plan, std::size_t count, std::size_t element_bytes)
   bounds.output = repeat(part, static_cast<std::size_t>(plan.output_chunks) / classes, count);
   for (const Range& range : part) bounds.longest = std::max(bounds.longest, range.count);
   return bounds;
+}
+
+Bounds bounds_of(const Plan& plan, const Extent& extent, std::size_t element_bytes) {
+  const auto classes = static_cast<std::size_t>(length_classes(plan));
+  if (classes == 0) return {};
+  return {.input = cut_parts(extent.input_parts, extent.input_count, classes, element_bytes),
+          .output = cut_parts(extent.output_parts, extent.output_count, classes, element_bytes),
+          .longest = cut(extent.longest_part, classes, element_bytes).front().count};
 }
 
 }  // namespace accord::plan

@@ -2,6 +2,7 @@
 // Which elements a chunk means: turns a plan's chunk numbers into ranges of the caller's buffers, for any count.
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "plan/plan.hpp"
@@ -25,5 +26,18 @@ struct Bounds {
 /// collective divides it among the ranks (collective.hpp); barrier: 0. Both are cut into equal chunks at multiples of a cache
 /// line where they are long enough, so that slices stay aligned.
 Bounds bounds_of(const Plan& plan, std::size_t count, std::size_t element_bytes);
+
+/// What one rank has where the parts of the ranks differ. A span is empty where this rank lacks that buffer or it is not divided.
+struct Extent {
+  std::size_t input_count = 0;  ///< of all of the buffer
+  std::size_t output_count = 0;
+  std::span<const std::size_t> input_parts;  ///< by rank, in order, without gaps
+  std::span<const std::size_t> output_parts;
+  std::size_t longest_part = 0;  ///< of all ranks, equal on all of them
+};
+
+/// The same for parts of different counts; chunks of a buffer that this rank lacks mean nothing. A plan needs no other proof for
+/// them: what a step moves or adds up belongs to one part.
+Bounds bounds_of(const Plan& plan, const Extent& extent, std::size_t element_bytes);
 
 }  // namespace accord::plan

@@ -71,13 +71,14 @@ void TcpServer::serve() {
         epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), milliseconds_to_next_deadline());
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<std::size_t>(i)];
-      if (event.data.u64 == kStopId) return;
-      if (event.data.u64 == kListeningId) {
+      const std::uint64_t id = event.data.u64;  // the struct is packed: no reference to it
+      if (id == kStopId) return;
+      if (id == kListeningId) {
         accept_clients();
         continue;
       }
       // Ids are never used twice, so an event of a client that was dropped a moment ago finds none.
-      const auto client = clients_.find(event.data.u64);
+      const auto client = clients_.find(id);
       if (client != clients_.end() && !on_ready(client->second, event.events)) drop(client->second);
     }
     expire();

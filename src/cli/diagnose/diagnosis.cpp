@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "base/hash.hpp"
 #include "base/text.hpp"
 #include "exec/domain.hpp"
 
@@ -32,6 +33,12 @@ std::string call_text(const Operation& operation, Direction direction, Rank peer
 bool never_ended(const Operation& operation) {
   return operation.state == OperationState::kRunning ||
          (operation.state == OperationState::kFailed && operation.started_ns.has_value());
+}
+
+/// What ranks have to agree on, in words.
+std::string called(const exec::RequestRecord& request) {
+  const std::string text = exec::to_string(request);
+  return request.parts == 0 ? text : fmt::format("{} (counts {})", text, hex64(request.parts));
 }
 
 std::int64_t since(const FlightLog& log, const Operation& operation) {
@@ -136,11 +143,11 @@ class GroupDoctor {
 
   bool note_mismatch(const std::string& where, const std::vector<std::pair<Rank, const Operation*>>& calls) {
     std::map<std::string, std::vector<Rank>> sides;
-    for (const auto& [rank, operation] : calls) sides[exec::to_string(operation->request)].push_back(rank);
+    for (const auto& [rank, operation] : calls) sides[called(operation->request)].push_back(rank);
     if (sides.size() == 1) {  // all called the same; they may still have chosen different plans for it
       sides.clear();
       for (const auto& [rank, operation] : calls)
-        if (!operation->algorithm.empty())
+        if (!operation->algorithm.empty() && operation->request.phase != exec::Phase::kCountsFirst)
           sides[fmt::format("{} by {}", exec::to_string(operation->request), operation->algorithm)].push_back(rank);
     }
     if (sides.size() < 2) return false;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.hpp"
+#include "exec/domain.hpp"
 
 namespace accord::cli {
 namespace {
@@ -64,7 +65,7 @@ ordered_json to_json(const RankState& rank) {
                                                           : "receive"},
             {"number", rank.call->number},
             {"state", to_string(rank.call->state)},
-            {"collective", to_string(rank.call->request.collective)},
+            {"collective", exec::name_of(rank.call->request)},
             {"dtype", to_string(rank.call->request.dtype)},
             {"count", rank.call->request.count},
             {"algorithm", rank.call->algorithm}};

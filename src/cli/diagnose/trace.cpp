@@ -80,9 +80,9 @@ class Trace {
   ordered_json slice(const FlightLog& log, const Order& order, const Operation& operation, std::size_t process,
                      std::size_t track) const {
     const std::int64_t end = std::max(operation.ended_ns.value_or(log.taken_ns), *operation.started_ns);
-    const std::string_view name = order.direction == Direction::kSend      ? "send"
-                                  : order.direction == Direction::kReceive ? "recv"
-                                                                           : to_string(operation.request.collective);
+    const std::string name = order.direction == Direction::kSend      ? "send"
+                             : order.direction == Direction::kReceive ? "recv"
+                                                                      : exec::name_of(operation.request);
     ordered_json arguments = {{"call", exec::to_string(operation.request)},
                               {"number", operation.number},
                               {"bytes", operation.request.count * size_of(operation.request.dtype)},

@@ -2,9 +2,12 @@
 // told with the place where it is.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "base/hash.hpp"
 #include "comm/flight/flight_log.hpp"
 #include "exec/domain.hpp"
 #include "plan/collective.hpp"
@@ -21,12 +24,16 @@ ordered_json or_null(const std::optional<T>& value) {
   return value ? ordered_json(*value) : ordered_json();
 }
 
+constexpr std::array<std::string_view, 3> kPhases = {"equal_parts", "counts_first", "unequal_parts"};  // by exec::Phase
+
 ordered_json to_json(const Operation& operation, bool is_message) {
   const exec::RequestRecord& request = operation.request;
   const plan::CollectiveTraits& traits = plan::traits_of(request.collective);
   return {{"number", operation.number},
           {"state", to_string(operation.state)},
           {"collective", to_string(request.collective)},
+          {"phase", kPhases[static_cast<std::size_t>(request.phase)]},
+          {"parts", request.parts == 0 ? ordered_json() : ordered_json(hex64(request.parts))},
           {"dtype", to_string(request.dtype)},
           {"op", traits.reduces ? ordered_json(to_string(request.op)) : ordered_json()},
           {"root", traits.rooted && !is_message ? ordered_json(request.root) : ordered_json()},
@@ -121,6 +128,13 @@ Rank read_rank(const ordered_json& object, const char* name, int size) {
   return static_cast<Rank>(rank);
 }
 
+exec::Phase read_phase(const ordered_json& json) {
+  const auto name = read<std::string>(json, "phase");
+  const auto phase = std::find(kPhases.begin(), kPhases.end(), name);
+  if (phase == kPhases.end()) throw Wrong{fmt::format("\"phase\" is \"{}\", which is not known", name)};
+  return static_cast<exec::Phase>(phase - kPhases.begin());
+}
+
 Operation read_operation(const ordered_json& json, int size) {
   constexpr std::array kStates = {OperationState::kQueued, OperationState::kRunning, OperationState::kDone,
                                   OperationState::kFailed};
@@ -128,6 +142,9 @@ Operation read_operation(const ordered_json& json, int size) {
   operation.number = read<std::uint64_t>(json, "number");
   operation.state = named(json, "state", kStates);
   operation.request.collective = or_wrong(collective_from_string(read<std::string>(json, "collective")));
+  operation.request.phase = read_phase(json);
+  if (const auto parts = read_or_null<std::string>(json, "parts"))
+    operation.request.parts = std::strtoull(parts->c_str(), nullptr, 16);
   operation.request.dtype = or_wrong(dtype_from_string(read<std::string>(json, "dtype")));
   if (const auto op = read_or_null<std::string>(json, "op"))
     operation.request.op = or_wrong(reduce_op_from_string(*op));

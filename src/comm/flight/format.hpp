@@ -89,12 +89,13 @@ enum class OperationState : std::uint64_t { kBeingWritten = 1, kQueued = 2, kRun
 /// read. They are stored with release and read with acquire, so that a reader of a newer one finds a newer stamp.
 struct alignas(64) OperationSlot {
   std::uint64_t stamp = 0;
-  std::array<std::uint64_t, 2> request = {};  ///< an exec::RequestRecord
+  std::array<std::uint64_t, 3> request = {};  ///< an exec::RequestRecord
   std::uint64_t started = 0;                  ///< ticks; 0 while not known. May come later than the state
   std::uint64_t ended = 0;                    ///< ticks
   std::uint64_t queued = 0;                   ///< ticks; 0 if it was not
-  std::uint64_t algorithm = 0;                ///< 1 + its place among the names; 0 while there is none
-  std::uint64_t waits_for = 0;  ///< 1 + the rank that keeps it from going on; 0 if that is not known. May come later
+  /// Low half: 1 + the algorithm's place among the names, 0 while there is none. High half: 1 + the rank that keeps it from going
+  /// on, 0 if that is not known. Both may come later.
+  std::uint64_t algorithm_and_rank = 0;
 };
 static_assert(sizeof(OperationSlot) == 64);
 

@@ -128,13 +128,15 @@ class Reader {
       const std::uint64_t stamp = get(slot.stamp);
       if (stamp == 0) return std::nullopt;
       const auto state = static_cast<OperationState>(stamp & 0xff);
-      const std::array<std::uint64_t, 2> halves = {get(slot.request[0]), get(slot.request[1])};
+      const exec::RequestWords words = {get(slot.request[0]), get(slot.request[1]), get(slot.request[2])};
       const std::uint64_t started = get(slot.started), ended = get(slot.ended), queued = get(slot.queued),
-                          algorithm = get(slot.algorithm), waits_for = get(slot.waits_for);
+                          algorithm_and_rank = get(slot.algorithm_and_rank);
+      const std::uint64_t algorithm = algorithm_and_rank & UINT32_MAX, waits_for = algorithm_and_rank >> 32;
       if (state == OperationState::kBeingWritten || get(slot.stamp) != stamp) continue;
-      const auto request = std::bit_cast<exec::RequestRecord>(halves);
+      const auto request = std::bit_cast<exec::RequestRecord>(words);
       if (to_string(state).empty() || static_cast<int>(request.collective) >= kCollectiveCount ||
-          size_of(request.dtype) == 0 || static_cast<int>(request.op) >= kReduceOpCount)
+          size_of(request.dtype) == 0 || static_cast<int>(request.op) >= kReduceOpCount ||
+          request.phase > exec::Phase::kUnequalParts)
         return std::nullopt;
       Operation operation{.number = stamp >> 8, .state = state, .request = request, .algorithm = {}};
       if (algorithm >= 1 && algorithm <= algorithms_.size()) operation.algorithm = algorithms_[algorithm - 1];

@@ -30,8 +30,8 @@ struct Identity {
 /// a system call. A copy refers to the same order; it lives as long as the Recorder.
 class OrderRecorder {
  public:
-  /// `algorithm`: of Recorder::algorithm().
-  void begin(std::uint64_t number, const exec::RequestRecord& request, std::uint64_t algorithm) {
+  /// `bytes`: what it counts as. `algorithm`: of Recorder::algorithm().
+  void begin(std::uint64_t number, const exec::RequestRecord& request, std::size_t bytes, std::uint64_t algorithm) {
     slot_ = &slots_[number & mask_];
     stamp_ = number << 8;
     const bool was_queued = word(slot_->stamp).load(std::memory_order_relaxed) == stamp(OperationState::kQueued);
@@ -40,7 +40,6 @@ class OrderRecorder {
     write(*slot_, request, algorithm);
     if (!was_queued) set(slot_->queued, 0);
     // What takes a while is timed as a whole; of the rest the first reading happens while it waits for others, if it does.
-    const std::uint64_t bytes = request.count * size_of(request.dtype);
     if (bytes > kTimedBytes) set(slot_->started, started_ = ticks_now(source_));
     set(slot_->stamp, stamp(OperationState::kRunning));
     auto& [calls, total] = block_->calls_and_bytes[static_cast<std::size_t>(request.collective)];
@@ -53,9 +52,12 @@ class OrderRecorder {
   }
   /// It has waited long, for `rank` (-1 if unknown). `first`: for the first time.
   void waiting_long(Rank rank, bool first) {
-    word(slot_->waits_for).store(static_cast<std::uint64_t>(rank + 1), std::memory_order_relaxed);
+    const std::uint64_t algorithm = word(slot_->algorithm_and_rank).load(std::memory_order_relaxed) & UINT32_MAX;
+    set(slot_->algorithm_and_rank, (static_cast<std::uint64_t>(rank + 1) << 32) | algorithm);
     if (first) add(block_->waits, 1);
   }
+  /// It goes on by another algorithm.
+  void chose(std::uint64_t algorithm) { set(slot_->algorithm_and_rank, algorithm); }
   void end(bool ok) {
     const std::uint64_t now = ticks_now(source_);
     if (started_ == 0) set(slot_->started, now);
@@ -85,13 +87,11 @@ class OrderRecorder {
     word(place).store(word(place).load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
   }
   static void write(OperationSlot& slot, const exec::RequestRecord& request, std::uint64_t algorithm) {
-    const auto halves = std::bit_cast<std::array<std::uint64_t, 2>>(request);
-    set(slot.request[0], halves[0]);
-    set(slot.request[1], halves[1]);
+    const auto words = std::bit_cast<exec::RequestWords>(request);
+    for (std::size_t i = 0; i < words.size(); ++i) set(slot.request[i], words[i]);
     set(slot.started, 0);
     set(slot.ended, 0);
-    set(slot.algorithm, algorithm);
-    set(slot.waits_for, 0);
+    set(slot.algorithm_and_rank, algorithm);
   }
 
   TickSource source_;

@@ -50,12 +50,12 @@ TEST_P(Failure, different_dtypes_ops_roots_and_collectives_are_mismatches) {
          return comm.broadcast(Buffer{values, 8, DType::kFloat32}, 1);
        }},
   };
-  for (const auto& [name, other] : others) {
+  for (const auto& other : others) {
     run_thread_ranks(2, options(), [&](Communicator comm) {
-      Status status = comm.rank() == 1 ? other(comm) : all_reduce(comm, 8);
+      Status status = comm.rank() == 1 ? other.second(comm) : all_reduce(comm, 8);
       // A broadcast's root need not wait for anybody: it learns of the failure at its next call.
       if (status.ok()) status = comm.barrier();
-      EXPECT_EQ(status.code(), StatusCode::kMismatch) << name << ": " << status.to_string();
+      EXPECT_EQ(status.code(), StatusCode::kMismatch) << other.first << ": " << status.to_string();
     });
   }
 }

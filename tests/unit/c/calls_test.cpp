@@ -39,6 +39,16 @@ accord_status_t by_name(accord_communicator_t* comm, const accord_call_t& call, 
     case ACCORD_CALL_ALL_TO_ALL: return accord_all_to_all(comm, in, call.output, count, dtype, nullptr);
     case ACCORD_CALL_SEND: return accord_send(comm, in, count, dtype, call.peer, nullptr);
     case ACCORD_CALL_RECV: return accord_recv(comm, call.output, count, dtype, call.peer, nullptr);
+    case ACCORD_CALL_ALL_GATHER_V:
+      return accord_all_gather_v(comm, in, call.output, call.output_counts, dtype, nullptr);
+    case ACCORD_CALL_REDUCE_SCATTER_V:
+      return accord_reduce_scatter_v(comm, in, call.output, call.input_counts, dtype, call.op, nullptr);
+    case ACCORD_CALL_GATHER_V:
+      return accord_gather_v(comm, in, call.input_count, call.output, call.output_counts, dtype, call.root, nullptr);
+    case ACCORD_CALL_SCATTER_V:
+      return accord_scatter_v(comm, in, call.input_counts, call.output, call.output_count, dtype, call.root, nullptr);
+    case ACCORD_CALL_ALL_TO_ALL_V:
+      return accord_all_to_all_v(comm, in, call.input_counts, call.output, call.output_counts, dtype, nullptr);
     default: return ACCORD_INTERNAL;
   }
 }
@@ -179,6 +189,63 @@ TEST_P(Calls, all_to_all_turns_parts_around) {
     std::vector<float> output(kCount * size());
     EXPECT_TRUE(is_ok(perform(comm, call(ACCORD_CALL_ALL_TO_ALL, input, output))));
     EXPECT_EQ(output, joined([&](int from) { return values_of(from, rank * kCount, kCount); }));
+  });
+}
+
+TEST_P(Calls, parts_of_unequal_counts_are_gathered_scattered_and_combined) {
+  run_c_ranks(size(), [](accord_communicator_t* comm, int rank) {
+    std::vector<size_t> counts;  // 0, 500, 1000, ...
+    for (int of = 0; of < size(); ++of) counts.push_back(500 * static_cast<size_t>(of));
+    const size_t own = counts[static_cast<size_t>(rank)], before = 250 * static_cast<size_t>(rank * (rank - 1));
+    const std::vector<float> mine = values_of(rank, 0, own);
+    const std::vector<float> all = joined([&](int of) { return values_of(of, 0, counts[static_cast<size_t>(of)]); });
+    std::vector<float> everywhere(all.size()), at_root(rank == last() ? all.size() : 0), back(own), part(own);
+
+    accord_call_t made = call(ACCORD_CALL_ALL_GATHER_V, mine, everywhere);
+    made.output_counts = counts.data();
+    EXPECT_TRUE(is_ok(perform(comm, made)));
+    EXPECT_EQ(everywhere, all);
+
+    made = call(ACCORD_CALL_GATHER_V, mine, at_root);
+    made.root = last();
+    if (rank == last()) made.output_counts = counts.data();
+    EXPECT_TRUE(is_ok(perform(comm, made)));
+    EXPECT_EQ(at_root, rank == last() ? all : std::vector<float>());
+
+    made = call(ACCORD_CALL_SCATTER_V, at_root, back);
+    made.root = last();
+    if (rank == last()) made.input_counts = counts.data();
+    EXPECT_TRUE(is_ok(perform(comm, made)));
+    EXPECT_EQ(back, mine);
+
+    const std::vector<float> input = values_of(rank, 0, all.size());
+    made = call(ACCORD_CALL_REDUCE_SCATTER_V, input, part);
+    made.op = ACCORD_MAX;
+    made.input_counts = counts.data();
+    EXPECT_TRUE(is_ok(perform(comm, made)));
+    EXPECT_EQ(part, reduced(ReduceOp::kMax, before, own));
+  });
+}
+
+TEST_P(Calls, all_to_all_v_brings_each_part_to_its_rank) {
+  run_c_ranks(size(), [](accord_communicator_t* comm, int rank) {
+    const auto elements = [](int from, int to) { return static_cast<size_t>(100 * from + 7 * to); };
+    std::vector<size_t> input_counts, output_counts;
+    for (int peer = 0; peer < size(); ++peer) {
+      input_counts.push_back(elements(rank, peer));
+      output_counts.push_back(elements(peer, rank));
+    }
+    const auto part = [&](int from, int to) {
+      return values_of(from, 1000 * static_cast<size_t>(to), elements(from, to));
+    };
+    const std::vector<float> input = joined([&](int to) { return part(rank, to); });
+    const std::vector<float> expected = joined([&](int from) { return part(from, rank); });
+    std::vector<float> output(expected.size());
+    accord_call_t made = call(ACCORD_CALL_ALL_TO_ALL_V, input, output);
+    made.input_counts = input_counts.data();
+    made.output_counts = output_counts.data();
+    EXPECT_TRUE(is_ok(perform(comm, made)));
+    EXPECT_EQ(output, expected);
   });
 }
 

@@ -60,11 +60,12 @@ TEST(Numbers, of_the_other_enums_stay_what_they_are) {
             (std::vector<int>{0, 1, 0, 1}));
   EXPECT_EQ((std::vector<int>{ACCORD_STATE_READY, ACCORD_STATE_FAILED, ACCORD_STATE_CLOSED}),
             (std::vector<int>{0, 1, 2}));
-  EXPECT_EQ(
-      (std::vector<int>{ACCORD_CALL_BARRIER, ACCORD_CALL_BROADCAST, ACCORD_CALL_ALL_GATHER, ACCORD_CALL_REDUCE_SCATTER,
-                        ACCORD_CALL_ALL_REDUCE, ACCORD_CALL_REDUCE, ACCORD_CALL_GATHER, ACCORD_CALL_SCATTER,
-                        ACCORD_CALL_ALL_TO_ALL, ACCORD_CALL_SEND, ACCORD_CALL_RECV}),
-      (std::vector<int>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
+  EXPECT_EQ((std::vector<int>{ACCORD_CALL_BARRIER, ACCORD_CALL_BROADCAST, ACCORD_CALL_ALL_GATHER,
+                              ACCORD_CALL_REDUCE_SCATTER, ACCORD_CALL_ALL_REDUCE, ACCORD_CALL_REDUCE,
+                              ACCORD_CALL_GATHER, ACCORD_CALL_SCATTER, ACCORD_CALL_ALL_TO_ALL, ACCORD_CALL_SEND,
+                              ACCORD_CALL_RECV, ACCORD_CALL_ALL_GATHER_V, ACCORD_CALL_REDUCE_SCATTER_V,
+                              ACCORD_CALL_GATHER_V, ACCORD_CALL_SCATTER_V, ACCORD_CALL_ALL_TO_ALL_V}),
+            (std::vector<int>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}));
 }
 
 /// Bits of 1 and of 2 in a dtype.

@@ -33,7 +33,7 @@ TEST(FlightRecorder, keeps_what_an_operation_was_and_when_it_ran) {
   const auto recorder = make_recorder();
   OrderRecorder order = recorder->collectives();
   const std::int64_t before = now();
-  order.begin(1, all_reduce_of(4096), recorder->algorithm("two_shot"));
+  order.begin(1, all_reduce_of(4096), 4 * 4096, recorder->algorithm("two_shot"));
   order.waiting();
   FlightLog log = recorder->read();
   ASSERT_EQ(log.orders.size(), 1u);
@@ -66,10 +66,10 @@ TEST(FlightRecorder, keeps_the_last_operations_of_each_order) {
   const auto recorder = make_recorder();
   OrderRecorder collectives = recorder->collectives(), sends = recorder->messages(2, Direction::kSend);
   for (std::uint64_t number = 1; number <= 3 * kCapacity + 5; ++number) {
-    collectives.begin(number, all_reduce_of(number), 0);
+    collectives.begin(number, all_reduce_of(number), 4 * number, 0);
     collectives.end(number % 2 == 0);
   }
-  sends.begin(1, {.collective = Collective::kSendRecv, .dtype = DType::kInt8, .count = 3}, 0);
+  sends.begin(1, {.collective = Collective::kSendRecv, .dtype = DType::kInt8, .count = 3}, 3, 0);
   const FlightLog log = recorder->read();
   ASSERT_EQ(log.orders.size(), 2u);
   ASSERT_EQ(log.orders[0].operations.size(), kCapacity);
@@ -87,7 +87,7 @@ TEST(FlightRecorder, keeps_the_last_operations_of_each_order) {
 TEST(FlightRecorder, a_queued_operation_never_takes_the_place_of_one_that_has_not_ended) {
   const auto recorder = make_recorder();
   OrderRecorder order = recorder->collectives();
-  order.begin(1, all_reduce_of(1), 0);
+  order.begin(1, all_reduce_of(1), 4, 0);
   for (std::uint64_t number = 2; number <= kCapacity + 3; ++number)
     order.queue(number, number - 1, all_reduce_of(number));
   std::vector<Operation> operations = recorder->read().orders[0].operations;
@@ -99,7 +99,7 @@ TEST(FlightRecorder, a_queued_operation_never_takes_the_place_of_one_that_has_no
   EXPECT_FALSE(operations[1].started_ns.has_value());
 
   order.end(true);
-  order.begin(2, all_reduce_of(2), 0);
+  order.begin(2, all_reduce_of(2), 8, 0);
   EXPECT_TRUE(recorder->read().orders[0].operations[1].queued_ns.has_value());
   order.end(false);
   order.drop(3);
@@ -116,7 +116,7 @@ TEST(FlightRecorder, what_is_read_while_it_is_written_belongs_together) {
   std::jthread writer([&] {  // joined also after a failure
     OrderRecorder order = recorder->collectives();
     for (std::uint64_t number = 1; number <= last; ++number) {
-      order.begin(number, all_reduce_of(3 * number), algorithm);
+      order.begin(number, all_reduce_of(3 * number), 12 * number, algorithm);
       if (number % 3 == 0) order.waiting_long(static_cast<Rank>(number % 3), true);
       order.end(number % 2 == 0);
     }
@@ -170,7 +170,7 @@ TEST(FlightRecorder, the_place_of_a_communicator_that_ended_is_used_again_and_em
   {
     const auto gone = make_recorder();
     OrderRecorder order = gone->collectives();
-    order.begin(1, all_reduce_of(1), gone->algorithm("ring"));
+    order.begin(1, all_reduce_of(1), 4, gone->algorithm("ring"));
     gone->set_failure(Status(StatusCode::kTimeout, "late"));
   }
   const auto next = make_recorder();
@@ -205,7 +205,7 @@ TEST(FlightRecorder, hundreds_of_communicators_take_one_descriptor_and_memory_fo
     recorders.push_back(make_recorder(1024));
     OrderRecorder order = recorders.back()->collectives();
     for (std::uint64_t number = 1; number <= 10; ++number) {
-      order.begin(number, all_reduce_of(1), 0);
+      order.begin(number, all_reduce_of(1), 4, 0);
       order.end(true);
     }
   }

@@ -11,7 +11,7 @@ namespace {
 using ::testing::HasSubstr;
 
 /// How many nodes are left for a run, the others being computed while `output` is prepared.
-Result<std::ptrdiff_t> nodes_left(GraphWriter writer, ValueId output) {
+Result<std::ptrdiff_t> nodes_left(GraphWriter& writer, ValueId output) {
   writer.output(output);
   ACCORD_ASSIGN_OR_RETURN(const Program program, prepare_program({writer.graph(), {}, {}, 1}, {}));
   return std::count_if(program.steps.begin(), program.steps.end(),
