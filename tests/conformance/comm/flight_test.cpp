@@ -177,6 +177,30 @@ TEST(Flight, counters_tell_calls_and_bytes_of_each_collective) {
   });
 }
 
+TEST(Flight, parts_of_unequal_counts_are_recorded_with_what_ranks_know_of_them) {
+  const TemporaryDirectory directory;
+  run_thread_ranks(2, options(), [&](Communicator comm) {
+    const std::vector<std::size_t> counts = {3, 5};
+    const std::size_t mine = counts[static_cast<std::size_t>(comm.rank())];
+    std::vector<float> part(mine), all(8);
+    const ConstBuffer input(part.data(), mine, DType::kFloat32);
+    ASSERT_TRUE(comm.all_gather_v(input, {all.data(), 8, DType::kFloat32}, counts).ok());
+    ASSERT_TRUE(comm.gather_v(input, {all.data(), 8, DType::kFloat32}, counts, 1).ok());
+    const json calls = operations_of(dump_of(comm, directory), "collectives");
+    ASSERT_EQ(calls.size(), 2u);
+    EXPECT_EQ(calls[0]["collective"], "all_gather");
+    EXPECT_EQ(calls[0]["phase"], "unequal_parts");
+    EXPECT_EQ(calls[0]["count"], 5);
+    EXPECT_FALSE(calls[0]["parts"].is_null());
+    EXPECT_EQ(calls[1]["phase"], "counts_first");
+    EXPECT_TRUE(calls[1]["parts"].is_null());
+    EXPECT_EQ(calls[1]["state"], "done");
+    EXPECT_FALSE(calls[1]["algorithm"].is_null());
+    EXPECT_EQ(comm.counters().of(Collective::kAllGather).bytes, 32u);
+    EXPECT_EQ(comm.counters().of(Collective::kGather).calls, 1u);
+  });
+}
+
 TEST(Flight, a_dump_that_cannot_be_written_says_why) {
   const TemporaryDirectory directory;
   Result<Communicator> comm = Communicator::create(make_memory_store(), 0, 1, options());

@@ -40,6 +40,14 @@ FlightLog example() {
                                     .request = {.collective = Collective::kBarrier},
                                     .algorithm = {},
                                     .queued_ns = 600});
+  collectives.operations.push_back({.number = 10,
+                                    .state = OperationState::kRunning,
+                                    .request = {.collective = Collective::kAllGather,
+                                                .phase = exec::Phase::kUnequalParts,
+                                                .count = 9,
+                                                .parts = 0xfedcba9876543210},
+                                    .algorithm = "ring",
+                                    .started_ns = 950});
   Order from_0{.direction = Direction::kReceive, .peer = 0, .operations = {}};
   log.orders = {collectives, from_0};
   return log;
@@ -60,7 +68,8 @@ TEST(FlightLog, what_is_written_is_read_again) {
   EXPECT_EQ(failed.request, log.orders[0].operations[0].request);
   EXPECT_EQ(failed.ended_ns, 900);
   EXPECT_FALSE(failed.queued_ns.has_value());
-  EXPECT_EQ(read->orders[0].last_begun()->number, 8u);
+  EXPECT_EQ(read->orders[0].last_begun()->number, 10u);
+  EXPECT_EQ(read->orders[0].operations[2].request, log.orders[0].operations[2].request);
 }
 
 TEST(FlightLog, has_the_documented_fields) {
@@ -106,6 +115,7 @@ TEST(FlightLog, a_field_that_is_wrong_is_named) {
   EXPECT_EQ(message_with("/orders", 1), "\"orders\" is no list");
   EXPECT_EQ(message_with("/orders/0/kind", "other"), "\"kind\" is \"other\", which is not known");
   EXPECT_EQ(message_with("/orders/1/peer", -1), "\"peer\" is -1, with 3 ranks");
+  EXPECT_EQ(message_with("/orders/0/operations/0/phase", "x"), "\"phase\" is \"x\", which is not known");
   EXPECT_EQ(message_with("/orders/0/operations/0/count", -1), "\"count\" is of the wrong type");
   EXPECT_THAT(message_with("/orders/0/operations/0/collective", "all_reduc"), HasSubstr("all_reduce"));
   EXPECT_EQ(message_with("/orders/0/operations/0/waits_for", 9), "\"waits_for\" is 9, with 3 ranks");
