@@ -119,7 +119,10 @@ Status Channel::run_owned(const Operation& operation) {
 Status Channel::begin(const Operation& operation) {
   ++number_;
   if (!group_.healthy()) [[unlikely]] {
-    if (!std::exchange(refused_one_, true)) recorder_.refuse(number_, operation.record);
+    if (!std::exchange(refused_one_, true)) {
+      recorder_.refuse(number_, operation.record);
+      group_.dump_again();
+    }
     return group_.examine_alarm(where(operation.record));
   }
   operation_ = &operation;

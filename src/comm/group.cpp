@@ -157,6 +157,15 @@ Status Group::examine_alarm(std::string_view context) {
   return first.with_context(context);
 }
 
+void Group::dump_again() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (state() != CommunicatorState::kFailed || config()->dump_directory.empty()) return;
+  }
+  dump_.wait();
+  dump_.start(recorder_->read(), config()->dump_directory);
+}
+
 void Group::set_failure(const Status& failure) {
   first_failure_ = failure;
   recorder_->set_failure(failure);

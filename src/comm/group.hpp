@@ -84,6 +84,8 @@ class Group : public std::enable_shared_from_this<Group> {
   /// before counts as first: it rings the alarm before it leaves, and its leaving is often the failure seen here. Returns
   /// once the failure is dumped, if it is to be.
   Status fail(const Status& failure);
+  /// The record has got what the dump of a failure that was seen before lacks: what this rank would have called.
+  void dump_again();
   transport::PeerState peer_state(Rank rank) const { return members_.links[rank]->peer_state(); }
   /// Progress thread only: a link's descriptor had news.
   void on_peer_news(Rank peer);

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from accord_command import accord, clean_environment, end, python_file, start_accord, wait_until
+from accord_command import ACCORD, accord, clean_environment, end, python_file, start_accord, wait_until
 
 import accord as module
 
@@ -74,9 +74,15 @@ def test_a_full_disk_is_a_warning_and_the_failure_stays(tmp_path):
 
 
 RANKS = """
-import os, signal, sys, time
+import os, signal, subprocess, sys, time
 import numpy as np
 import accord
+
+def wait_until_waited_for():
+    look = ["ACCORD_COMMAND", "diagnose", "--pid", str(os.getpid())]
+    while "where ranks 0 and 2 wait" not in subprocess.run(look, capture_output=True, text=True).stdout:
+        pass
+
 comm = accord.Communicator.from_environment(timeout=TIMEOUT)
 x = np.ones(8, np.float32)
 comm.barrier()
@@ -89,7 +95,7 @@ sys.exit(4)
 
 
 def rank_program(case: str, timeout: float = 20) -> str:
-    return RANKS.replace("TIMEOUT", str(timeout)).replace("CASE", case)
+    return RANKS.replace("ACCORD_COMMAND", str(ACCORD)).replace("TIMEOUT", str(timeout)).replace("CASE", case)
 
 
 def free_port() -> int:
@@ -157,6 +163,14 @@ def test_the_rank_that_called_something_else_is_named(tmp_path, case, odd, rest)
     assert rest in first["text"]
 
 
+def test_what_a_rank_would_have_called_is_known_also_if_it_had_dumped_before(tmp_path):
+    # Rank 1 hears of the failure while it does something else, and dumps; its call comes after that.
+    case = "time.sleep(2 if comm.rank == 1 else 0); comm.all_reduce(x[: 8 - comm.rank // 2])"
+    group = diagnosis(dumps_of(tmp_path, case))
+    assert group["findings"][0]["ranks"] == [2]
+    assert "ranks 0 and 1 called all_reduce of 8 x float32 (sum)" in group["findings"][0]["text"]
+
+
 def test_a_rank_that_came_too_late_is_named(tmp_path):
     late = "time.sleep(3 if comm.rank == 1 else 0); comm.all_reduce(x)"
     group = diagnosis(dumps_of(tmp_path, late, timeout=1))
@@ -167,7 +181,8 @@ def test_a_rank_that_came_too_late_is_named(tmp_path):
 
 
 def test_a_rank_that_was_killed_has_left_no_dump(tmp_path):
-    killed = "os.kill(os.getpid(), signal.SIGKILL) if comm.rank == 1 else comm.all_reduce(x)"
+    kill = "wait_until_waited_for(), os.kill(os.getpid(), signal.SIGKILL)"
+    killed = f"({kill}) if comm.rank == 1 else comm.all_reduce(x)"
     group = diagnosis(dumps_of(tmp_path, killed))
     (finding,) = group["findings"]
     assert (finding["kind"], finding["ranks"]) == ("silent", [1])

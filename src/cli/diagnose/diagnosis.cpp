@@ -187,9 +187,18 @@ class GroupDoctor {
       const Operation* last = order == nullptr ? nullptr : order->last_begun();
       const std::uint64_t number = last == nullptr ? 0 : last->number;
       const bool inside = last != nullptr && never_ended(*last);
+      if (!inside && came_after_failure(r, front->number)) continue;
       if (inside ? state(r).condition == Condition::kStopped : number < front->number) blame(r, call, waiting, inside);
       if (inside && state(r).condition == Condition::kGone) blame(r, call, waiting, inside);
     }
+  }
+
+  /// True if `rank` came to the call when the communicator had failed, and not because it came so late.
+  bool came_after_failure(Rank rank, std::uint64_t number) const {
+    const FlightLog* log = log_of(rank);
+    if (log == nullptr || !log->failure || log->failure->code == StatusCode::kTimeout) return false;
+    const Order* order = log->order(Direction::kNone);
+    return order != nullptr && !order->operations.empty() && order->operations.back().number >= number;
   }
 
   /// Says why `rank`, for which `waiting` wait in `call`, does not come on.

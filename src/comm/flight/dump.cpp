@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "base/blocked_signals.hpp"
 #include "base/fd.hpp"
@@ -52,7 +53,7 @@ Result<std::string> write_dump(const FlightLog& log, const std::string& director
 void FailureDump::start(FlightLog log, std::string directory) {
   {
     const std::lock_guard lock(state_->mutex);
-    state_->under_way = true;
+    if (std::exchange(state_->under_way, true)) return;
   }
   const auto write = [state = state_, log = std::move(log), directory = std::move(directory)] {
     write_and_log(log, directory);

@@ -19,6 +19,7 @@ Result<std::string> write_dump(const FlightLog& log, const std::string& director
 /// logged and harms nothing.
 class FailureDump {
  public:
+  /// Does nothing while another one is being written.
   void start(FlightLog log, std::string directory);
   /// Until it is written, at most kPatience; at once if none was started.
   void wait();

@@ -124,6 +124,23 @@ TEST(Diagnosis, what_ranks_call_after_the_failure_is_no_mismatch) {
   EXPECT_THAT(found.findings.front().ranks, ElementsAre(1));
 }
 
+TEST(Diagnosis, who_came_after_another_had_died_is_not_at_fault_but_who_came_too_late_is) {
+  const Operation refused{
+      .number = 5, .state = OperationState::kFailed, .request = sum_of(4), .algorithm = {}, .ended_ns = kNow};
+  GroupEvidence group = group_of({{running(5)}, {done(4), refused}, {}});
+  group.ranks[2] = {.log = {}, .condition = Condition::kNotKnown, .process = 102};
+  const auto ranks_at_fault_with = [&](StatusCode code) {
+    for (const Rank r : {0, 1})
+      group.ranks[r].log->failure = comm::flight::Failure{.code = code, .message = "why", .ranks = {}};
+    std::vector<Rank> ranks;
+    for (const Finding& finding : diagnosis_of(group).findings)
+      ranks.insert(ranks.end(), finding.ranks.begin(), finding.ranks.end());
+    return ranks;
+  };
+  EXPECT_THAT(ranks_at_fault_with(StatusCode::kPeerLost), ElementsAre(2));
+  EXPECT_THAT(ranks_at_fault_with(StatusCode::kTimeout), ElementsAre(1, 2));
+}
+
 TEST(Diagnosis, where_no_side_is_larger_both_are_named) {
   const GroupDiagnosis found = diagnosis_of(group_of({{running(1)}, {running(1, kSecond, sum_of(9))}}));
   EXPECT_THAT(found.findings.front().ranks, ElementsAre(0, 1));
