@@ -17,7 +17,7 @@ thread_local std::size_t allocations = 0;
 }
 
 // The sanitizers bring operators of their own.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !defined(ACCORD_SANITIZED)
 void* operator new(std::size_t bytes) {
   ++allocations;
   if (void* memory = std::malloc(bytes)) return memory;
