@@ -197,11 +197,11 @@ Disturbs nothing: any thread may call it at any time, also after a failure or cl
 
 `by_collective`: for each collective that was called, by name, `calls` and `bytes` (of the caller's buffer; of one part where it
 is divided among the ranks); `failures`: calls that ended in an error; `waits`: calls that waited for others for tens of
-microseconds or longer; `queued`: calls that found others before them, and all that were started asynchronously.)")
+microseconds or longer; `queued`: calls that found others before them, and all that were started asynchronously or several at once.)")
       .def("__enter__", [](nb::object self) { return self; })
       .def("__exit__", &exit, nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none())
       .def("__repr__", &repr);
-  bind_calls(communicator);
+  bind_calls(module, communicator);
 }
 
 }  // namespace accord::python

@@ -2,70 +2,18 @@
 // InterruptScope and one that starts it and hands the arrays to its Work. Both release the GIL.
 #include "communicator_calls.hpp"
 
-#include <nanobind/stl/complex.h>
-
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
+#include "call_arguments.hpp"
 #include "gil.hpp"
 #include "interrupt.hpp"
 #include "status.hpp"
 #include "work.hpp"
 
 namespace accord::python {
-
-CallArguments::CallArguments(nb::handle timeout, nb::handle dtype) : dtype_(dtype_argument(dtype)) {
-  options.timeout = duration_argument(timeout);
-}
-
-Buffer CallArguments::input(nb::handle array, std::string_view argument, Access access) {
-  return array.is_none() ? Buffer{} : input_.emplace(array, argument, access, dtype_).buffer();
-}
-
-Buffer CallArguments::output(nb::handle array, std::string_view argument) {
-  return array.is_none() ? Buffer{} : output_.emplace(array, argument, Access::kWrite, dtype_).buffer();
-}
-
-namespace {
-
-std::vector<std::size_t> read_counts(nb::handle counts, std::string_view argument) {
-  std::vector<std::size_t> read;
-  if (counts.is_none()) return read;
-  for (const nb::handle count : counts) {
-    const nb::object index = nb::steal(PyNumber_Index(count.ptr()));
-    const std::size_t value = index.is_valid() ? PyLong_AsSize_t(index.ptr()) : 0;
-    if (PyErr_Occurred() != nullptr) {
-      PyErr_Clear();
-      raise_invalid(std::string(argument) + ": " + nb::cast<std::string>(nb::repr(count)) + " is no count of elements");
-    }
-    read.push_back(value);
-  }
-  return read;
-}
-
-}  // namespace
-
-std::span<const std::size_t> CallArguments::input_counts(nb::handle counts, std::string_view argument) {
-  return input_counts_ = read_counts(counts, argument);
-}
-
-std::span<const std::size_t> CallArguments::output_counts(nb::handle counts, std::string_view argument) {
-  return output_counts_ = read_counts(counts, argument);
-}
-
-Reduction CallArguments::reduction(std::string_view name, nb::handle factor) {
-  const ReduceOp op = value_or_raise(reduce_op_from_string(name));
-  if (op != ReduceOp::kPremulSum) {
-    if (!factor.is_none()) raise_invalid("factor: only premul_sum has one, not " + std::string(name));
-    return op;
-  }
-  if (factor.is_none()) raise_invalid("factor: premul_sum needs one, a number or an array of one element");
-  if (PyFloat_Check(factor.ptr()) || PyLong_Check(factor.ptr()) || PyComplex_Check(factor.ptr()))
-    return Reduction::premul_sum(nb::cast<std::complex<double>>(factor));
-  return Reduction::premul_sum(ConstBuffer(factor_.emplace(factor, "factor", Access::kRead, dtype_).buffer()));
-}
-
 namespace {
 
 void read_broadcast(CallArguments& arguments, const Communicator& self, nb::handle array, Rank root) {
@@ -171,8 +119,65 @@ WorkHandle start(Communicator& communicator, std::unique_ptr<CallArguments> argu
     const WithoutGil without_gil;
     work.emplace(communicator.start(arguments->call, arguments->options));
   }
-  return WorkHandle(std::move(*work), std::move(arguments));
+  HeldArguments held;
+  held.push_back(std::move(arguments));
+  return WorkHandle(std::move(*work), std::move(held));
 }
+
+/// accord.Batch: calls that were listed and not run yet.
+class Batch {
+ public:
+  /// `communicator`: a Python Communicator.
+  explicit Batch(nb::object communicator) : communicator_(std::move(communicator)) {}
+  Batch(Batch&&) = default;
+
+  Communicator& communicator() { return nb::cast<CommunicatorHandle&>(communicator_).use(); }
+  void add(std::unique_ptr<CallArguments> arguments) { arguments_.push_back(std::move(arguments)); }
+  std::size_t size() const { return arguments_.size(); }
+
+  void run(nb::handle timeout) {
+    Communicator communicator = this->communicator();
+    const CallOptions options{.timeout = duration_argument(timeout)};
+    const HeldArguments held = std::move(arguments_);
+    const std::vector<Call> calls = calls_of(held);
+    Status status;
+    {
+      const InterruptScope interrupts(std::span(&communicator, 1));
+      const WithoutGil without_gil;
+      status = communicator.run(calls, options);
+    }
+    raise_if_error(status);
+  }
+
+  WorkHandle start(nb::handle timeout) {
+    Communicator communicator = this->communicator();
+    const CallOptions options{.timeout = duration_argument(timeout)};
+    HeldArguments held = std::move(arguments_);
+    const std::vector<Call> calls = calls_of(held);
+    std::optional<Work> work;
+    {
+      const WithoutGil without_gil;
+      work.emplace(communicator.start(calls, options));
+    }
+    return WorkHandle(std::move(*work), std::move(held));
+  }
+
+ private:
+  static std::vector<Call> calls_of(const HeldArguments& held) {
+    std::vector<Call> calls;
+    for (const auto& arguments : held) calls.push_back(arguments->call);
+    return calls;
+  }
+
+  nb::object communicator_;
+  HeldArguments arguments_;
+};
+
+/// The classes that have a method for each call.
+struct Callers {
+  nb::class_<CommunicatorHandle>& communicator;
+  nb::class_<Batch>& batch;
+};
 
 /// The annotation of a method, "def barrier(self, *, timeout: float | None = None) -> Work".
 std::string signature(const std::string& name, std::string_view parameters, std::string_view result) {
@@ -181,18 +186,18 @@ std::string signature(const std::string& name, std::string_view parameters, std:
 
 std::string async_documentation(const std::string& name) { return name + ", started and left to go on."; }
 
-/// Adds the methods `name` and `name`_async. `read` gets what `parameters` lists, `extra` says how nanobind passes it; both
-/// methods take a timeout and a dtype besides, by name.
+/// Adds the methods `name` and `name`_async, and `name` of a batch. `read` gets what `parameters` lists, `extra` says how nanobind
+/// passes it; the methods take a timeout (a batch has one for all) and a dtype besides, by name.
 template <typename... Parameters, typename... Extra>
-void define(nb::class_<CommunicatorHandle>& communicator, const std::string& name,
+void define(const Callers& callers, const std::string& name,
             void (*read)(CallArguments&, const Communicator&, Parameters...), const char* parameters,
             const char* documentation, const Extra&... extra) {
   const auto timeout = nb::arg("timeout") = nb::none();
   const auto dtype = nb::arg("dtype") = nb::none();
-  const std::string all_parameters =
-      std::string(parameters) + ", " ACCORD_TIMEOUT_SIG ", dtype: accord._arrays.DTypeName | None = None";
+  const std::string with_dtype = ", dtype: accord._arrays.DTypeName | None = None";
+  const std::string all_parameters = std::string(parameters) + ", " ACCORD_TIMEOUT_SIG + with_dtype;
   const std::string async_name = name + "_async";
-  communicator.def(
+  callers.communicator.def(
       name.c_str(),
       [read](CommunicatorHandle& self, Parameters... values, nb::handle timeout_value, nb::handle dtype_value) {
         CallArguments arguments(timeout_value, dtype_value);
@@ -200,7 +205,7 @@ void define(nb::class_<CommunicatorHandle>& communicator, const std::string& nam
         run(self.use(), arguments);
       },
       extra..., timeout, dtype, nb::sig(signature(name, all_parameters, "None").c_str()), documentation);
-  communicator.def(
+  callers.communicator.def(
       async_name.c_str(),
       [read](CommunicatorHandle& self, Parameters... values, nb::handle timeout_value, nb::handle dtype_value) {
         auto arguments = std::make_unique<CallArguments>(timeout_value, dtype_value);
@@ -209,12 +214,24 @@ void define(nb::class_<CommunicatorHandle>& communicator, const std::string& nam
       },
       extra..., timeout, dtype, nb::sig(signature(async_name, all_parameters, "Work").c_str()),
       async_documentation(name).c_str());
+  callers.batch.def(
+      name.c_str(),
+      [read](Batch& self, Parameters... values, nb::handle dtype_value) {
+        auto arguments = std::make_unique<CallArguments>(nb::none(), dtype_value);
+        read(*arguments, self.communicator(), values...);
+        self.add(std::move(arguments));
+      },
+      extra..., dtype, nb::sig(signature(name, parameters + with_dtype, "None").c_str()),
+      ("Lists a Communicator." + name + ".").c_str());
 }
 
 // A barrier has no arrays, and so no dtype.
-void define_barrier(nb::class_<CommunicatorHandle>& communicator) {
+void define_barrier(const Callers& callers) {
   const auto timeout = nb::arg("timeout") = nb::none();
-  communicator
+  callers.batch.def(
+      "barrier", [](Batch& self) { self.add(std::make_unique<CallArguments>(nb::none(), nb::none())); },
+      "Lists a Communicator.barrier.");
+  callers.communicator
       .def(
           "barrier",
           [](CommunicatorHandle& self, nb::handle value) { run(self.use(), CallArguments(value, nb::none())); },
@@ -238,23 +255,48 @@ void define_barrier(nb::class_<CommunicatorHandle>& communicator) {
 #define ACCORD_COUNTS_SIG "collections.abc.Sequence[int]"
 #define ACCORD_BOTH_SIG "input: " ACCORD_ARRAY_SIG ", output: " ACCORD_ARRAY_SIG
 
-void bind_calls(nb::class_<CommunicatorHandle>& communicator) {
+void bind_calls(nb::module_& module, nb::class_<CommunicatorHandle>& communicator) {
+  nb::class_<Batch> batch(
+      module, "Batch",
+      R"(Calls of one communicator that are listed first and then run together; Communicator.batch() gives one.
+
+Messages to and from any ranks are under way at the same time, so ranks may list theirs in any order; collectives run in the order
+of the list. As a context manager it runs them at the end, unless the block raised. Afterwards it is empty.)");
+  const auto timeout = nb::arg("timeout") = nb::none();
+  batch
+      .def("run", &Batch::run, timeout, nb::sig("def run(self, " ACCORD_TIMEOUT_SIG ") -> None"),
+           "Runs the calls to the end of all. Raises for the first in the list that failed; none begins if one is "
+           "wrong.")
+      .def("start", &Batch::start, timeout, nb::sig("def start(self, " ACCORD_TIMEOUT_SIG ") -> Work"),
+           "Starts the calls and leaves them to go on; the Work ends when all have.")
+      .def("__len__", &Batch::size)
+      .def("__enter__", [](nb::object self) { return self; })
+      .def(
+          "__exit__",
+          [](Batch& self, nb::handle type, nb::handle, nb::handle) {
+            if (type.is_none()) self.run(nb::none());
+          },
+          nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none());
+  communicator.def(
+      "batch", [](nb::object self) { return Batch(std::move(self)); }, nb::sig("def batch(self) -> Batch"),
+      "Calls that are listed first and then run together.");
+  const Callers callers{communicator, batch};
   const auto array = nb::arg("array"), input = nb::arg("input"), output = nb::arg("output"), root = nb::arg("root");
   const auto op = nb::arg("op") = "sum";
   const auto out = nb::arg("out") = nb::none(), factor = nb::arg("factor") = nb::none();
   const auto only = nb::kw_only();
-  define_barrier(communicator);
-  define(communicator, "broadcast", &read_broadcast, "array: " ACCORD_ARRAY_SIG ", root: int, *",
+  define_barrier(callers);
+  define(callers, "broadcast", &read_broadcast, "array: " ACCORD_ARRAY_SIG ", root: int, *",
          "`array` of rank `root` goes to all; count and dtype equal on all ranks.", array, root, only);
-  define(communicator, "all_gather", &read_all_gather, ACCORD_BOTH_SIG ", *",
+  define(callers, "all_gather", &read_all_gather, ACCORD_BOTH_SIG ", *",
          "`output` gets all ranks' `input` in rank order: size times as many elements.", input, output, only);
   define(
-      communicator, "reduce_scatter", &read_reduce_scatter, ACCORD_BOTH_SIG ", " ACCORD_OP_SIG ", " ACCORD_FACTOR_SIG,
+      callers, "reduce_scatter", &read_reduce_scatter, ACCORD_BOTH_SIG ", " ACCORD_OP_SIG ", " ACCORD_FACTOR_SIG,
       R"(Rank r gets part r of the sum (or what `op` says) of all `input`s, which have size times as many elements as `output`.
 
 The same order and rounding as all_reduce.)",
       input, output, op, only, factor);
-  define(communicator, "all_reduce", &read_all_reduce,
+  define(callers, "all_reduce", &read_all_reduce,
          "array: " ACCORD_ARRAY_SIG ", " ACCORD_OP_SIG ", " ACCORD_OUT_SIG ", " ACCORD_FACTOR_SIG,
          R"(Combines `array` over all ranks, in place, or into `out`: every rank ends with the same bits, in every run.
 
@@ -263,50 +305,50 @@ rank's own `factor` (a number, or an array of one element) before the sum. Float
 float32 and round once. Count, dtype and op are equal on all ranks, else Mismatch. docs/communicator.md says which op
 has a meaning for which dtype.)",
          array, op, out, only, factor);
-  define(communicator, "reduce", &read_reduce,
+  define(callers, "reduce", &read_reduce,
          "array: " ACCORD_ARRAY_SIG ", root: int, " ACCORD_OP_SIG ", " ACCORD_OUT_SIG ", " ACCORD_FACTOR_SIG,
          "all_reduce whose result only rank `root` gets, in place or in `out`; other ranks' `out` is not used.", array,
          root, op, out, only, factor);
-  define(communicator, "gather", &read_gather,
+  define(callers, "gather", &read_gather,
          "input: " ACCORD_ARRAY_SIG ", output: " ACCORD_ARRAY_SIG " | None, root: int, *",
          "`output` of rank `root` gets all ranks' `input` in rank order: size times as many elements; None elsewhere.",
          input, nb::arg("output").none(), root, only);
-  define(communicator, "scatter", &read_scatter,
+  define(callers, "scatter", &read_scatter,
          "input: " ACCORD_ARRAY_SIG " | None, output: " ACCORD_ARRAY_SIG ", root: int, *",
          "Rank r gets part r of `input` of rank `root`, which has size times as many elements; None elsewhere.",
          nb::arg("input").none(), output, root, only);
-  define(communicator, "all_to_all", &read_all_to_all, ACCORD_BOTH_SIG ", *",
+  define(callers, "all_to_all", &read_all_to_all, ACCORD_BOTH_SIG ", *",
          "Part p of rank r's `input` becomes part r of rank p's `output`; equal counts, a multiple of the size.", input,
          output, only);
   const auto counts = nb::arg("counts");
-  define(communicator, "all_gather_v", &read_all_gather_v, ACCORD_BOTH_SIG ", counts: " ACCORD_COUNTS_SIG ", *",
+  define(callers, "all_gather_v", &read_all_gather_v, ACCORD_BOTH_SIG ", counts: " ACCORD_COUNTS_SIG ", *",
          "all_gather of parts of unequal counts: `counts[r]` elements are rank r's; equal on all ranks.", input, output,
          counts, only);
-  define(communicator, "reduce_scatter_v", &read_reduce_scatter_v,
+  define(callers, "reduce_scatter_v", &read_reduce_scatter_v,
          ACCORD_BOTH_SIG ", counts: " ACCORD_COUNTS_SIG ", " ACCORD_OP_SIG ", " ACCORD_FACTOR_SIG,
          "reduce_scatter to parts of unequal counts: `counts[r]` elements are rank r's; equal on all ranks.", input,
          output, counts, op, only, factor);
-  define(communicator, "gather_v", &read_gather_v,
+  define(callers, "gather_v", &read_gather_v,
          "input: " ACCORD_ARRAY_SIG ", output: " ACCORD_ARRAY_SIG " | None, counts: " ACCORD_COUNTS_SIG
          " | None, root: int, *",
          "gather of parts of unequal counts: `counts[r]` elements come from rank r; `output` and `counts` are None "
          "elsewhere.",
          input, nb::arg("output").none(), nb::arg("counts").none(), root, only);
   define(
-      communicator, "scatter_v", &read_scatter_v,
+      callers, "scatter_v", &read_scatter_v,
       "input: " ACCORD_ARRAY_SIG " | None, counts: " ACCORD_COUNTS_SIG " | None, output: " ACCORD_ARRAY_SIG
       ", root: int, *",
       "scatter of parts of unequal counts: `counts[r]` elements go to rank r; `input` and `counts` are None elsewhere.",
       nb::arg("input").none(), nb::arg("counts").none(), output, root, only);
-  define(communicator, "all_to_all_v", &read_all_to_all_v,
+  define(callers, "all_to_all_v", &read_all_to_all_v,
          "input: " ACCORD_ARRAY_SIG ", input_counts: " ACCORD_COUNTS_SIG ", output: " ACCORD_ARRAY_SIG
          ", output_counts: " ACCORD_COUNTS_SIG ", *",
          "`input_counts[p]` elements go to rank p, `output_counts[p]` come from it; Mismatch if p says otherwise.",
          input, nb::arg("input_counts"), output, nb::arg("output_counts"), only);
-  define(communicator, "send", &read_send, "array: " ACCORD_ARRAY_SIG ", to: int, *",
+  define(callers, "send", &read_send, "array: " ACCORD_ARRAY_SIG ", to: int, *",
          "Sends `array` to rank `to`, which calls recv with the same count and dtype. Returns when it may be reused.",
          array, nb::arg("to"), only);
-  define(communicator, "recv", &read_recv, "array: " ACCORD_ARRAY_SIG ", source: int, *",
+  define(callers, "recv", &read_recv, "array: " ACCORD_ARRAY_SIG ", source: int, *",
          "Receives into `array` what rank `source` sends; messages of a pair of ranks arrive in order.", array,
          nb::arg("source"), only);
 }

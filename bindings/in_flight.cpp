@@ -9,7 +9,7 @@ namespace {
 
 struct InFlight {
   Work work;
-  std::unique_ptr<CallArguments> arguments;
+  HeldArguments arguments;
 };
 
 std::vector<InFlight>& in_flight() {
@@ -19,7 +19,7 @@ std::vector<InFlight>& in_flight() {
 
 }  // namespace
 
-void keep_until_ended(Work work, std::unique_ptr<CallArguments> arguments) {
+void keep_until_ended(Work work, HeldArguments arguments) {
   let_go_of_ended();
   in_flight().push_back({std::move(work), std::move(arguments)});
 }

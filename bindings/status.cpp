@@ -76,8 +76,8 @@ ranks: the ranks at fault, as ranks of the communicator whose call failed; empty
   }
 }
 
-void raise(const Status& status) {
-  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+nb::object exception_for(const Status& status) {
+  if (status.ok()) return nb::none();
   PyObject* type = exception_of[static_cast<std::size_t>(status.code())];
   // A message may quote bytes that are no UTF-8.
   const auto size = static_cast<Py_ssize_t>(status.message().size());
@@ -87,7 +87,13 @@ void raise(const Status& status) {
   nb::list ranks;
   for (const Rank rank : status.ranks()) ranks.append(rank);
   instance.attr("ranks") = nb::tuple(ranks);
-  PyErr_SetObject(type, instance.ptr());
+  return instance;
+}
+
+void raise(const Status& status) {
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  const nb::object instance = exception_for(status);
+  PyErr_SetObject(instance.type().ptr(), instance.ptr());
   throw nb::python_error();
 }
 

@@ -17,6 +17,9 @@ namespace nb = nanobind;
 /// Adds accord.Error and one subclass for each StatusCode to `module`.
 void bind_errors(nb::module_& module);
 
+/// The Python exception for `status`; None if it is ok. REQUIRES: the GIL.
+nb::object exception_for(const Status& status);
+
 /// Throws the Python exception for `status`; a signal handler that has something to raise (KeyboardInterrupt) comes first.
 /// REQUIRES: the GIL; !status.ok().
 [[noreturn]] void raise(const Status& status);

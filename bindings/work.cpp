@@ -3,6 +3,7 @@
 #include "work.hpp"
 
 #include <algorithm>
+#include <memory>
 
 #include "duration.hpp"
 #include "gil.hpp"
@@ -12,20 +13,19 @@
 
 namespace accord::python {
 
-WorkHandle::WorkHandle(Work work, std::unique_ptr<CallArguments> arguments)
-    : work_(std::move(work)), arguments_(std::move(arguments)) {
+WorkHandle::WorkHandle(Work work, HeldArguments arguments) : work_(std::move(work)), arguments_(std::move(arguments)) {
   let_go_of_ended();
 }
 
 WorkHandle::~WorkHandle() {
-  if (arguments_ == nullptr) return;
+  if (arguments_.empty()) return;
   Work* work = work_.peek();
   if (work != nullptr && !work->test()) keep_until_ended(*work, std::move(arguments_));
 }
 
 bool WorkHandle::test() {
   if (!work_.use("this Work").test()) return false;
-  arguments_.reset();
+  arguments_.clear();
   return true;
 }
 
@@ -47,9 +47,33 @@ bool WorkHandle::wait(std::optional<Duration> timeout) {
     if (timeout) left -= std::min<Duration>(left, Clock::now() - start);
     if (timeout && left <= Duration::zero()) return false;
   }
-  arguments_.reset();
+  arguments_.clear();
   raise_if_error(*status);
   return true;
+}
+
+nb::object WorkHandle::error() {
+  const std::optional<Status> status = work_.use("this Work").status();
+  return status ? exception_for(*status) : nb::none();
+}
+
+void WorkHandle::on_end(nb::object callback) {
+  if (PyCallable_Check(callback.ptr()) == 0) throw nb::type_error("callback: it cannot be called");
+  // The thread that calls it, and lets it go, may be one of C++, and may come when the interpreter has ended.
+  const std::shared_ptr<nb::object> held(new nb::object(std::move(callback)), [](const nb::object* object) {
+    if (!interpreter_alive()) return;
+    const WithGil gil;
+    delete object;
+  });
+  work_.use("this Work").on_end([held](const Status& status) {
+    if (!interpreter_alive()) return;
+    const WithGil gil;
+    try {
+      (*held)(exception_for(status));
+    } catch (nb::python_error& error) {
+      error.discard_as_unraisable("a callback of accord.Work");
+    }
+  });
 }
 
 void bind_work(nb::module_& module) {
@@ -60,6 +84,15 @@ Holds its arrays in place until it has ended. It may outlive its communicator an
 before it has ended; a failure is then seen by the communicator's next call.)")
       .def("test", &WorkHandle::test,
            "True once the operation has ended, well or badly. Never blocks, never raises for it.")
+      .def_prop_ro("error", &WorkHandle::error, nb::sig("def error(self) -> Error | None"),
+                   "What wait() raises, once the operation has ended badly; else None. Never blocks.")
+      .def(
+          "on_end", &WorkHandle::on_end, nb::arg("callback"),
+          nb::sig("def on_end(self, callback: collections.abc.Callable[[Error | None], object]) -> None"),
+          R"(Calls `callback` once with the operation's error, or None: now if it has ended, else on accord's own thread.
+
+Other operations stand still meanwhile, so it must be short and wait for none of them. What it raises goes to
+sys.unraisablehook.)")
       .def(
           "wait", [](WorkHandle& self, nb::handle timeout) { return self.wait(duration_argument(timeout)); },
           nb::arg("timeout") = nb::none(),

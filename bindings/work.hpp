@@ -3,11 +3,10 @@
 
 #include <nanobind/nanobind.h>
 
-#include <memory>
 #include <optional>
 
 #include "accord/work.hpp"
-#include "communicator_calls.hpp"
+#include "call_arguments.hpp"
 #include "process.hpp"
 
 namespace accord::python {
@@ -15,7 +14,7 @@ namespace accord::python {
 /// A Work and the arrays that it uses, which are held in place until it has ended, also if the Python object goes before that.
 class WorkHandle {
  public:
-  WorkHandle(Work work, std::unique_ptr<CallArguments> arguments);
+  WorkHandle(Work work, HeldArguments arguments);
   WorkHandle(WorkHandle&&) noexcept = default;
   ~WorkHandle();
 
@@ -23,10 +22,14 @@ class WorkHandle {
   bool test();
   /// True once ended well, raises if it ended badly, false if it still goes on after `timeout`.
   bool wait(std::optional<Duration> timeout);
+  /// None while it goes on or if it ended well, else what wait() raises. Never blocks.
+  nb::object error();
+  /// Calls `callback` with the same once it has ended: now, or on accord's own thread.
+  void on_end(nb::object callback);
 
  private:
   ProcessBound<Work> work_;
-  std::unique_ptr<CallArguments> arguments_;
+  HeldArguments arguments_;
 };
 
 void bind_work(nb::module_& module);

@@ -314,6 +314,15 @@ ACCORD_API accord_status_t accord_run(accord_communicator_t* communicator, const
 ACCORD_API accord_status_t accord_start(accord_communicator_t* communicator, const accord_call_t* call,
                                         const accord_call_options_t* options, accord_work_t** work);
 
+/* Runs `count` calls at once, to the end of all; the answer is that of the first in the list that failed. Messages to and from
+ * any ranks are under way at the same time, so ranks may list theirs in any order; collectives run in the order of the list.
+ * None begins if one is wrong. All have the struct_size of the first. */
+ACCORD_API accord_status_t accord_run_batch(accord_communicator_t* communicator, const accord_call_t* calls,
+                                            size_t count, const accord_call_options_t* options);
+/* Starts them. The work ends when all have. */
+ACCORD_API accord_status_t accord_start_batch(accord_communicator_t* communicator, const accord_call_t* calls,
+                                              size_t count, const accord_call_options_t* options, accord_work_t** work);
+
 /* `done` gets 1 once the operation has ended, well or badly, else 0. Never blocks. */
 ACCORD_API accord_status_t accord_work_test(accord_work_t* work, int32_t* done);
 /* Blocks until the operation has ended and gives how; the call's own timeout bounds it. */
@@ -323,6 +332,10 @@ ACCORD_API accord_status_t accord_work_wait(accord_work_t* work);
 ACCORD_API accord_status_t accord_work_wait_for(accord_work_t* work, int64_t timeout_ns, int32_t* done);
 /* How it ended; ACCORD_WRONG_STATE while it goes on. */
 ACCORD_API accord_status_t accord_work_status(accord_work_t* work);
+/* Calls `callback` once with how it ended and `context`: now if it has, else on the thread that ends it, often accord's own. Other
+ * operations stand still meanwhile, so it must be short and wait for none of them. Freeing the work does not undo it. */
+ACCORD_API accord_status_t accord_work_on_end(accord_work_t* work,
+                                              void (*callback)(accord_status_t status, void* context), void* context);
 ACCORD_API void accord_work_free(accord_work_t* work);
 
 /* The calls by name, each run to its end (premul_sum needs accord_run, for its factor). `count` is the elements of one part: of one rank's share where a buffer has a share for

@@ -70,6 +70,13 @@ class Communicator {
   /// Starts it and leaves it to go on: the Work tells how it ended, also when the arguments are wrong.
   [[nodiscard]] Work start(const Call& call, const CallOptions& options = {});
 
+  /// Runs several calls at once, to the end of all; the status is that of the first in the list that failed. Messages to and from
+  /// any ranks are under way at the same time, so ranks may list theirs in any order (those of one pair and direction stay in
+  /// order); collectives run one after the other, in the order of the list, equal on all ranks. None begins if one is wrong.
+  [[nodiscard]] Status run(std::span<const Call> calls, const CallOptions& options = {});
+  /// Starts them. The Work ends when all have.
+  [[nodiscard]] Work start(std::span<const Call> calls, const CallOptions& options = {});
+
   /// Returns once all ranks have called it.
   [[nodiscard]] Status barrier(const CallOptions& options = {}) { return run(Call::barrier(), options); }
   /// `buffer` of `root` goes to all; count and dtype equal on all ranks. Cost: one write, one read of it per rank.

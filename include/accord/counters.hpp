@@ -21,7 +21,8 @@ struct Counters {
   std::uint64_t failures = 0;  ///< calls that began, or were queued, and ended in an error
   std::uint64_t waits =
       0;  ///< calls that waited so long for others (tens of microseconds) that they looked for failures
-  std::uint64_t queued = 0;  ///< calls that found others before them, and all that were started asynchronously
+  std::uint64_t queued =
+      0;  ///< calls that found others before them, and all that were started asynchronously or several at once
 
   const Of& of(Collective collective) const { return by_collective[static_cast<std::size_t>(collective)]; }
 };

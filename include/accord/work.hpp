@@ -1,6 +1,7 @@
 #pragma once
 // An operation under way.
 
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -25,6 +26,12 @@ class Work {
 
   /// True once the operation has ended, well or badly. Never blocks.
   bool test() const;
+  /// How it ended; nullopt while it goes on. Never blocks.
+  std::optional<Status> status() const;
+  /// Calls `callback` once with how it ended: now if it has, else on the thread that ends it, which is often accord's own; whoever
+  /// waits may go on before. Callbacks of a Work are called in the order in which they were given. Other operations stand still
+  /// meanwhile, so a callback must be short, wait for none of them, and not throw.
+  void on_end(std::function<void(const Status&)> callback);
   /// Blocks until the operation has ended and gives how; the call's own timeout bounds it.
   Status wait();
   /// Blocks for at most `timeout`: nullopt if the operation still goes on then (it is not cancelled).

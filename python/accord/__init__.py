@@ -31,7 +31,7 @@ from accord._core import (
     __version__,
     info,
 )
-from accord.communicator import Communicator, FileStore, MemoryStore, PrefixStore, Store, TcpStore, Work
+from accord.communicator import Batch, Communicator, FileStore, MemoryStore, PrefixStore, Store, TcpStore, Work
 from accord.engine import (
     Damage,
     Engine,
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Aborted",
+    "Batch",
     "Closed",
     "Column",
     "Communicator",

@@ -4,8 +4,10 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <limits>
 #include <span>
+#include <vector>
 
 #include "accord/accord.h"
 #include "accord/call.hpp"
@@ -84,6 +86,31 @@ Result<ReadCall> read_call(const accord_call_t* given, const accord_call_options
                   {.timeout = timeout, .stream = {options.stream}}};
 }
 
+/// Several calls, and the options that all of them have.
+struct ReadBatch {
+  std::vector<Call> calls;
+  CallOptions options;
+};
+
+Result<ReadBatch> read_batch(const accord_call_t* given, std::size_t count, const accord_call_options_t* given_options,
+                             std::size_t ranks, std::string_view function) {
+  ReadBatch batch;
+  const auto* bytes = reinterpret_cast<const std::byte*>(given);
+  const std::size_t stride = count == 0 ? 0 : given->struct_size;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto* call = reinterpret_cast<const accord_call_t*>(bytes + i * stride);
+    if (call->struct_size != stride)
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("{}: call {} of {} has a struct_size of {}, the first one {}", function, i + 1, count,
+                                call->struct_size, stride));
+    Result<ReadCall> read = read_call(call, given_options, ranks, function);
+    if (!read.ok()) return read.status().with_context(fmt::format("call {} of {}", i + 1, count));
+    batch.calls.push_back(read->call);
+    batch.options = read->options;
+  }
+  return batch;
+}
+
 std::size_t ranks_of(const accord_communicator_t* communicator) {
   return static_cast<std::size_t>(communicator->communicator.size());
 }
@@ -111,6 +138,27 @@ extern "C" accord_status_t accord_start(accord_communicator_t* communicator, con
                   ACCORD_ASSIGN_OR_RETURN(const ReadCall read,
                                           read_call(call, options, ranks_of(communicator), function));
                   *work = new accord_work{communicator->communicator.start(read.call, read.options)};
+                  return {};
+                });
+}
+
+extern "C" accord_status_t accord_run_batch(accord_communicator_t* communicator, const accord_call_t* calls,
+                                            size_t count, const accord_call_options_t* options) {
+  return answer(__func__, {{"communicator", communicator}, {"calls", calls}}, [&](std::string_view function) -> Status {
+    ACCORD_ASSIGN_OR_RETURN(const ReadBatch read, read_batch(calls, count, options, ranks_of(communicator), function));
+    return communicator->communicator.run(read.calls, read.options);
+  });
+}
+
+extern "C" accord_status_t accord_start_batch(accord_communicator_t* communicator, const accord_call_t* calls,
+                                              size_t count, const accord_call_options_t* options,
+                                              accord_work_t** work) {
+  if (work != nullptr) *work = nullptr;
+  return answer(__func__, {{"communicator", communicator}, {"calls", calls}, {"work", work}},
+                [&](std::string_view function) -> Status {
+                  ACCORD_ASSIGN_OR_RETURN(const ReadBatch read,
+                                          read_batch(calls, count, options, ranks_of(communicator), function));
+                  *work = new accord_work{communicator->communicator.start(read.calls, read.options)};
                   return {};
                 });
 }

@@ -33,8 +33,18 @@ extern "C" accord_status_t accord_work_wait_for(accord_work_t* work, int64_t tim
 
 extern "C" accord_status_t accord_work_status(accord_work_t* work) {
   return answer(__func__, {{"work", work}}, [&](std::string_view function) -> Status {
-    if (work->work.test()) return work->work.wait();
+    if (std::optional<Status> ended = work->work.status()) return *std::move(ended);
     return Status(accord::StatusCode::kWrongState, std::string(function) + ": the operation still goes on");
+  });
+}
+
+extern "C" accord_status_t accord_work_on_end(accord_work_t* work,
+                                              void (*callback)(accord_status_t status, void* context), void* context) {
+  const void* const given = reinterpret_cast<const void*>(callback);
+  return answer(__func__, {{"work", work}, {"callback", given}}, [&](std::string_view) -> Status {
+    // The last error is that of the thread in which the callback looks.
+    work->work.on_end([callback, context](const Status& status) { callback(accord::c::give(status), context); });
+    return {};
   });
 }
 

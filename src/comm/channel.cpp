@@ -75,17 +75,18 @@ Status Channel::run(const Operation& operation) {
 }
 
 std::shared_ptr<PendingWork> Channel::start(const Operation& operation) {
+  Queued queued = enqueue(operation);
+  if (queued.owned) ProgressThread::instance().activate(group_.shared_from_this(), *this);
+  return std::move(queued.work);
+}
+
+Channel::Queued Channel::enqueue(const Operation& operation) {
   auto work = std::make_shared<PendingWork>(group_.handle(), operation);
-  bool was_idle;
-  {
-    const std::lock_guard lock(mutex_);
-    queue_.push_back(work);
-    const std::uint64_t works = works_.fetch_add(kOneCall, std::memory_order_seq_cst);
-    was_idle = pending(works) == 0;
-    recorder_.queue((works >> kPendingBits) + 1, pending(works), operation.record);
-  }
-  if (was_idle) ProgressThread::instance().activate(group_.shared_from_this(), *this);
-  return work;
+  const std::lock_guard lock(mutex_);
+  queue_.push_back(work);
+  const std::uint64_t works = works_.fetch_add(kOneCall, std::memory_order_seq_cst);
+  recorder_.queue((works >> kPendingBits) + 1, pending(works), operation.record);
+  return {std::move(work), pending(works) == 0};
 }
 
 Status Channel::run_owned(const Operation& operation) {

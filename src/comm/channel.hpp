@@ -36,10 +36,16 @@ class Channel {
 
   /// Runs one operation to its end.
   Status run(const Operation& operation);
-  /// Queues one.
+  /// Queues one; the progress thread takes it up.
   std::shared_ptr<PendingWork> start(const Operation& operation);
+  /// Queues one. `owned`: the channel was idle and is the caller's now, who drives it by advance() or hands it to the progress thread.
+  struct Queued {
+    std::shared_ptr<PendingWork> work;
+    bool owned = false;
+  };
+  Queued enqueue(const Operation& operation);
 
-  /// Progress thread only: goes on with the queue, which is not empty; kIdle once it is, and the channel is given up.
+  /// Its owner only: goes on with the queue, which is not empty; kIdle once it is, and the channel is given up.
   enum class Advance : std::uint8_t { kIdle, kMoved, kStuck };
   Advance advance();
 

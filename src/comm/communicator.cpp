@@ -88,6 +88,12 @@ Status Communicator::status() const { return group_->status(); }
 
 Status Communicator::run(const Call& call, const CallOptions& options) { return group_->run(call, options); }
 Work Communicator::start(const Call& call, const CallOptions& options) { return group_->start(call, options); }
+Status Communicator::run(std::span<const Call> calls, const CallOptions& options) {
+  return group_->run(calls, options);
+}
+Work Communicator::start(std::span<const Call> calls, const CallOptions& options) {
+  return group_->start(calls, options);
+}
 
 Result<std::optional<Communicator>> Communicator::split(int color, int key, std::string name) {
   comm::JoinRequest request{.options = group_->options(), .deadline = Deadline::in(group_->options().timeout)};

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,9 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Runs a call to its end, or starts it.
   Status run(const Call& call, const CallOptions& options);
   Work start(const Call& call, const CallOptions& options);
+  /// The same for several at once. None begins if one of them is wrong.
+  Status run(std::span<const Call> calls, const CallOptions& options);
+  Work start(std::span<const Call> calls, const CallOptions& options);
 
   CommunicatorState state() const { return state_.load(std::memory_order_acquire); }
   Status status() const;
@@ -98,7 +102,11 @@ class Group : public std::enable_shared_from_this<Group> {
   Result<Channel*> channel_for(const Call& call);
   Result<Channel*> pair_channel(Rank peer, Direction direction);
   Operation operation_of(const Call& call, const CallOptions& options, const plan::Extent* extent) const;
-  /// The same without the wait for the dump.
+  Result<std::vector<Channel*>> channels_for(std::span<const Call> calls);
+  /// Queues calls on their channels, in order.
+  std::vector<Channel::Queued> enqueue(std::span<const Call> calls, std::span<Channel* const> channels,
+                                       const CallOptions& options);
+  /// fail() without the wait for the dump.
   Status note_failure(const Status& failure);
   /// REQUIRES: mutex_ is held; it is the first one.
   void set_failure(const Status& failure);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <complex>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -51,8 +52,13 @@ class PendingWork {
   /// Its timeout counts from the call, not from when its turn comes.
   Deadline deadline() const { return deadline_; }
 
+  /// One that ends when all `works` have, as the first of them in the list that failed.
+  static std::shared_ptr<PendingWork> all(std::vector<std::shared_ptr<PendingWork>> works);
+
   bool done() const { return done_.load(std::memory_order_acquire); }
   void finish(Status status);
+  /// Calls `callback` once with how it ended: at once if it has, else on the thread that ends it.
+  void on_end(std::function<void(const Status&)> callback);
   /// Blocks until it has ended.
   Status wait();
   /// False if it has not ended by the deadline.
@@ -67,6 +73,7 @@ class PendingWork {
   std::atomic<bool> done_ = false;
   std::mutex mutex_;
   std::condition_variable ended_;
+  std::vector<std::function<void(const Status&)>> callbacks_;
   Status status_;
 };
 

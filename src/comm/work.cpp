@@ -26,10 +26,47 @@ OwnedOperation::OwnedOperation(const Operation& operation) : operation_(operatio
 void PendingWork::finish(Status status) {
   // Before anybody is told: whoever then lets go of the communicator is the last to do so, and closes it there and then.
   group_.reset();
-  const std::lock_guard lock(mutex_);
-  status_ = std::move(status);
-  done_.store(true, std::memory_order_release);
-  ended_.notify_all();
+  std::vector<std::function<void(const Status&)>> callbacks;
+  {
+    const std::lock_guard lock(mutex_);
+    status_ = std::move(status);
+    done_.store(true, std::memory_order_release);
+    callbacks.swap(callbacks_);
+    ended_.notify_all();
+  }
+  for (const auto& callback : callbacks) callback(status_);
+}
+
+void PendingWork::on_end(std::function<void(const Status&)> callback) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!done()) {
+      callbacks_.push_back(std::move(callback));
+      return;
+    }
+  }
+  callback(status_);
+}
+
+std::shared_ptr<PendingWork> PendingWork::all(std::vector<std::shared_ptr<PendingWork>> works) {
+  auto whole = std::make_shared<PendingWork>(nullptr, Operation{});
+  struct Parts {
+    std::vector<std::shared_ptr<PendingWork>> works;
+    std::atomic<std::size_t> left;
+  };
+  auto parts = std::make_shared<Parts>();
+  parts->left = works.size() + 1;  // one for this function, so that it ends after the last callback was set
+  parts->works = std::move(works);
+  const auto one_ended = [whole, parts](const Status&) {
+    if (parts->left.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+    Status first;
+    for (const auto& work : parts->works)
+      if (first.ok()) first = work->status();
+    whole->finish(std::move(first));
+  };
+  for (const auto& work : parts->works) work->on_end(one_ended);
+  one_ended({});
+  return whole;
 }
 
 Status PendingWork::wait() {
@@ -58,6 +95,13 @@ Work::Work(Status status) : pending_(std::make_shared<comm::PendingWork>(nullptr
 }
 
 Work::Work(std::shared_ptr<comm::PendingWork> pending) : pending_(std::move(pending)) {}
+
+std::optional<Status> Work::status() const {
+  if (!pending_->done()) return std::nullopt;
+  return pending_->status();
+}
+
+void Work::on_end(std::function<void(const Status&)> callback) { pending_->on_end(std::move(callback)); }
 
 bool Work::test() const { return pending_->done(); }
 

@@ -16,11 +16,16 @@ if importlib.util.find_spec("build") is None or importlib.util.find_spec("scikit
     pytest.skip("needs the packages build and scikit-build-core", allow_module_level=True)
 
 
+def clean_environment() -> dict[str, str]:
+    """Without what shows the package that is built in the tree, which would stand in for the wheel's."""
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "LD_LIBRARY_PATH")}
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=1800)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=1800, env=clean_environment())
     assert result.returncode == 0, result.stdout + result.stderr
     (wheel,) = folder.glob("*.whl")
     return wheel
@@ -38,8 +43,8 @@ def python(wheel, tmp_path_factory) -> Path:
 
 
 def run(command: list, **environment: str) -> str:
-    clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "LD_LIBRARY_PATH")}
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd="/", env={**clean, **environment})
+    both = {**clean_environment(), **environment}
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd="/", env=both)
     assert result.returncode == 0, result.stderr
     return result.stdout
 

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -279,6 +280,58 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Calls,
                          [](const auto& test) {
                            return to_string(std::get<1>(test.param)) + "_" + std::to_string(std::get<0>(test.param));
                          });
+
+TEST(Batches, of_messages_in_any_order_and_collectives_run_together) {
+  for (const bool starts : {false, true})
+    run_c_ranks(3, [starts](accord_communicator_t* comm, int rank) {
+      std::vector<double> mine(5000, rank), theirs(5000), sum(5000, rank + 1);
+      std::vector<accord_call_t> calls(3, accord_call_t ACCORD_CALL_INIT);
+      for (accord_call_t& call : calls) call.dtype = ACCORD_FLOAT64;
+      calls[0].kind = ACCORD_CALL_RECV;
+      calls[0].output = theirs.data();
+      calls[0].output_count = theirs.size();
+      calls[0].peer = (rank + 2) % 3;
+      calls[1].kind = ACCORD_CALL_ALL_REDUCE;
+      calls[1].input = calls[1].output = sum.data();
+      calls[1].input_count = calls[1].output_count = sum.size();
+      calls[2].kind = ACCORD_CALL_SEND;
+      calls[2].input = mine.data();
+      calls[2].input_count = mine.size();
+      calls[2].peer = (rank + 1) % 3;
+      if (starts) {
+        accord_work_t* work = nullptr;
+        ASSERT_TRUE(is_ok(accord_start_batch(comm, calls.data(), calls.size(), nullptr, &work)));
+        std::atomic<int> heard = -1;
+        ASSERT_TRUE(is_ok(accord_work_on_end(
+            work, [](accord_status_t status, void* context) { *static_cast<std::atomic<int>*>(context) = status; },
+            &heard)));
+        EXPECT_TRUE(is_ok(accord_work_wait(work)));
+        while (heard.load() < 0) std::this_thread::yield();
+        EXPECT_EQ(heard.load(), ACCORD_OK);
+        accord_work_free(work);
+      } else {
+        EXPECT_TRUE(is_ok(accord_run_batch(comm, calls.data(), calls.size(), nullptr)));
+      }
+      EXPECT_EQ(theirs, std::vector<double>(5000, (rank + 2) % 3));
+      EXPECT_EQ(sum, std::vector<double>(5000, 6));
+    });
+}
+
+TEST(Batches, with_a_call_that_is_wrong_or_of_another_size_do_not_begin) {
+  run_c_ranks(1, [](accord_communicator_t* comm, int) {
+    float value = 2;
+    std::vector<accord_call_t> calls(2, testing::call_on(ACCORD_CALL_ALL_REDUCE, ACCORD_FLOAT32, &value));
+    calls[1].kind = 99;
+    EXPECT_EQ(accord_run_batch(comm, calls.data(), 2, nullptr), ACCORD_INVALID_ARGUMENT);
+    EXPECT_THAT(accord_last_error(),
+                ::testing::HasSubstr("call 2 of 2: accord_run_batch: kind 99 is none of accord.h"));
+    calls[1] = calls[0];
+    calls[1].struct_size -= 8;
+    EXPECT_EQ(accord_run_batch(comm, calls.data(), 2, nullptr), ACCORD_INVALID_ARGUMENT);
+    EXPECT_THAT(accord_last_error(), ::testing::HasSubstr("call 2 of 2 has a struct_size of 80, the first one 88"));
+    EXPECT_TRUE(is_ok(accord_run_batch(comm, calls.data(), 0, nullptr)));
+  });
+}
 
 TEST(CallsInC, a_program_in_c99_makes_every_call) {
   for (const int size : {2, 3})

@@ -1,0 +1,62 @@
+#include "call_arguments.hpp"
+
+#include <nanobind/stl/complex.h>
+
+#include <string>
+
+#include "status.hpp"
+
+namespace accord::python {
+
+CallArguments::CallArguments(nb::handle timeout, nb::handle dtype) : dtype_(dtype_argument(dtype)) {
+  options.timeout = duration_argument(timeout);
+}
+
+Buffer CallArguments::input(nb::handle array, std::string_view argument, Access access) {
+  return array.is_none() ? Buffer{} : input_.emplace(array, argument, access, dtype_).buffer();
+}
+
+Buffer CallArguments::output(nb::handle array, std::string_view argument) {
+  return array.is_none() ? Buffer{} : output_.emplace(array, argument, Access::kWrite, dtype_).buffer();
+}
+
+namespace {
+
+std::vector<std::size_t> read_counts(nb::handle counts, std::string_view argument) {
+  std::vector<std::size_t> read;
+  if (counts.is_none()) return read;
+  for (const nb::handle count : counts) {
+    const nb::object index = nb::steal(PyNumber_Index(count.ptr()));
+    const std::size_t value = index.is_valid() ? PyLong_AsSize_t(index.ptr()) : 0;
+    if (PyErr_Occurred() != nullptr) {
+      PyErr_Clear();
+      raise_invalid(std::string(argument) + ": " + nb::cast<std::string>(nb::repr(count)) + " is no count of elements");
+    }
+    read.push_back(value);
+  }
+  return read;
+}
+
+}  // namespace
+
+std::span<const std::size_t> CallArguments::input_counts(nb::handle counts, std::string_view argument) {
+  return input_counts_ = read_counts(counts, argument);
+}
+
+std::span<const std::size_t> CallArguments::output_counts(nb::handle counts, std::string_view argument) {
+  return output_counts_ = read_counts(counts, argument);
+}
+
+Reduction CallArguments::reduction(std::string_view name, nb::handle factor) {
+  const ReduceOp op = value_or_raise(reduce_op_from_string(name));
+  if (op != ReduceOp::kPremulSum) {
+    if (!factor.is_none()) raise_invalid("factor: only premul_sum has one, not " + std::string(name));
+    return op;
+  }
+  if (factor.is_none()) raise_invalid("factor: premul_sum needs one, a number or an array of one element");
+  if (PyFloat_Check(factor.ptr()) || PyLong_Check(factor.ptr()) || PyComplex_Check(factor.ptr()))
+    return Reduction::premul_sum(nb::cast<std::complex<double>>(factor));
+  return Reduction::premul_sum(ConstBuffer(factor_.emplace(factor, "factor", Access::kRead, dtype_).buffer()));
+}
+
+}  // namespace accord::python

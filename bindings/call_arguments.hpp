@@ -1,0 +1,51 @@
+#pragma once
+// The arguments of a call, as Python gives them.
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "accord/communicator.hpp"
+#include "array.hpp"
+#include "duration.hpp"
+
+namespace accord::python {
+
+namespace nb = nanobind;
+
+/// A call as Python made it: what to do, and the arrays in whose memory it is done, which are held in place while this lives.
+class CallArguments {
+ public:
+  /// `dtype` of all arrays, see ArrayView.
+  CallArguments(nb::handle timeout, nb::handle dtype);
+
+  /// Each gives the memory of an array; for None nothing is held, and the buffer is empty.
+  Buffer input(nb::handle array, std::string_view argument, Access access = Access::kRead);
+  Buffer output(nb::handle array, std::string_view argument);
+  /// The counts of the parts of input or output, a sequence of integers; None gives none. InvalidArgument names `argument`.
+  std::span<const std::size_t> input_counts(nb::handle counts, std::string_view argument);
+  std::span<const std::size_t> output_counts(nb::handle counts, std::string_view argument);
+  /// The reduction of that name. `factor`: of premul_sum, a number or an array of one element; None for all others, else
+  /// InvalidArgument.
+  Reduction reduction(std::string_view op, nb::handle factor);
+
+  Call call;
+  CallOptions options;
+
+ private:
+  std::optional<DType> dtype_;
+  std::optional<ArrayView> input_;
+  std::optional<ArrayView> output_;
+  std::optional<ArrayView> factor_;
+  std::vector<std::size_t> input_counts_;
+  std::vector<std::size_t> output_counts_;
+};
+
+/// Those of one operation, or of several that run together.
+using HeldArguments = std::vector<std::unique_ptr<CallArguments>>;
+
+}  // namespace accord::python

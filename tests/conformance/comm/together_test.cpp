@@ -1,0 +1,173 @@
+// Several calls at once: messages in any order, collectives in the order of the list; and what a Work tells when it ends.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "conformance/comm/planned.hpp"
+#include "ranks/thread_ranks.hpp"
+
+namespace accord {
+namespace {
+
+using testing::buffer;
+using testing::combined;
+using testing::kSizes;
+using testing::PlannedCase;
+using testing::run_thread_ranks;
+using testing::samples;
+
+class Together : public testing::Planned {};
+
+/// Every rank sends to every other and receives from it, `count` elements each, sends first or last.
+struct Exchange {
+  std::vector<std::vector<float>> out, in;
+  std::vector<Call> calls;
+
+  Exchange(const Communicator& comm, std::size_t count, bool sends_first) {
+    for (Rank peer = 0; peer < comm.size(); ++peer) {
+      out.push_back(samples(comm.rank(), count, 100 * static_cast<std::size_t>(peer)));
+      in.emplace_back(count, -1);
+    }
+    for (const bool sends : {sends_first, !sends_first})
+      for (Rank step = 1; step < comm.size(); ++step) {
+        const auto peer = static_cast<std::size_t>((comm.rank() + step) % comm.size());
+        calls.push_back(sends ? Call::send(ConstBuffer(buffer(out[peer])), static_cast<Rank>(peer))
+                              : Call::recv(buffer(in[peer]), static_cast<Rank>(peer)));
+      }
+  }
+
+  void expect_arrived(const Communicator& comm) const {
+    for (Rank peer = 0; peer < comm.size(); ++peer) {
+      if (peer == comm.rank()) continue;
+      const std::vector<float>& arrived = in[static_cast<std::size_t>(peer)];
+      ASSERT_EQ(arrived, samples(peer, arrived.size(), 100 * static_cast<std::size_t>(comm.rank())));
+    }
+  }
+};
+
+TEST_P(Together, messages_between_all_ranks_need_no_order) {
+  for (const int size : kSizes) {
+    run_thread_ranks(size, options(), [](Communicator comm) {
+      for (const std::size_t count : {0, 3, 5000, testing::kSanitized ? 40000 : 300000})
+        for (const bool starts : {false, true}) {
+          Exchange exchange(comm, count, comm.rank() % 2 == 0);
+          const Status status = starts ? comm.start(exchange.calls).wait() : comm.run(exchange.calls);
+          ASSERT_TRUE(status.ok()) << status.to_string();
+          exchange.expect_arrived(comm);
+        }
+    });
+  }
+}
+
+TEST_P(Together, collectives_run_in_the_order_of_the_list_among_messages_and_other_works) {
+  run_thread_ranks(3, options(), [](Communicator comm) {
+    for (int round = 0; round < 20; ++round) {
+      std::vector<float> first = samples(comm.rank(), 5000), second, gathered(3 * 5000),
+                         before = samples(comm.rank(), 70000);
+      Exchange exchange(comm, 100, round % 2 == 0);
+      Work earlier = comm.all_reduce_async(buffer(before), ReduceOp::kSum);
+      std::vector<Call> calls = exchange.calls;
+      calls.insert(calls.begin(), Call::all_reduce(ConstBuffer(buffer(first)), buffer(first), ReduceOp::kSum));
+      calls.push_back(Call::all_gather(ConstBuffer(buffer(first)), buffer(gathered)));
+      const Status status = comm.run(calls);
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      ASSERT_TRUE(earlier.test()) << "a work that was started before had not ended";
+      exchange.expect_arrived(comm);
+      const std::vector<float> sum = combined(ReduceOp::kSum, 3, 5000);
+      ASSERT_EQ(first, sum);
+      for (int part = 0; part < 3; ++part)
+        ASSERT_TRUE(std::equal(sum.begin(), sum.end(), gathered.begin() + part * 5000))
+            << "the sum was gathered too early";
+      ASSERT_EQ(before, combined(ReduceOp::kSum, 3, 70000));
+    }
+  });
+}
+
+TEST_P(Together, one_that_is_wrong_keeps_all_from_beginning) {
+  run_thread_ranks(2, options(), [](Communicator comm) {
+    std::vector<float> values = samples(comm.rank(), 4);
+    const std::vector<Call> calls = {Call::all_reduce(ConstBuffer(buffer(values)), buffer(values), ReduceOp::kSum),
+                                     Call::send(ConstBuffer(buffer(values)), 2)};
+    const std::string expected = "call 2 of 2: send_recv: peer 2 is not a rank of the group, which has ranks 0 to 1";
+    EXPECT_EQ(comm.run(calls).message(), expected);
+    EXPECT_EQ(comm.start(calls).wait().message(), expected);
+    EXPECT_EQ(values, samples(comm.rank(), 4));
+    EXPECT_TRUE(comm.run(std::span<const Call>()).ok());
+    EXPECT_TRUE(comm.start(std::span<const Call>()).wait().ok());
+    EXPECT_TRUE(comm.barrier().ok());
+  });
+}
+
+TEST_P(Together, a_message_that_does_not_come_fails_the_list_and_names_the_rank) {
+  std::atomic<bool> failed = false;
+  run_thread_ranks(2, options(), [&](Communicator comm) {
+    if (comm.rank() == 1) {
+      while (!failed.load()) std::this_thread::yield();  // present, but it never sends
+      return;
+    }
+    std::vector<float> there(10), here(10);
+    CallOptions call;
+    call.timeout = std::chrono::milliseconds(200);
+    const std::vector<Call> calls = {Call::send(ConstBuffer(buffer(there)), 1), Call::recv(buffer(here), 1)};
+    const Status status = comm.run(calls, call);
+    EXPECT_EQ(status.code(), StatusCode::kTimeout) << status.to_string();
+    EXPECT_EQ(status.ranks(), std::vector<Rank>{1});
+    failed = true;
+  });
+}
+
+TEST_P(Together, callbacks_are_called_once_in_order_with_how_the_work_ended) {
+  run_thread_ranks(2, options(), [](Communicator comm) {
+    std::mutex mutex;
+    std::condition_variable called;
+    std::vector<int> order;
+    std::vector<float> values(50000, 1);
+    Work work = comm.all_reduce_async(buffer(values), ReduceOp::kSum);
+    for (const int i : {1, 2, 3})
+      work.on_end([&, i](const Status& status) {
+        const std::lock_guard lock(mutex);
+        order.push_back(status.ok() ? i : -i);
+        called.notify_all();
+      });
+    {
+      std::unique_lock lock(mutex);
+      called.wait(lock, [&] { return order.size() == 3; });
+    }
+    EXPECT_EQ(order, (std::vector<int>{1, 2, 3}));
+    ASSERT_TRUE(work.status().has_value());
+    EXPECT_TRUE(work.status()->ok());
+    bool at_once = false;
+    work.on_end([&](const Status& status) { at_once = status.ok(); });
+    EXPECT_TRUE(at_once);
+    ASSERT_TRUE(comm.barrier().ok());
+  });
+}
+
+TEST_P(Together, a_callback_tells_a_failure_and_status_is_open_until_then) {
+  std::atomic<bool> failed = false;
+  run_thread_ranks(2, options(), [&](Communicator comm) {
+    if (comm.rank() == 1) {
+      while (!failed.load()) std::this_thread::yield();
+      return;
+    }
+    std::vector<float> values(10, 1);
+    Work work = comm.all_reduce_async(buffer(values), ReduceOp::kSum);
+    EXPECT_FALSE(work.status().has_value());
+    std::atomic<StatusCode> code = StatusCode::kOk;
+    work.on_end([&](const Status& status) { code = status.code(); });
+    comm.abort("enough");
+    while (code.load() == StatusCode::kOk) std::this_thread::yield();
+    EXPECT_EQ(code.load(), StatusCode::kAborted);
+    failed = true;
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Together,
+                         ::testing::Values(PlannedCase{"inproc", "inproc", ""}, PlannedCase{"shm", "shm", ""}),
+                         testing::name_of);
+
+}  // namespace
+}  // namespace accord
