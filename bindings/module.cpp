@@ -6,6 +6,7 @@
 #include "information.hpp"
 #include "interrupt.hpp"
 #include "package.hpp"
+#include "plan.hpp"
 #include "process.hpp"
 #include "status.hpp"
 #include "store.hpp"
@@ -22,5 +23,6 @@ NB_MODULE(_core, module) {
   accord::python::bind_communicator(module);
   accord::python::bind_engine(module);
   accord::python::bind_package(module);
+  accord::python::bind_plans(module);
   accord::python::bind_information(module);
 }

@@ -13,6 +13,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING
 
+from accord import plan
 from accord._core import (
     Aborted,
     Closed,
@@ -87,6 +88,7 @@ __all__ = [
     "info",
     "inspect",
     "load",
+    "plan",
     "verify",
 ]
 

@@ -22,5 +22,6 @@ void add_info(CLI::App& app, Action& chosen);
 void add_run(CLI::App& app, Action& chosen, const std::vector<std::string>& after_dashes);
 void add_diagnose(CLI::App& app, Action& chosen);
 void add_engine(CLI::App& app, Action& chosen);
+void add_plan(CLI::App& app, Action& chosen);
 
 }  // namespace accord::cli

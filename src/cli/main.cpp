@@ -72,6 +72,7 @@ int run(int argc, char** argv) {
   add_run(app, chosen, after_dashes);
   add_diagnose(app, chosen);
   add_engine(app, chosen);
+  add_plan(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

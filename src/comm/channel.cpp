@@ -13,6 +13,7 @@
 #include "comm/explain.hpp"
 #include "comm/group.hpp"
 #include "comm/progress.hpp"
+#include "plan/registry.hpp"
 
 namespace accord::comm {
 namespace {
@@ -185,8 +186,14 @@ Result<const Channel::Prepared*> Channel::prepare(const exec::RequestRecord& rec
   const std::uint64_t hash = (words[0] ^ (words[1] * 0x9e3779b97f4a7c15)) * 0xff51afd7ed558ccd;
   const std::uint64_t extent_hash = extent == nullptr ? 0 : hash_of(*extent);
   std::unique_ptr<Prepared>& slot = prepared_[((hash ^ extent_hash) >> 32) % kPrepared];
-  if (slot != nullptr && slot->plan.record == record && (extent == nullptr || is_of(slot->extent, *extent))) [[likely]]
+  const std::uint64_t version = plan::registry_version();
+  if (slot != nullptr && slot->plan.record == record && (extent == nullptr || is_of(slot->extent, *extent)) &&
+      prepared_version_ == version) [[likely]]
     return slot.get();
+  if (prepared_version_ != version) {
+    prepared_ = {};
+    prepared_version_ = version;
+  }
   ACCORD_ASSIGN_OR_RETURN(Prepared lowered, lower(record, extent));
   slot = std::make_unique<Prepared>(std::move(lowered));
   return slot.get();
@@ -195,10 +202,11 @@ Result<const Channel::Prepared*> Channel::prepare(const exec::RequestRecord& rec
 Result<Channel::Prepared> Channel::lower(const exec::RequestRecord& record, const plan::Extent* extent) {
   const bool counts = record.phase == exec::Phase::kCountsFirst;
   const Collective collective = counts ? Collective::kAllGather : record.collective;
+  const Rank root = counts ? 0 : record.root;
   const std::size_t bytes = counts ? counts_.count() * sizeof(std::uint64_t) : bytes_of(record);
-  ACCORD_ASSIGN_OR_RETURN(const plan::Choice choice, group_.selector().choose(collective, bytes, topology_));
+  ACCORD_ASSIGN_OR_RETURN(const plan::Choice choice, group_.selector().choose({collective, bytes, root}, topology_));
   const std::size_t known = plans_.size();
-  ACCORD_ASSIGN_OR_RETURN(const plan::Plan* const plan, plan_for(*choice.algorithm, counts ? 0 : record.root));
+  ACCORD_ASSIGN_OR_RETURN(const plan::Plan* const plan, plan_for(*choice.algorithm, root));
   exec::Payload payload{counts ? DType::kUInt64 : record.dtype, {}};
   const std::size_t element = size_of(payload.dtype);
   payload.bounds = extent != nullptr ? plan::bounds_of(*plan, *extent, element)
@@ -218,7 +226,7 @@ Result<const plan::Plan*> Channel::plan_for(const plan::AlgorithmEntry& algorith
     if (plan->collective == algorithm.collective && plan->name == algorithm.name && plan->root == root)
       return plan.get();
   const plan::Request request{.collective = algorithm.collective, .root = root, .only_rank = domain_.me()};
-  ACCORD_ASSIGN_OR_RETURN(plan::Plan plan, algorithm.make(topology_, request));
+  ACCORD_ASSIGN_OR_RETURN(plan::Plan plan, plan::make_plan(algorithm, topology_, request));
   plans_.push_back(std::make_unique<plan::Plan>(std::move(plan)));
   return plans_.back().get();
 }
@@ -328,8 +336,8 @@ Status Channel::find_mismatch() const {
     if (theirs == mine)
       return Status(
           StatusCode::kMismatch,
-          fmt::format("{}: rank {} chose another algorithm than rank {}; ACCORD_SELECT and the select option must be "
-                      "equal on all ranks",
+          fmt::format("{}: rank {} chose another algorithm than rank {}; ACCORD_SELECT, the select option and "
+                      "registered plans must be equal on all ranks",
                       where(mine), it, me),
           {it});
     exec::RequestRecord with_my_parts = theirs;

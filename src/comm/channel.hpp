@@ -114,6 +114,7 @@ class Channel {
   bool waited_long_ = false;  ///< it did
   bool refused_one_ = false;  ///< a call has met a group that had failed; only the first one is recorded
   std::array<std::unique_ptr<Prepared>, kPrepared> prepared_;
+  std::uint64_t prepared_version_ = 0;  ///< of the registry of plans, when they were prepared
   std::vector<std::unique_ptr<plan::Plan>> plans_;
   bool front_started_ = false;
   std::uint64_t front_position_ = 0;

@@ -31,7 +31,7 @@ std::string to_string(const RequestRecord& record) {
 
 std::uint64_t round_word(std::uint64_t round, std::uint32_t signature) { return (round << 24) | signature; }
 
-std::uint32_t signature_of(const RequestRecord& record, std::string_view plan_name) {
+std::uint32_t signature_of(const RequestRecord& record, std::string_view plan_name, std::uint64_t plan_digest) {
   std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a: no table, no call into a library for a handful of bytes
   const auto mix = [&hash](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3; };
   mix(static_cast<std::uint64_t>(record.collective));
@@ -42,6 +42,7 @@ std::uint32_t signature_of(const RequestRecord& record, std::string_view plan_na
   for (const std::uint64_t value : {record.count, record.parts})
     for (int shift = 0; shift < 64; shift += 8) mix((value >> shift) & 0xff);
   for (const char letter : plan_name) mix(static_cast<unsigned char>(letter));
+  if (plan_digest != 0) mix(plan_digest);
   const auto bits = static_cast<std::uint32_t>(hash ^ (hash >> 24) ^ (hash >> 48)) & 0xffffff;
   return bits == 0 ? 1 : bits;
 }

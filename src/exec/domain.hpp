@@ -46,8 +46,8 @@ std::string to_string(const RequestRecord& record);
 /// It is what flags and packets carry, so a mismatch between ranks is seen by the very load that ends a wait.
 std::uint64_t round_word(std::uint64_t round, std::uint32_t signature);
 inline bool same_round(std::uint64_t a, std::uint64_t b) { return (a >> 24) == (b >> 24); }
-/// 24 bits, never zero. `plan_name`: ranks that chose different plans disagree as well.
-std::uint32_t signature_of(const RequestRecord& record, std::string_view plan_name);
+/// 24 bits, never zero. `plan_name`, `plan_digest`: ranks that chose different plans, or other ones of that name, disagree as well.
+std::uint32_t signature_of(const RequestRecord& record, std::string_view plan_name, std::uint64_t plan_digest = 0);
 
 /// One domain as one member sees it. Used by one thread at a time.
 class Domain {

@@ -30,7 +30,7 @@ class Lowering {
     out_.element_bytes = size_of(dtype_);
     out_.elements_per_line = kPacketData / out_.element_bytes;
     out_.record = request_;
-    out_.signature = signature_of(request_, plan_.name);
+    out_.signature = signature_of(request_, plan_.name, plan_.digest);
     out_.heard_all = plan_.pacing == plan::Pacing::kByPlan;
     if (plan_.partial_chunks > 0) {
       out_.partials = partial_kernels(dtype_, request_.op);
@@ -64,7 +64,8 @@ class Lowering {
     };
     if (plan_.size != layout_.members) return refuse("ranks", plan_.size, layout_.members);
     if (plan_.signals > layout_.signals) return refuse("signals between two ranks", plan_.signals, layout_.signals);
-    if (plan_.packet_chunks > layout_.members) return refuse("packet chunks", plan_.packet_chunks, layout_.members);
+    if (plan_.packet_chunks > layout_.packet_chunks())
+      return refuse("packet chunks", plan_.packet_chunks, layout_.packet_chunks());
     if (plan_.programs[me_].lanes.empty() && plan_.size > 1) return refuse("programs", 1, 0);
     if (shared_chunks() * kLine > layout_.slot_bytes)
       return refuse("scratch chunks", shared_chunks(), layout_.slot_bytes / kLine);

@@ -15,13 +15,13 @@ std::size_t DomainLayout::packets(int chunk) const {
   return flags + static_cast<std::size_t>(chunk) * (kPacketCapacity / kPacketData) * kLine;
 }
 
-std::size_t DomainLayout::scratch() const { return round_up(packets(members), kPage); }
+std::size_t DomainLayout::scratch() const { return round_up(packets(packet_chunks()), kPage); }
 
 std::size_t DomainLayout::block_bytes() const { return scratch() + round_up(slot_bytes, kPage); }
 
 WindowLayout::WindowLayout(int size, std::size_t slot_bytes)
     : size_(size),
-      group_{.members = size, .signals = std::max(8, 2 * size), .slot_bytes = slot_bytes},
+      group_{.members = size, .signals = std::max(16, 2 * size), .slot_bytes = slot_bytes},
       pair_{.members = 2, .signals = 8, .slot_bytes = slot_bytes} {}
 
 std::size_t WindowLayout::board(Rank from) const {

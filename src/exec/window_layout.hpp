@@ -13,6 +13,7 @@
 //   blocks    kRoundDepth round blocks: signal flags [from][id], packets [chunk], scratch
 // Windows are sparse: a page costs memory once it is touched, so regions of pairs that never talk cost none.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -38,6 +39,9 @@ struct DomainLayout {
   static constexpr std::size_t record(std::uint64_t round) { return kLine * (1 + round % plan::kRoundDepth); }
   std::size_t block(std::uint64_t round) const { return kHeader + (round % plan::kRoundDepth) * block_bytes(); }
   std::size_t bytes() const { return kHeader + plan::kRoundDepth * block_bytes(); }
+
+  /// A ring of packets takes one less than there are members of each pair; more than 16 of a pair nobody has needed.
+  int packet_chunks() const { return std::clamp(members, 4, 16) * members; }
 
   // Within a block:
   std::size_t flag(int from, int id) const { return kLine * (static_cast<std::size_t>(from) * signals + id); }

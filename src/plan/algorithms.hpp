@@ -12,18 +12,24 @@ namespace accord::plan {
 
 using Algorithm = Result<Plan> (*)(const topology::Topology& topology, const Request& request);
 
-/// One row of the registry.
+class RegisteredPlans;
+
+/// A built-in algorithm, or plans that were registered under one name (registry.hpp).
 struct AlgorithmEntry {
-  Collective collective;
+  Collective collective = Collective::kBarrier;
   std::string_view name;
-  Algorithm make;
+  Algorithm make = nullptr;    ///< null for registered plans: make_plan() serves both
   std::string_view source;     ///< the paper or system it comes from
-  Order order = Order::kNone;  ///< that its plans declare
+  Order order = Order::kNone;  ///< that its plans declare, if it is built in
+  const RegisteredPlans* registered = nullptr;
 };
+
+/// Its plan. kNotFound if none that was registered fits the ranks and the root; else as the algorithm says.
+Result<Plan> make_plan(const AlgorithmEntry& entry, const topology::Topology& topology, const Request& request);
 
 /// All built-in algorithms, grouped by collective.
 std::span<const AlgorithmEntry> algorithms();
-/// kNotFound names the nearest one.
+/// One of these, or of those that were registered; kNotFound names the nearest one.
 Result<const AlgorithmEntry*> algorithm_by_name(Collective collective, std::string_view name);
 
 }  // namespace accord::plan

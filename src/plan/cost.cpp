@@ -32,7 +32,9 @@ class Counting : public StepVisitor {
     Cost& cost = ranks_[static_cast<std::size_t>(place.rank)];
     ++cost.steps;
     switch (step.kind) {
-      case StepKind::kSignal: signals_[{place.rank, step.peer, step.id}] = hops_of(lane) + 1; break;
+      case StepKind::kSignal:
+        signals_[{place.rank, step.peer, step.id}] = hops_of(lane) + (step.peer != place.rank);
+        break;
       case StepKind::kWait: learn(lane, signals_[{step.peer, place.rank, step.id}]); break;
       case StepKind::kLaneBarrier: learn(lane, barriers_[{place.rank, step.id}]); break;
       case StepKind::kCopy:
@@ -51,6 +53,7 @@ class Counting : public StepVisitor {
       most.bytes_exchanged = std::max(most.bytes_exchanged, cost.bytes_exchanged);
       most.bytes_touched = std::max(most.bytes_touched, cost.bytes_touched);
       most.bytes_added = std::max(most.bytes_added, cost.bytes_added);
+      most.bytes_in_packets = std::max(most.bytes_in_packets, cost.bytes_in_packets);
     }
     return most;
   }
@@ -73,6 +76,7 @@ class Counting : public StepVisitor {
     const auto touch = [&](const Chunk& chunk) {
       const std::size_t bytes = elements * (chunk.space == Space::kPartials ? partial_bytes_ : element_bytes_);
       if (chunk.rank != rank) cost.bytes_exchanged += bytes;
+      if (chunk.space == Space::kPackets) cost.bytes_in_packets += bytes;
       cost.bytes_touched += bytes;
     };
     for (const Chunk& source : step.sources) {
@@ -104,6 +108,14 @@ Cost cost_of(const Plan& plan, std::size_t count, std::size_t element_bytes, std
   Counting counting(plan, count, element_bytes, partial_bytes);
   const auto stuck = walk(plan, 1, RoundGate::kOpen, counting);
   return stuck.ok() ? counting.most() : Cost{};
+}
+
+double predicted_seconds(const Cost& cost, std::uint64_t rounds, const MachineTimes& times) {
+  const double round = cost.hops * times.seconds_per_hop + cost.steps * times.seconds_per_step;
+  return static_cast<double>(rounds) * round +
+         static_cast<double>(cost.bytes_touched) * times.seconds_per_byte_touched +
+         static_cast<double>(cost.bytes_exchanged) * times.seconds_per_byte_exchanged +
+         static_cast<double>(cost.bytes_in_packets) * times.seconds_per_byte_in_packets;
 }
 
 }  // namespace accord::plan

@@ -1,5 +1,5 @@
 #pragma once
-// Plans as text that people and tools can read.
+// Plans as text that people and tools can read; docs/plan-format.md describes it.
 //
 //   {"format": "accord-plan", "version": 1, "name": "two_shot", "collective": "all_reduce", "size": 2, "root": 0,
 //    "order": "canonical", "pacing": "by_plan", "signals": 2,

@@ -1,4 +1,4 @@
-// The text becomes a tree, and the tree is read by a cursor that knows its own path, so that every error tells where. Shape and
+// The text becomes a tree, which JsonNode walks, so that every error tells where. Shape and
 // steps are held against the same rules as those of the builder, so that a plan which comes out of here is safe to
 // verify, lower and print, whatever the text was.
 
@@ -12,6 +12,7 @@
 
 #include "base/text.hpp"
 #include "plan/json.hpp"
+#include "plan/json_node.hpp"
 #include "plan/step_rules.hpp"
 
 namespace accord::plan {
@@ -19,82 +20,17 @@ namespace {
 
 using Json = nlohmann::json;
 
-Status corrupt(std::string_view path, std::string_view problem) {
-  return {StatusCode::kCorrupt, fmt::format("plan JSON: {}{}{}", path, path.empty() ? "" : ": ", problem)};
-}
-
-// A node of the tree and the way to it.
-class Node {
- public:
-  Node(const Json& json, std::string path) : json_(&json), path_(std::move(path)) {}
-
-  Status error(std::string_view problem) const { return corrupt(path_, problem); }
-
-  // An object with exactly these keys.
-  Status check_keys(std::span<const std::string_view> keys) const {
-    if (!json_->is_object()) return error("expected an object");
-    for (const auto& [key, value] : json_->items()) {
-      if (std::ranges::find(keys, key) == keys.end()) return error(unknown_name("key", key, keys).message());
-    }
-    for (const std::string_view key : keys) {
-      if (!json_->contains(key)) return error(fmt::format("lacks \"{}\"", key));
-    }
-    return {};
-  }
-  bool has(std::string_view key) const { return json_->is_object() && json_->contains(key); }
-  // REQUIRES: has(key).
-  Node at(std::string_view key) const {
-    return {(*json_)[std::string(key)], path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key)};
-  }
-
-  Result<std::vector<Node>> items() const {
-    if (!json_->is_array()) return error("expected a list");
-    std::vector<Node> nodes;
-    for (std::size_t i = 0; i < json_->size(); ++i) nodes.emplace_back((*json_)[i], fmt::format("{}[{}]", path_, i));
-    return nodes;
-  }
-
-  Result<int> integer() const {
-    constexpr auto kMax = std::numeric_limits<int>::max();
-    const bool fits = json_->is_number_unsigned() ? json_->get<std::uint64_t>() <= kMax
-                                                  : json_->is_number_integer() && json_->get<std::int64_t>() >= -kMax;
-    if (!fits) return error("expected a whole number of 32 bits");
-    return json_->get<int>();
-  }
-
-  Result<std::string> text() const {
-    if (!json_->is_string()) return error("expected a text");
-    return json_->get<std::string>();
-  }
-
-  // One of `values`, by its name.
-  template <typename Enum>
-  Result<Enum> one_of(std::string_view what, std::initializer_list<Enum> values) const {
-    ACCORD_ASSIGN_OR_RETURN(const std::string name, text());
-    std::vector<std::string_view> names;
-    for (const Enum value : values) {
-      if (to_string(value) == name) return value;
-      names.push_back(to_string(value));
-    }
-    return error(unknown_name(what, name, names).message());
-  }
-
- private:
-  const Json* json_;
-  std::string path_;
-};
-
-Status read_integer(const Node& node, int& value) {
+Status read_integer(const JsonNode& node, int& value) {
   ACCORD_ASSIGN_OR_RETURN(value, node.integer());
   return {};
 }
 
-Result<Space> read_space(const Node& node) {
+Result<Space> read_space(const JsonNode& node) {
   return node.one_of("space", {Space::kInput, Space::kOutput, Space::kScratch, Space::kPackets, Space::kPartials});
 }
 
-Result<Chunk> read_chunk(const Node& node) {
-  ACCORD_ASSIGN_OR_RETURN(const std::vector<Node> parts, node.items());
+Result<Chunk> read_chunk(const JsonNode& node) {
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<JsonNode> parts, node.items());
   if (parts.size() != 3) return node.error("a chunk is [rank, space, index]");
   Chunk chunk;
   ACCORD_RETURN_IF_ERROR(read_integer(parts[0], chunk.rank));
@@ -103,29 +39,29 @@ Result<Chunk> read_chunk(const Node& node) {
   return chunk;
 }
 
-Status read_chunks(const Node& node, std::vector<Chunk>& chunks) {
-  ACCORD_ASSIGN_OR_RETURN(const std::vector<Node> nodes, node.items());
-  for (const Node& item : nodes) {
+Status read_chunks(const JsonNode& node, std::vector<Chunk>& chunks) {
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<JsonNode> nodes, node.items());
+  for (const JsonNode& item : nodes) {
     ACCORD_ASSIGN_OR_RETURN(const Chunk chunk, read_chunk(item));
     chunks.push_back(chunk);
   }
   return {};
 }
 
-Status read_event(const Node& node, Step& step) {
+Status read_event(const JsonNode& node, Step& step) {
   static constexpr std::array<std::string_view, 3> kKeys = {"step", "peer", "id"};
   ACCORD_RETURN_IF_ERROR(node.check_keys(kKeys));
   ACCORD_RETURN_IF_ERROR(read_integer(node.at("peer"), step.peer));
   return read_integer(node.at("id"), step.id);
 }
 
-Status read_lane_barrier(const Node& node, Step& step) {
+Status read_lane_barrier(const JsonNode& node, Step& step) {
   static constexpr std::array<std::string_view, 2> kKeys = {"step", "id"};
   ACCORD_RETURN_IF_ERROR(node.check_keys(kKeys));
   return read_integer(node.at("id"), step.id);
 }
 
-Status read_movement(const Node& node, Step& step) {
+Status read_movement(const JsonNode& node, Step& step) {
   static constexpr std::array<std::string_view, 3> kKeys = {"step", "from", "to"};
   ACCORD_RETURN_IF_ERROR(node.check_keys(kKeys));
   ACCORD_RETURN_IF_ERROR(read_chunks(node.at("from"), step.sources));
@@ -134,7 +70,7 @@ Status read_movement(const Node& node, Step& step) {
   return {};
 }
 
-Result<Step> read_step(const Plan& plan, Rank rank, const Node& node) {
+Result<Step> read_step(const Plan& plan, Rank rank, const JsonNode& node) {
   if (!node.has("step")) return node.error("a step is an object with the key \"step\"");
   Step step;
   ACCORD_ASSIGN_OR_RETURN(
@@ -152,17 +88,17 @@ Result<Step> read_step(const Plan& plan, Rank rank, const Node& node) {
   return step;
 }
 
-Result<Program> read_program(const Plan& plan, Rank rank, const Node& node) {
+Result<Program> read_program(const Plan& plan, Rank rank, const JsonNode& node) {
   static constexpr std::array<std::string_view, 1> kKeys = {"lanes"};
   ACCORD_RETURN_IF_ERROR(node.check_keys(kKeys));
-  ACCORD_ASSIGN_OR_RETURN(const std::vector<Node> lanes, node.at("lanes").items());
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<JsonNode> lanes, node.at("lanes").items());
   if (lanes.size() > kMaxLanes)
     return node.error(fmt::format("{} lanes; a rank has at most {}", lanes.size(), kMaxLanes));
   Program program;
-  for (const Node& lane : lanes) {
+  for (const JsonNode& lane : lanes) {
     program.lanes.emplace_back();
-    ACCORD_ASSIGN_OR_RETURN(const std::vector<Node> steps, lane.items());
-    for (const Node& item : steps) {
+    ACCORD_ASSIGN_OR_RETURN(const std::vector<JsonNode> steps, lane.items());
+    for (const JsonNode& item : steps) {
       ACCORD_ASSIGN_OR_RETURN(Step step, read_step(plan, rank, item));
       program.lanes.back().steps.push_back(std::move(step));
     }
@@ -170,7 +106,7 @@ Result<Program> read_program(const Plan& plan, Rank rank, const Node& node) {
   return program;
 }
 
-Status read_chunk_counts(const Node& node, Plan& plan) {
+Status read_chunk_counts(const JsonNode& node, Plan& plan) {
   static constexpr std::array<std::string_view, 5> kKeys = {"input", "output", "scratch", "packets", "partials"};
   const bool has_partials = node.has(kKeys.back());
   ACCORD_RETURN_IF_ERROR(node.check_keys(has_partials ? kKeys : std::span(kKeys).first(4)));
@@ -182,7 +118,7 @@ Status read_chunk_counts(const Node& node, Plan& plan) {
 }
 
 // Everything but the programs.
-Status read_head(const Node& node, Plan& plan) {
+Status read_head(const JsonNode& node, Plan& plan) {
   ACCORD_ASSIGN_OR_RETURN(plan.name, node.at("name").text());
   ACCORD_ASSIGN_OR_RETURN(const std::string collective, node.at("collective").text());
   const Result<Collective> known = collective_from_string(collective);
@@ -199,7 +135,9 @@ Status read_head(const Node& node, Plan& plan) {
   return {};
 }
 
-Status check_version(const Node& node) {
+Status check_version(const JsonNode& node) {
+  if (node.has("gpus") && node.has("protocol"))
+    return node.error("this is an execution plan of MSCCL++; accord plan import makes a plan of it");
   if (!node.has("format") || !node.has("version"))
     return node.error("this is no plan: \"format\" or \"version\" is missing");
   ACCORD_ASSIGN_OR_RETURN(const std::string format, node.at("format").text());
@@ -211,14 +149,14 @@ Status check_version(const Node& node) {
           fmt::format("plan JSON: version {}; this build reads version {}", version, kPlanJsonVersion)};
 }
 
-Result<Plan> read_plan(const Node& node) {
+Result<Plan> read_plan(const JsonNode& node) {
   static constexpr std::array<std::string_view, 11> kKeys = {
       "format", "version", "name", "collective", "size", "root", "order", "pacing", "signals", "chunks", "programs"};
   ACCORD_RETURN_IF_ERROR(check_version(node));
   ACCORD_RETURN_IF_ERROR(node.check_keys(kKeys));
   Plan plan;
   ACCORD_RETURN_IF_ERROR(read_head(node, plan));
-  ACCORD_ASSIGN_OR_RETURN(const std::vector<Node> programs, node.at("programs").items());
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<JsonNode> programs, node.at("programs").items());
   if (programs.size() != static_cast<std::size_t>(plan.size)) {
     return node.at("programs").error(fmt::format("{} programs for {} ranks", programs.size(), plan.size));
   }
@@ -232,13 +170,8 @@ Result<Plan> read_plan(const Node& node) {
 }  // namespace
 
 Result<Plan> plan_from_json(std::string_view text) {
-  Json tree;
-  try {
-    tree = Json::parse(text);
-  } catch (const Json::exception& exception) {
-    return corrupt("", exception.what());
-  }
-  return read_plan(Node(tree, ""));
+  ACCORD_ASSIGN_OR_RETURN(const JsonTree tree, JsonTree::parse(text, "plan JSON"));
+  return read_plan(tree.root());
 }
 
 }  // namespace accord::plan

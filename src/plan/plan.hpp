@@ -14,7 +14,8 @@
 // k only when every rank has completed round k - kRoundDepth. So a program only has to be right within one round.
 //
 // Signals. Signal (from, to, id) is an event that happens once a round: whatever `from` did before is visible to
-// `to` after its wait. Packets are their own signal. Ids are counted from 0 for each ordered pair of ranks.
+// `to` after its wait. Packets are their own signal. Ids are counted from 0 for each ordered pair of ranks; a signal of a
+// rank to itself goes from one of its lanes to another.
 
 #include <cstdint>
 #include <string>
@@ -116,6 +117,7 @@ struct Plan {
   int packet_chunks = 0;
   int partial_chunks = 0;
   int signals = 0;                ///< ids used between any one pair, at most
+  std::uint64_t digest = 0;       ///< of a registered plan: tells plans of one name apart. Not in its JSON
   std::vector<Program> programs;  ///< by rank; those not asked for are empty
   bool operator==(const Plan&) const = default;
 };

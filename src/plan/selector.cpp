@@ -4,10 +4,13 @@
 #include "plan/selector.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <limits>
 #include <utility>
 
 #include "base/text.hpp"
+#include "plan/registry.hpp"
 
 namespace accord::plan {
 namespace {
@@ -28,13 +31,13 @@ constexpr std::string_view kDefaultTable =
     "all_to_all:0-2k=packet,2k-inf=direct;"
     "send_recv:0-4k=packet,4k-inf=direct";
 
-bool matches(const SelectorRow& row, Collective collective, std::size_t bytes, const topology::Topology& topology) {
-  using Oversubscribed = SelectorRow::Oversubscribed;
-  if (row.collective != collective) return false;
-  if (topology.size() < row.min_ranks || topology.size() > row.max_ranks) return false;
-  if (row.oversubscribed == Oversubscribed::kYes && !topology.oversubscribed()) return false;
-  if (row.oversubscribed == Oversubscribed::kNo && topology.oversubscribed()) return false;
-  return row.from_bytes <= bytes && bytes < row.to_bytes;
+// "1536", "8k", "inf".
+std::string size_text(std::size_t bytes) {
+  if (bytes == std::numeric_limits<std::size_t>::max()) return "inf";
+  for (const auto& [shift, unit] : {std::pair{30, 'g'}, {20, 'm'}, {10, 'k'}}) {
+    if (bytes > 0 && bytes % (std::size_t{1} << shift) == 0) return fmt::format("{}{}", bytes >> shift, unit);
+  }
+  return fmt::format("{}", bytes);
 }
 
 }  // namespace
@@ -44,20 +47,62 @@ std::string_view default_table() { return kDefaultTable; }
 Result<Selector> Selector::create(std::string_view overrides) {
   Selector selector;
   ACCORD_ASSIGN_OR_RETURN(SelectorTable defaults, parse_table(kDefaultTable));
-  ACCORD_ASSIGN_OR_RETURN(const SelectorTable table, parse_table(overrides));
-  selector.rows_ = std::move(defaults.rows);
-  selector.rows_.insert(selector.rows_.end(), table.rows.begin(), table.rows.end());
+  ACCORD_ASSIGN_OR_RETURN(SelectorTable table, parse_table(overrides));
+  selector.defaults_ = std::move(defaults.rows);
+  selector.overrides_ = std::move(table.rows);
   selector.canonical_only_ = table.canonical_only;
   return selector;
 }
 
-Result<Choice> Selector::choose(Collective collective, std::size_t bytes, const topology::Topology& topology) const {
-  for (auto row = rows_.rbegin(); row != rows_.rend(); ++row) {
-    if (canonical_only_ && row->algorithm->order == Order::kFixed) continue;
-    if (matches(*row, collective, bytes, topology)) return Choice{row->algorithm, row->slot_bytes};
+std::string to_string(const SelectorRow& row) {
+  using Oversubscribed = SelectorRow::Oversubscribed;
+  const SelectorRow any{.collective = row.collective};
+  std::vector<std::string> conditions;
+  if (row.min_ranks != any.min_ranks || row.max_ranks != any.max_ranks) {
+    const std::string most = row.max_ranks == any.max_ranks ? "inf" : std::to_string(row.max_ranks);
+    conditions.push_back(fmt::format("ranks={}-{}", row.min_ranks, most));
   }
-  return Status(StatusCode::kNotFound, fmt::format("the selection table has no row for {} of {} on {} ranks",
-                                                   to_string(collective), bytes_text(bytes), topology.size()));
+  if (row.oversubscribed != Oversubscribed::kAny)
+    conditions.push_back(row.oversubscribed == Oversubscribed::kYes ? "oversubscribed=yes" : "oversubscribed=no");
+  return fmt::format("{}{}:{}-{}={}{}", to_string(row.collective),
+                     conditions.empty() ? "" : fmt::format("[{}]", fmt::join(conditions, ",")),
+                     size_text(row.from_bytes), size_text(row.to_bytes), row.algorithm->name,
+                     row.slot_bytes == 0 ? "" : fmt::format("@{}", size_text(row.slot_bytes)));
+}
+
+RowVerdict Selector::judge(const SelectorRow& row, const SelectorCall& call, const topology::Topology& topology) const {
+  using Oversubscribed = SelectorRow::Oversubscribed;
+  if (row.collective != call.collective) return RowVerdict::kOtherCollective;
+  if (topology.size() < row.min_ranks || topology.size() > row.max_ranks) return RowVerdict::kRanks;
+  if (row.oversubscribed != Oversubscribed::kAny &&
+      topology.oversubscribed() != (row.oversubscribed == Oversubscribed::kYes))
+    return RowVerdict::kOversubscribed;
+  if (call.bytes < row.from_bytes || call.bytes >= row.to_bytes) return RowVerdict::kBytes;
+  Order order = row.algorithm->order;
+  if (row.algorithm->registered != nullptr) {
+    const Plan* plan = row.algorithm->registered->find(topology.size(), call.root);
+    if (plan == nullptr) return RowVerdict::kNoPlan;
+    order = plan->order;
+  }
+  if (canonical_only_ && order == Order::kFixed) return RowVerdict::kOrder;
+  return RowVerdict::kMatches;
+}
+
+std::vector<SelectorRow> Selector::rows() const {
+  std::vector<SelectorRow> rows = defaults_;
+  for (const SelectorRow& row : registered_rows()) rows.push_back(row);
+  rows.insert(rows.end(), overrides_.begin(), overrides_.end());
+  return rows;
+}
+
+Result<Choice> Selector::choose(const SelectorCall& call, const topology::Topology& topology) const {
+  const std::vector<SelectorRow> rows = this->rows();
+  for (auto row = rows.rbegin(); row != rows.rend(); ++row) {
+    if (judge(*row, call, topology) == RowVerdict::kMatches) return Choice{row->algorithm, row->slot_bytes};
+  }
+  return Status(StatusCode::kNotFound,
+                fmt::format("the selection table has no row for {} of {} on {} ranks", to_string(call.collective),
+                            bytes_text(call.bytes), topology.size()));
 }
 
 }  // namespace accord::plan

@@ -32,7 +32,21 @@ struct SelectorRow {
   std::size_t to_bytes = 0;  ///< exclusive
   const AlgorithmEntry* algorithm = nullptr;
   std::size_t slot_bytes = 0;  ///< 0: the communicator's
+  bool operator==(const SelectorRow&) const = default;
 };
+
+/// A row in the grammar above: "all_reduce[ranks=9-inf]:0-1k=packet".
+std::string to_string(const SelectorRow& row);
+
+/// A call, as far as the choice depends on it.
+struct SelectorCall {
+  Collective collective = Collective::kBarrier;
+  std::size_t bytes = 0;
+  Rank root = 0;
+};
+
+/// Whether a row serves a call, or the first reason why not.
+enum class RowVerdict : std::uint8_t { kMatches, kOtherCollective, kRanks, kOversubscribed, kBytes, kNoPlan, kOrder };
 
 /// What the selector gives.
 struct Choice {
@@ -46,11 +60,15 @@ class Selector {
   static Result<Selector> create(std::string_view overrides);
 
   /// kNotFound if the table has no row for it.
-  Result<Choice> choose(Collective collective, std::size_t bytes, const topology::Topology& topology) const;
-  const std::vector<SelectorRow>& rows() const { return rows_; }
+  Result<Choice> choose(const SelectorCall& call, const topology::Topology& topology) const;
+  RowVerdict judge(const SelectorRow& row, const SelectorCall& call, const topology::Topology& topology) const;
+  /// The defaults of this build, what was registered until now with a range of sizes, then the overrides; the last one that
+  /// matches decides.
+  std::vector<SelectorRow> rows() const;
 
  private:
-  std::vector<SelectorRow> rows_;
+  std::vector<SelectorRow> defaults_;
+  std::vector<SelectorRow> overrides_;
   bool canonical_only_ = false;
 };
 

@@ -106,12 +106,6 @@ Status check_id(int id, int limit, std::string_view what) {
   return invalid("{} {} is out of bounds: ids are 0-{}", what, id, limit - 1);
 }
 
-Status check_peer(const Plan& plan, Rank rank, const Step& step) {
-  ACCORD_RETURN_IF_ERROR(check_rank(plan, step.peer));
-  if (step.peer == rank) return invalid("rank {} is its own peer", rank);
-  return {};
-}
-
 bool lies_in(const std::vector<Chunk>& chunks, Space space) {
   return std::ranges::any_of(chunks, [&](const Chunk& chunk) { return chunk.space == space; });
 }
@@ -146,7 +140,8 @@ Status check_movement(const Plan& plan, Rank rank, const Step& step) {
 }
 
 Status check_put(const Plan& plan, Rank rank, const Step& step) {
-  ACCORD_RETURN_IF_ERROR(check_peer(plan, rank, step));
+  ACCORD_RETURN_IF_ERROR(check_rank(plan, step.peer));
+  if (step.peer == rank) return invalid("rank {} puts packets to itself", rank);
   const Chunk& source = step.sources[0];
   const Chunk& destination = step.destinations[0];
   ACCORD_RETURN_IF_ERROR(check_chunk(plan, source));
@@ -196,7 +191,7 @@ Status check_step(const Plan& plan, Rank rank, const Step& step) {
     case StepKind::kPutPackets: return check_put(plan, rank, step);
     case StepKind::kSignal:
     case StepKind::kWait:
-      ACCORD_RETURN_IF_ERROR(check_peer(plan, rank, step));
+      ACCORD_RETURN_IF_ERROR(check_rank(plan, step.peer));
       return check_id(step.id, kMaxIds, "signal");
     case StepKind::kLaneBarrier: return check_id(step.id, kMaxIds, "lane barrier");
   }

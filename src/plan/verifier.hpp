@@ -20,4 +20,7 @@ enum class Aliasing : std::uint8_t { kOutOfPlace, kInPlace };
 /// REQUIRES: the programs of all ranks. kInvalidArgument; the message names plan, rank, lane and step.
 Status verify(const Plan& plan, Aliasing aliasing);
 
+/// Both ways, as callers may use a plan for either; a plan that is right only with the buffers apart says so.
+Status verify_for_calls(const Plan& plan);
+
 }  // namespace accord::plan

@@ -12,6 +12,13 @@ COMMANDS = {
     ("diagnose",): "diagnose.md",
     ("engine", "run"): "cli.md",
     ("engine", "verify"): "cli.md",
+    ("plan", "list"): "cli.md",
+    ("plan", "show"): "cli.md",
+    ("plan", "verify"): "cli.md",
+    ("plan", "export"): "cli.md",
+    ("plan", "import"): "cli.md",
+    ("plan", "run"): "cli.md",
+    ("plan", "why"): "cli.md",
     ("run",): "launcher.md",
 }
 

@@ -2,9 +2,12 @@
 
 #include "plan/algorithms/catalog.hpp"
 
+#include <fmt/format.h>
+
 #include <array>
 
 #include "base/text.hpp"
+#include "plan/registry.hpp"
 
 namespace accord::plan {
 namespace {
@@ -80,8 +83,23 @@ Result<const AlgorithmEntry*> algorithm_by_name(Collective collective, std::stri
     if (entry.name == name) return &entry;
     names.push_back(entry.name);
   }
+  if (const AlgorithmEntry* entry = registered_algorithm(collective, name)) return entry;
+  for (const AlgorithmEntry* entry : registered_algorithms())
+    if (entry->collective == collective) names.push_back(entry->name);
   const Status unknown = unknown_name(std::string(to_string(collective)) + " algorithm", name, names);
   return Status(StatusCode::kNotFound, unknown.message());
+}
+
+Result<Plan> make_plan(const AlgorithmEntry& entry, const topology::Topology& topology, const Request& request) {
+  if (entry.registered == nullptr) return entry.make(topology, request);
+  const Plan* whole = entry.registered->find(topology.size(), request.root);
+  if (whole == nullptr)
+    return Status(StatusCode::kNotFound, fmt::format("no plan \"{}\" for {} ranks and root {} is registered",
+                                                     entry.name, topology.size(), request.root));
+  Plan own = *whole;
+  for (Rank rank = 0; rank < own.size && request.only_rank != Request::kAllRanks; ++rank)
+    if (rank != request.only_rank) own.programs[static_cast<std::size_t>(rank)] = {};
+  return own;
 }
 
 std::vector<Rank> peers_of(Rank rank, int size) {

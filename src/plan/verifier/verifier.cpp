@@ -20,4 +20,9 @@ Status verify(const Plan& plan, Aliasing aliasing) {
   return SymbolicRun(plan, aliasing, RoundGate::kUntilCompleted).check();
 }
 
+Status verify_for_calls(const Plan& plan) {
+  ACCORD_RETURN_IF_ERROR(verify(plan, Aliasing::kOutOfPlace));
+  return verify(plan, Aliasing::kInPlace).with_context("in place (input and output are the same memory)");
+}
+
 }  // namespace accord::plan

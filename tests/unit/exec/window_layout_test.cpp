@@ -47,8 +47,9 @@ TEST(WindowLayout, things_of_a_domain_do_not_overlap_and_begin_at_cache_lines) {
       const std::size_t block = layout.block(round);
       for (int from = 0; from < size; ++from) {
         for (int id = 0; id < layout.signals; ++id) pieces.push_back({"flag", block + layout.flag(from, id), kLine});
-        pieces.push_back({"packets", block + layout.packets(from), kPacketCapacity / kPacketData * kLine});
       }
+      for (int chunk = 0; chunk < layout.packet_chunks(); ++chunk)
+        pieces.push_back({"packets", block + layout.packets(chunk), kPacketCapacity / kPacketData * kLine});
       pieces.push_back({"scratch", block + layout.scratch(), layout.slot_bytes});
     }
     for (const Piece& piece : pieces) ASSERT_EQ(piece.first % kLine, 0u) << piece.name;

@@ -49,8 +49,8 @@ TEST(PlanBuilder, drops_the_steps_of_ranks_that_were_not_asked_for_but_checks_th
   EXPECT_EQ(plan->programs[1].lanes[0].steps.size(), 1U);
 
   PlanBuilder wrong = all_reduce_of_two(1);
-  wrong.on(0).signal(0);
-  EXPECT_THAT(refusal(std::move(wrong)), HasSubstr("rank 0 is its own peer"));
+  wrong.on(0).signal(2);
+  EXPECT_THAT(refusal(std::move(wrong)), HasSubstr("there is no rank 2"));
 }
 
 TEST(PlanBuilder, makes_a_copy_of_a_sum_of_one) {
@@ -86,7 +86,7 @@ TEST(PlanBuilder, refuses_operands_that_a_step_cannot_have) {
   EXPECT_THAT(refusal(std::move(twice)), HasSubstr("both destinations are output[0] of rank 0"));
   PlanBuilder own = all_reduce_of_two();
   own.on(0).put_packets(input(0, 0), packets(0, 0));
-  EXPECT_THAT(refusal(std::move(own)), HasSubstr("rank 0 is its own peer"));
+  EXPECT_THAT(refusal(std::move(own)), HasSubstr("rank 0 puts packets to itself"));
   PlanBuilder through_copy = all_reduce_of_two();
   through_copy.on(0).copy(input(0, 0), {packets(1, 0)});
   EXPECT_THAT(refusal(std::move(through_copy)), HasSubstr("must be written by put packets only"));

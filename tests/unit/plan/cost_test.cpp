@@ -165,5 +165,22 @@ TEST(Cost, hops_pass_through_lane_barriers) {
   EXPECT_EQ(cost_of(*built, 0, 1).hops, 3);
 }
 
+TEST(Cost, of_packets_counts_what_goes_in_and_out_of_them) {
+  // Each of 4 ranks puts its 100 floats for 3 peers and takes those of 3 peers.
+  EXPECT_EQ(cost_of(whole_plan(Collective::kAllReduce, "packet", 4), 100, 4).bytes_in_packets, 6 * 400U);
+  EXPECT_EQ(cost_of(whole_plan(Collective::kAllReduce, "one_shot", 4), 100, 4).bytes_in_packets, 0U);
+}
+
+TEST(Cost, predicted_time_repeats_hops_and_steps_each_round_and_counts_bytes_once) {
+  const Cost cost{.steps = 7, .hops = 2, .bytes_exchanged = 100, .bytes_touched = 1000, .bytes_in_packets = 10};
+  const MachineTimes times{.seconds_per_hop = 1,
+                           .seconds_per_step = 0.5,
+                           .seconds_per_byte_touched = 0.01,
+                           .seconds_per_byte_exchanged = 0.1,
+                           .seconds_per_byte_in_packets = 3};
+  EXPECT_DOUBLE_EQ(predicted_seconds(cost, 1, times), 2 + 3.5 + 10 + 10 + 30);
+  EXPECT_DOUBLE_EQ(predicted_seconds(cost, 4, times), 4 * 5.5 + 50);
+}
+
 }  // namespace
 }  // namespace accord::plan

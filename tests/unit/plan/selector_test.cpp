@@ -20,7 +20,7 @@ Selector selector(std::string_view overrides = "") {
 }
 
 std::string_view chosen(const Selector& selector, Collective collective, std::size_t bytes, const Topology& topology) {
-  const Result<Choice> choice = selector.choose(collective, bytes, topology);
+  const Result<Choice> choice = selector.choose({collective, bytes}, topology);
   EXPECT_TRUE(choice.ok()) << choice.status().to_string();
   return choice.ok() ? choice->algorithm->name : "";
 }
@@ -43,7 +43,7 @@ TEST(Selector, defaults_serve_every_collective_at_every_size_on_every_group) {
   for (int c = 0; c < kCollectiveCount; ++c) {
     for (const int size : {1, 2, 3, 8, 9, 64, 1000}) {
       for (std::size_t bytes = 0; bytes < std::size_t{1} << 40; bytes = bytes * 2 + 1) {
-        const auto choice = defaults.choose(static_cast<Collective>(c), bytes, Topology::uniform(size));
+        const auto choice = defaults.choose({static_cast<Collective>(c), bytes}, Topology::uniform(size));
         ASSERT_TRUE(choice.ok()) << choice.status().to_string();
         EXPECT_EQ(choice->algorithm->collective, static_cast<Collective>(c));
       }
@@ -66,8 +66,8 @@ TEST(Selector, the_last_rule_that_matches_wins_and_others_stay_as_they_were) {
   const Topology two = Topology::uniform(2);
   const Selector mine = selector("all_reduce:1k-2k=two_shot@64k;all_reduce:1k-2k=one_shot@128k");
   EXPECT_EQ(chosen(mine, Collective::kAllReduce, 1024, two), "one_shot");
-  EXPECT_EQ(mine.choose(Collective::kAllReduce, 1024, two)->slot_bytes, std::size_t{128} << 10);
-  EXPECT_EQ(mine.choose(Collective::kAllReduce, 1023, two)->slot_bytes, 0U);
+  EXPECT_EQ(mine.choose({Collective::kAllReduce, 1024}, two)->slot_bytes, std::size_t{128} << 10);
+  EXPECT_EQ(mine.choose({Collective::kAllReduce, 1023}, two)->slot_bytes, 0U);
   for (const std::size_t bytes : {std::size_t{0}, std::size_t{1023}, std::size_t{2048}, std::size_t{1} << 30}) {
     EXPECT_EQ(chosen(mine, Collective::kAllReduce, bytes, two), chosen(selector(), Collective::kAllReduce, bytes, two));
   }
@@ -100,7 +100,7 @@ TEST(Selector, blanks_lines_and_empty_rules_mean_nothing) {
 TEST(Selector, a_request_without_a_row_is_not_found) {
   const Selector defaults = selector();
   const auto choice =
-      defaults.choose(Collective::kAllReduce, std::numeric_limits<std::size_t>::max(), Topology::uniform(2));
+      defaults.choose({Collective::kAllReduce, std::numeric_limits<std::size_t>::max()}, Topology::uniform(2));
   ASSERT_FALSE(choice.ok());
   EXPECT_EQ(choice.status().code(), StatusCode::kNotFound);
   EXPECT_THAT(choice.status().message(), AllOf(HasSubstr("no row for all_reduce"), HasSubstr("on 2 ranks")));
@@ -155,6 +155,30 @@ TEST(Selector, any_text_is_parsed_or_refused) {
     for (char& letter : text) letter = words[random() % words.size()];
     const auto rows = parse_table(text);
     EXPECT_TRUE(rows.ok() || rows.status().message().find("at character") != std::string::npos) << text;
+  }
+}
+
+TEST(Selector, a_row_is_written_as_it_was_read) {
+  for (const std::string_view text :
+       {"all_reduce:0-2k=packet", "broadcast[ranks=9-inf]:1536-inf=direct", "all_gather[ranks=2-8]:1m-3g=ring@256k",
+        "all_to_all[ranks=3-3,oversubscribed=yes]:0-1=bruck", "barrier[oversubscribed=no]:0-inf=direct"}) {
+    const auto table = parse_table(text);
+    ASSERT_TRUE(table.ok()) << table.status().to_string();
+    EXPECT_EQ(to_string(table->rows.at(0)), text);
+  }
+}
+
+TEST(Selector, judges_each_row_by_the_first_condition_that_fails) {
+  const Selector table = selector(
+      "all_gather:0-inf=direct;all_reduce[ranks=8-inf]:0-1=ring;all_reduce[oversubscribed=yes]:0-1=ring;"
+      "all_reduce:0-1k=ring;all_reduce:1k-2k=ring;all_reduce:1k-2k=packet;deterministic=canonical");
+  const std::vector<RowVerdict> expected = {RowVerdict::kOtherCollective, RowVerdict::kRanks,
+                                            RowVerdict::kOversubscribed,  RowVerdict::kBytes,
+                                            RowVerdict::kOrder,           RowVerdict::kMatches};
+  const std::size_t first = table.rows().size() - expected.size();
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(table.judge(table.rows()[first + i], {Collective::kAllReduce, 1500}, Topology::uniform(4)), expected[i])
+        << i;
   }
 }
 

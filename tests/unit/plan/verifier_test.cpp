@@ -133,6 +133,20 @@ TEST(Verifier, refuses_a_signal_sent_twice_a_round) {
                                    HasSubstr("rank 0, lane 0, step 0 (signal 0 to rank 1) sends it too")));
 }
 
+TEST(Verifier, accepts_lanes_that_signals_of_the_rank_to_itself_order_and_refuses_them_without) {
+  Plan plan = two_lanes();
+  for (const int lane : {0, 1}) {
+    std::vector<Step>& steps = steps_of(plan, 0, lane);
+    ASSERT_EQ(steps[1].kind, StepKind::kLaneBarrier);
+    steps[1] = {
+        .kind = lane == 1 ? StepKind::kSignal : StepKind::kWait, .peer = 0, .id = 0, .destinations = {}, .sources = {}};
+  }
+  EXPECT_TRUE(verify(plan, Aliasing::kOutOfPlace).ok()) << verify(plan, Aliasing::kOutOfPlace).to_string();
+  erase_step(steps_of(plan, 0, 0), 1);
+  erase_step(steps_of(plan, 0, 1), 1);
+  EXPECT_THAT(refusal(plan), HasSubstr("races with rank 0, lane 1, step 0"));
+}
+
 TEST(Verifier, refuses_a_race_between_lanes) {
   Plan plan = two_lanes();
   for (const int lane : {0, 1}) {

@@ -1,0 +1,230 @@
+"""Plans of your own: write one, prove it, register it, and it serves the ordinary calls of communicators.
+
+    from accord import plan
+
+    p = plan.Program("all_reduce", ranks=2, name="swap")
+    for mine, peer in ((p.rank(0), p.rank(1)), (p.rank(1), p.rank(0))):
+        mine.copy(mine.input[0], mine.scratch[0]).signal(peer).wait(peer)
+        first, second = sorted([(mine.index, mine.input[0]), (peer.index, peer.scratch[0])])
+        mine.reduce([first[1], second[1]], mine.output[0])
+    p.verify()
+    p.register(bytes="0-4k")
+
+docs/plans.md is the guide, docs/plan-format.md has the JSON.
+"""
+
+from __future__ import annotations
+
+import json as _json
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from accord import _core
+
+__all__ = ["Chunk", "OnRank", "Program", "Space", "import_mscclpp", "register", "verify"]
+
+
+class Chunk(NamedTuple):
+    """One chunk of one space of one rank: `p.rank(1).scratch[0]`."""
+
+    rank: int
+    space: str
+    index: int
+
+
+class Space:
+    """A memory of a rank, to be indexed by chunk."""
+
+    def __init__(self, rank: int, name: str) -> None:
+        self._rank = rank
+        self._name = name
+
+    def __getitem__(self, index: int) -> Chunk:
+        if not isinstance(index, int) or index < 0:
+            raise IndexError(f"{self._name} of rank {self._rank} has chunks from 0 on, not {index!r}")
+        return Chunk(self._rank, self._name, index)
+
+
+class OnRank:
+    """What one rank does, in order. Every method adds a step to its lane and gives the rank again."""
+
+    def __init__(self, program: Program, index: int, lane: int = 0) -> None:
+        self.index = index
+        self._program = program
+        self._lane = lane
+        self.input = Space(index, "input")
+        self.output = Space(index, "output")
+        self.scratch = Space(index, "scratch")
+        self.packets = Space(index, "packets")
+        self.partials = Space(index, "partials")
+
+    def lane(self, lane: int) -> OnRank:
+        """The same rank; steps go to that lane. Lanes run at the same time."""
+        return OnRank(self._program, self.index, lane)
+
+    def copy(self, source: Chunk, destinations: Chunk | Iterable[Chunk]) -> OnRank:
+        """Copies `source` to one or two destinations. At most one of all is in a peer's scratch."""
+        return self._add({"step": "copy", "from": _chunks(source), "to": _chunks(destinations)})
+
+    def reduce(self, sources: Sequence[Chunk], destinations: Chunk | Iterable[Chunk]) -> OnRank:
+        """Adds up `sources` along the canonical tree over their list, into the rank's own output, scratch or partials."""
+        return self._add({"step": "reduce", "from": _chunks(sources), "to": _chunks(destinations)})
+
+    def signal(self, peer: OnRank | int, id: int = 0) -> OnRank:
+        """What was done before is visible to `peer` after its wait. Once a round for each id."""
+        return self._add({"step": "signal", "peer": _rank(peer), "id": id})
+
+    def wait(self, peer: OnRank | int, id: int = 0) -> OnRank:
+        """Waits for that signal of `peer`."""
+        return self._add({"step": "wait", "peer": _rank(peer), "id": id})
+
+    def put_packets(self, source: Chunk, destination: Chunk) -> OnRank:
+        """Puts the rank's own memory into packets of a peer; chunk i of them is for rank i % ranks."""
+        return self._add({"step": "put_packets", "from": _chunks(source), "to": _chunks(destination)})
+
+    def lane_barrier(self, id: int = 0) -> OnRank:
+        """All lanes of the rank meet."""
+        return self._add({"step": "lane_barrier", "id": id})
+
+    def _add(self, step: dict) -> OnRank:
+        self._program._add(self.index, self._lane, step)
+        return self
+
+
+class Program:
+    """A plan for `ranks` ranks, written step by step.
+
+    collective: "all_reduce", "all_gather", ... name: what selection tables call it. chunks: into how many chunks a buffer is
+    cut, or each rank's part of one that the collective divides. order: how it adds up: "canonical" (the default of what reduces),
+    "fixed" (an order of its own, such as a ring's), "none". pacing: "by_plan" promises that a rank hears from all others in
+    every round, which the verifier checks.
+    """
+
+    def __init__(
+        self,
+        collective: str,
+        ranks: int,
+        name: str,
+        *,
+        chunks: int = 1,
+        root: int = 0,
+        order: str | None = None,
+        pacing: str = "by_executor",
+    ) -> None:
+        inputs, outputs = _core.parts_of_buffers(collective, ranks)
+        self.collective = collective
+        self.ranks = ranks
+        self.name = name
+        self.root = root
+        self.order = order or ("canonical" if "reduce" in collective else "none")
+        self.pacing = pacing
+        self._chunks = {"input": inputs * chunks, "output": outputs * chunks, "scratch": 0, "packets": 0, "partials": 0}
+        self._signals = 0
+        self._lanes: list[list[list[dict]]] = [[[]] for _ in range(ranks)]
+
+    def rank(self, index: int) -> OnRank:
+        """What rank `index` does, in lane 0."""
+        if not 0 <= index < self.ranks:
+            raise IndexError(f"there is no rank {index}, only ranks 0 to {self.ranks - 1}")
+        return OnRank(self, index)
+
+    def json(self) -> str:
+        """The plan as text, a step a line: docs/plan-format.md."""
+        chunks = {space: count for space, count in self._chunks.items() if count or space != "partials"}
+        programs = [
+            '{"lanes": ['
+            + ",\n".join("[" + ",\n".join(_json.dumps(step) for step in lane) + "]" for lane in lanes)
+            + "]}"
+            for lanes in self._lanes
+        ]
+        head = {
+            "format": "accord-plan",
+            "version": 1,
+            "name": self.name,
+            "collective": self.collective,
+            "size": self.ranks,
+            "root": self.root,
+            "order": self.order,
+            "pacing": self.pacing,
+            "signals": self._signals,
+            "chunks": chunks,
+        }
+        return _json.dumps(head)[:-1] + ',\n"programs": [\n' + ",\n".join(programs) + "]}\n"
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes json() to a file, for `accord plan show` and register()."""
+        Path(path).write_text(self.json())
+
+    def verify(self) -> None:
+        """Proves the plan right, with the caller's buffers apart and in place, or raises InvalidArgument, which names the step."""
+        verify(self)
+
+    def register(self, *, name: str | None = None, bytes: str | None = None) -> None:
+        """See register()."""
+        register(self, name=name, bytes=bytes)
+
+    def _add(self, rank: int, lane: int, step: dict) -> None:
+        if lane < 0:
+            raise IndexError(f"a rank has lanes from 0 on, not {lane}")
+        for chunk in (*step.get("from", ()), *step.get("to", ())):
+            if chunk.space in ("scratch", "packets", "partials"):
+                self._chunks[chunk.space] = max(self._chunks[chunk.space], chunk.index + 1)
+        if step["step"] in ("signal", "wait"):
+            self._signals = max(self._signals, step["id"] + 1)
+        lanes = self._lanes[rank]
+        lanes.extend([] for _ in range(lane + 1 - len(lanes)))
+        lanes[lane].append(step)
+
+
+Plan = Program | str | os.PathLike[str]
+
+
+def verify(plan: Plan) -> None:
+    """Proves a plan right, or raises.
+
+    plan: a Program, the path of a file, or JSON as text. InvalidArgument names the step that is wrong; Corrupt says where it is
+    no plan.
+    """
+    _core.verify_plan(_text(plan))
+
+
+def register(plan: Plan, *, name: str | None = None, bytes: str | None = None) -> None:
+    """Registers a plan for all communicators of this process, also those that exist.
+
+    plan: a Program, the path of a file, or JSON as text. It is verified first. name: what selection tables call it, the
+    plan's own without it. bytes: "0-4k", the sizes of calls that it serves without a table that says so.
+
+    Every rank registers the same plans before any of them makes a call that they serve; else that call raises Mismatch. Calls
+    that it does not fit (ranks, root) go on to the next rule of the table. Registering the same again does nothing.
+    """
+    _core.register_plan(_text(plan), name or "", bytes or "")
+
+
+def import_mscclpp(plan: str | os.PathLike[str]) -> str:
+    """The JSON of a plan that does what an execution plan of MSCCL++ does: of a file, or JSON as text.
+
+    It is verified. Corrupt and Unsupported name the place of what is refused.
+    """
+    return _core.import_mscclpp_plan(_text(plan))
+
+
+def _text(plan: Plan) -> str:
+    if isinstance(plan, Program):
+        return plan.json()
+    if isinstance(plan, str) and plan.lstrip().startswith("{"):
+        return plan
+    return Path(plan).read_text()
+
+
+def _chunks(chunks: Chunk | Iterable[Chunk]) -> list[Chunk]:
+    found = list(chunks) if isinstance(chunks, Iterable) and not isinstance(chunks, Chunk) else [chunks]
+    for chunk in found:
+        if not isinstance(chunk, Chunk):
+            raise TypeError(f"{chunk!r} is no chunk, such as program.rank(0).scratch[1]")
+    return found
+
+
+def _rank(peer: OnRank | int) -> int:
+    return peer.index if isinstance(peer, OnRank) else peer

@@ -1,0 +1,89 @@
+#pragma once
+// The subcommands of `accord plan`, one file for each, and what they share: which plan is meant, and what it costs here.
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "accord/buffer.hpp"
+#include "accord/status.hpp"
+#include "cli/commands.hpp"
+#include "exec/window_layout.hpp"
+#include "plan/algorithms.hpp"
+#include "plan/cost.hpp"
+#include "plan/plan.hpp"
+
+namespace accord::cli {
+
+void add_plan_list(CLI::App& plan, Action& chosen);
+void add_plan_show(CLI::App& plan, Action& chosen);
+void add_plan_verify(CLI::App& plan, Action& chosen);
+void add_plan_export(CLI::App& plan, Action& chosen);
+void add_plan_import(CLI::App& plan, Action& chosen);
+void add_plan_run(CLI::App& plan, Action& chosen);
+void add_plan_why(CLI::App& plan, Action& chosen);
+
+/// Prints why `accord plan COMMAND` failed and gives the exit code: kWrongUse for kInvalidArgument.
+int plan_failure(const char* command, const Status& status);
+
+/// The file's contents. kNotFound: it cannot be read.
+Result<std::string> read_text(const std::string& path);
+/// Replaces the file's contents.
+Status write_file(const std::string& path, std::string_view text);
+
+/// Writes the plan's JSON to `path`, or to standard output if that is empty; gives the exit code.
+int write_plan(const char* command, const plan::Plan& plan, const std::string& path);
+
+/// The same for a plan that the verifier refuses: kFailure.
+int plan_refused(const char* command, const Status& status);
+
+/// Where a plan comes from, as the user says it.
+struct PlanSource {
+  std::string name;  ///< ALGORITHM ("two_shot", "all_reduce:two_shot") or FILE (ends in .json or has a slash)
+  int ranks = 4;     ///< of an algorithm; a file has its own
+  Rank root = 0;
+};
+
+/// Adds the argument ALGORITHM|FILE and its options.
+void add_plan_source(CLI::App& command, PlanSource& source);
+
+/// True if the name is that of a file.
+bool is_plan_file(const PlanSource& source);
+
+/// The algorithm of that name. kInvalidArgument names the nearest one, or the collectives that have one of that name.
+Result<const plan::AlgorithmEntry*> algorithm_of(std::string_view name);
+
+/// The plan, with the programs of all ranks, not verified. kNotFound: no such file; kCorrupt: no plan; else as algorithm_of().
+Result<plan::Plan> read_plan_source(const PlanSource& source);
+
+/// A call that a plan is looked at for.
+struct PlanCall {
+  std::size_t bytes = std::size_t{64} << 10;  ///< of the caller's buffer, of one part where it is divided
+  DType dtype = DType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+};
+
+/// PlanCall as it is written on the command line.
+struct PlanCallText {
+  std::string bytes = "64k";
+  std::string dtype = "float32";
+  std::string op = "sum";
+};
+void add_plan_call(CLI::App& command, PlanCallText& text);
+/// kInvalidArgument: no size, dtype or op, or one that has no meaning for the other; bytes that are no whole elements.
+Result<PlanCall> read_plan_call(const PlanCallText& text, Collective collective);
+
+/// What a plan costs for a call, at the rank that has most of each.
+struct PlanFigures {
+  plan::Cost cost;
+  std::uint64_t rounds = 1;
+  double seconds = 0;  ///< predicted; see plan/cost.hpp
+  Status runs;         ///< why it does not run on a communicator of this configuration, if so
+};
+PlanFigures figures_of(const plan::Plan& plan, const PlanCall& call, std::size_t slot_bytes = 0);
+
+/// "820 ns", "3.2 us", "1.5 ms".
+std::string time_text(double seconds);
+
+}  // namespace accord::cli

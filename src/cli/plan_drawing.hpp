@@ -1,0 +1,49 @@
+#pragma once
+// A plan laid out for drawing: which column each step stands in, and who gets what from whom.
+
+#include <string>
+#include <vector>
+
+#include "accord/status.hpp"
+#include "plan/plan.hpp"
+#include "plan/step_rules.hpp"
+
+namespace accord::cli {
+
+/// One step in its place.
+struct DrawnStep {
+  plan::StepPlace place;
+  plan::StepKind kind = plan::StepKind::kCopy;
+  int column = 0;     ///< from 0; behind all that it waits for
+  std::string text;   ///< "copy i1>s1", short enough for a box
+  std::string title;  ///< the step in words
+};
+
+/// What a step gets from another rank's: data that it reads, or a signal.
+struct Arrow {
+  std::size_t from = 0;  ///< into Drawing::steps
+  std::size_t to = 0;
+  bool is_signal = false;
+};
+
+struct Drawing {
+  std::vector<std::string> rows;  ///< "rank 1", or "rank 1 lane 0" where a rank has several
+  std::vector<int> first_row;     ///< by rank
+  int columns = 0;
+  std::vector<DrawnStep> steps;
+  std::vector<Arrow> arrows;
+};
+
+/// Lays out one round. kInvalidArgument if some lane waits for ever; verify() says why.
+Result<Drawing> draw(const plan::Plan& plan);
+
+/// Rows of ranks, columns of steps, in blocks of at most `width` characters.
+std::string to_text(const Drawing& drawing, std::size_t width = 120);
+
+/// An SVG document: rows of ranks, boxes of steps, arrows for what goes between ranks (dashed: signals).
+std::string to_svg(const Drawing& drawing, const plan::Plan& plan);
+
+/// What the short texts mean.
+std::string drawing_legend();
+
+}  // namespace accord::cli

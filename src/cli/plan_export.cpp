@@ -1,0 +1,26 @@
+// `accord plan export`: an algorithm's plan, or a plan of a file, as the JSON of docs/plan-format.md.
+#include <memory>
+#include <string>
+
+#include "cli/plan.hpp"
+
+namespace accord::cli {
+
+void add_plan_export(CLI::App& plan, Action& chosen) {
+  struct Options {
+    PlanSource source;
+    std::string output;
+  };
+  CLI::App* command = plan.add_subcommand("export", "Write a plan as JSON (docs/plan-format.md)");
+  const auto options = std::make_shared<Options>();
+  add_plan_source(*command, options->source);
+  command->add_option("-o,--output", options->output, "The file; standard output without it")->type_name("FILE");
+  command->callback([options, &chosen] {
+    chosen = [options] {
+      const Result<plan::Plan> made = read_plan_source(options->source);
+      return made.ok() ? write_plan("export", *made, options->output) : plan_failure("export", made.status());
+    };
+  });
+}
+
+}  // namespace accord::cli

@@ -1,0 +1,42 @@
+// `accord plan import`: an execution plan of MSCCL++ becomes a plan of ours, proved right on the way.
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+
+#include "cli/plan.hpp"
+#include "plan/mscclpp.hpp"
+
+namespace accord::cli {
+namespace {
+
+struct Options {
+  std::string input;
+  std::string output;
+  std::string name;
+};
+
+int import_plan(const Options& options) {
+  const Result<std::string> text = read_text(options.input);
+  if (!text.ok()) return plan_failure("import", text.status());
+  Result<plan::Plan> made = plan::import_mscclpp(*text);
+  if (!made.ok()) {
+    fmt::print(stderr, "accord plan import: {}: {}\n", options.input, made.status().to_string());
+    return kFailure;
+  }
+  if (!options.name.empty()) made->name = options.name;
+  return write_plan("import", *made, options.output);
+}
+
+}  // namespace
+
+void add_plan_import(CLI::App& plan, Action& chosen) {
+  CLI::App* command = plan.add_subcommand("import", "Make a plan of an execution plan of MSCCL++ (its JSON)");
+  const auto options = std::make_shared<Options>();
+  command->add_option("file", options->input, "The execution plan")->required()->type_name("FILE");
+  command->add_option("-o,--output", options->output, "The file; standard output without it")->type_name("FILE");
+  command->add_option("--name", options->name, "The plan's name; without it that of the execution plan");
+  command->callback([options, &chosen] { chosen = [options] { return import_plan(*options); }; });
+}
+
+}  // namespace accord::cli

@@ -1,0 +1,214 @@
+// `accord plan why`: what the selector does with a call, row by row from the last one on, as it looks for a match; then what the
+// other algorithms of the collective are predicted to cost. The ranks are taken to share this machine.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "accord/plan.hpp"
+#include "base/config.hpp"
+#include "base/text.hpp"
+#include "cli/plan.hpp"
+#include "plan/registry.hpp"
+#include "plan/selector.hpp"
+
+namespace accord::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string collective;
+  int ranks = 2;
+  PlanCallText call;
+  std::string select;
+  std::vector<std::string> plans;
+  bool as_json = false;
+};
+
+std::string reason_text(plan::RowVerdict verdict, const plan::SelectorRow& row, std::size_t bytes,
+                        const topology::Topology& topology) {
+  switch (verdict) {
+    case plan::RowVerdict::kMatches: return "matches";
+    case plan::RowVerdict::kOtherCollective: return "is for another collective";
+    case plan::RowVerdict::kRanks: return fmt::format("is not for {} ranks", topology.size());
+    case plan::RowVerdict::kOversubscribed:
+      return topology.oversubscribed() ? "is for ranks that have a core each"
+                                       : "is for more ranks than cores, and here each has one";
+    case plan::RowVerdict::kBytes: return fmt::format("is not for {}", bytes_text(bytes));
+    case plan::RowVerdict::kNoPlan: return fmt::format("no plan of that name is for {} ranks", topology.size());
+    case plan::RowVerdict::kOrder:
+      return fmt::format("{} does not add up in the canonical order, which deterministic=canonical asks for",
+                         row.algorithm->name);
+  }
+  return "?";
+}
+
+// The tables in the order in which a communicator reads them.
+struct Tables {
+  std::string from_environment;
+  std::string from_option;
+  std::size_t environment_rows = 0;
+
+  std::string joined() const {
+    return from_environment + (from_environment.empty() || from_option.empty() ? "" : ";") + from_option;
+  }
+};
+
+Result<Tables> read_tables(const std::string& option) {
+  ACCORD_RETURN_IF_ERROR(config().status());
+  Tables tables{.from_environment = config()->select, .from_option = option};
+  const auto environment = plan::parse_table(tables.from_environment);
+  if (!environment.ok()) return environment.status().with_context("ACCORD_SELECT");
+  tables.environment_rows = environment->rows.size();
+  const auto more = plan::parse_table(option);
+  if (!more.ok()) return more.status().with_context("--select");
+  return tables;
+}
+
+struct Question {
+  Collective collective = Collective::kBarrier;
+  PlanCall call;
+  topology::Topology topology;
+  Tables tables;
+  plan::Selector selector;
+};
+
+Result<Question> question_of(const Options& options) {
+  ACCORD_ASSIGN_OR_RETURN(const Collective collective, collective_from_string(options.collective));
+  ACCORD_ASSIGN_OR_RETURN(const PlanCall call, read_plan_call(options.call, collective));
+  for (const std::string& path : options.plans) {
+    ACCORD_ASSIGN_OR_RETURN(const std::string text, read_text(path));
+    const Status registered = register_plan(text);
+    if (!registered.ok()) return registered.with_context(path);
+  }
+  ACCORD_ASSIGN_OR_RETURN(Tables tables, read_tables(options.select));
+  ACCORD_ASSIGN_OR_RETURN(plan::Selector selector, plan::Selector::create(tables.joined()));
+  ACCORD_ASSIGN_OR_RETURN(const topology::Place place, topology::this_place());
+  const int ranks = collective == Collective::kSendRecv ? 2 : options.ranks;
+  return Question{collective, call, topology::Topology(std::vector(static_cast<std::size_t>(ranks), place)),
+                  std::move(tables), std::move(selector)};
+}
+
+// Rows of the collective, the last first: those passed over, the one that matches, those that it overrides.
+Json considered(const Question& question) {
+  const std::vector<plan::SelectorRow> rows = question.selector.rows();
+  const std::size_t defaults = plan::parse_table(plan::default_table())->rows.size();
+  bool decided = false;
+  Json answer = Json::array();
+  for (std::size_t i = rows.size(); i-- > 0;) {
+    const auto verdict =
+        question.selector.judge(rows[i], {question.collective, question.call.bytes}, question.topology);
+    if (verdict == plan::RowVerdict::kOtherCollective) continue;
+    const bool matches = verdict == plan::RowVerdict::kMatches;
+    const bool from_environment = i >= defaults && i < defaults + question.tables.environment_rows;
+    answer.push_back(
+        {{"rule", to_string(rows[i])},
+         {"table", i < defaults       ? "default"
+                   : from_environment ? "ACCORD_SELECT"
+                                      : "--select"},
+         {"decides", matches && !decided},
+         {"reason", matches && decided ? "matches, but a later rule decides"
+                                       : reason_text(verdict, rows[i], question.call.bytes, question.topology)}});
+    decided = decided || matches;
+  }
+  return answer;
+}
+
+Result<Json> alternatives(const Question& question, const plan::Choice& choice) {
+  Json answer = Json::array();
+  std::vector<const plan::AlgorithmEntry*> entries = plan::registered_algorithms();
+  for (const plan::AlgorithmEntry& entry : plan::algorithms()) entries.push_back(&entry);
+  for (const plan::AlgorithmEntry* entry : entries) {
+    if (entry->collective != question.collective) continue;
+    const int ranks = question.topology.size();
+    if (entry->registered != nullptr && entry->registered->find(ranks, 0) == nullptr) continue;
+    ACCORD_ASSIGN_OR_RETURN(const plan::Plan plan,
+                            make_plan(*entry, question.topology, {.collective = entry->collective}));
+    const bool chosen = entry->name == choice.algorithm->name;
+    const PlanFigures figures = figures_of(plan, question.call, chosen ? choice.slot_bytes : 0);
+    answer.push_back({{"algorithm", entry->name},
+                      {"chosen", chosen},
+                      {"order", plan::to_string(plan.order)},
+                      {"hops", figures.cost.hops},
+                      {"rounds", figures.rounds},
+                      {"bytes_exchanged", figures.cost.bytes_exchanged},
+                      {"predicted_seconds", figures.seconds},
+                      {"refused", figures.runs.message()}});
+  }
+  return answer;
+}
+
+Result<Json> answer_of(const Options& options) {
+  ACCORD_ASSIGN_OR_RETURN(const Question question, question_of(options));
+  ACCORD_ASSIGN_OR_RETURN(const plan::Choice choice,
+                          question.selector.choose({question.collective, question.call.bytes}, question.topology));
+  ACCORD_ASSIGN_OR_RETURN(Json others, alternatives(question, choice));
+  return Json{{"collective", to_string(question.collective)},
+              {"bytes", question.call.bytes},
+              {"dtype", to_string(question.call.dtype)},
+              {"op", to_string(question.call.op)},
+              {"ranks", question.topology.size()},
+              {"oversubscribed", question.topology.oversubscribed()},
+              {"algorithm", choice.algorithm->name},
+              {"slot_bytes", choice.slot_bytes == 0 ? config()->slot_bytes : choice.slot_bytes},
+              {"rules", considered(question)},
+              {"algorithms", std::move(others)}};
+}
+
+void print_text(const Json& answer) {
+  fmt::print("{} of {} ({}) on {} ranks of this machine{}: {}\n\nrules, the last first:\n",
+             answer["collective"].get<std::string>(), bytes_text(answer["bytes"].get<std::size_t>()),
+             answer["dtype"].get<std::string>(), answer["ranks"].get<int>(),
+             answer["oversubscribed"].get<bool>() ? ", which has fewer cores" : "",
+             answer["algorithm"].get<std::string>());
+  for (const Json& rule : answer["rules"]) {
+    fmt::print("  {} {:<14} {}: {}\n", rule["decides"].get<bool>() ? "->" : "  ", rule["table"].get<std::string>(),
+               rule["rule"].get<std::string>(), rule["reason"].get<std::string>());
+  }
+  fmt::print("\nalgorithms, as predicted:\n");
+  for (const Json& row : answer["algorithms"]) {
+    const std::string refused = row["refused"].get<std::string>();
+    fmt::print("  {} {:<20} {:>10}  {} hop{}, {} exchanged, {} round{}, order {}{}\n",
+               row["chosen"].get<bool>() ? "->" : "  ", row["algorithm"].get<std::string>(),
+               time_text(row["predicted_seconds"].get<double>()), row["hops"].get<int>(),
+               row["hops"].get<int>() == 1 ? "" : "s", bytes_text(row["bytes_exchanged"].get<std::size_t>()),
+               row["rounds"].get<std::uint64_t>(), row["rounds"].get<std::uint64_t>() == 1 ? "" : "s",
+               row["order"].get<std::string>(), refused.empty() ? "" : "; refused: " + refused);
+  }
+}
+
+int why(const Options& options) {
+  const Result<Json> answer = answer_of(options);
+  if (!answer.ok()) return plan_failure("why", answer.status());
+  if (options.as_json) {
+    fmt::print("{}\n", answer->dump(2));
+  } else {
+    print_text(*answer);
+  }
+  return kSuccess;
+}
+
+}  // namespace
+
+void add_plan_why(CLI::App& plan, Action& chosen) {
+  CLI::App* command = plan.add_subcommand("why", "Which algorithm serves a call, by which rule, and what others cost");
+  const auto options = std::make_shared<Options>();
+  command->add_option("collective", options->collective, "all_reduce, ...")->required();
+  command->add_option("bytes", options->call.bytes, "Of the caller's buffer; of one part where it is divided")
+      ->capture_default_str();
+  command->add_option("-n,--ranks", options->ranks, "Ranks, all on this machine")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  add_plan_call(*command, options->call);
+  command->add_option("--plan", options->plans, "Register this plan first, as a program would; may come several times")
+      ->type_name("FILE");
+  command->add_option("--select", options->select, "A table that is read after ACCORD_SELECT");
+  command->add_flag("--json", options->as_json, "One JSON object");
+  command->callback([options, &chosen] { chosen = [options] { return why(*options); }; });
+}
+
+}  // namespace accord::cli

@@ -1,0 +1,217 @@
+// The steps of the flow in their order, each in its own lane: a copy of a sum that lies in partials is no step at all; a value in
+// packets goes as packets of ours where it can, else its writer signals those who wait for it. The builder needs to know the
+// numbers of chunks first, so the steps are noted and given to it at the end.
+
+#include "plan/mscclpp/emit.hpp"
+
+#include <functional>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "plan/mscclpp/placement.hpp"
+
+namespace accord::plan::mscclpp {
+namespace {
+
+std::size_t sz(int index) { return static_cast<std::size_t>(index); }
+
+class Emission {
+ public:
+  Emission(const ExecutionPlan& plan, const Flow& flow, const EmitOptions& options)
+      : plan_(plan), flow_(flow), options_(options), placement_(plan, flow, options), barriers_(plan.gpus.size(), 0) {}
+
+  Result<Plan> run() {
+    ACCORD_RETURN_IF_ERROR(placement_.check());
+    for (Rank rank = 0; rank < plan_.size(); ++rank) copy_before(rank);
+    for (const FlowStep& step : flow_.steps) emit(step);
+    for (Rank rank = 0; rank < plan_.size(); ++rank) copy_after(rank);
+
+    PlanBuilder builder(plan_.name, {.collective = plan_.collective}, plan_.size(), placement_.shape());
+    for (Rank rank = 0; rank < plan_.size(); ++rank)
+      for (std::size_t lane = 0; lane < plan_.gpus[sz(rank)].lanes.size(); ++lane)
+        (void)builder.on(rank).lane(static_cast<int>(lane));
+    for (const auto& add : noted_) add(builder);
+    builder.set_order(options_.order);
+    builder.set_pacing(options_.pacing);
+    return std::move(builder).build();
+  }
+
+ private:
+  void copy(Rank rank, int lane, Chunk from, std::vector<Chunk> to) {
+    noted_.push_back([=](PlanBuilder& plan) { plan.on(rank).lane(lane).copy(from, to); });
+  }
+  void reduce(Rank rank, int lane, std::vector<Chunk> from, std::vector<Chunk> to) {
+    noted_.push_back([=](PlanBuilder& plan) { plan.on(rank).lane(lane).reduce(from, to); });
+  }
+  void signal(Rank from, int lane, Rank to, int id) {
+    noted_.push_back([=](PlanBuilder& plan) { plan.on(from).lane(lane).signal(to, id); });
+  }
+  void wait(Rank rank, int lane, Rank from, int id) {
+    noted_.push_back([=](PlanBuilder& plan) { plan.on(rank).lane(lane).wait(from, id); });
+  }
+  void lane_barrier(Rank rank, int lane, int id) {
+    noted_.push_back([=](PlanBuilder& plan) { plan.on(rank).lane(lane).lane_barrier(id); });
+  }
+  int new_id(Rank from, Rank to) { return ids_[{from, to}]++; }
+
+  const Value& at(int value) const { return flow_.values[sz(value)]; }
+  int lanes_of(Rank rank) const { return static_cast<int>(plan_.gpus[sz(rank)].lanes.size()); }
+
+  void all_lanes_meet(Rank rank) {
+    if (lanes_of(rank) == 1) return;
+    const int id = barriers_[sz(rank)]++;
+    for (int lane = 0; lane < lanes_of(rank); ++lane) lane_barrier(rank, lane, id);
+  }
+
+  void copy_before(Rank rank) {
+    bool any = false;
+    for (std::size_t i = 0; i < flow_.values.size(); ++i) {
+      const int value = static_cast<int>(i);
+      if (at(value).cell.rank != rank) continue;
+      if (const auto before = placement_.copy_before(value)) {
+        copy(rank, 0, before->first, before->second);
+        any = true;
+      }
+    }
+    if (any) all_lanes_meet(rank);
+  }
+
+  void copy_after(Rank rank) {
+    bool any = false;
+    for (std::size_t i = 0; i < flow_.values.size(); ++i) {
+      const int value = static_cast<int>(i);
+      if (at(value).cell.rank != rank) continue;
+      if (const auto after = placement_.copy_after(value)) {
+        if (!std::exchange(any, true)) all_lanes_meet(rank);
+        copy(rank, 0, after->first, after->second);
+      }
+    }
+  }
+
+  void emit(const FlowStep& step) {
+    switch (step.kind) {
+      case FlowStep::Kind::kSignal:
+      case FlowStep::Kind::kWait: emit_event(step); break;
+      case FlowStep::Kind::kMeet: emit_meeting(step); break;
+      case FlowStep::Kind::kCopy: emit_copy(step); break;
+      case FlowStep::Kind::kReduce: emit_reduce(step); break;
+    }
+  }
+
+  void emit_event(const FlowStep& step) {
+    const Event& event = flow_.events[sz(step.event)];
+    if (!event.awaited) return;
+    const auto [id, is_new] = event_ids_.try_emplace(step.event, 0);
+    if (is_new) id->second = new_id(event.from, event.to);
+    if (step.kind == FlowStep::Kind::kSignal) {
+      signal(step.rank, step.lane, event.to, id->second);
+    } else {
+      wait(step.rank, step.lane, event.from, id->second);
+    }
+  }
+
+  // All lanes of a rank meet at a barrier; of some, the last to come waits for the others and lets them go.
+  void emit_meeting(const FlowStep& step) {
+    const Meeting& meeting = flow_.meetings[sz(step.event)];
+    const bool of_all = static_cast<int>(meeting.lanes.size()) == lanes_of(step.rank);
+    if (meeting.lanes.size() == 1) return;
+    const auto [first, is_new] = meeting_ids_.try_emplace(step.event, 0);
+    if (is_new) {
+      first->second = of_all ? barriers_[sz(step.rank)]++ : new_id(step.rank, step.rank);
+      for (std::size_t i = 1; !of_all && i < meeting.lanes.size(); ++i) (void)new_id(step.rank, step.rank);
+    }
+    if (of_all) {
+      lane_barrier(step.rank, step.lane, first->second);
+      return;
+    }
+    // Ids: the first lets all go, the others tell that their lane has come.
+    const int others = static_cast<int>(meeting.lanes.size()) - 1;
+    if (step.lane == meeting.lanes.back()) {
+      for (int i = 0; i < others; ++i) wait(step.rank, step.lane, step.rank, first->second + 1 + i);
+      signal(step.rank, step.lane, step.rank, first->second);
+      return;
+    }
+    int mine = 0;
+    while (meeting.lanes[sz(mine)] != step.lane) ++mine;
+    signal(step.rank, step.lane, step.rank, first->second + 1 + mine);
+    wait(step.rank, step.lane, step.rank, first->second);
+  }
+
+  // Waits for what comes by an event; copies packets that cannot be read where they are.
+  Chunk read(int value, const FlowStep& step) {
+    const Arrival arrival = placement_.arrival(value);
+    if (arrival == Arrival::kEvent) await(value, step);
+    if (arrival == Arrival::kPackets) {
+      if (placement_.is_read_from_packets(value)) return placement_.packets(value);
+      if (unpacked_.insert(value).second)
+        copy(step.rank, step.lane, placement_.packets(value), placement_.destinations(value));
+    }
+    return placement_.place(value, step.rank);
+  }
+
+  void await(int value, const FlowStep& step) {
+    const Value& it = at(value);
+    if ((it.writer == step.rank && it.writer_lane == step.lane) ||
+        !awaited_.insert({value, step.rank, step.lane}).second)
+      return;
+    wait(step.rank, step.lane, it.writer, arrival_ids_.at(value));
+  }
+
+  // The writer's half of await().
+  void tell(int value, const FlowStep& step) {
+    if (placement_.arrival(value) != Arrival::kEvent) return;
+    for (const std::size_t reader : at(value).readers) {
+      const FlowStep& reading = flow_.steps[reader];
+      if (reading.rank == step.rank && reading.lane == step.lane) continue;
+      const int id = new_id(step.rank, reading.rank);
+      arrival_ids_[value] = id;
+      signal(step.rank, step.lane, reading.rank, id);
+      return;
+    }
+  }
+
+  void emit_copy(const FlowStep& step) {
+    const int value = step.destination;
+    if (placement_.arrival(value) == Arrival::kPackets && at(value).readers.empty()) return;
+    const Chunk from = read(step.sources[0], step);
+    if (placement_.arrival(value) == Arrival::kPackets) {
+      const Chunk to = placement_.packets(value);
+      noted_.push_back([=, rank = step.rank, lane = step.lane](PlanBuilder& plan) {
+        plan.on(rank).lane(lane).put_packets(from, to);
+      });
+      return;
+    }
+    if (!placement_.is_alias(value)) copy(step.rank, step.lane, from, placement_.destinations(value));
+    tell(value, step);
+  }
+
+  void emit_reduce(const FlowStep& step) {
+    std::vector<Chunk> sources;
+    for (const int source : step.sources) sources.push_back(read(source, step));
+    reduce(step.rank, step.lane, sources, placement_.destinations(step.destination));
+    tell(step.destination, step);
+  }
+
+  const ExecutionPlan& plan_;
+  const Flow& flow_;
+  EmitOptions options_;
+  Placement placement_;
+  std::vector<std::function<void(PlanBuilder&)>> noted_;
+  std::vector<int> barriers_;                     // used, by rank
+  std::map<std::pair<Rank, Rank>, int> ids_;      // signals used
+  std::map<int, int> event_ids_;                  // event to signal
+  std::map<int, int> meeting_ids_;                // meeting to its barrier or first signal
+  std::map<int, int> arrival_ids_;                // value to signal
+  std::set<int> unpacked_;                        // values
+  std::set<std::tuple<int, Rank, int>> awaited_;  // value, rank, lane
+};
+
+}  // namespace
+
+Result<Plan> emit(const ExecutionPlan& plan, const Flow& flow, const EmitOptions& options) {
+  return Emission(plan, flow, options).run();
+}
+
+}  // namespace accord::plan::mscclpp

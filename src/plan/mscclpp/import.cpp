@@ -1,0 +1,43 @@
+// Read, run, emit; then the verifier decides. A plan declares its order and pacing and MSCCL++'s do not, so the strongest claims
+// that hold are looked for: first a plan that claims nothing has to be right, then each claim is tried. If it is right only
+// with the buffers apart, inputs are staged.
+
+#include "plan/mscclpp.hpp"
+#include "plan/mscclpp/emit.hpp"
+#include "plan/verifier.hpp"
+
+namespace accord::plan {
+namespace {
+
+using mscclpp::EmitOptions;
+
+Result<Plan> verified(const mscclpp::ExecutionPlan& plan, const mscclpp::Flow& flow, const EmitOptions& options) {
+  ACCORD_ASSIGN_OR_RETURN(Plan made, mscclpp::emit(plan, flow, options));
+  ACCORD_RETURN_IF_ERROR(verify_for_calls(made));
+  return made;
+}
+
+}  // namespace
+
+Result<Plan> import_mscclpp(std::string_view text) {
+  ACCORD_ASSIGN_OR_RETURN(const mscclpp::ExecutionPlan plan, mscclpp::read(text));
+  ACCORD_ASSIGN_OR_RETURN(const mscclpp::Flow flow, mscclpp::flow_of(plan));
+  const bool reduces = traits_of(plan.collective).reduces;
+  EmitOptions options{.order = reduces ? Order::kFixed : Order::kNone};
+  Result<Plan> best = verified(plan, flow, options);
+  if (!best.ok()) {
+    const Status first = best.status();
+    options.stage_inputs = true;
+    best = verified(plan, flow, options);
+    if (!best.ok()) return first;
+  }
+  Plan claiming = *best;
+  if (reduces) claiming.order = Order::kCanonical;
+  if (reduces && verify_for_calls(claiming).ok()) best = claiming;
+  claiming = *best;
+  claiming.pacing = Pacing::kByPlan;
+  if (verify_for_calls(claiming).ok()) best = std::move(claiming);
+  return best;
+}
+
+}  // namespace accord::plan

@@ -1,0 +1,45 @@
+#pragma once
+// What the ops of an execution plan refer to: the memories and channels of a GPU, and which of them a thread block has.
+
+#include <array>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "plan/json_node.hpp"
+#include "plan/mscclpp/read.hpp"
+
+namespace accord::plan::mscclpp {
+
+/// Memory of a peer that a GPU may reach, over channels of these types (any if there are none).
+struct RemoteBuffer {
+  Rank rank = 0;
+  Memory memory = Memory::kInput;
+  std::vector<std::string> types;
+};
+
+/// What a GPU has.
+struct GpuParts {
+  std::array<int, 3> chunks = {};                        // by Memory
+  std::map<std::string, std::vector<Channel>> channels;  // by type
+  std::vector<RemoteBuffer> remote_buffers;
+};
+
+/// What the ops of a thread block count, by type of channel.
+struct BlockParts {
+  std::map<std::string, std::vector<Channel>> channels;
+  std::map<std::string, std::vector<RemoteBuffer>> remote_buffers;
+};
+
+/// kUnsupported, with the node's place.
+Status unsupported(const JsonNode& node, std::string_view problem);
+
+Result<Memory> read_memory(const JsonNode& node);
+/// "memory" or "port"; kUnsupported for switch channels.
+Result<std::string> read_channel_type(const JsonNode& node);
+
+/// Of `rank`, which is gpus[rank], of `size`.
+Result<GpuParts> read_gpu_parts(const JsonNode& node, Rank rank, int size);
+Result<BlockParts> read_block_parts(const JsonNode& block, const GpuParts& gpu);
+
+}  // namespace accord::plan::mscclpp

@@ -1,0 +1,146 @@
+// A chunk of scratch for each cell that needs one, a chunk of partials for each sum and a chunk of packets for each put, so that a
+// value in partials or packets is never overwritten within a round.
+
+#include "plan/mscclpp/placement.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace accord::plan::mscclpp {
+namespace {
+
+std::size_t sz(int index) { return static_cast<std::size_t>(index); }
+
+Status unsupported(const Value& value, std::string_view problem) {
+  return {StatusCode::kUnsupported, fmt::format("MSCCL++ plan: {}: {}", value.place, problem)};
+}
+
+}  // namespace
+
+Placement::Placement(const ExecutionPlan& plan, const Flow& flow, const EmitOptions& options)
+    : plan_(plan),
+      flow_(flow),
+      options_(options),
+      partial_(flow.values.size(), false),
+      is_sum_(flow.values.size(), false),
+      scratch_(plan.gpus.size()),
+      partials_(plan.gpus.size()) {
+  for (std::size_t i = 0; i < flow.values.size(); ++i) {
+    const int copied = flow.values[i].copy_of;
+    origins_.push_back(copied < 0 ? static_cast<int>(i) : origins_[sz(copied)]);
+  }
+  for (const FlowStep& step : flow.steps) {
+    if (step.kind != FlowStep::Kind::kReduce) continue;
+    is_sum_[sz(step.destination)] = true;
+    for (const int source : step.sources) {
+      if (is_sum_[sz(origin(source))]) partial_[sz(origin(source))] = true;
+    }
+  }
+}
+
+Status Placement::check() const {
+  for (std::size_t i = 0; i < flow_.values.size(); ++i) {
+    const int value = static_cast<int>(i);
+    if (is_result(value) && is_partial(value))
+      return unsupported(at(value),
+                         "the output keeps a sum that other ops add to; a result is rounded, that sum is not");
+    if (arrival(value) == Arrival::kPackets && at(value).cell.memory != Memory::kScratch)
+      return unsupported(at(value), "packets go to a peer's scratch only");
+  }
+  return {};
+}
+
+Arrival Placement::arrival(int value) const {
+  if (!at(value).in_packets) return Arrival::kNone;
+  return at(value).writer == at(value).cell.rank || is_alias(value) ? Arrival::kEvent : Arrival::kPackets;
+}
+
+bool Placement::is_read_from_packets(int value) const {
+  const std::vector<std::size_t>& readers = at(value).readers;
+  if (readers.size() != 1) return false;
+  const FlowStep& step = flow_.steps[readers[0]];
+  if (arrival(step.destination) == Arrival::kPackets || is_partial(step.destination)) return false;
+  if (at(step.destination).cell.rank != step.rank) return false;
+  return std::ranges::none_of(step.sources, [&](int source) { return is_partial(source); });
+}
+
+bool Placement::is_read_by_peers(int value) const {
+  return std::ranges::any_of(at(value).readers, [&](std::size_t reader) {
+    const FlowStep& step = flow_.steps[reader];
+    return step.rank != at(value).cell.rank && !is_alias(step.destination);
+  });
+}
+
+bool Placement::lies_in_scratch(int value) const {
+  const Value& it = at(value);
+  if (is_input(value)) return is_read_by_peers(value) || (options_.stage_inputs && !it.readers.empty());
+  return it.cell.memory != Memory::kOutput || it.writer != it.cell.rank || is_read_by_peers(value);
+}
+
+bool Placement::lies_in_output(int value) const {
+  const Value& it = at(value);
+  return it.cell.memory == Memory::kOutput && !is_input(value) && it.writer == it.cell.rank;
+}
+
+Chunk Placement::scratch_of(const Cell& cell) {
+  std::map<Cell, int>& chunks = scratch_[sz(cell.rank)];
+  return scratch(cell.rank, chunks.try_emplace(cell, static_cast<int>(chunks.size())).first->second);
+}
+
+Chunk Placement::place(int value, Rank rank) {
+  if (is_partial(value)) {
+    const int sum = origin(value);
+    std::map<int, int>& chunks = partials_[sz(at(sum).cell.rank)];
+    return partials(at(sum).cell.rank, chunks.try_emplace(sum, static_cast<int>(chunks.size())).first->second);
+  }
+  const Cell& cell = at(value).cell;
+  if (rank == cell.rank && is_input(value) && !options_.stage_inputs) return input(rank, at(value).input_chunk);
+  if (rank == cell.rank && lies_in_output(value)) return output(rank, cell.index);
+  return scratch_of(cell);
+}
+
+std::vector<Chunk> Placement::destinations(int value) {
+  const Cell& cell = at(value).cell;
+  if (is_partial(value)) return {place(value, cell.rank)};
+  std::vector<Chunk> chunks;
+  if (lies_in_output(value)) chunks.push_back(output(cell.rank, cell.index));
+  if (lies_in_scratch(value)) chunks.push_back(scratch_of(cell));
+  return chunks;
+}
+
+std::optional<std::pair<Chunk, std::vector<Chunk>>> Placement::copy_before(int value) {
+  if (!is_input(value)) return std::nullopt;
+  const Cell& cell = at(value).cell;
+  std::vector<Chunk> chunks;
+  if (is_result(value)) chunks.push_back(output(cell.rank, cell.index));
+  if (lies_in_scratch(value)) chunks.push_back(scratch_of(cell));
+  if (chunks.empty()) return std::nullopt;
+  return std::pair(input(cell.rank, at(value).input_chunk), chunks);
+}
+
+std::optional<std::pair<Chunk, std::vector<Chunk>>> Placement::copy_after(int value) {
+  if (!is_result(value) || is_input(value) || lies_in_output(value)) return std::nullopt;
+  const Cell& cell = at(value).cell;
+  return std::pair(scratch_of(cell), std::vector{output(cell.rank, cell.index)});
+}
+
+Chunk Placement::packets(int value) {
+  const Rank to = at(value).cell.rank, from = at(value).writer;
+  const auto [chunk, is_new] = packets_.try_emplace(value, 0);
+  if (is_new) chunk->second = from + plan_.size() * packet_count_[{to, from}]++;
+  return plan::packets(to, chunk->second);
+}
+
+Shape Placement::shape() const {
+  Shape shape{.input_chunks = plan_.input_chunks, .output_chunks = plan_.output_chunks};
+  for (const auto& chunks : scratch_)
+    shape.scratch_chunks = std::max(shape.scratch_chunks, static_cast<int>(chunks.size()));
+  for (const auto& chunks : partials_)
+    shape.partial_chunks = std::max(shape.partial_chunks, static_cast<int>(chunks.size()));
+  for (const auto& [pair, count] : packet_count_)
+    shape.packet_chunks = std::max(shape.packet_chunks, count * plan_.size());
+  return shape;
+}
+
+}  // namespace accord::plan::mscclpp

@@ -1,0 +1,85 @@
+#pragma once
+// An execution plan of MSCCL++ with its indirections resolved: what each thread block does, to which memory.
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "accord/status.hpp"
+#include "plan/collective.hpp"
+
+namespace accord::plan::mscclpp {
+
+enum class Memory : std::uint8_t { kInput, kOutput, kScratch };
+
+/// "i", "o" or "s", as the format says it.
+std::string_view to_string(Memory memory);
+
+/// One chunk of one memory of one rank.
+struct Cell {
+  Rank rank = 0;
+  Memory memory = Memory::kInput;
+  int index = 0;
+  auto operator<=>(const Cell&) const = default;
+};
+
+/// Chunks that follow each other.
+struct Span {
+  Cell first;
+  int size = 1;
+};
+
+enum class Action : std::uint8_t { kNothing, kMove, kReduce, kSignal, kWait, kBarrier, kAcquire, kRelease };
+
+/// One end of a connection: its nth channel to a peer, which pairs with the peer's nth channel back.
+struct Channel {
+  std::string type;  ///< "memory" or "port"
+  Rank peer = 0;
+  int nth = 0;
+};
+
+/// What an operation is, by its name.
+struct OpKind {
+  std::string_view name;
+  Action action = Action::kNothing;
+  bool first_source_remote = false;
+  bool sources_in_packets = false;  ///< those after the first, or the only one
+  bool other_sources_remote = false;
+  int local_destinations = 0;  ///< that many first, then remote ones if `sends`
+  bool sends = false;
+  bool into_packets = false;  ///< what is not the first local destination of a reduction
+  bool signals = false;       ///< afterwards, over its channels
+};
+
+struct Op {
+  const OpKind* kind = nullptr;
+  std::string place;  ///< "gpus[0].threadblocks[1].ops[2]"
+  std::vector<Span> sources = {};
+  std::vector<Span> destinations = {};
+  std::vector<Channel> channels = {};
+  std::vector<int> semaphores = {};
+  int barrier = 0;
+  int barrier_lanes = 0;
+};
+
+struct Gpu {
+  std::vector<std::vector<Op>> lanes;
+  std::vector<int> semaphores;  ///< initial values
+};
+
+struct ExecutionPlan {
+  std::string name;
+  Collective collective = Collective::kAllReduce;
+  bool in_place = false;
+  int input_chunks = 0;
+  int output_chunks = 0;
+  std::vector<Gpu> gpus;
+
+  int size() const { return static_cast<int>(gpus.size()); }
+};
+
+/// See import_mscclpp().
+Result<ExecutionPlan> read(std::string_view text);
+
+}  // namespace accord::plan::mscclpp
