@@ -9,6 +9,7 @@
 #include "communicator_calls.hpp"
 #include "gil.hpp"
 #include "interrupt.hpp"
+#include "path.hpp"
 #include "status.hpp"
 #include "store.hpp"
 
@@ -84,6 +85,35 @@ void exit(CommunicatorHandle& self, nb::handle type, nb::handle value, nb::handl
   close(self);
 }
 
+std::string dump(CommunicatorHandle& self, nb::handle where) {
+  const Communicator communicator = self.use();
+  const std::string directory = path_argument(where);
+  Result<std::string> path("");
+  {
+    const WithoutGil without_gil;
+    path = communicator.dump(directory);
+  }
+  return value_or_raise(std::move(path));
+}
+
+nb::dict counters(CommunicatorHandle& self) {
+  const Counters counters = self.use().counters();
+  nb::dict by_collective, all;
+  for (int c = 0; c < kCollectiveCount; ++c) {
+    const auto collective = static_cast<Collective>(c);
+    if (counters.of(collective).calls == 0) continue;
+    nb::dict of;
+    of["calls"] = counters.of(collective).calls;
+    of["bytes"] = counters.of(collective).bytes;
+    by_collective[nb::cast(to_string(collective))] = of;
+  }
+  all["failures"] = counters.failures;
+  all["waits"] = counters.waits;
+  all["queued"] = counters.queued;
+  all["by_collective"] = by_collective;
+  return all;
+}
+
 std::string_view state(CommunicatorHandle& self) { return to_string(self.use().state()); }
 
 std::string repr(CommunicatorHandle& self) {
@@ -156,6 +186,18 @@ given. Needs no store.)")
            "Ends every pending and later call on all ranks with Aborted and `reason`. From any thread, at any time.")
       .def("close", &close,
            "Leaves the group: later calls raise Closed; a peer that waits for this rank gets PeerLost. Idempotent.")
+      .def(
+          "dump", &dump, nb::arg("directory"), nb::sig("def dump(self, directory: str | os.PathLike[str]) -> str"),
+          R"(Writes what the flight recorder holds (this rank's last operations, and those under way) to a file in `directory`.
+
+The directory is made if absent; the path of the file is returned, and `accord diagnose` reads the files of all ranks.
+Disturbs nothing: any thread may call it at any time, also after a failure or close().)")
+      .def("counters", &counters, nb::sig("def counters(self) -> dict[str, typing.Any]"),
+           R"(What this rank has done on this communicator so far, in numbers.
+
+`by_collective`: for each collective that was called, by name, `calls` and `bytes` (of the caller's buffer; of one part where it
+is divided among the ranks); `failures`: calls that ended in an error; `waits`: calls that waited for others for tens of
+microseconds or longer; `queued`: calls that found others before them, and all that were started asynchronously or several at once.)")
       .def("__enter__", [](nb::object self) { return self; })
       .def("__exit__", &exit, nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none())
       .def("__repr__", &repr);

@@ -235,6 +235,10 @@ ACCORD_API accord_status_t accord_communicator_abort(accord_communicator_t* comm
 /* Leaves the group: later calls give ACCORD_CLOSED; a peer that waits for this rank gets ACCORD_PEER_LOST. Idempotent. */
 ACCORD_API accord_status_t accord_communicator_close(accord_communicator_t* communicator);
 
+/* Writes what the flight recorder holds (this rank's last calls, and those under way) to a file in `directory`, which is made if
+ * absent; `accord diagnose` reads those of all ranks, see docs/diagnose.md. From any thread, at any time. */
+ACCORD_API accord_status_t accord_communicator_dump(accord_communicator_t* communicator, const char* directory);
+
 /* Gives the handle back. The group closes when its works have ended too. */
 ACCORD_API void accord_communicator_free(accord_communicator_t* communicator);
 

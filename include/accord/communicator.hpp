@@ -9,6 +9,7 @@
 
 #include "accord/buffer.hpp"
 #include "accord/call.hpp"
+#include "accord/counters.hpp"
 #include "accord/status.hpp"
 #include "accord/store.hpp"
 #include "accord/work.hpp"
@@ -233,6 +234,13 @@ class Communicator {
   void abort(std::string_view reason);
   /// Leaves the group: later calls give kClosed; a peer that waits for this rank gets kPeerLost. Idempotent.
   void close();
+
+  /// Writes what the flight recorder holds (this rank's last operations, and those under way) to a file in `directory`, which is
+  /// made if absent, and gives its path; `accord diagnose` reads those of all ranks (docs/diagnose.md). Disturbs nothing: any
+  /// thread may call it at any time, also after a failure or close(). kNotFound, kIo, kResourceExhausted: it could not.
+  [[nodiscard]] Result<std::string> dump(const std::string& directory) const;
+  /// What this rank has done on this communicator so far. Cost: microseconds.
+  Counters counters() const;
 
   explicit Communicator(std::shared_ptr<comm::Group> group);
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <utility>
@@ -28,6 +29,13 @@ Status read_log_level(std::string_view text, Config& config) {
   constexpr std::array<std::string_view, 6> kLevels = {"trace", "debug", "info", "warn", "error", "off"};
   ACCORD_RETURN_IF_ERROR(one_of("level", text, kLevels));
   config.log_level = text;
+  return Status();
+}
+
+Status read_debug(std::string_view text, Config& config) {
+  constexpr std::array<std::string_view, 2> kLevels = {"info", "off"};
+  ACCORD_RETURN_IF_ERROR(one_of("level", text, kLevels));
+  config.debug = text;
   return Status();
 }
 
@@ -74,14 +82,31 @@ Status read_threads(std::string_view text, Config& config) {
   return Status();
 }
 
+Status read_recorder_size(std::string_view text, Config& config) {
+  ACCORD_ASSIGN_OR_RETURN(const std::int64_t size, parse_integer(text, "operations"));
+  if (size < 16 || size > 1 << 20 || !std::has_single_bit(static_cast<std::uint64_t>(size))) {
+    return Status(StatusCode::kInvalidArgument, fmt::format("\"{}\" is no power of two from 16 to 1048576", text));
+  }
+  config.recorder_size = static_cast<std::size_t>(size);
+  return Status();
+}
+
+Status read_dump_directory(std::string_view text, Config& config) {
+  config.dump_directory = text;  // looked at when there is something to write
+  return Status();
+}
+
 struct Variable {
   ConfigEntry entry;
   Status (*read)(std::string_view text, Config& config);
 };
 
-constexpr std::array<Variable, 6> kVariables = {{
+constexpr std::array<Variable, 9> kVariables = {{
     {{"ACCORD_LOG", "warn", "what is logged to standard error: trace, debug, info, warn, error or off"},
      read_log_level},
+    {{"ACCORD_DEBUG", "off",
+      "info: log where the ranks of each communicator run and which plans serve its calls; or off"},
+     read_debug},
     {{"ACCORD_TIMEOUT", "300", "seconds (fractions allowed) that a call waits for other ranks before it fails"},
      read_timeout},
     {{"ACCORD_TRANSPORT", "auto", "how bytes travel between ranks: auto, inproc, shm, ucx or cuda_ipc"},
@@ -92,6 +117,11 @@ constexpr std::array<Variable, 6> kVariables = {{
     {{"ACCORD_SLOT_BYTES", "1m", "scratch of one round of a collective in each rank: 4k to 1g, in multiples of 4k"},
      read_slot_bytes},
     {{"ACCORD_THREADS", "1", "threads that an engine computes with in each rank, 1 to 1024"}, read_threads},
+    {{"ACCORD_RECORDER_SIZE", "1024",
+      "operations that the flight recorder of a communicator keeps, a power of two from 16 to 1048576"},
+     read_recorder_size},
+    {{"ACCORD_DUMP_DIR", "", "directory where each rank writes its flight record when a communicator fails"},
+     read_dump_directory},
 }};
 
 constexpr auto kEntries = [] {

@@ -14,11 +14,14 @@ namespace accord {
 
 struct Config {
   std::string log_level = "warn";                 ///< ACCORD_LOG
+  std::string debug = "off";                      ///< ACCORD_DEBUG, "info" or "off"
   Duration timeout = std::chrono::minutes(5);     ///< ACCORD_TIMEOUT, seconds
   std::string transport = "auto";                 ///< ACCORD_TRANSPORT
   std::string select;                             ///< ACCORD_SELECT, see docs/architecture.md
   std::size_t slot_bytes = std::size_t{1} << 20;  ///< ACCORD_SLOT_BYTES, of the scratch of a round
   int threads = 1;                                ///< ACCORD_THREADS, that an engine computes with in each rank
+  std::size_t recorder_size = 1024;               ///< ACCORD_RECORDER_SIZE, operations of each order, a power of two
+  std::string dump_directory;                     ///< ACCORD_DUMP_DIR, where failures are dumped; empty: nowhere
 };
 
 /// One variable, for `accord info` and the docs.

@@ -14,6 +14,8 @@ spdlog::logger* make_logger() {
   logger->set_pattern("[%H:%M:%S.%e %P accord %l] %v");
   const Result<Config>& settings = config();
   logger->set_level(spdlog::level::from_str(settings.ok() ? settings->log_level : Config().log_level));
+  if (settings.ok() && settings->debug == "info" && !logger->should_log(spdlog::level::info))
+    logger->set_level(spdlog::level::info);
   logger->flush_on(spdlog::level::trace);
   return logger;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// One logger, to standard error, at the level of ACCORD_LOG (trace, debug, info, warn, error, off).
+// One logger, to standard error, at the level of ACCORD_LOG (trace, debug, info, warn, error, off), or info with ACCORD_DEBUG=info.
 
 #include <spdlog/spdlog.h>
 

@@ -121,6 +121,11 @@ extern "C" accord_status_t accord_communicator_abort(accord_communicator_t* comm
   });
 }
 
+extern "C" accord_status_t accord_communicator_dump(accord_communicator_t* communicator, const char* directory) {
+  return answer(__func__, {{"communicator", communicator}, {"directory", directory}},
+                [&](std::string_view) { return communicator->communicator.dump(directory).status(); });
+}
+
 extern "C" accord_status_t accord_communicator_close(accord_communicator_t* communicator) {
   return answer(__func__, {{"communicator", communicator}}, [&](std::string_view) {
     communicator->communicator.close();

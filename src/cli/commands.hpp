@@ -20,6 +20,7 @@ using Action = std::function<int()>;
 void add_info(CLI::App& app, Action& chosen);
 /// `after_dashes`: the arguments from the first "--" on, which the parser does not see; it outlives the action.
 void add_run(CLI::App& app, Action& chosen, const std::vector<std::string>& after_dashes);
+void add_diagnose(CLI::App& app, Action& chosen);
 void add_engine(CLI::App& app, Action& chosen);
 void add_plan(CLI::App& app, Action& chosen);
 

@@ -70,6 +70,7 @@ int run(int argc, char** argv) {
   Action chosen;
   add_info(app, chosen);
   add_run(app, chosen, after_dashes);
+  add_diagnose(app, chosen);
   add_engine(app, chosen);
   add_plan(app, chosen);
   try {

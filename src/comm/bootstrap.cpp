@@ -7,8 +7,11 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 
 #include "base/config.hpp"
+#include "base/hash.hpp"
+#include "comm/explain.hpp"
 
 namespace accord::comm {
 namespace {
@@ -81,6 +84,7 @@ Result<transport::Transport*> choose_transport(const topology::Topology& topolog
 }
 
 struct Opened {
+  std::string descriptors;  ///< of all ranks, in their order
   std::unique_ptr<transport::Endpoint> endpoint;
   std::vector<transport::PeerDescriptor> peers;
 };
@@ -102,11 +106,19 @@ Result<Opened> open_endpoint(const Result<transport::Transport*>& transport, con
                     fmt::format("{}: rank {} cannot open its endpoint: {}", in_group(options), from,
                                 text_field(theirs, "error").value_or("unknown reason")),
                     {from});
+    opened.descriptors += *descriptor + '\n';
     if (from != endpoint.rank) opened.peers.push_back({from, *descriptor});
     return {};
   }));
   opened.endpoint = std::move(*mine);
   return opened;
+}
+
+// No transport makes the same descriptor twice in a process, and no host has two processes of one number.
+std::uint64_t id_of(const topology::Topology& topology, std::string descriptors) {
+  for (const Rank r : topology.ranks())
+    descriptors += fmt::format("{} {}\n", topology.place(r).host, topology.place(r).process);
+  return xxh3(std::as_bytes(std::span(descriptors)));
 }
 
 // What is wrong with a request by itself is an error here and now, and no other rank is asked.
@@ -137,14 +149,16 @@ Result<std::shared_ptr<Group>> connect(const JoinRequest& request, topology::Top
   const exec::WindowLayout layout(request.size, config()->slot_bytes);
   ACCORD_ASSIGN_OR_RETURN(plan::Selector selector, plan::Selector::create(options.select));
   const transport::EndpointRequest endpoint{.rank = request.rank, .size = request.size, .window_bytes = layout.bytes()};
-  ACCORD_ASSIGN_OR_RETURN(Opened opened,
-                          open_endpoint(choose_transport(topology, options), endpoint, options, exchange));
+  const Result<transport::Transport*> transport = choose_transport(topology, options);
+  ACCORD_ASSIGN_OR_RETURN(Opened opened, open_endpoint(transport, endpoint, options, exchange));
   Result<std::vector<std::unique_ptr<transport::Link>>> connected =
       opened.endpoint->connect(opened.peers, request.deadline);
   if (!connected.ok()) return connected.status().with_context(in_group(options));
   std::vector<std::unique_ptr<transport::Link>> links(static_cast<std::size_t>(request.size));
   for (auto& link : *connected) links[link->peer()] = std::move(link);
-  return Group::create(Membership{.rank = request.rank,
+  if (request.rank == 0 && explains()) explain(describe_group(options.name, (*transport)->name(), topology));
+  return Group::create(Membership{.id = id_of(topology, std::move(opened.descriptors)),
+                                  .rank = request.rank,
                                   .topology = std::move(topology),
                                   .selector = std::move(selector),
                                   .layout = layout,

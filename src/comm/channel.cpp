@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "comm/explain.hpp"
 #include "comm/group.hpp"
 #include "comm/progress.hpp"
 #include "plan/registry.hpp"
@@ -21,6 +22,13 @@ namespace {
 constexpr std::uint32_t kLookEvery = 256;
 
 std::size_t bytes_of(const exec::RequestRecord& record) { return record.count * size_of(record.dtype); }
+
+/// What the operation counts as: a buffer or one part of it, or where parts differ what this rank has of them.
+std::size_t bytes_of(const Operation& operation) {
+  if (operation.extent == nullptr) return bytes_of(operation.record);
+  const plan::Extent& extent = *operation.extent;
+  return std::max(extent.input_count, extent.output_count) * size_of(operation.record.dtype);
+}
 
 /// All that lowering makes of an extent but the longest part, which the record has.
 std::vector<std::size_t> words_of(const plan::Extent& extent) {
@@ -47,18 +55,22 @@ std::uint64_t hash_of(const plan::Extent& extent) {
 
 }  // namespace
 
-Channel::Channel(Group& group, exec::Domain domain, topology::Topology topology, std::vector<Rank> members)
+Channel::Channel(Group& group, exec::Domain domain, topology::Topology topology, std::vector<Rank> members,
+                 flight::OrderRecorder recorder)
     : group_(group),
       domain_(std::move(domain)),
       topology_(std::move(topology)),
       members_(std::move(members)),
-      policy_(group.topology().oversubscribed() ? WaitPolicy::kYield : WaitPolicy::kSpin) {}
+      policy_(group.topology().oversubscribed() ? WaitPolicy::kYield : WaitPolicy::kSpin),
+      recorder_(recorder) {}
 
 Status Channel::run(const Operation& operation) {
-  int none = 0;
-  if (!works_.compare_exchange_strong(none, 1, std::memory_order_seq_cst)) return start(operation)->wait();
+  std::uint64_t works = works_.load(std::memory_order_relaxed);
+  do {
+    if (pending(works) != 0) return start(operation)->wait();
+  } while (!works_.compare_exchange_weak(works, works + kOneCall, std::memory_order_seq_cst));
   Status status = run_owned(operation);
-  if (works_.fetch_sub(1, std::memory_order_acq_rel) > 1)
+  if (pending(works_.fetch_sub(1, std::memory_order_acq_rel)) > 1)
     ProgressThread::instance().activate(group_.shared_from_this(), *this);
   return status;
 }
@@ -73,22 +85,24 @@ Channel::Queued Channel::enqueue(const Operation& operation) {
   auto work = std::make_shared<PendingWork>(group_.handle(), operation);
   const std::lock_guard lock(mutex_);
   queue_.push_back(work);
-  const bool was_idle = works_.fetch_add(1, std::memory_order_seq_cst) == 0;
-  return {std::move(work), was_idle};
+  const std::uint64_t works = works_.fetch_add(kOneCall, std::memory_order_seq_cst);
+  recorder_.queue((works >> kPendingBits) + 1, pending(works), operation.record);
+  return {std::move(work), pending(works) == 0};
 }
 
 Status Channel::run_owned(const Operation& operation) {
   const exec::RequestRecord& record = operation.record;
-  if (!group_.healthy()) [[unlikely]]
-    return group_.examine_alarm(where(record));
   ACCORD_RETURN_IF_ERROR(begin(operation));
   Waiter waiter(policy_);
   std::uint64_t position = cursor_.position();
   std::optional<Deadline> deadline;  // set once the wait is slow, which spares quick calls a look at the clock
   while (true) {
     const exec::Progress progress = poll();
-    if (progress == exec::Progress::kDone) [[likely]]
+    if (progress == exec::Progress::kDone) [[likely]] {
+      recorder_.end(true);
       return {};
+    }
+    recorder_.waiting();
     const bool mismatch = progress == exec::Progress::kMismatch;
     if (!mismatch && cursor_.position() != position) {
       position = cursor_.position();
@@ -96,28 +110,48 @@ Status Channel::run_owned(const Operation& operation) {
     } else if (mismatch || waiter.pause()) {
       if (!deadline) deadline = Deadline::in(operation.timeout);
       if (const Status failure = examine(record, *deadline); !failure.ok())
-        if (const std::optional<Status> end = conclude(failure)) return *end;
+        if (std::optional<Status> end = conclude(failure)) {
+          recorder_.end(end->ok());
+          return *std::move(end);
+        }
     }
   }
 }
 
 Status Channel::begin(const Operation& operation) {
+  ++number_;
+  if (!group_.healthy()) [[unlikely]] {
+    if (!std::exchange(refused_one_, true)) {
+      recorder_.refuse(number_, operation.record);
+      group_.dump_again();
+    }
+    return group_.examine_alarm(where(operation.record));
+  }
   operation_ = &operation;
-  if (operation.record.phase != exec::Phase::kCountsFirst) [[likely]]
-    return begin_data(operation.record, operation.extent);
-  counts_.begin(operation, domain_.members());
-  ACCORD_ASSIGN_OR_RETURN(const exec::LoweredPlan* const plan, prepare(operation.record, nullptr));
-  cursor_.start(domain_, *plan, counts_.input(), counts_.output());
-  stage_ = Stage::kCounts;
+  const bool counts_first = operation.record.phase == exec::Phase::kCountsFirst;
+  const Result<const Prepared*> prepared =
+      counts_first ? begin_counts() : begin_data(operation.record, operation.extent);
+  if (!prepared.ok()) [[unlikely]]
+    return prepared.status();
+  recorder_.begin(number_, operation.record, bytes_of(operation), (*prepared)->algorithm);
+  waited_long_ = false;
   return {};
 }
 
-Status Channel::begin_data(const exec::RequestRecord& record, const plan::Extent* extent) {
-  Result<const exec::LoweredPlan*> plan = prepare(record, extent);
-  if (!plan.ok()) return plan.status();
-  cursor_.start(domain_, **plan, operation_->input, operation_->output, operation_->factor);
+Result<const Channel::Prepared*> Channel::begin_counts() {
+  counts_.begin(*operation_, domain_.members());
+  ACCORD_ASSIGN_OR_RETURN(const Prepared* const prepared, prepare(operation_->record, nullptr));
+  cursor_.start(domain_, prepared->plan, counts_.input(), counts_.output());
+  stage_ = Stage::kCounts;
+  return prepared;
+}
+
+Result<const Channel::Prepared*> Channel::begin_data(const exec::RequestRecord& record, const plan::Extent* extent) {
+  const Result<const Prepared*> prepared = prepare(record, extent);
+  if (!prepared.ok()) return prepared.status();
+  cursor_.start(domain_, (*prepared)->plan, operation_->input, operation_->output, operation_->factor);
   stage_ = Stage::kData;
-  return {};
+  return *prepared;
 }
 
 exec::Progress Channel::poll() {
@@ -135,15 +169,19 @@ exec::Progress Channel::go_on_with_data() {
     record.count = *longest;
     plan::Extent extent = *operation_->extent;
     extent.longest_part = *longest;
-    status = begin_data(record, &extent);
-    if (status.ok()) return exec::Progress::kPending;
+    const Result<const Prepared*> prepared = begin_data(record, &extent);
+    status = prepared.status();
+    if (status.ok()) {
+      recorder_.chose((*prepared)->algorithm);
+      return exec::Progress::kPending;
+    }
   }
   (void)group_.fail(status.with_context(where(operation_->record)));
   stage_ = Stage::kRefused;
   return exec::Progress::kMismatch;
 }
 
-Result<const exec::LoweredPlan*> Channel::prepare(const exec::RequestRecord& record, const plan::Extent* extent) {
+Result<const Channel::Prepared*> Channel::prepare(const exec::RequestRecord& record, const plan::Extent* extent) {
   const auto words = std::bit_cast<exec::RequestWords>(record);
   const std::uint64_t hash = (words[0] ^ (words[1] * 0x9e3779b97f4a7c15)) * 0xff51afd7ed558ccd;
   const std::uint64_t extent_hash = extent == nullptr ? 0 : hash_of(*extent);
@@ -151,30 +189,36 @@ Result<const exec::LoweredPlan*> Channel::prepare(const exec::RequestRecord& rec
   const std::uint64_t version = plan::registry_version();
   if (slot != nullptr && slot->plan.record == record && (extent == nullptr || is_of(slot->extent, *extent)) &&
       prepared_version_ == version) [[likely]]
-    return &slot->plan;
+    return slot.get();
   if (prepared_version_ != version) {
     prepared_ = {};
     prepared_version_ = version;
   }
-  ACCORD_ASSIGN_OR_RETURN(exec::LoweredPlan lowered, lower(record, extent));
-  slot = std::make_unique<Prepared>(
-      Prepared{std::move(lowered), extent == nullptr ? std::vector<std::size_t>() : words_of(*extent)});
-  return &slot->plan;
+  ACCORD_ASSIGN_OR_RETURN(Prepared lowered, lower(record, extent));
+  slot = std::make_unique<Prepared>(std::move(lowered));
+  return slot.get();
 }
 
-Result<exec::LoweredPlan> Channel::lower(const exec::RequestRecord& record, const plan::Extent* extent) {
+Result<Channel::Prepared> Channel::lower(const exec::RequestRecord& record, const plan::Extent* extent) {
   const bool counts = record.phase == exec::Phase::kCountsFirst;
   const Collective collective = counts ? Collective::kAllGather : record.collective;
   const Rank root = counts ? 0 : record.root;
   const std::size_t bytes = counts ? counts_.count() * sizeof(std::uint64_t) : bytes_of(record);
   ACCORD_ASSIGN_OR_RETURN(const plan::Choice choice, group_.selector().choose({collective, bytes, root}, topology_));
+  const std::size_t known = plans_.size();
   ACCORD_ASSIGN_OR_RETURN(const plan::Plan* const plan, plan_for(*choice.algorithm, root));
   exec::Payload payload{counts ? DType::kUInt64 : record.dtype, {}};
   const std::size_t element = size_of(payload.dtype);
   payload.bounds = extent != nullptr ? plan::bounds_of(*plan, *extent, element)
                                      : plan::bounds_of(*plan, counts ? counts_.count() : record.count, element);
   const std::size_t slot_bytes = choice.slot_bytes == 0 ? domain_.layout().slot_bytes : choice.slot_bytes;
-  return exec::lower(*plan, domain_.me(), domain_.layout(), slot_bytes, record, std::move(payload));
+  ACCORD_ASSIGN_OR_RETURN(exec::LoweredPlan lowered,
+                          exec::lower(*plan, domain_.me(), domain_.layout(), slot_bytes, record, std::move(payload)));
+  if (plans_.size() > known && domain_.me() == 0 && explains())
+    explain(describe_choice(group_.options().name, plan->name, lowered));
+  return Prepared{.plan = std::move(lowered),
+                  .extent = extent == nullptr ? std::vector<std::size_t>() : words_of(*extent),
+                  .algorithm = group_.recorder().algorithm(plan->name)};
 }
 
 Result<const plan::Plan*> Channel::plan_for(const plan::AlgorithmEntry& algorithm, Rank root) {
@@ -195,14 +239,20 @@ Channel::Advance Channel::advance() {
   }
   const Operation& operation = work->operation();
   if (!front_started_) {
-    if (!group_.healthy()) return end_front(group_.examine_alarm(where(operation.record)));
-    if (Status status = begin(operation); !status.ok()) return end_front(std::move(status));
+    if (Status status = begin(operation); !status.ok()) {
+      recorder_.drop(number_);
+      return end_front(std::move(status));
+    }
     front_started_ = true;
     front_stuck_ = 0;
     front_position_ = cursor_.position();
   }
   const exec::Progress progress = poll();
-  if (progress == exec::Progress::kDone) return end_front({});
+  if (progress == exec::Progress::kDone) {
+    recorder_.end(true);
+    return end_front({});
+  }
+  recorder_.waiting();
   if (progress == exec::Progress::kPending && cursor_.position() != front_position_) {
     front_position_ = cursor_.position();
     front_stuck_ = 0;
@@ -211,7 +261,10 @@ Channel::Advance Channel::advance() {
   if (progress == exec::Progress::kMismatch || ++front_stuck_ % kLookEvery == 0) {
     const Status failure = examine(operation.record, work->deadline());
     if (!failure.ok())
-      if (std::optional<Status> end = conclude(failure)) return end_front(*std::move(end));
+      if (std::optional<Status> end = conclude(failure)) {
+        recorder_.end(end->ok());
+        return end_front(*std::move(end));
+      }
   }
   return Advance::kStuck;
 }
@@ -224,7 +277,7 @@ Channel::Advance Channel::end_front(Status status) {
     work = std::move(queue_.front());
     queue_.pop_front();
   }
-  const bool last = works_.fetch_sub(1, std::memory_order_acq_rel) == 1;
+  const bool last = pending(works_.fetch_sub(1, std::memory_order_acq_rel)) == 1;
   work->finish(std::move(status));
   return last ? Advance::kIdle : Advance::kMoved;
 }
@@ -240,9 +293,10 @@ std::optional<Status> Channel::conclude(const Status& failure) {
 }
 
 Status Channel::examine(const exec::RequestRecord& record, Deadline deadline) {
+  const Rank waited_for = rank_waited_for();
+  recorder_.waiting_long(waited_for, !std::exchange(waited_long_, true));
   if (!group_.healthy()) return group_.examine_alarm(where(record));
   ACCORD_RETURN_IF_ERROR(find_mismatch());
-  const Rank waited_for = rank_waited_for();
   if (waited_for >= 0 && group_.peer_state(waited_for) == transport::PeerState::kLeft)
     return Status(
         StatusCode::kPeerLost,

@@ -14,6 +14,7 @@
 #include "accord/communicator.hpp"
 #include "base/wait.hpp"
 #include "comm/counts_exchange.hpp"
+#include "comm/flight/recorder.hpp"
 #include "comm/pending_work.hpp"
 #include "exec/cursor.hpp"
 #include "exec/domain.hpp"
@@ -30,7 +31,8 @@ class Group;
 class Channel {
  public:
   /// `members[m]`: the group's rank that is member m of the domain.
-  Channel(Group& group, exec::Domain domain, topology::Topology topology, std::vector<Rank> members);
+  Channel(Group& group, exec::Domain domain, topology::Topology topology, std::vector<Rank> members,
+          flight::OrderRecorder recorder);
 
   /// Runs one operation to its end.
   Status run(const Operation& operation);
@@ -48,7 +50,7 @@ class Channel {
   Advance advance();
 
   /// True while no operation runs or waits; once the group has failed or closed it becomes so by itself.
-  bool idle() const { return works_.load(std::memory_order_seq_cst) == 0; }
+  bool idle() const { return pending(works_.load(std::memory_order_seq_cst)) == 0; }
   Group& group() const { return group_; }
 
  private:
@@ -56,18 +58,20 @@ class Channel {
   struct Prepared {
     exec::LoweredPlan plan;
     std::vector<std::size_t> extent;  ///< what extent_words() gave; empty for equal parts
+    std::uint64_t algorithm = 0;      ///< the recorder's number of it
   };
 
   // REQUIRES, for all of these: the caller owns the channel.
   /// Makes the cursor ready for `operation`, which lives until it has ended.
   Status begin(const Operation& operation);
-  Status begin_data(const exec::RequestRecord& record, const plan::Extent* extent);
+  Result<const Prepared*> begin_counts();
+  Result<const Prepared*> begin_data(const exec::RequestRecord& record, const plan::Extent* extent);
   /// Goes on with the operation. kMismatch also if its counts do not fit, of which the group has been told then.
   exec::Progress poll();
   exec::Progress go_on_with_data();
   /// The plan for a request, ready to run: built, lowered and kept on first use. `extent`: of parts that differ.
-  Result<const exec::LoweredPlan*> prepare(const exec::RequestRecord& record, const plan::Extent* extent);
-  Result<exec::LoweredPlan> lower(const exec::RequestRecord& record, const plan::Extent* extent);
+  Result<const Prepared*> prepare(const exec::RequestRecord& record, const plan::Extent* extent);
+  Result<Prepared> lower(const exec::RequestRecord& record, const plan::Extent* extent);
   Result<const plan::Plan*> plan_for(const plan::AlgorithmEntry& algorithm, Rank root);
   Status run_owned(const Operation& operation);
   /// Slow half of a wait: why the running operation must end, if it must.
@@ -83,6 +87,10 @@ class Channel {
   Advance end_front(Status status);
 
   static constexpr std::size_t kPrepared = 64;
+  /// works_ holds two numbers: how many run or wait in its low bits, how many there ever were above.
+  static constexpr int kPendingBits = 24;
+  static constexpr std::uint64_t kOneCall = (std::uint64_t{1} << kPendingBits) + 1;
+  static std::uint64_t pending(std::uint64_t works) { return works & ((std::uint64_t{1} << kPendingBits) - 1); }
 
   Group& group_;
   exec::Domain domain_;
@@ -90,9 +98,9 @@ class Channel {
   std::vector<Rank> members_;
   WaitPolicy policy_;
 
-  /// Running or queued; who moves it from 0 owns the channel. Sequentially consistent, as is the group's state: of an
-  /// operation that begins and a close() either the one sees the other's store or the other way round.
-  std::atomic<int> works_ = 0;
+  /// Running or queued, and the calls so far; who moves the first from 0 owns the channel. Sequentially consistent, as is the
+  /// group's state: of an operation that begins and a close() either the one sees the other's store or the other way round.
+  std::atomic<std::uint64_t> works_ = 0;
   std::mutex mutex_;
   std::deque<std::shared_ptr<PendingWork>> queue_;
 
@@ -101,6 +109,10 @@ class Channel {
   const Operation* operation_ = nullptr;
   enum class Stage : std::uint8_t { kCounts, kData, kRefused } stage_ = Stage::kData;
   CountsExchange counts_;
+  flight::OrderRecorder recorder_;
+  std::uint64_t number_ = 0;  ///< of the operation that runs or ran last, counted from 1
+  bool waited_long_ = false;  ///< it did
+  bool refused_one_ = false;  ///< a call has met a group that had failed; only the first one is recorded
   std::array<std::unique_ptr<Prepared>, kPrepared> prepared_;
   std::uint64_t prepared_version_ = 0;  ///< of the registry of plans, when they were prepared
   std::vector<std::unique_ptr<plan::Plan>> plans_;

@@ -130,4 +130,9 @@ Result<Communicator> Communicator::shrink(std::string name, const CallOptions& o
 void Communicator::abort(std::string_view reason) { group_->abort(reason); }
 void Communicator::close() { group_->close(); }
 
+Result<std::string> Communicator::dump(const std::string& directory) const {
+  return comm::flight::write_dump(group_->recorder().read(), directory);
+}
+Counters Communicator::counters() const { return group_->recorder().counters(); }
+
 }  // namespace accord

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/config.hpp"
 #include "base/text.hpp"
 #include "comm/progress.hpp"
 
@@ -41,24 +42,29 @@ static_assert(sizeof(Notice) <= WindowLayout::kNoticeBytes);
 
 }  // namespace
 
-Group::Group(Membership membership, GroupOptions options)
+Group::Group(Membership membership, GroupOptions options, std::unique_ptr<flight::Recorder> recorder)
     : members_(std::move(membership)),
       options_(std::move(options)),
       alarm_word_(Domain::word(members_.endpoint->window().data() + WindowLayout::alarm())),
-      fork_generation_(ProgressThread::fork_generation()) {
+      fork_generation_(ProgressThread::fork_generation()),
+      recorder_(std::move(recorder)) {
   std::vector<std::byte*> regions;
   for (const Rank r : topology().ranks()) {
     std::byte* window = r == rank() ? members_.endpoint->window().data() : members_.links[r]->mapped();
     regions.push_back(window + members_.layout.group_region());
   }
   group_channel_ = std::make_unique<Channel>(*this, Domain(members_.layout.group(), rank(), std::move(regions)),
-                                             topology(), topology().ranks());
+                                             topology(), topology().ranks(), recorder_->collectives());
   pair_channels_.resize(2 * static_cast<std::size_t>(size()));
 }
 
 Result<std::shared_ptr<Group>> Group::create(Membership membership, GroupOptions options) {
   ACCORD_ASSIGN_OR_RETURN(ProgressThread* const progress, ProgressThread::start());
-  std::shared_ptr<Group> group(new Group(std::move(membership), std::move(options)));
+  const flight::Identity identity{
+      .id = membership.id, .name = options.name, .rank = membership.rank, .topology = membership.topology};
+  ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<flight::Recorder> recorder,
+                          flight::Recorder::create(identity, config()->recorder_size));
+  std::shared_ptr<Group> group(new Group(std::move(membership), std::move(options), std::move(recorder)));
   ACCORD_RETURN_IF_ERROR(progress->watch(group));
   // A group of its own, so that the last one of them closes the group on the thread that lets it go: the progress thread
   // may hold the group itself for a moment longer, and a process that ends then would seem to have died.
@@ -184,7 +190,8 @@ Result<Channel*> Group::pair_channel(Rank peer, Direction direction) {
   std::vector<Rank> members = sends ? std::vector{rank(), peer} : std::vector{peer, rank()};
   topology::Topology pair({topology().place(members[0]), topology().place(members[1])});
   Domain domain(layout.pair(), sends ? 0 : 1, sends ? std::vector{mine, theirs} : std::vector{theirs, mine});
-  channel = std::make_unique<Channel>(*this, std::move(domain), std::move(pair), std::move(members));
+  channel = std::make_unique<Channel>(*this, std::move(domain), std::move(pair), std::move(members),
+                                      recorder_->messages(peer, direction));
   return channel.get();
 }
 
@@ -205,26 +212,52 @@ Status Group::used_after_fork() const {
 }
 
 Status Group::examine_alarm(std::string_view context) {
-  const std::lock_guard lock(mutex_);
-  adopt_notice();
-  return first_failure_.with_context(context);
+  Status first;
+  {
+    const std::lock_guard lock(mutex_);
+    adopt_notice();
+    first = first_failure_;
+  }
+  dump_.wait();
+  return first.with_context(context);
+}
+
+void Group::dump_again() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (state() != CommunicatorState::kFailed || config()->dump_directory.empty()) return;
+  }
+  dump_.wait();
+  dump_.start(recorder_->read(), config()->dump_directory);
+}
+
+void Group::set_failure(const Status& failure) {
+  first_failure_ = failure;
+  recorder_->set_failure(failure);
+  recorder_->set_state(CommunicatorState::kFailed);
+  state_.store(CommunicatorState::kFailed, std::memory_order_release);
+  if (!config()->dump_directory.empty()) dump_.start(recorder_->read(), config()->dump_directory);
 }
 
 void Group::adopt_notice() {
   if (state() != CommunicatorState::kReady || alarm_word_.load(std::memory_order_acquire) == 0) return;
-  first_failure_ = read_notices().value_or(
+  set_failure(read_notices().value_or(
       Status(StatusCode::kInternal,
-             fmt::format("a peer rang the alarm of group \"{}\" and left no notice of why", options_.name)));
-  state_.store(CommunicatorState::kFailed, std::memory_order_release);
+             fmt::format("a peer rang the alarm of group \"{}\" and left no notice of why", options_.name))));
 }
 
 Status Group::fail(const Status& failure) {
+  Status first = note_failure(failure);
+  dump_.wait();
+  return first;
+}
+
+Status Group::note_failure(const Status& failure) {
   {
     const std::lock_guard lock(mutex_);
     adopt_notice();
     if (state() != CommunicatorState::kReady) return first_failure_;
-    first_failure_ = failure;
-    state_.store(CommunicatorState::kFailed, std::memory_order_release);
+    set_failure(failure);
   }
   tell_peers(failure);
   return failure;
@@ -263,7 +296,7 @@ std::optional<Status> Group::read_notices() const {
 
 void Group::on_peer_news(Rank peer) {
   if (peer_state(peer) != transport::PeerState::kLost) return;
-  (void)fail(Status(
+  (void)note_failure(Status(
       StatusCode::kPeerLost,
       fmt::format("rank {} of group \"{}\" (process {} on its host) died or exited without closing its communicator",
                   peer, options_.name, topology().place(peer).process),
@@ -293,6 +326,7 @@ void Group::close() {
     if (state() == CommunicatorState::kReady)
       first_failure_ = Status(StatusCode::kClosed, fmt::format("group \"{}\" was closed on this rank", options_.name));
     state_.store(CommunicatorState::kClosed, std::memory_order_seq_cst);
+    recorder_->set_state(CommunicatorState::kClosed);
   }
   // Operations under way end by themselves now, and one that begins sees the state before it touches the window; then nobody
   // here does, and peers may be told.

@@ -14,6 +14,8 @@
 #include "base/clock.hpp"
 #include "comm/call.hpp"
 #include "comm/channel.hpp"
+#include "comm/flight/dump.hpp"
+#include "comm/flight/recorder.hpp"
 #include "exec/window_layout.hpp"
 #include "plan/selector.hpp"
 #include "topology/topology.hpp"
@@ -31,6 +33,7 @@ struct GroupOptions {
 
 /// What a group is made of, once its ranks are connected (bootstrap.hpp).
 struct Membership {
+  std::uint64_t id = 0;  ///< equal on all ranks, different from that of every other group
   Rank rank = 0;
   topology::Topology topology;
   plan::Selector selector;
@@ -57,6 +60,8 @@ class Group : public std::enable_shared_from_this<Group> {
   const plan::Selector& selector() const { return members_.selector; }
   const std::vector<std::unique_ptr<transport::Link>>& links() const { return members_.links; }
 
+  flight::Recorder& recorder() const { return *recorder_; }
+
   /// Runs a call to its end, or starts it.
   Status run(const Call& call, const CallOptions& options);
   Work start(const Call& call, const CallOptions& options);
@@ -80,8 +85,11 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Why healthy() is false, with `context`; takes over what peers reported. Never ok.
   Status examine_alarm(std::string_view context);
   /// Makes `failure` the group's, if it is the first one, and tells the peers; gives the first one. What a peer reported
-  /// before counts as first: it rings the alarm before it leaves, and its leaving is often the failure seen here.
+  /// before counts as first: it rings the alarm before it leaves, and its leaving is often the failure seen here. Returns
+  /// once the failure is dumped, if it is to be.
   Status fail(const Status& failure);
+  /// The record has got what the dump of a failure that was seen before lacks: what this rank would have called.
+  void dump_again();
   transport::PeerState peer_state(Rank rank) const { return members_.links[rank]->peer_state(); }
   /// Progress thread only: a link's descriptor had news.
   void on_peer_news(Rank peer);
@@ -89,7 +97,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::string where(std::string_view operation) const;
 
  private:
-  Group(Membership membership, GroupOptions options);
+  Group(Membership membership, GroupOptions options, std::unique_ptr<flight::Recorder> recorder);
   /// Where the call runs; checks it first.
   Result<Channel*> channel_for(const Call& call);
   Result<Channel*> pair_channel(Rank peer, Direction direction);
@@ -98,6 +106,10 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Queues calls on their channels, in order.
   std::vector<Channel::Queued> enqueue(std::span<const Call> calls, std::span<Channel* const> channels,
                                        const CallOptions& options);
+  /// fail() without the wait for the dump.
+  Status note_failure(const Status& failure);
+  /// REQUIRES: mutex_ is held; it is the first one.
+  void set_failure(const Status& failure);
   void tell_peers(const Status& failure);
   /// Makes what a peer reported the group's failure, if there was none yet. REQUIRES: mutex_ is held.
   void adopt_notice();
@@ -117,6 +129,8 @@ class Group : public std::enable_shared_from_this<Group> {
   std::mutex shrinking_;
   bool shrunk_ = false;
 
+  std::unique_ptr<flight::Recorder> recorder_;
+  flight::FailureDump dump_;
   std::unique_ptr<Channel> group_channel_;
   std::vector<std::unique_ptr<Channel>> pair_channels_;  ///< to rank p at 2p, from it at 2p + 1; made on first use
 };

@@ -69,7 +69,9 @@ def test_the_table_shows_what_the_json_holds():
         assert re.search(rf"^  {part['name']} +{'yes' if part['available'] else 'no'} ", table, re.MULTILINE)
 
 
-@pytest.mark.parametrize("command", [(), ("info",), ("run",), ("engine",), ("engine", "run")], ids=" ".join)
+@pytest.mark.parametrize(
+    "command", [(), ("info",), ("run",), ("diagnose",), ("engine",), ("engine", "run")], ids=" ".join
+)
 def test_every_command_has_help(command):
     result = accord(*command, "--help")
     assert result.returncode == 0

@@ -12,6 +12,9 @@
 #include <array>
 #include <filesystem>
 
+#include "base/config.hpp"
+#include "base/log.hpp"
+#include "cli/diagnose/attach.hpp"
 #include "cli/launch/cpu_binding.hpp"
 #include "cli/launch/rank_environment.hpp"
 #include "topology/cores.hpp"
@@ -83,9 +86,20 @@ void LocalRanks::fail_to_start(int local_rank, const Status& why) {
 
 void LocalRanks::end(int signal) {
   if (state_ != State::kRunning) return;
+  dump();
   pass_on(signal);
   state_ = State::kEnding;
   deadline_ = Deadline::in(job_.grace);
+}
+
+// A rank that is told to end may do so before it has written what it knows.
+void LocalRanks::dump() const {
+  if (!config().ok() || config()->dump_directory.empty()) return;
+  std::vector<int> processes;
+  for (const RankProcess& rank : ranks_)
+    if (!rank.exit().has_value()) processes.push_back(rank.process());
+  const Status status = write_dumps(look_at(processes), config()->dump_directory);
+  if (!status.ok()) log().warn("the flight records of the ranks could not be written: {}", status.message());
 }
 
 void LocalRanks::kill() {

@@ -46,6 +46,8 @@ class LocalRanks {
   Result<RankProcess> start_rank(const Start& start, int local_rank, const std::vector<int>& processors);
   void fail_to_start(int local_rank, const Status& why);
   void notice_exits();
+  /// Writes the flight records of the ranks that still run to ACCORD_DUMP_DIR, if it is set.
+  void dump() const;
   void drain();
 
   const Job& job_;

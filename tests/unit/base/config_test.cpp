@@ -17,6 +17,9 @@ TEST(Config, without_variables_has_its_defaults) {
   EXPECT_EQ(config->transport, "auto");
   EXPECT_EQ(config->slot_bytes, std::size_t{1} << 20);
   EXPECT_EQ(config->threads, 1);
+  EXPECT_EQ(config->recorder_size, 1024u);
+  EXPECT_EQ(config->debug, "off");
+  EXPECT_EQ(config->dump_directory, "");
 }
 
 TEST(Config, the_defaults_written_in_the_table_are_the_defaults) {
@@ -31,6 +34,9 @@ TEST(Config, the_defaults_written_in_the_table_are_the_defaults) {
   EXPECT_EQ(written->select, defaults.select);
   EXPECT_EQ(written->slot_bytes, defaults.slot_bytes);
   EXPECT_EQ(written->threads, defaults.threads);
+  EXPECT_EQ(written->recorder_size, defaults.recorder_size);
+  EXPECT_EQ(written->debug, defaults.debug);
+  EXPECT_EQ(written->dump_directory, defaults.dump_directory);
 }
 
 TEST(Config, reads_every_variable) {
@@ -39,7 +45,10 @@ TEST(Config, reads_every_variable) {
                                               {"ACCORD_TRANSPORT", "shm"},
                                               {"ACCORD_SELECT", "all_reduce=two_shot"},
                                               {"ACCORD_SLOT_BYTES", "64k"},
-                                              {"ACCORD_THREADS", "4"}});
+                                              {"ACCORD_THREADS", "4"},
+                                              {"ACCORD_DEBUG", "info"},
+                                              {"ACCORD_RECORDER_SIZE", "256"},
+                                              {"ACCORD_DUMP_DIR", "dumps"}});
   ASSERT_TRUE(config.ok()) << config.status().to_string();
   EXPECT_EQ(config->log_level, "debug");
   EXPECT_EQ(config->timeout, std::chrono::milliseconds(1500));
@@ -47,13 +56,17 @@ TEST(Config, reads_every_variable) {
   EXPECT_EQ(config->select, "all_reduce=two_shot");
   EXPECT_EQ(config->slot_bytes, 65536u);
   EXPECT_EQ(config->threads, 4);
+  EXPECT_EQ(config->recorder_size, 256u);
+  EXPECT_EQ(config->debug, "info");
+  EXPECT_EQ(config->dump_directory, "dumps");
 }
 
 TEST(Config, an_unknown_variable_is_an_error_that_names_the_nearest) {
   const Status status = status_of("ACCORD_TIMEOUTS", "3");
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(status.message(), "unknown environment variable \"ACCORD_TIMEOUTS\"; did you mean \"ACCORD_TIMEOUT\"?");
-  EXPECT_THAT(status_of("ACCORD_COLOUR", "red").message(), HasSubstr("known are ACCORD_LOG, ACCORD_TIMEOUT"));
+  EXPECT_THAT(status_of("ACCORD_COLOUR", "red").message(),
+              HasSubstr("known are ACCORD_LOG, ACCORD_DEBUG, ACCORD_TIMEOUT"));
   EXPECT_FALSE(status_of("ACCORD_", "").ok());
 }
 
@@ -63,24 +76,18 @@ TEST(Config, variables_of_others_are_none_of_its_business) {
 }
 
 TEST(Config, a_value_without_meaning_or_out_of_range_names_its_variable) {
-  const std::pair<const char*, const char*> refused[] = {{"ACCORD_LOG", "loud"},
-                                                         {"ACCORD_LOG", ""},
-                                                         {"ACCORD_TIMEOUT", "0"},
-                                                         {"ACCORD_TIMEOUT", "-1"},
-                                                         {"ACCORD_TIMEOUT", "5 min"},
-                                                         {"ACCORD_TIMEOUT", "nan"},
-                                                         {"ACCORD_TIMEOUT", "inf"},
-                                                         {"ACCORD_TIMEOUT", "1e300"},
-                                                         {"ACCORD_TIMEOUT", "99999999999"},
-                                                         {"ACCORD_TRANSPORT", "shmem"},
-                                                         {"ACCORD_SLOT_BYTES", "1"},
-                                                         {"ACCORD_SLOT_BYTES", "2g"},
-                                                         {"ACCORD_SLOT_BYTES", "inf"},
-                                                         {"ACCORD_SLOT_BYTES", "5000"},
-                                                         {"ACCORD_SLOT_BYTES", "-4k"},
-                                                         {"ACCORD_THREADS", "0"},
-                                                         {"ACCORD_THREADS", "1025"},
-                                                         {"ACCORD_THREADS", "two"}};
+  const std::pair<const char*, const char*> refused[] = {
+      {"ACCORD_LOG", "loud"},           {"ACCORD_LOG", ""},
+      {"ACCORD_DEBUG", "loud"},         {"ACCORD_TIMEOUT", "0"},
+      {"ACCORD_TIMEOUT", "-1"},         {"ACCORD_TIMEOUT", "5 min"},
+      {"ACCORD_TIMEOUT", "nan"},        {"ACCORD_TIMEOUT", "inf"},
+      {"ACCORD_TIMEOUT", "1e300"},      {"ACCORD_TIMEOUT", "99999999999"},
+      {"ACCORD_TRANSPORT", "shmem"},    {"ACCORD_RECORDER_SIZE", "8"},
+      {"ACCORD_RECORDER_SIZE", "1000"}, {"ACCORD_SLOT_BYTES", "1"},
+      {"ACCORD_SLOT_BYTES", "2g"},      {"ACCORD_SLOT_BYTES", "inf"},
+      {"ACCORD_SLOT_BYTES", "5000"},    {"ACCORD_SLOT_BYTES", "-4k"},
+      {"ACCORD_THREADS", "0"},          {"ACCORD_THREADS", "1025"},
+      {"ACCORD_THREADS", "two"}};
   for (const auto& [name, value] : refused) {
     const Status status = status_of(name, value);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << name << "=" << value;

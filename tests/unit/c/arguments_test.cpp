@@ -89,6 +89,8 @@ TEST_F(Arguments, that_are_null_are_named) {
     add(accord_communicator_state(comm_, nullptr));
     add(accord_communicator_status(nullptr));
     add(accord_communicator_abort(nullptr, "x"));
+    add(accord_communicator_dump(nullptr, "x"));
+    add(accord_communicator_dump(comm_, nullptr));
     add(accord_communicator_close(nullptr));
     add(accord_run(nullptr, &call_, nullptr));
     add(accord_run(comm_, nullptr, nullptr));
@@ -149,6 +151,8 @@ TEST_F(Arguments, that_are_null_are_named) {
                                              "communicator_state: state",
                                              "communicator_status: communicator",
                                              "communicator_abort: communicator",
+                                             "communicator_dump: communicator",
+                                             "communicator_dump: directory",
                                              "communicator_close: communicator",
                                              "run: communicator",
                                              "run: call",

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <thread>
@@ -119,6 +120,10 @@ TEST(CCommunicators, tell_what_they_are) {
     EXPECT_EQ(state, ACCORD_STATE_READY);
     EXPECT_TRUE(is_ok(accord_communicator_status(comm)));
     EXPECT_TRUE(is_ok(accord_barrier(comm, nullptr)));
+    const testing::TemporaryDirectory directory;
+    EXPECT_TRUE(is_ok(accord_communicator_dump(comm, directory.path().c_str())));
+    EXPECT_FALSE(std::filesystem::is_empty(directory.path()));
+    EXPECT_EQ(accord_communicator_dump(comm, ""), ACCORD_INVALID_ARGUMENT);
     EXPECT_TRUE(is_ok(accord_communicator_close(comm)));
     EXPECT_TRUE(is_ok(accord_communicator_close(comm)));
     EXPECT_TRUE(is_ok(accord_communicator_state(comm, &state)));

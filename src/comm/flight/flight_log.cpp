@@ -1,0 +1,33 @@
+#include "comm/flight/flight_log.hpp"
+
+#include <algorithm>
+
+namespace accord::comm::flight {
+
+std::string_view to_string(OperationState state) {
+  switch (state) {
+    case OperationState::kBeingWritten: break;
+    case OperationState::kQueued: return "queued";
+    case OperationState::kRunning: return "running";
+    case OperationState::kDone: return "done";
+    case OperationState::kFailed: return "failed";
+  }
+  return "";
+}
+
+const Operation* Order::last_begun() const {
+  const auto last = std::find_if(operations.rbegin(), operations.rend(), [](const Operation& operation) {
+    return operation.state != OperationState::kQueued &&
+           (operation.state != OperationState::kFailed || operation.started_ns.has_value());
+  });
+  return last == operations.rend() ? nullptr : &*last;
+}
+
+const Order* FlightLog::order(Direction direction, Rank peer) const {
+  const auto found = std::find_if(orders.begin(), orders.end(), [&](const Order& order) {
+    return order.direction == direction && order.peer == peer;
+  });
+  return found == orders.end() ? nullptr : &*found;
+}
+
+}  // namespace accord::comm::flight

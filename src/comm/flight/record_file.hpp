@@ -1,0 +1,51 @@
+#pragma once
+// The file of this process that holds the flight records of its communicators.
+
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "base/fd.hpp"
+#include "base/ticks.hpp"
+#include "comm/flight/format.hpp"
+
+namespace accord::comm::flight {
+
+/// An anonymous file that grows as communicators are made; the places of those that have ended are used again. One for each
+/// process, as one descriptor has to do for any number of communicators. Thread-safe.
+class RecordFile {
+ public:
+  static RecordFile& of_this_process();
+
+  /// A mapped place for a record of `bytes` (whole pages), zero but for the magic, bytes and life of its header. Where there can be no
+  /// such file (no descriptor left) it is memory of this process alone: then nobody sees it from outside, which is logged.
+  /// kResourceExhausted if there is no memory either.
+  Result<std::span<std::byte>> take(std::size_t bytes);
+  /// Ends its life and unmaps it.
+  void give_back(std::span<std::byte> record);
+
+  TickSource source() const { return source_; }
+  /// When the first record was made.
+  const Moment& start() const { return start_; }
+
+ private:
+  struct Place {
+    std::size_t offset = 0;
+    std::size_t bytes = 0;
+  };
+  /// Makes the file; REQUIRES: mutex_ is held.
+  Status open();
+  Result<Place> place_for(std::size_t bytes);
+
+  const TickSource source_ = tick_source();
+  const Moment start_ = moment_now(source_);
+  std::mutex mutex_;
+  UniqueFd fd_;
+  FileHeader* header_ = nullptr;
+  std::map<std::byte*, Place> taken_;
+  std::vector<Place> free_;
+};
+
+}  // namespace accord::comm::flight
