@@ -135,8 +135,8 @@ std::string to_text(const Drawing& drawing, std::size_t width) {
   std::vector<std::vector<std::string>> cells(drawing.rows.size(), std::vector<std::string>(columns));
   std::vector<std::size_t> widths(columns, 1);
   for (const DrawnStep& step : drawing.steps) {
-    const auto row =
-        static_cast<std::size_t>(drawing.first_row[static_cast<std::size_t>(step.place.rank)] + step.place.lane);
+    const int first_row = drawing.first_row[static_cast<std::size_t>(step.place.rank)];
+    const std::size_t row = static_cast<std::size_t>(first_row) + static_cast<std::size_t>(step.place.lane);
     const auto column = static_cast<std::size_t>(step.column);
     cells[row][column] = step.text;
     widths[column] = std::max(widths[column], step.text.size());

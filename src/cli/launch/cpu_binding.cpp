@@ -24,6 +24,7 @@ Result<std::vector<Processors>> groups_of_processors(Binding binding) {
     groups[{cores.numa_nodes.front(), binding == Binding::kCore ? core : 0}].push_back(cpu);
   }
   std::vector<Processors> ordered;
+  ordered.reserve(groups.size());
   for (auto& [place_in_machine, processors] : groups) ordered.push_back(std::move(processors));
   return ordered;
 }
