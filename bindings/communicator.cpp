@@ -136,8 +136,9 @@ void bind_communicator(nb::module_& module) {
 
 Any thread may call any method; calls on one communicator run in the order they were made. Arrays are whatever has
 the buffer protocol (NumPy arrays, array.array, bytearray, memoryview) or DLPack (torch tensors) on the CPU; they are
-used where they lie and must be contiguous. dtypes: float32, float16, bfloat16, int32, int64, bool, uint8; with
-dtype="bfloat16" an array of uint16, or of bytes, is read as that type. Timeouts are seconds (or a timedelta); None
+used where they lie and must be contiguous. dtypes: int8 to int64, uint8 to uint64, float16, bfloat16, float32, float64,
+float8_e4m3fn, float8_e5m2, complex64, complex128, bool; with dtype="bfloat16" an array of uint16, or of bytes, is read
+as that type. Timeouts are seconds (or a timedelta); None
 is the communicator's own.
 
 Failure is sticky: the first one (a dead peer, a timeout, a mismatch between ranks, abort) ends every pending and later

@@ -261,7 +261,7 @@ void bind_calls(nb::module_& module, nb::class_<CommunicatorHandle>& communicato
       R"(Calls of one communicator that are listed first and then run together; Communicator.batch() gives one.
 
 Messages to and from any ranks are under way at the same time, so ranks may list theirs in any order; collectives run in the order
-of the list. As a context manager it runs them at the end, unless the block raised. Afterwards it is empty.)");
+of the list. As a context manager it runs them at the end, unless the block raised. run() and start() empty it.)");
   const auto timeout = nb::arg("timeout") = nb::none();
   batch
       .def("run", &Batch::run, timeout, nb::sig("def run(self, " ACCORD_TIMEOUT_SIG ") -> None"),

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "duration.hpp"
 #include "gil.hpp"
@@ -25,7 +26,7 @@ WorkHandle::~WorkHandle() {
 
 bool WorkHandle::test() {
   if (!work_.use("this Work").test()) return false;
-  arguments_.clear();
+  let_go_of_arrays();
   return true;
 }
 
@@ -47,10 +48,13 @@ bool WorkHandle::wait(std::optional<Duration> timeout) {
     if (timeout) left -= std::min<Duration>(left, Clock::now() - start);
     if (timeout && left <= Duration::zero()) return false;
   }
-  arguments_.clear();
+  let_go_of_arrays();
   raise_if_error(*status);
   return true;
 }
+
+// Freeing an array may run Python code that comes back to this Work.
+void WorkHandle::let_go_of_arrays() { const HeldArguments ended = std::exchange(arguments_, {}); }
 
 nb::object WorkHandle::error() {
   const std::optional<Status> status = work_.use("this Work").status();

@@ -28,6 +28,8 @@ class WorkHandle {
   void on_end(nb::object callback);
 
  private:
+  void let_go_of_arrays();
+
   ProcessBound<Work> work_;
   HeldArguments arguments_;
 };

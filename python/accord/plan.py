@@ -215,7 +215,7 @@ def _text(plan: Plan) -> str:
         return plan.json()
     if isinstance(plan, str) and plan.lstrip().startswith("{"):
         return plan
-    return Path(plan).read_text()
+    return Path(plan).read_text(encoding="utf-8", errors="replace")
 
 
 def _chunks(chunks: Chunk | Iterable[Chunk]) -> list[Chunk]:

@@ -144,17 +144,23 @@ extern "C" accord_status_t accord_start(accord_communicator_t* communicator, con
 
 extern "C" accord_status_t accord_run_batch(accord_communicator_t* communicator, const accord_call_t* calls,
                                             size_t count, const accord_call_options_t* options) {
-  return answer(__func__, {{"communicator", communicator}, {"calls", calls}}, [&](std::string_view function) -> Status {
-    ACCORD_ASSIGN_OR_RETURN(const ReadBatch read, read_batch(calls, count, options, ranks_of(communicator), function));
-    return communicator->communicator.run(read.calls, read.options);
-  });
+  return answer(__func__,
+                {{"communicator", communicator}, {"calls", count == 0 ? &count : static_cast<const void*>(calls)}},
+                [&](std::string_view function) -> Status {
+                  ACCORD_ASSIGN_OR_RETURN(const ReadBatch read,
+                                          read_batch(calls, count, options, ranks_of(communicator), function));
+                  return communicator->communicator.run(read.calls, read.options);
+                });
 }
 
 extern "C" accord_status_t accord_start_batch(accord_communicator_t* communicator, const accord_call_t* calls,
                                               size_t count, const accord_call_options_t* options,
                                               accord_work_t** work) {
   if (work != nullptr) *work = nullptr;
-  return answer(__func__, {{"communicator", communicator}, {"calls", calls}, {"work", work}},
+  return answer(__func__,
+                {{"communicator", communicator},
+                 {"calls", count == 0 ? &count : static_cast<const void*>(calls)},
+                 {"work", work}},
                 [&](std::string_view function) -> Status {
                   ACCORD_ASSIGN_OR_RETURN(const ReadBatch read,
                                           read_batch(calls, count, options, ranks_of(communicator), function));

@@ -5,13 +5,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 
 #include "base/config.hpp"
+#include "base/fd.hpp"
 #include "base/text.hpp"
 #include "exec/lowered.hpp"
 #include "plan/json.hpp"
@@ -101,7 +98,7 @@ Result<const plan::AlgorithmEntry*> algorithm_of(std::string_view name) {
 
 Result<plan::Plan> read_plan_source(const PlanSource& source) {
   if (is_plan_file(source)) {
-    ACCORD_ASSIGN_OR_RETURN(const std::string text, read_text(source.name));
+    ACCORD_ASSIGN_OR_RETURN(const std::string text, read_file(source.name));
     Result<plan::Plan> plan = plan::plan_from_json(text);
     if (plan.ok()) return plan;
     return plan.status().with_context(source.name);
@@ -133,18 +130,6 @@ Result<PlanCall> read_plan_call(const PlanCallText& text, Collective collective)
                   fmt::format("{} has no meaning for {}", to_string(call.op), to_string(call.dtype)));
   if (traits.input.holders == plan::Holders::kNobody) call.bytes = 0;
   return call;
-}
-
-Result<std::string> read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return Status(StatusCode::kNotFound, fmt::format("{}: {}", path, std::strerror(errno)));
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
-Status write_file(const std::string& path, std::string_view text) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text << std::flush;
-  return file ? Status() : Status(StatusCode::kIo, fmt::format("{}: {}", path, std::strerror(errno)));
 }
 
 int write_plan(const char* command, const plan::Plan& plan, const std::string& path) {

@@ -27,11 +27,6 @@ void add_plan_why(CLI::App& plan, Action& chosen);
 /// Prints why `accord plan COMMAND` failed and gives the exit code: kWrongUse for kInvalidArgument.
 int plan_failure(const char* command, const Status& status);
 
-/// The file's contents. kNotFound: it cannot be read.
-Result<std::string> read_text(const std::string& path);
-/// Replaces the file's contents.
-Status write_file(const std::string& path, std::string_view text);
-
 /// Writes the plan's JSON to `path`, or to standard output if that is empty; gives the exit code.
 int write_plan(const char* command, const plan::Plan& plan, const std::string& path);
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "base/fd.hpp"
 #include "cli/plan.hpp"
 #include "plan/mscclpp.hpp"
 
@@ -17,7 +18,7 @@ struct Options {
 };
 
 int import_plan(const Options& options) {
-  const Result<std::string> text = read_text(options.input);
+  const Result<std::string> text = read_file(options.input);
   if (!text.ok()) return plan_failure("import", text.status());
   Result<plan::Plan> made = plan::import_mscclpp(*text);
   if (!made.ok()) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/fd.hpp"
 #include "base/text.hpp"
 #include "cli/plan.hpp"
 #include "cli/plan_drawing.hpp"

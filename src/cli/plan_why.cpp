@@ -10,6 +10,7 @@
 
 #include "accord/plan.hpp"
 #include "base/config.hpp"
+#include "base/fd.hpp"
 #include "base/text.hpp"
 #include "cli/plan.hpp"
 #include "plan/registry.hpp"
@@ -81,7 +82,7 @@ Result<Question> question_of(const Options& options) {
   ACCORD_ASSIGN_OR_RETURN(const Collective collective, collective_from_string(options.collective));
   ACCORD_ASSIGN_OR_RETURN(const PlanCall call, read_plan_call(options.call, collective));
   for (const std::string& path : options.plans) {
-    ACCORD_ASSIGN_OR_RETURN(const std::string text, read_text(path));
+    ACCORD_ASSIGN_OR_RETURN(const std::string text, read_file(path));
     const Status registered = register_plan(text);
     if (!registered.ok()) return registered.with_context(path);
   }

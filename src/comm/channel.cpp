@@ -67,7 +67,10 @@ Channel::Channel(Group& group, exec::Domain domain, topology::Topology topology,
 Status Channel::run(const Operation& operation) {
   std::uint64_t works = works_.load(std::memory_order_relaxed);
   do {
-    if (pending(works) != 0) return start(operation)->wait();
+    if (pending(works) != 0) {
+      ACCORD_RETURN_IF_ERROR(check_may_wait());
+      return start(operation)->wait();
+    }
   } while (!works_.compare_exchange_weak(works, works + kOneCall, std::memory_order_seq_cst));
   Status status = run_owned(operation);
   if (pending(works_.fetch_sub(1, std::memory_order_acq_rel)) > 1)

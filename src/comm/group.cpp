@@ -100,6 +100,7 @@ Work Group::start(const Call& call, const CallOptions& options) {
 // A caller drives the channels that it finds idle, all of them in turns, so that no message waits for the one before it in the
 // list; what has other works in front is driven by whoever drives those.
 Status Group::run(std::span<const Call> calls, const CallOptions& options) {
+  ACCORD_RETURN_IF_ERROR(check_may_wait());
   ACCORD_ASSIGN_OR_RETURN(const std::vector<Channel*> channels, channels_for(calls));
   const std::vector<Channel::Queued> queued = enqueue(calls, channels, options);
   std::vector<Channel*> mine;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "accord/status.hpp"
@@ -42,6 +43,9 @@ class OwnedOperation {
   std::vector<std::size_t> counts_;  ///< of the input's parts, then of the output's
 };
 
+/// kWrongState on a thread that is calling callbacks of a work that it has ended: other operations need that thread.
+Status check_may_wait();
+
 /// A queued or running operation, shared by its Work handles and the channel that runs it. Ends exactly once.
 class PendingWork {
  public:
@@ -59,10 +63,10 @@ class PendingWork {
   void finish(Status status);
   /// Calls `callback` once with how it ended: at once if it has, else on the thread that ends it.
   void on_end(std::function<void(const Status&)> callback);
-  /// Blocks until it has ended.
+  /// Blocks until it has ended. check_may_wait() if it has not and may not.
   Status wait();
-  /// False if it has not ended by the deadline.
-  bool wait_until(Deadline deadline);
+  /// How it ended; nullopt if it has not by the deadline. The same.
+  std::optional<Status> wait_until(Deadline deadline);
   /// REQUIRES: done().
   const Status& status() const { return status_; }
 

@@ -9,6 +9,16 @@ namespace accord {
 namespace comm {
 namespace {
 constexpr int kLooks = 200;
+thread_local bool calls_callbacks = false;
+}  // namespace
+
+Status check_may_wait() {
+  if (!calls_callbacks) [[likely]]
+    return {};
+  return Status(
+      StatusCode::kWrongState,
+      "a callback of a Work may not wait for other operations, which stand still until it returns; start one and give "
+      "it a callback of its own");
 }
 
 OwnedOperation::OwnedOperation(const Operation& operation) : operation_(operation) {
@@ -34,7 +44,10 @@ void PendingWork::finish(Status status) {
     callbacks.swap(callbacks_);
     ended_.notify_all();
   }
+  if (callbacks.empty()) return;
+  const bool outer = std::exchange(calls_callbacks, true);
   for (const auto& callback : callbacks) callback(status_);
+  calls_callbacks = outer;
 }
 
 void PendingWork::on_end(std::function<void(const Status&)> callback) {
@@ -74,18 +87,22 @@ Status PendingWork::wait() {
     if (done()) return status_;
     cpu_relax();
   }
+  ACCORD_RETURN_IF_ERROR(check_may_wait());
   std::unique_lock lock(mutex_);
   ended_.wait(lock, [this] { return done(); });
   return status_;
 }
 
-bool PendingWork::wait_until(Deadline deadline) {
+std::optional<Status> PendingWork::wait_until(Deadline deadline) {
+  if (done()) return status_;
+  if (Status status = check_may_wait(); !status.ok()) return status;
   std::unique_lock lock(mutex_);
   if (deadline.at() == Clock::time_point::max()) {
     ended_.wait(lock, [this] { return done(); });
-    return true;
+    return status_;
   }
-  return ended_.wait_until(lock, deadline.at(), [this] { return done(); });
+  if (!ended_.wait_until(lock, deadline.at(), [this] { return done(); })) return std::nullopt;
+  return status_;
 }
 
 }  // namespace comm
@@ -107,9 +124,6 @@ bool Work::test() const { return pending_->done(); }
 
 Status Work::wait() { return pending_->wait(); }
 
-std::optional<Status> Work::wait_for(Duration timeout) {
-  if (!pending_->wait_until(Deadline::in(timeout))) return std::nullopt;
-  return pending_->status();
-}
+std::optional<Status> Work::wait_for(Duration timeout) { return pending_->wait_until(Deadline::in(timeout)); }
 
 }  // namespace accord

@@ -21,7 +21,7 @@ std::size_t DomainLayout::block_bytes() const { return scratch() + round_up(slot
 
 WindowLayout::WindowLayout(int size, std::size_t slot_bytes)
     : size_(size),
-      group_{.members = size, .signals = std::max(16, 2 * size), .slot_bytes = slot_bytes},
+      group_{.members = size, .signals = plan::signals_of_pair(size), .slot_bytes = slot_bytes},
       pair_{.members = 2, .signals = 8, .slot_bytes = slot_bytes} {}
 
 std::size_t WindowLayout::board(Rank from) const {

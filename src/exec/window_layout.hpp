@@ -13,12 +13,11 @@
 //   blocks    kRoundDepth round blocks: signal flags [from][id], packets [chunk], scratch
 // Windows are sparse: a page costs memory once it is touched, so regions of pairs that never talk cost none.
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
 #include "accord/status.hpp"
-#include "plan/plan.hpp"
+#include "plan/step_rules.hpp"
 
 namespace accord::exec {
 
@@ -41,7 +40,7 @@ struct DomainLayout {
   std::size_t bytes() const { return kHeader + plan::kRoundDepth * block_bytes(); }
 
   /// A ring of packets takes one less than there are members of each pair; more than 16 of a pair nobody has needed.
-  int packet_chunks() const { return std::clamp(members, 4, 16) * members; }
+  int packet_chunks() const { return plan::packet_chunks_of(members); }
 
   // Within a block:
   std::size_t flag(int from, int id) const { return kLine * (static_cast<std::size_t>(from) * signals + id); }

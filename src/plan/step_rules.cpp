@@ -178,7 +178,11 @@ Status check_shape(const Plan& plan) {
     return invalid("{} chunks on each of {} ranks are more than the {} that a plan may have", chunks, plan.size,
                    kMaxChunks);
   }
-  if (plan.signals < 0 || plan.signals > kMaxIds) return invalid("{} signals; a pair has 0-{}", plan.signals, kMaxIds);
+  if (plan.signals < 0 || plan.signals > signals_of_pair(plan.size))
+    return invalid("{} signals; a pair of {} ranks has 0-{}", plan.signals, plan.size, signals_of_pair(plan.size));
+  if (plan.packet_chunks > packet_chunks_of(plan.size))
+    return invalid("{} packet chunks; a rank of {} has 0-{}", plan.packet_chunks, plan.size,
+                   packet_chunks_of(plan.size));
   return check_chunk_counts(plan);
 }
 
@@ -192,7 +196,7 @@ Status check_step(const Plan& plan, Rank rank, const Step& step) {
     case StepKind::kSignal:
     case StepKind::kWait:
       ACCORD_RETURN_IF_ERROR(check_rank(plan, step.peer));
-      return check_id(step.id, kMaxIds, "signal");
+      return check_id(step.id, signals_of_pair(plan.size), "signal");
     case StepKind::kLaneBarrier: return check_id(step.id, kMaxIds, "lane barrier");
   }
   return invalid("unknown kind of step {}", static_cast<int>(step.kind));

@@ -1,16 +1,24 @@
 #pragma once
 // What a plan's shape and a single step must fulfil, whoever wrote them: builder, verifier and JSON import ask here.
 
+#include <algorithm>
+
 #include "plan/plan.hpp"
 
 namespace accord::plan {
 
 inline constexpr int kMaxSize = 1 << 16;             ///< ranks
 inline constexpr int kMaxLanes = 64;                 ///< of one rank
-inline constexpr int kMaxIds = 1 << 12;              ///< signals of one pair, lane barriers of one rank
+inline constexpr int kMaxIds = 1 << 12;              ///< lane barriers of one rank
 inline constexpr std::int64_t kMaxChunks = 1 << 22;  ///< of all spaces of all ranks
 
-/// Size, root and chunk counts. The message does not name the plan.
+// What a rank's window has room for in a group of `size` (exec/window_layout.hpp): plans of many more ranks use no more.
+/// Signal ids of each pair of ranks.
+constexpr int signals_of_pair(int size) { return std::max(16, 2 * size); }
+/// Packet chunks of a rank.
+constexpr int packet_chunks_of(int size) { return std::clamp(size, 4, 16) * size; }
+
+/// Size, root, chunk and signal counts. The message does not name the plan.
 Status check_shape(const Plan& plan);
 
 /// One step of `rank`: kinds and numbers of operands, ranks, indexes, who may be touched. The message does not say where.

@@ -177,6 +177,12 @@ def test_files_that_are_no_plans_are_told_apart(tmp_path):
     assert "No such file or directory" in unwritable.stderr
 
 
+def test_a_folder_is_told_by_its_name(tmp_path):
+    result = accord("plan", "verify", tmp_path)
+    assert result.returncode == 1
+    assert result.stderr == f"accord plan verify: io: {tmp_path}: Is a directory\n"
+
+
 def test_the_example_of_the_format_is_right(tmp_path):
     page = (ROOT / "docs/plan-format.md").read_text()
     block = page[page.index("    {\n") : page.index("Every key is required")]

@@ -125,3 +125,20 @@ def test_what_a_callback_raises_is_reported_and_harms_nothing(monkeypatch):
     assert reported.wait(60)
     assert isinstance(caught[0], KeyError)
     comm.barrier()
+
+
+def test_an_array_whose_end_comes_back_to_its_work_harms_nothing():
+    comm, works = alone(), []
+
+    class ComesBack(np.ndarray):
+        def __del__(self):
+            for work in works:
+                assert work.test()
+
+    for end in ("wait", "test"):
+        array = np.ones(4, np.float32).view(ComesBack)
+        works.append(comm.all_reduce_async(array))
+        del array
+        while not getattr(works[-1], end)():
+            pass
+    comm.barrier()

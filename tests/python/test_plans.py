@@ -45,6 +45,22 @@ def test_a_program_is_proved_right():
         ring_all_gather(ranks).verify()
 
 
+def test_more_signals_than_a_pair_has_room_for_are_refused_before_a_call():
+    program = plans.Program("all_reduce", ranks=2, name="many_signals")
+    for mine, peer in ((program.rank(0), program.rank(1)), (program.rank(1), program.rank(0))):
+        mine.copy(mine.input[0], mine.scratch[0]).signal(peer, 16).wait(peer, 16)
+        mine.reduce(sorted([mine.input[0], peer.scratch[0]]), mine.output[0])
+    for refuse in (program.verify, program.register):
+        with pytest.raises(Corrupt, match="17 signals; a pair of 2 ranks has 0-16"):
+            refuse()
+
+
+@pytest.mark.parametrize("ranks", [0, -1, 65537, 10**9])
+def test_a_number_of_ranks_that_no_plan_has_is_refused_at_once(ranks):
+    with pytest.raises(InvalidArgument, match=f"ranks: a plan has 1 to 65536, not {ranks}"):
+        plans.Program("all_reduce", ranks=ranks, name="none")
+
+
 def test_every_kind_of_step_can_be_written():
     program = plans.Program("all_reduce", ranks=2, name="packets")
     for mine, peer in ((program.rank(0), program.rank(1)), (program.rank(1), program.rank(0))):

@@ -165,6 +165,44 @@ TEST_P(Together, a_callback_tells_a_failure_and_status_is_open_until_then) {
   });
 }
 
+TEST_P(Together, a_callback_may_start_operations_but_not_wait_for_them) {
+  run_thread_ranks(2, options(), [](Communicator comm) {
+    std::mutex mutex;
+    std::condition_variable called;
+    std::vector<Status> seen;
+    std::vector<float> values(50000, 1), more(50000, 1), listed(4, 1);
+    std::optional<Work> second;
+    Work first = comm.all_reduce_async(buffer(values), ReduceOp::kSum);
+    Work last = comm.all_reduce_async(buffer(more), ReduceOp::kSum);  // what a wait in the callback would wait behind
+    bool here = true;  // whether the callback is called by this thread, which may wait: its work had ended
+    const std::thread::id me = std::this_thread::get_id();
+    first.on_end([&](const Status&) {
+      const std::lock_guard lock(mutex);
+      here = std::this_thread::get_id() == me;
+      if (!here) {
+        second.emplace(comm.barrier_async());
+        seen.push_back(second->wait());
+        seen.push_back(second->wait_for(std::chrono::seconds(60)).value());
+        seen.push_back(comm.barrier());
+        const std::vector<Call> calls = {Call::all_reduce(ConstBuffer(buffer(listed)), buffer(listed), ReduceOp::kSum)};
+        seen.push_back(comm.run(calls));
+      }
+      seen.emplace_back();
+      called.notify_all();
+    });
+    std::unique_lock lock(mutex);
+    called.wait(lock, [&] { return !seen.empty() && seen.back().ok(); });
+    lock.unlock();
+    for (std::size_t i = 0; i + 1 < seen.size(); ++i)
+      EXPECT_EQ(seen[i].code(), StatusCode::kWrongState) << i << ": " << seen[i].to_string();
+    EXPECT_TRUE(last.wait().ok());
+    if (here) second.emplace(comm.barrier_async());
+    EXPECT_TRUE(second->wait().ok());
+    EXPECT_EQ(more, std::vector<float>(50000, 2));
+    EXPECT_EQ(listed, std::vector<float>(4, 1)) << "a list that was refused was run";
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Together,
                          ::testing::Values(PlannedCase{"inproc", "inproc", ""}, PlannedCase{"shm", "shm", ""}),
                          testing::name_of);
