@@ -46,6 +46,6 @@ class CallArguments {
 };
 
 /// Those of one operation, or of several that run together.
-using HeldArguments = std::vector<std::unique_ptr<CallArguments>>;
+using HeldArguments = std::vector<std::shared_ptr<const CallArguments>>;
 
 }  // namespace accord::python

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "batch.hpp"
 #include "call_arguments.hpp"
 #include "gil.hpp"
 #include "interrupt.hpp"
@@ -124,55 +125,6 @@ WorkHandle start(Communicator& communicator, std::unique_ptr<CallArguments> argu
   return WorkHandle(std::move(*work), std::move(held));
 }
 
-/// accord.Batch: calls that were listed and not run yet.
-class Batch {
- public:
-  /// `communicator`: a Python Communicator.
-  explicit Batch(nb::object communicator) : communicator_(std::move(communicator)) {}
-  Batch(Batch&&) = default;
-
-  Communicator& communicator() { return nb::cast<CommunicatorHandle&>(communicator_).use(); }
-  void add(std::unique_ptr<CallArguments> arguments) { arguments_.push_back(std::move(arguments)); }
-  std::size_t size() const { return arguments_.size(); }
-
-  void run(nb::handle timeout) {
-    Communicator communicator = this->communicator();
-    const CallOptions options{.timeout = duration_argument(timeout)};
-    const HeldArguments held = std::move(arguments_);
-    const std::vector<Call> calls = calls_of(held);
-    Status status;
-    {
-      const InterruptScope interrupts(std::span(&communicator, 1));
-      const WithoutGil without_gil;
-      status = communicator.run(calls, options);
-    }
-    raise_if_error(status);
-  }
-
-  WorkHandle start(nb::handle timeout) {
-    Communicator communicator = this->communicator();
-    const CallOptions options{.timeout = duration_argument(timeout)};
-    HeldArguments held = std::move(arguments_);
-    const std::vector<Call> calls = calls_of(held);
-    std::optional<Work> work;
-    {
-      const WithoutGil without_gil;
-      work.emplace(communicator.start(calls, options));
-    }
-    return WorkHandle(std::move(*work), std::move(held));
-  }
-
- private:
-  static std::vector<Call> calls_of(const HeldArguments& held) {
-    std::vector<Call> calls;
-    for (const auto& arguments : held) calls.push_back(arguments->call);
-    return calls;
-  }
-
-  nb::object communicator_;
-  HeldArguments arguments_;
-};
-
 /// The classes that have a method for each call.
 struct Callers {
   nb::class_<CommunicatorHandle>& communicator;
@@ -256,30 +208,7 @@ void define_barrier(const Callers& callers) {
 #define ACCORD_BOTH_SIG "input: " ACCORD_ARRAY_SIG ", output: " ACCORD_ARRAY_SIG
 
 void bind_calls(nb::module_& module, nb::class_<CommunicatorHandle>& communicator) {
-  nb::class_<Batch> batch(
-      module, "Batch",
-      R"(Calls of one communicator that are listed first and then run together; Communicator.batch() gives one.
-
-Messages to and from any ranks are under way at the same time, so ranks may list theirs in any order; collectives run in the order
-of the list. As a context manager it runs them at the end, unless the block raised. run() and start() empty it.)");
-  const auto timeout = nb::arg("timeout") = nb::none();
-  batch
-      .def("run", &Batch::run, timeout, nb::sig("def run(self, " ACCORD_TIMEOUT_SIG ") -> None"),
-           "Runs the calls to the end of all. Raises for the first in the list that failed; none begins if one is "
-           "wrong.")
-      .def("start", &Batch::start, timeout, nb::sig("def start(self, " ACCORD_TIMEOUT_SIG ") -> Work"),
-           "Starts the calls and leaves them to go on; the Work ends when all have.")
-      .def("__len__", &Batch::size)
-      .def("__enter__", [](nb::object self) { return self; })
-      .def(
-          "__exit__",
-          [](Batch& self, nb::handle type, nb::handle, nb::handle) {
-            if (type.is_none()) self.run(nb::none());
-          },
-          nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none());
-  communicator.def(
-      "batch", [](nb::object self) { return Batch(std::move(self)); }, nb::sig("def batch(self) -> Batch"),
-      "Calls that are listed first and then run together.");
+  nb::class_<Batch> batch = bind_batch(module, communicator);
   const Callers callers{communicator, batch};
   const auto array = nb::arg("array"), input = nb::arg("input"), output = nb::arg("output"), root = nb::arg("root");
   const auto op = nb::arg("op") = "sum";

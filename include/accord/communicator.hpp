@@ -10,6 +10,7 @@
 #include "accord/buffer.hpp"
 #include "accord/call.hpp"
 #include "accord/counters.hpp"
+#include "accord/prepared.hpp"
 #include "accord/status.hpp"
 #include "accord/store.hpp"
 #include "accord/work.hpp"
@@ -76,6 +77,10 @@ class Communicator {
   [[nodiscard]] Status run(std::span<const Call> calls, const CallOptions& options = {});
   /// Starts them. The Work ends when all have.
   [[nodiscard]] Work start(std::span<const Call> calls, const CallOptions& options = {});
+
+  /// Checks a call, or several that shall run at once, for Prepared::run() and start() as often as they are wanted.
+  [[nodiscard]] Result<Prepared> prepare(const Call& call, const CallOptions& options = {});
+  [[nodiscard]] Result<Prepared> prepare(std::span<const Call> calls, const CallOptions& options = {});
 
   /// Returns once all ranks have called it.
   [[nodiscard]] Status barrier(const CallOptions& options = {}) { return run(Call::barrier(), options); }

@@ -32,7 +32,17 @@ from accord._core import (
     __version__,
     info,
 )
-from accord.communicator import Batch, Communicator, FileStore, MemoryStore, PrefixStore, Store, TcpStore, Work
+from accord.communicator import (
+    Batch,
+    Communicator,
+    FileStore,
+    MemoryStore,
+    PrefixStore,
+    Prepared,
+    Store,
+    TcpStore,
+    Work,
+)
 from accord.engine import (
     Damage,
     Engine,
@@ -73,6 +83,7 @@ __all__ = [
     "OutputArray",
     "PeerLost",
     "PrefixStore",
+    "Prepared",
     "ResourceExhausted",
     "Row",
     "Store",

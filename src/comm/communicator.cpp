@@ -11,6 +11,7 @@
 #include "comm/bootstrap.hpp"
 #include "comm/environment.hpp"
 #include "comm/group.hpp"
+#include "comm/prepared_calls.hpp"
 #include "comm/shrink.hpp"
 
 namespace accord {
@@ -89,11 +90,23 @@ Status Communicator::status() const { return group_->status(); }
 Status Communicator::run(const Call& call, const CallOptions& options) { return group_->run(call, options); }
 Work Communicator::start(const Call& call, const CallOptions& options) { return group_->start(call, options); }
 Status Communicator::run(std::span<const Call> calls, const CallOptions& options) {
-  return group_->run(calls, options);
+  ACCORD_ASSIGN_OR_RETURN(const comm::PreparedCalls prepared, comm::PreparedCalls::make(group_, calls, options));
+  return prepared.run();
 }
 Work Communicator::start(std::span<const Call> calls, const CallOptions& options) {
-  return group_->start(calls, options);
+  const Result<comm::PreparedCalls> prepared = comm::PreparedCalls::make(group_, calls, options);
+  return prepared.ok() ? Work(prepared->start()) : Work(prepared.status());
 }
+
+Result<Prepared> Communicator::prepare(const Call& call, const CallOptions& options) {
+  return prepare(std::span(&call, 1), options);
+}
+Result<Prepared> Communicator::prepare(std::span<const Call> calls, const CallOptions& options) {
+  ACCORD_ASSIGN_OR_RETURN(comm::PreparedCalls prepared, comm::PreparedCalls::make(group_, calls, options));
+  return Prepared(std::make_shared<const comm::PreparedCalls>(std::move(prepared)));
+}
+Status Prepared::run() { return calls_->run(); }
+Work Prepared::start() { return Work(calls_->start()); }
 
 Result<std::optional<Communicator>> Communicator::split(int color, int key, std::string name) {
   comm::JoinRequest request{.options = group_->options(), .deadline = Deadline::in(group_->options().timeout)};

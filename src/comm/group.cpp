@@ -97,70 +97,11 @@ Work Group::start(const Call& call, const CallOptions& options) {
   return Work((*channel)->start(operation_of(call, options, &extent)));
 }
 
-// A caller drives the channels that it finds idle, all of them in turns, so that no message waits for the one before it in the
-// list; what has other works in front is driven by whoever drives those.
-Status Group::run(std::span<const Call> calls, const CallOptions& options) {
-  ACCORD_RETURN_IF_ERROR(check_may_wait());
-  ACCORD_ASSIGN_OR_RETURN(const std::vector<Channel*> channels, channels_for(calls));
-  const std::vector<Channel::Queued> queued = enqueue(calls, channels, options);
-  std::vector<Channel*> mine;
-  for (std::size_t i = 0; i < queued.size(); ++i)
-    if (queued[i].owned) mine.push_back(channels[i]);
-  const auto ended = [](const Channel::Queued& one) { return one.work->done(); };
-  auto first_left = queued.begin();
-  Waiter waiter(topology().oversubscribed() ? WaitPolicy::kYield : WaitPolicy::kSpin);
-  while (!mine.empty()) {
-    first_left = std::find_if_not(first_left, queued.end(), ended);
-    if (first_left == queued.end()) break;
-    bool moved = false;
-    std::erase_if(mine, [&moved](Channel* channel) {
-      const Channel::Advance advance = channel->advance();
-      moved |= advance != Channel::Advance::kStuck;
-      return advance == Channel::Advance::kIdle;
-    });
-    if (moved)
-      waiter = Waiter(topology().oversubscribed() ? WaitPolicy::kYield : WaitPolicy::kSpin);
-    else
-      (void)waiter.pause();
-  }
-  for (Channel* const channel : mine) ProgressThread::instance().activate(shared_from_this(), *channel);
-  Status first;
-  for (const Channel::Queued& one : queued)
-    if (Status status = one.work->wait(); first.ok()) first = std::move(status);
-  return first;
-}
-
-Work Group::start(std::span<const Call> calls, const CallOptions& options) {
-  const Result<std::vector<Channel*>> channels = channels_for(calls);
-  if (!channels.ok()) return Work(channels.status());
-  std::vector<Channel::Queued> queued = enqueue(calls, *channels, options);
-  std::vector<std::shared_ptr<PendingWork>> works;
-  for (std::size_t i = 0; i < queued.size(); ++i) {
-    if (queued[i].owned) ProgressThread::instance().activate(shared_from_this(), *(*channels)[i]);
-    works.push_back(std::move(queued[i].work));
-  }
-  return Work(PendingWork::all(std::move(works)));
-}
-
-Result<std::vector<Channel*>> Group::channels_for(std::span<const Call> calls) {
-  std::vector<Channel*> channels;
-  for (std::size_t i = 0; i < calls.size(); ++i) {
-    Result<Channel*> channel = channel_for(calls[i]);
-    if (!channel.ok()) return channel.status().with_context(fmt::format("call {} of {}", i + 1, calls.size()));
-    channels.push_back(*channel);
-  }
-  return channels;
-}
-
-std::vector<Channel::Queued> Group::enqueue(std::span<const Call> calls, std::span<Channel* const> channels,
-                                            const CallOptions& options) {
-  std::vector<Channel::Queued> queued;
-  for (std::size_t i = 0; i < calls.size(); ++i) {
-    const bool by_counts = calls[i].division == Division::kByCounts;
-    const plan::Extent extent = by_counts ? extent_of(calls[i], rank()) : plan::Extent();
-    queued.push_back(channels[i]->enqueue(operation_of(calls[i], options, by_counts ? &extent : nullptr)));
-  }
-  return queued;
+std::unique_ptr<const OwnedOperation> Group::operation_of(const Call& call, const CallOptions& options) const {
+  if (call.division == Division::kEqual)
+    return std::make_unique<const OwnedOperation>(operation_of(call, options, nullptr));
+  const plan::Extent extent = extent_of(call, rank());
+  return std::make_unique<const OwnedOperation>(operation_of(call, options, &extent));
 }
 
 Operation Group::operation_of(const Call& call, const CallOptions& options, const plan::Extent* extent) const {

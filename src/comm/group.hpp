@@ -6,7 +6,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -65,9 +64,12 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Runs a call to its end, or starts it.
   Status run(const Call& call, const CallOptions& options);
   Work start(const Call& call, const CallOptions& options);
-  /// The same for several at once. None begins if one of them is wrong.
-  Status run(std::span<const Call> calls, const CallOptions& options);
-  Work start(std::span<const Call> calls, const CallOptions& options);
+  /// Where the call runs; checks it first.
+  Result<Channel*> channel_for(const Call& call);
+  /// A call that was checked.
+  std::unique_ptr<const OwnedOperation> operation_of(const Call& call, const CallOptions& options) const;
+  /// kWrongState in a process that was forked off the one that made the group.
+  Status used_after_fork() const;
 
   CommunicatorState state() const { return state_.load(std::memory_order_acquire); }
   Status status() const;
@@ -98,14 +100,8 @@ class Group : public std::enable_shared_from_this<Group> {
 
  private:
   Group(Membership membership, GroupOptions options, std::unique_ptr<flight::Recorder> recorder);
-  /// Where the call runs; checks it first.
-  Result<Channel*> channel_for(const Call& call);
   Result<Channel*> pair_channel(Rank peer, Direction direction);
   Operation operation_of(const Call& call, const CallOptions& options, const plan::Extent* extent) const;
-  Result<std::vector<Channel*>> channels_for(std::span<const Call> calls);
-  /// Queues calls on their channels, in order.
-  std::vector<Channel::Queued> enqueue(std::span<const Call> calls, std::span<Channel* const> channels,
-                                       const CallOptions& options);
   /// fail() without the wait for the dump.
   Status note_failure(const Status& failure);
   /// REQUIRES: mutex_ is held; it is the first one.
@@ -116,7 +112,6 @@ class Group : public std::enable_shared_from_this<Group> {
   std::optional<Status> read_notices() const;
   /// True in a process that was forked off the one that made the group.
   bool is_inherited() const;
-  Status used_after_fork() const;
 
   Membership members_;
   GroupOptions options_;

@@ -56,6 +56,8 @@ class PendingWork {
   /// Its timeout counts from the call, not from when its turn comes.
   Deadline deadline() const { return deadline_; }
 
+  /// One that has ended with `status`.
+  static std::shared_ptr<PendingWork> ended(Status status);
   /// One that ends when all `works` have, as the first of them in the list that failed.
   static std::shared_ptr<PendingWork> all(std::vector<std::shared_ptr<PendingWork>> works);
 

@@ -61,6 +61,12 @@ void PendingWork::on_end(std::function<void(const Status&)> callback) {
   callback(status_);
 }
 
+std::shared_ptr<PendingWork> PendingWork::ended(Status status) {
+  auto work = std::make_shared<PendingWork>(nullptr, Operation{});
+  work->finish(std::move(status));
+  return work;
+}
+
 std::shared_ptr<PendingWork> PendingWork::all(std::vector<std::shared_ptr<PendingWork>> works) {
   auto whole = std::make_shared<PendingWork>(nullptr, Operation{});
   struct Parts {
@@ -107,9 +113,7 @@ std::optional<Status> PendingWork::wait_until(Deadline deadline) {
 
 }  // namespace comm
 
-Work::Work(Status status) : pending_(std::make_shared<comm::PendingWork>(nullptr, comm::Operation{})) {
-  pending_->finish(std::move(status));
-}
+Work::Work(Status status) : pending_(comm::PendingWork::ended(std::move(status))) {}
 
 Work::Work(std::shared_ptr<comm::PendingWork> pending) : pending_(std::move(pending)) {}
 

@@ -39,6 +39,41 @@ def test_messages_and_collectives_of_a_batch_run_together(ranks, size, starts):
             assert size == 1 or (arrived == (rank - 1) % size).all()
 
 
+def prepared_many_times(comm):
+    total, mine, theirs = np.empty(3000), np.full(10, comm.rank + 1.0), np.empty(10)
+    batch = comm.batch()
+    batch.all_reduce(total)
+    batch.recv(theirs, 1 - comm.rank)
+    batch.send(mine, 1 - comm.rank)
+    prepared = batch.prepare(timeout=60)
+    del batch
+    seen = []
+    for turn in range(6):
+        total[:] = turn
+        theirs[:] = -1
+        if turn % 2:
+            prepared.run()
+        else:
+            assert prepared.start().wait()
+        seen.append((float(total.min()), float(total.max()), float(theirs.min())))
+    work = prepared.start()
+    del prepared, total, mine
+    assert work.wait()
+    return seen
+
+
+def test_a_prepared_batch_runs_as_often_as_it_is_wanted(ranks):
+    for rank, seen in enumerate(ranks(2).run(prepared_many_times)):
+        assert seen == [(2.0 * turn, 2.0 * turn, 2.0 - rank) for turn in range(6)]
+
+
+def test_what_cannot_be_prepared_says_why():
+    batch = alone().batch()
+    batch.send(np.ones(3), 1)
+    with pytest.raises(accord.InvalidArgument, match="peer 1 is not a rank of the group"):
+        batch.prepare()
+
+
 def exchange_in_a_with_block(comm):
     mine, theirs = np.arange(1000.0) + comm.rank, np.empty(1000)
     with comm.batch() as batch:

@@ -86,6 +86,51 @@ TEST_P(Together, collectives_run_in_the_order_of_the_list_among_messages_and_oth
   });
 }
 
+TEST_P(Together, prepared_calls_run_as_often_as_they_are_wanted) {
+  run_thread_ranks(3, options(), [](Communicator comm) {
+    std::vector<float> values(5000), gathered(3), factor(1, 2);
+    std::vector<std::size_t> counts = {1, 0, 2};
+    std::vector<float> part(counts[static_cast<std::size_t>(comm.rank())], static_cast<float>(comm.rank()));
+    Result<Prepared> scaled = comm.prepare(Call::all_reduce(ConstBuffer(buffer(values)), buffer(values),
+                                                            Reduction::premul_sum(ConstBuffer(buffer(factor)))));
+    Result<Prepared> parts = comm.prepare(Call::all_gather_v(ConstBuffer(buffer(part)), buffer(gathered), counts));
+    Exchange exchange(comm, 300, comm.rank() == 1);
+    Result<Prepared> messages = comm.prepare(exchange.calls);
+    ASSERT_TRUE(scaled.ok() && parts.ok() && messages.ok());
+    factor[0] = 99;  // read when it was prepared, as the counts were
+    counts = {9, 9, 9};
+    for (int round = 0; round < 20; ++round) {
+      std::fill(values.begin(), values.end(), static_cast<float>(round));
+      for (std::vector<float>& in : exchange.in) std::fill(in.begin(), in.end(), -1.0F);
+      if (round % 2 == 0) {
+        ASSERT_TRUE(scaled->run().ok() && parts->run().ok() && messages->run().ok());
+      } else {
+        std::vector<Work> works = {scaled->start(), parts->start(), messages->start()};
+        for (Work& work : works) ASSERT_TRUE(work.wait().ok());
+      }
+      ASSERT_EQ(values, std::vector<float>(5000, static_cast<float>(6 * round)));
+      ASSERT_EQ(gathered, (std::vector<float>{0, 2, 2}));
+      exchange.expect_arrived(comm);
+    }
+  });
+}
+
+TEST_P(Together, what_was_prepared_is_refused_when_the_group_has_failed_or_closed) {
+  run_thread_ranks(1, options(), [](Communicator comm) {
+    std::vector<float> values(3);
+    const Call call = Call::all_reduce(ConstBuffer(buffer(values)), buffer(values), ReduceOp::kSum);
+    Result<Prepared> prepared = comm.prepare(call);
+    ASSERT_TRUE(prepared.ok());
+    EXPECT_EQ(comm.prepare(Call::send(ConstBuffer(buffer(values)), 1)).status().message(),
+              "send_recv: peer 1 is not a rank of the group, which has ranks 0 to 0");
+    comm.abort("enough");
+    EXPECT_EQ(prepared->run().code(), StatusCode::kAborted);
+    EXPECT_EQ(prepared->start().wait().code(), StatusCode::kAborted);
+    comm.close();
+    EXPECT_EQ(prepared->run().code(), StatusCode::kAborted);
+  });
+}
+
 TEST_P(Together, one_that_is_wrong_keeps_all_from_beginning) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     std::vector<float> values = samples(comm.rank(), 4);

@@ -1,0 +1,55 @@
+#pragma once
+// accord.Batch and accord.Prepared: several calls that run together, at once or as often as they are wanted.
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <vector>
+
+#include "accord/communicator.hpp"
+#include "call_arguments.hpp"
+#include "communicator.hpp"
+#include "process.hpp"
+#include "work.hpp"
+
+namespace accord::python {
+
+/// Calls that were checked, and their arrays, which each of its works holds as well.
+class PreparedHandle {
+ public:
+  PreparedHandle(Communicator communicator, Prepared prepared, HeldArguments arguments)
+      : communicator_(std::move(communicator)), prepared_(std::move(prepared)), arguments_(std::move(arguments)) {}
+
+  void run();
+  WorkHandle start();
+
+ private:
+  ProcessBound<Communicator> communicator_;
+  ProcessBound<Prepared> prepared_;
+  HeldArguments arguments_;
+};
+
+/// Calls that were listed and not run yet; run(), start() and prepare() empty it.
+class Batch {
+ public:
+  /// `communicator`: a Python Communicator.
+  explicit Batch(nb::object communicator) : communicator_(std::move(communicator)) {}
+  Batch(Batch&&) = default;
+
+  Communicator& communicator() { return nb::cast<CommunicatorHandle&>(communicator_).use(); }
+  void add(std::shared_ptr<const CallArguments> arguments) { arguments_.push_back(std::move(arguments)); }
+  std::size_t size() const { return arguments_.size(); }
+
+  void run(nb::handle timeout);
+  WorkHandle start(nb::handle timeout);
+  PreparedHandle prepare(nb::handle timeout);
+
+ private:
+  nb::object communicator_;
+  HeldArguments arguments_;
+};
+
+/// Adds both classes, and Communicator.batch(); the batch's methods for the calls are added by bind_calls().
+nb::class_<Batch> bind_batch(nb::module_& module, nb::class_<CommunicatorHandle>& communicator);
+
+}  // namespace accord::python

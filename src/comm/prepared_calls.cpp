@@ -1,0 +1,82 @@
+// A caller that runs several drives the channels that it finds idle, all of them in turns, so that no message waits for the one
+// before it in the list; what has other works in front is driven by whoever drives those.
+#include "comm/prepared_calls.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "comm/group.hpp"
+#include "comm/progress.hpp"
+
+namespace accord::comm {
+
+Result<PreparedCalls> PreparedCalls::make(std::shared_ptr<Group> group, std::span<const Call> calls,
+                                          const CallOptions& options) {
+  PreparedCalls prepared(std::move(group));
+  prepared.entries_.reserve(calls.size());
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    Result<Channel*> channel = prepared.group_->channel_for(calls[i]);
+    if (!channel.ok())
+      return calls.size() == 1 ? channel.status()
+                               : channel.status().with_context(fmt::format("call {} of {}", i + 1, calls.size()));
+    prepared.entries_.push_back({*channel, prepared.group_->operation_of(calls[i], options)});
+  }
+  return prepared;
+}
+
+Status PreparedCalls::run() const {
+  ACCORD_RETURN_IF_ERROR(group_->used_after_fork());
+  if (entries_.size() == 1) return entries_[0].channel->run(entries_[0].operation->get());
+  ACCORD_RETURN_IF_ERROR(check_may_wait());
+  const std::vector<Channel::Queued> queued = enqueue();
+  std::vector<Channel*> mine;
+  for (std::size_t i = 0; i < queued.size(); ++i)
+    if (queued[i].owned) mine.push_back(entries_[i].channel);
+  const auto ended = [](const Channel::Queued& one) { return one.work->done(); };
+  auto first_left = queued.begin();
+  const WaitPolicy policy = group_->topology().oversubscribed() ? WaitPolicy::kYield : WaitPolicy::kSpin;
+  Waiter waiter(policy);
+  while (!mine.empty()) {
+    first_left = std::find_if_not(first_left, queued.end(), ended);
+    if (first_left == queued.end()) break;
+    bool moved = false;
+    std::erase_if(mine, [&moved](Channel* channel) {
+      const Channel::Advance advance = channel->advance();
+      moved |= advance != Channel::Advance::kStuck;
+      return advance == Channel::Advance::kIdle;
+    });
+    if (moved) {
+      waiter = Waiter(policy);
+    } else {
+      (void)waiter.pause();
+    }
+  }
+  for (Channel* const channel : mine) ProgressThread::instance().activate(group_->shared_from_this(), *channel);
+  Status first;
+  for (const Channel::Queued& one : queued)
+    if (Status status = one.work->wait(); first.ok()) first = std::move(status);
+  return first;
+}
+
+std::shared_ptr<PendingWork> PreparedCalls::start() const {
+  if (Status status = group_->used_after_fork(); !status.ok()) return PendingWork::ended(std::move(status));
+  if (entries_.size() == 1) return entries_[0].channel->start(entries_[0].operation->get());
+  std::vector<Channel::Queued> queued = enqueue();
+  std::vector<std::shared_ptr<PendingWork>> works;
+  works.reserve(queued.size());
+  for (std::size_t i = 0; i < queued.size(); ++i) {
+    if (queued[i].owned) ProgressThread::instance().activate(group_->shared_from_this(), *entries_[i].channel);
+    works.push_back(std::move(queued[i].work));
+  }
+  return PendingWork::all(std::move(works));
+}
+
+std::vector<Channel::Queued> PreparedCalls::enqueue() const {
+  std::vector<Channel::Queued> queued;
+  queued.reserve(entries_.size());
+  for (const Entry& entry : entries_) queued.push_back(entry.channel->enqueue(entry.operation->get()));
+  return queued;
+}
+
+}  // namespace accord::comm
