@@ -96,11 +96,19 @@ Channel::Queued Channel::enqueue(const Operation& operation) {
 Status Channel::run_owned(const Operation& operation) {
   const exec::RequestRecord& record = operation.record;
   ACCORD_RETURN_IF_ERROR(begin(operation));
+  // What is quick is recorded once its own part is done, while the peers' is on its way.
+  const std::size_t bytes = bytes_of(operation);
+  bool recorded = recorder_.times(bytes) || stage_ != Stage::kData;
+  if (recorded) recorder_.begin(number_, record, bytes, algorithm_);
   Waiter waiter(policy_);
   std::uint64_t position = cursor_.position();
   std::optional<Deadline> deadline;  // set once the wait is slow, which spares quick calls a look at the clock
   while (true) {
     const exec::Progress progress = poll();
+    if (!recorded) {
+      recorder_.begin(number_, record, bytes, algorithm_);
+      recorded = true;
+    }
     if (progress == exec::Progress::kDone) [[likely]] {
       recorder_.end(true);
       return {};
@@ -131,30 +139,30 @@ Status Channel::begin(const Operation& operation) {
     return group_.examine_alarm(where(operation.record));
   }
   operation_ = &operation;
-  const bool counts_first = operation.record.phase == exec::Phase::kCountsFirst;
-  const Result<const Prepared*> prepared =
-      counts_first ? begin_counts() : begin_data(operation.record, operation.extent);
-  if (!prepared.ok()) [[unlikely]]
-    return prepared.status();
-  recorder_.begin(number_, operation.record, bytes_of(operation), (*prepared)->algorithm);
   waited_long_ = false;
-  return {};
+  if (operation.record.phase == exec::Phase::kCountsFirst) [[unlikely]]
+    return begin_counts();
+  return begin_data(operation.record, operation.extent);
 }
 
-Result<const Channel::Prepared*> Channel::begin_counts() {
+Status Channel::begin_counts() {
   counts_.begin(*operation_, domain_.members());
   ACCORD_ASSIGN_OR_RETURN(const Prepared* const prepared, prepare(operation_->record, nullptr));
   cursor_.start(domain_, prepared->plan, counts_.input(), counts_.output());
+  algorithm_ = prepared->algorithm;
   stage_ = Stage::kCounts;
-  return prepared;
+  return {};
 }
 
-Result<const Channel::Prepared*> Channel::begin_data(const exec::RequestRecord& record, const plan::Extent* extent) {
-  const Result<const Prepared*> prepared = prepare(record, extent);
-  if (!prepared.ok()) return prepared.status();
-  cursor_.start(domain_, (*prepared)->plan, operation_->input, operation_->output, operation_->factor);
+Status Channel::begin_data(const exec::RequestRecord& record, const plan::Extent* extent) {
+  const Prepared* prepared = slot_of(record, extent).get();
+  if (!serves(prepared, record, extent)) [[unlikely]] {
+    ACCORD_ASSIGN_OR_RETURN(prepared, prepare(record, extent));
+  }
+  cursor_.start(domain_, prepared->plan, operation_->input, operation_->output, operation_->factor);
+  algorithm_ = prepared->algorithm;
   stage_ = Stage::kData;
-  return *prepared;
+  return {};
 }
 
 exec::Progress Channel::poll() {
@@ -172,10 +180,9 @@ exec::Progress Channel::go_on_with_data() {
     record.count = *longest;
     plan::Extent extent = *operation_->extent;
     extent.longest_part = *longest;
-    const Result<const Prepared*> prepared = begin_data(record, &extent);
-    status = prepared.status();
+    status = begin_data(record, &extent);
     if (status.ok()) {
-      recorder_.chose((*prepared)->algorithm);
+      recorder_.chose(algorithm_);
       return exec::Progress::kPending;
     }
   }
@@ -184,16 +191,21 @@ exec::Progress Channel::go_on_with_data() {
   return exec::Progress::kMismatch;
 }
 
-Result<const Channel::Prepared*> Channel::prepare(const exec::RequestRecord& record, const plan::Extent* extent) {
+std::unique_ptr<Channel::Prepared>& Channel::slot_of(const exec::RequestRecord& record, const plan::Extent* extent) {
   const auto words = std::bit_cast<exec::RequestWords>(record);
   const std::uint64_t hash = (words[0] ^ (words[1] * 0x9e3779b97f4a7c15)) * 0xff51afd7ed558ccd;
-  const std::uint64_t extent_hash = extent == nullptr ? 0 : hash_of(*extent);
-  std::unique_ptr<Prepared>& slot = prepared_[((hash ^ extent_hash) >> 32) % kPrepared];
-  const std::uint64_t version = plan::registry_version();
-  if (slot != nullptr && slot->plan.record == record && (extent == nullptr || is_of(slot->extent, *extent)) &&
-      prepared_version_ == version) [[likely]]
-    return slot.get();
-  if (prepared_version_ != version) {
+  return prepared_[((hash ^ (extent == nullptr ? 0 : hash_of(*extent))) >> 32) % kPrepared];
+}
+
+bool Channel::serves(const Prepared* prepared, const exec::RequestRecord& record, const plan::Extent* extent) const {
+  return prepared != nullptr && prepared->plan.record == record &&
+         (extent == nullptr || is_of(prepared->extent, *extent)) && prepared_version_ == plan::registry_version();
+}
+
+Result<const Channel::Prepared*> Channel::prepare(const exec::RequestRecord& record, const plan::Extent* extent) {
+  std::unique_ptr<Prepared>& slot = slot_of(record, extent);
+  if (serves(slot.get(), record, extent)) return slot.get();
+  if (const std::uint64_t version = plan::registry_version(); prepared_version_ != version) {
     prepared_ = {};
     prepared_version_ = version;
   }
@@ -246,6 +258,7 @@ Channel::Advance Channel::advance() {
       recorder_.drop(number_);
       return end_front(std::move(status));
     }
+    recorder_.begin(number_, operation.record, bytes_of(operation), algorithm_);
     front_started_ = true;
     front_stuck_ = 0;
     front_position_ = cursor_.position();

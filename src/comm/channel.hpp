@@ -64,13 +64,16 @@ class Channel {
   // REQUIRES, for all of these: the caller owns the channel.
   /// Makes the cursor ready for `operation`, which lives until it has ended.
   Status begin(const Operation& operation);
-  Result<const Prepared*> begin_counts();
-  Result<const Prepared*> begin_data(const exec::RequestRecord& record, const plan::Extent* extent);
+  Status begin_counts();
+  Status begin_data(const exec::RequestRecord& record, const plan::Extent* extent);
   /// Goes on with the operation. kMismatch also if its counts do not fit, of which the group has been told then.
   exec::Progress poll();
   exec::Progress go_on_with_data();
   /// The plan for a request, ready to run: built, lowered and kept on first use. `extent`: of parts that differ.
   Result<const Prepared*> prepare(const exec::RequestRecord& record, const plan::Extent* extent);
+  /// Where it is kept, and whether what is there is it.
+  std::unique_ptr<Prepared>& slot_of(const exec::RequestRecord& record, const plan::Extent* extent);
+  bool serves(const Prepared* prepared, const exec::RequestRecord& record, const plan::Extent* extent) const;
   Result<Prepared> lower(const exec::RequestRecord& record, const plan::Extent* extent);
   Result<const plan::Plan*> plan_for(const plan::AlgorithmEntry& algorithm, Rank root);
   Status run_owned(const Operation& operation);
@@ -110,9 +113,10 @@ class Channel {
   enum class Stage : std::uint8_t { kCounts, kData, kRefused } stage_ = Stage::kData;
   CountsExchange counts_;
   flight::OrderRecorder recorder_;
-  std::uint64_t number_ = 0;  ///< of the operation that runs or ran last, counted from 1
-  bool waited_long_ = false;  ///< it did
-  bool refused_one_ = false;  ///< a call has met a group that had failed; only the first one is recorded
+  std::uint64_t algorithm_ = 0;  ///< as the recorder numbers them, of the operation that runs
+  std::uint64_t number_ = 0;     ///< of the operation that runs or ran last, counted from 1
+  bool waited_long_ = false;     ///< it did
+  bool refused_one_ = false;     ///< a call has met a group that had failed; only the first one is recorded
   std::array<std::unique_ptr<Prepared>, kPrepared> prepared_;
   std::uint64_t prepared_version_ = 0;  ///< of the registry of plans, when they were prepared
   std::vector<std::unique_ptr<plan::Plan>> plans_;

@@ -343,6 +343,7 @@ std::string RankState::what_call() const { return call_text(*call, direction, pe
 
 std::vector<GroupDiagnosis> diagnose(const std::vector<GroupEvidence>& groups) {
   std::vector<GroupDiagnosis> diagnoses;
+  diagnoses.reserve(groups.size());
   for (const GroupEvidence& group : groups) diagnoses.push_back(GroupDoctor(group, groups).diagnose());
   return diagnoses;
 }

@@ -30,6 +30,8 @@ struct Identity {
 /// a system call. A copy refers to the same order; it lives as long as the Recorder.
 class OrderRecorder {
  public:
+  /// Whether an operation of so many bytes is timed as a whole, also if it waits for nobody; then begin() comes before its work.
+  static bool times(std::size_t bytes) { return bytes > kTimedBytes; }
   /// `bytes`: what it counts as. `algorithm`: of Recorder::algorithm().
   void begin(std::uint64_t number, const exec::RequestRecord& request, std::size_t bytes, std::uint64_t algorithm) {
     slot_ = &slots_[number & mask_];
@@ -40,7 +42,7 @@ class OrderRecorder {
     write(*slot_, request, algorithm);
     if (!was_queued) set(slot_->queued, 0);
     // What takes a while is timed as a whole; of the rest the first reading happens while it waits for others, if it does.
-    if (bytes > kTimedBytes) set(slot_->started, started_ = ticks_now(source_));
+    if (times(bytes)) set(slot_->started, started_ = ticks_now(source_));
     set(slot_->stamp, stamp(OperationState::kRunning));
     auto& [calls, total] = block_->calls_and_bytes[static_cast<std::size_t>(request.collective)];
     add(calls, 1);
