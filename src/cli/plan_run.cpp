@@ -173,6 +173,7 @@ Result<std::vector<double>> run_ranks(const Run& run) {
   Status failure;
   std::mutex mutex;
   std::vector<std::thread> threads;
+  threads.reserve(static_cast<std::size_t>(run.plan.size));
   for (Rank rank = 0; rank < run.plan.size; ++rank) {
     threads.emplace_back([&, rank] {
       const Result<std::vector<double>> seconds = run_rank(run, rank, store);

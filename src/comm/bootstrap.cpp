@@ -157,7 +157,8 @@ Result<std::shared_ptr<Group>> connect(const JoinRequest& request, topology::Top
   std::vector<std::unique_ptr<transport::Link>> links(static_cast<std::size_t>(request.size));
   for (auto& link : *connected) links[link->peer()] = std::move(link);
   if (request.rank == 0 && explains()) explain(describe_group(options.name, (*transport)->name(), topology));
-  return Group::create(Membership{.id = id_of(topology, std::move(opened.descriptors)),
+  const auto id = id_of(topology, std::move(opened.descriptors));
+  return Group::create(Membership{.id = id,
                                   .rank = request.rank,
                                   .topology = std::move(topology),
                                   .selector = std::move(selector),
