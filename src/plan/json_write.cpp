@@ -16,6 +16,7 @@ std::string json_text(std::string_view text) {
 
 std::string chunks_json(const std::vector<Chunk>& chunks) {
   std::vector<std::string> items;
+  items.reserve(chunks.size());
   for (const Chunk& chunk : chunks) {
     items.push_back(fmt::format("[{}, \"{}\", {}]", chunk.rank, to_string(chunk.space), chunk.index));
   }

@@ -81,7 +81,10 @@ void gather_by_doubling(PlanBuilder& plan, Rank rank, int size, int id) {
 
 void reduce_by_halving(PlanBuilder& plan, Rank rank, int size, int id, std::vector<Chunk> sums) {
   const std::vector<Merge> merges = merges_of(rank, size);
-  if (merges.empty()) plan.on(rank).copy(input(rank, rank), std::move(sums));
+  if (merges.empty()) {
+    plan.on(rank).copy(input(rank, rank), std::move(sums));
+    return;
+  }
   const std::vector<std::vector<Rank>> owners = owners_of_chunks(rank, size, merges);
   for (std::size_t m = 0; m < merges.size(); ++m) {
     const Merge& merge = merges[m];

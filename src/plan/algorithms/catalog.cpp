@@ -114,6 +114,7 @@ std::vector<Chunk> exchange_parts(PlanBuilder& plan, Rank rank, int size, int id
   }
   for (const Rank peer : peers_of(rank, size)) plan.on(rank).wait(peer, id);
   std::vector<Chunk> sources;
+  sources.reserve(static_cast<std::size_t>(size));
   for (Rank peer = 0; peer < size; ++peer) sources.push_back(peer == rank ? input(rank, rank) : scratch(peer, rank));
   return sources;
 }

@@ -39,10 +39,10 @@ class Emission {
   }
 
  private:
-  void copy(Rank rank, int lane, Chunk from, std::vector<Chunk> to) {
+  void copy(Rank rank, int lane, Chunk from, const std::vector<Chunk>& to) {
     noted_.push_back([=](PlanBuilder& plan) { plan.on(rank).lane(lane).copy(from, to); });
   }
-  void reduce(Rank rank, int lane, std::vector<Chunk> from, std::vector<Chunk> to) {
+  void reduce(Rank rank, int lane, const std::vector<Chunk>& from, const std::vector<Chunk>& to) {
     noted_.push_back([=](PlanBuilder& plan) { plan.on(rank).lane(lane).reduce(from, to); });
   }
   void signal(Rank from, int lane, Rank to, int id) {

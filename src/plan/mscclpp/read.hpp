@@ -21,7 +21,7 @@ struct Cell {
   Rank rank = 0;
   Memory memory = Memory::kInput;
   int index = 0;
-  auto operator<=>(const Cell&) const = default;
+  auto operator<=>(const Cell&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 sees a 0 in it
 };
 
 /// Chunks that follow each other.

@@ -19,6 +19,7 @@ constexpr std::size_t kShownLeaves = 20;
 
 Term sum_over_ranks(const Plan& plan, int chunk, int round, Expressions& expressions) {
   std::vector<Term> terms;
+  terms.reserve(static_cast<std::size_t>(plan.size));
   for (Rank rank = 0; rank < plan.size; ++rank) terms.push_back(expressions.leaf({rank, chunk, round}));
   return expressions.tree(terms);
 }

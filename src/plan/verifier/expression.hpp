@@ -20,7 +20,7 @@ struct Leaf {
   Rank rank = 0;
   int chunk = 0;
   int round = 0;
-  auto operator<=>(const Leaf&) const = default;
+  auto operator<=>(const Leaf&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 sees a 0 in it
 };
 
 class Expressions {

@@ -51,7 +51,10 @@ class SymbolicRun : private StepVisitor {
   Status output_error(const Chunk& chunk, int round, Term wanted);
 
   Rank rank_of(int lane) const { return ranks_[static_cast<std::size_t>(lane)]; }
-  Clock& rank_end(int round, Rank rank) { return rank_ends_[static_cast<std::size_t>(round * plan_.size + rank)]; }
+  Clock& rank_end(int round, Rank rank) {
+    return rank_ends_[static_cast<std::size_t>(round) * static_cast<std::size_t>(plan_.size) +
+                      static_cast<std::size_t>(rank)];
+  }
 
   const Plan& plan_;
   RoundGate gate_;

@@ -12,7 +12,7 @@ namespace accord::plan {
 Status verify(const Plan& plan, Aliasing aliasing) {
   ACCORD_RETURN_IF_ERROR(check_pairing(plan));
   if (plan.pacing == Pacing::kByPlan) {
-    const Status open = SymbolicRun(plan, aliasing, RoundGate::kOpen).check();
+    Status open = SymbolicRun(plan, aliasing, RoundGate::kOpen).check();
     if (open.ok()) return open;
     const Status gated = SymbolicRun(plan, aliasing, RoundGate::kUntilCompleted).check();
     return gated.ok() ? open : gated;

@@ -140,7 +140,7 @@ class ShmTransport final : public Transport {
   std::string_view name() const override { return kName; }
 
   Status viable() const override {
-    const Status trial = make({.rank = 0, .size = 1, .window_bytes = 1}).status();
+    Status trial = make({.rank = 0, .size = 1, .window_bytes = 1}).status();
     if (trial.code() != StatusCode::kIo) return trial;
     return Status(StatusCode::kUnsupported, trial.message() + " (refused by this system or a sandbox)");
   }
