@@ -48,6 +48,7 @@ Topology::Topology(std::vector<Place> places) : places_(std::move(places)), rank
 
 Topology Topology::uniform(int size) {
   std::vector<Place> places;
+  places.reserve(static_cast<std::size_t>(std::max(size, 0)));
   for (int rank = 0; rank < size; ++rank) {
     places.push_back(Place{
         .host = "uniform", .process = rank + 1, .cpus = {rank}, .numa_nodes = {0}, .cores = 1, .core_ids = {rank}});

@@ -82,6 +82,7 @@ Status check_arguments(const Node& node, const OpInfo& op) {
     }
   }
   std::vector<std::string_view> names;
+  names.reserve(known.size());
   for (const auto& info : known) names.push_back(info.name);
   for (const auto& item : node.arguments) {
     if (std::find(names.begin(), names.end(), item.first) == names.end()) {
