@@ -22,7 +22,7 @@ std::size_t DomainLayout::block_bytes() const { return scratch() + round_up(slot
 WindowLayout::WindowLayout(int size, std::size_t slot_bytes)
     : size_(size),
       group_{.members = size, .signals = plan::signals_of_pair(size), .slot_bytes = slot_bytes},
-      pair_{.members = 2, .signals = 8, .slot_bytes = slot_bytes} {}
+      pair_{.members = 2, .signals = plan::signals_of_pair(2), .slot_bytes = slot_bytes} {}
 
 std::size_t WindowLayout::board(Rank from) const {
   return round_up(notice(size_), kPage) + static_cast<std::size_t>(from) * kBoardBytes;

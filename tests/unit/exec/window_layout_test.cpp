@@ -57,6 +57,13 @@ TEST(WindowLayout, things_of_a_domain_do_not_overlap_and_begin_at_cache_lines) {
   }
 }
 
+TEST(WindowLayout, a_pair_has_room_for_the_signals_that_a_plan_of_two_ranks_may_use) {
+  const WindowLayout layout(5, 4096);
+  EXPECT_EQ(layout.pair().signals, 16);
+  EXPECT_EQ(layout.group().signals, 16);
+  EXPECT_EQ(WindowLayout(20, 4096).group().signals, 40);
+}
+
 TEST(WindowLayout, a_round_shares_its_block_with_the_one_kRoundDepth_later_only) {
   const DomainLayout layout = WindowLayout(2, 4096).group();
   EXPECT_EQ(layout.block(5), layout.block(5 + plan::kRoundDepth));
