@@ -158,6 +158,16 @@ PlanFigures figures_of(const plan::Plan& plan, const PlanCall& call, std::size_t
   return figures;
 }
 
+nlohmann::ordered_json figures_json(const PlanCall& call, const PlanFigures& figures) {
+  return {{"bytes", call.bytes},
+          {"steps", figures.cost.steps},
+          {"hops", figures.cost.hops},
+          {"rounds", figures.rounds},
+          {"bytes_exchanged", figures.cost.bytes_exchanged},
+          {"bytes_touched", figures.cost.bytes_touched},
+          {"predicted_seconds", figures.seconds}};
+}
+
 std::string time_text(double seconds) {
   if (seconds < 1e-6) return fmt::format("{:.0f} ns", seconds * 1e9);
   if (seconds < 1e-3) return fmt::format("{:.3g} us", seconds * 1e6);

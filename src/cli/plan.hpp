@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
@@ -77,6 +78,9 @@ struct PlanFigures {
   Status runs;         ///< why it does not run on a communicator of this configuration, if so
 };
 PlanFigures figures_of(const plan::Plan& plan, const PlanCall& call, std::size_t slot_bytes = 0);
+
+/// The size of the call and its figures, as every `--json` gives them.
+nlohmann::ordered_json figures_json(const PlanCall& call, const PlanFigures& figures);
 
 /// "820 ns", "3.2 us", "1.5 ms".
 std::string time_text(double seconds);

@@ -36,20 +36,15 @@ Result<Json> row_of(const plan::AlgorithmEntry& entry, const Options& options) {
   ACCORD_ASSIGN_OR_RETURN(const plan::Plan plan,
                           make_plan(entry, topology::Topology::uniform(ranks), {.collective = entry.collective}));
   const PlanFigures figures = figures_of(plan, call);
-  return Json{{"collective", to_string(entry.collective)},
+  Json row = {{"collective", to_string(entry.collective)},
               {"name", entry.name},
               {"source", entry.source},
               {"order", plan::to_string(entry.order)},
-              {"ranks", ranks},
-              {"bytes", call.bytes},
-              {"steps", figures.cost.steps},
-              {"hops", figures.cost.hops},
-              {"rounds", figures.rounds},
-              {"bytes_exchanged", figures.cost.bytes_exchanged},
-              {"bytes_touched", figures.cost.bytes_touched},
-              {"predicted_seconds", figures.seconds},
-              {"needs", needs_of(plan)},
-              {"refused", figures.runs.ok() ? "" : figures.runs.message()}};
+              {"ranks", ranks}};
+  row.update(figures_json(call, figures));
+  row["needs"] = needs_of(plan);
+  row["refused"] = figures.runs.ok() ? "" : figures.runs.message();
+  return row;
 }
 
 Result<Json> rows_of(const Options& options) {

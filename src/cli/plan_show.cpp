@@ -30,22 +30,13 @@ void print_json(const plan::Plan& plan, const Drawing& drawing, const PlanCall& 
                      {"column", step.column},
                      {"text", step.title}});
   }
-  const nlohmann::ordered_json answer = {{"plan", plan.name},
-                                         {"collective", to_string(plan.collective)},
-                                         {"ranks", plan.size},
-                                         {"root", plan.root},
-                                         {"order", plan::to_string(plan.order)},
-                                         {"pacing", plan::to_string(plan.pacing)},
-                                         {"bytes", call.bytes},
-                                         {"steps", figures.cost.steps},
-                                         {"hops", figures.cost.hops},
-                                         {"rounds", figures.rounds},
-                                         {"bytes_exchanged", figures.cost.bytes_exchanged},
-                                         {"bytes_touched", figures.cost.bytes_touched},
-                                         {"predicted_seconds", figures.seconds},
-                                         {"refused", figures.runs.message()},
-                                         {"columns", drawing.columns},
-                                         {"drawing", std::move(steps)}};
+  nlohmann::ordered_json answer = {
+      {"plan", plan.name}, {"collective", to_string(plan.collective)}, {"ranks", plan.size},
+      {"root", plan.root}, {"order", plan::to_string(plan.order)},     {"pacing", plan::to_string(plan.pacing)}};
+  answer.update(figures_json(call, figures));
+  answer["refused"] = figures.runs.message();
+  answer["columns"] = drawing.columns;
+  answer["drawing"] = std::move(steps);
   fmt::print("{}\n", answer.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 

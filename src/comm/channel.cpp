@@ -61,7 +61,7 @@ Channel::Channel(Group& group, exec::Domain domain, topology::Topology topology,
       domain_(std::move(domain)),
       topology_(std::move(topology)),
       members_(std::move(members)),
-      policy_(group.topology().oversubscribed() ? WaitPolicy::kYield : WaitPolicy::kSpin),
+      policy_(group.wait_policy()),
       recorder_(recorder) {}
 
 Status Channel::run(const Operation& operation) {

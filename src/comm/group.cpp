@@ -82,26 +82,27 @@ std::string Group::where(std::string_view operation) const {
   return fmt::format("{} on group \"{}\" ({})", operation, options_.name, ranks_text(topology().ranks()));
 }
 
+template <typename Use>
+auto Group::with_operation(const Call& call, const CallOptions& options, Use use) const {
+  if (call.division == Division::kEqual) return use(operation_of(call, options, nullptr));
+  const plan::Extent extent = extent_of(call, rank());
+  return use(operation_of(call, options, &extent));
+}
+
 Status Group::run(const Call& call, const CallOptions& options) {
   ACCORD_ASSIGN_OR_RETURN(Channel* const channel, channel_for(call));
-  if (call.division == Division::kEqual) return channel->run(operation_of(call, options, nullptr));
-  const plan::Extent extent = extent_of(call, rank());
-  return channel->run(operation_of(call, options, &extent));
+  return with_operation(call, options, [&](const Operation& operation) { return channel->run(operation); });
 }
 
 Work Group::start(const Call& call, const CallOptions& options) {
   Result<Channel*> channel = channel_for(call);
   if (!channel.ok()) return Work(channel.status());
-  if (call.division == Division::kEqual) return Work((*channel)->start(operation_of(call, options, nullptr)));
-  const plan::Extent extent = extent_of(call, rank());
-  return Work((*channel)->start(operation_of(call, options, &extent)));
+  return with_operation(call, options, [&](const Operation& operation) { return Work((*channel)->start(operation)); });
 }
 
 std::unique_ptr<const OwnedOperation> Group::operation_of(const Call& call, const CallOptions& options) const {
-  if (call.division == Division::kEqual)
-    return std::make_unique<const OwnedOperation>(operation_of(call, options, nullptr));
-  const plan::Extent extent = extent_of(call, rank());
-  return std::make_unique<const OwnedOperation>(operation_of(call, options, &extent));
+  return with_operation(call, options,
+                        [](const Operation& operation) { return std::make_unique<const OwnedOperation>(operation); });
 }
 
 Operation Group::operation_of(const Call& call, const CallOptions& options, const plan::Extent* extent) const {

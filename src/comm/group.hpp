@@ -11,6 +11,7 @@
 
 #include "accord/communicator.hpp"
 #include "base/clock.hpp"
+#include "base/wait.hpp"
 #include "comm/call.hpp"
 #include "comm/channel.hpp"
 #include "comm/flight/dump.hpp"
@@ -55,6 +56,8 @@ class Group : public std::enable_shared_from_this<Group> {
   int size() const { return members_.topology.size(); }
   const GroupOptions& options() const { return options_; }
   const topology::Topology& topology() const { return members_.topology; }
+  /// How its ranks wait for each other.
+  WaitPolicy wait_policy() const { return topology().oversubscribed() ? WaitPolicy::kYield : WaitPolicy::kSpin; }
   const Membership& membership() const { return members_; }
   const plan::Selector& selector() const { return members_.selector; }
   const std::vector<std::unique_ptr<transport::Link>>& links() const { return members_.links; }
@@ -102,6 +105,9 @@ class Group : public std::enable_shared_from_this<Group> {
   Group(Membership membership, GroupOptions options, std::unique_ptr<flight::Recorder> recorder);
   Result<Channel*> pair_channel(Rank peer, Direction direction);
   Operation operation_of(const Call& call, const CallOptions& options, const plan::Extent* extent) const;
+  /// What `use` gives for the operation of a call that was checked; what it refers to lives as long as that.
+  template <typename Use>
+  auto with_operation(const Call& call, const CallOptions& options, Use use) const;
   /// fail() without the wait for the dump.
   Status note_failure(const Status& failure);
   /// REQUIRES: mutex_ is held; it is the first one.

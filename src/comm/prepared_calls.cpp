@@ -35,7 +35,7 @@ Status PreparedCalls::run() const {
     if (queued[i].owned) mine.push_back(entries_[i].channel);
   const auto ended = [](const Channel::Queued& one) { return one.work->done(); };
   auto first_left = queued.begin();
-  const WaitPolicy policy = group_->topology().oversubscribed() ? WaitPolicy::kYield : WaitPolicy::kSpin;
+  const WaitPolicy policy = group_->wait_policy();
   Waiter waiter(policy);
   while (!mine.empty()) {
     first_left = std::find_if_not(first_left, queued.end(), ended);
