@@ -16,7 +16,6 @@ SIZE, VICTIM = 4, 2
 
 
 def works_until_one_ends(comm, victim, ending, activity, folder, patience):
-    import signal
     import time
 
     me, size = comm.rank, comm.size
