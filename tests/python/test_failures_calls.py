@@ -1,7 +1,13 @@
 """One of four processes calls something else than the others: all of them get an error that says who called what, soon; and
 shrink() gives all four a group that works. See docs/failures.md."""
 
+import os
+import time
+
+import numpy as np
 import pytest
+
+import accord
 
 SIZE, ODD = 4, 2
 
@@ -24,42 +30,36 @@ def calls_something_else(comm, odd, cases, how, patience):
     """For each case: what this rank's group failed with, and whether it could be shrunk."""
     size = comm.size
 
-    def call_of(case, group, is_odd, add):
+    def call_of(case, group, is_odd):
         x, y = np.ones(1000, np.float32), np.ones(1000 * size, np.float32)
         many = np.ones(1 << 20, np.float32)
         if case == "another collective" and is_odd:
-            add("all_gather", x, y)
-        elif case == "another root":
-            add("broadcast", x, 1 if is_odd else 0)
-        elif case == "another root of many bytes":
-            add("broadcast", many, 1 if is_odd else 0)
-        elif case == "another count" and is_odd:
-            add("all_reduce", x[:999])
-        elif case == "a much larger count" and is_odd:
-            add("all_reduce", many)
-        elif case == "another dtype" and is_odd:
-            add("all_reduce", np.ones(1000, np.int32))
-        elif case == "another op" and is_odd:
-            add("all_reduce", x, "max")
-        elif case == "gather instead of broadcast":
-            if is_odd:
-                add("gather", x, None, 0)
-            else:
-                add("broadcast", x, 0)
-        elif case == "nothing but a barrier" and is_odd:
-            add("barrier")
-        elif case == "other counts of the parts":
+            return "all_gather", x, y
+        if case == "another root":
+            return "broadcast", x, 1 if is_odd else 0
+        if case == "another root of many bytes":
+            return "broadcast", many, 1 if is_odd else 0
+        if case == "another count" and is_odd:
+            return "all_reduce", x[:999]
+        if case == "a much larger count" and is_odd:
+            return "all_reduce", many
+        if case == "another dtype" and is_odd:
+            return "all_reduce", np.ones(1000, np.int32)
+        if case == "another op" and is_odd:
+            return "all_reduce", x, "max"
+        if case == "gather instead of broadcast":
+            return ("gather", x, None, 0) if is_odd else ("broadcast", x, 0)
+        if case == "nothing but a barrier" and is_odd:
+            return ("barrier",)
+        if case == "other counts of the parts":
             counts = [10, 20, 30, 40] if is_odd else [10, 30, 20, 40]
-            add("all_gather_v", np.ones(counts[group.rank], np.float32), np.ones(100, np.float32), counts)
-        else:
-            add("all_reduce", x)
+            return "all_gather_v", np.ones(counts[group.rank], np.float32), np.ones(100, np.float32), counts
+        return "all_reduce", x
 
     outcomes = []
     for case in cases:
         group = comm.split(0, name="tp")
-        calls = []
-        call_of(case, group, group.rank == odd, lambda name, *arguments: calls.append((name, arguments)))
-        (name, arguments), = calls
+        name, *arguments = call_of(case, group, group.rank == odd)
         try:
             if how == "sync":
                 getattr(group, name)(*arguments, timeout=patience)
@@ -98,8 +98,6 @@ def test_ranks_that_call_different_things_all_learn_who_called_what(ranks, how):
 
 
 def never_comes(comm, absent, folder):
-    import time
-
     def others_are_done():
         return len(os.listdir(folder)) == comm.size - 1
 

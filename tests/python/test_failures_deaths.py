@@ -142,7 +142,9 @@ def test_a_rank_that_stands_still_in_any_call_is_named_within_the_timeout(fresh_
     delay, seen, victim = survivors(fresh_ranks, tmp_path, "stop", activity, patience=1)
     assert {rank["error"] for rank in seen} == {"Timeout"}
     assert delay < 20, "the call's own timeout of 1 s"
-    assert victim.value["error"] == "Timeout" and victim.value["ranks"] == (VICTIM,), "once it runs again it learns of it"
+    assert victim.value["error"] == "Timeout" and victim.value["ranks"] == (VICTIM,), (
+        "once it runs again it learns of it"
+    )
 
 
 ENDINGS = {"_exit": "PeerLost", "return": "PeerLost", "raises": "PeerLost", "raises in its `with` block": "Aborted"}
