@@ -29,8 +29,6 @@ std::string to_string(const RequestRecord& record) {
   return text;
 }
 
-std::uint64_t round_word(std::uint64_t round, std::uint32_t signature) { return (round << 24) | signature; }
-
 std::uint32_t signature_of(const RequestRecord& record, std::string_view plan_name, std::uint64_t plan_digest) {
   std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a: no table, no call into a library for a handful of bytes
   const auto mix = [&hash](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3; };
@@ -48,9 +46,12 @@ std::uint32_t signature_of(const RequestRecord& record, std::string_view plan_na
 }
 
 Domain::Domain(const DomainLayout& layout, int me, std::vector<std::byte*> regions)
-    : layout_(layout), me_(me), regions_(std::move(regions)) {}
+    : layout_(layout), me_(me), regions_(std::move(regions)) {
+  for (std::uint32_t round = 0; round < kLineDepth; ++round) lines_[round] = layout.lines(round);
+  for (std::uint32_t round = 0; round < plan::kRoundDepth; ++round) slots_[round] = layout.slot(round);
+}
 
-bool Domain::look_at_completed() {
+bool Domain::look_at_completed(std::uint32_t depth) {
   std::uint64_t least = round_;
   for (int m = 0; m < members(); ++m) {
     if (m == me_) continue;
@@ -61,7 +62,7 @@ bool Domain::look_at_completed() {
     }
   }
   all_completed_ = least;
-  return round_ + 1 <= all_completed_ + plan::kRoundDepth;
+  return round_ + 1 <= all_completed_ + depth;
 }
 
 bool Domain::record_of(int m, std::uint64_t round, std::uint64_t* its_word, RequestRecord* record) const {

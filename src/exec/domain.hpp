@@ -44,7 +44,7 @@ std::string to_string(const RequestRecord& record);
 
 /// Round number and request in 8 bytes: the round's low 40 bits, then 24 bits of a hash of the request that are never zero.
 /// It is what flags and packets carry, so a mismatch between ranks is seen by the very load that ends a wait.
-std::uint64_t round_word(std::uint64_t round, std::uint32_t signature);
+constexpr std::uint64_t round_word(std::uint64_t round, std::uint32_t signature) { return (round << 24) | signature; }
 inline bool same_round(std::uint64_t a, std::uint64_t b) { return (a >> 24) == (b >> 24); }
 /// 24 bits, never zero. `plan_name`, `plan_digest`: ranks that chose different plans, or other ones of that name, disagree as well.
 std::uint32_t signature_of(const RequestRecord& record, std::string_view plan_name, std::uint64_t plan_digest = 0);
@@ -75,13 +75,14 @@ class Domain {
     word(regions_[me_] + DomainLayout::completed()).store(round_, std::memory_order_release);
     if (heard_all) all_completed_ = round_ - 1;
   }
-  /// True if the next round may begin: every member has completed the one that used the same block. The member that has not is
+  /// True if the next round may begin: every member has completed the one `depth` rounds before it. The member that has not is
   /// left in `laggard()`.
-  bool gate_open() { return round_ + 1 <= all_completed_ + plan::kRoundDepth || look_at_completed(); }
+  bool gate_open(std::uint32_t depth) { return round_ + 1 <= all_completed_ + depth || look_at_completed(depth); }
   int laggard() const { return laggard_; }
 
-  /// Base address of member m's block for the current round.
-  std::byte* block(int m) const { return regions_[m] + layout_.block(round_); }
+  /// Member m's flags and packets of the current round, and its scratch.
+  std::byte* lines(int m) const { return regions_[m] + lines_[round_ % kLineDepth]; }
+  std::byte* slot(int m) const { return regions_[m] + slots_[round_ % plan::kRoundDepth]; }
 
   /// What member m says it does in the round numbered `round`; false if it has not come there or is past it.
   bool record_of(int m, std::uint64_t round, std::uint64_t* its_word, RequestRecord* record) const;
@@ -99,7 +100,7 @@ class Domain {
   }
 
  private:
-  bool look_at_completed();
+  bool look_at_completed(std::uint32_t depth);
   static void write_record(std::byte* line, const RequestRecord& record) {
     const auto words = std::bit_cast<RequestWords>(record);
     for (std::size_t i = 0; i < words.size(); ++i) word(line + 8 + 8 * i).store(words[i], std::memory_order_relaxed);
@@ -112,6 +113,8 @@ class Domain {
   DomainLayout layout_;
   int me_;
   std::vector<std::byte*> regions_;
+  std::array<std::size_t, kLineDepth> lines_;  ///< offsets that the layout gives
+  std::array<std::size_t, plan::kRoundDepth> slots_;
   std::uint64_t round_ = 0;
   std::uint64_t all_completed_ = 0;
   int laggard_ = -1;
