@@ -78,11 +78,9 @@ class Channel {
   Result<const plan::Plan*> plan_for(const plan::AlgorithmEntry& algorithm, Rank root);
   Status run_owned(const Operation& operation);
   /// Slow half of a wait: why the running operation must end, if it must.
-  Status examine(const exec::RequestRecord& record, Deadline deadline);
+  Status examine(exec::Progress progress, const exec::RequestRecord& record, Deadline deadline);
   Status timed_out(std::string_view what) const;
-  /// Compares the calls of all rounds that may be under way, the oldest first.
   Status find_mismatch() const;
-  Status find_mismatch_in(std::uint64_t round) const;
   std::string where(const exec::RequestRecord& record) const;
   Rank rank_waited_for() const;
   std::vector<Rank> ranks_not_in_round() const;

@@ -1,11 +1,17 @@
 // The gate keeps fast ranks from overwriting what slow ones still read. A rank knows without asking that its peers have
 // completed round k - 1 once it has heard from all of them in round k; only after plans in which it did not (a broadcast's
-// root) does it look at their completed words.
+// root) does it look at their completed words. Those carry the history of requests, too: ranks that differ and never wait for each
+// other, as roots of two broadcasts, meet here.
 #include "exec/domain.hpp"
 
 #include <fmt/format.h>
 
 namespace accord::exec {
+namespace {
+
+constexpr std::uint64_t kHistoryBits = 0xffffff;
+
+}  // namespace
 
 std::string name_of(const RequestRecord& record) {
   return fmt::format("{}{}", accord::to_string(record.collective), record.phase == Phase::kEqualParts ? "" : "_v");
@@ -52,16 +58,25 @@ Domain::Domain(const DomainLayout& layout, int me, std::vector<std::byte*> regio
 }
 
 bool Domain::look_at_completed(std::uint32_t depth) {
-  std::uint64_t least = round_;
+  std::int64_t most_behind = 0;
   for (int m = 0; m < members(); ++m) {
     if (m == me_) continue;
-    const std::uint64_t completed = word(regions_[m] + DomainLayout::completed()).load(std::memory_order_acquire);
-    if (completed < least) {
-      least = completed;
+    const std::uint64_t its_word = word(regions_[m] + DomainLayout::completed()).load(std::memory_order_acquire);
+    // The difference of the rounds is right beyond 2^40 of them, too.
+    const auto behind = static_cast<std::int64_t>(round_word(round_, 0) - (its_word & ~kHistoryBits)) >> 24;
+    if (behind > most_behind) {
+      most_behind = behind;
       laggard_ = m;
     }
+    const std::uint64_t mine =
+        word(regions_[me_] + DomainLayout::record(round_ - behind)).load(std::memory_order_relaxed);
+    if (same_round(mine, its_word) && mine != its_word) {
+      laggard_ = m;
+      differs_ = true;
+      return false;
+    }
   }
-  all_completed_ = least;
+  all_completed_ = round_ - most_behind;
   return round_ + 1 <= all_completed_ + depth;
 }
 
