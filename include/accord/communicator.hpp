@@ -9,10 +9,12 @@
 
 #include "accord/buffer.hpp"
 #include "accord/call.hpp"
+#include "accord/call_options.hpp"
 #include "accord/counters.hpp"
 #include "accord/prepared.hpp"
 #include "accord/status.hpp"
 #include "accord/store.hpp"
+#include "accord/window.hpp"
 #include "accord/work.hpp"
 
 namespace accord {
@@ -20,12 +22,6 @@ namespace accord {
 namespace comm {
 class Group;
 }
-
-/// What may differ from call to call.
-struct CallOptions {
-  std::optional<Duration> timeout = {};  ///< how long this call may take; absent: the communicator's
-  Stream stream = {};                    ///< where device buffers are ordered; ignored for CPU memory
-};
 
 /// What is fixed when a communicator is made. split() inherits all of it but the name.
 struct CommunicatorOptions {
@@ -234,6 +230,10 @@ class Communicator {
   /// Each of them calls it once, after a failure or without one. Whoever has died or closed is left out at once; whoever is
   /// alive and has not called it within the timeout, then (it gets kAborted when it does). Needs no store.
   [[nodiscard]] Result<Communicator> shrink(std::string name, const CallOptions& options = {});
+
+  /// Memory that the ranks lend each other: `bytes` of this one, as many as each likes, 0 too. Collective: all ranks get the window, or none
+  /// does, and the error names the rank that could not.
+  [[nodiscard]] Result<Window> window(std::size_t bytes, const CallOptions& options = {});
 
   /// Ends every pending and later call on all ranks with kAborted and `reason`. From any thread, at any time.
   void abort(std::string_view reason);

@@ -155,6 +155,12 @@ Result<std::shared_ptr<Group>> connect(const JoinRequest& request, topology::Top
       opened.endpoint->connect(opened.peers, request.deadline);
   if (!connected.ok()) return connected.status().with_context(in_group(options));
   std::vector<std::unique_ptr<transport::Link>> links(static_cast<std::size_t>(request.size));
+  for (const auto& link : *connected)
+    if (link->mapped() == nullptr)
+      return Status(
+          StatusCode::kUnsupported,
+          fmt::format("{}: rank {} is on another host, which plans cannot reach yet", in_group(options), link->peer()),
+          {link->peer()});
   for (auto& link : *connected) links[link->peer()] = std::move(link);
   if (request.rank == 0 && explains()) explain(describe_group(options.name, (*transport)->name(), topology));
   const auto id = id_of(topology, std::move(opened.descriptors));
@@ -163,6 +169,7 @@ Result<std::shared_ptr<Group>> connect(const JoinRequest& request, topology::Top
                                   .topology = std::move(topology),
                                   .selector = std::move(selector),
                                   .layout = layout,
+                                  .transport = *transport,
                                   .endpoint = std::move(opened.endpoint),
                                   .links = std::move(links)},
                        options);

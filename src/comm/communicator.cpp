@@ -13,6 +13,7 @@
 #include "comm/group.hpp"
 #include "comm/prepared_calls.hpp"
 #include "comm/shrink.hpp"
+#include "comm/window/shared_window.hpp"
 
 namespace accord {
 namespace {
@@ -138,6 +139,12 @@ Result<Communicator> Communicator::shrink(std::string name, const CallOptions& o
   const Duration patience = options.timeout.value_or(group_->options().timeout);
   ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<comm::Group> group, comm::shrink(*group_, std::move(name), patience));
   return Communicator(std::move(group));
+}
+
+Result<Window> Communicator::window(std::size_t bytes, const CallOptions& options) {
+  const Duration timeout = options.timeout.value_or(group_->options().timeout);
+  ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<comm::SharedWindow> window, comm::SharedWindow::open(group_, bytes, timeout));
+  return Window(std::move(window));
 }
 
 void Communicator::abort(std::string_view reason) { group_->abort(reason); }
