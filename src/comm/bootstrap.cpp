@@ -121,7 +121,8 @@ std::uint64_t id_of(const topology::Topology& topology, std::string descriptors)
   return xxh3(std::as_bytes(std::span(descriptors)));
 }
 
-// What is wrong with a request by itself is an error here and now, and no other rank is asked.
+}  // namespace
+
 Status check(const JoinRequest& request) {
   if (request.size < 1 || request.rank < 0 || request.rank >= request.size)
     return Status(StatusCode::kInvalidArgument,
@@ -133,8 +134,6 @@ Status check(const JoinRequest& request) {
   const Status readable = plan::Selector::create(request.options.select).status();
   return readable.ok() ? readable : readable.with_context(in_group(request.options));
 }
-
-}  // namespace
 
 Result<std::shared_ptr<Group>> join(const JoinRequest& request, const Exchange& exchange) {
   ACCORD_RETURN_IF_ERROR(config().status());
