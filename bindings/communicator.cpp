@@ -14,6 +14,7 @@
 #include "path.hpp"
 #include "status.hpp"
 #include "store.hpp"
+#include "window.hpp"
 
 namespace accord::python {
 namespace {
@@ -65,8 +66,9 @@ std::optional<CommunicatorHandle> split_ranks(CommunicatorHandle& self, const st
   for (std::size_t i = 0; i < ranks.size(); ++i) label.append(i == 0 ? "/" : ",").append(std::to_string(ranks[i]));
   CommunicatorOptions options =
       communicator_options(std::move(name).value_or(label), timeout, std::move(transport), std::move(select));
-  std::optional<Communicator> made = value_or_raise(run_interruptibly(
-      [communicator, ranks, options]() mutable { return communicator.split_ranks(std::span<const Rank>(ranks), options); }));
+  std::optional<Communicator> made = value_or_raise(run_interruptibly([communicator, ranks, options]() mutable {
+    return communicator.split_ranks(std::span<const Rank>(ranks), options);
+  }));
   if (!made) return std::nullopt;
   return std::optional<CommunicatorHandle>(CommunicatorHandle(std::move(*made)));
 }
@@ -78,6 +80,14 @@ CommunicatorHandle shrink(CommunicatorHandle& self, std::optional<std::string> n
   options.timeout = duration_argument(timeout);
   return CommunicatorHandle(value_or_raise(
       run_interruptibly([communicator, label, options]() mutable { return communicator.shrink(label, options); })));
+}
+
+WindowHandle window(CommunicatorHandle& self, std::size_t bytes, nb::handle timeout) {
+  Communicator communicator = self.use();
+  CallOptions options;
+  options.timeout = duration_argument(timeout);
+  return WindowHandle(value_or_raise(
+      run_interruptibly([communicator, bytes, options]() mutable { return communicator.window(bytes, options); })));
 }
 
 void abort(CommunicatorHandle& self, std::string reason) {
@@ -210,6 +220,11 @@ not call, or died. After a failure they may try again.)")
 Whoever has died or closed is left out at once; whoever is alive and has not called it within `timeout`, then: it gets
 Aborted when it does. This communicator stays as it is and can be closed. Its name is this one's and "/shrunk", unless
 given. Needs no store.)")
+      .def("window", &window, nb::arg("nbytes"), nb::kw_only(), timeout,
+           nb::sig("def window(self, nbytes: int, *, " ACCORD_TIMEOUT_SIG ") -> Window"),
+           R"(Memory that the ranks lend each other: `nbytes` of this one, as many as each likes, 0 too. Collective.
+
+All ranks get the window, or none does, and the error names the rank that could not.)")
       .def("abort", &abort, nb::arg("reason") = "abort() was called",
            "Ends every pending and later call on all ranks with Aborted and `reason`. From any thread, at any time.")
       .def("close", &close,

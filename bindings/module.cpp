@@ -10,6 +10,7 @@
 #include "process.hpp"
 #include "status.hpp"
 #include "store.hpp"
+#include "window.hpp"
 #include "work.hpp"
 
 NB_MODULE(_core, module) {
@@ -20,6 +21,7 @@ NB_MODULE(_core, module) {
   accord::python::bind_errors(module);
   accord::python::bind_stores(module);
   accord::python::bind_work(module);
+  accord::python::bind_window(module);
   accord::python::bind_communicator(module);
   accord::python::bind_engine(module);
   accord::python::bind_package(module);

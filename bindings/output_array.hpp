@@ -5,10 +5,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "accord/engine.hpp"
+#include "array_protocols.hpp"
 
 namespace accord::python {
 
@@ -23,25 +22,19 @@ struct RunCount {
 /// looked at (WrongState), while views that were made before then show other values.
 class OutputArray {
  public:
-  /// `memory`: keeps the output alive. `run`: the count of the run that made it.
-  OutputArray(std::shared_ptr<void> memory, std::shared_ptr<const RunCount> count, TensorView output);
+  /// `owner`: keeps the output alive; `count` counts its context's runs.
+  OutputArray(std::shared_ptr<void> owner, std::shared_ptr<const RunCount> count, TensorView output);
 
   /// Throws WrongState if the output is gone.
-  const Buffer& buffer() const;
-  DType dtype() const { return output_.buffer.dtype; }
-  const std::vector<std::int64_t>& shape() const { return output_.shape; }
-
-  // As the buffer protocol gives them: elements and bytes; they live as long as this.
-  Py_ssize_t* extents() { return extents_.data(); }
-  Py_ssize_t* strides() { return strides_.data(); }
+  ArrayMemory& memory();
+  /// Its dtype and shape, which stay.
+  const ArrayMemory& description() const { return memory_; }
 
  private:
-  std::shared_ptr<void> memory_;
+  std::shared_ptr<void> owner_;
   std::shared_ptr<const RunCount> count_;
   std::uint64_t run_;
-  TensorView output_;
-  std::vector<Py_ssize_t> extents_;
-  std::vector<Py_ssize_t> strides_;
+  ArrayMemory memory_;
 };
 
 void bind_output_array(nb::module_& module);

@@ -252,6 +252,44 @@ ACCORD_API accord_status_t accord_communicator_dump(accord_communicator_t* commu
 /* Gives the handle back. The group closes when its works have ended too. */
 ACCORD_API void accord_communicator_free(accord_communicator_t* communicator);
 
+/* ---- Windows --------------------------------------------------------------------------------------------------------------- */
+
+/* Memory that the ranks of a communicator lend each other: by address where the transport maps it, by put and get everywhere. Calls
+ * whose buffers lie in windows copy nothing on the way. Who writes what others read at the same time is for signals, or a barrier,
+ * to order. docs/windows.md is the guide. */
+typedef struct accord_window accord_window_t;
+
+/* A window to which this rank contributes `bytes`, as many as each likes, 0 too; zeroed. Collective: all ranks get it, or none does.
+ * `timeout_ns` 0: the communicator's. It keeps the communicator's group open. */
+ACCORD_API accord_status_t accord_window_create(accord_communicator_t* communicator, size_t bytes, int64_t timeout_ns,
+                                                accord_window_t** window);
+/* This rank's memory, aligned to a page; valid as long as the handle. Either result may be null. */
+ACCORD_API accord_status_t accord_window_local(accord_window_t* window, void** memory, size_t* bytes);
+/* That of `rank`, in this address space; null if the transport does not map it, or it has no bytes. Valid as long as the handle,
+ * also after the peer's death. */
+ACCORD_API accord_status_t accord_window_peer(accord_window_t* window, int32_t rank, void** memory, size_t* bytes);
+
+/* Copies `bytes` to `offset` of rank `to`'s memory: there for who waits for a later signal of this rank. */
+ACCORD_API accord_status_t accord_window_put(accord_window_t* window, const void* source, size_t bytes, int32_t to,
+                                             size_t offset);
+/* Copies `bytes` from `offset` of rank `from`'s memory. */
+ACCORD_API accord_status_t accord_window_get(accord_window_t* window, void* destination, size_t bytes, int32_t from,
+                                             size_t offset);
+/* Counts one signal to `to`. Never waits. */
+ACCORD_API accord_status_t accord_window_signal(accord_window_t* window, int32_t to);
+/* Waits for one signal of `from` that no wait has taken yet, and takes it. `timeout_ns` 0: the communicator's; ACCORD_TIMEOUT harms
+ * nothing. A group that fails, and a rank that has freed its handle, end it. */
+ACCORD_API accord_status_t accord_window_wait(accord_window_t* window, int32_t from, int64_t timeout_ns);
+
+/* A piece of this rank's memory that nobody else has, at a multiple of `alignment` (a power of two, at most 4096; 0: 64). Who
+ * allocates keeps his hands off the rest of it. ACCORD_RESOURCE_EXHAUSTED if there is no room. */
+ACCORD_API accord_status_t accord_window_allocate(accord_window_t* window, size_t bytes, size_t alignment,
+                                                  void** memory);
+/* Gives a piece back. */
+ACCORD_API accord_status_t accord_window_release(accord_window_t* window, void* memory);
+/* Gives the handle back, and all pieces; peers keep what they see of its memory. */
+ACCORD_API void accord_window_free(accord_window_t* window);
+
 /* ---- Calls ------------------------------------------------------------------------------------------------------------- */
 
 /* What a call does, as the function of the same name describes it. 0 is none. */

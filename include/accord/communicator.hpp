@@ -11,10 +11,12 @@
 
 #include "accord/buffer.hpp"
 #include "accord/call.hpp"
+#include "accord/call_options.hpp"
 #include "accord/counters.hpp"
 #include "accord/prepared.hpp"
 #include "accord/status.hpp"
 #include "accord/store.hpp"
+#include "accord/window.hpp"
 #include "accord/work.hpp"
 
 namespace accord {
@@ -22,12 +24,6 @@ namespace accord {
 namespace comm {
 class Group;
 }
-
-/// What may differ from call to call.
-struct CallOptions {
-  std::optional<Duration> timeout = {};  ///< how long this call may take; absent: the communicator's
-  Stream stream = {};                    ///< where device buffers are ordered; ignored for CPU memory
-};
 
 /// What is fixed when a communicator is made. One that is split off inherits what is left open, and all of `select`.
 struct CommunicatorOptions {
@@ -244,7 +240,7 @@ class Communicator {
   /// another list. kTimeout, kPeerLost: a rank did not call, or died. After a failure this communicator is as it was, unless
   /// one of its ranks died, and they may try again. Cost: a message for each pair of ranks.
   [[nodiscard]] Result<std::optional<Communicator>> split_ranks(std::span<const Rank> ranks,
-                                                                   CommunicatorOptions options);
+                                                                CommunicatorOptions options);
   template <std::convertible_to<std::string> Name>
   [[nodiscard]] Result<std::optional<Communicator>> split_ranks(std::span<const Rank> ranks, Name&& name) {
     return split_ranks(ranks, CommunicatorOptions{.name = std::forward<Name>(name)});
@@ -254,6 +250,10 @@ class Communicator {
   /// Each of them calls it once, after a failure or without one. Whoever has died or closed is left out at once; whoever is
   /// alive and has not called it within the timeout, then (it gets kAborted when it does). Needs no store.
   [[nodiscard]] Result<Communicator> shrink(std::string name, const CallOptions& options = {});
+
+  /// Memory that the ranks lend each other: `bytes` of this one, as many as each likes, 0 too. Collective: all ranks get the window, or none
+  /// does, and the error names the rank that could not.
+  [[nodiscard]] Result<Window> window(std::size_t bytes, const CallOptions& options = {});
 
   /// Ends every pending and later call on all ranks with kAborted and `reason`. From any thread, at any time.
   void abort(std::string_view reason);

@@ -41,6 +41,8 @@ from accord.communicator import (
     Prepared,
     Store,
     TcpStore,
+    Window,
+    WindowArray,
     Work,
 )
 from accord.engine import (
@@ -92,6 +94,8 @@ __all__ = [
     "Timeout",
     "Unsupported",
     "UnsupportedOpError",
+    "Window",
+    "WindowArray",
     "Work",
     "WrongState",
     "__version__",

@@ -1,5 +1,29 @@
 """Ranks that compute together: Communicator, Work, and the stores by which ranks find each other."""
 
-from accord._core import Batch, Communicator, FileStore, MemoryStore, PrefixStore, Prepared, Store, TcpStore, Work
+from accord._core import (
+    Batch,
+    Communicator,
+    FileStore,
+    MemoryStore,
+    PrefixStore,
+    Prepared,
+    Store,
+    TcpStore,
+    Window,
+    WindowArray,
+    Work,
+)
 
-__all__ = ["Batch", "Communicator", "FileStore", "MemoryStore", "PrefixStore", "Prepared", "Store", "TcpStore", "Work"]
+__all__ = [
+    "Batch",
+    "Communicator",
+    "FileStore",
+    "MemoryStore",
+    "PrefixStore",
+    "Prepared",
+    "Store",
+    "TcpStore",
+    "Window",
+    "WindowArray",
+    "Work",
+]

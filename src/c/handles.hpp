@@ -2,12 +2,15 @@
 // What the handles of accord.h point to: the C++ handle, which keeps its object alive by itself. So handles can be freed in any
 // order.
 
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "accord/accord.h"
 #include "accord/communicator.hpp"
 #include "accord/store.hpp"
+#include "accord/window.hpp"
 #include "accord/work.hpp"
 
 // NOLINTBEGIN(readability-identifier-naming): the names of accord.h
@@ -18,6 +21,12 @@ struct accord_store {
 
 struct accord_communicator {
   accord::Communicator communicator;
+};
+
+struct accord_window {
+  accord::Window window;
+  std::mutex mutex = {};
+  std::map<const void*, accord::WindowBlock> blocks = {};  ///< by address; under the mutex
 };
 
 struct accord_work {

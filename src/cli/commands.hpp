@@ -23,5 +23,6 @@ void add_run(CLI::App& app, Action& chosen, const std::vector<std::string>& afte
 void add_diagnose(CLI::App& app, Action& chosen);
 void add_engine(CLI::App& app, Action& chosen);
 void add_plan(CLI::App& app, Action& chosen);
+void add_bench(CLI::App& app, Action& chosen);
 
 }  // namespace accord::cli

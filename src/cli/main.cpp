@@ -73,6 +73,7 @@ int run(int argc, char** argv) {
   add_diagnose(app, chosen);
   add_engine(app, chosen);
   add_plan(app, chosen);
+  add_bench(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,10 +1,11 @@
-// A plain SVG 1.1 document: no scripts, no fonts but the viewer's; the words of each step are its box's title.
+// Rows of ranks, columns of steps, lines between them; the words of each step are its box's title.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <string_view>
 
 #include "cli/plan_drawing.hpp"
+#include "cli/svg.hpp"
 
 namespace accord::cli {
 namespace {
@@ -14,20 +15,6 @@ constexpr int kBoxHeight = 24;
 constexpr int kGap = 34;  // between columns, for the arrows
 constexpr int kTop = 56;
 constexpr int kCharacter = 7;
-
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '&': out += "&amp;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += static_cast<unsigned char>(c) >= 0x20 && static_cast<unsigned char>(c) < 0x7f ? c : '?';
-    }
-  }
-  return out;
-}
 
 std::string_view color_of(plan::StepKind kind) {
   switch (kind) {
@@ -72,15 +59,11 @@ class Page {
   }
 
   std::string document(std::string_view title) const {
-    std::string out = fmt::format(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
-        "font-family=\"monospace\" font-size=\"12\">\n"
-        "<defs><marker id=\"head\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" "
-        "orient=\"auto\"><path d=\"M0 0 L8 4 L0 8 z\" fill=\"#444444\"/></marker></defs>\n"
-        "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n"
-        "<text x=\"12\" y=\"28\" font-size=\"16\">{2}</text>\n",
-        std::max(width_, 24 + 10 * static_cast<int>(title.size())), height_, escaped(title));
+    std::string out =
+        svg_head(std::max(width_, 24 + 10 * static_cast<int>(title.size())), height_,
+                 "<marker id=\"head\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" "
+                 "orient=\"auto\"><path d=\"M0 0 L8 4 L0 8 z\" fill=\"#444444\"/></marker>");
+    out += fmt::format("<text x=\"12\" y=\"28\" font-size=\"16\">{}</text>\n", svg_escaped(title));
     for (std::size_t row = 0; row < drawing_.rows.size(); ++row) out += row_text(static_cast<int>(row));
     for (const Arrow& arrow : drawing_.arrows) out += arrow_text(arrow);
     for (std::size_t step = 0; step < boxes_.size(); ++step) out += box_text(step);
@@ -94,7 +77,8 @@ class Page {
     const int middle = kTop + row * kRowHeight + kRowHeight / 2;
     return fmt::format(
         "<line x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\" stroke=\"#dddddd\"/>\n<text x=\"12\" y=\"{}\">{}</text>\n",
-        margin_ - 8, middle, width_ - kGap, middle, middle + 4, escaped(drawing_.rows[static_cast<std::size_t>(row)]));
+        margin_ - 8, middle, width_ - kGap, middle, middle + 4,
+        svg_escaped(drawing_.rows[static_cast<std::size_t>(row)]));
   }
 
   std::string box_text(std::size_t index) const {
@@ -103,8 +87,8 @@ class Page {
     return fmt::format(
         "<g><title>{}</title><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"4\" fill=\"{}\" "
         "stroke=\"#666666\"/><text x=\"{}\" y=\"{}\">{}</text></g>\n",
-        escaped(step.title), box.x, box.y, box.width, kBoxHeight, color_of(step.kind), box.x + 6, box.y + 16,
-        escaped(step.text));
+        svg_escaped(step.title), box.x, box.y, box.width, kBoxHeight, color_of(step.kind), box.x + 6, box.y + 16,
+        svg_escaped(step.text));
   }
 
   std::string arrow_text(const Arrow& arrow) const {

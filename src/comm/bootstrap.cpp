@@ -162,6 +162,7 @@ Result<std::shared_ptr<Group>> connect(const JoinRequest& request, topology::Top
                                   .topology = std::move(topology),
                                   .selector = std::move(selector),
                                   .layout = layout,
+                                  .transport = *transport,
                                   .endpoint = std::move(opened.endpoint),
                                   .links = std::move(links)},
                        options);

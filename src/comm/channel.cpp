@@ -12,6 +12,7 @@
 #include "base/text.hpp"
 #include "comm/explain.hpp"
 #include "comm/group.hpp"
+#include "comm/mismatch.hpp"
 #include "comm/progress.hpp"
 #include "plan/registry.hpp"
 
@@ -120,7 +121,7 @@ Status Channel::run_owned(const Operation& operation) {
       waiter = Waiter(policy_);
     } else if (mismatch || waiter.pause()) {
       if (!deadline) deadline = Deadline::in(operation.timeout);
-      if (const Status failure = examine(record, *deadline); !failure.ok())
+      if (const Status failure = examine(progress, record, *deadline); !failure.ok())
         if (std::optional<Status> end = conclude(failure)) {
           recorder_.end(end->ok());
           return *std::move(end);
@@ -275,7 +276,7 @@ Channel::Advance Channel::advance() {
     return Advance::kMoved;
   }
   if (progress == exec::Progress::kMismatch || ++front_stuck_ % kLookEvery == 0) {
-    const Status failure = examine(operation.record, work->deadline());
+    const Status failure = examine(progress, operation.record, work->deadline());
     if (!failure.ok())
       if (std::optional<Status> end = conclude(failure)) {
         recorder_.end(end->ok());
@@ -308,11 +309,13 @@ std::optional<Status> Channel::conclude(const Status& failure) {
   return group_.fail(failure);
 }
 
-Status Channel::examine(const exec::RequestRecord& record, Deadline deadline) {
+Status Channel::examine(exec::Progress progress, const exec::RequestRecord& record, Deadline deadline) {
   const Rank waited_for = rank_waited_for();
   recorder_.waiting_long(waited_for, !std::exchange(waited_long_, true));
   if (!group_.healthy()) return group_.examine_alarm(where(record));
   ACCORD_RETURN_IF_ERROR(find_mismatch());
+  if (progress == exec::Progress::kMismatch)
+    return mismatch_long_ago(where(record), members_[domain_.me()], waited_for);
   if (waited_for >= 0 && group_.peer_state(waited_for) == transport::PeerState::kLeft)
     return Status(
         StatusCode::kPeerLost,
@@ -337,35 +340,10 @@ Status Channel::timed_out(std::string_view what) const {
       missing);
 }
 
-// What is compared, and told, are the calls of the domain's last round: while the running one waits at the gate that is
-// the call before it.
 Status Channel::find_mismatch() const {
-  std::uint64_t my_word = 0;
-  exec::RequestRecord mine;
-  if (!domain_.record_of(domain_.me(), domain_.round(), &my_word, &mine)) return {};
-  for (int m = 0; m < domain_.members(); ++m) {
-    std::uint64_t its_word = 0;
-    exec::RequestRecord theirs;
-    if (!domain_.record_of(m, domain_.round(), &its_word, &theirs) || its_word == my_word) continue;
-    const Rank me = members_[domain_.me()];
-    const Rank it = members_[m];
-    if (theirs == mine)
-      return Status(
-          StatusCode::kMismatch,
-          fmt::format("{}: rank {} chose another algorithm than rank {}; ACCORD_SELECT, the select option and "
-                      "registered plans must be equal on all ranks",
-                      where(mine), it, me),
-          {it});
-    exec::RequestRecord with_my_parts = theirs;
-    with_my_parts.parts = mine.parts;
-    if (with_my_parts == mine)
-      return Status(StatusCode::kMismatch,
-                    fmt::format("{}: rank {} gave other counts of the parts than rank {}", where(mine), it, me), {it});
-    return Status(StatusCode::kMismatch,
-                  fmt::format("{}: rank {} called {}, rank {} called {}", where(mine), it, exec::to_string(theirs), me,
-                              exec::to_string(mine)),
-                  {it});
-  }
+  for (int m = 0; m < domain_.members(); ++m)
+    if (const std::optional<Difference> found = find_difference(domain_, m))
+      return mismatch(*found, where(found->mine), members_[domain_.me()], members_[m]);
   return {};
 }
 

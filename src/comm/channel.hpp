@@ -78,7 +78,7 @@ class Channel {
   Result<const plan::Plan*> plan_for(const plan::AlgorithmEntry& algorithm, Rank root);
   Status run_owned(const Operation& operation);
   /// Slow half of a wait: why the running operation must end, if it must.
-  Status examine(const exec::RequestRecord& record, Deadline deadline);
+  Status examine(exec::Progress progress, const exec::RequestRecord& record, Deadline deadline);
   Status timed_out(std::string_view what) const;
   Status find_mismatch() const;
   std::string where(const exec::RequestRecord& record) const;

@@ -8,6 +8,7 @@
 #include "comm/prepared_calls.hpp"
 #include "comm/shrink.hpp"
 #include "comm/split.hpp"
+#include "comm/window/shared_window.hpp"
 
 namespace accord {
 namespace {
@@ -76,7 +77,8 @@ Result<std::optional<Communicator>> Communicator::split(int color, int key, Comm
   return part(comm::split_by_color(*group_, color, key, comm::inherit(group_->options(), std::move(options))));
 }
 
-Result<std::optional<Communicator>> Communicator::split_ranks(std::span<const Rank> ranks, CommunicatorOptions options) {
+Result<std::optional<Communicator>> Communicator::split_ranks(std::span<const Rank> ranks,
+                                                              CommunicatorOptions options) {
   return part(comm::split_by_ranks(*group_, ranks, comm::inherit(group_->options(), std::move(options))));
 }
 
@@ -84,6 +86,12 @@ Result<Communicator> Communicator::shrink(std::string name, const CallOptions& o
   const Duration patience = options.timeout.value_or(group_->options().timeout);
   ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<comm::Group> group, comm::shrink(*group_, std::move(name), patience));
   return Communicator(std::move(group));
+}
+
+Result<Window> Communicator::window(std::size_t bytes, const CallOptions& options) {
+  const Duration timeout = options.timeout.value_or(group_->options().timeout);
+  ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<comm::SharedWindow> window, comm::SharedWindow::open(group_, bytes, timeout));
+  return Window(std::move(window));
 }
 
 void Communicator::abort(std::string_view reason) { group_->abort(reason); }

@@ -155,6 +155,15 @@ Status Group::used_after_fork() const {
                             options_.name));
 }
 
+Status Group::look_for_failure(std::string_view context) {
+  {
+    const std::lock_guard lock(mutex_);
+    adopt_notice();
+    if (state() == CommunicatorState::kReady) return {};
+  }
+  return examine_alarm(context);
+}
+
 Status Group::examine_alarm(std::string_view context) {
   Status first;
   {

@@ -20,6 +20,7 @@
 #include "comm/flight/recorder.hpp"
 #include "comm/group_options.hpp"
 #include "comm/membership.hpp"
+#include "comm/window/window_registry.hpp"
 
 namespace accord::comm {
 
@@ -44,6 +45,7 @@ class Group : public std::enable_shared_from_this<Group> {
   const std::vector<std::unique_ptr<transport::Link>>& links() const { return members_.links; }
 
   flight::Recorder& recorder() const { return *recorder_; }
+  WindowRegistry& windows() { return windows_; }
 
   /// Runs a call to its end, or starts it.
   Status run(const Call& call, const CallOptions& options);
@@ -72,6 +74,8 @@ class Group : public std::enable_shared_from_this<Group> {
     return state_.load(std::memory_order_seq_cst) == CommunicatorState::kReady &&
            alarm_word_.load(std::memory_order_acquire) == 0;
   }
+  /// Ok while nothing has failed; else as examine_alarm(). For those whom close() does not wait for. Cost: a lock.
+  Status look_for_failure(std::string_view context);
   /// Why healthy() is false, with `context`; takes over what peers reported. Never ok.
   Status examine_alarm(std::string_view context);
   /// Makes `failure` the group's, if it is the first one, and tells the peers; gives the first one. What a peer reported
@@ -118,6 +122,7 @@ class Group : public std::enable_shared_from_this<Group> {
 
   std::unique_ptr<flight::Recorder> recorder_;
   flight::FailureDump dump_;
+  WindowRegistry windows_;
   std::unique_ptr<Channel> group_channel_;
   std::vector<std::unique_ptr<Channel>> pair_channels_;  ///< to rank p at 2p, from it at 2p + 1; made on first use
 };

@@ -165,8 +165,8 @@ class ListedExchange {
     return Status(StatusCode::kMismatch,
                   fmt::format("{}: rank {} lists {}, this rank {:.{}}; groups that are made at the same time and have "
                               "ranks in common need names of their own",
-                              where(), rank, theirs.text.substr(0, theirs.text.find('\n')),
-                              fmt::format("{}", members_), kMostListText),
+                              where(), rank, theirs.text.substr(0, theirs.text.find('\n')), fmt::format("{}", members_),
+                              kMostListText),
                   {rank});
   }
 
@@ -191,8 +191,8 @@ class ListedExchange {
 
 Status check_list(const Group& parent, std::span<const Rank> ranks, const std::string& name) {
   const auto refuse = [&](const std::string& why) {
-    return Status(StatusCode::kInvalidArgument, fmt::format("creating group \"{}\" from group \"{}\": {}", name,
-                                                            parent.options().name, why));
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("creating group \"{}\" from group \"{}\": {}", name, parent.options().name, why));
   };
   std::set<Rank> seen;
   for (const Rank rank : ranks) {
@@ -213,9 +213,9 @@ Result<std::shared_ptr<Group>> split_by_color(Group& parent, int color, int key,
   const std::int64_t mine[2] = {color, key};
   std::vector<std::int64_t> all(2 * static_cast<std::size_t>(size));
   const Deadline deadline = Deadline::in(options.timeout);
-  ACCORD_RETURN_IF_ERROR(parent.run(Call::all_gather(ConstBuffer(mine, 2, DType::kInt64),
-                                                     Buffer{all.data(), all.size(), DType::kInt64}),
-                                    {.timeout = deadline.remaining()}));
+  ACCORD_RETURN_IF_ERROR(
+      parent.run(Call::all_gather(ConstBuffer(mine, 2, DType::kInt64), Buffer{all.data(), all.size(), DType::kInt64}),
+                 {.timeout = deadline.remaining()}));
   std::vector<Rank> members;
   for (Rank r = 0; r < size; ++r)
     if (color >= 0 && all[2 * r] == color) members.push_back(r);
@@ -235,9 +235,9 @@ Result<std::shared_ptr<Group>> split_by_ranks(Group& parent, std::span<const Ran
   const JoinRequest request = request_for(parent, ranks, std::move(options));
   ACCORD_RETURN_IF_ERROR(check(request));
   ListedExchange exchange(parent, ranks, request);
-  Result<std::shared_ptr<Group>> made =
-      connect(request, topology_of(parent, ranks), [&](std::string_view step, const std::string& mine,
-                                                       const Take& take) { return exchange(step, mine, take); });
+  Result<std::shared_ptr<Group>> made = connect(
+      request, topology_of(parent, ranks),
+      [&](std::string_view step, const std::string& mine, const Take& take) { return exchange(step, mine, take); });
   const Status failure = exchange.end(made.status());
   if (!failure.ok()) return failure;
   return made;

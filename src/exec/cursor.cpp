@@ -1,6 +1,6 @@
 // A round: wait at the domain's gate, publish the request, run every lane's steps until each has ended, mark the round
 // completed. A step that cannot go on leaves the lane where it is; the next poll takes it up there. Signals are stores and
-// waits are loads of the round word; a word of this round with another request's signature is a mismatch.
+// waits are loads of the round word; a word of this round with another history of requests is a mismatch.
 //
 // The inputs of a premul_sum travel as they are, and their factors in the record lines: whoever adds multiplies, in the
 // precision it adds in. So 16-bit values are rounded once, nothing is copied for it, and the bytes moved stay the same.
@@ -44,7 +44,7 @@ void Cursor::start(Domain& domain, const LoweredPlan& plan, const void* input, v
 
 void Cursor::begin_round() {
   domain_->begin_round(plan_->record, plan_->signature, factor_);
-  word_ = round_word(domain_->round(), plan_->signature);
+  word_ = domain_->current_word();
   for (int m = 0; m < domain_->members(); ++m) bases_[Operand::kFirstBlock + m] = domain_->block(m);
   std::fill(lanes_.begin(), lanes_.end(), LaneState{});
   std::fill(barrier_arrivals_.begin(), barrier_arrivals_.end(), 0);
@@ -57,7 +57,7 @@ Progress Cursor::poll() {
     if (!in_round_) {
       if (!domain_->gate_open()) {
         waiting_for_ = domain_->laggard();
-        return Progress::kPending;
+        return domain_->differs() ? Progress::kMismatch : Progress::kPending;
       }
       begin_round();
     }

@@ -15,7 +15,7 @@ namespace accord::exec {
 enum class Progress : std::uint8_t {
   kDone,
   kPending,   ///< waits for waiting_for()
-  kMismatch,  ///< waiting_for() runs the same round for another request
+  kMismatch,  ///< waiting_for() runs this round, or ran one before, for another request
 };
 
 /// One execution of one plan on one domain. Reusable: start() again after kDone. Allocates only when a plan is larger

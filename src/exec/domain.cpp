@@ -1,11 +1,17 @@
 // The gate keeps fast ranks from overwriting what slow ones still read. A rank knows without asking that its peers have
 // completed round k - 1 once it has heard from all of them in round k; only after plans in which it did not (a broadcast's
-// root) does it look at their completed words.
+// root) does it look at their completed words. Those carry the history of requests, too: ranks that differ and never wait for each
+// other, as roots of two broadcasts, meet here.
 #include "exec/domain.hpp"
 
 #include <fmt/format.h>
 
 namespace accord::exec {
+namespace {
+
+constexpr std::uint64_t kHistoryBits = 0xffffff;
+
+}  // namespace
 
 std::string name_of(const RequestRecord& record) {
   return fmt::format("{}{}", accord::to_string(record.collective), record.phase == Phase::kEqualParts ? "" : "_v");
@@ -29,8 +35,6 @@ std::string to_string(const RequestRecord& record) {
   return text;
 }
 
-std::uint64_t round_word(std::uint64_t round, std::uint32_t signature) { return (round << 24) | signature; }
-
 std::uint32_t signature_of(const RequestRecord& record, std::string_view plan_name, std::uint64_t plan_digest) {
   std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a: no table, no call into a library for a handful of bytes
   const auto mix = [&hash](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3; };
@@ -51,16 +55,25 @@ Domain::Domain(const DomainLayout& layout, int me, std::vector<std::byte*> regio
     : layout_(layout), me_(me), regions_(std::move(regions)) {}
 
 bool Domain::look_at_completed() {
-  std::uint64_t least = round_;
+  std::int64_t most_behind = 0;
   for (int m = 0; m < members(); ++m) {
     if (m == me_) continue;
-    const std::uint64_t completed = word(regions_[m] + DomainLayout::completed()).load(std::memory_order_acquire);
-    if (completed < least) {
-      least = completed;
+    const std::uint64_t its_word = word(regions_[m] + DomainLayout::completed()).load(std::memory_order_acquire);
+    // The difference of the rounds is right beyond 2^40 of them, too.
+    const auto behind = static_cast<std::int64_t>(round_word(round_, 0) - (its_word & ~kHistoryBits)) >> 24;
+    if (behind > most_behind) {
+      most_behind = behind;
       laggard_ = m;
     }
+    const std::uint64_t mine =
+        word(regions_[me_] + DomainLayout::record(round_ - behind)).load(std::memory_order_relaxed);
+    if (same_round(mine, its_word) && mine != its_word) {
+      laggard_ = m;
+      differs_ = true;
+      return false;
+    }
   }
-  all_completed_ = least;
+  all_completed_ = round_ - most_behind;
   return round_ + 1 <= all_completed_ + plan::kRoundDepth;
 }
 

@@ -42,9 +42,15 @@ std::string name_of(const RequestRecord& record);
 /// "all_reduce of 4096 x float32 (sum)", "all_to_all_v of up to 4096 x float32".
 std::string to_string(const RequestRecord& record);
 
-/// Round number and request in 8 bytes: the round's low 40 bits, then 24 bits of a hash of the request that are never zero.
-/// It is what flags and packets carry, so a mismatch between ranks is seen by the very load that ends a wait.
-std::uint64_t round_word(std::uint64_t round, std::uint32_t signature);
+/// Round number and history in 8 bytes: the round's low 40 bits, then 24 bits of a hash of the requests of this round and all before
+/// it, which are never zero. It is what flags, packets and completed words carry, so a mismatch between ranks is seen by the
+/// very load that ends a wait, also if neither waited in the round in which they differed.
+inline std::uint64_t round_word(std::uint64_t round, std::uint32_t history) { return (round << 24) | history; }
+/// The history once a request has followed it. Histories that differ stay different while the same requests follow.
+constexpr std::uint32_t kNoHistory = 1;
+constexpr std::uint32_t history_after(std::uint32_t history, std::uint32_t signature) {
+  return (history * 0x5bd1e995 + 2 * signature) & 0xffffff;  // odd times odd plus even: odd
+}
 inline bool same_round(std::uint64_t a, std::uint64_t b) { return (a >> 24) == (b >> 24); }
 /// 24 bits, never zero. `plan_name`, `plan_digest`: ranks that chose different plans, or other ones of that name, disagree as well.
 std::uint32_t signature_of(const RequestRecord& record, std::string_view plan_name, std::uint64_t plan_digest = 0);
@@ -60,25 +66,29 @@ class Domain {
   const DomainLayout& layout() const { return layout_; }
   /// The round that runs or ran last; the first one is 1.
   std::uint64_t round() const { return round_; }
+  /// What flags and packets of that round carry.
+  std::uint64_t current_word() const { return round_word(round_, history_); }
 
   /// Begins the next round: tells peers what this member does in it, and for premul_sum its factor.
   void begin_round(const RequestRecord& record, std::uint32_t signature, std::complex<double> factor = 1.0) {
     ++round_;
+    history_ = history_after(history_, signature);
     std::byte* line = regions_[me_] + DomainLayout::record(round_);
     write_record(line, record);
     if (record.op == ReduceOp::kPremulSum) write_factor(line, factor);
-    word(line).store(round_word(round_, signature), std::memory_order_release);
+    word(line).store(current_word(), std::memory_order_release);
   }
   /// Ends it: its scratch, packets and flags may be used again. `heard_all`: the plan waited for every peer, so each had begun
   /// this round and completed the one before.
   void end_round(bool heard_all) {
-    word(regions_[me_] + DomainLayout::completed()).store(round_, std::memory_order_release);
+    word(regions_[me_] + DomainLayout::completed()).store(current_word(), std::memory_order_release);
     if (heard_all) all_completed_ = round_ - 1;
   }
   /// True if the next round may begin: every member has completed the one that used the same block. The member that has not is
-  /// left in `laggard()`.
+  /// left in `laggard()`; so is one that completed another request than this member, and then `differs()`.
   bool gate_open() { return round_ + 1 <= all_completed_ + plan::kRoundDepth || look_at_completed(); }
   int laggard() const { return laggard_; }
+  bool differs() const { return differs_; }
 
   /// Base address of member m's block for the current round.
   std::byte* block(int m) const { return regions_[m] + layout_.block(round_); }
@@ -115,6 +125,8 @@ class Domain {
   std::uint64_t round_ = 0;
   std::uint64_t all_completed_ = 0;
   int laggard_ = -1;
+  std::uint32_t history_ = kNoHistory;
+  bool differs_ = false;
 };
 
 }  // namespace accord::exec

@@ -9,6 +9,7 @@ from accord_command import ROOT, accord
 PAGES = sorted(path for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("bench/*.md")])
 COMMANDS = {
     ("info",): "cli.md",
+    ("bench",): "bench.md",
     ("diagnose",): "diagnose.md",
     ("engine", "run"): "cli.md",
     ("engine", "verify"): "cli.md",

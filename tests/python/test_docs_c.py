@@ -34,7 +34,11 @@ int main(void) {
   return 0;
 }
 """
-SAYS = {"accord_start(": ["384 tokens, loss 0", "384 tokens, loss 0.5"], "ACCORD_PEER_LOST": ["lost rank 1: "]}
+SAYS = {
+    "accord_start(": ["384 tokens, loss 0", "384 tokens, loss 0.5"],
+    "ACCORD_PEER_LOST": ["lost rank 1: "],
+    "accord_window_put(": ["0 hears from 1", "1 hears from 0"],
+}
 
 
 def run(command: list, folder: Path) -> str:

@@ -224,6 +224,34 @@ TEST_P(Failure, a_mismatch_found_by_the_next_call_names_the_calls_that_differed)
   });
 }
 
+TEST_P(Failure, calls_that_differ_and_wait_for_nobody_are_found_by_the_next_call) {
+  run_thread_ranks(2, options(), [](Communicator comm) {
+    float value = 0;
+    ASSERT_TRUE(comm.broadcast(Buffer{&value, 1, DType::kFloat32}, comm.rank()).ok());  // both are its root
+    const Status status = comm.barrier();
+    EXPECT_EQ(status.code(), StatusCode::kMismatch) << status.to_string();
+    EXPECT_THAT(status.message(), HasSubstr("rank 1 called broadcast of 1 x float32 from rank 1"));
+    EXPECT_THAT(status.message(), HasSubstr("rank 0 called broadcast of 1 x float32 from rank 0"));
+  });
+}
+
+TEST_P(Failure, ranks_that_never_wait_for_each_other_find_that_they_differ) {
+  for (const std::size_t count : {1, 100000}) {
+    std::atomic<int> failed = 0;
+    run_thread_ranks(3, options(), [&](Communicator comm) {
+      std::vector<float> values(count);
+      Status status;
+      const auto broadcast = [&](Rank root) {
+        return comm.broadcast(Buffer{values.data(), count, DType::kFloat32}, root);
+      };
+      while (status.ok()) status = broadcast(comm.rank() < 2 ? comm.rank() : 0);
+      ++failed;
+      EXPECT_EQ(status.code(), StatusCode::kMismatch) << status.to_string();
+      while (failed.load() < 3) std::this_thread::yield();
+    });
+  }
+}
+
 TEST_P(Failure, wrong_arguments_are_refused_by_name_and_harm_nothing) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     float values[4] = {};

@@ -157,7 +157,9 @@ TEST_P(SplitByRanks, a_list_that_makes_no_sense_is_refused_at_once) {
     EXPECT_THAT(refused({0, 1, 0}), HasSubstr("rank 0 twice"));
     EXPECT_THAT(refused({0, 3}), AllOf(HasSubstr("rank 3"), HasSubstr("ranks 0-2")));
     EXPECT_THAT(refused({-1, 0}), HasSubstr("rank -1"));
-    EXPECT_EQ(world.split_ranks(std::vector<Rank>{0}, {.name = "part", .select = "all_reduce:0-inf=nonsense"}).status().code(),
+    EXPECT_EQ(world.split_ranks(std::vector<Rank>{0}, {.name = "part", .select = "all_reduce:0-inf=nonsense"})
+                  .status()
+                  .code(),
               StatusCode::kInvalidArgument);
     EXPECT_EQ(world.state(), CommunicatorState::kReady);
   });
@@ -268,7 +270,8 @@ TEST_P(SplitByRanks, the_timeout_is_the_parents_unless_it_is_given) {
   run_thread_ranks(2, given, [&timed_out](Communicator world) {
     const std::vector<Rank> list = {0, 1};
     std::optional<Communicator> heir = world.split_ranks(list, "heir").value();
-    std::optional<Communicator> own = world.split_ranks(list, {.name = "own", .timeout = std::chrono::minutes(9)}).value();
+    std::optional<Communicator> own =
+        world.split_ranks(list, {.name = "own", .timeout = std::chrono::minutes(9)}).value();
     // Rank 0 waits on one for rank 1, which comes once the other has timed out.
     if (world.rank() == 0) {
       Work patient = own->barrier_async();

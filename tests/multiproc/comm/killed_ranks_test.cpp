@@ -125,6 +125,22 @@ TEST_F(KilledRanks, pending_works_and_later_calls_name_the_dead) {
   EXPECT_EQ(exits, (std::vector<int>{kNamedTheDead, 128 + SIGKILL}));
 }
 
+TEST_F(KilledRanks, a_wait_for_a_signal_ends_and_the_dead_rank_s_memory_can_still_be_read) {
+  const std::vector<int> exits = exits_of(3, 2, [&](Rank rank) {
+    Result<Communicator> comm = join(rank, 3);
+    if (!comm.ok()) return static_cast<int>(kNoGroup);
+    Result<Window> window = comm->window(1 << 20);
+    if (!window.ok()) return static_cast<int>(kOther);
+    window->local()[0] = std::byte{7};
+    if (!comm->barrier().ok()) return static_cast<int>(kOther);
+    ++board_->ready;
+    if (rank == 2) pause();
+    const int seen = judge(window->wait(2), 2);
+    return window->peer(2)[0] == std::byte{7} ? seen : static_cast<int>(kOther);
+  });
+  EXPECT_EQ(exits, (std::vector<int>{kNamedTheDead, kNamedTheDead, 128 + SIGKILL}));
+}
+
 TEST_F(KilledRanks, a_rank_that_exits_without_closing_is_named) {
   const std::vector<int> exits = exits_of(2, std::nullopt, [&](Rank rank) {
     Result<Communicator> comm = join(rank, 2);

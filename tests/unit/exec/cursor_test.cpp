@@ -116,6 +116,41 @@ TEST_F(CursorTest, what_does_not_fit_the_domain_is_refused) {
   EXPECT_EQ(lower(plan, 0, layout_, 4096, complex).status().code(), StatusCode::kUnsupported);
 }
 
+TEST_F(CursorTest, ranks_that_wait_for_nobody_meet_their_difference_at_the_gate) {
+  for (std::uint64_t round = 1; round <= plan::kRoundDepth; ++round)
+    for (const std::uint32_t rank : {0u, 1u}) {
+      domains_[rank]->begin_round(request(1), round == 1 ? 10 + rank : 20);
+      domains_[rank]->end_round(false);
+    }
+  for (const int rank : {0, 1}) {
+    EXPECT_FALSE(domains_[rank]->gate_open());
+    EXPECT_TRUE(domains_[rank]->differs());
+    EXPECT_EQ(domains_[rank]->laggard(), 1 - rank);
+  }
+}
+
+TEST_F(CursorTest, equal_calls_pass_the_gate) {
+  for (std::uint64_t round = 1; round <= 3 * plan::kRoundDepth; ++round)
+    for (const std::uint32_t rank : {0u, 1u}) {
+      ASSERT_TRUE(domains_[rank]->gate_open()) << "round " << round;
+      domains_[rank]->begin_round(request(1), static_cast<std::uint32_t>(round % 5));
+      domains_[rank]->end_round(false);
+    }
+  EXPECT_FALSE(domains_[0]->differs() || domains_[1]->differs());
+}
+
+TEST(History, keeps_a_difference_and_is_never_zero) {
+  std::uint32_t one = history_after(kNoHistory, 1), other = history_after(kNoHistory, 2);
+  for (std::uint32_t i = 0; i < 100'000; ++i) {
+    ASSERT_NE(one, other);
+    ASSERT_NE(one, 0u);
+    ASSERT_LT(one, 1u << 24);
+    const std::uint32_t signature = (i * 2654435761u) >> 8;
+    one = history_after(one, signature);
+    other = history_after(other, signature);
+  }
+}
+
 TEST(RoundWord, tells_rounds_and_requests_apart_and_is_never_zero) {
   const RequestRecord request{.collective = Collective::kAllReduce, .count = 4};
   const std::uint32_t signature = signature_of(request, "packet");

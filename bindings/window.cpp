@@ -1,0 +1,233 @@
+// Waiting for a signal goes in slices on the main thread, with a look at Python's signals between two: a wait that ends by its
+// time takes no signal, so nothing is lost.
+#include "window.hpp"
+
+#include <nanobind/stl/optional.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "array.hpp"
+#include "duration.hpp"
+#include "gil.hpp"
+#include "interrupt.hpp"
+#include "status.hpp"
+
+namespace accord::python {
+namespace {
+
+/// An int or a sequence of them.
+std::vector<std::int64_t> shape_argument(nb::handle shape) {
+  std::vector<std::int64_t> extents;
+  const auto add = [&](nb::handle extent) {
+    const nb::object index = nb::steal(PyNumber_Index(extent.ptr()));
+    if (!index.is_valid()) throw nb::python_error();
+    extents.push_back(PyLong_AsLongLong(index.ptr()));
+    if (PyErr_Occurred() != nullptr) throw nb::python_error();
+    if (extents.back() < 0) raise_invalid("shape: " + std::to_string(extents.back()) + " is negative");
+  };
+  if (PyIndex_Check(shape.ptr())) {
+    add(shape);
+  } else {
+    for (const nb::handle extent : shape) add(extent);
+  }
+  return extents;
+}
+
+std::size_t bytes_of(const std::vector<std::int64_t>& shape, DType dtype) {
+  std::size_t bytes = size_of(dtype);
+  for (const std::int64_t extent : shape)
+    if (__builtin_mul_overflow(bytes, static_cast<std::size_t>(extent), &bytes))
+      return std::numeric_limits<std::size_t>::max();
+  return bytes;
+}
+
+WindowArray empty(WindowHandle& self, nb::handle shape, nb::handle dtype, std::size_t alignment) {
+  std::vector<std::int64_t> extents = shape_argument(shape);
+  const DType type = dtype_argument(dtype).value_or(DType::kFloat32);
+  const auto block =
+      std::make_shared<WindowBlock>(value_or_raise(self.use().allocate(bytes_of(extents, type), alignment)));
+  return {block, ArrayMemory(block->bytes().data(), type, std::move(extents), Access::kWrite)};
+}
+
+WindowArray all_of(const Window& window, std::span<std::byte> memory) {
+  return {std::make_shared<Window>(window),
+          ArrayMemory(memory.data(), DType::kUInt8, {static_cast<std::int64_t>(memory.size())}, Access::kWrite)};
+}
+
+Rank checked_rank(const Window& window, Rank rank) {
+  if (rank >= 0 && rank < window.size()) return rank;
+  raise_invalid("rank: " + std::to_string(rank) + " is not a rank of the group, which has ranks 0 to " +
+                std::to_string(window.size() - 1));
+}
+
+std::optional<WindowArray> peer(WindowHandle& self, Rank rank) {
+  Window& window = self.use();
+  const std::span<std::byte> memory = window.peer(checked_rank(window, rank));
+  if (memory.empty() && window.bytes(rank) > 0) return std::nullopt;
+  return all_of(window, memory);
+}
+
+std::size_t nbytes(WindowHandle& self, std::optional<Rank> rank) {
+  Window& window = self.use();
+  return window.bytes(rank ? checked_rank(window, *rank) : window.rank());
+}
+
+void put(WindowHandle& self, nb::handle array, Rank to, std::size_t offset, nb::handle dtype) {
+  Window& window = self.use();
+  const ArrayView view(array, "array", Access::kRead, dtype_argument(dtype));
+  Status status;
+  {
+    const WithoutGil without_gil;
+    status = window.put(view.buffer(), to, offset);
+  }
+  raise_if_error(status);
+}
+
+void get(WindowHandle& self, nb::handle array, Rank source, std::size_t offset, nb::handle dtype) {
+  Window& window = self.use();
+  const ArrayView view(array, "array", Access::kWrite, dtype_argument(dtype));
+  Status status;
+  {
+    const WithoutGil without_gil;
+    status = window.get(view.buffer(), source, offset);
+  }
+  raise_if_error(status);
+}
+
+void wait(WindowHandle& self, Rank source, nb::handle timeout) {
+  using Clock = std::chrono::steady_clock;
+  Window window = self.use();
+  const std::optional<Duration> given = duration_argument(timeout);
+  const auto start = Clock::now();
+  while (true) {
+    CallOptions options{.timeout = given, .stream = {}};
+    const bool in_slices = on_main_thread();
+    const Duration left = given ? *given - (Clock::now() - start) : Duration::max();
+    if (in_slices) options.timeout = std::clamp(left, Duration::zero(), Duration(kInterruptSlice));
+    Status status;
+    {
+      const WithoutGil without_gil;
+      status = window.wait(source, options);
+    }
+    const bool goes_on = in_slices && status.code() == StatusCode::kTimeout && left > Duration(kInterruptSlice);
+    if (!goes_on) return raise_if_error(status);
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+}
+
+int get_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
+  return nb::inst_ptr<WindowArray>(self)->memory.give_buffer(self, view, flags);
+}
+
+ArrayMemory& memory_of(nb::handle self) { return nb::cast<WindowArray&>(self).memory; }
+
+void bind_window_array(nb::module_& module) {
+  static PyType_Slot slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(&get_buffer)}, {0, nullptr}};
+  nb::class_<WindowArray>(
+      module, "WindowArray", nb::type_slots(slots),
+      R"(An array in a window: numpy.asarray(array) and torch.from_dlpack(array) look at the same memory.
+
+The memory stays where it is while this, or anything made of it, lives; a piece that Window.empty() gave is free again
+after that. Calls of the communicator take it like any array, and copy nothing on the way.)")
+      .def_prop_ro(
+          "shape", [](WindowArray& self) { return self.memory.shape_tuple(); },
+          nb::sig("def shape(self) -> tuple[int, ...]"), "The extents, row-major.")
+      .def_prop_ro(
+          "dtype", [](WindowArray& self) { return std::string(to_string(self.memory.dtype())); },
+          "The dtype's name, such as \"float32\".")
+      .def_prop_ro(
+          "nbytes", [](WindowArray& self) { return self.memory.bytes(); }, "Its bytes.")
+      .def("__len__", [](WindowArray& self) { return self.memory.length(); })
+      .def(
+          "__array__",
+          [](nb::handle self, nb::handle dtype, nb::handle copy) {
+            return memory_of(self).give_numpy(self, dtype, copy);
+          },
+          nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none(),
+          nb::sig("def __array__(self, dtype: object = None, copy: bool | None = None) -> typing.Any"))
+      .def(
+          "__dlpack__",
+          [](nb::handle self, const nb::kwargs& options) { return memory_of(self).give_dlpack(self, options); },
+          nb::sig("def __dlpack__(self, **kwargs: typing.Any) -> typing.Any"))
+      .def(
+          "__dlpack_device__", [](WindowArray&) { return nb::make_tuple(nb::device::cpu::value, 0); },
+          nb::sig("def __dlpack_device__(self) -> tuple[int, int]"))
+      .def("__repr__", [](WindowArray& self) { return self.memory.repr("WindowArray"); });
+}
+
+}  // namespace
+
+#define ACCORD_ARRAY_SIG "array: accord._arrays.ArrayLike"
+
+void bind_window(nb::module_& module) {
+  bind_window_array(module);
+  nb::class_<WindowHandle>(module, "Window", nb::is_weak_referenceable(),
+                           R"(Memory that the ranks of a communicator lend each other. Made by Communicator.window().
+
+Every rank contributes some and reaches that of all others, by put() and get(), or by address: peer(). Collectives on arrays
+that lie in windows copy nothing on the way. It keeps the communicator's group open, and each rank lets go of it when it likes.
+Any thread may call any method; who writes what others read at the same time is for signal() and wait(), or a barrier, to order.)")
+      .def_prop_ro(
+          "rank", [](WindowHandle& self) { return self.use().rank(); }, "This process's rank, from 0.")
+      .def_prop_ro(
+          "size", [](WindowHandle& self) { return self.use().size(); }, "How many ranks there are.")
+      .def("nbytes", &nbytes, nb::arg("rank") = nb::none(), nb::sig("def nbytes(self, rank: int | None = None) -> int"),
+           "The bytes that `rank`, or this one, contributed.")
+      .def_prop_ro(
+          "local", [](WindowHandle& self) { return all_of(self.use(), self.use().local()); },
+          "This rank's memory, as bytes.")
+      .def("peer", &peer, nb::arg("rank"), nb::sig("def peer(self, rank: int) -> WindowArray | None"),
+           R"(The memory of `rank`, as bytes, where it lies; None if the transport does not map it.
+
+It can be read as long as anything made of it lives, also after that rank has died.)")
+      .def("empty", &empty, nb::arg("shape"), nb::arg("dtype") = "float32", nb::kw_only(), nb::arg("alignment") = 64,
+           nb::sig("def empty(self, shape: int | collections.abc.Sequence[int], dtype: accord._arrays.DTypeName = "
+                   "'float32', *, alignment: int = 64) -> "
+                   "WindowArray"),
+           R"(An array in a piece of this rank's memory that nobody else has, uninitialized. Not collective.
+
+Raises ResourceExhausted, telling what is free. Who uses it keeps his hands off the rest of `local`.)")
+      .def("put", &put, nb::arg("array"), nb::arg("to"), nb::arg("offset") = 0, nb::kw_only(),
+           nb::arg("dtype") = nb::none(),
+           nb::sig("def put(self, " ACCORD_ARRAY_SIG
+                   ", to: int, offset: int = 0, *, dtype: accord._arrays.DTypeName | None = None) -> None"),
+           R"(Copies `array` to `offset` bytes from the start of rank `to`'s memory.
+
+It is there for who waits for a later signal of this rank. Raises InvalidArgument, naming the bounds.)")
+      .def("get", &get, nb::arg("array"), nb::arg("source"), nb::arg("offset") = 0, nb::kw_only(),
+           nb::arg("dtype") = nb::none(),
+           nb::sig("def get(self, " ACCORD_ARRAY_SIG
+                   ", source: int, offset: int = 0, *, dtype: accord._arrays.DTypeName | None = None) -> None"),
+           "Fills `array` from `offset` bytes from the start of rank `source`'s memory.")
+      .def(
+          "signal",
+          [](WindowHandle& self, Rank to) {
+            Window& window = self.use();
+            Status status;
+            {
+              const WithoutGil without_gil;
+              status = window.signal(to);
+            }
+            raise_if_error(status);
+          },
+          nb::arg("to"), "Counts one signal to rank `to`. Never waits.")
+      .def("wait", &wait, nb::arg("source"), nb::kw_only(), nb::arg("timeout") = nb::none(),
+           nb::sig("def wait(self, source: int, *, timeout: float | datetime.timedelta | None = None) -> None"),
+           R"(Waits for one signal of rank `source` that no wait has taken yet, and takes it.
+
+Timeout (the communicator's if None) names the rank and harms nothing: it may be waited for again. A group that fails, and a rank
+that has let go of the window, end it with their error. Ctrl-C raises KeyboardInterrupt and takes no signal.)")
+      .def("__repr__", [](WindowHandle& self) {
+        Window* window = self.window.peek();
+        if (window == nullptr) return std::string("<accord.Window of the parent process>");
+        return "<accord.Window " + std::to_string(window->number()) + ", rank " + std::to_string(window->rank()) +
+               " of " + std::to_string(window->size()) + ", " + std::to_string(window->local().size()) + " bytes>";
+      });
+}
+
+}  // namespace accord::python

@@ -1,0 +1,36 @@
+#pragma once
+// accord.Window and accord.WindowArray.
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+
+#include "accord/window.hpp"
+#include "array_protocols.hpp"
+#include "process.hpp"
+
+namespace accord::python {
+
+namespace nb = nanobind;
+
+/// What a Python Window holds.
+struct WindowHandle {
+  explicit WindowHandle(Window made) : window(std::move(made)) {}
+  ProcessBound<Window> window;
+
+  Window& use() { return window.use("this window"); }
+};
+
+/// An array in a window's memory: a piece that was allocated, or all of what a rank contributed.
+struct WindowArray {
+  /// `owner`: keeps the memory where it is.
+  WindowArray(std::shared_ptr<const void> owner_, ArrayMemory memory_)
+      : owner(std::move(owner_)), memory(std::move(memory_)) {}
+
+  ProcessBound<std::shared_ptr<const void>> owner;
+  ArrayMemory memory;
+};
+
+void bind_window(nb::module_& module);
+
+}  // namespace accord::python

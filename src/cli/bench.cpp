@@ -1,0 +1,276 @@
+// `accord bench`: a sweep over sizes, for each of the operations that were asked for. All ranks run this; rank 0 prints. Each contender is
+// a communicator with a selection table of its own, and all of them are measured at one size before the next, in turns.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/fd.hpp"
+#include "base/text.hpp"
+#include "cli/bench/meter.hpp"
+#include "cli/bench/ranks.hpp"
+#include "cli/bench/report.hpp"
+#include "cli/commands.hpp"
+#include "plan/collective.hpp"
+#include "plan/selector.hpp"
+#include "topology/processor.hpp"
+#include "topology/topology.hpp"
+
+namespace accord::cli {
+namespace {
+
+constexpr std::size_t kMostBytes = std::size_t{1} << 40;
+
+struct Options {
+  std::vector<std::string> operations;
+  bool all = false;
+  int ranks = 0;  // 0: not said
+  std::string least = "8";
+  std::string most = "64M";
+  int factor = 2;
+  std::string dtype = "float32";
+  std::string op = "sum";
+  double seconds = Effort().seconds;
+  int calls = 0;  // 0: by time
+  std::vector<std::string> algorithms;
+  std::string select;
+  bool in_place = false;
+  std::string json;
+  std::string plot;
+};
+
+// The same, understood.
+struct Sweep {
+  std::vector<const BenchOperation*> operations;
+  std::vector<std::size_t> sizes;
+  DType dtype = DType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  Effort effort;
+  bool in_place = false;
+  std::vector<std::string> algorithms;
+  std::string select;
+};
+
+Result<std::vector<const BenchOperation*>> operations_of(const Options& options) {
+  std::vector<const BenchOperation*> chosen;
+  for (const std::string& name : options.operations) {
+    ACCORD_ASSIGN_OR_RETURN(const BenchOperation* operation, bench_operation(name));
+    chosen.push_back(operation);
+  }
+  if (options.all && !chosen.empty())
+    return Status(StatusCode::kInvalidArgument, "--all means every operation; name some or say --all");
+  if (options.all)
+    for (const BenchOperation& operation : bench_operations()) chosen.push_back(&operation);
+  if (chosen.empty())
+    return Status(StatusCode::kInvalidArgument, "which operation? Name some (all_reduce), or say --all");
+  return chosen;
+}
+
+Result<std::vector<std::size_t>> sizes_of(const Options& options, DType dtype) {
+  ACCORD_ASSIGN_OR_RETURN(const std::size_t least, parse_bytes(options.least));
+  ACCORD_ASSIGN_OR_RETURN(const std::size_t most, parse_bytes(options.most));
+  const std::size_t element = size_of(dtype);
+  if (least == 0 || least > most || most > kMostBytes)
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("there are no sizes from {} to {}", options.least, options.most));
+  std::vector<std::size_t> sizes;
+  for (std::size_t bytes = least; bytes <= most; bytes *= static_cast<std::size_t>(options.factor)) {
+    const std::size_t whole = std::max(bytes / element, std::size_t{1}) * element;
+    if (sizes.empty() || sizes.back() != whole) sizes.push_back(whole);
+  }
+  return sizes;
+}
+
+Result<Sweep> sweep_of(const Options& options) {
+  Sweep sweep{.operations = {}, .sizes = {}, .effort = {}, .algorithms = options.algorithms, .select = options.select};
+  ACCORD_ASSIGN_OR_RETURN(sweep.operations, operations_of(options));
+  ACCORD_ASSIGN_OR_RETURN(sweep.dtype, dtype_from_string(options.dtype));
+  ACCORD_ASSIGN_OR_RETURN(sweep.op, reduce_op_from_string(options.op));
+  ACCORD_ASSIGN_OR_RETURN(sweep.sizes, sizes_of(options, sweep.dtype));
+  if (!is_defined(sweep.op, sweep.dtype))
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{} has no meaning for {}", to_string(sweep.op), to_string(sweep.dtype)));
+  const Status table = plan::parse_table(options.select).status();
+  if (!table.ok()) return table.with_context("--select");
+  sweep.effort.seconds = options.seconds;
+  if (options.calls > 0) sweep.effort.calls = options.calls;
+  sweep.in_place = options.in_place;
+  for (const std::string& algorithm : options.algorithms)
+    for (const BenchOperation* operation : sweep.operations) {
+      const std::string rule = fmt::format("{}:0-inf={}", to_string(operation->collective), algorithm);
+      const Status known = plan::parse_table(rule).status();
+      if (!known.ok()) return known.with_context("--algorithm");
+    }
+  return sweep;
+}
+
+// Each algorithm that was named, or the selection as it is.
+Result<std::vector<Contender>> contenders_for(const CommandRanks& ranks, const Sweep& sweep,
+                                              const BenchOperation& operation) {
+  std::vector<Contender> contenders;
+  std::vector<std::string> names = sweep.algorithms;
+  if (names.empty()) names.emplace_back("default");
+  for (const std::string& name : names) {
+    std::string table = sweep.select;
+    if (!sweep.algorithms.empty())
+      table += fmt::format("{}{}:0-inf={}", table.empty() ? "" : ";", to_string(operation.collective), name);
+    ACCORD_ASSIGN_OR_RETURN(Communicator comm,
+                            ranks.communicator(fmt::format("bench {} {}", operation.name, name), table));
+    contenders.push_back({name, std::move(comm)});
+  }
+  return contenders;
+}
+
+// REQUIRES: this process is not bound to a share of the cores yet.
+BenchReport empty_report(const Sweep& sweep) {
+  BenchReport report;
+  const Result<topology::Place> place = topology::this_place();
+  report.cores = place.ok() ? place->cores : 1;
+  report.processor = topology::processor_name();
+  report.dtype = sweep.dtype;
+  report.op = sweep.op;
+  report.in_place = sweep.in_place;
+  return report;
+}
+
+// Where rank 0 tells how far it is, and what it found.
+class Screen {
+ public:
+  Screen(bool prints, bool prints_table)
+      : prints_table_(prints && prints_table), shows_progress_(prints && isatty(STDERR_FILENO) != 0) {}
+
+  void text(const std::string& text) {
+    clear();
+    if (!prints_table_) return;
+    fmt::print("{}", text);
+    std::fflush(stdout);
+  }
+  void progress(const std::string& what) {
+    if (shows_progress_) fmt::print(stderr, "\r\033[K{}", what);
+  }
+  void clear() {
+    if (shows_progress_) fmt::print(stderr, "\r\033[K");
+  }
+
+ private:
+  bool prints_table_;
+  bool shows_progress_;
+};
+
+Status measure_all(const CommandRanks& ranks, const Sweep& sweep, const InterruptWatch& watch, Screen& screen,
+                   BenchReport& report) {
+  ACCORD_ASSIGN_OR_RETURN(const Communicator control, ranks.communicator("bench control"));
+  Meter meter(control, watch);
+  screen.text(report_head(report));
+  for (const BenchOperation* operation : sweep.operations) {
+    if (operation->traffic != Traffic::kCollective && ranks.size() < 2)
+      return Status(StatusCode::kInvalidArgument, fmt::format("{} needs two ranks", operation->name));
+    ACCORD_ASSIGN_OR_RETURN(std::vector<Contender> contenders, contenders_for(ranks, sweep, *operation));
+    screen.text(operation_text(report, *operation));
+    const bool sized = operation->collective != Collective::kBarrier;
+    for (const std::size_t bytes : sized ? sweep.sizes : std::vector<std::size_t>{0}) {
+      screen.progress(fmt::format("{} of {} ...", operation->name, bytes_text(bytes)));
+      const ExerciseRequest request{.operation = *operation,
+                                    .bytes = bytes,
+                                    .dtype = sweep.dtype,
+                                    .op = sweep.op,
+                                    .in_place = sweep.in_place,
+                                    .ranks = ranks.size()};
+      ACCORD_ASSIGN_OR_RETURN(auto measured, meter.measure(request, sweep.effort, contenders));
+      report.interrupted = !measured.has_value();
+      if (report.interrupted) return {};
+      for (std::size_t i = 0; i < contenders.size(); ++i) {
+        report.rows.push_back({operation, bytes, contenders[i].name, std::move((*measured)[i])});
+        screen.text(row_text(report, report.rows.back()));
+      }
+    }
+  }
+  return {};
+}
+
+Status write_results(const Options& options, const BenchReport& report) {
+  if (!options.json.empty()) {
+    const std::string text =
+        to_json(report).dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+    if (options.json == "-") fmt::print("{}", text);
+    if (options.json != "-") ACCORD_RETURN_IF_ERROR(write_file(options.json, text));
+  }
+  return options.plot.empty() ? Status() : write_file(options.plot, to_svg(report));
+}
+
+// ok, or the first wrong result.
+Status all_right(const BenchReport& report) {
+  for (const BenchRow& row : report.rows) {
+    if (row.measured.wrong == 0) continue;
+    return {StatusCode::kInternal,
+            fmt::format("{} of {} by {} gave {} wrong elements; the first is at {}", row.operation->name,
+                        bytes_text(row.bytes), row.measured.algorithm, row.measured.wrong, row.measured.first_wrong)};
+  }
+  return {};
+}
+
+Status bench(const Options& options, const Sweep& sweep, BenchReport& report) {
+  const InterruptWatch watch;
+  report = empty_report(sweep);
+  ACCORD_ASSIGN_OR_RETURN(const CommandRanks ranks,
+                          CommandRanks::create(options.ranks > 0 ? std::optional(options.ranks) : std::nullopt));
+  report.ranks = ranks.size();
+  Screen screen(ranks.rank() == 0, options.json != "-");
+  const Status measured = measure_all(ranks, sweep, watch, screen, report);
+  screen.clear();
+  // What was measured before a failure is worth as much as before.
+  if (ranks.rank() == 0 && (measured.ok() || !report.rows.empty()))
+    ACCORD_RETURN_IF_ERROR(write_results(options, report));
+  ACCORD_RETURN_IF_ERROR(measured);
+  return all_right(report);
+}
+
+int run(const Options& options) {
+  const Result<Sweep> sweep = sweep_of(options);
+  BenchReport report;
+  const Status status = sweep.ok() ? bench(options, *sweep, report) : sweep.status();
+  if (status.ok()) return report.interrupted ? kInterrupted : kSuccess;
+  const bool wrong_use = status.code() == StatusCode::kInvalidArgument;
+  fmt::print(stderr, "accord bench: {}\n", wrong_use ? status.message() : status.to_string());
+  return wrong_use ? kWrongUse : kFailure;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Action& chosen) {
+  CLI::App* command = app.add_subcommand("bench", "Measure collectives and messages over a range of sizes");
+  const auto options = std::make_shared<Options>();
+  command->add_option("operations", options->operations, "all_reduce, ..., send_recv, send_recv_bandwidth, ...");
+  command->add_flag("--all", options->all, "Every operation");
+  command->add_option("-n,--ranks", options->ranks, "Ranks that are started here; under a launcher its ranks [2]")
+      ->check(CLI::Range(1, 1024));
+  command
+      ->add_option("--min", options->least,
+                   "Smallest size: bytes of the caller's buffer, of one part where it is divided")
+      ->capture_default_str();
+  command->add_option("--max", options->most, "Largest size")->capture_default_str();
+  command->add_option("--factor", options->factor, "From one size to the next")
+      ->check(CLI::Range(2, 1024))
+      ->capture_default_str();
+  command->add_option("--dtype", options->dtype, "Of the elements")->capture_default_str();
+  command->add_option("--op", options->op, "Of what reduces")->capture_default_str();
+  command->add_option("--seconds", options->seconds, "Time for each size")
+      ->check(CLI::Range(0.001, 3600.0))
+      ->capture_default_str();
+  command->add_option("--iterations", options->calls, "Calls of each size, instead of a time")
+      ->check(CLI::Range(1, 1000000000));
+  command->add_option("--algorithm", options->algorithms,
+                      "Serve all sizes by this one (NAME or NAME@SLOT); several are measured in turns");
+  command->add_option("--select", options->select, "A selection table, read after ACCORD_SELECT");
+  command->add_flag("--in-place", options->in_place, "Input and output in the same memory");
+  command->add_option("--json", options->json, "Write the results as JSON; - is standard output, without the table")
+      ->type_name("FILE");
+  command->add_option("--plot", options->plot, "Draw time and bandwidth over size, as SVG")->type_name("FILE");
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+}  // namespace accord::cli

@@ -1,0 +1,50 @@
+#pragma once
+// What `accord bench` has found out, as text, JSON and a drawing.
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/bench/meter.hpp"
+#include "cli/bench/operations.hpp"
+
+namespace accord::cli {
+
+/// One size of one operation, served by one contender.
+struct BenchRow {
+  const BenchOperation* operation = nullptr;
+  std::size_t bytes = 0;
+  std::string contender;  ///< as it was asked for: "default", or a rule of a selection table
+  Measured measured;
+};
+
+struct BenchReport {
+  int ranks = 1;
+  int cores = 1;
+  std::string processor;
+  DType dtype = DType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  bool in_place = false;
+  bool interrupted = false;
+  std::vector<BenchRow> rows;
+
+  /// Bytes a second; 0 where an operation moves none.
+  double algorithm_bandwidth(const BenchRow& row) const;
+  double bus_bandwidth(const BenchRow& row) const;
+};
+
+/// "2 ranks, 2 cores (AMD EPYC), float32".
+std::string setting_text(const BenchReport& report);
+/// What was measured where, and the heads of the columns.
+std::string report_head(const BenchReport& report);
+/// The name of an operation that the rows below belong to.
+std::string operation_text(const BenchReport& report, const BenchOperation& operation);
+std::string row_text(const BenchReport& report, const BenchRow& row);
+
+/// docs/bench.md describes it.
+nlohmann::ordered_json to_json(const BenchReport& report);
+
+/// Time and bus bandwidth over size for each operation, with the ranges of the algorithms behind the first contender's lines.
+std::string to_svg(const BenchReport& report);
+
+}  // namespace accord::cli

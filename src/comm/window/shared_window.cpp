@@ -1,0 +1,266 @@
+// Opening takes four steps, each an all_gather of the group or the transport's own: sizes and numbers; descriptors of the new
+// endpoints, or why there is none; connect; and how that ended, so that a window is there on all ranks or on none. Endpoints of
+// a transport have windows of one size, so each is as large as the largest contribution; pages that nobody touches cost nothing.
+//
+// Signals are counted, not stored one by one: line r of a rank's window holds how many rank r has sent, which only rank r writes,
+// and the rank itself remembers how many of them its waits took.
+#include "comm/window/shared_window.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/text.hpp"
+#include "base/wait.hpp"
+#include "comm/exchange.hpp"
+#include "comm/group.hpp"
+#include "exec/domain.hpp"
+
+namespace accord::comm {
+namespace {
+
+using exec::Domain;
+using transport::Link;
+using transport::PeerState;
+
+/// More than any machine maps, little enough to add to.
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 46;
+
+std::size_t sz(Rank rank) { return static_cast<std::size_t>(rank); }
+
+/// Where a rank counts the signals of `from`.
+std::size_t counter(Rank from) { return sz(from) * exec::kLine; }
+/// Where the memory of its own begins.
+std::size_t first_byte(int size) { return (counter(size) + exec::kPage - 1) / exec::kPage * exec::kPage; }
+
+/// The way to a window, step by step.
+class Opening {
+ public:
+  Opening(Group& group, Duration timeout) : group_(group), timeout_(timeout), deadline_(Deadline::in(timeout)) {}
+
+  /// What each rank contributes; sets number.
+  Result<std::vector<std::uint64_t>> agree(std::uint64_t bytes) {
+    const std::uint64_t mine[2] = {bytes, static_cast<std::uint64_t>(group_.windows().next_number())};
+    ACCORD_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> all, gather<std::uint64_t>(mine, timeout_));
+    std::vector<std::uint64_t> sizes;
+    for (Rank r = 0; r < group_.size(); ++r) {
+      sizes.push_back(all[2 * sz(r)]);
+      number = std::max(number, static_cast<int>(all[2 * sz(r) + 1]));
+      if (sizes.back() > kMostBytes)
+        return Status(StatusCode::kInvalidArgument,
+                      fmt::format("{}: rank {} asks for {}", where(), r, bytes_text(sizes.back())), {r});
+    }
+    group_.windows().made(number);
+    return sizes;
+  }
+
+  Result<std::vector<std::unique_ptr<Link>>> connect(Result<std::unique_ptr<transport::Endpoint>>& endpoint) {
+    std::vector<transport::PeerDescriptor> peers;
+    ACCORD_RETURN_IF_ERROR(tell_descriptors(endpoint, peers));
+    Result<std::vector<std::unique_ptr<Link>>> connected = (*endpoint)->connect(peers, deadline_);
+    ACCORD_RETURN_IF_ERROR(agree_on(connected.status()));
+    std::vector<std::unique_ptr<Link>> links(sz(group_.size()));
+    for (auto& link : *connected) links[sz(link->peer())] = std::move(link);
+    return links;
+  }
+
+  int number = 0;
+
+ private:
+  template <typename T>
+  Result<std::vector<T>> gather(std::span<const T> mine, Duration timeout) {
+    std::vector<T> all(mine.size() * sz(group_.size()));
+    const ConstBuffer input(mine.data(), mine.size_bytes(), DType::kUInt8);
+    const Buffer output{all.data(), all.size() * sizeof(T), DType::kUInt8, {}};
+    ACCORD_RETURN_IF_ERROR(group_.run(Call::all_gather(input, output), {.timeout = timeout, .stream = {}})
+                               .with_context("making a window"));
+    return all;
+  }
+
+  // A text begins with what it is.
+  static constexpr char kDescriptor = 'd';
+  static constexpr char kError = 'e';
+
+  Status tell_descriptors(const Result<std::unique_ptr<transport::Endpoint>>& endpoint,
+                          std::vector<transport::PeerDescriptor>& peers) {
+    std::string mine = endpoint.ok() ? kDescriptor + (*endpoint)->descriptor() : kError + endpoint.status().message();
+    mine.resize(kMostText);  // with zeros behind it
+    ACCORD_ASSIGN_OR_RETURN(const std::vector<char> all, gather<char>(mine, deadline_.remaining()));
+    for (Rank r = 0; r < group_.size(); ++r) {
+      const char* const text = &all[sz(r) * kMostText];
+      const std::string body(text + 1, ::strnlen(text + 1, kMostText - 1));
+      if (*text != kDescriptor)
+        return Status(endpoint.ok() ? StatusCode::kPeerLost : endpoint.status().code(),
+                      fmt::format("{}: rank {} cannot: {}", where(), r, body), {r});
+      if (r != group_.rank()) peers.push_back({r, body});
+    }
+    return {};
+  }
+
+  // A rank that waited in vain for a connection comes when its time is over: this has its own.
+  Status agree_on(const Status& mine) {
+    const auto code = static_cast<std::uint8_t>(mine.code());
+    ACCORD_ASSIGN_OR_RETURN(const std::vector<std::uint8_t> all, gather<std::uint8_t>(std::span(&code, 1), timeout_));
+    if (!mine.ok()) return mine.with_context(where());
+    for (Rank r = 0; r < group_.size(); ++r)
+      if (all[sz(r)] != 0)
+        return Status(static_cast<StatusCode>(all[sz(r)]), fmt::format("{}: rank {} could not connect", where(), r),
+                      {r});
+    return {};
+  }
+
+  std::string where() const { return group_.where("making a window"); }
+
+  Group& group_;
+  Duration timeout_;
+  Deadline deadline_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<SharedWindow>> SharedWindow::open(std::shared_ptr<Group> group, std::size_t bytes,
+                                                         Duration timeout) {
+  Opening opening(*group, timeout);
+  ACCORD_ASSIGN_OR_RETURN(std::vector<std::uint64_t> sizes, opening.agree(bytes));
+  const std::uint64_t largest = *std::max_element(sizes.begin(), sizes.end());
+  Result<std::unique_ptr<transport::Endpoint>> endpoint = group->membership().transport->open(
+      {.rank = group->rank(), .size = group->size(), .window_bytes = first_byte(group->size()) + largest});
+  ACCORD_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Link>> links, opening.connect(endpoint));
+  return std::shared_ptr<SharedWindow>(
+      new SharedWindow(std::move(group), opening.number, std::move(sizes), std::move(*endpoint), std::move(links)));
+}
+
+SharedWindow::SharedWindow(std::shared_ptr<Group> group, int number, std::vector<std::uint64_t> bytes,
+                           std::unique_ptr<transport::Endpoint> endpoint, std::vector<std::unique_ptr<Link>> links)
+    : group_(std::move(group)),
+      number_(number),
+      bytes_(std::move(bytes)),
+      endpoint_(std::move(endpoint)),
+      links_(std::move(links)),
+      allocator_(bytes_[sz(group_->rank())]),
+      sent_(bytes_.size()),
+      taken_(bytes_.size()) {}
+
+SharedWindow::~SharedWindow() = default;
+
+std::span<std::byte> SharedWindow::memory(Rank rank) const {
+  std::byte* const start = rank == group_->rank() ? endpoint_->window().data() : links_[sz(rank)]->mapped();
+  if (start == nullptr) return {};
+  return std::span(start + first_byte(group_->size()), bytes(rank));
+}
+
+std::string SharedWindow::where(std::string_view operation) const {
+  return group_->where(fmt::format("window {}", operation));
+}
+
+Status SharedWindow::check_rank(std::string_view operation, Rank peer) const {
+  if (peer >= 0 && peer < group_->size()) return {};
+  return Status(StatusCode::kInvalidArgument, fmt::format("{}: {} is not a rank of the group, which has ranks 0 to {}",
+                                                          where(operation), peer, group_->size() - 1));
+}
+
+Status SharedWindow::check_usable(std::string_view operation) const {
+  ACCORD_RETURN_IF_ERROR(group_->used_after_fork());
+  if (group_->state() == CommunicatorState::kReady) [[likely]]
+    return {};
+  return group_->examine_alarm(where(operation));
+}
+
+Status SharedWindow::check_transfer(std::string_view operation, Rank peer, std::size_t offset,
+                                    const ConstBuffer& buffer) const {
+  ACCORD_RETURN_IF_ERROR(check_rank(operation, peer));
+  if (buffer.device.type != DeviceType::kCpu)
+    return Status(StatusCode::kUnsupported,
+                  fmt::format("{}: the buffer lies on {}; windows move memory of the cpu only", where(operation),
+                              to_string(buffer.device)));
+  if (buffer.data == nullptr && buffer.count > 0)
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{}: the buffer is null, with a count of {}", where(operation), buffer.count));
+  const std::size_t there = bytes(peer);
+  if (offset <= there && buffer.count <= (there - offset) / size_of(buffer.dtype)) return check_usable(operation);
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("{}: {} x {} at offset {} do not fit the {} that rank {} contributed", where(operation),
+                            buffer.count, to_string(buffer.dtype), offset, bytes_text(there), peer));
+}
+
+Status SharedWindow::put(ConstBuffer source, Rank to, std::size_t offset) {
+  ACCORD_RETURN_IF_ERROR(check_transfer("put", to, offset, source));
+  if (source.count == 0) return {};
+  if (const std::span<std::byte> mapped = memory(to); !mapped.empty()) {
+    std::memmove(mapped.data() + offset, source.data, source.bytes());
+    return {};
+  }
+  const std::lock_guard lock(links_mutex_);
+  const std::span bytes(static_cast<const std::byte*>(source.data), source.bytes());
+  return links_[sz(to)]->put(bytes, first_byte(group_->size()) + offset).with_context(where("put"));
+}
+
+Status SharedWindow::get(Buffer destination, Rank from, std::size_t offset) {
+  ACCORD_RETURN_IF_ERROR(check_transfer("get", from, offset, destination));
+  if (destination.count == 0) return {};
+  if (const std::span<std::byte> mapped = memory(from); !mapped.empty()) {
+    std::memmove(destination.data, mapped.data() + offset, destination.bytes());
+    return {};
+  }
+  const std::lock_guard lock(links_mutex_);
+  const std::span bytes(static_cast<std::byte*>(destination.data), destination.bytes());
+  return links_[sz(from)]->get(first_byte(group_->size()) + offset, bytes).with_context(where("get"));
+}
+
+Status SharedWindow::signal(Rank to) {
+  ACCORD_RETURN_IF_ERROR(check_rank("signal", to));
+  ACCORD_RETURN_IF_ERROR(check_usable("signal"));
+  const std::lock_guard lock(links_mutex_);
+  const std::uint64_t count = ++sent_[sz(to)];
+  if (to != group_->rank()) return links_[sz(to)]->signal(counter(group_->rank()), count).with_context(where("signal"));
+  Domain::word(endpoint_->window().data() + counter(to)).store(count, std::memory_order_release);
+  return {};
+}
+
+bool SharedWindow::take_signal(Rank from) {
+  std::atomic<std::uint64_t>& taken = taken_[sz(from)];
+  std::uint64_t next = taken.load(std::memory_order_relaxed);
+  const std::uint64_t arrived =
+      Domain::word(endpoint_->window().data() + counter(from)).load(std::memory_order_acquire);
+  while (next < arrived)
+    if (taken.compare_exchange_weak(next, next + 1, std::memory_order_acq_rel)) return true;
+  return false;
+}
+
+Status SharedWindow::wait(Rank from, Duration timeout) {
+  ACCORD_RETURN_IF_ERROR(check_rank("wait", from));
+  ACCORD_RETURN_IF_ERROR(group_->used_after_fork());
+  Waiter waiter(group_->wait_policy());
+  std::optional<Deadline> deadline;  // set once the wait is slow
+  while (!take_signal(from)) {
+    if (!waiter.pause()) continue;
+    if (!deadline) {
+      ACCORD_RETURN_IF_ERROR(check_may_wait());
+      deadline = Deadline::in(timeout);
+    }
+    Status failure = why_none_comes(from, *deadline);
+    // Who leaves, or fails, may have signalled before.
+    if (!failure.ok()) return take_signal(from) ? Status() : failure;
+  }
+  return {};
+}
+
+Status SharedWindow::why_none_comes(Rank from, Deadline deadline) {
+  const auto here = [&] { return where(fmt::format("wait for rank {}", from)); };
+  ACCORD_RETURN_IF_ERROR(group_->look_for_failure(here()));
+  if (from != group_->rank()) {
+    const std::lock_guard lock(links_mutex_);
+    const bool closed = group_->peer_state(from) == PeerState::kLeft;
+    if (closed || links_[sz(from)]->update_peer_state() == PeerState::kLeft)
+      return Status(StatusCode::kPeerLost,
+                    fmt::format("{}: rank {} has {}; no signal of it will come", here(), from,
+                                closed ? "closed its communicator" : "let go of the window"),
+                    {from});
+  }
+  if (!deadline.passed()) return {};
+  return Status(StatusCode::kTimeout, fmt::format("{}: no signal came in time", here()), {from});
+}
+
+}  // namespace accord::comm

@@ -1,0 +1,325 @@
+/* How ranks pass rounds to each other through shared memory (src/exec/domain.hpp, cursor.cpp; src/comm/channel.cpp for
+   failures), for Spin to go through in every order. tests/python/test_rounds_model.py runs it and says which variants have to fail.
+
+   Every cell that ranks share is written and read in a step of its own. Memory is sequentially consistent here; the code
+   stores words with release and loads them with acquire, and looks at nothing that another rank wrote without such a pair.
+
+   Parameters (-D):
+     N             ranks, 2 or 3
+     SCRATCH, FLAGS  how many rounds' scratch, and how many rounds' flags, packets and records there are: round k uses number
+                   k mod that, and begins once all have completed the round that used it before
+     ROUNDS        how many each rank goes through
+     CALLS         a mask of the calls that may come (see below); each round's is chosen freely
+     DISAGREE      ranks choose for themselves, all but the last round, which is a barrier: then all have to hear of it
+     DISAGREE_FREELY  the same without the barrier: a difference may be overlooked for as long as no rank waits
+     DEATH         one rank is killed, at any time
+   What a variant breaks: BROKEN_DEPTH, BROKEN_CLAIM, BROKEN_ROOTED_CLAIM, BROKEN_NO_GATE, BROKEN_EARLY_END, BROKEN_WORDS,
+   BROKEN_SIGNAL_FIRST, BROKEN_FEW_RECORDS, BROKEN_NO_RECORDS, BROKEN_NO_HISTORY, BROKEN_BLIND_GATE, BROKEN_NO_ALARM,
+   BROKEN_ALARM_FIRST, BROKEN_NO_DEATHS. */
+
+/* Calls. Those that hear from all pace themselves: whoever ends one knows that all have begun it. */
+#define EXCHANGE        0  /* each rank's scratch is read by all: two_shot and its like */
+#define BROADCAST       1  /* from rank 0, through its scratch */
+#define BROADCAST_LAST  2  /* from the last rank, likewise */
+#define PACKETS         3  /* each rank's packets to all others */
+#define SEND_PACKETS    4  /* from rank 0 to all others */
+#define TO_FIRST        5  /* packets from all others to rank 0 */
+#define PUT_TO_FIRST    6  /* all others write to rank 0's scratch */
+#define BARRIER         7  /* flags only */
+
+#define USES_SCRATCH(c) (c == EXCHANGE || c == BROADCAST || c == BROADCAST_LAST || c == PUT_TO_FIRST)
+#define HEARS_ALL(c) (c == EXCHANGE || c == PACKETS || c == BARRIER)
+#define LAST (N - 1)
+
+/* A word holds its round and all calls up to it: the code has a hash of these. 1, then three bits for each round. */
+#ifdef BROKEN_WORDS        /* the words do not tell rounds apart */
+#define WORD(history, call, round) (8 + call)
+#define SAME_ROUND(word, round) (word != 0)
+#elif defined(BROKEN_NO_HISTORY)  /* they tell the round and its own call only */
+#define WORD(history, call, round) ((1 << (3 * round)) + call)
+#define SAME_ROUND(word, round) ((word >> (3 * round)) == 1 && word < (2 << (3 * round)))
+#else
+#define WORD(history, call, round) history
+#define SAME_ROUND(word, round) ((word >> (3 * round)) == 1)
+#endif
+
+#ifdef BROKEN_FEW_RECORDS
+#define RECORDS SCRATCH
+#else
+#define RECORDS FLAGS
+#endif
+
+int flag[N * N * FLAGS];         /* [to][from]: a word */
+int packet_word[N * N * FLAGS];  /* [to][from] */
+byte packet_data[N * N * FLAGS];
+byte scratch[N * N * SCRATCH];   /* [owner][writer]: the round that wrote it */
+int record[N * RECORDS];         /* the word of the round that a rank has begun last, for each place */
+byte completed[N];               /* the last round that a rank has completed, and the word of it: one cell */
+int completed_word[N];
+bit alarm[N];
+bit notice[N * N];               /* [to][from] */
+bit dead[N];
+
+/* What no rank sees: for the checks. */
+byte chosen[ROUNDS + 1] = 255;   /* the call of a round, once one rank has begun it */
+int history_of[N];               /* all that a rank has called */
+bit failed[N];
+bit ended[N];
+
+#define FLAG(to, from) flag[(to * N + from) * FLAGS + k % FLAGS]
+#define PACKET_WORD(to, from) packet_word[(to * N + from) * FLAGS + k % FLAGS]
+#define PACKET_DATA(to, from) packet_data[(to * N + from) * FLAGS + k % FLAGS]
+#define SCRATCH_OF(owner, writer) scratch[(owner * N + writer) * SCRATCH + k % SCRATCH]
+
+/* A rank that waits looks at these now and then. */
+#define DIFFERS(m) (SAME_ROUND(record[m * RECORDS + k % RECORDS], k) && record[m * RECORDS + k % RECORDS] != word)
+#if N == 2
+#define ANY(what) (what(0) || what(1))
+#define ALL(what) (what(0) && what(1))
+#else
+#define ANY(what) (what(0) || what(1) || what(2))
+#define ALL(what) (what(0) && what(1) && what(2))
+#endif
+#ifdef BROKEN_NO_RECORDS
+#define RECORDS_DIFFER false
+#else
+#define RECORDS_DIFFER (k > 0 && ANY(DIFFERS))
+#endif
+#define IS_DEAD(m) dead[m]
+#ifdef BROKEN_NO_DEATHS
+#define A_DEATH false
+#else
+#define A_DEATH ANY(IS_DEAD)
+#endif
+
+#define WAIT_FOR(cell)                                  \
+  if                                                    \
+  :: cell == word -> skip                               \
+  :: cell != word && SAME_ROUND(cell, k) -> goto fails  \
+  :: RECORDS_DIFFER -> goto fails                       \
+  :: A_DEATH -> goto fails                              \
+  :: alarm[me] -> goto hears_of_it                      \
+  fi
+
+/* The gate: the round that had this place before has been completed by all. */
+#ifdef BROKEN_DEPTH
+#define DEPTH ((USES_SCRATCH(call) -> SCRATCH : FLAGS) + 1)
+#else
+#define DEPTH (USES_SCRATCH(call) -> SCRATCH : FLAGS)
+#endif
+#ifdef BROKEN_NO_GATE
+#define GATE_IS_OPEN(known) true
+#else
+#define GATE_IS_OPEN(known) (k + 1 <= (known) + DEPTH)
+#endif
+#define HAS_COMPLETED(m) (m == me || GATE_IS_OPEN(completed[m]))
+#ifdef BROKEN_NO_HISTORY
+#define COMPLETED_ANOTHER(m) (completed[m] == k && m != me && completed_word[m] != word && k > 0)
+#else
+#define OUR_WORD(round) (history >> (3 * (k - round)))
+#define COMPLETED_ANOTHER(m) (m != me && completed[m] <= k && completed_word[m] != OUR_WORD(completed[m]))
+#endif
+#ifdef BROKEN_BLIND_GATE
+#define GATE_DIFFERS false
+#else
+#define GATE_DIFFERS ANY(COMPLETED_ANOTHER)
+#endif
+
+/* For each p that is another rank and fulfils `which`: does `what`. */
+#define FOR_PEERS(which, what)                      \
+  p = 0;                                            \
+  do                                                \
+  :: p < N && p != me && (which) -> what; p++       \
+  :: p < N && !(p != me && (which)) -> p++          \
+  :: p == N -> p = 0; break                         \
+  od
+
+#define SEND_DATA(cell) cell = k
+#ifdef BROKEN_SIGNAL_FIRST
+#define SEND(data, signal) signal; SEND_DATA(data)
+#else
+#define SEND(data, signal) SEND_DATA(data); signal
+#endif
+/* What is read is of this round: what comes later has not overwritten it, what came before is not taken for it. */
+#define READ(cell) assert(cell == k)
+
+inline choose() {
+  if
+  :: CALLS & 1 -> call = 0
+  :: CALLS & 2 -> call = 1
+  :: CALLS & 4 -> call = 2
+  :: CALLS & 8 -> call = 3
+  :: CALLS & 16 -> call = 4
+  :: CALLS & 32 -> call = 5
+  :: CALLS & 64 -> call = 6
+  :: CALLS & 128 -> call = 7
+  fi
+}
+
+proctype Rank(byte me) provided (!dead[me]) {
+  byte k = 0;      /* the round that runs or ran last */
+  byte known = 0;  /* a round that all have completed, as far as this rank knows */
+  byte call = 255;
+  byte p = 0;
+  int history = 1;
+  int word = 1;
+  do
+  :: k == ROUNDS -> goto ends
+  :: k < ROUNDS ->
+    atomic {
+#if defined(DISAGREE) || defined(DISAGREE_FREELY)
+      if
+#ifdef DISAGREE
+      :: k + 1 == ROUNDS -> call = BARRIER
+      :: k + 1 < ROUNDS ->
+#else
+      :: true ->
+#endif
+        choose()
+      fi
+#else
+      if
+      :: chosen[k + 1] != 255 -> call = chosen[k + 1]
+      :: chosen[k + 1] == 255 -> choose(); chosen[k + 1] = call
+      fi
+#endif
+    }
+    if
+    :: GATE_IS_OPEN(known) -> skip
+    :: !GATE_IS_OPEN(known) ->
+      if
+      :: atomic { ALL(HAS_COMPLETED) && !GATE_DIFFERS ->
+           known = k;
+           FOR_PEERS(completed[p] < known, known = completed[p]);
+           skip }
+      :: GATE_DIFFERS -> goto fails
+      :: RECORDS_DIFFER -> goto fails
+      :: A_DEATH -> goto fails
+      :: alarm[me] -> goto hears_of_it
+      fi
+    fi;
+    d_step {
+      k++;
+      history = history * 8 + call;
+      history_of[me] = history;
+      word = WORD(history, call, k);
+      record[me * RECORDS + k % RECORDS] = word
+    }
+#ifdef BROKEN_EARLY_END  /* a round is called completed before the peers' data has been read */
+    d_step { completed[me] = k; completed_word[me] = word }
+#endif
+    if
+    :: call == EXCHANGE ->
+      SEND_DATA(SCRATCH_OF(me, me));
+      FOR_PEERS(true, FLAG(p, me) = word);
+      FOR_PEERS(true, WAIT_FOR(FLAG(me, p)); READ(SCRATCH_OF(p, p)))
+    :: call == BROADCAST && me == 0 ->
+      FOR_PEERS(p == 1, SEND(SCRATCH_OF(me, me), FLAG(p, me) = word));
+      FOR_PEERS(p != 1, FLAG(p, me) = word)
+    :: call == BROADCAST && me != 0 -> WAIT_FOR(FLAG(me, 0)); READ(SCRATCH_OF(0, 0))
+    :: call == BROADCAST_LAST && me == LAST ->
+      FOR_PEERS(p == 0, SEND(SCRATCH_OF(me, me), FLAG(p, me) = word));
+      FOR_PEERS(p != 0, FLAG(p, me) = word)
+    :: call == BROADCAST_LAST && me != LAST -> WAIT_FOR(FLAG(me, LAST)); READ(SCRATCH_OF(LAST, LAST))
+    :: call == PACKETS ->
+      FOR_PEERS(true, SEND(PACKET_DATA(p, me), PACKET_WORD(p, me) = word));
+      FOR_PEERS(true, WAIT_FOR(PACKET_WORD(me, p)); READ(PACKET_DATA(me, p)))
+    :: call == SEND_PACKETS && me == 0 -> FOR_PEERS(true, SEND(PACKET_DATA(p, me), PACKET_WORD(p, me) = word))
+    :: call == SEND_PACKETS && me != 0 -> WAIT_FOR(PACKET_WORD(me, 0)); READ(PACKET_DATA(me, 0))
+    :: call == TO_FIRST && me != 0 -> SEND(PACKET_DATA(0, me), PACKET_WORD(0, me) = word)
+    :: call == TO_FIRST && me == 0 -> FOR_PEERS(true, WAIT_FOR(PACKET_WORD(me, p)); READ(PACKET_DATA(me, p)))
+    :: call == PUT_TO_FIRST && me != 0 -> SEND(SCRATCH_OF(0, me), FLAG(0, me) = word)
+    :: call == PUT_TO_FIRST && me == 0 -> FOR_PEERS(true, WAIT_FOR(FLAG(me, p)); READ(SCRATCH_OF(me, p)))
+    :: call == BARRIER ->
+      FOR_PEERS(true, FLAG(p, me) = word);
+      FOR_PEERS(true, WAIT_FOR(FLAG(me, p)))
+    fi;
+    skip;
+    d_step {
+      completed[me] = k;
+      completed_word[me] = word;
+#ifdef BROKEN_CLAIM
+      known = (HEARS_ALL(call) -> k : known);
+#elif defined(BROKEN_ROOTED_CLAIM)
+      known = k - 1;
+#else
+      known = (HEARS_ALL(call) -> k - 1 : known);
+#endif
+      call = 255
+    }
+  od;
+
+fails:  /* whoever finds a failure tells all others */
+#ifndef BROKEN_NO_ALARM
+#ifdef BROKEN_ALARM_FIRST
+  FOR_PEERS(true, alarm[p] = 1; notice[p * N + me] = 1);
+#else
+  FOR_PEERS(true, notice[p * N + me] = 1; alarm[p] = 1);
+#endif
+#endif
+  failed[me] = 1;
+  goto ends;
+
+hears_of_it:  /* whoever hears of one can say what it was */
+  p = 0;
+  do
+  :: p < N && notice[me * N + p] -> break
+  :: p < N && !notice[me * N + p] -> p++
+  :: p == N -> assert(false)
+  od;
+  failed[me] = 1;
+
+ends:
+  atomic { p = 0; call = 0; known = 0; word = 0; ended[me] = 1 }
+}
+
+#define HAS_ENDED(m) (dead[m] || ended[m])
+#define KNOWS_OF_A_FAILURE(m) (dead[m] || failed[m] || alarm[m])
+#define CAME_THROUGH(m) (dead[m] || !(failed[m] || alarm[m]))
+#define AGREES(m) (history_of[m] == history_of[0])
+/* What was called so long ago that every gate since has seen it. */
+#define OLD(m) (history_of[m] >> (3 * 2 * FLAGS))
+
+/* When nothing can go on any more, all have ended, as they should. */
+proctype Judge() {
+  timeout;
+  d_step {
+    assert(ALL(HAS_ENDED));  /* or a wake-up was lost */
+#if defined(DEATH)
+    skip
+#elif defined(DISAGREE)
+    assert((ALL(AGREES) && ALL(CAME_THROUGH)) || ALL(KNOWS_OF_A_FAILURE))
+#elif defined(DISAGREE_FREELY)
+    assert(ALL(CAME_THROUGH) || ALL(KNOWS_OF_A_FAILURE));
+    assert(OLD(0) == OLD(1) && OLD(0) == OLD(LAST) || ALL(KNOWS_OF_A_FAILURE))
+#else
+    assert(ALL(CAME_THROUGH))
+#endif
+  }
+}
+
+#ifdef DEATH
+proctype Killer() {
+  byte victim;
+  select(victim : 0 .. LAST);
+  if
+  :: dead[victim] = 1
+  :: ended[victim] -> skip
+  fi
+}
+#endif
+
+init {
+  atomic {
+    byte m = 0;
+    do
+    :: m < N -> completed_word[m] = 1; history_of[m] = 1; run Rank(m); m++
+    :: m == N -> break
+    od;
+    m = 0;
+#ifdef DEATH
+    run Killer();
+#endif
+    run Judge()
+  }
+}

@@ -1,0 +1,218 @@
+"""`accord bench`, as a user runs it: ranks of its own and of a launcher, interruption, failure, what it writes."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from accord_command import ACCORD, accord, clean_environment, end, start_accord, wait_until
+
+SVG = "{http://www.w3.org/2000/svg}"
+SHORT = ("--seconds", "0.002")
+SIZED = [
+    "all_reduce",
+    "reduce",
+    "broadcast",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "gather",
+    "scatter",
+    "send_recv",
+    "send_recv_bandwidth",
+    "send_recv_bidirectional",
+]
+
+
+def report(*arguments: object) -> dict:
+    result = accord("bench", *arguments, *SHORT, "--json", "-")
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_every_operation_is_measured_and_right(ranks):
+    told = report("--all", "-n", ranks, "--min", 4, "--max", "64k", "--factor", 128)
+    assert told["ranks"] == ranks
+    assert not told["interrupted"]
+    assert [(row["operation"], row["bytes"]) for row in told["results"] if row["operation"] != "barrier"] == [
+        (name, size) for name in SIZED for size in (4, 512, 65536)
+    ]
+    for row in told["results"]:
+        assert row["wrong"] == 0
+        assert 0 < row["minimum_seconds"] <= row["median_seconds"] <= row["maximum_seconds"]
+        assert row["algorithm"]
+
+
+def test_bandwidths_have_the_factors_of_nccl_tests():
+    # nccl-tests, doc/PERFORMANCE.md, for three ranks; its size counts all parts, accord's one of them.
+    parts = {
+        "all_gather": 3,
+        "reduce_scatter": 3,
+        "all_to_all": 3,
+        "gather": 3,
+        "scatter": 3,
+        "send_recv_bidirectional": 2,
+    }
+    factors = {
+        "all_reduce": 4 / 3,
+        "all_gather": 2 / 3,
+        "reduce_scatter": 2 / 3,
+        "all_to_all": 2 / 3,
+        "gather": 2 / 3,
+        "scatter": 2 / 3,
+    }
+    for row in report("--all", "-n", 3, "--min", "4k", "--max", "4k")["results"]:
+        moved = row["bytes"] * parts.get(row["operation"], 1)
+        assert row["algorithm_bandwidth"] == pytest.approx(moved / row["median_seconds"])
+        assert row["bus_bandwidth"] == pytest.approx(row["algorithm_bandwidth"] * factors.get(row["operation"], 1))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "op"),
+    [
+        ("float8_e5m2", "sum"),
+        ("float8_e4m3fn", "product"),
+        ("bfloat16", "avg"),
+        ("float16", "premul_sum"),
+        ("uint8", "bxor"),
+        ("int64", "min"),
+        ("complex64", "product"),
+        ("bool", "sum"),
+    ],
+)
+def test_results_are_checked_for_every_kind_of_number(dtype, op):
+    told = report(
+        "all_reduce",
+        "reduce_scatter",
+        "-n",
+        3,
+        "--min",
+        16,
+        "--max",
+        "4k",
+        "--factor",
+        16,
+        "--dtype",
+        dtype,
+        "--op",
+        op,
+    )
+    assert [row["wrong"] for row in told["results"]] == [0] * 6
+
+
+def test_in_place_is_right_for_every_collective():
+    told = report("--all", "-n", 3, "--in-place", "--min", 64, "--max", "64k", "--factor", 1024)
+    assert told["in_place"]
+    assert all(row["wrong"] == 0 for row in told["results"])
+
+
+def test_several_algorithms_are_compared_and_are_those_that_ran():
+    told = report("all_reduce", "--algorithm", "one_shot", "--algorithm", "two_shot@4k", "--min", "64k", "--max", "64k")
+    assert [(row["contender"], row["algorithm"]) for row in told["results"]] == [
+        ("one_shot", "one_shot"),
+        ("two_shot@4k", "two_shot"),
+    ]
+
+
+def test_the_selection_decides_unless_told_otherwise():
+    told = report("all_reduce", "--select", "all_reduce:0-inf=ring", "--min", 8, "--max", 8)
+    assert told["results"][0]["algorithm"] == "ring"
+    assert told["results"][0]["contender"] == "default"
+
+
+def test_ranks_of_a_launcher_are_taken():
+    result = accord("run", "-n", 3, ACCORD, "bench", "all_reduce", "--min", 8, "--max", 8, *SHORT)
+    assert result.returncode == 0, result.stderr
+    assert "[0] accord" in result.stdout
+    assert "3 ranks" in result.stdout
+    assert "[1]" not in result.stdout  # only rank 0 prints
+    refused = accord("run", "-n", 3, ACCORD, "bench", "all_reduce", "-n", 2)
+    assert refused.returncode != 0
+    assert "--ranks 2 does not fit: a launcher (RANK and WORLD_SIZE) has started 3 ranks" in refused.stderr
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="Open MPI is not installed")
+def test_ranks_of_mpirun_are_taken():
+    launch = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2"]
+    command = [*launch, str(ACCORD), "bench", "barrier", *SHORT, "--json", "-"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=clean_environment())
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["ranks"] == 2
+
+
+def test_calls_may_be_counted():
+    row = report("all_reduce", "--min", "1m", "--max", "1m", "--iterations", 7)["results"][0]
+    assert row["calls"] >= 7
+
+
+@pytest.mark.parametrize("whom", ["all ranks", "one rank"])
+def test_an_interrupt_ends_it_with_what_was_measured(tmp_path, whom):
+    path = tmp_path / "results.json"
+    sweep = ("bench", "all_reduce", "--min", 8, "--max", "1g", "--seconds", 0.2, "--json", path)
+    job = start_accord(*sweep, start_new_session=True)
+    try:
+        lines = iter(job.stdout.readline, "")
+        while " packet" not in next(lines):
+            pass  # the first size is done
+        if whom == "all ranks":
+            os.killpg(job.pid, signal.SIGINT)
+        else:
+            os.kill(job.pid, signal.SIGINT)
+        assert job.wait(timeout=60) == 130
+    finally:
+        end(job)
+    told = json.loads(path.read_text())
+    assert told["interrupted"]
+    assert told["results"][0]["bytes"] == 8
+
+
+def children_of(process: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+def test_a_killed_rank_is_named_and_nothing_hangs():
+    job = start_accord("bench", "all_reduce", "-n", 3, "--seconds", 60, "--min", "64k", "--max", "64k")
+    try:
+        wait_until(lambda: "bytes" in job.stdout.readline(), "the head of the table")
+        others = wait_until(lambda: children_of(job.pid), "the other ranks")
+        os.kill(others[1], signal.SIGKILL)
+        assert job.wait(timeout=60) == 1
+        assert "rank 2" in job.stderr.read()
+    finally:
+        end(job)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("all_reduc",), 'unknown operation "all_reduc"; did you mean "all_reduce"?'),
+        ((), "which operation?"),
+        (("all_reduce", "--min", "8k", "--max", "4k"), "there are no sizes from 8k to 4k"),
+        (("all_reduce", "--op", "bxor"), "bxor has no meaning for float32"),
+        (("all_reduce", "--algorithm", "bruck"), "bruck"),
+        (("all_reduce", "--select", "all_reduce:0-inf=nothing"), "--select"),
+        (("send_recv", "-n", 1), "send_recv needs two ranks"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(arguments, message):
+    refused = accord("bench", *arguments)
+    assert refused.returncode == 2
+    assert message in refused.stderr
+
+
+def test_the_plot_has_a_chart_for_time_and_bandwidth_and_names_the_algorithms(tmp_path):
+    path = tmp_path / "plot.svg"
+    told = accord("bench", "all_reduce", "barrier", "--min", 8, "--max", "64k", "--factor", 8, *SHORT, "--plot", path)
+    assert told.returncode == 0, told.stderr
+    picture = ElementTree.parse(path).getroot()
+    words = [text.text for text in picture.iter(f"{SVG}text")]
+    for word in ("time, us", "bus bandwidth, GB/s"):
+        assert words.count(word) == 1
+    for algorithm in ("packet", "one_shot", "two_shot"):  # those of the default table, in each of the charts
+        assert words.count(algorithm) == 2
+    assert len(list(picture.iter(f"{SVG}polyline"))) == 2

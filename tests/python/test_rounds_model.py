@@ -1,0 +1,90 @@
+"""The model of how ranks pass rounds to each other (tests/model/rounds.pml): Spin goes through it in every order.
+
+What is right passes; and each variant that breaks one rule fails, or the model would show nothing.
+"""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from accord_command import ROOT
+
+MODEL = ROOT / "tests/model/rounds.pml"
+ALL = 255
+
+EXCHANGE, BROADCAST, BROADCAST_LAST, PACKETS, SEND_PACKETS, TO_FIRST, PUT_TO_FIRST, BARRIER = (1 << i for i in range(8))
+
+pytestmark = pytest.mark.skipif(not shutil.which("spin"), reason="spin (packages.txt) is not installed")
+
+
+def explore(folder: Path, ranks: int, scratch: int, flags: int, rounds: int, calls: int, *more: str) -> tuple[str, int]:
+    """Goes through all states; gives the violated claim, empty if there is none, and how many states there were."""
+    values = {"N": ranks, "SCRATCH": scratch, "FLAGS": flags, "ROUNDS": rounds, "CALLS": calls}
+    options = [f"-D{name}={value}" for name, value in values.items()] + [f"-D{name}" for name in more]
+    shutil.copy(MODEL, folder)
+    subprocess.run(["spin", "-a", *options, MODEL.name], cwd=folder, check=True, capture_output=True, timeout=60)
+    compiler = ["cc", "-O1", "-w", "-DSAFETY", "-DCOLLAPSE", "-DMEMLIM=4096", "-o", "pan", "pan.c"]
+    subprocess.run(compiler, cwd=folder, check=True, timeout=120)
+    # -E: a rank that was killed stands still for good; that all others come to an end is for the model's Judge to say.
+    report = subprocess.run(
+        ["./pan", "-E", "-m1000000"], cwd=folder, capture_output=True, text=True, timeout=300
+    ).stdout
+    assert "errors:" in report and "max search depth too small" not in report and "out of memory" not in report, report
+    states = int(re.search(r"(\d+) states, stored", report).group(1))
+    violation = re.search(r"pan:1: (.*)", report)
+    assert (violation is None) == ("errors: 0" in report), report
+    print(f"{values} {more}: {states} states, {violation.group(1) if violation else 'all is well'}")
+    return violation.group(1) if violation else "", states
+
+
+RIGHT = {
+    "any calls of 2 ranks": (2, 2, 3, 4, ALL),
+    "flags and packets of 8 rounds": (2, 2, 8, 10, BROADCAST | SEND_PACKETS),
+    "3 ranks that hear from all, and roots": (3, 1, 2, 3, EXCHANGE | BROADCAST | PACKETS | TO_FIRST),
+    "3 ranks of which none hears from all": (3, 1, 2, 3, BROADCAST | SEND_PACKETS | PUT_TO_FIRST),
+    "2 ranks that disagree": (2, 2, 3, 3, ALL, "DISAGREE"),
+    "3 ranks that disagree": (3, 1, 2, 2, BROADCAST | BROADCAST_LAST | TO_FIRST, "DISAGREE"),
+    "ranks that disagree and never wait": (2, 1, 2, 5, BROADCAST | BROADCAST_LAST | SEND_PACKETS, "DISAGREE_FREELY"),
+    "a death among 2": (2, 1, 2, 3, ALL, "DEATH"),
+    "a death among 3": (3, 1, 1, 2, EXCHANGE | BROADCAST, "DEATH"),
+}
+
+
+@pytest.mark.parametrize("case", RIGHT)
+def test_no_order_of_steps_loses_a_wake_up_or_overwrites_what_is_read(tmp_path, case):
+    violation, states = explore(tmp_path, *RIGHT[case])
+    assert not violation
+    assert states > 50_000, "the model came to an end too early to show anything"
+
+
+OVERWRITTEN, HUNG, NOT_TOLD = r"scratch|packet_data", r"ended", r"history_of|alarm"
+TWO = (2, 2, 3, 4, ALL)
+BROKEN = {
+    "BROKEN_DEPTH": (TWO, OVERWRITTEN),
+    "BROKEN_CLAIM": (TWO, OVERWRITTEN),
+    "BROKEN_ROOTED_CLAIM": (TWO, OVERWRITTEN),
+    "BROKEN_NO_GATE": (TWO, OVERWRITTEN),
+    "BROKEN_EARLY_END": (TWO, OVERWRITTEN),
+    "BROKEN_WORDS": (TWO, OVERWRITTEN),
+    "BROKEN_SIGNAL_FIRST": (TWO, OVERWRITTEN),
+    "BROKEN_FEW_RECORDS": ((*TWO, "DISAGREE"), HUNG),
+    "BROKEN_NO_RECORDS": ((*TWO, "DISAGREE"), HUNG),
+    "BROKEN_NO_HISTORY": ((*TWO, "DISAGREE"), NOT_TOLD),
+    "BROKEN_NO_ALARM": ((*TWO, "DISAGREE"), HUNG),
+    "BROKEN_ALARM_FIRST": ((*TWO, "DISAGREE"), r"violated 0\b"),
+    "BROKEN_BLIND_GATE": ((2, 1, 2, 5, BROADCAST | BROADCAST_LAST | SEND_PACKETS, "DISAGREE_FREELY"), NOT_TOLD),
+    "BROKEN_NO_DEATHS": ((2, 1, 2, 3, ALL, "DEATH"), HUNG),
+}
+
+
+@pytest.mark.parametrize("variant", BROKEN)
+def test_each_rule_of_the_model_is_needed(tmp_path, variant):
+    case, expected = BROKEN[variant]
+    violation, _ = explore(tmp_path, *case, variant)
+    assert re.search(expected, violation), violation or "nothing went wrong"
+
+
+def test_every_variant_of_the_model_is_tried():
+    assert set(re.findall(r"BROKEN_\w+", MODEL.read_text())) == set(BROKEN)

@@ -1,0 +1,204 @@
+"""accord.Window: memory that ranks lend each other, as arrays of NumPy and torch."""
+
+import gc
+import os
+import re
+import signal
+
+import numpy as np
+import pytest
+from accord_command import ROOT
+from accord_command import accord as accord_command
+
+import accord
+
+
+@pytest.fixture(scope="module")
+def window():
+    with accord.Communicator.create(accord.MemoryStore(), 0, 1) as comm:
+        yield comm.window(1 << 16)
+
+
+def pieces(comm):
+    """Rank r puts its number into its place at all ranks, and reads the place of its neighbour from there."""
+    window = comm.window(4096)
+    mine = np.full(4, comm.rank + 1, dtype=np.float64)
+    for to in range(comm.size):
+        window.put(mine, to, 32 * comm.rank)
+        window.signal(to)
+    for source in range(comm.size):
+        window.wait(source)
+    arrived = np.asarray(window.local).view(np.float64)[: 4 * comm.size].copy()
+    fetched = np.empty(4)
+    window.get(fetched, (comm.rank + 1) % comm.size, 32 * comm.rank)
+    mapped = np.asarray(window.peer((comm.rank + 1) % comm.size)).view(np.float64)[:4].copy()
+    comm.barrier()
+    return arrived, fetched, mapped, window.nbytes()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_what_is_put_arrives_and_can_be_got_and_seen(ranks, size):
+    for rank, (arrived, fetched, mapped, nbytes) in enumerate(ranks(size).run(pieces)):
+        np.testing.assert_array_equal(arrived, np.repeat(np.arange(1.0, size + 1), 4))
+        np.testing.assert_array_equal(fetched, np.full(4, rank + 1.0))
+        np.testing.assert_array_equal(mapped, np.full(4, 1.0))
+        assert nbytes == 4096
+
+
+def test_an_array_of_a_window_is_one_of_numpy_and_holds_its_memory(window):
+    array = window.empty((3, 4), "float32")
+    assert (array.shape, array.dtype, len(array), array.nbytes) == ((3, 4), "float32", 3, 48)
+    view = np.asarray(array)
+    view[:] = 7
+    address = view.ctypes.data
+    del array
+    gc.collect()
+    other = window.empty(12)
+    assert np.asarray(other).ctypes.data != address
+    assert view.sum() == 84
+    del view, other
+    gc.collect()
+    assert np.asarray(window.empty(12)).ctypes.data == address
+
+
+def test_the_last_view_gives_the_memory_back(window):
+    first = window.empty(1 << 13, "float64")
+    views = [np.asarray(first)[100:], memoryview(first)]
+    del first
+    for _ in range(2):
+        gc.collect()
+        with pytest.raises(accord.ResourceExhausted, match="no room for 64 KiB"):
+            window.empty(1 << 13, "float64")
+        views.pop()
+    gc.collect()
+    assert window.empty(1 << 13, "float64").nbytes == 1 << 16
+
+
+def test_torch_sees_the_same_memory_and_holds_it(window):
+    torch = pytest.importorskip("torch")
+    array = window.empty((2, 3), "bfloat16")
+    with pytest.raises(BufferError, match="bfloat16 has no buffer format"):
+        memoryview(array)
+    with pytest.raises(TypeError, match="torch.from_dlpack"):
+        np.asarray(array)
+    tensor = torch.from_dlpack(array)
+    tensor.fill_(2)
+    del array
+    gc.collect()
+    again = window.empty((2, 3), "bfloat16")
+    assert torch.from_dlpack(again).data_ptr() != tensor.data_ptr()
+    assert tensor.dtype == torch.bfloat16 and tensor.sum() == 12
+    floats = window.empty(5)
+    torch.from_dlpack(floats).copy_(torch.arange(5.0))
+    np.testing.assert_array_equal(np.asarray(floats), np.arange(5.0))
+
+
+def test_arrays_outlive_window_and_communicator():
+    comm = accord.Communicator.create(accord.MemoryStore(), 0, 1)
+    view = np.asarray(comm.window(4096).empty(100))
+    view[:] = 3
+    comm.close()
+    del comm
+    gc.collect()
+    assert view.sum() == 300
+
+
+def test_mistakes_name_the_bounds(window):
+    with pytest.raises(accord.InvalidArgument, match="window put .*: 3 x int64 at offset 65520 do not fit the 64 KiB"):
+        window.put(np.arange(3), 0, 65520)
+    with pytest.raises(accord.InvalidArgument, match="array: is read-only"):
+        window.get(b"12345678", 0)
+    with pytest.raises(accord.InvalidArgument, match="1 is not a rank"):
+        window.peer(1)
+    with pytest.raises(accord.InvalidArgument, match="shape: -1 is negative"):
+        window.empty((2, -1))
+    with pytest.raises(accord.ResourceExhausted):
+        window.empty((1 << 40, 1 << 40))
+    with pytest.raises(TypeError):
+        window.empty("three")
+    with pytest.raises(accord.InvalidArgument, match="nearest|float"):
+        window.empty(3, "floot32")
+
+
+def test_a_wait_that_times_out_names_the_rank_and_may_be_repeated(window):
+    with pytest.raises(accord.Timeout, match="wait for rank 0.*no signal came in time") as raised:
+        window.wait(0, timeout=0.12)
+    assert raised.value.ranks == (0,)
+    window.signal(0)
+    window.wait(0)
+
+
+def interrupted(comm):
+    import signal
+    import threading
+
+    window = comm.window(64)
+    if comm.rank == 0:
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            window.wait(1)
+            return "no interrupt"
+        except KeyboardInterrupt:
+            comm.barrier()
+    else:
+        comm.barrier()
+        window.signal(0)
+    if comm.rank == 0:
+        window.wait(1)
+    comm.barrier()
+    return comm.state
+
+
+def test_ctrl_c_ends_a_wait_and_harms_nothing(fresh_ranks):
+    assert fresh_ranks(2).run(interrupted) == ["ready", "ready"]
+
+
+def waits_for_the_dead(comm):
+    window = comm.window(4096)
+    np.asarray(window.local)[:] = comm.rank + 1
+    comm.barrier()
+    if comm.rank == 1:
+        os.kill(os.getpid(), 9)
+    try:
+        window.wait(1)
+    except accord.PeerLost as error:
+        return error.ranks, int(np.asarray(window.peer(1))[4095])
+    return None
+
+
+def test_a_peer_s_death_ends_the_wait_and_leaves_its_memory(fresh_ranks):
+    outcomes = fresh_ranks(2).outcomes(waits_for_the_dead)
+    assert outcomes[0].error is None and outcomes[0].value == ((1,), 2)
+    assert outcomes[1].exit_code == -signal.SIGKILL
+
+
+def forks(comm):
+    window = comm.window(4096)
+    array = window.empty(8)
+    child = os.fork()
+    if child == 0:
+        try:
+            window.signal(0)
+        except accord.WrongState:
+            del array, window
+            os._exit(7)
+        os._exit(1)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    comm.all_reduce(array)
+    comm.barrier()
+    return code
+
+
+def test_a_forked_child_neither_uses_nor_disturbs_it(fresh_ranks):
+    assert fresh_ranks(2).run(forks) == [7, 7]
+
+
+PAGE = (ROOT / "docs/windows.md").read_text()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_the_guide_runs_from_its_first_line_to_its_last(tmp_path, size):
+    program = tmp_path / "guide.py"
+    program.write_text("".join(re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)))
+    result = accord_command("run", "-n", str(size), str(program))
+    assert result.returncode == 0, result.stdout + result.stderr
