@@ -126,21 +126,21 @@ class ListedExchange {
     Waiter waiter(WaitPolicy::kYield);
     while (true) {
       if (!parent_.healthy()) return parent_.examine_alarm(where());
-      std::vector<Rank> missing;
+      std::vector<Rank> missing, gone;
       for (std::size_t i = 0; i < members_.size(); ++i) {
         if (members_[i] == me()) continue;
         if (!told_[i]) told_[i] = parent_.announcements().post(members_[i], mine_);
         // In this order, as one that has left may have said why before.
         const bool left = parent_.peer_state(members_[i]) == PeerState::kLeft;
         ACCORD_RETURN_IF_ERROR(listen_to(i));
-        if (left && !heard_[i])
-          return Status(StatusCode::kPeerLost,
-                        fmt::format("{}: rank {} has closed its communicator \"{}\"", where(), members_[i],
-                                    parent_.options().name),
-                        {members_[i]});
+        if (left && !heard_[i]) gone.push_back(members_[i]);
         if (!told_[i] || !heard_[i]) missing.push_back(members_[i]);
       }
       if (missing.empty()) return {};
+      if (!gone.empty())
+        return Status(
+            StatusCode::kPeerLost,
+            fmt::format("{}: {} closed group \"{}\" before", where(), ranks_text(gone), parent_.options().name), gone);
       if (deadline_.passed())
         return Status(StatusCode::kTimeout,
                       fmt::format("{}: {} did not call split_ranks with this list and name in time", where(),
@@ -157,7 +157,8 @@ class ListedExchange {
     const Announcement& theirs = *heard_[i];
     if (theirs.kind == Announcement::Kind::kGaveUp) {
       reported_ = theirs.reason;
-      const bool known = !reported_.ranks().empty();
+      // The rank that it found fault with may be this one, whose list is another.
+      const bool known = !reported_.ranks().empty() && theirs.list == mine_.list;
       return Status(reported_.code(), fmt::format("{}: rank {} gave up: {}", where(), rank, reported_.message()),
                     known ? reported_.ranks() : std::vector<Rank>{rank});
     }

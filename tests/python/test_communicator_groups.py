@@ -50,7 +50,7 @@ def test_lists_without_meaning_and_lists_that_differ_are_refused(ranks):
             f"the list does not name rank {rank}, which calls; others need not call",
             "the list names rank 1 twice",
             "the list names rank 2, there are ranks 0 and 1",
-            [1 - rank],
+            (1 - rank,),
         ]
         assert state == "ready"
 
@@ -75,7 +75,7 @@ def test_a_listed_rank_that_dies_is_named(fresh_ranks, tmp_path):
         processes[1].send_signal(signal.SIGKILL)
 
     outcomes = fresh_ranks(4).outcomes(make_a_group_with_the_dead, 1, str(tmp_path), while_running=kill)
-    assert [outcomes[rank].value for rank in (0, 2, 3)] == [[1], [1], None]
+    assert [outcomes[rank].value for rank in (0, 2, 3)] == [(1,), (1,), None]
 
 
 def wait_for_the_absent(comm):
@@ -91,4 +91,4 @@ def wait_for_the_absent(comm):
 
 
 def test_a_listed_rank_that_does_not_call_is_named(ranks):
-    assert ranks(3).run(wait_for_the_absent) == [([2], "ready"), ([2], "ready"), None]
+    assert ranks(3).run(wait_for_the_absent) == [((2,), "ready"), ((2,), "ready"), None]

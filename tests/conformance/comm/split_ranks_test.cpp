@@ -12,6 +12,7 @@ namespace accord {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using testing::run_thread_ranks;
 
@@ -222,7 +223,7 @@ TEST_P(SplitByRanks, a_listed_rank_that_closed_is_lost_and_named) {
     if (world.rank() == 1) return world.close();
     const Status status = world.split_ranks(std::vector<Rank>{2, 1, 0}, "part").status();
     EXPECT_EQ(status.code(), StatusCode::kPeerLost) << status.to_string();
-    EXPECT_EQ(status.ranks(), std::vector<Rank>{1});
+    EXPECT_THAT(status.ranks(), Contains(1)) << "and maybe the other one, which leaves after its failure";
     EXPECT_EQ(world.state(), CommunicatorState::kReady);
   });
 }
