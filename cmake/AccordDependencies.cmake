@@ -27,3 +27,13 @@ if(NOT ACCORD_HWLOC STREQUAL "OFF")
     message(FATAL_ERROR "ACCORD_HWLOC=ON, but hwloc was not found; install libhwloc-dev or set it to AUTO or OFF")
   endif()
 endif()
+
+# Of UCX only the headers are needed; the library is loaded at run time.
+if(NOT ACCORD_UCX STREQUAL "OFF")
+  find_path(UCX_INCLUDE_DIR ucp/api/ucp.h)
+  if(UCX_INCLUDE_DIR)
+    set(ACCORD_HAS_UCX TRUE)
+  elseif(ACCORD_UCX STREQUAL "ON")
+    message(FATAL_ERROR "ACCORD_UCX=ON, but ucp/api/ucp.h was not found; install libucx-dev or set it to AUTO or OFF")
+  endif()
+endif()

@@ -2,9 +2,13 @@
 #
 # One folder of src/ as a static library accord_NAME with all its .cpp files, also those of subfolders. DEPENDS names
 # the layers that it may include; tests/lint checks that against docs/architecture.md.
+# A folder below it that ACCORD_LAYER_WITHOUT names is left out.
 function(accord_layer name)
   cmake_parse_arguments(ARG "" "" "DEPENDS;LIBRARIES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
+  if(ACCORD_LAYER_WITHOUT)
+    list(FILTER sources EXCLUDE REGEX "/${ACCORD_LAYER_WITHOUT}/")
+  endif()
   add_library(accord_${name} STATIC ${sources})
   target_include_directories(accord_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
   target_compile_options(accord_${name} PRIVATE ${ACCORD_WARNINGS})

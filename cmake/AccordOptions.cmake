@@ -1,6 +1,6 @@
 # Checks what was asked for, before anything is looked for: an option that does not exist or has no meaning is an error, and
 # ON is an error where the part cannot be built.
-set(accord_options ACCORD_CUDA ACCORD_HWLOC ACCORD_PYTHON ACCORD_TESTS ACCORD_BENCH ACCORD_FUZZ ACCORD_SANITIZE)
+set(accord_options ACCORD_CUDA ACCORD_HWLOC ACCORD_UCX ACCORD_PYTHON ACCORD_TESTS ACCORD_BENCH ACCORD_FUZZ ACCORD_SANITIZE)
 get_cmake_property(accord_cached CACHE_VARIABLES)
 foreach(name IN LISTS accord_cached)
   if(name MATCHES "^ACCORD_" AND NOT name IN_LIST accord_options)
@@ -9,7 +9,7 @@ foreach(name IN LISTS accord_cached)
   endif()
 endforeach()
 
-foreach(name ACCORD_CUDA ACCORD_HWLOC ACCORD_PYTHON)
+foreach(name ACCORD_CUDA ACCORD_HWLOC ACCORD_UCX ACCORD_PYTHON)
   if(NOT ${name} MATCHES "^(AUTO|ON|OFF)$")
     message(FATAL_ERROR "${name} is AUTO, ON or OFF, not \"${${name}}\"")
   endif()

@@ -38,7 +38,9 @@ std::vector<PartInfo> find_transports() {
   for (const std::string_view name : {"ucx", "cuda_ipc"}) {
     const auto same_name = [&](const PartInfo& part) { return part.name == name; };
     if (std::none_of(found.begin(), found.end(), same_name)) {
-      found.push_back({std::string(name), false, fmt::format("accord {} has no {} transport", ACCORD_VERSION, name)});
+      found.push_back({std::string(name), false,
+                       name == "ucx" ? fmt::format("built with ACCORD_UCX={}, without UCX's headers", ACCORD_UCX_OPTION)
+                                     : fmt::format("accord {} has no {} transport", ACCORD_VERSION, name)});
     }
   }
   return found;

@@ -1,6 +1,7 @@
 // Two exchanges: "hello" (version, size, options, place) tells who is where and that all mean the same group; "address"
 // (the endpoint's descriptor, or why there is none) lets them connect. A rank that cannot open its endpoint says so in
-// the second one, so that all ranks give its error instead of waiting for it.
+// the second one, so that all ranks give its error instead of waiting for it; so does one whose own request is refused, in
+// the first.
 #include "comm/bootstrap.hpp"
 
 #include <fmt/format.h>
@@ -19,6 +20,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kProtocol = 1;
+constexpr Duration kDeclineTakes = std::chrono::seconds(1);
 
 std::string in_group(const GroupOptions& options) { return fmt::format("creating group \"{}\"", options.name); }
 
@@ -45,6 +47,9 @@ Result<std::vector<topology::Place>> meet(const JoinRequest& request, std::size_
   std::vector<topology::Place> places;
   ACCORD_RETURN_IF_ERROR(exchange("hello", to_text(hello), [&](Rank from, const std::string& text) -> Status {
     const json theirs = json::parse(text, nullptr, false);
+    if (const std::optional<std::string> why = text_field(theirs, "error"))
+      return Status(StatusCode::kPeerLost,
+                    fmt::format("{}: rank {} does not take part: {}", in_group(request.options), from, *why), {from});
     const std::optional<std::string> its_terms = text_field(theirs, "terms");
     const std::optional<std::string> its_place = text_field(theirs, "place");
     if (!its_terms || !its_place)
@@ -76,6 +81,7 @@ Result<transport::Transport*> choose_transport(const topology::Topology& topolog
     }();
     const Status viable = candidate->viable();
     if (!unreached && viable.ok()) return candidate;
+    if (!unreached && viable.code() == StatusCode::kResourceExhausted) return viable.with_context(in_group(options));
     why +=
         fmt::format("; {}: {}", candidate->name(),
                     viable.ok() ? fmt::format("does not reach from rank 0 to rank {}", *unreached) : viable.message());
@@ -135,6 +141,15 @@ Status check(const JoinRequest& request) {
   return readable.ok() ? readable : readable.with_context(in_group(request.options));
 }
 
+void decline(JoinRequest request, std::shared_ptr<Store> store, const Status& why) {
+  if (request.rank < 0 || request.rank >= request.size || request.size == 1) return;
+  request.deadline = Deadline::in(std::min<Duration>(request.deadline.remaining(), kDeclineTakes));
+  const json hello = {{"error", why.message().substr(0, kMostText / 2)}};
+  // Ends with the first text, which is rank 0's: there is nothing to hear from the others.
+  (void)store_exchange(std::move(store), request)("hello", to_text(hello),
+                                                  [&](Rank, const std::string&) { return why; });
+}
+
 Result<std::shared_ptr<Group>> join(const JoinRequest& request, const Exchange& exchange) {
   ACCORD_RETURN_IF_ERROR(config().status());
   ACCORD_RETURN_IF_ERROR(check(request));
@@ -154,6 +169,12 @@ Result<std::shared_ptr<Group>> connect(const JoinRequest& request, topology::Top
       opened.endpoint->connect(opened.peers, request.deadline);
   if (!connected.ok()) return connected.status().with_context(in_group(options));
   std::vector<std::unique_ptr<transport::Link>> links(static_cast<std::size_t>(request.size));
+  for (const auto& link : *connected)
+    if (link->mapped() == nullptr)
+      return Status(
+          StatusCode::kUnsupported,
+          fmt::format("{}: rank {} is on another host, which plans cannot reach yet", in_group(options), link->peer()),
+          {link->peer()});
   for (auto& link : *connected) links[link->peer()] = std::move(link);
   if (request.rank == 0 && explains()) explain(describe_group(options.name, (*transport)->name(), topology));
   const auto id = id_of(topology, std::move(opened.descriptors));

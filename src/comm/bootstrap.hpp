@@ -6,14 +6,17 @@
 
 namespace accord::comm {
 
-/// kInvalidArgument if a request is wrong by itself: then this rank has its error here and now, and no other is asked.
-Status check(const JoinRequest& request);
-
 /// Agrees on size and options, looks at where all ranks run, chooses the transport that reaches all, and connects.
 Result<std::shared_ptr<Group>> join(const JoinRequest& request, const Exchange& exchange);
 
 /// The last half of join(), for ranks whose places are known: splits begin here. REQUIRES: check(request) is ok.
 Result<std::shared_ptr<Group>> connect(const JoinRequest& request, topology::Topology topology,
                                        const Exchange& exchange);
+
+/// What is wrong with a request by itself, whatever the others want.
+Status check(const JoinRequest& request);
+
+/// Tells the ranks that wait in `store` for this one that it does not come, and why. Waits a second for them at most.
+void decline(JoinRequest request, std::shared_ptr<Store> store, const Status& why);
 
 }  // namespace accord::comm

@@ -84,14 +84,15 @@ class Domain {
     word(regions_[me_] + DomainLayout::completed()).store(current_word(), std::memory_order_release);
     if (heard_all) all_completed_ = round_ - 1;
   }
-  /// True if the next round may begin: every member has completed the one that used the same block. The member that has not is
+  /// True if the next round may begin: every member has completed the one `depth` rounds before it. The member that has not is
   /// left in `laggard()`; so is one that completed another request than this member, and then `differs()`.
-  bool gate_open() { return round_ + 1 <= all_completed_ + plan::kRoundDepth || look_at_completed(); }
+  bool gate_open(std::uint32_t depth) { return round_ + 1 <= all_completed_ + depth || look_at_completed(depth); }
   int laggard() const { return laggard_; }
   bool differs() const { return differs_; }
 
-  /// Base address of member m's block for the current round.
-  std::byte* block(int m) const { return regions_[m] + layout_.block(round_); }
+  /// Member m's flags and packets of the current round, and its scratch.
+  std::byte* lines(int m) const { return regions_[m] + lines_[round_ % kLineDepth]; }
+  std::byte* slot(int m) const { return regions_[m] + slots_[round_ % plan::kRoundDepth]; }
 
   /// What member m says it does in the round numbered `round`; false if it has not come there or is past it.
   bool record_of(int m, std::uint64_t round, std::uint64_t* its_word, RequestRecord* record) const;
@@ -109,7 +110,7 @@ class Domain {
   }
 
  private:
-  bool look_at_completed();
+  bool look_at_completed(std::uint32_t depth);
   static void write_record(std::byte* line, const RequestRecord& record) {
     const auto words = std::bit_cast<RequestWords>(record);
     for (std::size_t i = 0; i < words.size(); ++i) word(line + 8 + 8 * i).store(words[i], std::memory_order_relaxed);
@@ -122,6 +123,8 @@ class Domain {
   DomainLayout layout_;
   int me_;
   std::vector<std::byte*> regions_;
+  std::array<std::size_t, kLineDepth> lines_;  ///< offsets that the layout gives
+  std::array<std::size_t, plan::kRoundDepth> slots_;
   std::uint64_t round_ = 0;
   std::uint64_t all_completed_ = 0;
   int laggard_ = -1;

@@ -26,11 +26,13 @@ enum class Opcode : std::uint8_t {
   kLaneBarrier,
 };
 
-/// An address that is known but for its base: bases are the caller's input and output, then the members' round blocks.
+/// An address that is known but for its base: bases are the caller's input and output, then of each member the lines and the slot
+/// of the round.
 struct Operand {
   static constexpr std::uint16_t kInput = 0;
   static constexpr std::uint16_t kOutput = 1;
-  static constexpr std::uint16_t kFirstBlock = 2;
+  static constexpr std::uint16_t lines_of(Rank member) { return static_cast<std::uint16_t>(2 + 2 * member); }
+  static constexpr std::uint16_t slot_of(Rank member) { return static_cast<std::uint16_t>(3 + 2 * member); }
 
   std::uint64_t offset = 0;
   std::uint16_t base = 0;
@@ -38,8 +40,8 @@ struct Operand {
   bool partial = false;      ///< holds accumulators that are not elements
   std::int32_t sender = -1;  ///< who puts the packets
 
-  /// In a member's block, where peers read.
-  bool is_shared() const { return base >= kFirstBlock; }
+  /// In a member's window, where peers read.
+  bool is_shared() const { return base > kOutput; }
 };
 
 /// One resolved step.
@@ -68,7 +70,8 @@ struct LoweredPlan {
   bool scales = false;      ///< `reduce` multiplies source i by the factor of member i
   std::uint32_t signature = 1;
   RequestRecord record;
-  bool heard_all = false;  ///< at its end every peer is known to have begun the round
+  std::uint32_t depth = kLineDepth;  ///< rounds that may be under way at once
+  bool heard_all = false;            ///< at its end every peer is known to have begun the round
   std::uint32_t barriers = 0;
   int max_sources = 0;
 };

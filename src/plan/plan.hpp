@@ -11,7 +11,8 @@
 //
 // Rounds. A message larger than a slot runs as several rounds of the same program: round t handles slice t of every chunk.
 // Scratch, packets and signals of a round are its own: the executor keeps kRoundDepth copies of them and starts round
-// k only when every rank has completed round k - kRoundDepth. So a program only has to be right within one round.
+// k only when every rank has completed round k - kRoundDepth. So a program only has to be right within one round. (Of packets and
+// signals it keeps more, and plans without scratch may have as many rounds under way, see exec/window_layout.hpp.)
 //
 // Signals. Signal (from, to, id) is an event that happens once a round: whatever `from` did before is visible to
 // `to` after its wait. Packets are their own signal. Ids are counted from 0 for each ordered pair of ranks; a signal of a

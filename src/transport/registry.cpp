@@ -1,4 +1,5 @@
-// The list of this build's transports, the preferred one first: memory of the same process, then of the same host. A
+// The list of this build's transports, the preferred one first: memory of the same process, then of the same host, then
+// what UCX finds between hosts (if its headers were there when accord was built). A
 // new transport is one more line here. They are made on first use and never destroyed, so that objects with static
 // lifetime may still close their endpoints when the process ends.
 #include <string>
@@ -8,6 +9,9 @@
 #include "transport/inproc/inproc_transport.hpp"
 #include "transport/shm/shm_transport.hpp"
 #include "transport/transport.hpp"
+#ifdef ACCORD_HAS_UCX
+#include "transport/ucx/ucx_transport.hpp"
+#endif
 
 namespace accord::transport {
 
@@ -15,6 +19,9 @@ std::span<Transport* const> transports() {
   static Transport* const all[] = {
       make_inproc_transport().release(),
       make_shm_transport().release(),
+#ifdef ACCORD_HAS_UCX
+      make_ucx_transport().release(),
+#endif
   };
   return all;
 }

@@ -1,7 +1,7 @@
 #pragma once
 // Bytes between two ranks: the seam behind which fabrics differ.
 //
-// A Transport is a fabric (inproc, shm, later ucx and cuda_ipc), one object per process. It opens an Endpoint for each
+// A Transport is a fabric (inproc, shm, ucx, later cuda_ipc), one object per process. It opens an Endpoint for each
 // communicator: this rank's window, memory of equal size on every rank that peers can reach. Endpoints exchange
 // opaque descriptors (the caller carries them through a store) and connect into Links, one for each peer. Offsets
 // are bytes from the start of a window.
@@ -25,6 +25,35 @@ enum class PeerState : std::uint8_t {
   kLost,  ///< died, or became unreachable, without doing so
 };
 
+/// How data and words alternate in a window: `count` lines, each with up to `data_bytes` of data at its start and the word at
+/// `word_at`.
+struct PacketLines {
+  std::uint32_t data_bytes = 0;
+  std::uint32_t word_at = 0;
+  std::uint32_t stride = 0;
+  std::uint32_t count = 0;
+};
+
+/// What the executor needs of a Link whose window is not mapped: writes that never wait, gathered into messages. They take
+/// effect in the order in which they were made. Thread-safe. Bounds are the caller's to keep.
+class RemoteWriter {
+ public:
+  virtual ~RemoteWriter() = default;
+  /// Writes as much of `source` as there is room for, and gives how much that is: 0 while too much is on its way.
+  virtual std::size_t write_some(std::span<const std::byte> source, std::size_t offset) = 0;
+  /// All of `source`, which is short.
+  virtual void write(std::span<const std::byte> source, std::size_t offset) = 0;
+  /// Stores `word` after all earlier writes.
+  virtual void write_word(std::uint64_t word, std::size_t offset) = 0;
+  /// At most 32 KiB of data, each line's word after its data.
+  virtual void write_packets(std::span<const std::byte> source, std::size_t offset, const PacketLines& lines,
+                             std::uint64_t word) = 0;
+  /// Sends what was gathered: without it, writes may wait for more of them for ever.
+  virtual void flush() = 0;
+  /// Lets what comes in and goes out move on; for whoever waits.
+  virtual void progress() = 0;
+};
+
 /// One rank's way to one peer's window. Thread-compatible; peer_state() may be called from any thread.
 class Link {
  public:
@@ -34,6 +63,8 @@ class Link {
   /// The peer's window in this address space, or nullptr if it can be reached by put, get and signal only. Stays valid
   /// while the Link lives, also after the peer's death.
   virtual std::byte* mapped() const = 0;
+  /// Null if the window is mapped.
+  virtual RemoteWriter* remote() { return nullptr; }
   /// Copies `source` to `offset` of the peer's window; visible to the peer no later than the next signal().
   virtual Status put(std::span<const std::byte> source, std::size_t offset) = 0;
   /// Copies from `offset` of the peer's window.
@@ -81,6 +112,8 @@ struct EndpointRequest {
   Rank rank = 0;
   int size = 1;
   std::size_t window_bytes = 0;
+  /// For a second endpoint over the window of a first one, of that size, which outlives it; only where peers do not map it.
+  std::byte* window = nullptr;
 };
 
 /// What reaches() looks at.

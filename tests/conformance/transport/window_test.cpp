@@ -202,6 +202,7 @@ TEST_P(Window, refuses_signals_that_are_not_aligned_or_outside) {
   Group group = connected_group(transport(), 2, 4096);
   Link& link = group[1].to(0);
   EXPECT_TRUE(link.signal(4088, 7).ok());
+  EXPECT_TRUE(wait_for(group[0].window(), 4088, 7));
   EXPECT_EQ(load(group[0].window(), 4088), 7u);
   EXPECT_EQ(link.signal(4, 1).code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(link.signal(4096, 1).code(), StatusCode::kInvalidArgument);

@@ -72,8 +72,9 @@ struct Member {
   Link& to(Rank peer) const { return *links[static_cast<std::size_t>(peer)]; }
 };
 
-inline Status open_member(Member& member, Board& board, Rank rank, int size, std::size_t window_bytes) {
-  ACCORD_ASSIGN_OR_RETURN(member.endpoint, shm().open({.rank = rank, .size = size, .window_bytes = window_bytes}));
+inline Status open_member(Member& member, Board& board, Rank rank, int size, std::size_t window_bytes,
+                          Transport& transport = shm()) {
+  ACCORD_ASSIGN_OR_RETURN(member.endpoint, transport.open({.rank = rank, .size = size, .window_bytes = window_bytes}));
   board.publish(rank, member.endpoint->descriptor());
   return {};
 }
@@ -94,8 +95,9 @@ inline Status connect_member(Member& member, const Board& board, Rank rank, int 
   return {};
 }
 
-inline Status join_group(Member& member, Board& board, Rank rank, int size, std::size_t window_bytes) {
-  ACCORD_RETURN_IF_ERROR(open_member(member, board, rank, size, window_bytes));
+inline Status join_group(Member& member, Board& board, Rank rank, int size, std::size_t window_bytes,
+                         Transport& transport = shm()) {
+  ACCORD_RETURN_IF_ERROR(open_member(member, board, rank, size, window_bytes, transport));
   return connect_member(member, board, rank, size);
 }
 

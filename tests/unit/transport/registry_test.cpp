@@ -17,12 +17,13 @@ std::string_view preferred(const PlaceView& mine, const PlaceView& peer) {
   return "none";
 }
 
-TEST(Transports, inproc_is_preferred_in_one_process_and_shm_in_one_host) {
+TEST(Transports, inproc_is_preferred_in_one_process_shm_in_one_host_and_ucx_between_hosts) {
+  const std::string between = transport_by_name("ucx").ok() ? "ucx" : "none";
   const PlaceView mine{.host = "a", .process = 10};
   EXPECT_EQ(preferred(mine, {.host = "a", .process = 10}), "inproc");
   EXPECT_EQ(preferred(mine, {.host = "a", .process = 11}), "shm");
-  EXPECT_EQ(preferred(mine, {.host = "b", .process = 10}), "none");
-  EXPECT_EQ(preferred(mine, {.host = "b", .process = 11}), "none");
+  EXPECT_EQ(preferred(mine, {.host = "b", .process = 10}), between);
+  EXPECT_EQ(preferred(mine, {.host = "b", .process = 11}), between);
 }
 
 TEST(Transports, reach_is_the_same_from_both_sides) {

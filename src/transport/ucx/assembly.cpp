@@ -1,0 +1,122 @@
+// Every rank calls every peer and says hello; the peer, once it is in meet() too, answers. A peer is met when it has
+// answered and its own call has come. So a rank that has closed is noticed, for its port refuses or its queue of calls is
+// reset, whoever of the two came first. Of the two connections the one that the higher rank made stays.
+//
+// A caller is who it says if it knows the cookie of this rank's descriptor and tells the one of its own.
+#include "transport/ucx/assembly.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "transport/ucx/host_addresses.hpp"
+#include "transport/ucx/lifeline.hpp"
+
+namespace accord::transport::ucx {
+namespace {
+
+constexpr int kRetryMilliseconds = 20;
+constexpr std::size_t kMostStrangers = 1024;
+
+}  // namespace
+
+Result<Assembly> Assembly::create(Rank rank, int size) {
+  MeetingPlace place;
+  place.rank = rank;
+  ACCORD_ASSIGN_OR_RETURN(place.addresses, host_addresses());
+  ACCORD_ASSIGN_OR_RETURN(const std::string cookie, random_cookie());
+  std::copy_n(cookie.begin(), place.cookie.size(), place.cookie.begin());
+  ACCORD_ASSIGN_OR_RETURN(Listener listener, listen_for_calls());
+  place.port = listener.port;
+  return Assembly(std::move(place), size, std::move(listener.socket));
+}
+
+void Assembly::close() {
+  strangers_.clear();
+  callers_.clear();
+  listener_.reset();
+}
+
+Status Assembly::hear_callers() {
+  while (true) {
+    ACCORD_ASSIGN_OR_RETURN(UniqueFd socket, accept_call(listener_));
+    if (!socket.valid()) break;
+    if (strangers_.size() == kMostStrangers) strangers_.erase(strangers_.begin());
+    strangers_.emplace_back(std::move(socket));
+  }
+  std::vector<IncomingCall> rest;
+  for (IncomingCall& call : strangers_) {
+    if (!call.advance()) continue;
+    const Hello& hello = call.hello();
+    if (!call.said_hello()) {
+      rest.push_back(std::move(call));
+    } else if (hello.to == place_.cookie && hello.rank >= 0 && hello.rank < size_ && hello.rank != place_.rank &&
+               !callers_.contains(hello.rank)) {
+      call.acknowledge();
+      callers_.emplace(hello.rank, std::move(call));
+    }
+  }
+  strangers_ = std::move(rest);
+  return {};
+}
+
+Result<std::vector<Met>> Assembly::meet(std::span<const MeetingPlace> places,
+                                        const std::function<Hello(Rank)>& hello_to, Deadline deadline) {
+  std::vector<Peer> peers;
+  for (const MeetingPlace& place : places)
+    peers.push_back({place, OutgoingCall(place.addresses, place.port, hello_to(place.rank))});
+  while (true) {
+    Status status = hear_callers();
+    std::vector<Rank> missing, gone;
+    for (Peer& peer : peers) {
+      if (status.ok() && !peer.call.heard()) status = peer.call.advance();
+      if (!met(peer)) missing.push_back(peer.place.rank);
+      if (peer.call.refused()) gone.push_back(peer.place.rank);
+    }
+    if (!status.ok()) return give_up(peers, status.code(), status.message(), status.ranks());
+    if (missing.empty()) break;
+    if (!gone.empty()) return give_up(peers, StatusCode::kPeerLost, "it has closed, or its process has ended", gone);
+    if (deadline.passed()) return give_up(peers, StatusCode::kTimeout, "it did not connect in time", missing);
+    wait(peers, deadline);
+  }
+  for (const Peer& peer : peers) {
+    if (callers_.at(peer.place.rank).hello().from == peer.place.cookie) continue;
+    return give_up(peers, StatusCode::kCorrupt, "who called in its name is another", {peer.place.rank});
+  }
+  std::vector<Met> all;
+  for (Peer& peer : peers) {
+    const auto caller = callers_.find(peer.place.rank);
+    Met met_peer;
+    met_peer.hello = caller->second.hello();
+    met_peer.socket = peer.place.rank < place_.rank ? peer.call.take() : caller->second.take();
+    all.push_back(std::move(met_peer));
+    callers_.erase(caller);
+  }
+  return all;
+}
+
+void Assembly::wait(const std::vector<Peer>& peers, Deadline deadline) const {
+  std::vector<pollfd> entries = {{listener_.get(), POLLIN, 0}};
+  for (const IncomingCall& call : strangers_) entries.push_back({call.fd(), POLLIN, 0});
+  for (const Peer& peer : peers)
+    if (!peer.call.heard()) entries.push_back({peer.call.fd(), peer.call.events(), 0});
+  ::poll(entries.data(), entries.size(), std::min(deadline.poll_milliseconds(), kRetryMilliseconds));
+}
+
+// Whoever has met this rank, or may have by now, counts on it: this rank leaves in good order.
+Status Assembly::give_up(std::vector<Peer>& peers, StatusCode code, std::string_view what, std::vector<Rank> ranks) {
+  for (Peer& peer : peers) {
+    const auto caller = callers_.find(peer.place.rank);
+    if (peer.place.rank < place_.rank) {
+      if (peer.call.heard()) send_farewell(peer.call.fd());
+    } else if (caller != callers_.end()) {
+      send_farewell(caller->second.fd());
+    }
+  }
+  std::string message = fmt::format("rank {} cannot connect to {} over ucx: {}", place_.rank, ranks_text(ranks), what);
+  return Status(code, std::move(message), std::move(ranks));
+}
+
+}  // namespace accord::transport::ucx

@@ -1,0 +1,89 @@
+#pragma once
+// The connections by which two ranks of transport ucx say hello, one in each direction, without blocking.
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "accord/status.hpp"
+#include "base/clock.hpp"
+#include "base/fd.hpp"
+
+namespace accord::transport::ucx {
+
+inline constexpr std::size_t kWordBytes = 32;
+/// A random word as text; what a rank has to have read in a descriptor.
+using Cookie = std::array<char, kWordBytes>;
+Result<std::string> random_cookie();
+
+/// Who speaks, the proof that it has read the other's descriptor and wrote its own, and how it is reached by UCX.
+struct Hello {
+  std::int32_t rank = 0;
+  Cookie to = {};
+  Cookie from = {};
+  std::uint64_t stream = 0;
+  std::string worker_address;
+};
+
+/// A non-blocking listener on all addresses of this host, and its port.
+struct Listener {
+  UniqueFd socket;
+  std::uint16_t port = 0;
+};
+Result<Listener> listen_for_calls();
+/// The next waiting connection; invalid if there is none.
+Result<UniqueFd> accept_call(const UniqueFd& listener);
+
+/// This rank calls a peer: tries its addresses in turn, says hello, and waits for the peer to take notice.
+class OutgoingCall {
+ public:
+  OutgoingCall(std::vector<std::string> addresses, std::uint16_t port, const Hello& hello);
+
+  /// Goes on as far as it can. A Status only where this process is at fault.
+  Status advance();
+  bool heard() const { return stage_ == Stage::kHeard; }
+  /// Every address refused: nobody listens there any more.
+  bool refused() const { return stage_ == Stage::kRefused; }
+  /// What to poll for; -1 if nothing.
+  int fd() const { return socket_.get(); }
+  short events() const;
+  UniqueFd take() { return std::move(socket_); }
+
+ private:
+  enum class Stage : std::uint8_t { kDial, kConnecting, kSpeaking, kListening, kHeard, kRefused };
+  Status dial();
+  void next_address(bool was_refused);
+
+  std::vector<std::string> addresses_;
+  std::uint16_t port_;
+  std::string text_;
+  std::size_t sent_ = 0;
+  std::size_t at_ = 0;
+  std::size_t refusals_ = 0;  ///< in a row
+  Stage stage_ = Stage::kDial;
+  Deadline patience_ = Deadline::never();  ///< with the address that is tried
+  UniqueFd socket_;
+};
+
+/// A connection that somebody made to this rank.
+class IncomingCall {
+ public:
+  explicit IncomingCall(UniqueFd socket) : socket_(std::move(socket)) {}
+  /// Reads what there is; false if it is no hello or has ended.
+  bool advance();
+  bool said_hello() const { return complete_; }
+  const Hello& hello() const { return hello_; }
+  /// Tells the caller that its hello was heard.
+  void acknowledge();
+  int fd() const { return socket_.get(); }
+  UniqueFd take() { return std::move(socket_); }
+
+ private:
+  UniqueFd socket_;
+  std::string text_;
+  Hello hello_;
+  bool complete_ = false;
+};
+
+}  // namespace accord::transport::ucx

@@ -1,0 +1,89 @@
+// Alive -> Left when the peer's farewell comes; Alive -> Lost when the connection ends without it. A host that vanishes, or
+// a link that is cut, ends nothing: calls run into their timeouts then.
+//
+// The connection ends with the peer's process only if no forked child of it holds the socket open. So every
+// socket is in a list, and a child, right after the fork, puts something silent in the place of each. Programs that are
+// executed do not inherit it at all.
+#include "transport/ucx/lifeline.hpp"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <mutex>
+#include <set>
+#include <utility>
+
+namespace accord::transport::ucx {
+namespace {
+
+constexpr char kFarewell = 'F';
+
+struct OpenSockets {
+  std::mutex mutex;
+  std::set<int> all;
+};
+
+OpenSockets& open_sockets() {
+  static OpenSockets* const sockets = [] {
+    pthread_atfork([] { open_sockets().mutex.lock(); }, [] { open_sockets().mutex.unlock(); },
+                   [] {
+                     const int silent = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+                     for (const int socket : open_sockets().all) ::dup3(silent, socket, O_CLOEXEC);
+                     ::close(silent);
+                     open_sockets().mutex.unlock();
+                   });
+    return new OpenSockets;
+  }();
+  return *sockets;
+}
+
+}  // namespace
+
+void send_farewell(int socket) {
+  [[maybe_unused]] const ssize_t sent = ::send(socket, &kFarewell, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+Result<std::shared_ptr<Lifeline>> Lifeline::create(UniqueFd socket) {
+  UniqueFd events(::epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event = {};
+  event.events = EPOLLIN | EPOLLRDHUP;
+  if (!events.valid() || ::epoll_ctl(events.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {
+    const int error = errno;
+    send_farewell(socket.get());
+    return errno_status(error, "cannot watch a peer");
+  }
+  return std::shared_ptr<Lifeline>(new Lifeline(std::move(socket), std::move(events)));
+}
+
+Lifeline::Lifeline(UniqueFd socket, UniqueFd events)
+    : socket_(std::move(socket)), events_(std::move(events)), owner_(::getpid()) {
+  OpenSockets& sockets = open_sockets();
+  const std::lock_guard lock(sockets.mutex);
+  sockets.all.insert(socket_.get());
+}
+
+Lifeline::~Lifeline() {
+  OpenSockets& sockets = open_sockets();
+  const std::lock_guard lock(sockets.mutex);
+  sockets.all.erase(socket_.get());
+}
+
+void Lifeline::say_farewell() {
+  if (::getpid() == owner_) send_farewell(socket_.get());
+}
+
+PeerState Lifeline::update() {
+  if (state() != PeerState::kAlive || ::getpid() != owner_) return state();
+  char said = 0;
+  const ssize_t got = ::recv(socket_.get(), &said, 1, MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return state();
+  ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, socket_.get(), nullptr);
+  state_.store(got == 1 && said == kFarewell ? PeerState::kLeft : PeerState::kLost, std::memory_order_release);
+  return state();
+}
+
+}  // namespace accord::transport::ucx
