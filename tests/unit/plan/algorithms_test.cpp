@@ -8,7 +8,6 @@
 #include <random>
 #include <set>
 
-#include "plan/selector.hpp"
 #include "plan/verifier.hpp"
 #include "sanitized.hpp"
 #include "unit/plan/interpreter.hpp"
@@ -72,34 +71,6 @@ TEST_P(EverySize, every_algorithm_gives_the_reference_for_counts_around_the_numb
       }
     }
   }
-}
-
-/// The sizes in bytes at which the default table turns to another plan for `collective`.
-std::set<std::size_t> thresholds(Collective collective) {
-  std::set<std::size_t> sizes;
-  const std::vector<SelectorRow> rows = parse_table(default_table()).value().rows;
-  for (const SelectorRow& row : rows)
-    if (row.collective == collective && row.from_bytes > 0) sizes.insert(row.from_bytes);
-  return sizes;
-}
-
-// Every algorithm, not only the two that meet there: an override may choose any of them at any size.
-TEST_P(EverySize, every_algorithm_gives_the_reference_around_every_threshold_of_the_table) {
-  const auto n = static_cast<std::size_t>(GetParam());
-  std::mt19937 random(19);
-  std::size_t runs = 0;
-  for (const Plan& plan : all_plans(GetParam())) {
-    for (const std::size_t bytes : thresholds(plan.collective)) {
-      const std::size_t at = bytes / sizeof(testing::Number);
-      for (const std::size_t count : {at - 1, at, at + 1}) {
-        if (n > 17 && count > 20) continue;  // 64 ranks with 64 parts each
-        const auto problem = testing::run_randomly(plan, {.count = count, .slice = count + 1, .combine = add}, random);
-        ASSERT_EQ(problem, std::nullopt) << to_string(plan) << ", count " << count;
-        ++runs;
-      }
-    }
-  }
-  EXPECT_GT(runs, 0u);
 }
 
 TEST_P(EverySize, a_rank_that_builds_only_its_own_program_gets_the_same_one_and_the_same_shape) {
