@@ -139,6 +139,11 @@ Result<Channel*> Group::pair_channel(Rank peer, Direction direction) {
   return channel.get();
 }
 
+void Group::remove_window(int number) {
+  windows_.remove(number);
+  if (!is_inherited()) group_channel_->forget_windows();
+}
+
 Status Group::status() const {
   const std::lock_guard lock(mutex_);
   return first_failure_;

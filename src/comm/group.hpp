@@ -46,6 +46,8 @@ class Group : public std::enable_shared_from_this<Group> {
 
   flight::Recorder& recorder() const { return *recorder_; }
   WindowRegistry& windows() { return windows_; }
+  /// Calls on buffers in it are ordinary ones from now on, and this rank keeps peers' memory of it no longer.
+  void remove_window(int number);
 
   /// Runs a call to its end, or starts it.
   Status run(const Call& call, const CallOptions& options);

@@ -20,10 +20,16 @@ std::size_t lines_of(std::uint64_t elements, const LoweredPlan& plan) {
 }  // namespace
 
 void Cursor::start(Domain& domain, const LoweredPlan& plan, const void* input, void* output,
-                   std::complex<double> factor) {
+                   std::complex<double> factor, const Placement& placement) {
   domain_ = &domain;
   plan_ = &plan;
-  bases_.resize(Operand::lines_of(domain.members()));
+  bases_.resize(plan.in_windows ? Operand::input_of(domain.members(), domain.members())
+                                : Operand::lines_of(domain.members()));
+  if (plan.in_windows) {
+    placement_ = &placement;
+    unknown_window_ = -1;
+    if (sum_stores_ == nullptr) sum_stores_ = std::make_unique<StoreChooser>();
+  }
   bases_[Operand::kInput] = static_cast<std::byte*>(const_cast<void*>(input));
   bases_[Operand::kOutput] = static_cast<std::byte*>(output);
   if (sources_.size() < static_cast<std::size_t>(plan.max_sources)) sources_.resize(plan.max_sources);
@@ -121,6 +127,19 @@ Progress Cursor::poll_lane(std::size_t index) {
         if (!word_arrived(address(step.destination), step.peer))
           return mismatch_ ? Progress::kMismatch : Progress::kPending;
         break;
+      case Opcode::kSignalPlaces: {
+        std::byte* const line = address(step.destination);
+        tell_places(line);
+        Domain::word(line).store(word_, std::memory_order_release);
+        break;
+      }
+      case Opcode::kWaitPlaces: {
+        std::byte* const line = address(step.destination);
+        if (!word_arrived(line, step.peer)) return mismatch_ ? Progress::kMismatch : Progress::kPending;
+        if (!learn_places(line, step.peer)) [[unlikely]]
+          return Progress::kMismatch;
+        break;
+      }
       case Opcode::kPutPackets:
       case Opcode::kCopyPackets:
       case Opcode::kReducePackets: {
@@ -136,6 +155,29 @@ Progress Cursor::poll_lane(std::size_t index) {
     ++position_;
   }
   return Progress::kDone;
+}
+
+// A flag has a line of its own: the words behind it travel with it.
+void Cursor::tell_places(std::byte* flag_line) const {
+  const std::uint64_t done = elements_done_ * plan_->element_bytes;
+  const auto now = [done](PlaceWord place) { return place == kNoPlace ? place : place + done; };
+  Domain::word(flag_line + 8).store(now(placement_->input), std::memory_order_relaxed);
+  Domain::word(flag_line + 16).store(now(placement_->output), std::memory_order_relaxed);
+}
+
+bool Cursor::learn_places(std::byte* flag_line, int from) {
+  const auto learn = [&](std::size_t at, std::uint16_t base) {
+    const PlaceWord place = Domain::word(flag_line + at).load(std::memory_order_relaxed);
+    if (place == kNoPlace) return true;
+    bases_[base] = address_of(*placement_->windows, place, from);
+    if (bases_[base] != nullptr) [[likely]]
+      return true;
+    unknown_window_ = window_of(place);
+    waiting_for_ = from;
+    return false;
+  };
+  return learn(8, Operand::input_of(from, domain_->members())) &&
+         learn(16, Operand::output_of(from, domain_->members()));
 }
 
 void Cursor::copy(const Operand& destination, const std::byte* source, std::size_t bytes) {
@@ -156,12 +198,19 @@ void Cursor::reduce(const LoweredStep& step, std::uint64_t count) {
     return;
   }
   const std::size_t bytes = count * plan_->element_bytes;
-  if (stores_.kind(bytes) == kernels::Store::kTemporal) {
-    run_kernel(to, address(step.mirror), step.sources, count);
-    return;
+  if (plan_->in_windows) {
+    sum_stores_->run(bytes, [&](kernels::Store store) { write_twice(step, count, store); });
+  } else {
+    write_twice(step, count, stores_.kind(bytes));
   }
+}
+
+void Cursor::write_twice(const LoweredStep& step, std::uint64_t count, kernels::Store store) {
+  std::byte* const to = address(step.destination);
+  std::byte* const mirror = address(step.mirror);
+  if (store == kernels::Store::kTemporal) return run_kernel(to, mirror, step.sources, count);
   run_kernel(to, nullptr, step.sources, count);
-  kernels::copy(address(step.mirror), to, bytes, kernels::Store::kNonTemporal);
+  kernels::copy(mirror, to, count * plan_->element_bytes, kernels::Store::kNonTemporal);
 }
 
 void Cursor::reduce_partials(const LoweredStep& step, std::uint64_t count) {

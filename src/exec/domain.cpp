@@ -41,7 +41,7 @@ std::uint32_t signature_of(const RequestRecord& record, std::string_view plan_na
   mix(static_cast<std::uint64_t>(record.collective));
   mix(static_cast<std::uint64_t>(record.dtype));
   mix(static_cast<std::uint64_t>(record.op));
-  mix(static_cast<std::uint64_t>(record.phase));
+  mix(static_cast<std::uint64_t>(record.phase) | static_cast<std::uint64_t>(record.memory) << 4);
   mix(static_cast<std::uint64_t>(record.root));
   for (const std::uint64_t value : {record.count, record.parts})
     for (int shift = 0; shift < 64; shift += 8) mix((value >> shift) & 0xff);

@@ -23,12 +23,19 @@ enum class Phase : std::uint8_t {
   kUnequalParts,  ///< the call itself, once all ranks know the longest part
 };
 
+/// Where the caller's buffers lie.
+enum class Memory : std::uint8_t {
+  kPrivate,
+  kWindows,  ///< all that the rank has, in windows of the group
+};
+
 /// What a rank was asked to do, as peers can read it when they wonder.
 struct RequestRecord {
   Collective collective = Collective::kBarrier;
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
-  Phase phase = Phase::kEqualParts;
+  Phase phase : 4 = Phase::kEqualParts;
+  Memory memory : 4 = Memory::kPrivate;
   Rank root = 0;
   std::uint64_t count = 0;  ///< of a buffer, or of one part; of the longest part; kCountsFirst: 0
   std::uint64_t parts = 0;  ///< kUnequalParts: a hash of the counts, where every rank was given all of them

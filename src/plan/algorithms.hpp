@@ -18,9 +18,10 @@ class RegisteredPlans;
 struct AlgorithmEntry {
   Collective collective = Collective::kBarrier;
   std::string_view name;
-  Algorithm make = nullptr;    ///< null for registered plans: make_plan() serves both
-  std::string_view source;     ///< the paper or system it comes from
-  Order order = Order::kNone;  ///< that its plans declare, if it is built in
+  Algorithm make = nullptr;              ///< null for registered plans: make_plan() serves both
+  std::string_view source;               ///< the paper or system it comes from
+  Order order = Order::kNone;            ///< that its plans declare, if it is built in
+  Buffers buffers = Buffers::kAnywhere;  ///< the same
   const RegisteredPlans* registered = nullptr;
 };
 

@@ -98,10 +98,10 @@ class TableParser {
   }
 
   Status parse_condition(SelectorRow& row) {
-    static constexpr std::array<std::string_view, 2> kNames = {"ranks", "oversubscribed"};
+    static constexpr std::array<std::string_view, 3> kNames = {"ranks", "oversubscribed", "registered"};
     const std::string_view name = word();
     const std::size_t place = word_at_;
-    if (name.empty()) return expected("a condition (ranks or oversubscribed)");
+    if (name.empty()) return expected("a condition (ranks, oversubscribed or registered)");
     if (name == "ranks") {
       ACCORD_RETURN_IF_ERROR(expect('='));
       ACCORD_RETURN_IF_ERROR(parse_ranks(row.min_ranks));
@@ -112,7 +112,15 @@ class TableParser {
     }
     if (name == "oversubscribed") {
       ACCORD_RETURN_IF_ERROR(expect('='));
-      return parse_yes_no(row);
+      ACCORD_ASSIGN_OR_RETURN(const bool yes, parse_yes_no());
+      row.oversubscribed = yes ? SelectorRow::Oversubscribed::kYes : SelectorRow::Oversubscribed::kNo;
+      return {};
+    }
+    if (name == "registered") {
+      ACCORD_RETURN_IF_ERROR(expect('='));
+      ACCORD_ASSIGN_OR_RETURN(const bool yes, parse_yes_no());
+      row.registered = yes ? SelectorRow::Registered::kYes : SelectorRow::Registered::kNo;
+      return {};
     }
     return error_at(place, unknown_name("condition", name, kNames).message());
   }
@@ -129,13 +137,12 @@ class TableParser {
     return {};
   }
 
-  Status parse_yes_no(SelectorRow& row) {
+  Result<bool> parse_yes_no() {
     static constexpr std::array<std::string_view, 2> kNames = {"yes", "no"};
     const std::string_view value = word();
     if (value.empty()) return expected("yes or no");
     if (value != "yes" && value != "no") return error_at(word_at_, unknown_name("value", value, kNames).message());
-    row.oversubscribed = value == "yes" ? SelectorRow::Oversubscribed::kYes : SelectorRow::Oversubscribed::kNo;
-    return {};
+    return value == "yes";
   }
 
   Status parse_size(std::size_t& bytes) {
