@@ -14,6 +14,7 @@
 #include "comm/group.hpp"
 #include "comm/mismatch.hpp"
 #include "comm/progress.hpp"
+#include "exec/remote_steps.hpp"
 #include "plan/registry.hpp"
 
 namespace accord::comm {
@@ -230,6 +231,7 @@ Result<Channel::Prepared> Channel::lower(const exec::RequestRecord& record, cons
   const std::size_t slot_bytes = choice.slot_bytes == 0 ? domain_.layout().slot_bytes : choice.slot_bytes;
   ACCORD_ASSIGN_OR_RETURN(exec::LoweredPlan lowered,
                           exec::lower(*plan, domain_.me(), domain_.layout(), slot_bytes, record, std::move(payload)));
+  ACCORD_RETURN_IF_ERROR(exec::route_remote_steps(lowered, domain_, plan->name));
   if (plans_.size() > known && domain_.me() == 0 && explains())
     explain(describe_choice(group_.options().name, plan->name, lowered));
   return Prepared{.plan = std::move(lowered),
@@ -312,6 +314,7 @@ std::optional<Status> Channel::conclude(const Status& failure) {
 Status Channel::examine(exec::Progress progress, const exec::RequestRecord& record, Deadline deadline) {
   const Rank waited_for = rank_waited_for();
   recorder_.waiting_long(waited_for, !std::exchange(waited_long_, true));
+  domain_.flush_notes();
   if (!group_.healthy()) return group_.examine_alarm(where(record));
   ACCORD_RETURN_IF_ERROR(find_mismatch());
   if (progress == exec::Progress::kMismatch)

@@ -24,6 +24,10 @@ enum class Opcode : std::uint8_t {
   kReducePackets,   ///< packets and memory -> memory, line by line
   kReducePartials,  ///< elements and accumulators -> elements and accumulators
   kLaneBarrier,
+  // The destination is in the block of a remote member (remote_steps.hpp).
+  kPutRemote,
+  kSignalRemote,
+  kPutPacketsRemote,
 };
 
 /// An address that is known but for its base: bases are the caller's input and output, then the members' round blocks.
