@@ -1,165 +1,271 @@
-"""Collectives on the ranks of this host: accord, OpenMPI (two settings) and gloo, in one interleaved run.
+"""Collectives on the ranks of this host: accord, Open MPI's best setting, gloo, vLLM and DeepSpeed in one interleaved run.
 
-Each contender is a set of processes, one pinned to each core, that sleep in a read while another one is measured. Peers that
-are not installed are left out with a line that says so.
+Beside all_reduce stand two bounds, written by hand for two ranks (collectives_bound.cpp): with private buffers, and with input and
+output in shared memory. "near" and "far" tell how long a cache line took from core to core while a case was measured. Open MPI's
+settings are searched first (openmpi.py). Peers that are not installed are left out with a line that says so.
 """
 
 from __future__ import annotations
 
 import argparse
-import errno
+import math
 import os
-import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import time
-from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO
 
+import openmpi
+import plot
 import report
+from contender import Contender, rank_environments
+from openmpi import Case
 
 SIZES = [8, 1 << 10, 8 << 10, 128 << 10, 2 << 20, 64 << 20]
-COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "barrier"]
-OPENMPI_SETTINGS = {
-    "openmpi": [],
-    "openmpi vader": ["--mca", "pml", "ob1", "--mca", "btl", "self,vader"],
-}
+COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "barrier"]
+IN_PLACE = "all_reduce_in_place"  # the only one that vLLM and DeepSpeed have
+PYTHON_PEERS = {"gloo": [*COLLECTIVES, IN_PLACE], "vllm": [IN_PLACE], "deepspeed": [IN_PLACE]}
+BOUNDS = {"bound private": "private", "bound shared": "shared"}
+FAR_NANOSECONDS = 130  # a line takes 26 to 65 ns between near cores and about 250 between far ones
+
+# What accord promises against Open MPI's best setting and the bounds.
+TIMES_FASTER = 1.5  # geometric mean over all cases
+TIMES_FASTER_ALL_REDUCE = 2  # from 8 KiB
+BOUND_FACTOR = 1.3  # all_reduce from 8 KiB
+BOUND_MICROSECONDS = 0.06  # all_reduce of 8 B
+TIMES_FASTER_OVERSUBSCRIBED = 2  # barrier, four ranks on two cores
 
 
-class Contender:
-    """Processes of one peer, driven through a pair of pipes for each rank."""
+def iterations_for(case: Case, contender: str) -> int:
+    collective, size = case
+    slow = contender in ("gloo", "deepspeed")
+    if collective in ("barrier", "ping") or size <= 8 << 10:
+        return 150 if slow else 6000
+    return max(3, min(60 if slow else 600, (48 << 20) // size))
 
-    def __init__(self, commands: list[tuple[list[str], dict[str, str]]], ranks: int, directory: Path):
-        self.path = directory / "rank"
-        directory.mkdir()
-        for rank in range(ranks):
-            for end in ("in", "out"):
-                os.mkfifo(f"{self.path}.{rank}.{end}")
-        self.processes = [
-            subprocess.Popen([*command, str(self.path)], env={**os.environ, **environment})
-            for command, environment in commands
-        ]
-        self.pipes = ExitStack()
-        self.inputs = [self.pipes.enter_context(self._open_input(r)) for r in range(ranks)]
-        self.outputs = [self.pipes.enter_context(open(f"{self.path}.{r}.out")) for r in range(ranks)]  # noqa: SIM115
 
-    def _open_input(self, rank: int) -> IO[str]:
-        """The pipe that the rank reads, once it has opened it; an error if a process ended before that."""
-        while True:
+def search_iterations(case: Case) -> int:
+    return max(2, iterations_for(case, "openmpi") // 8)
+
+
+@dataclass
+class Options:
+    build: Path
+    rounds: int
+    keep: int
+    quick: bool
+    only: list[str] | None
+    python: str
+
+
+class Table:
+    """Runs cases on one number of ranks and collects the lines of the report."""
+
+    def __init__(self, options: Options, ranks: int, cases: list[Case], directory: Path):
+        self.options, self.ranks, self.cases = options, ranks, cases
+        self.directory = directory
+        self.jobs: dict[str, Contender] = {}
+        self.settings: dict[Case, list[openmpi.Setting]] = {}
+        self.mpi = options.build / "bin/bench_collectives_openmpi"
+
+    def wants(self, name: str) -> bool:
+        return self.options.only is None or name in self.options.only
+
+    def start(self, name: str, commands: list) -> Contender | None:
+        """The contender of that name, started at first use; None if it does not start."""
+        if name not in self.jobs:
             try:
-                pipe = os.open(f"{self.path}.{rank}.in", os.O_WRONLY | os.O_NONBLOCK)
-            except OSError as error:
-                if error.errno != errno.ENXIO:
+                self.jobs[name] = Contender(
+                    commands, self.ranks, self.directory / f"{name} x {self.ranks}".replace("/", "_")
+                )
+            except RuntimeError as error:
+                print(f"left out: {error}")
+                self.jobs[name] = None
+        return self.jobs[name]
+
+    def prepare(self) -> None:
+        environments = rank_environments(self.ranks)
+        self.start("accord", [([str(self.options.build / "bin/bench_collectives_accord")], e) for e in environments])
+        script = str(Path(__file__).parent / "collectives_torch.py")
+        for name in PYTHON_PEERS:
+            if not self.wants(name):
+                continue
+            asked = [self.options.python, script, "--missing", name]
+            why = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+            if why:
+                print(f"left out: {name}: {why}")
+                continue
+            path = {
+                "PATH": f"{Path(self.options.python).parent}{os.pathsep}{os.environ['PATH']}"
+            }  # of what DeepSpeed compiles with
+            self.start(name, [([self.options.python, script, name], e | path) for e in rank_environments(self.ranks)])
+        if self.ranks == 2:
+            self.start("bound", [([str(self.options.build / "bin/bench_collectives_bound")], {})])
+        if not openmpi.available(self.mpi):
+            print("left out: Open MPI (install openmpi-bin and libopenmpi-dev, then build again)")
+        elif self.wants("openmpi"):
+            self.settings = openmpi.search(
+                self.mpi,
+                self.ranks,
+                [case for case in self.cases if case[0] in COLLECTIVES],
+                self.directory,
+                search_iterations,
+                self.options.keep,
+                self.options.quick,
+            )
+
+    def measures(self, case: Case) -> dict[str, report.Measure]:
+        """Of everybody who takes part in this case; Open MPI once for each of its settings."""
+        found: dict[str, report.Measure] = {}
+
+        def add(name: str, job: Contender | None, called: Case) -> None:
+            if job is not None:
+                found[name] = partial(job.measure, *called, iterations_for(called, name))
+
+        add("accord", self.jobs["accord"], case)
+        for setting in self.settings.get(case, []):
+            name = f"openmpi: {setting.name}"
+            add(name, self.start(name, setting.command(self.mpi, self.ranks)), case)
+        for name, collectives in PYTHON_PEERS.items():
+            if case[0] in collectives:
+                add(name, self.jobs.get(name), case)
+        if self.ranks == 2:
+            add("ping", self.jobs["bound"], ("ping", 0))
+            if case[0] == "all_reduce":
+                for name, called in BOUNDS.items():
+                    add(name, self.jobs["bound"], (called, case[1]))
+        return found
+
+    def without_failed(self, case: Case) -> dict[str, report.Measure]:
+        """Those that can do the case; one that cannot is named."""
+        able = {}
+        for name, measure in self.measures(case).items():
+            try:
+                measure()
+                able[name] = measure
+            except RuntimeError as error:
+                if name == "accord":
                     raise
-                if any(process.poll() is not None for process in self.processes):
-                    raise RuntimeError(
-                        f"{self.path.parent.name}: a process ended before it could be measured"
-                    ) from None
-                time.sleep(0.01)
-            else:
-                os.set_blocking(pipe, True)
-                return os.fdopen(pipe, "w")
+                print(f"left out: {error}")
+                job = name if name in self.jobs else "bound"
+                self.jobs[job].kill()
+                self.jobs[job] = None
+        return able
 
-    def measure(self, collective: str, size: int, iterations: int) -> float:
-        """Microseconds of one operation, on the slowest rank."""
-        for pipe in self.inputs:
-            print(collective, size, iterations, file=pipe, flush=True)
-        answers = [pipe.readline().strip() for pipe in self.outputs]
-        for answer in answers:
-            if not answer or answer.startswith("error"):
-                raise RuntimeError(f"{self.path.parent.name}: {collective} of {size} B: {answer or 'a rank ended'}")
-        return max(map(float, answers))
+    def run(self) -> list[dict]:
+        self.prepare()
+        lines = []
+        for done, case in enumerate(self.cases):
+            name = f"{case[0]} {case[1]} B x {self.ranks}"
+            report.progress(done, len(self.cases), name)
+            lines.append(self.line(name, case, report.in_turn(self.without_failed(case), self.options.rounds)))
+        report.progress(len(self.cases), len(self.cases), "done")
+        for job in self.jobs.values():
+            if job is not None:
+                job.close()
+        return lines
 
-    def close(self) -> None:
-        self.pipes.close()
-        for process in self.processes:
-            process.wait(timeout=60)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def rank_environments(ranks: int) -> list[dict[str, str]]:
-    port = str(free_port())
-    return [
-        {"RANK": str(rank), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        for rank in range(ranks)
-    ]
+    def line(self, name: str, case: Case, medians: dict[str, float]) -> dict:
+        ping = medians.pop("ping", None)
+        mpi = {key: medians.pop(key) for key in list(medians) if key.startswith("openmpi: ")}
+        bounds = {key: medians.pop(key) for key in BOUNDS if key in medians}
+        if mpi:
+            medians["openmpi"] = min(mpi.values())
+        line = report.result("collectives", name, "us", medians, limit_of(case, self.ranks, medians, bounds))
+        line["bounds"] = bounds
+        if mpi:
+            line["openmpi setting"] = min(mpi, key=mpi.get).removeprefix("openmpi: ")
+            line["times openmpi"] = medians["openmpi"] / medians["accord"]
+        if ping is not None:
+            line["ping_ns"] = ping * 1e3
+            line["placement"] = "far" if ping * 1e3 > FAR_NANOSECONDS else "near"
+        return line
 
 
-def contenders(build: Path, ranks: int, directory: Path) -> dict[str, Contender]:
-    here = Path(__file__).parent
-    found = {"accord": [([str(build / "bin/bench_collectives_accord")], env) for env in rank_environments(ranks)]}
-    mpi = build / "bin/bench_collectives_openmpi"
-    if mpi.exists() and shutil.which("mpirun"):
-        launch = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
-        for name, setting in OPENMPI_SETTINGS.items():
-            found[name] = [([*launch, *setting, str(mpi)], {})]
-    else:
-        print("left out: OpenMPI (install openmpi-bin and libopenmpi-dev, then build again)")
-    try:
-        import torch.distributed  # noqa: F401
-
-        found["gloo"] = [([sys.executable, str(here / "collectives_gloo.py")], env) for env in rank_environments(ranks)]
-    except ImportError:
-        print("left out: gloo (it comes with torch)")
-    return {name: Contender(commands, ranks, directory / name.replace(" ", "_")) for name, commands in found.items()}
-
-
-def iterations_for(collective: str, size: int, contender: str) -> int:
-    slow = contender == "gloo"
-    if collective == "barrier" or size <= 8 << 10:
-        return 200 if slow else 20000
-    return max(2, min(100 if slow else 1000, (64 << 20) // size))
-
-
-def limit_of(collective: str, size: int, medians: dict[str, float]) -> float | None:
-    """All_reduce of two ranks: no slower than the best OpenMPI, and at 8 B a hundred times as fast as gloo."""
-    if collective != "all_reduce" or size not in (8, 8 << 10, 128 << 10, 2 << 20):
-        return None
-    limits = [medians[name] for name in OPENMPI_SETTINGS if name in medians]
-    if size == 8 and "gloo" in medians:
-        limits.append(medians["gloo"] / 100)
+def limit_of(case: Case, ranks: int, medians: dict[str, float], bounds: dict[str, float]) -> float | None:
+    """Microseconds that accord promises not to exceed."""
+    collective, size = case
+    limits = []
+    if "openmpi" in medians:
+        factor = 1.0
+        if ranks > 2:
+            factor = TIMES_FASTER_OVERSUBSCRIBED if collective == "barrier" else 1.0
+        elif collective == "all_reduce" and size >= 8 << 10:
+            factor = TIMES_FASTER_ALL_REDUCE
+        limits.append(medians["openmpi"] / factor)
+    limits += [medians[name] for name in ("vllm", "deepspeed") if name in medians]
+    if collective == "all_reduce":
+        if bounds and size >= 8 << 10:
+            limits.append(bounds["bound private"] * BOUND_FACTOR)
+        if bounds and size == 8:
+            limits.append(bounds["bound private"] + BOUND_MICROSECONDS)
     return min(limits, default=None)
+
+
+def summary(lines: list[dict]) -> list[dict]:
+    """The geometric means, as lines whose unit is accord's share of Open MPI's time."""
+    pairs = [line for line in lines if "times openmpi" in line and line["case"].endswith("x 2")]
+    collectives = dict.fromkeys(line["case"].split()[0] for line in pairs)
+    groups = {name: [line for line in pairs if line["case"].split()[0] == name] for name in collectives}
+    means = []
+    for name, members in {**groups, "all": pairs}.items():
+        if not members:
+            continue
+        share = math.exp(-sum(math.log(line["times openmpi"]) for line in members) / len(members))
+        limit = 1 / TIMES_FASTER if name == "all" else None
+        means.append(
+            report.result("collectives", f"{name}: share of Open MPI's time", "mean", {"accord": share}, limit)
+        )
+    return means
+
+
+def print_details(lines: list[dict]) -> None:
+    print(f"\n{'case':30}{'times openmpi':>15}{'private':>10}{'shared':>10}{'ping ns':>9}      Open MPI's setting")
+    for line in lines:
+        bounds = [f"{line['bounds'][name]:>10.3f}" if name in line["bounds"] else f"{'-':>10}" for name in BOUNDS]
+        ping = f"{line['ping_ns']:>9.0f} {line['placement']}" if "ping_ns" in line else f"{'-':>9}     "
+        times = f"{line['times openmpi']:>15.2f}" if "times openmpi" in line else f"{'-':>15}"
+        print(f"{line['case']:30}{times}{''.join(bounds)}{ping} {line.get('openmpi setting', '-')}")
+    print()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", type=Path, default=Path("build/release"))
     parser.add_argument("--output", type=Path, default=Path("build/bench/collectives.json"))
-    parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--collectives", nargs="+", default=COLLECTIVES, choices=COLLECTIVES)
     parser.add_argument("--sizes", nargs="+", type=int, default=SIZES)
-    parser.add_argument("--only", nargs="+", help="contenders to measure")
+    parser.add_argument(
+        "--only", nargs="+", help="contenders to measure beside accord", choices=["openmpi", *PYTHON_PEERS]
+    )
+    parser.add_argument(
+        "--keep", type=int, default=3, help="settings of Open MPI that take part in the interleaved run of a case"
+    )
+    parser.add_argument("--quick", action="store_true", help="search Open MPI's transports only, not its algorithms")
+    parser.add_argument("--python", default=sys.executable, help="interpreter that has the Python peers")
+    parser.add_argument(
+        "--ranks", type=int, nargs="+", default=[2, 4], help="2: all cases; more: barrier and all_reduce of 8 B"
+    )
     arguments = parser.parse_args()
 
-    cases = [(c, s) for c in arguments.collectives for s in ([0] if c == "barrier" else arguments.sizes)]
-    results = []
+    options = Options(
+        arguments.build, arguments.rounds, arguments.keep, arguments.quick, arguments.only, arguments.python
+    )
+    lines = []
     with tempfile.TemporaryDirectory() as directory:
-        peers = contenders(arguments.build, arguments.ranks, Path(directory))
-        chosen = {name: peer for name, peer in peers.items() if not arguments.only or name in arguments.only}
-        for done, (collective, size) in enumerate(cases):
-            case = f"{collective} {size} B x {arguments.ranks}"
-            report.progress(done, len(cases), case)
-            measures = {
-                name: partial(peer.measure, collective, size, iterations_for(collective, size, name))
-                for name, peer in chosen.items()
-            }
-            medians = report.in_turn(measures, arguments.rounds)
-            limit = limit_of(collective, size, medians) if arguments.ranks == 2 else None
-            results.append(report.result("collectives", case, "us", medians, limit))
-        report.progress(len(cases), len(cases), "done")
-        for peer in peers.values():
-            peer.close()
-    report.write("collectives", results, arguments.output)
+        for ranks in arguments.ranks:
+            if ranks == 2:
+                called = arguments.collectives + ([IN_PLACE] if "all_reduce" in arguments.collectives else [])
+                cases = [(c, s) for c in called for s in ([0] if c == "barrier" else arguments.sizes)]
+            else:
+                cases = [("barrier", 0), ("all_reduce", 8)]
+            lines += Table(options, ranks, cases, Path(directory)).run()
+    print_details(lines)
+    plot.write("collectives", lines, arguments.output.with_suffix(".svg"))
+    report.write("collectives", lines + summary(lines), arguments.output)
 
 
 if __name__ == "__main__":

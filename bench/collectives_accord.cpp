@@ -21,8 +21,11 @@ std::string measure(Communicator& comm, const bench::Command& command) {
   const auto call = [&]() -> Status {
     if (command.collective == "all_reduce")
       return comm.all_reduce(ConstBuffer(one), Buffer{output.data(), count, DType::kFloat32}, ReduceOp::kSum);
+    if (command.collective == "all_reduce_in_place") return comm.all_reduce(one, ReduceOp::kSum);
     if (command.collective == "all_gather") return comm.all_gather(one, all);
     if (command.collective == "reduce_scatter") return comm.reduce_scatter(parts, part, ReduceOp::kSum);
+    if (command.collective == "all_to_all")
+      return comm.all_to_all(parts, Buffer{output.data(), parts.count, DType::kFloat32});
     if (command.collective == "broadcast") return comm.broadcast(one, 0);
     return comm.barrier();
   };

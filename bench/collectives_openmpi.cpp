@@ -21,6 +21,9 @@ std::string measure(const accord::bench::Command& command) {
       return MPI_Allgather(input.data(), count, MPI_FLOAT, output.data(), count, MPI_FLOAT, MPI_COMM_WORLD);
     if (command.collective == "reduce_scatter")
       return MPI_Reduce_scatter_block(input.data(), output.data(), count / ranks, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    if (command.collective == "all_to_all")
+      return MPI_Alltoall(input.data(), count / ranks, MPI_FLOAT, output.data(), count / ranks, MPI_FLOAT,
+                          MPI_COMM_WORLD);
     if (command.collective == "broadcast") return MPI_Bcast(input.data(), count, MPI_FLOAT, 0, MPI_COMM_WORLD);
     return MPI_Barrier(MPI_COMM_WORLD);
   };

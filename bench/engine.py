@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 import report
-from collectives import Contender, rank_environments
+from contender import Contender, rank_environments
 
 # What a second rank on a core of its own must gain at batch 8, length 128.
 GAIN_OF_SECOND_RANK = 1.5

@@ -8,12 +8,18 @@ Only figures of one run are comparable: the machines are shared and drift.
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 Measure = Callable[[], float]
+
+
+def cores() -> int:
+    """Cores that this process may use, if each has one thread."""
+    return len(os.sched_getaffinity(0))
 
 
 def in_turn(contenders: Mapping[str, Measure], rounds: int) -> dict[str, float]:

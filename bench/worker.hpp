@@ -1,16 +1,19 @@
 #pragma once
 // One rank of a benchmark's peer. It sleeps in a read while others are measured, and measures when it is told to:
-//   in:  "all_reduce 8192 1000"   collective, bytes, iterations
+//   in:  "all_reduce 8192 1000"   collective, bytes, iterations; bytes of all parts where the input is divided, else of the buffer
 //   out: "1.234"                  microseconds for one operation, or "error <why>"
 
 #include <sched.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <sstream>
 #include <string>
+#include <vector>
 
 namespace accord::bench {
 
@@ -35,6 +38,23 @@ inline void pin_to_core(int rank) {
   }
 }
 
+/// The number in an environment variable.
+inline int number_of(const char* variable) { return std::atoi(std::getenv(variable)); }
+
+/// Keeps the rank on its share of the cores: on one, or several where there are more cores than ranks.
+inline void pin_to_share(int rank, int ranks) {
+  cpu_set_t all, mine;
+  sched_getaffinity(0, sizeof all, &all);
+  CPU_ZERO(&mine);
+  const int cores = CPU_COUNT(&all);
+  int seen = 0;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &all)) continue;
+    if (seen++ % ranks == rank % ranks || (cores < ranks && seen - 1 == rank % cores)) CPU_SET(cpu, &mine);
+  }
+  if (CPU_COUNT(&mine) > 0) sched_setaffinity(0, sizeof mine, &mine);
+}
+
 /// Serves commands from `path`.in until it ends; answers go to `path`.out.
 inline int serve(const std::string& path, const std::function<std::string(const Command&)>& measure) {
   std::ifstream in(path + ".in");
@@ -48,13 +68,20 @@ inline int serve(const std::string& path, const std::function<std::string(const 
   return 0;
 }
 
-/// Microseconds of one call of `operation`, over `iterations` after some to warm up.
+/// Microseconds of one call of `operation`, after some to warm up: the median of up to 15 batches of calls in a row, so that one in which
+/// somebody else had the core does not count.
 inline double time_of(int iterations, const std::function<void()>& operation) {
   for (int i = 0; i < iterations / 10 + 2; ++i) operation();
-  const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < iterations; ++i) operation();
-  const std::chrono::duration<double, std::micro> spent = std::chrono::steady_clock::now() - start;
-  return spent.count() / iterations;
+  const int batches = std::clamp(iterations, 1, 15), calls = std::max(1, iterations / batches);
+  std::vector<double> times;
+  for (int batch = 0; batch < batches; ++batch) {
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < calls; ++i) operation();
+    const std::chrono::duration<double, std::micro> spent = std::chrono::steady_clock::now() - start;
+    times.push_back(spent.count() / calls);
+  }
+  std::nth_element(times.begin(), times.begin() + batches / 2, times.end());
+  return times[static_cast<std::size_t>(batches / 2)];
 }
 
 }  // namespace accord::bench

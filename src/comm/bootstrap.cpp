@@ -1,6 +1,7 @@
 // Two exchanges: "hello" (version, size, options, place) tells who is where and that all mean the same group; "address"
 // (the endpoint's descriptor, or why there is none) lets them connect. A rank that cannot open its endpoint says so in
-// the second one, so that all ranks give its error instead of waiting for it.
+// the second one, so that all ranks give its error instead of waiting for it; so does one whose own request is refused, in
+// the first.
 #include "comm/bootstrap.hpp"
 
 #include <fmt/format.h>
@@ -21,6 +22,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kProtocol = 1;
+constexpr Duration kDeclineTakes = std::chrono::seconds(1);
 
 std::string in_group(const GroupOptions& options) { return fmt::format("creating group \"{}\"", options.name); }
 
@@ -47,6 +49,9 @@ Result<std::vector<topology::Place>> meet(const JoinRequest& request, std::size_
   std::vector<topology::Place> places;
   ACCORD_RETURN_IF_ERROR(exchange("hello", to_text(hello), [&](Rank from, const std::string& text) -> Status {
     const json theirs = json::parse(text, nullptr, false);
+    if (const std::optional<std::string> why = text_field(theirs, "error"))
+      return Status(StatusCode::kPeerLost,
+                    fmt::format("{}: rank {} does not take part: {}", in_group(request.options), from, *why), {from});
     const std::optional<std::string> its_terms = text_field(theirs, "terms");
     const std::optional<std::string> its_place = text_field(theirs, "place");
     if (!its_terms || !its_place)
@@ -111,11 +116,13 @@ Result<Fabric> choose_transport(const topology::Topology& topology, const GroupO
   for (transport::Transport* candidate : transport::transports()) {
     if (options.transport != "auto" && options.transport != candidate->name()) continue;
     const Status viable = candidate->viable();
-    if (reaches_all(*candidate, topology, topology.ranks()) && viable.ok()) {
+    const bool reaches = reaches_all(*candidate, topology, topology.ranks());
+    if (reaches && viable.ok()) {
       if (options.transport == "auto" && !candidate->maps())
         if (std::optional<Fabric> two = mixed(topology)) return *std::move(two);
       return alone(candidate);
     }
+    if (reaches && viable.code() == StatusCode::kResourceExhausted) return viable.with_context(in_group(options));
     why += fmt::format("; {}: {}", candidate->name(), viable.ok() ? "does not reach all of them" : viable.message());
   }
   return Status(StatusCode::kUnsupported, fmt::format("{}: no transport connects all ranks{}", in_group(options), why));
@@ -158,7 +165,8 @@ std::uint64_t id_of(const topology::Topology& topology, std::string descriptors)
   return xxh3(std::as_bytes(std::span(descriptors)));
 }
 
-// What is wrong with a request by itself is an error here and now, and no other rank is asked.
+}  // namespace
+
 Status check(const JoinRequest& request) {
   if (request.size < 1 || request.rank < 0 || request.rank >= request.size)
     return Status(StatusCode::kInvalidArgument,
@@ -171,7 +179,14 @@ Status check(const JoinRequest& request) {
   return readable.ok() ? readable : readable.with_context(in_group(request.options));
 }
 
-}  // namespace
+void decline(JoinRequest request, std::shared_ptr<Store> store, const Status& why) {
+  if (request.rank < 0 || request.rank >= request.size || request.size == 1) return;
+  request.deadline = Deadline::in(std::min<Duration>(request.deadline.remaining(), kDeclineTakes));
+  const json hello = {{"error", why.message().substr(0, kMostText / 2)}};
+  // Ends with the first text, which is rank 0's: there is nothing to hear from the others.
+  (void)store_exchange(std::move(store), request)("hello", to_text(hello),
+                                                  [&](Rank, const std::string&) { return why; });
+}
 
 Result<std::shared_ptr<Group>> join(const JoinRequest& request, const Exchange& exchange) {
   ACCORD_RETURN_IF_ERROR(config().status());

@@ -13,4 +13,10 @@ Result<std::shared_ptr<Group>> join(const JoinRequest& request, const Exchange& 
 Result<std::shared_ptr<Group>> connect(const JoinRequest& request, topology::Topology topology,
                                        const Exchange& exchange);
 
+/// What is wrong with a request by itself, whatever the others want.
+Status check(const JoinRequest& request);
+
+/// Tells the ranks that wait in `store` for this one that it does not come, and why. Waits a second for them at most.
+void decline(JoinRequest request, std::shared_ptr<Store> store, const Status& why);
+
 }  // namespace accord::comm

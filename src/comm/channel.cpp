@@ -73,9 +73,10 @@ Status Channel::run(const Operation& operation) {
       ACCORD_RETURN_IF_ERROR(check_may_wait());
       return start(operation)->wait();
     }
-  } while (!works_.compare_exchange_weak(works, works + kOneCall, std::memory_order_seq_cst));
+  } while (works_.store(works + kOneCall, std::memory_order_release), false);
   Status status = run_owned(operation);
-  if (pending(works_.fetch_sub(1, std::memory_order_acq_rel)) > 1)
+  works_.store(works_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
+  if (pending(works_.load(std::memory_order_relaxed)) > 0)
     ProgressThread::instance().activate(group_.shared_from_this(), *this);
   return status;
 }
@@ -101,14 +102,14 @@ Status Channel::run_owned(const Operation& operation) {
   // What is quick is recorded once its own part is done, while the peers' is on its way.
   const std::size_t bytes = bytes_of(operation);
   bool recorded = recorder_.times(bytes) || stage_ != Stage::kData;
-  if (recorded) recorder_.begin(number_, record, bytes, algorithm_);
+  if (recorded) recorder_.begin(number_, cursor_.plan().record, bytes, algorithm_);
   Waiter waiter(policy_);
   std::uint64_t position = cursor_.position();
   std::optional<Deadline> deadline;  // set once the wait is slow, which spares quick calls a look at the clock
   while (true) {
     const exec::Progress progress = poll();
     if (!recorded) {
-      recorder_.begin(number_, record, bytes, algorithm_);
+      recorder_.begin(number_, cursor_.plan().record, bytes, algorithm_);
       recorded = true;
     }
     if (progress == exec::Progress::kDone) [[likely]] {
@@ -194,8 +195,13 @@ exec::Progress Channel::go_on_with_data() {
 }
 
 std::unique_ptr<Channel::Prepared>& Channel::slot_of(const exec::RequestRecord& record, const plan::Extent* extent) {
-  const auto words = std::bit_cast<exec::RequestWords>(record);
-  const std::uint64_t hash = (words[0] ^ (words[1] * 0x9e3779b97f4a7c15)) * 0xff51afd7ed558ccd;
+  // Field by field, as the caller has just stored them: a wider load would have to wait until those stores, and whatever the
+  // last call stored for its peers, have left the core.
+  std::uint64_t hash = static_cast<std::uint64_t>(record.collective);
+  for (const std::uint64_t field : {static_cast<std::uint64_t>(record.dtype), static_cast<std::uint64_t>(record.op),
+                                    static_cast<std::uint64_t>(record.phase), static_cast<std::uint64_t>(record.root)})
+    hash = hash * 31 + field;
+  hash = (hash ^ (record.count * 0x9e3779b97f4a7c15)) * 0xff51afd7ed558ccd;
   return prepared_[((hash ^ (extent == nullptr ? 0 : hash_of(*extent))) >> 32) % kPrepared];
 }
 
@@ -221,7 +227,8 @@ Result<Channel::Prepared> Channel::lower(const exec::RequestRecord& record, cons
   const Collective collective = counts ? Collective::kAllGather : record.collective;
   const Rank root = counts ? 0 : record.root;
   const std::size_t bytes = counts ? counts_.count() * sizeof(std::uint64_t) : bytes_of(record);
-  ACCORD_ASSIGN_OR_RETURN(const plan::Choice choice, group_.selector().choose({collective, bytes, root}, topology_));
+  ACCORD_ASSIGN_OR_RETURN(const plan::Choice choice,
+                          group_.selector().choose({collective, bytes, root, record.op}, topology_));
   const std::size_t known = plans_.size();
   ACCORD_ASSIGN_OR_RETURN(const plan::Plan* const plan, plan_for(*choice.algorithm, root));
   exec::Payload payload{counts ? DType::kUInt64 : record.dtype, {}};

@@ -30,6 +30,10 @@ Result<comm::GroupOptions> with_config(CommunicatorOptions options) {
 }
 
 Result<Communicator> join(std::shared_ptr<Store> store, const comm::JoinRequest& request) {
+  if (Status refused = comm::check(request); !refused.ok()) {
+    comm::decline(request, std::move(store), refused);
+    return refused;
+  }
   ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<comm::Group> group,
                           comm::join(request, comm::store_exchange(std::move(store), request)));
   return Communicator(std::move(group));
@@ -68,9 +72,13 @@ Communicator::Communicator(std::shared_ptr<comm::Group> group) : group_(std::mov
 Result<Communicator> Communicator::create(std::shared_ptr<Store> store, Rank rank, int size,
                                           CommunicatorOptions options) {
   if (store == nullptr) return Status(StatusCode::kInvalidArgument, "Communicator::create: the store is null");
-  ACCORD_ASSIGN_OR_RETURN(comm::GroupOptions resolved, with_config(std::move(options)));
-  const Deadline deadline = Deadline::in(resolved.timeout);
-  return join(std::move(store), {.rank = rank, .size = size, .options = std::move(resolved), .deadline = deadline});
+  Result<comm::GroupOptions> resolved = with_config(options);
+  if (!resolved.ok()) {
+    comm::decline({.rank = rank, .size = size, .options = {.name = options.name}}, std::move(store), resolved.status());
+    return resolved.status();
+  }
+  const Deadline deadline = Deadline::in(resolved->timeout);
+  return join(std::move(store), {.rank = rank, .size = size, .options = std::move(*resolved), .deadline = deadline});
 }
 
 Result<Communicator> Communicator::from_environment(CommunicatorOptions options) {

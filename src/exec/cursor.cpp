@@ -23,7 +23,7 @@ void Cursor::start(Domain& domain, const LoweredPlan& plan, const void* input, v
                    std::complex<double> factor) {
   domain_ = &domain;
   plan_ = &plan;
-  bases_.resize(static_cast<std::size_t>(Operand::kFirstBlock) + domain.members());
+  bases_.resize(Operand::lines_of(domain.members()));
   bases_[Operand::kInput] = static_cast<std::byte*>(const_cast<void*>(input));
   bases_[Operand::kOutput] = static_cast<std::byte*>(output);
   if (sources_.size() < static_cast<std::size_t>(plan.max_sources)) sources_.resize(plan.max_sources);
@@ -45,7 +45,10 @@ void Cursor::start(Domain& domain, const LoweredPlan& plan, const void* input, v
 void Cursor::begin_round() {
   domain_->begin_round(plan_->record, plan_->signature, factor_);
   word_ = domain_->current_word();
-  for (int m = 0; m < domain_->members(); ++m) bases_[Operand::kFirstBlock + m] = domain_->block(m);
+  for (int m = 0; m < domain_->members(); ++m) {
+    bases_[Operand::lines_of(m)] = domain_->lines(m);
+    bases_[Operand::slot_of(m)] = domain_->slot(m);
+  }
   std::fill(lanes_.begin(), lanes_.end(), LaneState{});
   std::fill(barrier_arrivals_.begin(), barrier_arrivals_.end(), 0);
   in_round_ = true;
@@ -55,7 +58,7 @@ void Cursor::begin_round() {
 Progress Cursor::poll() {
   while (true) {
     if (!in_round_) {
-      if (!domain_->gate_open()) {
+      if (!domain_->gate_open(plan_->depth)) {
         waiting_for_ = domain_->laggard();
         return wait_for_remotes(domain_->differs() ? Progress::kMismatch : Progress::kPending);
       }
@@ -234,9 +237,10 @@ Progress Cursor::wait_for_remotes(Progress progress) {
 }
 
 Progress Cursor::run_remote(const LoweredStep& step, LaneState& state) {
-  const int member = step.destination.base - Operand::kFirstBlock;
+  const int member = step.destination.member();
   transport::RemoteWriter& writer = domain_->writer(member);
-  const std::size_t offset = domain_->remote_block(member) + step.destination.offset;
+  const std::size_t block = step.destination.in_slot() ? domain_->remote_slot(member) : domain_->remote_lines(member);
+  const std::size_t offset = block + step.destination.offset;
   if (step.opcode == Opcode::kSignalRemote) {
     writer.write_word(word_, offset);
     return Progress::kDone;

@@ -53,7 +53,10 @@ std::uint32_t signature_of(const RequestRecord& record, std::string_view plan_na
 }
 
 Domain::Domain(const DomainLayout& layout, int me, std::vector<std::byte*> regions, std::vector<RemoteMember> remotes)
-    : layout_(layout), me_(me), regions_(std::move(regions)), remotes_(std::move(remotes)) {}
+    : layout_(layout), me_(me), regions_(std::move(regions)), remotes_(std::move(remotes)) {
+  for (std::uint32_t round = 0; round < kLineDepth; ++round) lines_[round] = layout.lines(round);
+  for (std::uint32_t round = 0; round < plan::kRoundDepth; ++round) slots_[round] = layout.slot(round);
+}
 
 // Goes out with the first data of the round, so that whoever meets its word can read what it is for.
 void Domain::tell_begin(const std::byte* line) {
@@ -89,7 +92,7 @@ void Domain::progress_remotes() {
   }
 }
 
-bool Domain::look_at_completed() {
+bool Domain::look_at_completed(std::uint32_t depth) {
   std::int64_t most_behind = 0;
   for (int m = 0; m < members(); ++m) {
     if (m == me_) continue;
@@ -109,7 +112,7 @@ bool Domain::look_at_completed() {
     }
   }
   all_completed_ = round_ - most_behind;
-  return round_ + 1 <= all_completed_ + plan::kRoundDepth;
+  return round_ + 1 <= all_completed_ + depth;
 }
 
 bool Domain::record_of(int m, std::uint64_t round, std::uint64_t* its_word, RequestRecord* record) const {

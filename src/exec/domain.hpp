@@ -73,8 +73,9 @@ class Domain {
   bool has_remotes() const { return !remotes_.empty(); }
   bool is_remote(int m) const { return has_remotes() && remotes_[static_cast<std::size_t>(m)].writer != nullptr; }
   transport::RemoteWriter& writer(int m) const { return *remotes_[static_cast<std::size_t>(m)].writer; }
-  /// Where remote member m's block for the current round lies in its window.
-  std::size_t remote_block(int m) const { return remotes_[static_cast<std::size_t>(m)].region + layout_.block(round_); }
+  /// lines() and slot() of remote member m as offsets in its window.
+  std::size_t remote_lines(int m) const { return remotes_[m].region + lines_[round_ % kLineDepth]; }
+  std::size_t remote_slot(int m) const { return remotes_[m].region + slots_[round_ % plan::kRoundDepth]; }
   /// Sends what was written to remote members; what only tells of the round goes with it, or by the second.
   void flush_remotes();
   void flush_notes();
@@ -108,14 +109,15 @@ class Domain {
     if (has_remotes() && !heard_all) [[unlikely]]
       tell_end();
   }
-  /// True if the next round may begin: every member has completed the one that used the same block. The member that has not is
+  /// True if the next round may begin: every member has completed the one `depth` rounds before it. The member that has not is
   /// left in `laggard()`; so is one that completed another request than this member, and then `differs()`.
-  bool gate_open() { return round_ + 1 <= all_completed_ + plan::kRoundDepth || look_at_completed(); }
+  bool gate_open(std::uint32_t depth) { return round_ + 1 <= all_completed_ + depth || look_at_completed(depth); }
   int laggard() const { return laggard_; }
   bool differs() const { return differs_; }
 
-  /// Base address of member m's block for the current round.
-  std::byte* block(int m) const { return regions_[m] + layout_.block(round_); }
+  /// Member m's flags and packets of the current round, and its scratch.
+  std::byte* lines(int m) const { return regions_[m] + lines_[round_ % kLineDepth]; }
+  std::byte* slot(int m) const { return regions_[m] + slots_[round_ % plan::kRoundDepth]; }
 
   /// What member m says it does in the round numbered `round`; false if it has not come there or is past it.
   bool record_of(int m, std::uint64_t round, std::uint64_t* its_word, RequestRecord* record) const;
@@ -133,7 +135,7 @@ class Domain {
   }
 
  private:
-  bool look_at_completed();
+  bool look_at_completed(std::uint32_t depth);
   void tell_begin(const std::byte* line);
   void tell_end();
   static void write_record(std::byte* line, const RequestRecord& record) {
@@ -149,6 +151,8 @@ class Domain {
   int me_;
   std::vector<std::byte*> regions_;
   std::vector<RemoteMember> remotes_;
+  std::array<std::size_t, kLineDepth> lines_;  ///< offsets that the layout gives
+  std::array<std::size_t, plan::kRoundDepth> slots_;
   std::uint64_t round_ = 0;
   std::uint64_t all_completed_ = 0;
   int laggard_ = -1;

@@ -31,6 +31,7 @@ class Lowering {
     out_.elements_per_line = kPacketData / out_.element_bytes;
     out_.record = request_;
     out_.signature = signature_of(request_, plan_.name, plan_.digest);
+    if (shared_chunks() > 0) out_.depth = plan::kRoundDepth;
     out_.heard_all = plan_.pacing == plan::Pacing::kByPlan;
     if (plan_.partial_chunks > 0) {
       out_.partials = partial_kernels(dtype_, request_.op);
@@ -106,20 +107,22 @@ class Lowering {
 
   Operand operand(const plan::Chunk& chunk) const {
     const auto index = static_cast<std::size_t>(chunk.index);
-    const auto block = static_cast<std::uint16_t>(Operand::kFirstBlock + chunk.rank);
     switch (chunk.space) {
       case plan::Space::kInput: return {bounds_.input[index].first * out_.element_bytes, Operand::kInput};
       case plan::Space::kOutput: return {bounds_.output[index].first * out_.element_bytes, Operand::kOutput};
-      case plan::Space::kScratch: return {layout_.scratch() + index * scratch_stride_, block};
+      case plan::Space::kScratch: return {index * scratch_stride_, Operand::slot_of(chunk.rank)};
       case plan::Space::kPartials: {
         const std::size_t place = static_cast<std::size_t>(plan_.scratch_chunks) + index * partial_width();
-        return {.offset = layout_.scratch() + place * scratch_stride_,
-                .base = block,
+        return {.offset = place * scratch_stride_,
+                .base = Operand::slot_of(chunk.rank),
                 .partial = out_.partials.reduce != nullptr};
       }
       case plan::Space::kPackets: break;
     }
-    return {.offset = layout_.packets(chunk.index), .base = block, .packets = true, .sender = chunk.index % plan_.size};
+    return {.offset = layout_.packets(chunk.index),
+            .base = Operand::lines_of(chunk.rank),
+            .packets = true,
+            .sender = chunk.index % plan_.size};
   }
 
   std::optional<std::uint64_t> user_length(const plan::Chunk& chunk) const {
@@ -158,7 +161,7 @@ class Lowering {
     partial |= lowered.destination.partial || lowered.mirror.partial;
     switch (step.kind) {
       case plan::StepKind::kCopy:
-        lowered.opcode = packets ? Opcode::kCopyPackets : Opcode::kCopy;
+        lowered.opcode = packets ? Opcode::kCopyPackets : partial ? Opcode::kReducePartials : Opcode::kCopy;
         if (out_.scales && plan_.size == 1) lowered.opcode = Opcode::kReduce;  // the sum of one rank
         break;
       case plan::StepKind::kReduce:
@@ -167,13 +170,11 @@ class Lowering {
       case plan::StepKind::kPutPackets: lowered.opcode = Opcode::kPutPackets; break;
       case plan::StepKind::kSignal:
         lowered.opcode = Opcode::kSignal;
-        lowered.destination = {layout_.flag(me_, step.id),
-                               static_cast<std::uint16_t>(Operand::kFirstBlock + step.peer)};
+        lowered.destination = {layout_.flag(me_, step.id), Operand::lines_of(step.peer)};
         break;
       case plan::StepKind::kWait:
         lowered.opcode = Opcode::kWait;
-        lowered.destination = {layout_.flag(step.peer, step.id),
-                               static_cast<std::uint16_t>(Operand::kFirstBlock + me_)};
+        lowered.destination = {layout_.flag(step.peer, step.id), Operand::lines_of(me_)};
         break;
       case plan::StepKind::kLaneBarrier:
         lowered.opcode = Opcode::kLaneBarrier;

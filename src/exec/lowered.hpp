@@ -30,11 +30,13 @@ enum class Opcode : std::uint8_t {
   kPutPacketsRemote,
 };
 
-/// An address that is known but for its base: bases are the caller's input and output, then the members' round blocks.
+/// An address that is known but for its base: bases are the caller's input and output, then of each member the lines and the slot
+/// of the round.
 struct Operand {
   static constexpr std::uint16_t kInput = 0;
   static constexpr std::uint16_t kOutput = 1;
-  static constexpr std::uint16_t kFirstBlock = 2;
+  static constexpr std::uint16_t lines_of(Rank member) { return static_cast<std::uint16_t>(2 + 2 * member); }
+  static constexpr std::uint16_t slot_of(Rank member) { return static_cast<std::uint16_t>(3 + 2 * member); }
 
   std::uint64_t offset = 0;
   std::uint16_t base = 0;
@@ -42,8 +44,11 @@ struct Operand {
   bool partial = false;      ///< holds accumulators that are not elements
   std::int32_t sender = -1;  ///< who puts the packets
 
-  /// In a member's block, where peers read.
-  bool is_shared() const { return base >= kFirstBlock; }
+  /// Whose window it lies in, and whether in the slot there. REQUIRES: is_shared().
+  int member() const { return (base - 2) / 2; }
+  bool in_slot() const { return base % 2 != 0; }
+  /// In a member's window, where peers read.
+  bool is_shared() const { return base > kOutput; }
 };
 
 /// One resolved step.
@@ -72,7 +77,8 @@ struct LoweredPlan {
   bool scales = false;      ///< `reduce` multiplies source i by the factor of member i
   std::uint32_t signature = 1;
   RequestRecord record;
-  bool heard_all = false;  ///< at its end every peer is known to have begun the round
+  std::uint32_t depth = kLineDepth;  ///< rounds that may be under way at once
+  bool heard_all = false;            ///< at its end every peer is known to have begun the round
   std::uint32_t barriers = 0;
   int max_sources = 0;
 };

@@ -22,17 +22,14 @@ class Routing {
   }
 
  private:
-  bool is_remote(const Operand& operand) const {
-    return operand.is_shared() && domain_.is_remote(operand.base - Operand::kFirstBlock);
-  }
+  bool is_remote(const Operand& operand) const { return operand.is_shared() && domain_.is_remote(operand.member()); }
 
   Status refuse(const Operand& operand) const {
-    const int member = operand.base - Operand::kFirstBlock;
     return Status(
         StatusCode::kUnsupported,
         fmt::format("plan \"{}\" reads or adds in the memory of member {}, which is on another host; between hosts "
                     "a plan has to put (docs/algorithms.md says which do)",
-                    name_, member));
+                    name_, operand.member()));
   }
 
   Status route(LoweredStep& step, std::vector<LoweredStep>& routed) const {
@@ -58,6 +55,12 @@ class Routing {
       case Opcode::kPutPackets:
         if (is_remote(step.destination)) step.opcode = Opcode::kPutPacketsRemote;
         break;
+      case Opcode::kReducePartials:
+        if (step.sources == 1 && !step.has_mirror && is_remote(step.destination)) {
+          step.opcode = Opcode::kPutRemote;
+          break;
+        }
+        [[fallthrough]];
       default:
         if (is_remote(step.destination)) return refuse(step.destination);
         if (second) return refuse(step.mirror);

@@ -15,9 +15,13 @@ std::size_t DomainLayout::packets(int chunk) const {
   return flags + static_cast<std::size_t>(chunk) * (kPacketCapacity / kPacketData) * kLine;
 }
 
-std::size_t DomainLayout::scratch() const { return round_up(packets(packet_chunks()), kPage); }
+std::size_t DomainLayout::slot(std::uint64_t round) const {
+  return kHeader + kLineDepth * lines_bytes() + (round % plan::kRoundDepth) * slot_room();
+}
 
-std::size_t DomainLayout::block_bytes() const { return scratch() + round_up(slot_bytes, kPage); }
+std::size_t DomainLayout::lines_bytes() const { return round_up(packets(packet_chunks()), kPage); }
+
+std::size_t DomainLayout::slot_room() const { return round_up(slot_bytes, kPage); }
 
 WindowLayout::WindowLayout(int size, std::size_t slot_bytes)
     : size_(size),

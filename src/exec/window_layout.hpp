@@ -12,7 +12,8 @@
 //   completed the last round that the owner has completed
 //   records   for each round under way what the owner was asked to do, so that a mismatch can be told, and its factor where
 //             the op has one
-//   blocks    kRoundDepth round blocks: signal flags [from][id], packets [chunk], scratch
+//   lines     for each of kLineDepth rounds: signal flags [from][id], packets [chunk]
+//   slots     for each of plan::kRoundDepth rounds: scratch
 // Windows are sparse: a page costs memory once it is touched, so regions of pairs that never talk cost none.
 
 #include <cstddef>
@@ -30,6 +31,12 @@ inline constexpr std::size_t kPacketData = 56;
 /// Data that one packet chunk holds.
 inline constexpr std::size_t kPacketCapacity = 147 * kPacketData;  // 8232 bytes
 
+/// Rounds whose records, flags and packets may be under way at once: those of plans without scratch, which are small, so that a root
+/// need not wait for each of its readers in turn. Plans are proved with plan::kRoundDepth of them; a gate that many rounds behind
+/// orders those that share a line in the same way.
+inline constexpr std::uint32_t kLineDepth = 8;
+static_assert(kLineDepth % plan::kRoundDepth == 0);
+
 /// Offsets within one domain's region.
 struct DomainLayout {
   int members = 0;
@@ -37,21 +44,22 @@ struct DomainLayout {
   std::size_t slot_bytes = 0;
 
   static constexpr std::size_t completed() { return 0; }
-  static constexpr std::size_t record(std::uint64_t round) { return kLine * (1 + round % plan::kRoundDepth); }
-  std::size_t block(std::uint64_t round) const { return kHeader + (round % plan::kRoundDepth) * block_bytes(); }
-  std::size_t bytes() const { return kHeader + plan::kRoundDepth * block_bytes(); }
+  static constexpr std::size_t record(std::uint64_t round) { return kLine * (1 + round % kLineDepth); }
+  std::size_t lines(std::uint64_t round) const { return kHeader + (round % kLineDepth) * lines_bytes(); }
+  std::size_t slot(std::uint64_t round) const;
+  std::size_t bytes() const { return slot(plan::kRoundDepth - 1) + slot_room(); }
 
   /// A ring of packets takes one less than there are members of each pair; more than 16 of a pair nobody has needed.
   int packet_chunks() const { return plan::packet_chunks_of(members); }
 
-  // Within a block:
+  // Within the lines of a round:
   std::size_t flag(int from, int id) const { return kLine * (static_cast<std::size_t>(from) * signals + id); }
   std::size_t packets(int chunk) const;
-  std::size_t scratch() const;
-  std::size_t block_bytes() const;
 
  private:
   static constexpr std::size_t kHeader = kPage;
+  std::size_t lines_bytes() const;
+  std::size_t slot_room() const;
 };
 
 class WindowLayout {

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,6 +29,17 @@ std::optional<std::size_t> whole_pages(std::size_t bytes) {
   return (bytes + page - 1) / page * page;
 }
 
+// A file that grows beyond the limit would not only be refused: SIGXFSZ would end the process.
+Status check_file_limit(std::size_t bytes, std::string_view what) {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || bytes <= limit.rlim_cur) return {};
+  return Status(
+      StatusCode::kResourceExhausted,
+      fmt::format(
+          "{}: files of this process may have {} at most, which counts for shared memory, too (raise ulimit -f)", what,
+          bytes_text(limit.rlim_cur)));
+}
+
 Result<std::span<std::byte>> map(int fd, std::size_t bytes, std::string_view what) {
   void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (address == MAP_FAILED) return errno_status(errno, what);
@@ -45,6 +57,7 @@ Result<SharedSegment> SharedSegment::create(std::string_view name, std::size_t b
   const std::optional<std::size_t> size = whole_pages(bytes);
   if (bytes == 0) return Status(StatusCode::kInvalidArgument, what + ": the size must not be 0");
   if (!size) return Status(StatusCode::kResourceExhausted, what + ": no machine has so much memory");
+  ACCORD_RETURN_IF_ERROR(check_file_limit(*size, what));
   const std::string short_name(name.substr(0, kLongestName));
   UniqueFd fd(memfd_create(short_name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return errno_status(errno, what);

@@ -82,6 +82,7 @@ class FileStore final : public Store {
       const bool last = deadline.passed();
       Result<std::string> value = read_value(key);
       if (value.ok() || value.status().code() != StatusCode::kNotFound) return value;
+      if (access(directory_.c_str(), F_OK) != 0) return error(errno, key);
       if (last) return store::not_set(describe(), key, timeout);
       watch.wait(deadline);
     }

@@ -47,6 +47,11 @@ Result<UniqueFd> open_connection(const Address& address, Deadline deadline, cons
   return fd;
 }
 
+// Another program is there, or this process can open nothing more: to try again is in vain.
+bool is_final(const Status& failure) {
+  return failure.code() == StatusCode::kMismatch || failure.code() == StatusCode::kResourceExhausted;
+}
+
 // The first of `host`'s addresses where the store answers, with the connection.
 struct Found {
   Address address;
@@ -60,7 +65,7 @@ Result<Found> try_all_addresses(const std::string& host, int port, Deadline dead
     Result<UniqueFd> connection = open_connection(address, attempt, what);
     if (connection.ok()) return Found{address, std::move(*connection)};
     failure = connection.status();
-    if (failure.code() == StatusCode::kMismatch) return failure;
+    if (is_final(failure)) return failure;
   }
   return failure;
 }
@@ -82,7 +87,7 @@ Result<std::unique_ptr<TcpClient>> TcpClient::connect(const std::string& host, i
       client->give_back(std::move(found->connection));
       return client;
     }
-    if (found.status().code() == StatusCode::kMismatch) return found.status();
+    if (is_final(found.status())) return found.status();
     // An attempt that the deadline cut short tells less than the one before it.
     if (failure.ok() || found.status().code() != StatusCode::kTimeout) failure = found.status();
     if (deadline.passed()) {

@@ -1,7 +1,7 @@
 """Runs functions on several ranks, each a process of its own, for the tests.
 
 A function is sent to the ranks as its source text, so it stands at the top level of its module, has no decorator and imports
-what it needs (accord, os, sys and numpy as np are there). It is called as function(comm, *arguments) on every rank.
+what it needs (accord, os, sys, time and numpy as np are there). It is called as function(comm, *arguments) on every rank.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 # What a rank runs: it reads jobs from its standard input and writes their outcomes to the descriptor that is its argument.
 RANK_PROGRAM = """
-import os, pickle, sys, traceback
+import os, pickle, sys, time, traceback
 import numpy as np
 import accord
 jobs, outcomes = sys.stdin.buffer, os.fdopen(int(sys.argv[1]), "wb")
@@ -32,7 +32,7 @@ while True:
         job = pickle.load(jobs)
     except EOFError:
         break
-    names = {"accord": accord, "np": np, "os": os, "sys": sys, "__name__": "rank"}
+    names = {"accord": accord, "np": np, "os": os, "sys": sys, "time": time, "__name__": "rank"}
     exec(compile(job["source"], job["function"], "exec"), names)
     outcome = {}
     try:

@@ -11,10 +11,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <span>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/config.hpp"
 #include "base/fd.hpp"
@@ -45,6 +51,46 @@ Result<std::int64_t> port_in(const std::string& url) { return parse_integer(url.
 
 }  // namespace
 
+// A rank that dies is seen by the communicators that it is in, but not while one is being made. So a thread of rank 0 waits for the
+// children: if one ends early and the command has not ended of that, it ends the command.
+class CommandRanks::Watcher {
+ public:
+  explicit Watcher(std::vector<pid_t> children) : children_(std::move(children)), thread_([this] { watch(); }) {}
+  ~Watcher() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    stopped_.notify_all();
+    for (const pid_t child : children_) kill(child, SIGKILL);
+    thread_.join();
+    for (const pid_t child : children_) {
+      while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+      }
+    }
+  }
+
+ private:
+  void watch() {
+    siginfo_t ended = {};
+    while (waitid(P_ALL, 0, &ended, WEXITED | WNOWAIT) < 0 && errno == EINTR) {
+    }
+    std::unique_lock lock(mutex_);
+    if (stopped_.wait_for(lock, kPatience, [this] { return stopping_; })) return;
+    const auto rank = std::find(children_.begin(), children_.end(), ended.si_pid) - children_.begin() + 1;
+    fmt::print(stderr, "accord: rank {} (process {}) {} {} before the end\n", rank, ended.si_pid,
+               ended.si_code == CLD_EXITED ? "ended with exit code" : "was ended by signal", ended.si_status);
+    _exit(kFailure);
+  }
+
+  static constexpr auto kPatience = std::chrono::seconds(5);
+  const std::vector<pid_t> children_;
+  std::mutex mutex_;
+  std::condition_variable stopped_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
 Result<CommandRanks> CommandRanks::create(std::optional<int> wanted) {
   ACCORD_RETURN_IF_ERROR(config().status());
   CommandRanks ranks;
@@ -71,19 +117,21 @@ Status CommandRanks::fork_others() {
   const UniqueFd out(ends[0]);
   UniqueFd in(ends[1]);
   const pid_t parent = getpid();
+  std::vector<pid_t> children;
   for (Rank rank = 1; rank < size_ && rank_ == 0; ++rank) {
     const pid_t child = fork();
     if (child < 0) return errno_status(errno, fmt::format("starting rank {}", rank));
     if (child > 0) {
-      children_.push_back(child);
+      children.push_back(child);
       continue;
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(kFailure);  // it died before the line above
-    children_.clear();
+    children.clear();
     in.reset();
     rank_ = rank;
   }
+  if (!children.empty()) watcher_ = std::make_unique<Watcher>(std::move(children));
   ACCORD_RETURN_IF_ERROR(bind_to(processors[static_cast<std::size_t>(rank_)]));
   return meet(out.get(), in.get());
 }
@@ -106,18 +154,9 @@ Status CommandRanks::meet(int pipe_out, int pipe_in) {
 }
 
 CommandRanks::CommandRanks(CommandRanks&& other) noexcept
-    : rank_(other.rank_),
-      size_(other.size_),
-      store_(std::move(other.store_)),
-      children_(std::exchange(other.children_, {})) {}
+    : rank_(other.rank_), size_(other.size_), store_(std::move(other.store_)), watcher_(std::move(other.watcher_)) {}
 
-CommandRanks::~CommandRanks() {
-  for (const pid_t child : children_) kill(child, SIGKILL);
-  for (const pid_t child : children_) {
-    while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
-    }
-  }
-}
+CommandRanks::~CommandRanks() = default;
 
 Result<Communicator> CommandRanks::communicator(const std::string& name, const std::string& select) const {
   return Communicator::create(store_, rank_, size_, {.name = name, .select = select});

@@ -1,12 +1,9 @@
 #pragma once
 // The ranks of a command that measures: those of a launcher, or processes that the command starts itself.
 
-#include <sys/types.h>
-
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "accord/communicator.hpp"
 
@@ -37,7 +34,8 @@ class CommandRanks {
   Rank rank_ = 0;
   int size_ = 1;
   std::shared_ptr<Store> store_;
-  std::vector<pid_t> children_;  ///< of rank 0, if it started them
+  class Watcher;
+  std::unique_ptr<Watcher> watcher_;  ///< of rank 0, if it started the others
 };
 
 /// Notices the interrupt key (SIGINT) while it lives; the second one ends the process as ever. One at a time.

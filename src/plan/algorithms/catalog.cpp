@@ -7,6 +7,7 @@
 #include <array>
 
 #include "base/text.hpp"
+#include "plan/algorithms/host_tree.hpp"
 #include "plan/registry.hpp"
 
 namespace accord::plan {
@@ -47,6 +48,13 @@ constexpr std::array kAlgorithms = {
                    "Thakur, Rabenseifner, Gropp 2005, section 4.5", Order::kCanonical},
     AlgorithmEntry{Collective::kAllReduce, "rabenseifner", all_reduce_rabenseifner, "Rabenseifner 2004",
                    Order::kCanonical},
+    AlgorithmEntry{.collective = Collective::kAllReduce,
+                   .name = "hierarchical",
+                   .make = all_reduce_hierarchical,
+                   .source = "multi-leader; Bayatpour and others 2017",
+                   .order = Order::kCanonical,
+                   .fits = is_hierarchy,
+                   .adds_in_parts = true},
     AlgorithmEntry{Collective::kAllReduce, "ring", all_reduce_ring, "Patarasuk, Yuan 2009", Order::kFixed},
     AlgorithmEntry{Collective::kReduce, "two_shot", reduce_two_shot, "Thakur, Rabenseifner, Gropp 2005, section 4.4",
                    Order::kCanonical},

@@ -27,6 +27,7 @@ Result<Plan> all_reduce_one_shot(const topology::Topology& topology, const Reque
 Result<Plan> all_reduce_two_shot(const topology::Topology& topology, const Request& request);
 Result<Plan> all_reduce_recursive_doubling(const topology::Topology& topology, const Request& request);
 Result<Plan> all_reduce_rabenseifner(const topology::Topology& topology, const Request& request);
+Result<Plan> all_reduce_hierarchical(const topology::Topology& topology, const Request& request);
 Result<Plan> all_reduce_ring(const topology::Topology& topology, const Request& request);
 Result<Plan> reduce_two_shot(const topology::Topology& topology, const Request& request);
 Result<Plan> reduce_direct(const topology::Topology& topology, const Request& request);

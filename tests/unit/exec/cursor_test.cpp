@@ -117,22 +117,22 @@ TEST_F(CursorTest, what_does_not_fit_the_domain_is_refused) {
 }
 
 TEST_F(CursorTest, ranks_that_wait_for_nobody_meet_their_difference_at_the_gate) {
-  for (std::uint64_t round = 1; round <= plan::kRoundDepth; ++round)
+  for (std::uint64_t round = 1; round <= kLineDepth; ++round)
     for (const std::uint32_t rank : {0u, 1u}) {
       domains_[rank]->begin_round(request(1), round == 1 ? 10 + rank : 20);
       domains_[rank]->end_round(false);
     }
   for (const int rank : {0, 1}) {
-    EXPECT_FALSE(domains_[rank]->gate_open());
+    EXPECT_FALSE(domains_[rank]->gate_open(kLineDepth));
     EXPECT_TRUE(domains_[rank]->differs());
     EXPECT_EQ(domains_[rank]->laggard(), 1 - rank);
   }
 }
 
 TEST_F(CursorTest, equal_calls_pass_the_gate) {
-  for (std::uint64_t round = 1; round <= 3 * plan::kRoundDepth; ++round)
+  for (std::uint64_t round = 1; round <= 3 * kLineDepth; ++round)
     for (const std::uint32_t rank : {0u, 1u}) {
-      ASSERT_TRUE(domains_[rank]->gate_open()) << "round " << round;
+      ASSERT_TRUE(domains_[rank]->gate_open(kLineDepth)) << "round " << round;
       domains_[rank]->begin_round(request(1), static_cast<std::uint32_t>(round % 5));
       domains_[rank]->end_round(false);
     }

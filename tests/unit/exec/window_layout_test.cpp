@@ -42,15 +42,16 @@ TEST(WindowLayout, things_of_a_domain_do_not_overlap_and_begin_at_cache_lines) {
   for (const int size : {1, 2, 5, 64}) {
     const DomainLayout layout = WindowLayout(size, 64 << 10).group();
     std::vector<Piece> pieces = {{"completed", DomainLayout::completed(), kLine}};
-    for (std::uint64_t round = 1; round <= plan::kRoundDepth; ++round) {
+    for (std::uint64_t round = 1; round <= plan::kRoundDepth; ++round)
+      pieces.push_back({"slot", layout.slot(round), layout.slot_bytes});
+    for (std::uint64_t round = 1; round <= kLineDepth; ++round) {
       pieces.push_back({"record", DomainLayout::record(round), kLine});
-      const std::size_t block = layout.block(round);
+      const std::size_t lines = layout.lines(round);
       for (int from = 0; from < size; ++from) {
-        for (int id = 0; id < layout.signals; ++id) pieces.push_back({"flag", block + layout.flag(from, id), kLine});
+        for (int id = 0; id < layout.signals; ++id) pieces.push_back({"flag", lines + layout.flag(from, id), kLine});
       }
       for (int chunk = 0; chunk < layout.packet_chunks(); ++chunk)
-        pieces.push_back({"packets", block + layout.packets(chunk), kPacketCapacity / kPacketData * kLine});
-      pieces.push_back({"scratch", block + layout.scratch(), layout.slot_bytes});
+        pieces.push_back({"packets", lines + layout.packets(chunk), kPacketCapacity / kPacketData * kLine});
     }
     for (const Piece& piece : pieces) ASSERT_EQ(piece.first % kLine, 0u) << piece.name;
     expect_disjoint(pieces, layout.bytes());
@@ -64,10 +65,16 @@ TEST(WindowLayout, a_pair_has_room_for_the_signals_that_a_plan_of_two_ranks_may_
   EXPECT_EQ(WindowLayout(20, 4096).group().signals, 40);
 }
 
-TEST(WindowLayout, a_round_shares_its_block_with_the_one_kRoundDepth_later_only) {
+TEST(WindowLayout, rounds_share_their_slots_and_lines_with_those_a_depth_later_only) {
   const DomainLayout layout = WindowLayout(2, 4096).group();
-  EXPECT_EQ(layout.block(5), layout.block(5 + plan::kRoundDepth));
-  EXPECT_NE(layout.block(5), layout.block(6));
+  EXPECT_EQ(layout.slot(5), layout.slot(5 + plan::kRoundDepth));
+  EXPECT_NE(layout.slot(5), layout.slot(6));
+  EXPECT_EQ(layout.lines(5), layout.lines(5 + kLineDepth));
+  EXPECT_EQ(DomainLayout::record(5), DomainLayout::record(5 + kLineDepth));
+  for (std::uint64_t later = 6; later < 5 + kLineDepth; ++later) {
+    EXPECT_NE(layout.lines(5), layout.lines(later));
+    EXPECT_NE(DomainLayout::record(5), DomainLayout::record(later));
+  }
 }
 
 }  // namespace

@@ -51,7 +51,8 @@ const std::vector<std::vector<int>> kShapes =
                                                {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2},
                                                {0, 1, 2, 3, 4, 5, 6, 7, 8}};
 
-/// Plans that the default table may choose there, with the last rank as root.
+/// Plans that the default table may choose there, with the last rank as root; and the hierarchical all_reduce, which adds in an
+/// order of its own where the hosts do not fit the canonical tree.
 std::vector<std::pair<const AlgorithmEntry*, Plan>> default_plans(const topology::Topology& topology) {
   const Selector selector = *Selector::create("");
   std::vector<std::pair<const AlgorithmEntry*, Plan>> plans;
@@ -64,6 +65,10 @@ std::vector<std::pair<const AlgorithmEntry*, Plan>> default_plans(const topology
     EXPECT_TRUE(plan.ok()) << plan.status().to_string();
     if (plan.ok()) plans.emplace_back(row.algorithm, *plan);
   }
+  const auto hierarchical = algorithm_by_name(Collective::kAllReduce, "hierarchical");
+  const Result<Plan> plan = (*hierarchical)->make(topology, {.collective = Collective::kAllReduce});
+  EXPECT_TRUE(plan.ok()) << plan.status().to_string();
+  plans.emplace_back(*hierarchical, *plan);
   return plans;
 }
 
@@ -110,8 +115,9 @@ TEST(Hosts, plans_between_hosts_give_the_reference) {
     for (const auto& [entry, plan] : default_plans(topology)) {
       for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{97}, std::size_t{257}}) {
         for (const std::size_t slice : {count / 7 + 1, count + 1}) {
+          const auto combine = plan.order == Order::kFixed ? testing::add : testing::mix;  // the other shows the order
           const auto problem =
-              testing::run_randomly(plan, {.count = count, .slice = slice, .combine = testing::mix}, random);
+              testing::run_randomly(plan, {.count = count, .slice = slice, .combine = combine}, random);
           ASSERT_EQ(problem, std::nullopt) << to_string(plan) << " on " << ::testing::PrintToString(shape);
         }
       }

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "accord/store.hpp"
 #include "conformance/store/directory.hpp"
@@ -61,6 +62,17 @@ TEST(FileStore, whose_directory_is_removed_says_so) {
   const Status status = store->set("key", "value");
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
   EXPECT_THAT(status.message(), HasSubstr(path));
+}
+
+TEST(FileStore, whose_directory_is_removed_ends_a_get_that_waits) {
+  const testing_support::TemporaryDirectory directory;
+  const std::string path = directory.path() + "/gone";
+  const auto store = make_file_store(path).value();
+  std::thread remover([&] { std::filesystem::remove_all(path); });
+  const Status status = store->get("key", 1h).status();
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_THAT(status.message(), HasSubstr(path));
+  remover.join();
 }
 
 }  // namespace

@@ -1,0 +1,212 @@
+// What two ranks can do at best: all_reduce of float32, written by hand for exactly two processes of one host, with nothing around it.
+//
+//   private   the caller's buffers are private: what a peer needs is copied into shared slots, the result is copied out
+//   shared    input and output of both ranks lie in memory that both have mapped, so nothing is copied
+//   ping      one way of one cache line from core to core: tells whether the two cores are near or far
+//
+// Both all_reduces exchange one line that carries data and sequence number up to 8 bytes; above, each rank adds up one half and the
+// other takes the sum from it (two-shot), or each adds up all (one-shot). Which of them, and the size of a slot, is tried out at
+// first use of each size, as a bound should not depend on a guess. The process forks its second rank.
+#include <immintrin.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "worker.hpp"
+
+namespace {
+
+using accord::bench::Command;
+
+constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+constexpr std::size_t kStreamFrom = std::size_t{8} << 20;  // larger results bypass the cache
+
+struct alignas(64) Line {
+  std::atomic<std::uint64_t> sequence = 0;
+  std::atomic<std::uint64_t> value = 0;
+};
+
+struct Shared {
+  std::array<Line, 2> packets[2];   // by parity of the call, and rank
+  std::array<Line, 2> ready, done;  // by rank: counts chunks copied in, chunks added up
+  std::array<Line, 2> ping;
+  Line choice;
+  alignas(4096) std::array<std::byte, 2 * kMostBytes> memory[2];  // by rank: slots, or input and output
+};
+
+Shared* shared;
+int me, peer;
+std::uint64_t calls = 0, chunks = 0;
+
+void wait_for(const std::atomic<std::uint64_t>& word, std::uint64_t value) {
+  while (word.load(std::memory_order_acquire) < value) _mm_pause();
+}
+
+void sum(float* to, float* also_to, const float* a, const float* b, std::size_t count, bool streams) {
+  std::size_t i = 0;
+#ifdef __AVX__
+  if (streams) {
+    for (; i + 8 <= count; i += 8) {
+      const __m256 value = _mm256_add_ps(_mm256_loadu_ps(a + i), _mm256_loadu_ps(b + i));
+      _mm256_stream_ps(to + i, value);
+      if (also_to != nullptr) _mm256_stream_ps(also_to + i, value);
+    }
+    _mm_sfence();
+  }
+#endif
+  if (also_to == nullptr) {
+    for (; i < count; ++i) to[i] = a[i] + b[i];
+  } else {
+    for (; i < count; ++i) to[i] = also_to[i] = a[i] + b[i];
+  }
+}
+
+// Two floats at most: a line with data and sequence number, two of them in turn.
+void by_packet(const float* input, float* output, std::size_t count) {
+  auto& lines = shared->packets[++calls & 1];
+  std::uint64_t mine = 0;
+  std::memcpy(&mine, input, count * sizeof(float));
+  lines[me].value.store(mine, std::memory_order_relaxed);
+  lines[me].sequence.store(calls, std::memory_order_release);
+  wait_for(lines[peer].sequence, calls);
+  const std::uint64_t theirs = lines[peer].value.load(std::memory_order_relaxed);
+  float other[2];
+  std::memcpy(other, &theirs, sizeof other);
+  for (std::size_t i = 0; i < count; ++i) output[i] = input[i] + other[i];
+}
+
+struct Way {
+  bool two_shot;
+  std::size_t slot;  // floats
+};
+constexpr std::array<Way, 5> kWays = {
+    {{false, 8 << 10}, {true, 8 << 10}, {true, 16 << 10}, {true, 32 << 10}, {true, 128 << 10}}};
+
+// Slots are used in turn, two of them; a third chunk waits until the peer has read the first one.
+void by_slots(const float* input, float* output, std::size_t count, const Way& way) {
+  for (std::size_t at = 0; at < count; at += way.slot) {
+    const std::size_t n = std::min(way.slot, count - at), half = way.two_shot ? n / 2 : 0;
+    const std::size_t place = (++chunks & 1) * 2 * way.slot;
+    auto* mine = reinterpret_cast<float*>(shared->memory[me].data()) + place;
+    auto* theirs = reinterpret_cast<float*>(shared->memory[peer].data()) + place;
+    if (!way.two_shot) {
+      std::memcpy(mine, input + at, n * sizeof(float));
+      shared->ready[me].sequence.store(chunks, std::memory_order_release);
+      wait_for(shared->ready[peer].sequence, chunks);
+      sum(output + at, nullptr, input + at, theirs, n, false);
+    } else {
+      // Rank 0 adds up the first half, rank 1 the second.
+      const std::size_t my_first = me == 0 ? 0 : half, my_count = me == 0 ? half : n - half;
+      const std::size_t its_first = me == 0 ? half : 0, its_count = n - my_count;
+      std::memcpy(mine + its_first, input + at + its_first, its_count * sizeof(float));
+      shared->ready[me].sequence.store(chunks, std::memory_order_release);
+      wait_for(shared->ready[peer].sequence, chunks);
+      sum(output + at + my_first, mine + my_first, input + at + my_first, theirs + my_first, my_count, false);
+      shared->done[me].sequence.store(chunks, std::memory_order_release);
+      wait_for(shared->done[peer].sequence, chunks);
+      std::memcpy(output + at + its_first, theirs + its_first, its_count * sizeof(float));
+    }
+  }
+}
+
+// Each rank writes its half of the sum to both outputs.
+void in_shared_memory(std::size_t count) {
+  const auto place = [&](int rank, std::size_t first) {
+    return reinterpret_cast<float*>(shared->memory[rank].data()) + first;
+  };
+  const std::size_t half = (count / 2 + 15) / 16 * 16, split = count < 64 ? count / 2 : half;
+  const std::size_t first = me == 0 ? 0 : split, n = me == 0 ? split : count - split,
+                    outputs = kMostBytes / sizeof(float);
+  ++chunks;
+  shared->ready[me].sequence.store(chunks, std::memory_order_release);
+  wait_for(shared->ready[peer].sequence, chunks);
+  sum(place(me, outputs + first), place(peer, outputs + first), place(0, first), place(1, first), n,
+      count * sizeof(float) >= kStreamFrom);
+  shared->done[me].sequence.store(chunks, std::memory_order_release);
+  wait_for(shared->done[peer].sequence, chunks);
+}
+
+void meet() {
+  ++chunks;
+  for (auto* lines : {&shared->ready, &shared->done}) {
+    (*lines)[me].sequence.store(chunks, std::memory_order_release);
+    wait_for((*lines)[peer].sequence, chunks);
+  }
+}
+
+// The quickest way for this size, found by rank 0 and told.
+Way best_way(std::size_t count, const std::function<void(const Way&)>& run) {
+  static std::map<std::size_t, Way> known;
+  if (const auto found = known.find(count); found != known.end()) return found->second;
+  const int repeat = static_cast<int>(std::clamp<std::size_t>((std::size_t{4} << 20) / (count + 1), 3, 2000));
+  std::size_t best = 0;
+  double least = 1e18;
+  for (std::size_t i = 0; i < kWays.size(); ++i) {
+    meet();
+    const double time = accord::bench::time_of(repeat, [&] { run(kWays[i]); });
+    if (time < least) least = time, best = i;
+  }
+  meet();
+  if (me == 0) shared->choice.value.store(best);
+  meet();
+  return known[count] = kWays[shared->choice.value.load()];
+}
+
+std::string measure(const Command& command) {
+  const std::size_t count = command.bytes / sizeof(float);
+  if (command.collective == "ping") {
+    meet();
+    static std::uint64_t turns = 0;
+    const double round_trip = accord::bench::time_of(command.iterations, [&] {
+      ++turns;
+      if (me == 0) shared->ping[0].sequence.store(turns, std::memory_order_release);
+      wait_for(shared->ping[peer].sequence, turns);
+      if (me == 1) shared->ping[1].sequence.store(turns, std::memory_order_release);
+    });
+    return std::to_string(round_trip / 2);
+  }
+  if (command.bytes > kMostBytes) return "error at most 64 MiB";
+  if (command.collective == "shared") {
+    auto* input = reinterpret_cast<float*>(shared->memory[me].data());
+    std::fill(input, input + count, 1.0F);
+    meet();
+    if (count > 2) return std::to_string(accord::bench::time_of(command.iterations, [&] { in_shared_memory(count); }));
+    return std::to_string(accord::bench::time_of(command.iterations, [&] { by_packet(input, input + 2, count); }));
+  }
+  std::vector<float> input(count, 1), output(count, 0);
+  meet();
+  if (count <= 2)
+    return std::to_string(
+        accord::bench::time_of(command.iterations, [&] { by_packet(input.data(), output.data(), count); }));
+  const auto run = [&](const Way& way) { by_slots(input.data(), output.data(), count, way); };
+  const Way way = best_way(count, run);
+  meet();
+  const double time = accord::bench::time_of(command.iterations, [&] { run(way); });
+  for (const float value : output)
+    if (value != 2) return "error wrong sum";
+  return std::to_string(time);
+}
+
+}  // namespace
+
+int main(int, char** argv) {
+  void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return 1;
+  shared = new (memory) Shared;
+  const pid_t child = fork();
+  if (child < 0) return 1;
+  me = child == 0 ? 1 : 0;
+  peer = 1 - me;
+  accord::bench::pin_to_core(me);
+  const int code = accord::bench::serve(std::string(argv[1]) + "." + std::to_string(me), measure);
+  if (child > 0) waitpid(child, nullptr, 0);
+  return code;
+}
