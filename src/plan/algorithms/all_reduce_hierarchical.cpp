@@ -8,7 +8,7 @@
 // Steps: 4. Moved per host between hosts: 2 (h - 1)/h of the message, h hosts, however many ranks it has; sums travel in partials.
 // Multi-leader; Bayatpour and others 2017, "Scalable reduction collectives with data partitioning-based multi-leader design".
 //
-// It follows the canonical tree where hosts are subtrees of it, and else adds host by host.
+// It follows the canonical tree, and so is for hosts that are subtrees of it.
 
 #include <algorithm>
 
@@ -49,6 +49,9 @@ class Hierarchy {
 }  // namespace
 
 Result<Plan> all_reduce_hierarchical(const topology::Topology& topology, const Request& request) {
+  if (!hosts_are_subtrees(topology))
+    return Status(StatusCode::kUnsupported,
+                  "hierarchical all_reduce: the ranks of a host are no subtree of the canonical tree over all ranks");
   const Hierarchy tree(topology);
   const int hosts = tree.hosts(), columns = tree.columns(), blocks = tree.blocks();
   // Signals: a column is laid open (inside a host) or a sum has come (between hosts); its blocks are finished.
@@ -59,7 +62,7 @@ Result<Plan> all_reduce_hierarchical(const topology::Topology& topology, const R
                     .output_chunks = blocks,
                     .scratch_chunks = tree.has_single() ? 2 * blocks : blocks,
                     .partial_chunks = hosts == 1 ? 0 : 2 * blocks});
-  plan.set_order(hosts_are_subtrees(topology) ? Order::kCanonical : Order::kFixed);
+  plan.set_order(Order::kCanonical);
   plan.set_pacing(Pacing::kByPlan);
   for (const Rank rank : plan.ranks()) {
     const int host = topology.host_of(rank);

@@ -111,7 +111,7 @@ TEST_P(RegisteredPlans, of_mscclpp_give_what_their_collective_asks_for) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, RegisteredPlans, ::testing::Values("inproc", "shm", "ucx"),
+INSTANTIATE_TEST_SUITE_P(All, RegisteredPlans, ::testing::Values("inproc", "shm"),
                          [](const auto& test) { return test.param; });
 
 CommunicatorOptions selecting(std::string select) {

@@ -51,8 +51,7 @@ const std::vector<std::vector<int>> kShapes =
                                                {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2},
                                                {0, 1, 2, 3, 4, 5, 6, 7, 8}};
 
-/// Plans that the default table may choose there, with the last rank as root; and the hierarchical all_reduce, which adds in an
-/// order of its own where the hosts do not fit the canonical tree.
+/// Plans that the default table may choose there, with the last rank as root.
 std::vector<std::pair<const AlgorithmEntry*, Plan>> default_plans(const topology::Topology& topology) {
   const Selector selector = *Selector::create("");
   std::vector<std::pair<const AlgorithmEntry*, Plan>> plans;
@@ -65,10 +64,6 @@ std::vector<std::pair<const AlgorithmEntry*, Plan>> default_plans(const topology
     EXPECT_TRUE(plan.ok()) << plan.status().to_string();
     if (plan.ok()) plans.emplace_back(row.algorithm, *plan);
   }
-  const auto hierarchical = algorithm_by_name(Collective::kAllReduce, "hierarchical");
-  const Result<Plan> plan = (*hierarchical)->make(topology, {.collective = Collective::kAllReduce});
-  EXPECT_TRUE(plan.ok()) << plan.status().to_string();
-  plans.emplace_back(*hierarchical, *plan);
   return plans;
 }
 
@@ -96,6 +91,23 @@ TEST(Hosts, what_the_default_table_chooses_never_reads_the_memory_of_another_hos
   }
 }
 
+TEST(Hosts, the_hierarchical_all_reduce_is_for_hosts_that_are_subtrees_of_the_canonical_tree) {
+  const Selector selector = *Selector::create("");
+  const auto chosen = [&](const std::vector<int>& shape, ReduceOp op = ReduceOp::kSum) {
+    const auto choice = selector.choose({Collective::kAllReduce, 1 << 20, 0, op}, on_hosts(shape));
+    return std::string(choice.ok() ? choice->algorithm->name : "none");
+  };
+  EXPECT_EQ(chosen({0, 0, 1, 1}), "hierarchical");
+  EXPECT_EQ(chosen({0, 0, 0, 0, 1, 1, 1}), "hierarchical");
+  EXPECT_EQ(chosen({0, 0, 1}), "hierarchical");
+  EXPECT_EQ(chosen({0, 0, 0, 1, 1, 1}), "two_shot");  // the tree splits 4 + 2
+  EXPECT_EQ(chosen({0, 1, 1}), "two_shot");           // 2 + 1
+  EXPECT_EQ(chosen({0, 1, 0, 1}), "two_shot");
+  EXPECT_EQ(chosen({0, 1}), "two_shot");  // no ranks share a host
+  EXPECT_EQ(chosen({0, 0}), "two_shot");
+  EXPECT_EQ(chosen({0, 0, 1, 1}, ReduceOp::kAvg), "two_shot");  // divides where all inputs meet
+}
+
 TEST(Hosts, plans_between_hosts_are_verified) {
   for (const auto& shape : kShapes) {
     const topology::Topology topology = on_hosts(shape);
@@ -115,9 +127,8 @@ TEST(Hosts, plans_between_hosts_give_the_reference) {
     for (const auto& [entry, plan] : default_plans(topology)) {
       for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{97}, std::size_t{257}}) {
         for (const std::size_t slice : {count / 7 + 1, count + 1}) {
-          const auto combine = plan.order == Order::kFixed ? testing::add : testing::mix;  // the other shows the order
           const auto problem =
-              testing::run_randomly(plan, {.count = count, .slice = slice, .combine = combine}, random);
+              testing::run_randomly(plan, {.count = count, .slice = slice, .combine = testing::mix}, random);
           ASSERT_EQ(problem, std::nullopt) << to_string(plan) << " on " << ::testing::PrintToString(shape);
         }
       }
