@@ -1,8 +1,9 @@
 #pragma once
 // Where things lie in a rank's window: a pure function of the group's size, equal on all ranks.
 //
-//   control   one block: the alarm that peers ring when something failed, a notice of each peer that says what, and a
-//             board for each peer, where it writes when the survivors meet again (comm/shrink.hpp)
+//   control   one block: the alarm that peers ring when something failed, a notice of each peer that says what, a
+//             board for each peer, where it writes when the survivors meet again (comm/shrink.hpp), and a mailbox for each,
+//             where members that make a group among themselves write to each other (comm/announcements.hpp)
 //   mirrors   of each peer the first page of its region of each domain that it shares with this rank; used only if its window is
 //             not mapped here: then it writes there what others read of it in place
 //   domains   one region for each domain the rank is in: domain 0 is the whole group; then for each peer the
@@ -72,6 +73,8 @@ class WindowLayout {
   static constexpr std::size_t kNoticeBytes = 512;
   std::size_t board(Rank from) const;
   static constexpr std::size_t kBoardBytes = 6 * kPage;
+  std::size_t mailbox(Rank from) const;
+  static constexpr std::size_t kMailboxBytes = 2 * kPage;
 
   /// The mirrors of `peer`: of the group's domain, and of the messages that the window's owner sends it or has from it.
   std::size_t group_mirror(Rank peer) const { return mirrors() + static_cast<std::size_t>(peer) * 3 * kPage; }
@@ -86,7 +89,7 @@ class WindowLayout {
   std::size_t bytes() const;
 
  private:
-  std::size_t mirrors() const { return board(size_); }
+  std::size_t mirrors() const { return mailbox(size_); }
   int size_;
   DomainLayout group_;
   DomainLayout pair_;

@@ -77,7 +77,7 @@ def every_collective(comm, counts):
             assert rank != root or np.array_equal(x, total), ("reduce", count)
             comm.gather(data(rank, count), gathered if rank == root else None, root)
             assert rank != root or np.array_equal(gathered, np.concatenate(everyone)), ("gather", count)
-            comm.scatter(part, data(root, count * size) if rank == root else None, root)
+            comm.scatter(data(root, count * size) if rank == root else None, part, root)
             assert np.array_equal(part, whole[root, rank]), ("scatter", count)
         with comm.batch() as batch:
             batch.recv(part, (rank - 1) % size)
