@@ -258,8 +258,7 @@ TEST_P(Windows, threads_of_a_rank_may_wait_for_and_send_signals_together) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, Windows,
-                         ::testing::Values(PlannedCase{"inproc", "inproc", ""}, PlannedCase{"shm", "shm", ""},
-                                           PlannedCase{"ucx", "ucx", ""}),
+                         ::testing::Values(PlannedCase{"inproc", "inproc", ""}, PlannedCase{"shm", "shm", ""}),
                          testing::name_of);
 
 }  // namespace
