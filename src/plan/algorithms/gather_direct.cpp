@@ -1,4 +1,4 @@
-// Direct gather: each rank shows its buffer to the root, which copies them.
+// Direct gather: each rank lays its buffer open in its scratch and the root copies them from there.
 // Steps: 1. Moved: each rank's part once written and once read. Flat tree, Graham and Shipman 2008.
 
 #include "plan/algorithms/catalog.hpp"
@@ -8,16 +8,14 @@ namespace accord::plan {
 Result<Plan> gather_direct(const topology::Topology& topology, const Request& request) {
   const Rank root = request.root;
   const int size = topology.size();
-  PlanBuilder plan("direct", request, size,
-                   {.input_chunks = 1, .output_chunks = size, .scratch_chunks = shown_chunks(topology)});
+  PlanBuilder plan("direct", request, size, {.input_chunks = 1, .output_chunks = size, .scratch_chunks = 1});
   for (const Rank rank : plan.ranks()) {
     if (rank != root) {
-      show(plan, topology, rank, input(rank, 0), {root});
+      plan.on(rank).copy(input(rank, 0), {scratch(rank, 0)}).signal(root);
       continue;
     }
     plan.on(root).copy(input(root, 0), {output(root, root)});
-    for (const Rank peer : peers_of(root, size))
-      plan.on(root).wait(peer).copy(shown(topology, peer, root), {output(root, peer)});
+    for (const Rank peer : peers_of(root, size)) plan.on(root).wait(peer).copy(scratch(peer, 0), {output(root, peer)});
   }
   return std::move(plan).build();
 }

@@ -1,0 +1,113 @@
+// A call's plan is looked for by what the call says, and kept: building and lowering it costs microseconds, finding it again a few
+// nanoseconds. What is kept serves calls of the same request only, with the same parts, on buffers that lie alike.
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "comm/channel.hpp"
+#include "comm/explain.hpp"
+#include "comm/group.hpp"
+#include "plan/registry.hpp"
+
+namespace accord::comm {
+namespace {
+
+/// All that lowering makes of an extent but the longest part, which the record has.
+std::vector<std::size_t> words_of(const plan::Extent& extent) {
+  std::vector<std::size_t> words = {extent.input_count, extent.output_count};
+  words.insert(words.end(), extent.input_parts.begin(), extent.input_parts.end());
+  words.insert(words.end(), extent.output_parts.begin(), extent.output_parts.end());
+  return words;
+}
+
+bool is_of(std::span<const std::size_t> words, const plan::Extent& extent) {
+  const std::size_t parts = extent.input_parts.size() + extent.output_parts.size();
+  if (words.size() != 2 + parts || words[0] != extent.input_count || words[1] != extent.output_count) return false;
+  const auto rest = words.subspan(2);
+  return std::equal(extent.input_parts.begin(), extent.input_parts.end(), rest.begin()) &&
+         std::equal(extent.output_parts.begin(), extent.output_parts.end(), rest.begin() + extent.input_parts.size());
+}
+
+std::uint64_t hash_of(const plan::Extent& extent) {
+  std::uint64_t hash = extent.input_count ^ (extent.output_count << 32);
+  for (const std::span<const std::size_t> parts : {extent.input_parts, extent.output_parts})
+    for (const std::size_t part : parts) hash = (hash ^ part) * 0x9e3779b97f4a7c15;
+  return hash;
+}
+
+}  // namespace
+
+std::unique_ptr<Channel::Prepared>& Channel::slot_of(const exec::RequestRecord& record, const plan::Extent* extent) {
+  // Field by field, as the caller has just stored them: a wider load would have to wait until those stores, and whatever the
+  // last call stored for its peers, have left the core.
+  std::uint64_t hash = static_cast<std::uint64_t>(record.collective);
+  for (const std::uint64_t field : {static_cast<std::uint64_t>(record.dtype), static_cast<std::uint64_t>(record.op),
+                                    static_cast<std::uint64_t>(record.phase), static_cast<std::uint64_t>(record.root)})
+    hash = hash * 31 + field;
+  hash = (hash ^ (record.count * 0x9e3779b97f4a7c15)) * 0xff51afd7ed558ccd;
+  const std::uint64_t place = (registered() ? 2 : 0) + (placement_.in_place ? 1 : 0);
+  return prepared_[((hash >> 32) ^ (extent == nullptr ? place : hash_of(*extent) >> 32)) % kPrepared];
+}
+
+bool Channel::serves(const Prepared* prepared, const exec::RequestRecord& record, const plan::Extent* extent) const {
+  return prepared != nullptr && prepared->request == record && prepared->registered == registered() &&
+         prepared->in_place == placement_.in_place && (extent == nullptr || is_of(prepared->extent, *extent)) &&
+         prepared_version_ == plan::registry_version();
+}
+
+Result<const Channel::Prepared*> Channel::prepare(const exec::RequestRecord& record, const plan::Extent* extent) {
+  std::unique_ptr<Prepared>& slot = slot_of(record, extent);
+  if (serves(slot.get(), record, extent)) return slot.get();
+  if (const std::uint64_t version = plan::registry_version(); prepared_version_ != version) {
+    prepared_ = {};
+    prepared_version_ = version;
+  }
+  ACCORD_ASSIGN_OR_RETURN(Prepared lowered, lower(record, extent));
+  slot = std::make_unique<Prepared>(std::move(lowered));
+  return slot.get();
+}
+
+Result<Channel::Prepared> Channel::lower(const exec::RequestRecord& request, const plan::Extent* extent) {
+  exec::RequestRecord record = request;
+  if (registered()) record.memory = exec::Memory::kWindows;
+  const bool counts = record.phase == exec::Phase::kCountsFirst;
+  const Collective collective = counts ? Collective::kAllGather : record.collective;
+  const Rank root = counts ? 0 : record.root;
+  const std::size_t bytes = counts ? counts_.count() * sizeof(std::uint64_t) : record.count * size_of(record.dtype);
+  ACCORD_ASSIGN_OR_RETURN(const plan::Choice choice, group_.selector().choose({.collective = collective,
+                                                                               .bytes = bytes,
+                                                                               .root = root,
+                                                                               .registered = registered(),
+                                                                               .in_place = placement_.in_place},
+                                                                              topology_));
+  const std::size_t known = plans_.size();
+  ACCORD_ASSIGN_OR_RETURN(const plan::Plan* const plan, plan_for(*choice.algorithm, root));
+  exec::Payload payload{counts ? DType::kUInt64 : record.dtype, {}};
+  const std::size_t element = size_of(payload.dtype);
+  payload.bounds = extent != nullptr ? plan::bounds_of(*plan, *extent, element)
+                                     : plan::bounds_of(*plan, counts ? counts_.count() : record.count, element);
+  const std::size_t no_limit = plan->buffers == plan::Buffers::kAnywhere ? domain_.layout().slot_bytes : SIZE_MAX;
+  const std::size_t slot_bytes = choice.slot_bytes == 0 ? no_limit : choice.slot_bytes;
+  ACCORD_ASSIGN_OR_RETURN(exec::LoweredPlan lowered,
+                          exec::lower(*plan, domain_.me(), domain_.layout(), slot_bytes, record, std::move(payload)));
+  if (plans_.size() > known && domain_.me() == 0 && explains())
+    explain(describe_choice(group_.options().name, plan->name, lowered));
+  return Prepared{.plan = std::move(lowered),
+                  .request = request,
+                  .registered = registered(),
+                  .extent = extent == nullptr ? std::vector<std::size_t>() : words_of(*extent),
+                  .in_place = placement_.in_place,
+                  .algorithm = group_.recorder().algorithm(plan->name)};
+}
+
+Result<const plan::Plan*> Channel::plan_for(const plan::AlgorithmEntry& algorithm, Rank root) {
+  for (const auto& plan : plans_)
+    if (plan->collective == algorithm.collective && plan->name == algorithm.name && plan->root == root)
+      return plan.get();
+  const plan::Request request{.collective = algorithm.collective, .root = root, .only_rank = domain_.me()};
+  ACCORD_ASSIGN_OR_RETURN(plan::Plan plan, plan::make_plan(algorithm, topology_, request));
+  plans_.push_back(std::make_unique<plan::Plan>(std::move(plan)));
+  return plans_.back().get();
+}
+
+}  // namespace accord::comm

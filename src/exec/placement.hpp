@@ -1,0 +1,49 @@
+#pragma once
+// Where the caller's buffers lie in windows of the group, and where those of the members are mapped here.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace accord::exec {
+
+/// A place in some window, as ranks tell each other: its window's number, which is equal on all ranks, and the offset in the
+/// memory of the rank that tells.
+using PlaceWord = std::uint64_t;
+inline constexpr int kOffsetBits = 48;
+/// A rank has no such buffer.
+inline constexpr PlaceWord kNoPlace = ~PlaceWord{0};
+inline constexpr PlaceWord place_word(int window, std::size_t offset) {
+  return static_cast<PlaceWord>(window) << kOffsetBits | offset;
+}
+inline constexpr int window_of(PlaceWord place) { return static_cast<int>(place >> kOffsetBits); }
+inline constexpr std::size_t offset_of(PlaceWord place) { return place & ((PlaceWord{1} << kOffsetBits) - 1); }
+
+/// A window that this rank has: where each member's memory begins here.
+struct MappedWindow {
+  int number = 0;
+  std::vector<std::byte*> members;
+};
+
+/// Windows by number, ascending.
+using MappedWindows = std::vector<MappedWindow>;
+
+/// Null if there is no such window.
+inline std::byte* address_of(const MappedWindows& windows, PlaceWord place, int member) {
+  const auto by_number = [](const MappedWindow& window, int number) { return window.number < number; };
+  const auto found = std::lower_bound(windows.begin(), windows.end(), window_of(place), by_number);
+  if (found == windows.end() || found->number != window_of(place)) return nullptr;
+  return found->members[static_cast<std::size_t>(member)] + offset_of(place);
+}
+
+/// Those of one call on this rank.
+struct Placement {
+  const MappedWindows* windows = nullptr;  ///< null: not all of them lie in windows
+  PlaceWord input = kNoPlace;
+  PlaceWord output = kNoPlace;
+  bool in_place = false;  ///< input and output have bytes in common
+};
+inline constexpr Placement kNoPlacement = {};
+
+}  // namespace accord::exec
