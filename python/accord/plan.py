@@ -65,7 +65,7 @@ class OnRank:
         return OnRank(self._program, self.index, lane)
 
     def copy(self, source: Chunk, destinations: Chunk | Iterable[Chunk]) -> OnRank:
-        """Copies `source` to one or two destinations. At most one of all is in a peer's memory: scratch, or registered buffers."""
+        """Copies `source` to one or two destinations. At most one of all is in a peer's scratch."""
         return self._add({"step": "copy", "from": _chunks(source), "to": _chunks(destinations)})
 
     def reduce(self, sources: Sequence[Chunk], destinations: Chunk | Iterable[Chunk]) -> OnRank:
@@ -99,8 +99,7 @@ class Program:
     collective: "all_reduce", "all_gather", ... name: what selection tables call it. chunks: into how many chunks a buffer is
     cut, or each rank's part of one that the collective divides. order: how it adds up: "canonical" (the default of what reduces),
     "fixed" (an order of its own, such as a ring's), "none". pacing: "by_plan" promises that a rank hears from all others in
-    every round, which the verifier checks. buffers: "in_windows" for a plan that touches the input and output of peers, for
-    calls on registered buffers only; "in_windows_apart" if it is right only when input and output are not the same memory.
+    every round, which the verifier checks.
     """
 
     def __init__(
@@ -113,7 +112,6 @@ class Program:
         root: int = 0,
         order: str | None = None,
         pacing: str = "by_executor",
-        buffers: str = "anywhere",
     ) -> None:
         inputs, outputs = _core.parts_of_buffers(collective, ranks)
         self.collective = collective
@@ -122,7 +120,6 @@ class Program:
         self.root = root
         self.order = order or ("canonical" if "reduce" in collective else "none")
         self.pacing = pacing
-        self.buffers = buffers
         self._chunks = {"input": inputs * chunks, "output": outputs * chunks, "scratch": 0, "packets": 0, "partials": 0}
         self._signals = 0
         self._lanes: list[list[list[dict]]] = [[[]] for _ in range(ranks)]
@@ -151,12 +148,9 @@ class Program:
             "root": self.root,
             "order": self.order,
             "pacing": self.pacing,
-            "buffers": self.buffers,
             "signals": self._signals,
             "chunks": chunks,
         }
-        if self.buffers == "anywhere":
-            del head["buffers"]
         return _json.dumps(head)[:-1] + ',\n"programs": [\n' + ",\n".join(programs) + "]}\n"
 
     def save(self, path: str | os.PathLike[str]) -> None:

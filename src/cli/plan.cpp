@@ -144,20 +144,14 @@ int write_plan(const char* command, const plan::Plan& plan, const std::string& p
 PlanFigures figures_of(const plan::Plan& plan, const PlanCall& call, std::size_t slot_bytes) {
   const std::size_t element = size_of(call.dtype);
   const exec::DomainLayout layout = layout_for(plan);
-  const bool in_windows = plan.buffers != plan::Buffers::kAnywhere;
   const exec::RequestRecord record{.collective = plan.collective,
                                    .dtype = call.dtype,
                                    .op = call.op,
-                                   .memory = in_windows ? exec::Memory::kWindows : exec::Memory::kPrivate,
                                    .root = plan.root,
                                    .count = call.bytes / element};
   PlanFigures figures;
   figures.cost = plan::cost_of(plan, record.count, element, size_of(exec::accumulator_of(call.dtype)));
-  const auto lowered = exec::lower(plan, plan.root, layout,
-                                   slot_bytes != 0 ? slot_bytes
-                                   : in_windows    ? SIZE_MAX
-                                                   : layout.slot_bytes,
-                                   record);
+  const auto lowered = exec::lower(plan, plan.root, layout, slot_bytes == 0 ? layout.slot_bytes : slot_bytes, record);
   if (lowered.ok()) figures.rounds = lowered->rounds;
   figures.runs = lowered.status();
   figures.seconds = plan::predicted_seconds(figures.cost, figures.rounds);

@@ -6,7 +6,6 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -41,34 +40,6 @@ struct Run {
   int repeat = 1;
 };
 
-/// Memory for a rank's buffers, zeroed: its own, or of a window if the plan is for such.
-class RankMemory {
- public:
-  static Result<RankMemory> create(const Run& run, Communicator& comm, std::size_t input_bytes,
-                                   std::size_t output_bytes) {
-    constexpr std::size_t kLine = 64;
-    const std::size_t output_at = (input_bytes + kLine - 1) / kLine * kLine;
-    RankMemory memory;
-    if (run.plan.buffers == plan::Buffers::kAnywhere) {
-      memory.own_.resize(output_at + output_bytes);
-      memory.input = memory.own_.data();
-    } else {
-      ACCORD_ASSIGN_OR_RETURN(Window window, comm.window(output_at + output_bytes));
-      memory.input = window.local().data();
-      memory.window_ = std::move(window);
-    }
-    memory.output = memory.input + output_at;
-    return memory;
-  }
-
-  std::byte* input = nullptr;
-  std::byte* output = nullptr;
-
- private:
-  std::vector<std::byte> own_;
-  std::optional<Window> window_;
-};
-
 Call call_of(const Run& run, Rank rank, const Buffer& input, const Buffer& output) {
   if (run.plan.collective == Collective::kSendRecv) return rank == 0 ? Call::send(input, 1) : Call::recv(output, 0);
   const bool one_buffer = plan::traits_of(run.plan.collective).one_buffer;
@@ -87,10 +58,9 @@ Result<std::vector<double>> run_rank(const Run& run, Rank rank, const std::share
   const bool one_buffer = plan::traits_of(run.plan.collective).one_buffer;
   const Reference& reference = *run.reference;
   const std::size_t element = size_of(run.call.dtype);
-  ACCORD_ASSIGN_OR_RETURN(const RankMemory memory, RankMemory::create(run, comm, reference.input_count(rank) * element,
-                                                                      reference.output_count(rank) * element));
-  const Buffer input{memory.input, reference.input_count(rank), run.call.dtype};
-  const Buffer output{memory.output, reference.output_count(rank), run.call.dtype};
+  std::vector<std::byte> in(reference.input_count(rank) * element), out(reference.output_count(rank) * element);
+  const Buffer input{in.data(), reference.input_count(rank), run.call.dtype};
+  const Buffer output{out.data(), reference.output_count(rank), run.call.dtype};
   reference.fill(rank, input);
   const Call call = call_of(run, rank, input, output);
   std::vector<double> seconds;

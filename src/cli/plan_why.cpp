@@ -27,8 +27,6 @@ struct Options {
   PlanCallText call;
   std::string select;
   std::vector<std::string> plans;
-  bool registered = false;
-  bool in_place = false;
   bool as_json = false;
 };
 
@@ -38,16 +36,14 @@ std::string reason_text(plan::RowVerdict verdict, const plan::SelectorRow& row, 
     case plan::RowVerdict::kMatches: return "matches";
     case plan::RowVerdict::kOtherCollective: return "is for another collective";
     case plan::RowVerdict::kRanks: return fmt::format("is not for {} ranks", topology.size());
+    case plan::RowVerdict::kHosts:
+      return fmt::format("is not for {} host{}", topology.host_count(), topology.host_count() == 1 ? "" : "s");
+    case plan::RowVerdict::kTopology: return "is not for ranks that lie on their hosts like these";
+    case plan::RowVerdict::kOp: return "adds some ranks at a time, which avg and premul_sum cannot";
     case plan::RowVerdict::kOversubscribed:
       return topology.oversubscribed() ? "is for ranks that have a core each"
                                        : "is for more ranks than cores, and here each has one";
     case plan::RowVerdict::kBytes: return fmt::format("is not for {}", bytes_text(bytes));
-    case plan::RowVerdict::kRegistered:
-      return row.registered == plan::SelectorRow::Registered::kYes ? "is for buffers in windows (--registered)"
-                                                                   : "is for buffers that lie in no window";
-    case plan::RowVerdict::kNeedsWindows:
-      return fmt::format("{} is for buffers in windows (--registered)", row.algorithm->name);
-    case plan::RowVerdict::kNeedsApart: return fmt::format("{} is not for calls in place", row.algorithm->name);
     case plan::RowVerdict::kNoPlan: return fmt::format("no plan of that name is for {} ranks", topology.size());
     case plan::RowVerdict::kOrder:
       return fmt::format("{} does not add up in the canonical order, which deterministic=canonical asks for",
@@ -84,7 +80,6 @@ struct Question {
   topology::Topology topology;
   Tables tables;
   plan::Selector selector;
-  plan::SelectorCall selected;
 };
 
 Result<Question> question_of(const Options& options) {
@@ -99,15 +94,8 @@ Result<Question> question_of(const Options& options) {
   ACCORD_ASSIGN_OR_RETURN(plan::Selector selector, plan::Selector::create(tables.joined()));
   ACCORD_ASSIGN_OR_RETURN(const topology::Place place, topology::this_place());
   const int ranks = collective == Collective::kSendRecv ? 2 : options.ranks;
-  return Question{collective,
-                  call,
-                  topology::Topology(std::vector(static_cast<std::size_t>(ranks), place)),
-                  std::move(tables),
-                  std::move(selector),
-                  {.collective = collective,
-                   .bytes = call.bytes,
-                   .registered = options.registered,
-                   .in_place = options.registered && options.in_place}};
+  return Question{collective, call, topology::Topology(std::vector(static_cast<std::size_t>(ranks), place)),
+                  std::move(tables), std::move(selector)};
 }
 
 // Rows of the collective, the last first: those passed over, the one that matches, those that it overrides.
@@ -117,7 +105,8 @@ Json considered(const Question& question) {
   bool decided = false;
   Json answer = Json::array();
   for (std::size_t i = rows.size(); i-- > 0;) {
-    const auto verdict = question.selector.judge(rows[i], question.selected, question.topology);
+    const auto verdict =
+        question.selector.judge(rows[i], {question.collective, question.call.bytes}, question.topology);
     if (verdict == plan::RowVerdict::kOtherCollective) continue;
     const bool matches = verdict == plan::RowVerdict::kMatches;
     const bool from_environment = i >= defaults && i < defaults + question.tables.environment_rows;
@@ -144,9 +133,6 @@ Result<Json> alternatives(const Question& question, const plan::Choice& choice) 
     if (entry->registered != nullptr && entry->registered->find(ranks, 0) == nullptr) continue;
     ACCORD_ASSIGN_OR_RETURN(const plan::Plan plan,
                             make_plan(*entry, question.topology, {.collective = entry->collective}));
-    const bool in_windows = plan.buffers != plan::Buffers::kAnywhere;
-    if (in_windows && !question.selected.registered) continue;
-    if (plan.buffers == plan::Buffers::kInWindowsApart && question.selected.in_place) continue;
     const bool chosen = entry->name == choice.algorithm->name;
     const PlanFigures figures = figures_of(plan, question.call, chosen ? choice.slot_bytes : 0);
     answer.push_back({{"algorithm", entry->name},
@@ -163,7 +149,8 @@ Result<Json> alternatives(const Question& question, const plan::Choice& choice) 
 
 Result<Json> answer_of(const Options& options) {
   ACCORD_ASSIGN_OR_RETURN(const Question question, question_of(options));
-  ACCORD_ASSIGN_OR_RETURN(const plan::Choice choice, question.selector.choose(question.selected, question.topology));
+  ACCORD_ASSIGN_OR_RETURN(const plan::Choice choice,
+                          question.selector.choose({question.collective, question.call.bytes}, question.topology));
   ACCORD_ASSIGN_OR_RETURN(Json others, alternatives(question, choice));
   return Json{{"collective", to_string(question.collective)},
               {"bytes", question.call.bytes},
@@ -171,7 +158,6 @@ Result<Json> answer_of(const Options& options) {
               {"op", to_string(question.call.op)},
               {"ranks", question.topology.size()},
               {"oversubscribed", question.topology.oversubscribed()},
-              {"registered", question.selected.registered},
               {"algorithm", choice.algorithm->name},
               {"slot_bytes", choice.slot_bytes == 0 ? config()->slot_bytes : choice.slot_bytes},
               {"rules", considered(question)},
@@ -179,10 +165,10 @@ Result<Json> answer_of(const Options& options) {
 }
 
 void print_text(const Json& answer) {
-  fmt::print("{} of {} ({}{}) on {} ranks of this machine{}: {}\n\nrules, the last first:\n",
+  fmt::print("{} of {} ({}) on {} ranks of this machine{}: {}\n\nrules, the last first:\n",
              answer["collective"].get<std::string>(), bytes_text(answer["bytes"].get<std::size_t>()),
-             answer["dtype"].get<std::string>(), answer["registered"].get<bool>() ? ", in windows" : "",
-             answer["ranks"].get<int>(), answer["oversubscribed"].get<bool>() ? ", which has fewer cores" : "",
+             answer["dtype"].get<std::string>(), answer["ranks"].get<int>(),
+             answer["oversubscribed"].get<bool>() ? ", which has fewer cores" : "",
              answer["algorithm"].get<std::string>());
   for (const Json& rule : answer["rules"]) {
     fmt::print("  {} {:<14} {}: {}\n", rule["decides"].get<bool>() ? "->" : "  ", rule["table"].get<std::string>(),
@@ -226,8 +212,6 @@ void add_plan_why(CLI::App& plan, Action& chosen) {
   command->add_option("--plan", options->plans, "Register this plan first, as a program would; may come several times")
       ->type_name("FILE");
   command->add_option("--select", options->select, "A table that is read after ACCORD_SELECT");
-  command->add_flag("--registered", options->registered, "For buffers that lie in windows (docs/windows.md)");
-  command->add_flag("--in-place", options->in_place, "With --registered: input and output are the same memory");
   command->add_flag("--json", options->as_json, "One JSON object");
   command->callback([options, &chosen] { chosen = [options] { return why(*options); }; });
 }

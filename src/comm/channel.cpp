@@ -10,9 +10,12 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "comm/explain.hpp"
 #include "comm/group.hpp"
 #include "comm/mismatch.hpp"
 #include "comm/progress.hpp"
+#include "exec/remote_steps.hpp"
+#include "plan/registry.hpp"
 
 namespace accord::comm {
 namespace {
@@ -20,11 +23,36 @@ namespace {
 /// The progress thread polls a stuck operation this often between two looks for failures.
 constexpr std::uint32_t kLookEvery = 256;
 
+std::size_t bytes_of(const exec::RequestRecord& record) { return record.count * size_of(record.dtype); }
+
 /// What the operation counts as: a buffer or one part of it, or where parts differ what this rank has of them.
 std::size_t bytes_of(const Operation& operation) {
-  if (operation.extent == nullptr) return operation.record.count * size_of(operation.record.dtype);
+  if (operation.extent == nullptr) return bytes_of(operation.record);
   const plan::Extent& extent = *operation.extent;
   return std::max(extent.input_count, extent.output_count) * size_of(operation.record.dtype);
+}
+
+/// All that lowering makes of an extent but the longest part, which the record has.
+std::vector<std::size_t> words_of(const plan::Extent& extent) {
+  std::vector<std::size_t> words = {extent.input_count, extent.output_count};
+  words.insert(words.end(), extent.input_parts.begin(), extent.input_parts.end());
+  words.insert(words.end(), extent.output_parts.begin(), extent.output_parts.end());
+  return words;
+}
+
+bool is_of(std::span<const std::size_t> words, const plan::Extent& extent) {
+  const std::size_t parts = extent.input_parts.size() + extent.output_parts.size();
+  if (words.size() != 2 + parts || words[0] != extent.input_count || words[1] != extent.output_count) return false;
+  const auto rest = words.subspan(2);
+  return std::equal(extent.input_parts.begin(), extent.input_parts.end(), rest.begin()) &&
+         std::equal(extent.output_parts.begin(), extent.output_parts.end(), rest.begin() + extent.input_parts.size());
+}
+
+std::uint64_t hash_of(const plan::Extent& extent) {
+  std::uint64_t hash = extent.input_count ^ (extent.output_count << 32);
+  for (const std::span<const std::size_t> parts : {extent.input_parts, extent.output_parts})
+    for (const std::size_t part : parts) hash = (hash ^ part) * 0x9e3779b97f4a7c15;
+  return hash;
 }
 
 }  // namespace
@@ -116,32 +144,10 @@ Status Channel::begin(const Operation& operation) {
   waited_long_ = false;
   if (operation.record.phase == exec::Phase::kCountsFirst) [[unlikely]]
     return begin_counts();
-  if (group_.windows().version() != 0) [[unlikely]]
-    return begin_in_windows(operation);
   return begin_data(operation.record, operation.extent);
-}
-
-// Whether all ranks' buffers lie in windows is part of what they agree on, whichever plan serves them.
-Status Channel::begin_in_windows(const Operation& operation) {
-  WindowRegistry& windows = group_.windows();
-  if (windows_ == nullptr || windows_->version != windows.version()) windows_ = windows.table();
-  place_buffers(*windows_, operation, domain_, placement_);
-  return begin_data(operation.record, operation.extent);
-}
-
-void Channel::forget_windows() {
-  std::uint64_t none_pending = works_.load(std::memory_order_relaxed);
-  do {
-    if (pending(none_pending) != 0) return;
-  } while (!works_.compare_exchange_weak(none_pending, none_pending + 1, std::memory_order_seq_cst));
-  windows_ = nullptr;
-  placement_ = {};
-  if (pending(works_.fetch_sub(1, std::memory_order_acq_rel)) > 1)
-    ProgressThread::instance().activate(group_.shared_from_this(), *this);
 }
 
 Status Channel::begin_counts() {
-  placement_ = {};
   counts_.begin(*operation_, domain_.members());
   ACCORD_ASSIGN_OR_RETURN(const Prepared* const prepared, prepare(operation_->record, nullptr));
   cursor_.start(domain_, prepared->plan, counts_.input(), counts_.output());
@@ -155,7 +161,7 @@ Status Channel::begin_data(const exec::RequestRecord& record, const plan::Extent
   if (!serves(prepared, record, extent)) [[unlikely]] {
     ACCORD_ASSIGN_OR_RETURN(prepared, prepare(record, extent));
   }
-  cursor_.start(domain_, prepared->plan, operation_->input, operation_->output, operation_->factor, placement_);
+  cursor_.start(domain_, prepared->plan, operation_->input, operation_->output, operation_->factor);
   algorithm_ = prepared->algorithm;
   stage_ = Stage::kData;
   return {};
@@ -185,6 +191,68 @@ exec::Progress Channel::go_on_with_data() {
   (void)group_.fail(status.with_context(where(operation_->record)));
   stage_ = Stage::kRefused;
   return exec::Progress::kMismatch;
+}
+
+std::unique_ptr<Channel::Prepared>& Channel::slot_of(const exec::RequestRecord& record, const plan::Extent* extent) {
+  // Field by field, as the caller has just stored them: a wider load would have to wait until those stores, and whatever the
+  // last call stored for its peers, have left the core.
+  std::uint64_t hash = static_cast<std::uint64_t>(record.collective);
+  for (const std::uint64_t field : {static_cast<std::uint64_t>(record.dtype), static_cast<std::uint64_t>(record.op),
+                                    static_cast<std::uint64_t>(record.phase), static_cast<std::uint64_t>(record.root)})
+    hash = hash * 31 + field;
+  hash = (hash ^ (record.count * 0x9e3779b97f4a7c15)) * 0xff51afd7ed558ccd;
+  return prepared_[((hash ^ (extent == nullptr ? 0 : hash_of(*extent))) >> 32) % kPrepared];
+}
+
+bool Channel::serves(const Prepared* prepared, const exec::RequestRecord& record, const plan::Extent* extent) const {
+  return prepared != nullptr && prepared->plan.record == record &&
+         (extent == nullptr || is_of(prepared->extent, *extent)) && prepared_version_ == plan::registry_version();
+}
+
+Result<const Channel::Prepared*> Channel::prepare(const exec::RequestRecord& record, const plan::Extent* extent) {
+  std::unique_ptr<Prepared>& slot = slot_of(record, extent);
+  if (serves(slot.get(), record, extent)) return slot.get();
+  if (const std::uint64_t version = plan::registry_version(); prepared_version_ != version) {
+    prepared_ = {};
+    prepared_version_ = version;
+  }
+  ACCORD_ASSIGN_OR_RETURN(Prepared lowered, lower(record, extent));
+  slot = std::make_unique<Prepared>(std::move(lowered));
+  return slot.get();
+}
+
+Result<Channel::Prepared> Channel::lower(const exec::RequestRecord& record, const plan::Extent* extent) {
+  const bool counts = record.phase == exec::Phase::kCountsFirst;
+  const Collective collective = counts ? Collective::kAllGather : record.collective;
+  const Rank root = counts ? 0 : record.root;
+  const std::size_t bytes = counts ? counts_.count() * sizeof(std::uint64_t) : bytes_of(record);
+  ACCORD_ASSIGN_OR_RETURN(const plan::Choice choice,
+                          group_.selector().choose({collective, bytes, root, record.op}, topology_));
+  const std::size_t known = plans_.size();
+  ACCORD_ASSIGN_OR_RETURN(const plan::Plan* const plan, plan_for(*choice.algorithm, root));
+  exec::Payload payload{counts ? DType::kUInt64 : record.dtype, {}};
+  const std::size_t element = size_of(payload.dtype);
+  payload.bounds = extent != nullptr ? plan::bounds_of(*plan, *extent, element)
+                                     : plan::bounds_of(*plan, counts ? counts_.count() : record.count, element);
+  const std::size_t slot_bytes = choice.slot_bytes == 0 ? domain_.layout().slot_bytes : choice.slot_bytes;
+  ACCORD_ASSIGN_OR_RETURN(exec::LoweredPlan lowered,
+                          exec::lower(*plan, domain_.me(), domain_.layout(), slot_bytes, record, std::move(payload)));
+  ACCORD_RETURN_IF_ERROR(exec::route_remote_steps(lowered, domain_, plan->name));
+  if (plans_.size() > known && domain_.me() == 0 && explains())
+    explain(describe_choice(group_.options().name, plan->name, lowered));
+  return Prepared{.plan = std::move(lowered),
+                  .extent = extent == nullptr ? std::vector<std::size_t>() : words_of(*extent),
+                  .algorithm = group_.recorder().algorithm(plan->name)};
+}
+
+Result<const plan::Plan*> Channel::plan_for(const plan::AlgorithmEntry& algorithm, Rank root) {
+  for (const auto& plan : plans_)
+    if (plan->collective == algorithm.collective && plan->name == algorithm.name && plan->root == root)
+      return plan.get();
+  const plan::Request request{.collective = algorithm.collective, .root = root, .only_rank = domain_.me()};
+  ACCORD_ASSIGN_OR_RETURN(plan::Plan plan, plan::make_plan(algorithm, topology_, request));
+  plans_.push_back(std::make_unique<plan::Plan>(std::move(plan)));
+  return plans_.back().get();
 }
 
 Channel::Advance Channel::advance() {
@@ -252,9 +320,8 @@ std::optional<Status> Channel::conclude(const Status& failure) {
 Status Channel::examine(exec::Progress progress, const exec::RequestRecord& record, Deadline deadline) {
   const Rank waited_for = rank_waited_for();
   recorder_.waiting_long(waited_for, !std::exchange(waited_long_, true));
+  domain_.flush_notes();
   if (!group_.healthy()) return group_.examine_alarm(where(record));
-  if (progress == exec::Progress::kMismatch && cursor_.unknown_window() >= 0)
-    return lost_window(where(record), members_[domain_.me()], waited_for, cursor_.unknown_window());
   ACCORD_RETURN_IF_ERROR(find_mismatch());
   if (progress == exec::Progress::kMismatch)
     return mismatch_long_ago(where(record), members_[domain_.me()], waited_for);

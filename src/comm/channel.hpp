@@ -16,7 +16,6 @@
 #include "comm/counts_exchange.hpp"
 #include "comm/flight/recorder.hpp"
 #include "comm/pending_work.hpp"
-#include "comm/window/window_table.hpp"
 #include "exec/cursor.hpp"
 #include "exec/domain.hpp"
 #include "exec/lowered.hpp"
@@ -51,9 +50,6 @@ class Channel {
   Advance advance();
 
   /// True while no operation runs or waits; once the group has failed or closed it becomes so by itself.
-  /// Lets go of windows that are no more, unless an operation runs: that one's successor will.
-  void forget_windows();
-
   bool idle() const { return pending(works_.load(std::memory_order_seq_cst)) == 0; }
   Group& group() const { return group_; }
 
@@ -61,17 +57,13 @@ class Channel {
   /// A plan as it was lowered for a request.
   struct Prepared {
     exec::LoweredPlan plan;
-    exec::RequestRecord request;      ///< as callers make it
-    bool registered = false;          ///< their buffers lie in windows
     std::vector<std::size_t> extent;  ///< what extent_words() gave; empty for equal parts
-    bool in_place = false;            ///< and have bytes in common
     std::uint64_t algorithm = 0;      ///< the recorder's number of it
   };
 
   // REQUIRES, for all of these: the caller owns the channel.
   /// Makes the cursor ready for `operation`, which lives until it has ended.
   Status begin(const Operation& operation);
-  Status begin_in_windows(const Operation& operation);
   Status begin_counts();
   Status begin_data(const exec::RequestRecord& record, const plan::Extent* extent);
   /// Goes on with the operation. kMismatch also if its counts do not fit, of which the group has been told then.
@@ -79,7 +71,6 @@ class Channel {
   exec::Progress go_on_with_data();
   /// The plan for a request, ready to run: built, lowered and kept on first use. `extent`: of parts that differ.
   Result<const Prepared*> prepare(const exec::RequestRecord& record, const plan::Extent* extent);
-  bool registered() const { return placement_.windows != nullptr; }
   /// Where it is kept, and whether what is there is it.
   std::unique_ptr<Prepared>& slot_of(const exec::RequestRecord& record, const plan::Extent* extent);
   bool serves(const Prepared* prepared, const exec::RequestRecord& record, const plan::Extent* extent) const;
@@ -121,8 +112,6 @@ class Channel {
   const Operation* operation_ = nullptr;
   enum class Stage : std::uint8_t { kCounts, kData, kRefused } stage_ = Stage::kData;
   CountsExchange counts_;
-  std::shared_ptr<const WindowTable> windows_;  ///< as they were at the last look
-  exec::Placement placement_;                   ///< of the operation's buffers
   flight::OrderRecorder recorder_;
   std::uint64_t algorithm_ = 0;  ///< as the recorder numbers them, of the operation that runs
   std::uint64_t number_ = 0;     ///< of the operation that runs or ran last, counted from 1

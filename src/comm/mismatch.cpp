@@ -24,25 +24,11 @@ std::optional<Difference> find_difference(const exec::Domain& domain, int m) {
 Status mismatch(const Difference& difference, std::string_view where, Rank me, Rank it) {
   const auto& [mine, theirs] = difference;
   if (theirs == mine)
-    return Status(
-        StatusCode::kMismatch,
-        fmt::format(
-            "{}: rank {} chose another algorithm than rank {}, or made another call before; "
-            "ACCORD_SELECT, the select option and registered plans must be equal on all ranks, and so must be, where "
-            "an algorithm asks for it, whether a call is in place",
-            where, it, me),
-        {it});
-  exec::RequestRecord with_my_memory = theirs;
-  with_my_memory.memory = mine.memory;
-  if (with_my_memory == mine) {
-    const bool mine_are = mine.memory == exec::Memory::kWindows;
-    return Status(
-        StatusCode::kMismatch,
-        fmt::format("{}: the buffers of rank {} lie in windows of the group, those of rank {} do not; either all "
-                    "ranks' do, or none's",
-                    where, mine_are ? me : it, mine_are ? it : me),
-        {it});
-  }
+    return Status(StatusCode::kMismatch,
+                  fmt::format("{}: rank {} chose another algorithm than rank {}, or made another call before; "
+                              "ACCORD_SELECT, the select option and registered plans must be equal on all ranks",
+                              where, it, me),
+                  {it});
   exec::RequestRecord with_my_parts = theirs;
   with_my_parts.parts = mine.parts;
   if (with_my_parts == mine)
@@ -51,13 +37,6 @@ Status mismatch(const Difference& difference, std::string_view where, Rank me, R
   return Status(
       StatusCode::kMismatch,
       fmt::format("{}: rank {} called {}, rank {} called {}", where, it, to_string(theirs), me, to_string(mine)), {it});
-}
-
-Status lost_window(std::string_view where, Rank me, Rank it, int window) {
-  return Status(
-      StatusCode::kMismatch,
-      fmt::format("{}: the buffer of rank {} lies in window {}, which rank {} has let go of", where, it, window, me),
-      {me});
 }
 
 Status mismatch_long_ago(std::string_view where, Rank me, Rank it) {

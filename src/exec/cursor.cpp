@@ -20,16 +20,10 @@ std::size_t lines_of(std::uint64_t elements, const LoweredPlan& plan) {
 }  // namespace
 
 void Cursor::start(Domain& domain, const LoweredPlan& plan, const void* input, void* output,
-                   std::complex<double> factor, const Placement& placement) {
+                   std::complex<double> factor) {
   domain_ = &domain;
   plan_ = &plan;
-  bases_.resize(plan.in_windows ? Operand::input_of(domain.members(), domain.members())
-                                : Operand::lines_of(domain.members()));
-  if (plan.in_windows) {
-    placement_ = &placement;
-    unknown_window_ = -1;
-    if (sum_stores_ == nullptr) sum_stores_ = std::make_unique<StoreChooser>();
-  }
+  bases_.resize(Operand::lines_of(domain.members()));
   bases_[Operand::kInput] = static_cast<std::byte*>(const_cast<void*>(input));
   bases_[Operand::kOutput] = static_cast<std::byte*>(output);
   if (sources_.size() < static_cast<std::size_t>(plan.max_sources)) sources_.resize(plan.max_sources);
@@ -66,20 +60,20 @@ Progress Cursor::poll() {
     if (!in_round_) {
       if (!domain_->gate_open(plan_->depth)) {
         waiting_for_ = domain_->laggard();
-        return domain_->differs() ? Progress::kMismatch : Progress::kPending;
+        return wait_for_remotes(domain_->differs() ? Progress::kMismatch : Progress::kPending);
       }
       begin_round();
     }
     bool pending = false;
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
       const Progress progress = poll_lane(lane);
-      if (progress == Progress::kMismatch) return progress;
+      if (progress == Progress::kMismatch) return wait_for_remotes(progress);
       pending |= progress == Progress::kPending;
     }
-    if (pending) return Progress::kPending;
+    if (pending) return wait_for_remotes(Progress::kPending);
     domain_->end_round(plan_->heard_all, plan_->depth);
     in_round_ = false;
-    if (++rounds_done_ == plan_->rounds) return Progress::kDone;
+    if (++rounds_done_ == plan_->rounds) return wait_for_remotes(Progress::kDone);
     elements_done_ += plan_->slice;
     const std::size_t slice_bytes = plan_->slice * plan_->element_bytes;
     if (bases_[Operand::kInput] != nullptr) bases_[Operand::kInput] += slice_bytes;
@@ -127,19 +121,6 @@ Progress Cursor::poll_lane(std::size_t index) {
         if (!word_arrived(address(step.destination), step.peer))
           return mismatch_ ? Progress::kMismatch : Progress::kPending;
         break;
-      case Opcode::kSignalPlaces: {
-        std::byte* const line = address(step.destination);
-        tell_places(line);
-        Domain::word(line).store(word_, std::memory_order_release);
-        break;
-      }
-      case Opcode::kWaitPlaces: {
-        std::byte* const line = address(step.destination);
-        if (!word_arrived(line, step.peer)) return mismatch_ ? Progress::kMismatch : Progress::kPending;
-        if (!learn_places(line, step.peer)) [[unlikely]]
-          return Progress::kMismatch;
-        break;
-      }
       case Opcode::kPutPackets:
       case Opcode::kCopyPackets:
       case Opcode::kReducePackets: {
@@ -150,34 +131,16 @@ Progress Cursor::poll_lane(std::size_t index) {
       case Opcode::kLaneBarrier:
         if (!barrier_passed(step, state)) return Progress::kPending;
         break;
+      case Opcode::kPutRemote:
+      case Opcode::kSignalRemote:
+      case Opcode::kPutPacketsRemote:
+        if (run_remote(step, state) != Progress::kDone) return Progress::kPending;
+        break;
     }
     ++state.next;
     ++position_;
   }
   return Progress::kDone;
-}
-
-// A flag has a line of its own: the words behind it travel with it.
-void Cursor::tell_places(std::byte* flag_line) const {
-  const std::uint64_t done = elements_done_ * plan_->element_bytes;
-  const auto now = [done](PlaceWord place) { return place == kNoPlace ? place : place + done; };
-  Domain::word(flag_line + 8).store(now(placement_->input), std::memory_order_relaxed);
-  Domain::word(flag_line + 16).store(now(placement_->output), std::memory_order_relaxed);
-}
-
-bool Cursor::learn_places(std::byte* flag_line, int from) {
-  const auto learn = [&](std::size_t at, std::uint16_t base) {
-    const PlaceWord place = Domain::word(flag_line + at).load(std::memory_order_relaxed);
-    if (place == kNoPlace) return true;
-    bases_[base] = address_of(*placement_->windows, place, from);
-    if (bases_[base] != nullptr) [[likely]]
-      return true;
-    unknown_window_ = window_of(place);
-    waiting_for_ = from;
-    return false;
-  };
-  return learn(8, Operand::input_of(from, domain_->members())) &&
-         learn(16, Operand::output_of(from, domain_->members()));
 }
 
 void Cursor::copy(const Operand& destination, const std::byte* source, std::size_t bytes) {
@@ -198,19 +161,12 @@ void Cursor::reduce(const LoweredStep& step, std::uint64_t count) {
     return;
   }
   const std::size_t bytes = count * plan_->element_bytes;
-  if (plan_->in_windows) {
-    sum_stores_->run(bytes, [&](kernels::Store store) { write_twice(step, count, store); });
-  } else {
-    write_twice(step, count, stores_.kind(bytes));
+  if (stores_.kind(bytes) == kernels::Store::kTemporal) {
+    run_kernel(to, address(step.mirror), step.sources, count);
+    return;
   }
-}
-
-void Cursor::write_twice(const LoweredStep& step, std::uint64_t count, kernels::Store store) {
-  std::byte* const to = address(step.destination);
-  std::byte* const mirror = address(step.mirror);
-  if (store == kernels::Store::kTemporal) return run_kernel(to, mirror, step.sources, count);
   run_kernel(to, nullptr, step.sources, count);
-  kernels::copy(mirror, to, count * plan_->element_bytes, kernels::Store::kNonTemporal);
+  kernels::copy(address(step.mirror), to, bytes, kernels::Store::kNonTemporal);
 }
 
 void Cursor::reduce_partials(const LoweredStep& step, std::uint64_t count) {
@@ -269,6 +225,51 @@ Progress Cursor::run_packets(const LoweredStep& step, LaneState& state) {
   }
   state.line = 0;
   return Progress::kDone;
+}
+
+// What was written to remote members goes out before this rank waits or ends, and what they sent is let in.
+Progress Cursor::wait_for_remotes(Progress progress) {
+  if (!domain_->has_remotes()) [[likely]]
+    return progress;
+  domain_->flush_remotes();
+  if (progress != Progress::kDone) domain_->progress_remotes();
+  return progress;
+}
+
+Progress Cursor::run_remote(const LoweredStep& step, LaneState& state) {
+  const int member = step.destination.member();
+  transport::RemoteWriter& writer = domain_->writer(member);
+  const std::size_t block = step.destination.in_slot() ? domain_->remote_slot(member) : domain_->remote_lines(member);
+  const std::size_t offset = block + step.destination.offset;
+  if (step.opcode == Opcode::kSignalRemote) {
+    writer.write_word(word_, offset);
+    return Progress::kDone;
+  }
+  if (step.opcode == Opcode::kPutPacketsRemote) {
+    put_packets_remote(step, offset, writer);
+    return Progress::kDone;
+  }
+  const Operand& source = plan_->operands[step.first_source];
+  const std::size_t bytes =
+      elements(step) * (source.partial ? plan_->partials.accumulator_bytes : plan_->element_bytes);
+  state.line += writer.write_some({address(source) + state.line, bytes - state.line}, offset + state.line);
+  if (state.line < bytes) {
+    waiting_for_ = member;
+    return Progress::kPending;
+  }
+  state.line = 0;
+  return Progress::kDone;
+}
+
+void Cursor::put_packets_remote(const LoweredStep& step, std::size_t offset, transport::RemoteWriter& writer) {
+  const std::uint64_t count = elements(step);
+  const transport::PacketLines lines{
+      .data_bytes = static_cast<std::uint32_t>(plan_->elements_per_line * plan_->element_bytes),
+      .word_at = kPacketData,
+      .stride = kLine,
+      .count = static_cast<std::uint32_t>(lines_of(count, *plan_))};
+  const Operand& source = plan_->operands[step.first_source];
+  writer.write_packets({address(source), count * plan_->element_bytes}, offset, lines, word_);
 }
 
 bool Cursor::barrier_passed(const LoweredStep& step, LaneState& state) {

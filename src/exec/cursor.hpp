@@ -3,13 +3,11 @@
 
 #include <complex>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "exec/domain.hpp"
 #include "exec/lowered.hpp"
-#include "exec/placement.hpp"
 #include "exec/store_chooser.hpp"
 
 namespace accord::exec {
@@ -25,10 +23,9 @@ enum class Progress : std::uint8_t {
 class Cursor {
  public:
   /// Begins `plan` on `domain`; both outlive the execution, as do the buffers. No other execution of the domain is under way.
-  /// `factor`: what this rank's input is multiplied by if the op is premul_sum. `placement`: for plans whose buffers lie in
-  /// windows; outlives the execution.
+  /// `factor`: what this rank's input is multiplied by if the op is premul_sum.
   void start(Domain& domain, const LoweredPlan& plan, const void* input, void* output,
-             std::complex<double> factor = 1.0, const Placement& placement = kNoPlacement);
+             std::complex<double> factor = 1.0);
   /// Goes on as far as it can.
   Progress poll();
 
@@ -38,30 +35,27 @@ class Cursor {
   std::uint64_t position() const { return position_; }
   /// True while it waits to begin a round: the domain's last one was of another request, or of an earlier slice.
   bool at_gate() const { return !in_round_; }
-  /// After kMismatch: waiting_for() has its buffers in the window of that number, which this rank does not have; -1 if it is not
-  /// that.
-  int unknown_window() const { return unknown_window_; }
   const LoweredPlan& plan() const { return *plan_; }
   Domain& domain() const { return *domain_; }
 
  private:
   struct LaneState {
     std::uint32_t next = 0;  ///< step
-    std::uint32_t line = 0;  ///< packet line within it
+    std::uint64_t line = 0;  ///< packet line within it, or byte of what goes to a remote member
     bool at_barrier = false;
   };
   void begin_round();
   Progress poll_lane(std::size_t index);
   Progress run_packets(const LoweredStep& step, LaneState& state);
+  Progress run_remote(const LoweredStep& step, LaneState& state);
+  void put_packets_remote(const LoweredStep& step, std::size_t offset, transport::RemoteWriter& writer);
+  Progress wait_for_remotes(Progress progress);
   void copy(const Operand& destination, const std::byte* source, std::size_t bytes);
   void reduce(const LoweredStep& step, std::uint64_t count);
-  void write_twice(const LoweredStep& step, std::uint64_t count, kernels::Store store);
   void reduce_partials(const LoweredStep& step, std::uint64_t count);
   void run_kernel(void* destination, void* mirror, std::uint16_t sources, std::uint64_t count);
   bool barrier_passed(const LoweredStep& step, LaneState& state);
   bool word_arrived(std::byte* address, int from);
-  void tell_places(std::byte* flag_line) const;
-  bool learn_places(std::byte* flag_line, int from);
   std::uint64_t elements(const LoweredStep& step) const;
   std::byte* address(const Operand& operand) const { return bases_[operand.base] + operand.offset; }
 
@@ -74,9 +68,6 @@ class Cursor {
   std::vector<LaneState> lanes_;
   std::vector<std::uint32_t> barrier_arrivals_;
   StoreChooser stores_;
-  std::unique_ptr<StoreChooser> sum_stores_;  ///< for sums that go to a peer's buffer
-  const Placement* placement_ = nullptr;
-  int unknown_window_ = -1;
   PartialSums partial_sums_;
   std::vector<PartialOperand> partial_sources_;
   std::uint64_t rounds_done_ = 0;

@@ -31,7 +31,6 @@ class Lowering {
     out_.elements_per_line = kPacketData / out_.element_bytes;
     out_.record = request_;
     out_.signature = signature_of(request_, plan_.name, plan_.digest);
-    out_.in_windows = plan_.buffers != plan::Buffers::kAnywhere;
     if (shared_chunks() > 0) out_.depth = plan::kRoundDepth;
     out_.heard_all = plan_.pacing == plan::Pacing::kByPlan;
     if (plan_.partial_chunks > 0) {
@@ -40,7 +39,7 @@ class Lowering {
         return Status(StatusCode::kUnsupported,
                       fmt::format("plan \"{}\" has no partial sums of {}", plan_.name, accord::to_string(dtype_)));
     }
-    choose_slice(slot_bytes);
+    choose_slice(std::min(slot_bytes, layout_.slot_bytes));
     if (plan_.order != plan::Order::kNone) {
       out_.reduce = kernels::reduce_kernel(dtype_, request_.op);
       if (out_.reduce == nullptr)
@@ -64,9 +63,6 @@ class Lowering {
       return Status(StatusCode::kInvalidArgument,
                     fmt::format("plan \"{}\" needs {} {}, but there are {}", plan_.name, has, what, room));
     };
-    if (plan_.buffers != plan::Buffers::kAnywhere && request_.memory != Memory::kWindows)
-      return {StatusCode::kInvalidArgument,
-              fmt::format("plan \"{}\" needs the buffers of all ranks to lie in windows", plan_.name)};
     if (plan_.size != layout_.members) return refuse("ranks", plan_.size, layout_.members);
     if (plan_.signals > layout_.signals) return refuse("signals between two ranks", plan_.signals, layout_.signals);
     if (plan_.packet_chunks > layout_.packet_chunks())
@@ -98,9 +94,9 @@ class Lowering {
   }
 
   void choose_slice(std::size_t slot_bytes) {
-    std::size_t bytes = out_.in_windows ? slot_bytes : SIZE_MAX;
+    std::size_t bytes = SIZE_MAX;
     if (shared_chunks() > 0) {
-      bytes = std::max(std::min(slot_bytes, layout_.slot_bytes) / shared_chunks() / kLine * kLine, kLine);
+      bytes = std::max(slot_bytes / shared_chunks() / kLine * kLine, kLine);
       scratch_stride_ = bytes;
     }
     if (plan_.packet_chunks > 0)
@@ -111,14 +107,9 @@ class Lowering {
 
   Operand operand(const plan::Chunk& chunk) const {
     const auto index = static_cast<std::size_t>(chunk.index);
-    const bool own = chunk.rank == me_;
     switch (chunk.space) {
-      case plan::Space::kInput:
-        return {bounds_.input[index].first * out_.element_bytes,
-                own ? Operand::kInput : Operand::input_of(chunk.rank, plan_.size)};
-      case plan::Space::kOutput:
-        return {bounds_.output[index].first * out_.element_bytes,
-                own ? Operand::kOutput : Operand::output_of(chunk.rank, plan_.size)};
+      case plan::Space::kInput: return {bounds_.input[index].first * out_.element_bytes, Operand::kInput};
+      case plan::Space::kOutput: return {bounds_.output[index].first * out_.element_bytes, Operand::kOutput};
       case plan::Space::kScratch: return {index * scratch_stride_, Operand::slot_of(chunk.rank)};
       case plan::Space::kPartials: {
         const std::size_t place = static_cast<std::size_t>(plan_.scratch_chunks) + index * partial_width();
@@ -170,7 +161,7 @@ class Lowering {
     partial |= lowered.destination.partial || lowered.mirror.partial;
     switch (step.kind) {
       case plan::StepKind::kCopy:
-        lowered.opcode = packets ? Opcode::kCopyPackets : Opcode::kCopy;
+        lowered.opcode = packets ? Opcode::kCopyPackets : partial ? Opcode::kReducePartials : Opcode::kCopy;
         if (out_.scales && plan_.size == 1) lowered.opcode = Opcode::kReduce;  // the sum of one rank
         break;
       case plan::StepKind::kReduce:
@@ -178,11 +169,11 @@ class Lowering {
         break;
       case plan::StepKind::kPutPackets: lowered.opcode = Opcode::kPutPackets; break;
       case plan::StepKind::kSignal:
-        lowered.opcode = out_.in_windows ? Opcode::kSignalPlaces : Opcode::kSignal;
+        lowered.opcode = Opcode::kSignal;
         lowered.destination = {layout_.flag(me_, step.id), Operand::lines_of(step.peer)};
         break;
       case plan::StepKind::kWait:
-        lowered.opcode = out_.in_windows ? Opcode::kWaitPlaces : Opcode::kWait;
+        lowered.opcode = Opcode::kWait;
         lowered.destination = {layout_.flag(step.peer, step.id), Operand::lines_of(me_)};
         break;
       case plan::StepKind::kLaneBarrier:

@@ -19,28 +19,24 @@ enum class Opcode : std::uint8_t {
   kReduce,
   kSignal,
   kWait,
-  kSignalPlaces,  ///< the same, and where the rank's buffers are
-  kWaitPlaces,    ///< the same of the peer
   kPutPackets,
   kCopyPackets,     ///< packets -> memory
   kReducePackets,   ///< packets and memory -> memory, line by line
   kReducePartials,  ///< elements and accumulators -> elements and accumulators
   kLaneBarrier,
+  // The destination is in the block of a remote member (remote_steps.hpp).
+  kPutRemote,
+  kSignalRemote,
+  kPutPacketsRemote,
 };
 
 /// An address that is known but for its base: bases are the caller's input and output, then of each member the lines and the slot
-/// of the round, then, of plans for buffers in windows, each member's input and output.
+/// of the round.
 struct Operand {
   static constexpr std::uint16_t kInput = 0;
   static constexpr std::uint16_t kOutput = 1;
   static constexpr std::uint16_t lines_of(Rank member) { return static_cast<std::uint16_t>(2 + 2 * member); }
   static constexpr std::uint16_t slot_of(Rank member) { return static_cast<std::uint16_t>(3 + 2 * member); }
-  static constexpr std::uint16_t input_of(Rank member, int members) {
-    return static_cast<std::uint16_t>(lines_of(members) + 2 * member);
-  }
-  static constexpr std::uint16_t output_of(Rank member, int members) {
-    return static_cast<std::uint16_t>(input_of(member, members) + 1);
-  }
 
   std::uint64_t offset = 0;
   std::uint16_t base = 0;
@@ -48,7 +44,10 @@ struct Operand {
   bool partial = false;      ///< holds accumulators that are not elements
   std::int32_t sender = -1;  ///< who puts the packets
 
-  /// In a member's window, where peers read, or in a peer's buffer.
+  /// Whose window it lies in, and whether in the slot there. REQUIRES: is_shared().
+  int member() const { return (base - 2) / 2; }
+  bool in_slot() const { return base % 2 != 0; }
+  /// In a member's window, where peers read.
   bool is_shared() const { return base > kOutput; }
 };
 
@@ -57,7 +56,7 @@ struct LoweredStep {
   Opcode opcode = Opcode::kCopy;
   std::uint16_t sources = 0;       ///< how many operands from first_source
   std::uint32_t first_source = 0;  ///< into LoweredPlan::operands
-  std::int32_t peer = -1;          ///< the member that is signalled or waited for
+  std::int32_t peer = -1;          ///< the member waited for, for messages
   std::uint32_t barrier = 0;
   std::uint64_t length = 0;  ///< elements of the chunk over all rounds
   Operand destination;
@@ -78,15 +77,13 @@ struct LoweredPlan {
   bool scales = false;      ///< `reduce` multiplies source i by the factor of member i
   std::uint32_t signature = 1;
   RequestRecord record;
-  bool in_windows = false;           ///< it touches the buffers of other members
   std::uint32_t depth = kLineDepth;  ///< rounds that may be under way at once
   bool heard_all = false;            ///< at its end every peer is known to have begun the round
   std::uint32_t barriers = 0;
   int max_sources = 0;
 };
 
-/// Lowers the program of member `me`. `slot_bytes`: the scratch that a round may use, at most the layout's; of plans
-/// that touch members' buffers and need none, how much of each chunk a round takes. kUnsupported if the dtype
+/// Lowers the program of member `me`. `slot_bytes`: the scratch that a round may use, at most the layout's. kUnsupported if the dtype
 /// and op have no kernel, or if the op is avg or premul_sum and the plan adds up in parts; kInvalidArgument if the plan does not fit the domain (members, signals, scratch).
 Result<LoweredPlan> lower(const plan::Plan& plan, int me, const DomainLayout& layout, std::size_t slot_bytes,
                           const RequestRecord& request);

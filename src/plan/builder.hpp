@@ -66,8 +66,6 @@ class PlanBuilder {
 
   void set_order(Order order) { plan_.order = order; }
   void set_pacing(Pacing pacing) { plan_.pacing = pacing; }
-  /// Before steps that touch buffers of peers.
-  void set_buffers(Buffers buffers) { plan_.buffers = buffers; }
   /// kInvalidArgument names the step. What a step alone can show is checked here, what takes the whole by verify().
   Result<Plan> build() &&;
 

@@ -129,10 +129,6 @@ Status read_head(const JsonNode& node, Plan& plan) {
   ACCORD_ASSIGN_OR_RETURN(plan.order,
                           node.at("order").one_of("order", {Order::kNone, Order::kCanonical, Order::kFixed}));
   ACCORD_ASSIGN_OR_RETURN(plan.pacing, node.at("pacing").one_of("pacing", {Pacing::kByExecutor, Pacing::kByPlan}));
-  if (node.has("buffers")) {
-    ACCORD_ASSIGN_OR_RETURN(plan.buffers, node.at("buffers").one_of("buffers", {Buffers::kAnywhere, Buffers::kInWindows,
-                                                                                Buffers::kInWindowsApart}));
-  }
   ACCORD_RETURN_IF_ERROR(read_integer(node.at("signals"), plan.signals));
   ACCORD_RETURN_IF_ERROR(read_chunk_counts(node.at("chunks"), plan));
   if (const Status status = check_shape(plan); !status.ok()) return node.error(status.message());
@@ -154,11 +150,10 @@ Status check_version(const JsonNode& node) {
 }
 
 Result<Plan> read_plan(const JsonNode& node) {
-  static constexpr std::array<std::string_view, 12> kKeys = {"format",  "version", "name",     "collective",
-                                                             "size",    "root",    "order",    "pacing",
-                                                             "signals", "chunks",  "programs", "buffers"};
+  static constexpr std::array<std::string_view, 11> kKeys = {
+      "format", "version", "name", "collective", "size", "root", "order", "pacing", "signals", "chunks", "programs"};
   ACCORD_RETURN_IF_ERROR(check_version(node));
-  ACCORD_RETURN_IF_ERROR(node.check_keys(node.has(kKeys.back()) ? kKeys : std::span(kKeys).first(11)));
+  ACCORD_RETURN_IF_ERROR(node.check_keys(kKeys));
   Plan plan;
   ACCORD_RETURN_IF_ERROR(read_head(node, plan));
   ACCORD_ASSIGN_OR_RETURN(const std::vector<JsonNode> programs, node.at("programs").items());

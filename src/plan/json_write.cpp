@@ -50,11 +50,6 @@ std::string chunk_counts_json(const Plan& plan) {
                      plan.output_chunks, plan.scratch_chunks, plan.packet_chunks, partials);
 }
 
-// Likewise.
-std::string buffers_json(const Plan& plan) {
-  return plan.buffers == Buffers::kAnywhere ? "" : fmt::format("\"buffers\": \"{}\",\n", to_string(plan.buffers));
-}
-
 }  // namespace
 
 std::string to_json(const Plan& plan) {
@@ -72,12 +67,12 @@ std::string to_json(const Plan& plan) {
       "{{\n"
       "\"format\": \"accord-plan\",\n\"version\": {},\n\"name\": {},\n\"collective\": \"{}\",\n\"size\": "
       "{},\n\"root\": {},\n"
-      "\"order\": \"{}\",\n\"pacing\": \"{}\",\n{}\"signals\": {},\n"
+      "\"order\": \"{}\",\n\"pacing\": \"{}\",\n\"signals\": {},\n"
       "\"chunks\": {},\n"
       "\"programs\": {}\n"
       "}}\n",
       kPlanJsonVersion, json_text(plan.name), to_string(plan.collective), plan.size, plan.root, to_string(plan.order),
-      to_string(plan.pacing), buffers_json(plan), plan.signals, chunk_counts_json(plan), list_json(programs, 2));
+      to_string(plan.pacing), plan.signals, chunk_counts_json(plan), list_json(programs, 2));
 }
 
 }  // namespace accord::plan

@@ -80,23 +80,14 @@ std::string_view to_string(Order order) {
 
 std::string_view to_string(Pacing pacing) { return pacing == Pacing::kByPlan ? "by_plan" : "by_executor"; }
 
-std::string_view to_string(Buffers buffers) {
-  switch (buffers) {
-    case Buffers::kAnywhere: return "anywhere";
-    case Buffers::kInWindows: return "in_windows";
-    case Buffers::kInWindowsApart: return "in_windows_apart";
-  }
-  return "?";
-}
-
 std::string to_string(const Plan& plan) {
   return fmt::format("plan \"{}\" ({}, {} {})", plan.name, to_string(plan.collective), plan.size,
                      plan.size == 1 ? "rank" : "ranks");
 }
 
-// Scratch, partials and windows are there for peers to reach, so a plan has them on all ranks or on none.
+// Scratch and partials are there for peers to reach, so a plan has them on all ranks or on none.
 bool needs_mapped_peers(const Plan& plan) {
-  return plan.size > 1 && (plan.scratch_chunks > 0 || plan.partial_chunks > 0 || plan.buffers != Buffers::kAnywhere);
+  return plan.size > 1 && (plan.scratch_chunks > 0 || plan.partial_chunks > 0);
 }
 
 }  // namespace accord::plan

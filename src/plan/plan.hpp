@@ -6,7 +6,6 @@
 //   scratch         slots in the rank's window that every peer can reach; chunk c holds one slice
 //   partials        like scratch, for sums that go on to be added to: of a dtype that accumulates in a wider one (16-bit floats
 //                   in fp32) its elements are of that, so that a sum is rounded once, at its end
-//                   A plan for buffers in windows (Buffers) also reads the input, and reads and writes the output, of peers
 //   packets         like scratch, for small slices: each line carries its data and the round's sequence number together;
 //                   chunks p, p + size, ... of a rank are put by rank p
 //
@@ -48,7 +47,7 @@ struct Chunk {
 std::string to_string(const Chunk& chunk);
 
 enum class StepKind : std::uint8_t {
-  kCopy,         ///< every destination = source; the source or one destination may be a peer's scratch
+  kCopy,         ///< every destination = source; the source or one destination may be a peer's scratch or partials
   kReduce,       ///< every destination = the canonical tree over the sources, listed in its order
   kSignal,       ///< signal `id` to `peer`
   kWait,         ///< wait for signal `id` of `peer`
@@ -60,10 +59,8 @@ inline constexpr int kStepKindCount = 6;
 std::string_view to_string(StepKind kind);
 
 /// One step. Who may be touched: a kCopy has at most one operand in a peer's scratch; the sources of a kReduce may lie in any
-/// peer's scratch and partials, its destinations in the rank's own output, scratch and partials. Partials are for reductions
-/// only, and one that has them reads no packets. Input is never written, also when in place. If the buffers lie in windows, sources may be in
-/// peers' input and output and one destination in a peer's output, of peers whose signal the lane has waited for in the round: it tells
-/// where they are.
+/// peer's scratch and partials, its destinations in the rank's own output, scratch and partials. Partials are for reductions,
+/// and copies from partials to partials; a step that has them reads no packets. Input is never written, also when in place.
 /// A kCopy or kReduce whose source is in packets waits for those packets.
 struct Step {
   StepKind kind = StepKind::kCopy;
@@ -105,15 +102,6 @@ enum class Pacing : std::uint8_t {
 
 std::string_view to_string(Pacing pacing);
 
-/// Where the caller's buffers have to lie.
-enum class Buffers : std::uint8_t {
-  kAnywhere,        ///< each rank touches its own only
-  kInWindows,       ///< on all ranks in windows of the group: ranks touch those of peers too
-  kInWindowsApart,  ///< the same, and right only if input and output are not the same memory
-};
-
-std::string_view to_string(Buffers buffers);
-
 /// See the head of this file. A value; immutable once built (plan/builder.hpp) and checked (plan/verifier.hpp).
 struct Plan {
   std::string name;  ///< of the algorithm, e.g. "two_shot"
@@ -122,7 +110,6 @@ struct Plan {
   Rank root = 0;  ///< where the collective has one; kSendRecv: rank 0 sends to rank 1
   Order order = Order::kNone;
   Pacing pacing = Pacing::kByExecutor;
-  Buffers buffers = Buffers::kAnywhere;
   /// Chunks of the caller's buffers: k of one that is not divided (collective.hpp), size * k of one that is, of which chunks
   /// p * k ... p * k + k - 1 are rank p's; barrier: none.
   int input_chunks = 0;

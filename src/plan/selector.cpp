@@ -26,19 +26,12 @@ constexpr std::string_view kDefaultTable =
     "reduce_scatter:0-2k=packet,2k-inf=direct;"
     "all_reduce:0-128=packet,128-8k=one_shot,8k-inf=two_shot;"
     "all_reduce[ranks=9-inf]:0-1k=packet,1k-inf=two_shot;"
+    "all_reduce[hosts=2-inf]:0-2k=packet,2k-inf=two_shot,8k-inf=hierarchical;"
     "reduce:0-2k=packet,2k-32k=direct,32k-inf=two_shot;"
     "gather:0-2k=packet,2k-inf=direct;"
     "scatter:0-2k=packet,2k-inf=direct;"
     "all_to_all:0-2k=packet,2k-inf=direct;"
-    "send_recv:0-4k=packet,4k-inf=direct;"
-    "broadcast[registered=yes]:2k-inf=zero_copy;"
-    "all_gather[registered=yes]:2k-inf=zero_copy;"
-    "reduce_scatter[registered=yes]:2k-inf=zero_copy;"
-    "all_reduce[registered=yes]:2k-inf=two_shot_zero_copy;"
-    "reduce[registered=yes]:2k-inf=zero_copy;"
-    "gather[registered=yes]:2k-inf=zero_copy;"
-    "scatter[registered=yes]:2k-inf=zero_copy;"
-    "all_to_all[registered=yes]:2k-inf=zero_copy";
+    "send_recv:0-4k=packet,4k-inf=direct";
 
 // "1536", "8k", "inf".
 std::string size_text(std::size_t bytes) {
@@ -65,17 +58,18 @@ Result<Selector> Selector::create(std::string_view overrides) {
 
 std::string to_string(const SelectorRow& row) {
   using Oversubscribed = SelectorRow::Oversubscribed;
-  using Registered = SelectorRow::Registered;
   const SelectorRow any{.collective = row.collective};
   std::vector<std::string> conditions;
   if (row.min_ranks != any.min_ranks || row.max_ranks != any.max_ranks) {
     const std::string most = row.max_ranks == any.max_ranks ? "inf" : std::to_string(row.max_ranks);
     conditions.push_back(fmt::format("ranks={}-{}", row.min_ranks, most));
   }
+  if (row.min_hosts != any.min_hosts || row.max_hosts != any.max_hosts) {
+    const std::string most = row.max_hosts == any.max_hosts ? "inf" : std::to_string(row.max_hosts);
+    conditions.push_back(fmt::format("hosts={}-{}", row.min_hosts, most));
+  }
   if (row.oversubscribed != Oversubscribed::kAny)
     conditions.push_back(row.oversubscribed == Oversubscribed::kYes ? "oversubscribed=yes" : "oversubscribed=no");
-  if (row.registered != Registered::kAny)
-    conditions.push_back(row.registered == Registered::kYes ? "registered=yes" : "registered=no");
   return fmt::format("{}{}:{}-{}={}{}", to_string(row.collective),
                      conditions.empty() ? "" : fmt::format("[{}]", fmt::join(conditions, ",")),
                      size_text(row.from_bytes), size_text(row.to_bytes), row.algorithm->name,
@@ -84,25 +78,22 @@ std::string to_string(const SelectorRow& row) {
 
 RowVerdict Selector::judge(const SelectorRow& row, const SelectorCall& call, const topology::Topology& topology) const {
   using Oversubscribed = SelectorRow::Oversubscribed;
-  using Registered = SelectorRow::Registered;
   if (row.collective != call.collective) return RowVerdict::kOtherCollective;
   if (topology.size() < row.min_ranks || topology.size() > row.max_ranks) return RowVerdict::kRanks;
+  if (topology.host_count() < row.min_hosts || topology.host_count() > row.max_hosts) return RowVerdict::kHosts;
   if (row.oversubscribed != Oversubscribed::kAny &&
       topology.oversubscribed() != (row.oversubscribed == Oversubscribed::kYes))
     return RowVerdict::kOversubscribed;
-  if (row.registered != Registered::kAny && call.registered != (row.registered == Registered::kYes))
-    return RowVerdict::kRegistered;
   if (call.bytes < row.from_bytes || call.bytes >= row.to_bytes) return RowVerdict::kBytes;
   Order order = row.algorithm->order;
-  Buffers buffers = row.algorithm->buffers;
   if (row.algorithm->registered != nullptr) {
     const Plan* plan = row.algorithm->registered->find(topology.size(), call.root);
     if (plan == nullptr) return RowVerdict::kNoPlan;
     order = plan->order;
-    buffers = plan->buffers;
   }
-  if (buffers != Buffers::kAnywhere && !call.registered) return RowVerdict::kNeedsWindows;
-  if (buffers == Buffers::kInWindowsApart && call.in_place) return RowVerdict::kNeedsApart;
+  if (row.algorithm->fits != nullptr && !row.algorithm->fits(topology)) return RowVerdict::kTopology;
+  const bool adds_at_once = call.op == ReduceOp::kAvg || call.op == ReduceOp::kPremulSum;
+  if (row.algorithm->adds_in_parts && adds_at_once) return RowVerdict::kOp;
   if (canonical_only_ && order == Order::kFixed) return RowVerdict::kOrder;
   return RowVerdict::kMatches;
 }

@@ -4,14 +4,12 @@
 //   table  = item { ";" item }                       "all_reduce:0-1k=packet,1k-inf=two_shot@512k;broadcast:0-inf=direct"
 //   item   = rule | "deterministic=canonical"
 //   rule   = collective [ "[" conditions "]" ] ":" range { "," range }
-//   conditions = condition { "," condition }         condition = "ranks=" a "-" b | "oversubscribed=" ("yes" | "no")
-//                                                                | "registered=" ("yes" | "no")
+//   conditions = condition { "," condition }         condition = "ranks=" a "-" b | "hosts=" a "-" b | "oversubscribed=" ("yes" | "no")
 //   range  = bytes "-" bytes "=" algorithm [ "@" slot bytes ]
 //
 // Bytes are those of the caller's buffer as bounds_of() counts it (of one part, where it is divided), from the first to below
 // the second. The last rule that matches wins, so overrides are appended. "@" limits the scratch that a round
-// uses, and with it the slice. A call is registered if the buffers of all ranks lie in windows of the group; rows whose algorithm needs that, or
-// needs input and output apart, match no others. With "deterministic=canonical", rows whose algorithm adds up in another order match nothing.
+// uses, and with it the slice. With "deterministic=canonical", rows whose algorithm adds up in another order match nothing.
 
 #include <cstddef>
 #include <string>
@@ -29,8 +27,9 @@ struct SelectorRow {
   Collective collective;
   int min_ranks = 1;
   int max_ranks = 1 << 30;
+  int min_hosts = 1;
+  int max_hosts = 1 << 30;
   enum class Oversubscribed : std::uint8_t { kAny, kYes, kNo } oversubscribed = Oversubscribed::kAny;
-  enum class Registered : std::uint8_t { kAny, kYes, kNo } registered = Registered::kAny;
   std::size_t from_bytes = 0;
   std::size_t to_bytes = 0;  ///< exclusive
   const AlgorithmEntry* algorithm = nullptr;
@@ -46,8 +45,7 @@ struct SelectorCall {
   Collective collective = Collective::kBarrier;
   std::size_t bytes = 0;
   Rank root = 0;
-  bool registered = false;  ///< the buffers of all ranks lie in windows
-  bool in_place = false;    ///< of registered calls: input and output have bytes in common
+  ReduceOp op = ReduceOp::kSum;
 };
 
 /// Whether a row serves a call, or the first reason why not.
@@ -55,13 +53,13 @@ enum class RowVerdict : std::uint8_t {
   kMatches,
   kOtherCollective,
   kRanks,
+  kHosts,
   kOversubscribed,
-  kRegistered,
   kBytes,
   kNoPlan,
-  kNeedsWindows,
-  kNeedsApart,
-  kOrder,
+  kTopology,
+  kOp,
+  kOrder
 };
 
 /// What the selector gives.

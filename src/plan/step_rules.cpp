@@ -60,26 +60,21 @@ Status check_chunk(const Plan& plan, const Chunk& chunk) {
   return invalid("there is no {}: {} with root {} has none on that rank", to_string(chunk), traits.name, plan.root);
 }
 
-bool is_buffer(Space space) { return space == Space::kInput || space == Space::kOutput; }
-
-Status check_source(const Plan& plan, Rank rank, const Chunk& chunk) {
+Status check_source(Rank rank, const Chunk& chunk) {
   if (chunk.rank == rank || chunk.space == Space::kScratch || chunk.space == Space::kPartials) return {};
-  if (plan.buffers != Buffers::kAnywhere && is_buffer(chunk.space)) return {};
-  return invalid("{} cannot be reached from rank {}: of a peer's memory a step reads scratch and partials only{}",
-                 to_string(chunk), rank,
-                 is_buffer(chunk.space) ? ", and in plans for buffers in windows input and output" : "");
+  return invalid("{} cannot be reached from rank {}: of a peer's memory a step reads scratch and partials only",
+                 to_string(chunk), rank);
 }
 
-Status check_destination(const Plan& plan, Rank rank, const Chunk& chunk, StepKind kind) {
+Status check_destination(Rank rank, const Chunk& chunk, StepKind kind) {
   if (chunk.space == Space::kInput)
     return invalid("{} must not be written: it is the caller's input", to_string(chunk));
   if (chunk.space == Space::kPackets) return invalid("{} must be written by put packets only", to_string(chunk));
   if (chunk.rank == rank) return {};
-  if (chunk.space == Space::kScratch && kind == StepKind::kCopy) return {};
-  if (plan.buffers != Buffers::kAnywhere && chunk.space == Space::kOutput) return {};
-  return invalid("{} cannot be written from rank {}: of a peer's memory a copy writes scratch, a reduction nothing{}",
-                 to_string(chunk), rank,
-                 chunk.space == Space::kOutput ? ", and in plans for buffers in windows both output" : "");
+  if ((chunk.space == Space::kScratch || chunk.space == Space::kPartials) && kind == StepKind::kCopy) return {};
+  return invalid(
+      "{} cannot be written from rank {}: of a peer's memory a copy writes scratch and partials, a reduction nothing",
+      to_string(chunk), rank);
 }
 
 Status check_operand_counts(const Step& step) {
@@ -118,7 +113,11 @@ bool lies_in(const std::vector<Chunk>& chunks, Space space) {
 
 Status check_partials(const Step& step) {
   if (!lies_in(step.sources, Space::kPartials) && !lies_in(step.destinations, Space::kPartials)) return {};
-  if (step.kind != StepKind::kReduce) return invalid("partials are read and written by reductions only");
+  const auto is_partial = [](const Chunk& chunk) { return chunk.space == Space::kPartials; };
+  const bool moves = step.kind == StepKind::kCopy && std::ranges::all_of(step.sources, is_partial) &&
+                     std::ranges::all_of(step.destinations, is_partial);
+  if (step.kind != StepKind::kReduce && !moves)
+    return invalid("partials are read and written by reductions, and copied to partials, only");
   if (lies_in(step.sources, Space::kPackets)) return invalid("a reduction with partials cannot read packets");
   return {};
 }
@@ -126,20 +125,18 @@ Status check_partials(const Step& step) {
 Status check_movement(const Plan& plan, Rank rank, const Step& step) {
   for (const Chunk& chunk : step.sources) {
     ACCORD_RETURN_IF_ERROR(check_chunk(plan, chunk));
-    ACCORD_RETURN_IF_ERROR(check_source(plan, rank, chunk));
+    ACCORD_RETURN_IF_ERROR(check_source(rank, chunk));
   }
   for (const Chunk& chunk : step.destinations) {
     ACCORD_RETURN_IF_ERROR(check_chunk(plan, chunk));
-    ACCORD_RETURN_IF_ERROR(check_destination(plan, rank, chunk, step.kind));
+    ACCORD_RETURN_IF_ERROR(check_destination(rank, chunk, step.kind));
   }
   ACCORD_RETURN_IF_ERROR(check_partials(step));
   if (step.destinations.size() == 2 && step.destinations[0] == step.destinations[1]) {
     return invalid("both destinations are {}", to_string(step.destinations[0]));
   }
-  const auto remote = [&](const Chunk& chunk) { return chunk.rank != rank; };
-  if (std::ranges::count_if(step.destinations, remote) > 1)
-    return invalid("a step may write to one peer's memory, not to several");
   if (step.kind == StepKind::kCopy) {
+    const auto remote = [&](const Chunk& chunk) { return chunk.rank != rank; };
     if (std::ranges::count_if(step.sources, remote) + std::ranges::count_if(step.destinations, remote) > 1) {
       return invalid("a copy may have one operand in a peer's memory, not several");
     }
@@ -176,9 +173,6 @@ Status check_shape(const Plan& plan) {
   if (plan.collective == Collective::kSendRecv && (plan.size != 2 || plan.root != 0)) {
     return invalid("send_recv is a plan for 2 ranks with root 0, not for {} with root {}", plan.size, plan.root);
   }
-  const bool has_windows = plan.collective != Collective::kSendRecv && plan.collective != Collective::kBarrier;
-  if (plan.buffers != Buffers::kAnywhere && !has_windows)
-    return invalid("{} is never on buffers in windows", to_string(plan.collective));
   std::int64_t chunks = 0;
   for (const int count :
        {plan.input_chunks, plan.output_chunks, plan.scratch_chunks, plan.packet_chunks, plan.partial_chunks}) {

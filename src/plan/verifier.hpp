@@ -16,13 +16,11 @@ enum class Aliasing : std::uint8_t { kOutOfPlace, kInPlace };
 ///  - any two accesses to one chunk, one of them a write, are ordered by signals, packets, lane barriers or program order
 ///    (happens-before, by vector clocks), also between round k and k + kRoundDepth, which share scratch;
 ///  - chunks, peers, ids and lanes are within bounds, inputs are never written unless in place, packets are read once;
-///  - buffers in windows are touched by peers only while their rank is in the round;
 ///  - each signal is sent once a round and waited for at least once.
 /// REQUIRES: the programs of all ranks. kInvalidArgument; the message names plan, rank, lane and step.
 Status verify(const Plan& plan, Aliasing aliasing);
 
-/// Both ways, as callers may use a plan for either, but for one that is for buffers apart; a plan that is right only with the
-/// buffers apart and does not say so is told.
+/// Both ways, as callers may use a plan for either; a plan that is right only with the buffers apart says so.
 Status verify_for_calls(const Plan& plan);
 
 }  // namespace accord::plan

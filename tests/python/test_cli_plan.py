@@ -37,16 +37,7 @@ def test_list_has_the_figures_of_the_textbook():
 
 def test_list_of_one_collective_says_what_refuses_an_op():
     rows = {row["name"]: row for row in answer("list", "all_reduce", "--op", "avg")}
-    assert set(rows) == {
-        "two_shot",
-        "one_shot",
-        "packet",
-        "recursive_doubling",
-        "rabenseifner",
-        "ring",
-        "two_shot_zero_copy",
-        "one_shot_zero_copy",
-    }
+    assert set(rows) == {"two_shot", "one_shot", "packet", "recursive_doubling", "rabenseifner", "ring"}
     assert rows["two_shot"]["refused"] == ""
     assert "adds some ranks at a time" in rows["ring"]["refused"]
 
@@ -131,32 +122,6 @@ def test_why_names_the_rule_that_decides_and_why_others_do_not():
     assert rules["all_reduce[ranks=9-inf]:1k-inf=two_shot"]["reason"] == "is not for 2 ranks"
     assert {row["algorithm"] for row in told["algorithms"] if row["chosen"]} == {"two_shot"}
     assert len(told["algorithms"]) == 6
-
-
-def test_why_tells_what_serves_registered_buffers():
-    told = answer("why", "all_to_all", "64K", "--registered")
-    assert told["algorithm"] == "zero_copy" and told["registered"]
-    assert told["rules"][0]["rule"] == "all_to_all[registered=yes]:2k-inf=zero_copy"
-    in_place = answer("why", "all_to_all", "64K", "--registered", "--in-place")
-    assert in_place["algorithm"] == "direct"
-    assert in_place["rules"][0]["reason"] == "zero_copy is not for calls in place"
-    ordinary = answer("why", "all_to_all", "64K")
-    assert ordinary["rules"][0]["reason"] == "is for buffers in windows (--registered)"
-    assert "zero_copy" not in {row["algorithm"] for row in ordinary["algorithms"]}
-
-
-@pytest.mark.parametrize(
-    "plan", ["two_shot_zero_copy", "one_shot_zero_copy", "all_to_all:zero_copy", "gather:zero_copy"]
-)
-def test_plans_for_registered_buffers_are_verified_exported_and_run(tmp_path, plan):
-    path = tmp_path / "plan.json"
-    exported(path, plan, 3)
-    assert accord("plan", "verify", path).stdout.endswith(": ok\n")
-    for transport in ("inproc", "shm"):
-        told = answer("run", path, "--bytes", "96k", "--transport", transport, "--repeat", 3)
-        assert told["right"]
-    [row] = [row for row in answer("list", "all_to_all") if row["name"] == "zero_copy"]
-    assert row["needs"] == ["mapped peers", "buffers in windows", "input and output apart"]
 
 
 def test_why_reads_the_environment_then_the_option_and_the_last_match_decides():

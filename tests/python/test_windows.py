@@ -172,62 +172,6 @@ def test_a_peer_s_death_ends_the_wait_and_leaves_its_memory(fresh_ranks):
     assert outcomes[1].exit_code == -signal.SIGKILL
 
 
-def by_own_plan(comm, plan):
-    from accord import plan as plans
-
-    plans.register(plan, bytes="0-inf")
-    window = comm.window(1 << 16)
-    array = window.empty(1000)
-    np.asarray(array)[:] = comm.rank + 1
-    comm.all_reduce(array)
-    private = np.full(1000, comm.rank + 1, dtype=np.float32)
-    comm.all_reduce(private)
-    with open(comm.dump(os.getcwd() + f"/dump{comm.rank}")) as dump:
-        names = dump.read()
-    return np.asarray(array).copy(), private, "read_yours" in names
-
-
-def test_a_plan_of_one_s_own_may_touch_registered_buffers_of_peers(fresh_ranks, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    program = accord.plan.Program("all_reduce", ranks=2, name="read_yours", buffers="in_windows_apart")
-    for mine, peer in ((program.rank(0), program.rank(1)), (program.rank(1), program.rank(0))):
-        mine.signal(peer).wait(peer)
-        mine.reduce([program.rank(0).input[0], program.rank(1).input[0]], mine.output[0])
-    with pytest.raises(accord.InvalidArgument, match="may still touch input.* when rank . has returned"):
-        program.verify()
-    for mine, peer in ((program.rank(0), program.rank(1)), (program.rank(1), program.rank(0))):
-        mine.signal(peer, 1).wait(peer, 1)
-    program.verify()
-    program.buffers = "in_windows"
-    with pytest.raises(accord.InvalidArgument, match="in place .*races with"):
-        program.verify()
-
-    right = accord.plan.Program("all_reduce", ranks=2, name="read_yours", buffers="in_windows", chunks=2)
-    for mine, peer in ((right.rank(0), right.rank(1)), (right.rank(1), right.rank(0))):
-        mine.signal(peer).wait(peer)
-        part = mine.index
-        mine.reduce([right.rank(0).input[part], right.rank(1).input[part]], [mine.output[part], peer.output[part]])
-        mine.signal(peer, 1).wait(peer, 1)
-    for summed, private, used in fresh_ranks(2).run(by_own_plan, right.json()):
-        assert (summed == 3).all() and (private == 3).all()
-        assert used
-
-
-def other_memory(comm):
-    window = comm.window(1 << 16)
-    array = window.empty(1000) if comm.rank == 0 else np.ones(1000, dtype=np.float32)
-    try:
-        comm.all_reduce(array)
-    except accord.Mismatch as error:
-        return str(error)
-    return None
-
-
-def test_registered_on_some_ranks_only_is_told_on_all(fresh_ranks):
-    for message in fresh_ranks(2).run(other_memory):
-        assert "the buffers of rank 0 lie in windows of the group, those of rank 1 do not" in message
-
-
 def forks(comm):
     window = comm.window(4096)
     array = window.empty(8)

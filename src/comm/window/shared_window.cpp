@@ -56,20 +56,17 @@ class Opening {
     return sizes;
   }
 
-  Result<Links> connect(Result<std::unique_ptr<transport::Endpoint>>& endpoint) {
+  Result<std::vector<std::unique_ptr<Link>>> connect(Result<std::unique_ptr<transport::Endpoint>>& endpoint) {
     std::vector<transport::PeerDescriptor> peers;
     ACCORD_RETURN_IF_ERROR(tell_descriptors(endpoint, peers));
     Result<std::vector<std::unique_ptr<Link>>> connected = (*endpoint)->connect(peers, deadline_);
-    const auto is_mapped = [](const std::unique_ptr<Link>& link) { return link->mapped() != nullptr; };
-    mapped = connected.ok() && std::all_of(connected->begin(), connected->end(), is_mapped);
     ACCORD_RETURN_IF_ERROR(agree_on(connected.status()));
-    Links links(sz(group_.size()));
+    std::vector<std::unique_ptr<Link>> links(sz(group_.size()));
     for (auto& link : *connected) links[sz(link->peer())] = std::move(link);
     return links;
   }
 
   int number = 0;
-  bool mapped = false;  ///< all ranks' memory, on all ranks
 
  private:
   template <typename T>
@@ -104,15 +101,13 @@ class Opening {
 
   // A rank that waited in vain for a connection comes when its time is over: this has its own.
   Status agree_on(const Status& mine) {
-    const std::uint8_t said[2] = {static_cast<std::uint8_t>(mine.code()), static_cast<std::uint8_t>(mapped)};
-    ACCORD_ASSIGN_OR_RETURN(const std::vector<std::uint8_t> all, gather<std::uint8_t>(said, timeout_));
+    const auto code = static_cast<std::uint8_t>(mine.code());
+    ACCORD_ASSIGN_OR_RETURN(const std::vector<std::uint8_t> all, gather<std::uint8_t>(std::span(&code, 1), timeout_));
     if (!mine.ok()) return mine.with_context(where());
-    for (Rank r = 0; r < group_.size(); ++r) {
-      const std::uint8_t code = all[2 * sz(r)];
-      mapped &= all[2 * sz(r) + 1] != 0;
-      if (code != 0)
-        return Status(static_cast<StatusCode>(code), fmt::format("{}: rank {} could not connect", where(), r), {r});
-    }
+    for (Rank r = 0; r < group_.size(); ++r)
+      if (all[sz(r)] != 0)
+        return Status(static_cast<StatusCode>(all[sz(r)]), fmt::format("{}: rank {} could not connect", where(), r),
+                      {r});
     return {};
   }
 
@@ -132,34 +127,26 @@ Result<std::shared_ptr<SharedWindow>> SharedWindow::open(std::shared_ptr<Group> 
   const std::uint64_t largest = *std::max_element(sizes.begin(), sizes.end());
   Result<std::unique_ptr<transport::Endpoint>> endpoint = group->membership().transport->open(
       {.rank = group->rank(), .size = group->size(), .window_bytes = first_byte(group->size()) + largest});
-  ACCORD_ASSIGN_OR_RETURN(Links links, opening.connect(endpoint));
-  std::shared_ptr<SharedWindow> window(
+  ACCORD_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Link>> links, opening.connect(endpoint));
+  return std::shared_ptr<SharedWindow>(
       new SharedWindow(std::move(group), opening.number, std::move(sizes), std::move(*endpoint), std::move(links)));
-  if (opening.mapped) window->register_memory();
-  return window;
 }
 
 SharedWindow::SharedWindow(std::shared_ptr<Group> group, int number, std::vector<std::uint64_t> bytes,
-                           std::unique_ptr<transport::Endpoint> endpoint, Links links)
+                           std::unique_ptr<transport::Endpoint> endpoint, std::vector<std::unique_ptr<Link>> links)
     : group_(std::move(group)),
       number_(number),
       bytes_(std::move(bytes)),
       endpoint_(std::move(endpoint)),
-      links_(std::make_shared<Links>(std::move(links))),
+      links_(std::move(links)),
       allocator_(bytes_[sz(group_->rank())]),
       sent_(bytes_.size()),
       taken_(bytes_.size()) {}
 
-SharedWindow::~SharedWindow() { group_->remove_window(number_); }
-
-void SharedWindow::register_memory() {
-  std::vector<std::byte*> members;
-  for (Rank r = 0; r < group_->size(); ++r) members.push_back(memory(r).data());
-  group_->windows().add(number_, memory(group_->rank()), std::move(members), links_);
-}
+SharedWindow::~SharedWindow() = default;
 
 std::span<std::byte> SharedWindow::memory(Rank rank) const {
-  std::byte* const start = rank == group_->rank() ? endpoint_->window().data() : (*links_)[sz(rank)]->mapped();
+  std::byte* const start = rank == group_->rank() ? endpoint_->window().data() : links_[sz(rank)]->mapped();
   if (start == nullptr) return {};
   return std::span(start + first_byte(group_->size()), bytes(rank));
 }
@@ -207,7 +194,7 @@ Status SharedWindow::put(ConstBuffer source, Rank to, std::size_t offset) {
   }
   const std::lock_guard lock(links_mutex_);
   const std::span bytes(static_cast<const std::byte*>(source.data), source.bytes());
-  return (*links_)[sz(to)]->put(bytes, first_byte(group_->size()) + offset).with_context(where("put"));
+  return links_[sz(to)]->put(bytes, first_byte(group_->size()) + offset).with_context(where("put"));
 }
 
 Status SharedWindow::get(Buffer destination, Rank from, std::size_t offset) {
@@ -219,7 +206,7 @@ Status SharedWindow::get(Buffer destination, Rank from, std::size_t offset) {
   }
   const std::lock_guard lock(links_mutex_);
   const std::span bytes(static_cast<std::byte*>(destination.data), destination.bytes());
-  return (*links_)[sz(from)]->get(first_byte(group_->size()) + offset, bytes).with_context(where("get"));
+  return links_[sz(from)]->get(first_byte(group_->size()) + offset, bytes).with_context(where("get"));
 }
 
 Status SharedWindow::signal(Rank to) {
@@ -227,8 +214,7 @@ Status SharedWindow::signal(Rank to) {
   ACCORD_RETURN_IF_ERROR(check_usable("signal"));
   const std::lock_guard lock(links_mutex_);
   const std::uint64_t count = ++sent_[sz(to)];
-  if (to != group_->rank())
-    return (*links_)[sz(to)]->signal(counter(group_->rank()), count).with_context(where("signal"));
+  if (to != group_->rank()) return links_[sz(to)]->signal(counter(group_->rank()), count).with_context(where("signal"));
   Domain::word(endpoint_->window().data() + counter(to)).store(count, std::memory_order_release);
   return {};
 }
@@ -267,7 +253,7 @@ Status SharedWindow::why_none_comes(Rank from, Deadline deadline) {
   if (from != group_->rank()) {
     const std::lock_guard lock(links_mutex_);
     const bool closed = group_->peer_state(from) == PeerState::kLeft;
-    if (closed || (*links_)[sz(from)]->update_peer_state() == PeerState::kLeft)
+    if (closed || links_[sz(from)]->update_peer_state() == PeerState::kLeft)
       return Status(StatusCode::kPeerLost,
                     fmt::format("{}: rank {} has {}; no signal of it will come", here(), from,
                                 closed ? "closed its communicator" : "let go of the window"),

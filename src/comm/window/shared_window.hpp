@@ -13,7 +13,6 @@
 #include "accord/call.hpp"
 #include "accord/status.hpp"
 #include "base/clock.hpp"
-#include "comm/window/window_table.hpp"
 #include "memory/block_allocator.hpp"
 #include "transport/transport.hpp"
 
@@ -46,9 +45,7 @@ class SharedWindow : public std::enable_shared_from_this<SharedWindow> {
 
  private:
   SharedWindow(std::shared_ptr<Group> group, int number, std::vector<std::uint64_t> bytes,
-               std::unique_ptr<transport::Endpoint> endpoint, Links links);
-  /// For calls on buffers in it.
-  void register_memory();
+               std::unique_ptr<transport::Endpoint> endpoint, std::vector<std::unique_ptr<transport::Link>> links);
 
   Status check_transfer(std::string_view operation, Rank peer, std::size_t offset, const ConstBuffer& buffer) const;
   Status check_rank(std::string_view operation, Rank peer) const;
@@ -61,7 +58,7 @@ class SharedWindow : public std::enable_shared_from_this<SharedWindow> {
   int number_;
   std::vector<std::uint64_t> bytes_;  ///< by rank
   std::unique_ptr<transport::Endpoint> endpoint_;
-  std::shared_ptr<const Links> links_;  ///< by rank; null for this one
+  std::vector<std::unique_ptr<transport::Link>> links_;  ///< by rank; null for this one
   memory::BlockAllocator allocator_;
 
   std::mutex links_mutex_;           ///< a link serves one thread at a time, but for memory that is mapped

@@ -2,39 +2,18 @@
 // The windows of a group.
 
 #include <atomic>
-#include <cstdint>
-#include <memory>
-#include <mutex>
-#include <span>
-
-#include "comm/window/window_table.hpp"
 
 namespace accord::comm {
 
-/// Numbers them, and knows those whose memory is mapped on all ranks. Thread-safe.
+/// Numbers them. Thread-safe.
 class WindowRegistry {
  public:
   int next_number() const { return next_.load(std::memory_order_relaxed); }
   /// That number is given, or was tried.
   void made(int number) { next_.store(number + 1, std::memory_order_relaxed); }
 
-  /// 0 until there is one; grows with each change. Calls look at it, so it is no more than a load.
-  std::uint64_t version() const { return version_.load(std::memory_order_acquire); }
-  std::shared_ptr<const WindowTable> table() const;
-
-  /// Window `number`, whose memory on this rank is `local` and on member m begins at `members[m]` here.
-  void add(int number, std::span<std::byte> local, std::vector<std::byte*> members, std::shared_ptr<const Links> links);
-  void remove(int number);
-
  private:
-  /// What `change` makes of a copy of the table is the table.
-  template <typename Change>
-  void update(Change change);
-
   std::atomic<int> next_ = 0;
-  std::atomic<std::uint64_t> version_ = 0;
-  mutable std::mutex mutex_;
-  std::shared_ptr<const WindowTable> table_ = std::make_shared<WindowTable>();
 };
 
 }  // namespace accord::comm

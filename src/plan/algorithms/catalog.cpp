@@ -7,6 +7,7 @@
 #include <array>
 
 #include "base/text.hpp"
+#include "plan/algorithms/host_tree.hpp"
 #include "plan/registry.hpp"
 
 namespace accord::plan {
@@ -23,8 +24,6 @@ constexpr std::array kAlgorithms = {
     AlgorithmEntry{Collective::kBroadcast, "chain", broadcast_chain, "pipeline; Pjesivac-Grbovic and others 2007"},
     AlgorithmEntry{Collective::kBroadcast, "scatter_all_gather", broadcast_scatter_all_gather,
                    "Barnett, van de Geijn and others 1994"},
-    AlgorithmEntry{Collective::kBroadcast, "zero_copy", broadcast_zero_copy, "flat tree; Graham, Shipman 2008",
-                   Order::kNone, Buffers::kInWindows},
     AlgorithmEntry{Collective::kAllGather, "direct", all_gather_direct,
                    "direct exchange; Thakur, Rabenseifner, Gropp 2005"},
     AlgorithmEntry{Collective::kAllGather, "packet", all_gather_packet, "direct exchange over the LL protocol of NCCL"},
@@ -32,8 +31,6 @@ constexpr std::array kAlgorithms = {
     AlgorithmEntry{Collective::kAllGather, "recursive_doubling", all_gather_recursive_doubling,
                    "Thakur, Rabenseifner, Gropp 2005, section 4.1"},
     AlgorithmEntry{Collective::kAllGather, "bruck", all_gather_bruck, "Bruck, Ho, Kipnis, Upfal, Weathersby 1997"},
-    AlgorithmEntry{Collective::kAllGather, "zero_copy", all_gather_zero_copy,
-                   "direct exchange; Thakur, Rabenseifner, Gropp 2005", Order::kNone, Buffers::kInWindows},
     AlgorithmEntry{Collective::kReduceScatter, "direct", reduce_scatter_direct,
                    "direct exchange; Thakur, Rabenseifner, Gropp 2005", Order::kCanonical},
     AlgorithmEntry{Collective::kReduceScatter, "packet", reduce_scatter_packet,
@@ -41,8 +38,6 @@ constexpr std::array kAlgorithms = {
     AlgorithmEntry{Collective::kReduceScatter, "recursive_halving", reduce_scatter_recursive_halving,
                    "Thakur, Rabenseifner, Gropp 2005, section 4.4", Order::kCanonical},
     AlgorithmEntry{Collective::kReduceScatter, "ring", reduce_scatter_ring, "Patarasuk, Yuan 2009", Order::kFixed},
-    AlgorithmEntry{Collective::kReduceScatter, "zero_copy", reduce_scatter_zero_copy,
-                   "direct exchange; Thakur, Rabenseifner, Gropp 2005", Order::kCanonical, Buffers::kInWindows},
     AlgorithmEntry{Collective::kAllReduce, "two_shot", all_reduce_two_shot,
                    "Thakur, Rabenseifner, Gropp 2005, section 4.5", Order::kCanonical},
     AlgorithmEntry{Collective::kAllReduce, "one_shot", all_reduce_one_shot, "all-pairs; MSCCL++ 2025",
@@ -53,11 +48,9 @@ constexpr std::array kAlgorithms = {
                    "Thakur, Rabenseifner, Gropp 2005, section 4.5", Order::kCanonical},
     AlgorithmEntry{Collective::kAllReduce, "rabenseifner", all_reduce_rabenseifner, "Rabenseifner 2004",
                    Order::kCanonical},
+    AlgorithmEntry{Collective::kAllReduce, "hierarchical", all_reduce_hierarchical,
+                   "multi-leader; Bayatpour and others 2017", Order::kCanonical, nullptr, is_hierarchy, true},
     AlgorithmEntry{Collective::kAllReduce, "ring", all_reduce_ring, "Patarasuk, Yuan 2009", Order::kFixed},
-    AlgorithmEntry{Collective::kAllReduce, "two_shot_zero_copy", all_reduce_two_shot_zero_copy,
-                   "Thakur, Rabenseifner, Gropp 2005, section 4.5", Order::kCanonical, Buffers::kInWindows},
-    AlgorithmEntry{Collective::kAllReduce, "one_shot_zero_copy", all_reduce_one_shot_zero_copy,
-                   "all-pairs; MSCCL++ 2025", Order::kCanonical, Buffers::kInWindowsApart},
     AlgorithmEntry{Collective::kReduce, "two_shot", reduce_two_shot, "Thakur, Rabenseifner, Gropp 2005, section 4.4",
                    Order::kCanonical},
     AlgorithmEntry{Collective::kReduce, "direct", reduce_direct, "flat tree; Graham, Shipman 2008", Order::kCanonical},
@@ -65,27 +58,19 @@ constexpr std::array kAlgorithms = {
                    Order::kCanonical},
     AlgorithmEntry{Collective::kReduce, "binomial", reduce_binomial, "Thakur, Rabenseifner, Gropp 2005, section 4.4",
                    Order::kCanonical},
-    AlgorithmEntry{Collective::kReduce, "zero_copy", reduce_zero_copy, "flat tree; Graham, Shipman 2008",
-                   Order::kCanonical, Buffers::kInWindows},
     AlgorithmEntry{Collective::kGather, "direct", gather_direct, "flat tree; Graham, Shipman 2008"},
     AlgorithmEntry{Collective::kGather, "packet", gather_packet, "flat tree over the LL protocol of NCCL"},
     AlgorithmEntry{Collective::kGather, "binomial", gather_binomial, "binomial tree; Thakur, Rabenseifner, Gropp 2005"},
-    AlgorithmEntry{Collective::kGather, "zero_copy", gather_zero_copy, "flat tree; Graham, Shipman 2008", Order::kNone,
-                   Buffers::kInWindows},
     AlgorithmEntry{Collective::kScatter, "direct", scatter_direct, "flat tree; Graham, Shipman 2008"},
     AlgorithmEntry{Collective::kScatter, "packet", scatter_packet, "flat tree over the LL protocol of NCCL"},
     AlgorithmEntry{Collective::kScatter, "binomial", scatter_binomial,
                    "binomial tree; Thakur, Rabenseifner, Gropp 2005"},
-    AlgorithmEntry{Collective::kScatter, "zero_copy", scatter_zero_copy, "flat tree; Graham, Shipman 2008",
-                   Order::kNone, Buffers::kInWindows},
     AlgorithmEntry{Collective::kAllToAll, "direct", all_to_all_direct,
                    "direct exchange; Thakur, Rabenseifner, Gropp 2005"},
     AlgorithmEntry{Collective::kAllToAll, "packet", all_to_all_packet, "direct exchange over the LL protocol of NCCL"},
     AlgorithmEntry{Collective::kAllToAll, "pairwise", all_to_all_pairwise,
                    "Thakur, Rabenseifner, Gropp 2005, section 4.3"},
     AlgorithmEntry{Collective::kAllToAll, "bruck", all_to_all_bruck, "Bruck, Ho, Kipnis, Upfal, Weathersby 1997"},
-    AlgorithmEntry{Collective::kAllToAll, "zero_copy", all_to_all_zero_copy,
-                   "direct exchange; Thakur, Rabenseifner, Gropp 2005", Order::kNone, Buffers::kInWindowsApart},
     AlgorithmEntry{Collective::kSendRecv, "direct", send_recv_direct, "copy in, copy out"},
     AlgorithmEntry{Collective::kSendRecv, "packet", send_recv_packet, "the LL protocol of NCCL"},
 };
@@ -126,27 +111,47 @@ std::vector<Rank> peers_of(Rank rank, int size) {
   return peers;
 }
 
-std::vector<Chunk> exchange_parts(PlanBuilder& plan, Rank rank, int size, int id) {
-  for (const Rank owner : peers_of(rank, size)) {
-    plan.on(rank).copy(input(rank, owner), {scratch(rank, owner)}).signal(owner, id);
+bool share_host(const topology::Topology& topology, Rank a, Rank b) {
+  return topology.host_of(a) == topology.host_of(b);
+}
+
+// No two of these meet: what a rank shows to its host lies in the chunk of a rank of its host, what it was given in that of another.
+Chunk handover(const topology::Topology& topology, Rank from, Rank to) {
+  return share_host(topology, from, to) ? scratch(from, to) : scratch(to, from);
+}
+
+Chunk shown(const topology::Topology& topology, Rank from, Rank to) {
+  const int chunk = topology.host_count() == 1 ? 0 : from;
+  return scratch(share_host(topology, from, to) ? from : to, chunk);
+}
+
+int shown_chunks(const topology::Topology& topology) { return topology.host_count() == 1 ? 1 : topology.size(); }
+
+void show(PlanBuilder& plan, const topology::Topology& topology, Rank rank, Chunk source,
+          const std::vector<Rank>& readers, int id) {
+  bool lies_open = false;
+  for (const Rank reader : readers) {
+    if (!share_host(topology, rank, reader)) {
+      plan.on(rank).copy(source, {shown(topology, rank, reader)}).signal(reader, id);
+    } else if (!lies_open) {
+      plan.on(rank).copy(source, {shown(topology, rank, reader)});
+      lies_open = true;
+    }
   }
+  for (const Rank reader : readers)
+    if (share_host(topology, rank, reader)) plan.on(rank).signal(reader, id);
+}
+
+std::vector<Chunk> exchange_parts(PlanBuilder& plan, const topology::Topology& topology, Rank rank, int id) {
+  const int size = topology.size();
+  for (const Rank owner : peers_of(rank, size))
+    plan.on(rank).copy(input(rank, owner), {handover(topology, rank, owner)}).signal(owner, id);
   for (const Rank peer : peers_of(rank, size)) plan.on(rank).wait(peer, id);
   std::vector<Chunk> sources;
   sources.reserve(static_cast<std::size_t>(size));
-  for (Rank peer = 0; peer < size; ++peer) sources.push_back(peer == rank ? input(rank, rank) : scratch(peer, rank));
+  for (Rank peer = 0; peer < size; ++peer)
+    sources.push_back(peer == rank ? input(rank, rank) : handover(topology, peer, rank));
   return sources;
-}
-
-void meet_peers(PlanBuilder& plan, Rank rank, int size, int id) {
-  for (const Rank peer : peers_of(rank, size)) plan.on(rank).signal(peer, id);
-  for (const Rank peer : peers_of(rank, size)) plan.on(rank).wait(peer, id);
-}
-
-std::vector<Chunk> inputs_of_all(int size, int index) {
-  std::vector<Chunk> inputs;
-  inputs.reserve(static_cast<std::size_t>(size));
-  for (Rank rank = 0; rank < size; ++rank) inputs.push_back(input(rank, index));
-  return inputs;
 }
 
 }  // namespace accord::plan

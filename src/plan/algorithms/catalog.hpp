@@ -13,64 +13,59 @@ Result<Plan> broadcast_packet(const topology::Topology& topology, const Request&
 Result<Plan> broadcast_binomial(const topology::Topology& topology, const Request& request);
 Result<Plan> broadcast_chain(const topology::Topology& topology, const Request& request);
 Result<Plan> broadcast_scatter_all_gather(const topology::Topology& topology, const Request& request);
-Result<Plan> broadcast_zero_copy(const topology::Topology& topology, const Request& request);
 Result<Plan> all_gather_direct(const topology::Topology& topology, const Request& request);
 Result<Plan> all_gather_packet(const topology::Topology& topology, const Request& request);
 Result<Plan> all_gather_ring(const topology::Topology& topology, const Request& request);
 Result<Plan> all_gather_recursive_doubling(const topology::Topology& topology, const Request& request);
 Result<Plan> all_gather_bruck(const topology::Topology& topology, const Request& request);
-Result<Plan> all_gather_zero_copy(const topology::Topology& topology, const Request& request);
 Result<Plan> reduce_scatter_direct(const topology::Topology& topology, const Request& request);
 Result<Plan> reduce_scatter_packet(const topology::Topology& topology, const Request& request);
 Result<Plan> reduce_scatter_recursive_halving(const topology::Topology& topology, const Request& request);
 Result<Plan> reduce_scatter_ring(const topology::Topology& topology, const Request& request);
-Result<Plan> reduce_scatter_zero_copy(const topology::Topology& topology, const Request& request);
 Result<Plan> all_reduce_packet(const topology::Topology& topology, const Request& request);
 Result<Plan> all_reduce_one_shot(const topology::Topology& topology, const Request& request);
 Result<Plan> all_reduce_two_shot(const topology::Topology& topology, const Request& request);
 Result<Plan> all_reduce_recursive_doubling(const topology::Topology& topology, const Request& request);
 Result<Plan> all_reduce_rabenseifner(const topology::Topology& topology, const Request& request);
+Result<Plan> all_reduce_hierarchical(const topology::Topology& topology, const Request& request);
 Result<Plan> all_reduce_ring(const topology::Topology& topology, const Request& request);
-Result<Plan> all_reduce_two_shot_zero_copy(const topology::Topology& topology, const Request& request);
-Result<Plan> all_reduce_one_shot_zero_copy(const topology::Topology& topology, const Request& request);
 Result<Plan> reduce_two_shot(const topology::Topology& topology, const Request& request);
 Result<Plan> reduce_direct(const topology::Topology& topology, const Request& request);
 Result<Plan> reduce_packet(const topology::Topology& topology, const Request& request);
 Result<Plan> reduce_binomial(const topology::Topology& topology, const Request& request);
-Result<Plan> reduce_zero_copy(const topology::Topology& topology, const Request& request);
 Result<Plan> gather_direct(const topology::Topology& topology, const Request& request);
 Result<Plan> gather_packet(const topology::Topology& topology, const Request& request);
 Result<Plan> gather_binomial(const topology::Topology& topology, const Request& request);
-Result<Plan> gather_zero_copy(const topology::Topology& topology, const Request& request);
 Result<Plan> scatter_direct(const topology::Topology& topology, const Request& request);
 Result<Plan> scatter_packet(const topology::Topology& topology, const Request& request);
 Result<Plan> scatter_binomial(const topology::Topology& topology, const Request& request);
-Result<Plan> scatter_zero_copy(const topology::Topology& topology, const Request& request);
 Result<Plan> all_to_all_direct(const topology::Topology& topology, const Request& request);
 Result<Plan> all_to_all_packet(const topology::Topology& topology, const Request& request);
 Result<Plan> all_to_all_pairwise(const topology::Topology& topology, const Request& request);
 Result<Plan> all_to_all_bruck(const topology::Topology& topology, const Request& request);
-Result<Plan> all_to_all_zero_copy(const topology::Topology& topology, const Request& request);
 Result<Plan> send_recv_direct(const topology::Topology& topology, const Request& request);
 Result<Plan> send_recv_packet(const topology::Topology& topology, const Request& request);
 
 /// All ranks but `rank`, from the next one round: so that at any time the ranks are busy with different peers.
 std::vector<Rank> peers_of(Rank rank, int size);
 
-/// The direct exchange of parts, as rank `rank` runs it: lays the chunks of its input that belong to others open in its scratch,
-/// tells each owner by signal `id`, and waits for theirs. Gives the sources of its own chunk's sum in rank order, which is the
+// Inside a host a rank lays open in its own scratch what others read; between hosts, where nothing can be read, it puts it into
+// theirs. So these algorithms run everywhere, and on one host as if there were no others.
+
+/// Where what `from` has for `to` alone lies: each has a scratch chunk for each rank.
+Chunk handover(const topology::Topology& topology, Rank from, Rank to);
+/// A scratch chunk in which `from` shows one thing to all: `to` finds it in the one that this gives. A rank has
+/// shown_chunks() of them.
+Chunk shown(const topology::Topology& topology, Rank from, Rank to);
+int shown_chunks(const topology::Topology& topology);
+bool share_host(const topology::Topology& topology, Rank a, Rank b);
+/// Rank `rank` copies `source` to where shown() says, for each of `readers`, and tells them by signal `id`.
+void show(PlanBuilder& plan, const topology::Topology& topology, Rank rank, Chunk source,
+          const std::vector<Rank>& readers, int id = 0);
+
+/// The direct exchange of parts, as rank `rank` runs it: hands over the chunks of its input that belong to others, tells each
+/// owner by signal `id`, and waits for theirs. Gives the sources of its own chunk's sum in rank order, which is the
 /// canonical order; its own is read from where it lies, so scratch chunk `rank` stays free.
-std::vector<Chunk> exchange_parts(PlanBuilder& plan, Rank rank, int size, int id);
-
-// What plans for buffers in windows share: signals that say where a rank's buffers are and that they may be touched, and that it
-// touches those of others no more.
-inline constexpr int kBuffersReady = 0;
-inline constexpr int kBuffersDone = 1;
-
-/// Rank `rank` signals `id` to all others and waits for theirs.
-void meet_peers(PlanBuilder& plan, Rank rank, int size, int id);
-
-/// Chunk `index` of the inputs of all ranks, in rank order.
-std::vector<Chunk> inputs_of_all(int size, int index);
+std::vector<Chunk> exchange_parts(PlanBuilder& plan, const topology::Topology& topology, Rank rank, int id);
 
 }  // namespace accord::plan

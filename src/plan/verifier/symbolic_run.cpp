@@ -53,12 +53,11 @@ Status SymbolicRun::check() {
   ACCORD_ASSIGN_OR_RETURN(const std::vector<StepPlace> stuck, walk(plan_, kRounds, gate_, *this));
   if (!stuck.empty()) return deadlock_error(plan_, stuck);
   ACCORD_RETURN_IF_ERROR(check_outputs());
-  ACCORD_RETURN_IF_ERROR(check_visits());
   return check_meeting();
 }
 
 void SymbolicRun::begin_round(int lane, int round) {
-  if (round >= 1) clocks_.learn(lane, rank_ends_[end_of(round - 1, rank_of(lane))]);
+  if (round >= 1) clocks_.learn(lane, rank_end(round - 1, rank_of(lane)));
   const int freed = round - static_cast<int>(kRoundDepth);
   if (freed >= 0 && gate_ == RoundGate::kUntilCompleted)
     clocks_.learn(lane, all_ends_[static_cast<std::size_t>(freed)]);
@@ -69,7 +68,7 @@ void SymbolicRun::begin_round(int lane, int round) {
 void SymbolicRun::end_round(int lane, int round) {
   const Moment end = clocks_.moment(lane);
   const auto index = static_cast<std::size_t>(round);
-  Clocks::join(rank_ends_[end_of(round, rank_of(lane))], *end);
+  Clocks::join(rank_end(round, rank_of(lane)), *end);
   Clocks::join(all_ends_[index], *end);
   if (--lanes_left_[index] > 0) return;
   forget_round(signals_, round);
@@ -103,7 +102,6 @@ Status SymbolicRun::step(int lane, int round, const StepPlace& place, const Step
 }
 
 Status SymbolicRun::move(const Access& access, const Step& step) {
-  if (plan_.buffers != Buffers::kAnywhere) note_visits(access, step);
   ACCORD_ASSIGN_OR_RETURN(const Value value, read_sources(access, step));
   return write_destinations(access, step, value);
 }
@@ -144,28 +142,6 @@ Status SymbolicRun::write_destinations(const Access& access, const Step& step, c
     cell.length_class = value.length_class;
     cell.written_round = access.round;
     cell.rounded = value.rounded || (step.kind == StepKind::kReduce && destination.space != Space::kPartials);
-  }
-  return {};
-}
-
-void SymbolicRun::note_visits(const Access& access, const Step& step) {
-  for (const auto* chunks : {&step.sources, &step.destinations})
-    for (const Chunk& chunk : *chunks)
-      if (chunk.rank != access.place.rank && (chunk.space == Space::kInput || chunk.space == Space::kOutput))
-        visits_.push_back({access, chunk});
-}
-
-// When a rank has ended, its caller may change its buffers: every touch of them must have come before. That none comes too early
-// follows from the wait for a signal of the rank, which check_pairing() asks for.
-Status SymbolicRun::check_visits() const {
-  for (const Visit& visit : visits_) {
-    const Epoch& when = visit.access.epoch;
-    const Clock& end = rank_ends_[end_of(visit.access.round, visit.chunk.rank)];
-    if (end[static_cast<std::size_t>(when.lane)] >= when.time) continue;
-    return error(visit.access.place,
-                 fmt::format("may still touch {} when rank {} has returned: no signal after it makes "
-                             "rank {} wait",
-                             to_string(visit.chunk), visit.chunk.rank, visit.chunk.rank));
   }
   return {};
 }

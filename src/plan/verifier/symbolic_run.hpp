@@ -15,7 +15,7 @@
 namespace accord::plan {
 
 /// Checks, on all rounds of a plan that passed check_pairing(): no deadlock, no race, no read of what was not written, equal
-/// lengths within each step, the right outputs, no touch of a rank's buffers after it has ended its round; of barriers, and where the gate is open, that all ranks meet in a round.
+/// lengths within each step, the right outputs; of barriers, and where the gate is open, that all ranks meet in a round.
 class SymbolicRun : private StepVisitor {
  public:
   /// `plan` outlives it. `gate`: open to show that the plan paces itself.
@@ -42,8 +42,6 @@ class SymbolicRun : private StepVisitor {
   Result<Value> read_sources(const Access& access, const Step& step);
   Status write_destinations(const Access& access, const Step& step, const Value& value);
 
-  void note_visits(const Access& access, const Step& step);
-  Status check_visits() const;
   Status check_outputs();
   Status check_meeting() const;
 
@@ -53,8 +51,9 @@ class SymbolicRun : private StepVisitor {
   Status output_error(const Chunk& chunk, int round, Term wanted);
 
   Rank rank_of(int lane) const { return ranks_[static_cast<std::size_t>(lane)]; }
-  std::size_t end_of(int round, Rank rank) const {
-    return static_cast<std::size_t>(round) * static_cast<std::size_t>(plan_.size) + static_cast<std::size_t>(rank);
+  Clock& rank_end(int round, Rank rank) {
+    return rank_ends_[static_cast<std::size_t>(round) * static_cast<std::size_t>(plan_.size) +
+                      static_cast<std::size_t>(rank)];
   }
 
   const Plan& plan_;
@@ -71,12 +70,6 @@ class SymbolicRun : private StepVisitor {
   std::vector<Clock> all_ends_;          // by round
   std::vector<std::size_t> lanes_left_;  // by round: those that have not ended it
   std::vector<Epoch> starts_;            // of round 0, by lane
-  // Touches of peers' input and output.
-  struct Visit {
-    Access access;
-    Chunk chunk;
-  };
-  std::vector<Visit> visits_;
 };
 
 }  // namespace accord::plan

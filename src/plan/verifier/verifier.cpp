@@ -22,7 +22,6 @@ Status verify(const Plan& plan, Aliasing aliasing) {
 
 Status verify_for_calls(const Plan& plan) {
   ACCORD_RETURN_IF_ERROR(verify(plan, Aliasing::kOutOfPlace));
-  if (plan.buffers == Buffers::kInWindowsApart) return {};
   return verify(plan, Aliasing::kInPlace).with_context("in place (input and output are the same memory)");
 }
 

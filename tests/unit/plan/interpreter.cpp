@@ -139,29 +139,12 @@ bool Machine::may_read(const Lane& lane, const Chunk& chunk) const {
   return put != packet_rounds_.end() && put->second == lane.round + 1;
 }
 
-// A caller's buffers are the ranks' only from the beginning of its call to its end.
-bool Machine::is_visit_in_time(const Lane& lane, const Chunk& chunk) const {
-  if (chunk.rank == lane.rank || (chunk.space != Space::kInput && chunk.space != Space::kOutput)) return true;
-  const auto begun = [&](const Lane& other) {
-    return other.round > lane.round || (other.round == lane.round && (other.step > 0 || other.action > 0));
-  };
-  const auto ended = [&](const Lane& other) { return other.round > lane.round; };
-  bool any_begun = false, all_ended = true;
-  for (const Lane& other : lanes_) {
-    if (other.rank != chunk.rank) continue;
-    any_begun |= begun(other);
-    all_ended &= ended(other);
-  }
-  return any_begun && !all_ended;
-}
-
 bool Machine::advance_movement(Lane& lane, const Step& step) {
   const std::size_t elements = elements_of(step, lane.round);
   const auto action = sz(lane.action);
   if (action < step.sources.size()) {
     const Chunk& source = step.sources[action];
     if (!may_read(lane, source)) return false;
-    strayed_ |= !is_visit_in_time(lane, source);
     const Place place = place_of(source, lane.round, elements);
     const auto first = place.memory->begin() + static_cast<std::ptrdiff_t>(elements > 0 ? place.first : 0);
     lane.registers.emplace_back(first, first + static_cast<std::ptrdiff_t>(elements));
@@ -170,7 +153,6 @@ bool Machine::advance_movement(Lane& lane, const Step& step) {
   }
   const std::vector<Number> value = combined(lane.registers);
   const Chunk& destination = step.destinations[action - step.sources.size()];
-  strayed_ |= !is_visit_in_time(lane, destination);
   const Place place = place_of(destination, lane.round, elements);
   const Place from = place_of(step.sources[0], lane.round, elements);
   const bool skipped = step.kind == StepKind::kCopy && from.memory == place.memory && from.first == place.first;
@@ -260,7 +242,7 @@ Number Machine::expected(Rank rank, std::size_t i) const {
 }
 
 bool Machine::outputs_right() const {
-  if (left_early_ || strayed_) return false;
+  if (left_early_) return false;
   const bool is_part = input_has_parts(plan_->collective) && !output_has_parts(plan_->collective);
   for (Rank rank = 0; rank < plan_->size; ++rank) {
     if (!has_output(*plan_, rank)) continue;
@@ -290,7 +272,6 @@ std::vector<Number> Machine::state() const {
     for (const auto& [key, value] : map) add_key(key), state.push_back(value);
   };
   state.push_back(left_early_);
-  state.push_back(strayed_);
   for (const Lane& lane : lanes_) {
     add_all({lane.round, lane.step, lane.action, static_cast<Number>(lane.registers.size())});
     for (const auto& values : lane.registers) add_all(values);

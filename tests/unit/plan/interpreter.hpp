@@ -67,7 +67,6 @@ class Machine {
   Place place_of(const Chunk& chunk, int round, std::size_t step_elements);
   std::size_t elements_of(const Step& step, int round) const;
   std::vector<Number> combined(const std::vector<std::vector<Number>>& sources) const;
-  bool is_visit_in_time(const Lane& lane, const Chunk& chunk) const;
   bool all_came(int round) const;
   bool may_begin(const Lane& lane) const;
   bool may_read(const Lane& lane, const Chunk& chunk) const;
@@ -79,7 +78,6 @@ class Machine {
   MachineRequest request_;
   Bounds bounds_;
   int rounds_ = 1;
-  bool strayed_ = false;     // a rank touched the buffers of one that was not in its call
   bool left_early_ = false;  // somebody left a barrier before all had come
   std::vector<Lane> lanes_;
   std::vector<std::vector<Number>> inputs_, outputs_;                   // in place: outputs_ hold both

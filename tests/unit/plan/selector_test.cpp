@@ -87,33 +87,6 @@ TEST(Selector, conditions_look_at_the_group) {
   EXPECT_EQ(chosen(mine, Collective::kBroadcast, 8, crowded(4)), "direct");
 }
 
-TEST(Selector, registered_calls_have_rules_and_algorithms_of_their_own) {
-  const Topology four = Topology::uniform(4);
-  const auto chosen_for = [&](std::string_view table, SelectorCall call) {
-    return selector(table).choose(call, four)->algorithm->name;
-  };
-  const SelectorCall apart{.collective = Collective::kAllToAll, .bytes = 1 << 20, .registered = true};
-  SelectorCall in_place = apart, ordinary = apart, small = apart;
-  in_place.in_place = true;
-  ordinary.registered = false;
-  small.bytes = 64;
-  EXPECT_EQ(chosen_for("", apart), "zero_copy");
-  EXPECT_EQ(chosen_for("", in_place), "direct");
-  EXPECT_EQ(chosen_for("", ordinary), "direct");
-  EXPECT_EQ(chosen_for("", small), "packet");
-  EXPECT_EQ(chosen_for("all_to_all:0-inf=zero_copy", ordinary), "direct");
-  EXPECT_EQ(chosen_for("all_to_all[registered=no]:0-inf=bruck", ordinary), "bruck");
-  EXPECT_EQ(chosen_for("all_to_all[registered=no]:0-inf=bruck", apart), "zero_copy");
-  EXPECT_EQ(chosen_for("all_to_all[registered=yes,ranks=1-4]:0-inf=pairwise", in_place), "pairwise");
-  const Selector defaults = selector();
-  for (const SelectorRow& row : defaults.rows()) {
-    if (row.collective != Collective::kAllToAll || row.algorithm->buffers == Buffers::kAnywhere) continue;
-    EXPECT_EQ(to_string(row), "all_to_all[registered=yes]:2k-inf=zero_copy");
-    EXPECT_EQ(defaults.judge(row, ordinary, four), RowVerdict::kRegistered);
-    EXPECT_EQ(defaults.judge(row, in_place, four), RowVerdict::kNeedsApart);
-  }
-}
-
 TEST(Selector, blanks_lines_and_empty_rules_mean_nothing) {
   const auto rows =
       parse_table("\n all_reduce : 0 - 4k = packet , 4k-inf = two_shot @ 1m ;;\n barrier:0-inf=direct;\n");
@@ -160,6 +133,7 @@ TEST(Selector, errors_name_the_place_and_the_nearest_name) {
   EXPECT_THAT(refusal("all_reduce[oversubscribed=yess]:0-4k=packet"),
               AllOf(HasSubstr("at character 27:"), HasSubstr("\"yes\"")));
   EXPECT_THAT(refusal("all_reduce[ranks=4-2]:0-4k=packet"), HasSubstr("ranks 4-2 are none"));
+  EXPECT_THAT(refusal("all_reduce[hosts=3-2]:0-4k=packet"), HasSubstr("hosts 3-2 are none"));
   EXPECT_THAT(refusal("all_reduce[ranks=0-2]:0-4k=packet"), HasSubstr("0 is no number of ranks"));
   EXPECT_THAT(refusal("all_reduce:4q-8k=packet"), AllOf(HasSubstr("at character 12:"), HasSubstr("\"4q\" is no size")));
   EXPECT_THAT(refusal("all_reduce:8k-4k=packet"),
@@ -188,8 +162,7 @@ TEST(Selector, any_text_is_parsed_or_refused) {
 TEST(Selector, a_row_is_written_as_it_was_read) {
   for (const std::string_view text :
        {"all_reduce:0-2k=packet", "broadcast[ranks=9-inf]:1536-inf=direct", "all_gather[ranks=2-8]:1m-3g=ring@256k",
-        "all_to_all[ranks=3-3,oversubscribed=yes]:0-1=bruck", "barrier[oversubscribed=no]:0-inf=direct",
-        "all_reduce[ranks=2-inf,oversubscribed=no,registered=yes]:4k-inf=two_shot_zero_copy@1m"}) {
+        "all_to_all[ranks=3-3,oversubscribed=yes]:0-1=bruck", "barrier[oversubscribed=no]:0-inf=direct"}) {
     const auto table = parse_table(text);
     ASSERT_TRUE(table.ok()) << table.status().to_string();
     EXPECT_EQ(to_string(table->rows.at(0)), text);

@@ -287,36 +287,6 @@ TEST(Verifier, refuses_memory_of_peers_that_cannot_be_reached) {
   EXPECT_THAT(refusal(plan), HasSubstr("scratch[0] of rank 0 cannot be written from rank 1"));
 }
 
-TEST(Verifier, refuses_a_touch_of_a_peer_s_buffer_that_may_come_when_the_peer_has_returned) {
-  Plan plan = whole_plan(Collective::kAllGather, "zero_copy", 2);
-  std::vector<Step>& steps = steps_of(plan, 1);
-  const std::size_t copy = find_step(steps, StepKind::kCopy, 1);
-  std::swap(steps[copy], steps[copy + 1]);  // says that it has read before it has
-  EXPECT_THAT(refusal(plan), AllOf(HasSubstr("rank 1, lane 0, step 4 (copy input[0] of rank 0"),
-                                   HasSubstr("may still touch input[0] of rank 0 when rank 0 has returned")));
-  plan = whole_plan(Collective::kAllReduce, "two_shot_zero_copy", 3);
-  std::vector<Step>& last = steps_of(plan, 2);
-  const std::size_t put = find_step(last, StepKind::kCopy);
-  std::swap(last[put], last[put + 1]);  // signals rank 0, whose output is written at once, and rank 1, whose is not yet
-  EXPECT_TRUE(verify(plan, Aliasing::kOutOfPlace).ok());
-  std::swap(last[put + 1], last[put + 2]);
-  EXPECT_THAT(refusal(plan), HasSubstr("may still touch output[2] of rank 1 when rank 1 has returned"));
-}
-
-TEST(Verifier, refuses_a_touch_of_a_peer_s_buffer_before_it_is_known_where_that_is) {
-  Plan plan = whole_plan(Collective::kBroadcast, "zero_copy", 2);
-  std::vector<Step>& steps = steps_of(plan, 1);
-  std::swap(steps[0], steps[1]);
-  EXPECT_THAT(refusal(plan), HasSubstr("touches input[0] of rank 0 before its lane has waited for a signal of rank 0"));
-}
-
-TEST(Verifier, refuses_a_step_that_writes_to_two_peers) {
-  Plan plan = whole_plan(Collective::kAllReduce, "two_shot_zero_copy", 3);
-  std::vector<Step>& steps = steps_of(plan, 0);
-  steps[find_step(steps, StepKind::kReduce)].destinations = {output(1, 0), output(2, 0)};
-  EXPECT_THAT(refusal(plan), HasSubstr("a step may write to one peer's memory, not to several"));
-}
-
 TEST(Verifier, refuses_packets_read_twice_put_twice_never_put_or_never_read) {
   Plan plan = packet(3);
   steps_of(plan, 0).back().sources.push_back(packets(0, 1));
