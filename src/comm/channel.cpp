@@ -252,6 +252,7 @@ std::optional<Status> Channel::conclude(const Status& failure) {
 Status Channel::examine(exec::Progress progress, const exec::RequestRecord& record, Deadline deadline) {
   const Rank waited_for = rank_waited_for();
   recorder_.waiting_long(waited_for, !std::exchange(waited_long_, true));
+  domain_.flush_notes();
   if (!group_.healthy()) return group_.examine_alarm(where(record));
   if (progress == exec::Progress::kMismatch && cursor_.unknown_window() >= 0)
     return lost_window(where(record), members_[domain_.me()], waited_for, cursor_.unknown_window());

@@ -7,6 +7,7 @@
 #include "comm/channel.hpp"
 #include "comm/explain.hpp"
 #include "comm/group.hpp"
+#include "exec/remote_steps.hpp"
 #include "plan/registry.hpp"
 
 namespace accord::comm {
@@ -77,6 +78,7 @@ Result<Channel::Prepared> Channel::lower(const exec::RequestRecord& request, con
   ACCORD_ASSIGN_OR_RETURN(const plan::Choice choice, group_.selector().choose({.collective = collective,
                                                                                .bytes = bytes,
                                                                                .root = root,
+                                                                               .op = record.op,
                                                                                .registered = registered(),
                                                                                .in_place = placement_.in_place},
                                                                               topology_));
@@ -90,6 +92,7 @@ Result<Channel::Prepared> Channel::lower(const exec::RequestRecord& request, con
   const std::size_t slot_bytes = choice.slot_bytes == 0 ? no_limit : choice.slot_bytes;
   ACCORD_ASSIGN_OR_RETURN(exec::LoweredPlan lowered,
                           exec::lower(*plan, domain_.me(), domain_.layout(), slot_bytes, record, std::move(payload)));
+  ACCORD_RETURN_IF_ERROR(exec::route_remote_steps(lowered, domain_, plan->name));
   if (plans_.size() > known && domain_.me() == 0 && explains())
     explain(describe_choice(group_.options().name, plan->name, lowered));
   return Prepared{.plan = std::move(lowered),

@@ -23,6 +23,10 @@ struct AlgorithmEntry {
   Order order = Order::kNone;            ///< that its plans declare, if it is built in
   Buffers buffers = Buffers::kAnywhere;  ///< the same
   const RegisteredPlans* registered = nullptr;
+  /// Ranks that its plans are meant for; null: any. The selector passes over rows whose topology it does not fit.
+  bool (*fits)(const topology::Topology& topology) = nullptr;
+  bool adds_in_parts =
+      false;  ///< the selector passes over its rows for avg and premul_sum, which add all ranks at once
 };
 
 /// Its plan. kNotFound if none that was registered fits the ranks and the root; else as the algorithm says.

@@ -48,7 +48,7 @@ struct Chunk {
 std::string to_string(const Chunk& chunk);
 
 enum class StepKind : std::uint8_t {
-  kCopy,         ///< every destination = source; the source or one destination may be a peer's scratch
+  kCopy,         ///< every destination = source; the source or one destination may be a peer's scratch or partials
   kReduce,       ///< every destination = the canonical tree over the sources, listed in its order
   kSignal,       ///< signal `id` to `peer`
   kWait,         ///< wait for signal `id` of `peer`
@@ -60,10 +60,10 @@ inline constexpr int kStepKindCount = 6;
 std::string_view to_string(StepKind kind);
 
 /// One step. Who may be touched: a kCopy has at most one operand in a peer's scratch; the sources of a kReduce may lie in any
-/// peer's scratch and partials, its destinations in the rank's own output, scratch and partials. Partials are for reductions
-/// only, and one that has them reads no packets. Input is never written, also when in place. If the buffers lie in windows, sources may be in
-/// peers' input and output and one destination in a peer's output, of peers whose signal the lane has waited for in the round: it tells
-/// where they are.
+/// peer's scratch and partials, its destinations in the rank's own output, scratch and partials. Partials are for reductions,
+/// and copies from partials to partials; a step that has them reads no packets. Input is never written, also when in place.
+/// If the buffers lie in windows, sources may be in peers' input and output and one destination in a peer's output, of peers whose
+/// signal the lane has waited for in the round: it tells where they are.
 /// A kCopy or kReduce whose source is in packets waits for those packets.
 struct Step {
   StepKind kind = StepKind::kCopy;

@@ -4,7 +4,7 @@
 //   table  = item { ";" item }                       "all_reduce:0-1k=packet,1k-inf=two_shot@512k;broadcast:0-inf=direct"
 //   item   = rule | "deterministic=canonical"
 //   rule   = collective [ "[" conditions "]" ] ":" range { "," range }
-//   conditions = condition { "," condition }         condition = "ranks=" a "-" b | "oversubscribed=" ("yes" | "no")
+//   conditions = condition { "," condition }         condition = "ranks=" a "-" b | "hosts=" a "-" b | "oversubscribed=" ("yes" | "no")
 //                                                                | "registered=" ("yes" | "no")
 //   range  = bytes "-" bytes "=" algorithm [ "@" slot bytes ]
 //
@@ -29,6 +29,8 @@ struct SelectorRow {
   Collective collective;
   int min_ranks = 1;
   int max_ranks = 1 << 30;
+  int min_hosts = 1;
+  int max_hosts = 1 << 30;
   enum class Oversubscribed : std::uint8_t { kAny, kYes, kNo } oversubscribed = Oversubscribed::kAny;
   enum class Registered : std::uint8_t { kAny, kYes, kNo } registered = Registered::kAny;
   std::size_t from_bytes = 0;
@@ -46,6 +48,7 @@ struct SelectorCall {
   Collective collective = Collective::kBarrier;
   std::size_t bytes = 0;
   Rank root = 0;
+  ReduceOp op = ReduceOp::kSum;
   bool registered = false;  ///< the buffers of all ranks lie in windows
   bool in_place = false;    ///< of registered calls: input and output have bytes in common
 };
@@ -55,12 +58,15 @@ enum class RowVerdict : std::uint8_t {
   kMatches,
   kOtherCollective,
   kRanks,
+  kHosts,
   kOversubscribed,
   kRegistered,
   kBytes,
   kNoPlan,
+  kTopology,
   kNeedsWindows,
   kNeedsApart,
+  kOp,
   kOrder,
 };
 

@@ -75,11 +75,11 @@ Status check_destination(const Plan& plan, Rank rank, const Chunk& chunk, StepKi
     return invalid("{} must not be written: it is the caller's input", to_string(chunk));
   if (chunk.space == Space::kPackets) return invalid("{} must be written by put packets only", to_string(chunk));
   if (chunk.rank == rank) return {};
-  if (chunk.space == Space::kScratch && kind == StepKind::kCopy) return {};
+  if ((chunk.space == Space::kScratch || chunk.space == Space::kPartials) && kind == StepKind::kCopy) return {};
   if (plan.buffers != Buffers::kAnywhere && chunk.space == Space::kOutput) return {};
-  return invalid("{} cannot be written from rank {}: of a peer's memory a copy writes scratch, a reduction nothing{}",
-                 to_string(chunk), rank,
-                 chunk.space == Space::kOutput ? ", and in plans for buffers in windows both output" : "");
+  return invalid(
+      "{} cannot be written from rank {}: of a peer's memory a copy writes scratch and partials, a reduction nothing{}",
+      to_string(chunk), rank, chunk.space == Space::kOutput ? ", and in plans for buffers in windows both output" : "");
 }
 
 Status check_operand_counts(const Step& step) {
@@ -118,7 +118,11 @@ bool lies_in(const std::vector<Chunk>& chunks, Space space) {
 
 Status check_partials(const Step& step) {
   if (!lies_in(step.sources, Space::kPartials) && !lies_in(step.destinations, Space::kPartials)) return {};
-  if (step.kind != StepKind::kReduce) return invalid("partials are read and written by reductions only");
+  const auto is_partial = [](const Chunk& chunk) { return chunk.space == Space::kPartials; };
+  const bool moves = step.kind == StepKind::kCopy && std::ranges::all_of(step.sources, is_partial) &&
+                     std::ranges::all_of(step.destinations, is_partial);
+  if (step.kind != StepKind::kReduce && !moves)
+    return invalid("partials are read and written by reductions, and copied to partials, only");
   if (lies_in(step.sources, Space::kPackets)) return invalid("a reduction with partials cannot read packets");
   return {};
 }
