@@ -110,6 +110,7 @@ Result<Question> question_of(const Options& options) {
                   std::move(selector),
                   {.collective = collective,
                    .bytes = call.bytes,
+                   .op = call.op,
                    .registered = options.registered,
                    .in_place = options.registered && options.in_place}};
 }
@@ -146,6 +147,7 @@ Result<Json> alternatives(const Question& question, const plan::Choice& choice) 
     if (entry->collective != question.collective) continue;
     const int ranks = question.topology.size();
     if (entry->registered != nullptr && entry->registered->find(ranks, 0) == nullptr) continue;
+    if (entry->fits != nullptr && !entry->fits(question.topology)) continue;
     ACCORD_ASSIGN_OR_RETURN(const plan::Plan plan,
                             make_plan(*entry, question.topology, {.collective = entry->collective}));
     const bool in_windows = plan.buffers != plan::Buffers::kAnywhere;

@@ -43,6 +43,7 @@ def test_list_of_one_collective_says_what_refuses_an_op():
         "packet",
         "recursive_doubling",
         "rabenseifner",
+        "hierarchical",
         "ring",
         "two_shot_zero_copy",
         "one_shot_zero_copy",
