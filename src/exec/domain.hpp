@@ -55,6 +55,9 @@ inline bool same_round(std::uint64_t a, std::uint64_t b) { return (a >> 24) == (
 /// 24 bits, never zero. `plan_name`, `plan_digest`: ranks that chose different plans, or other ones of that name, disagree as well.
 std::uint32_t signature_of(const RequestRecord& record, std::string_view plan_name, std::uint64_t plan_digest = 0);
 
+/// Where the packets of a plan go.
+enum class Packets : std::uint8_t { kLines, kCells };
+
 /// One domain as one member sees it. Used by one thread at a time.
 class Domain {
  public:
@@ -70,8 +73,10 @@ class Domain {
   std::uint64_t current_word() const { return round_word(round_, history_); }
 
   /// Begins the next round: tells peers what this member does in it, and for premul_sum its factor.
-  void begin_round(const RequestRecord& record, std::uint32_t signature, std::complex<double> factor = 1.0) {
+  void begin_round(const RequestRecord& record, std::uint32_t signature, std::complex<double> factor = 1.0,
+                   Packets packets = Packets::kLines) {
     ++round_;
+    lines_now_ = packets == Packets::kCells ? DomainLayout::cells(round_) : lines_[round_ % kLineDepth];
     history_ = history_after(history_, signature);
     std::byte* line = regions_[me_] + DomainLayout::record(round_);
     write_record(line, record);
@@ -94,8 +99,8 @@ class Domain {
   int laggard() const { return laggard_; }
   bool differs() const { return differs_; }
 
-  /// Member m's flags and packets of the current round, and its scratch.
-  std::byte* lines(int m) const { return regions_[m] + lines_[round_ % kLineDepth]; }
+  /// Member m's flags and packets of the current round, or its cells; and its scratch.
+  std::byte* lines(int m) const { return regions_[m] + lines_now_; }
   std::byte* slot(int m) const { return regions_[m] + slots_[round_ % plan::kRoundDepth]; }
 
   /// What member m says it does in the round numbered `round`; false if it has not come there or is past it.
@@ -133,6 +138,7 @@ class Domain {
   std::vector<std::byte*> regions_;
   std::array<std::size_t, kLineDepth> lines_;  ///< offsets that the layout gives
   std::array<std::size_t, plan::kRoundDepth> slots_;
+  std::size_t lines_now_ = 0;  ///< of the current round
   std::uint64_t round_ = 0;
   std::uint64_t published_ = 0;
   std::uint64_t all_completed_ = 0;
