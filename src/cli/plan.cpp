@@ -148,7 +148,7 @@ PlanFigures figures_of(const plan::Plan& plan, const PlanCall& call, std::size_t
   const exec::RequestRecord record{.collective = plan.collective,
                                    .dtype = call.dtype,
                                    .op = call.op,
-                                   .memory = in_windows ? exec::Memory::kWindows : exec::Memory::kPrivate,
+                                   .phase = in_windows ? exec::Phase::kRegistered : exec::Phase::kEqualParts,
                                    .root = plan.root,
                                    .count = call.bytes / element};
   PlanFigures figures;

@@ -256,6 +256,8 @@ Status Channel::examine(exec::Progress progress, const exec::RequestRecord& reco
   if (!group_.healthy()) return group_.examine_alarm(where(record));
   if (progress == exec::Progress::kMismatch && cursor_.unknown_window() >= 0)
     return lost_window(where(record), members_[domain_.me()], waited_for, cursor_.unknown_window());
+  // A peer that waits for it at a gate finds out there what it called instead.
+  domain_.tell_completed(domain_.round() - (cursor_.at_gate() || domain_.round() == 0 ? 0 : 1));
   ACCORD_RETURN_IF_ERROR(find_mismatch());
   if (progress == exec::Progress::kMismatch)
     return mismatch_long_ago(where(record), members_[domain_.me()], waited_for);

@@ -70,7 +70,7 @@ Result<const Channel::Prepared*> Channel::prepare(const exec::RequestRecord& rec
 
 Result<Channel::Prepared> Channel::lower(const exec::RequestRecord& request, const plan::Extent* extent) {
   exec::RequestRecord record = request;
-  if (registered()) record.memory = exec::Memory::kWindows;
+  if (registered()) record.phase = exec::Phase::kRegistered;
   const bool counts = record.phase == exec::Phase::kCountsFirst;
   const Collective collective = counts ? Collective::kAllGather : record.collective;
   const Rank root = counts ? 0 : record.root;

@@ -32,10 +32,10 @@ Status mismatch(const Difference& difference, std::string_view where, Rank me, R
             "an algorithm asks for it, whether a call is in place",
             where, it, me),
         {it});
-  exec::RequestRecord with_my_memory = theirs;
-  with_my_memory.memory = mine.memory;
-  if (with_my_memory == mine) {
-    const bool mine_are = mine.memory == exec::Memory::kWindows;
+  exec::RequestRecord with_my_phase = theirs;
+  with_my_phase.phase = mine.phase;
+  if (with_my_phase == mine && has_equal_parts(mine.phase) && has_equal_parts(theirs.phase)) {
+    const bool mine_are = mine.phase == exec::Phase::kRegistered;
     return Status(
         StatusCode::kMismatch,
         fmt::format("{}: the buffers of rank {} lie in windows of the group, those of rank {} do not; either all "

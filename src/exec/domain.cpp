@@ -15,7 +15,7 @@ constexpr std::size_t kRecordBytes = 48;  // word, record, factor
 }  // namespace
 
 std::string name_of(const RequestRecord& record) {
-  return fmt::format("{}{}", accord::to_string(record.collective), record.phase == Phase::kEqualParts ? "" : "_v");
+  return fmt::format("{}{}", accord::to_string(record.collective), has_equal_parts(record.phase) ? "" : "_v");
 }
 
 std::string to_string(const RequestRecord& record) {
@@ -23,7 +23,8 @@ std::string to_string(const RequestRecord& record) {
   std::string text = name_of(record);
   if (traits.input.holders == plan::Holders::kNobody) return text;
   switch (record.phase) {
-    case Phase::kEqualParts: text += fmt::format(" of {} x", record.count); break;
+    case Phase::kEqualParts:
+    case Phase::kRegistered: text += fmt::format(" of {} x", record.count); break;
     case Phase::kCountsFirst: text += " of"; break;
     case Phase::kUnequalParts: text += fmt::format(" of up to {} x", record.count); break;
   }
@@ -42,7 +43,7 @@ std::uint32_t signature_of(const RequestRecord& record, std::string_view plan_na
   mix(static_cast<std::uint64_t>(record.collective));
   mix(static_cast<std::uint64_t>(record.dtype));
   mix(static_cast<std::uint64_t>(record.op));
-  mix(static_cast<std::uint64_t>(record.phase) | static_cast<std::uint64_t>(record.memory) << 4);
+  mix(static_cast<std::uint64_t>(record.phase));
   mix(static_cast<std::uint64_t>(record.root));
   for (const std::uint64_t value : {record.count, record.parts})
     for (int shift = 0; shift < 64; shift += 8) mix((value >> shift) & 0xff);

@@ -136,7 +136,7 @@ class Reader {
       const auto request = std::bit_cast<exec::RequestRecord>(words);
       if (to_string(state).empty() || static_cast<int>(request.collective) >= kCollectiveCount ||
           size_of(request.dtype) == 0 || static_cast<int>(request.op) >= kReduceOpCount ||
-          request.phase > exec::Phase::kUnequalParts)
+          request.phase > exec::Phase::kRegistered)
         return std::nullopt;
       Operation operation{.number = stamp >> 8, .state = state, .request = request, .algorithm = {}};
       if (algorithm >= 1 && algorithm <= algorithms_.size()) operation.algorithm = algorithms_[algorithm - 1];
