@@ -24,7 +24,8 @@ ordered_json or_null(const std::optional<T>& value) {
   return value ? ordered_json(*value) : ordered_json();
 }
 
-constexpr std::array<std::string_view, 4> kPhases = {"equal_parts", "counts_first", "unequal_parts", "registered"};  // by exec::Phase
+constexpr std::array<std::string_view, 4> kPhases = {"equal_parts", "counts_first", "unequal_parts",
+                                                     "registered"};  // by exec::Phase
 
 ordered_json to_json(const Operation& operation, bool is_message) {
   const exec::RequestRecord& request = operation.request;

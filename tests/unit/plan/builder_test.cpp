@@ -101,9 +101,9 @@ TEST(PlanBuilder, keeps_partials_for_reductions) {
   };
   using OnRank = PlanBuilder::OnRank;
   EXPECT_THAT(refusal_of([](OnRank on) { on.copy(input(0, 0), {partials(0, 0)}); }),
-              HasSubstr("partials are read and written by reductions only"));
+              HasSubstr("partials are read and written by reductions, and copied to partials, only"));
   EXPECT_THAT(refusal_of([](OnRank on) { on.copy(partials(1, 0), {output(0, 0)}); }),
-              HasSubstr("partials are read and written by reductions only"));
+              HasSubstr("partials are read and written by reductions, and copied to partials, only"));
   EXPECT_THAT(refusal_of([](OnRank on) {
                 on.reduce({packets(0, 1), partials(0, 0)}, {output(0, 0)});
               }),
