@@ -135,7 +135,9 @@ TEST_P(Windows, mistakes_are_refused_with_the_bounds_and_harm_nothing) {
         EXPECT_EQ(window.put({values.data(), 1, DType::kFloat32, {DeviceType::kCuda, 0}}, 0, 0).code(),
                   StatusCode::kUnsupported);
         EXPECT_TRUE(window.put({values.data(), 0, DType::kFloat32}, 1, 0).ok());
-        EXPECT_TRUE(window.put({values.data(), 16, DType::kFloat32}, 0, 0).ok());
+        if (comm.rank() == 1) {
+          EXPECT_TRUE(window.put({values.data(), 16, DType::kFloat32}, 0, 0).ok());
+        }
         ASSERT_TRUE(comm.barrier().ok());
       });
 }
