@@ -112,7 +112,7 @@ constexpr std::array<Variable, 9> kVariables = {{
     {{"ACCORD_TRANSPORT", "auto", "how bytes travel between ranks: auto, inproc, shm, ucx or cuda_ipc"},
      read_transport},
     {{"ACCORD_SELECT", "",
-      "overrides which plan runs which collective; docs/architecture.md, \"The selector is data\""},
+      "overrides which plan runs which collective: a table (docs/architecture.md), or @FILE of accord tune"},
      read_select},
     {{"ACCORD_SLOT_BYTES", "1m", "scratch of one round of a collective in each rank: 4k to 1g, in multiples of 4k"},
      read_slot_bytes},

@@ -12,6 +12,7 @@
 #include "comm/environment.hpp"
 #include "comm/group.hpp"
 #include "comm/prepared_calls.hpp"
+#include "comm/select_text.hpp"
 #include "comm/shrink.hpp"
 #include "comm/window/shared_window.hpp"
 
@@ -21,12 +22,14 @@ namespace {
 /// Fills from the environment what the caller left open.
 Result<comm::GroupOptions> with_config(CommunicatorOptions options) {
   ACCORD_RETURN_IF_ERROR(config().status());
-  std::string select = config()->select;
-  if (!select.empty() && !options.select.empty()) select += ";";
+  ACCORD_ASSIGN_OR_RETURN(const comm::SelectText from_environment, comm::read_select(config()->select));
+  ACCORD_ASSIGN_OR_RETURN(const comm::SelectText from_option, comm::read_select(options.select));
+  std::string select = from_environment.table;
+  if (!select.empty() && !from_option.table.empty()) select += ";";
   return comm::GroupOptions{.name = std::move(options.name),
                             .timeout = options.timeout.value_or(config()->timeout),
                             .transport = std::move(options.transport).value_or(config()->transport),
-                            .select = select + options.select};
+                            .select = select + from_option.table};
 }
 
 Result<Communicator> join(std::shared_ptr<Store> store, const comm::JoinRequest& request) {
