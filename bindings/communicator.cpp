@@ -2,9 +2,11 @@
 #include "communicator.hpp"
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/vector.h>
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "communicator_calls.hpp"
 #include "gil.hpp"
@@ -52,6 +54,21 @@ std::optional<CommunicatorHandle> split(CommunicatorHandle& self, int color, int
     part = communicator.split(color, key, label);
   }
   std::optional<Communicator> made = value_or_raise(std::move(part));
+  if (!made) return std::nullopt;
+  return std::optional<CommunicatorHandle>(CommunicatorHandle(std::move(*made)));
+}
+
+std::optional<CommunicatorHandle> split_ranks(CommunicatorHandle& self, const std::vector<Rank>& ranks,
+                                              std::optional<std::string> name, nb::handle timeout,
+                                              std::optional<std::string> transport, std::string select) {
+  Communicator communicator = self.use();
+  std::string label = communicator.name();
+  for (std::size_t i = 0; i < ranks.size(); ++i) label.append(i == 0 ? "/" : ",").append(std::to_string(ranks[i]));
+  CommunicatorOptions options =
+      communicator_options(std::move(name).value_or(label), timeout, std::move(transport), std::move(select));
+  std::optional<Communicator> made = value_or_raise(run_interruptibly([communicator, ranks, options]() mutable {
+    return communicator.split_ranks(std::span<const Rank>(ranks), options);
+  }));
   if (!made) return std::nullopt;
   return std::optional<CommunicatorHandle>(CommunicatorHandle(std::move(*made)));
 }
@@ -185,6 +202,17 @@ variables of Open MPI, PMI or Slurm; without any of them a group of one.)")
 
 A negative color joins none and gets None. Its name is this one's and the color ("world/1"), unless given.
 It inherits all other options and lives on its own.)")
+      .def("split_ranks", &split_ranks, nb::arg("ranks"), nb::arg("name") = nb::none(), only, timeout,
+           nb::arg("transport") = nb::none(), nb::arg("select") = "",
+           nb::sig("def split_ranks(self, ranks: collections.abc.Sequence[int], name: str | None = None, "
+                   "*, " ACCORD_TIMEOUT_SIG ", transport: str | None = None, select: str = '') -> Communicator | None"),
+           R"(The listed ranks form a new communicator, in the order of the list, which is equal on all of them.
+
+Only they call it, and neither the order of calls on this one nor its messages are touched. An empty list gives None. Groups that are
+in the making at the same time and have two ranks or more in common need different names; without one the name is this one's
+and the list ("world/0,2"). What is left open is inherited, and `select` comes after this one's. Raises InvalidArgument if the
+list lacks this rank, or names one twice or one that there is not; Mismatch, Timeout and PeerLost name the ranks that have another list, did
+not call, or died. After a failure they may try again.)")
       .def("shrink", &shrink, nb::arg("name") = nb::none(), nb::kw_only(), timeout,
            nb::sig("def shrink(self, name: str | None = None, *, " ACCORD_TIMEOUT_SIG ") -> Communicator"),
            R"(The ranks that are left make a new communicator, in the order of their ranks. Each of them calls it once.

@@ -209,6 +209,16 @@ ACCORD_API accord_status_t accord_communicator_from_environment(const accord_com
 ACCORD_API accord_status_t accord_communicator_split(accord_communicator_t* communicator, int32_t color, int32_t key,
                                                      const char* name, accord_communicator_t** part);
 
+/* The `count` listed ranks form a new communicator, in the order of the list, which is equal on all of them. Only they call it, and
+ * neither the order of calls on this one nor its messages are touched. Groups that are in the making at the same time and have two
+ * ranks or more in common need different names. A count of 0 gives null. Options that are null or left open are this one's; a
+ * null name is this one's name and the list ("world/0,2"). ACCORD_INVALID_ARGUMENT: the list lacks this rank, or names one twice
+ * or one that there is not; ACCORD_MISMATCH, ACCORD_TIMEOUT and ACCORD_PEER_LOST name the ranks that have another list, did not call,
+ * or died. After a failure they may try again. */
+ACCORD_API accord_status_t accord_communicator_split_ranks(accord_communicator_t* communicator, const int32_t* ranks,
+                                                           size_t count, const accord_communicator_options_t* options,
+                                                           accord_communicator_t** part);
+
 /* The ranks that are left make a new communicator, in the order of their ranks; this one stays as it is. Each of them calls it
  * once. Whoever has died or closed is left out at once; whoever is alive and has not called it after `timeout_ns` (0: the
  * communicator's), then: it gets ACCORD_ABORTED when it does. A null name is this one's name and "/shrunk". */

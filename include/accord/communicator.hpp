@@ -2,10 +2,12 @@
 // The communicator: everything a group of ranks does together.
 
 #include <chrono>
+#include <concepts>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "accord/buffer.hpp"
 #include "accord/call.hpp"
@@ -23,7 +25,7 @@ namespace comm {
 class Group;
 }
 
-/// What is fixed when a communicator is made. split() inherits all of it but the name.
+/// What is fixed when a communicator is made. One that is split off inherits what is left open, and all of `select`.
 struct CommunicatorOptions {
   std::string name = "world";                 ///< in every error; equal on all ranks
   std::optional<Duration> timeout = {};       ///< of creation and of each call; absent: ACCORD_TIMEOUT, or 5 minutes
@@ -223,8 +225,26 @@ class Communicator {
   }
 
   /// Ranks with the same `color` form a new communicator, ordered by (`key`, rank). Collective over this one; a negative
-  /// color joins none and gets nullopt. The new one lives on its own: it may outlive this one.
-  [[nodiscard]] Result<std::optional<Communicator>> split(int color, int key, std::string name);
+  /// color joins none and gets nullopt. The new one lives on its own: it may outlive this one. It has the options that are
+  /// given, and for the rest this one's.
+  [[nodiscard]] Result<std::optional<Communicator>> split(int color, int key, CommunicatorOptions options);
+  template <std::convertible_to<std::string> Name>
+  [[nodiscard]] Result<std::optional<Communicator>> split(int color, int key, Name&& name) {
+    return split(color, key, CommunicatorOptions{.name = std::forward<Name>(name)});
+  }
+
+  /// The listed ranks form a new communicator, in the order of the list, which is equal on all of them. Only they call it, and
+  /// neither the order of calls on this one nor its messages are touched: any thread may call it at any time. Groups that are in
+  /// the making at the same time and have two ranks or more in common need different names. An empty list gives nullopt.
+  /// kInvalidArgument: the list lacks this rank, or names one twice or one that there is not. kMismatch: another rank has
+  /// another list. kTimeout, kPeerLost: a rank did not call, or died. After a failure this communicator is as it was, unless
+  /// one of its ranks died, and they may try again. Cost: a message for each pair of ranks.
+  [[nodiscard]] Result<std::optional<Communicator>> split_ranks(std::span<const Rank> ranks,
+                                                                CommunicatorOptions options);
+  template <std::convertible_to<std::string> Name>
+  [[nodiscard]] Result<std::optional<Communicator>> split_ranks(std::span<const Rank> ranks, Name&& name) {
+    return split_ranks(ranks, CommunicatorOptions{.name = std::forward<Name>(name)});
+  }
 
   /// The ranks that are left make a new communicator, in the order of their ranks; this one stays as it is and can be closed.
   /// Each of them calls it once, after a failure or without one. Whoever has died or closed is left out at once; whoever is

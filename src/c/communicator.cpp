@@ -1,6 +1,9 @@
 // Communicators for C callers.
 #include "accord/communicator.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <optional>
 #include <string>
 
@@ -65,6 +68,24 @@ extern "C" accord_status_t accord_communicator_split(accord_communicator_t* comm
     if (made) *part = new accord_communicator{*std::move(made)};
     return {};
   });
+}
+
+extern "C" accord_status_t accord_communicator_split_ranks(accord_communicator_t* communicator, const int32_t* ranks,
+                                                           size_t count, const accord_communicator_options_t* options,
+                                                           accord_communicator_t** part) {
+  if (part != nullptr) *part = nullptr;
+  const void* needed_ranks = count == 0 ? &count : static_cast<const void*>(ranks);
+  return answer(__func__, {{"communicator", communicator}, {"ranks", needed_ranks}, {"part", part}},
+                [&](std::string_view function) -> Status {
+                  Communicator& parent = communicator->communicator;
+                  const std::span<const accord::Rank> list(ranks, count);
+                  ACCORD_ASSIGN_OR_RETURN(CommunicatorOptions read, options_of(options, function));
+                  if (options == nullptr || options->name == nullptr)
+                    read.name = fmt::format("{}/{}", parent.name(), fmt::join(list, ","));
+                  ACCORD_ASSIGN_OR_RETURN(std::optional<Communicator> made, parent.split_ranks(list, std::move(read)));
+                  if (made) *part = new accord_communicator{*std::move(made)};
+                  return {};
+                });
 }
 
 extern "C" accord_status_t accord_communicator_shrink(accord_communicator_t* communicator, const char* name,

@@ -9,7 +9,7 @@ namespace accord::comm {
 /// Agrees on size and options, looks at where all ranks run, chooses the transport that reaches all, and connects.
 Result<std::shared_ptr<Group>> join(const JoinRequest& request, const Exchange& exchange);
 
-/// The last half of join(), for ranks whose places are known: split() begins here.
+/// The last half of join(), for ranks whose places are known: splits begin here. REQUIRES: check(request) is ok.
 Result<std::shared_ptr<Group>> connect(const JoinRequest& request, topology::Topology topology,
                                        const Exchange& exchange);
 

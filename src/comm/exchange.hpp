@@ -8,7 +8,8 @@
 
 #include "accord/status.hpp"
 #include "accord/store.hpp"
-#include "comm/group.hpp"
+#include "base/clock.hpp"
+#include "comm/group_options.hpp"
 
 namespace accord::comm {
 

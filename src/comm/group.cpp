@@ -47,6 +47,7 @@ Group::Group(Membership membership, GroupOptions options, std::unique_ptr<flight
       options_(std::move(options)),
       alarm_word_(Domain::word(members_.endpoint->window().data() + WindowLayout::alarm())),
       fork_generation_(ProgressThread::fork_generation()),
+      announcements_(members_),
       recorder_(std::move(recorder)) {
   std::vector<std::byte*> regions;
   for (const Rank r : topology().ranks()) {
@@ -261,11 +262,16 @@ void Group::abort(std::string_view reason) {
                     fmt::format("rank {} aborted group \"{}\": {}", rank(), options_.name, reason), {rank()}));
 }
 
-Result<std::unique_lock<std::mutex>> Group::begin_shrink() {
+Result<std::shared_lock<std::shared_mutex>> Group::keep_open() {
   ACCORD_RETURN_IF_ERROR(used_after_fork());
-  std::unique_lock open(shrinking_);
+  std::shared_lock open(windows_in_use_);
   if (state() == CommunicatorState::kClosed) return status();
-  if (std::exchange(shrunk_, true))
+  return open;
+}
+
+Result<std::shared_lock<std::shared_mutex>> Group::begin_shrink() {
+  ACCORD_ASSIGN_OR_RETURN(std::shared_lock<std::shared_mutex> open, keep_open());
+  if (shrunk_.exchange(true))
     return Status(StatusCode::kWrongState, fmt::format("{}: it was shrunk before", where("shrink")));
   return open;
 }
@@ -285,7 +291,7 @@ void Group::close() {
   const auto busy = [](const std::unique_ptr<Channel>& channel) { return channel != nullptr && !channel->idle(); };
   while (busy(group_channel_) || std::any_of(pair_channels_.begin(), pair_channels_.end(), busy))
     std::this_thread::yield();
-  const std::lock_guard shrunk(shrinking_);  // one under way sees the state, too
+  const std::lock_guard last(windows_in_use_);  // who shrinks or splits it sees the state, too
   ProgressThread::instance().forget(*this);
   members_.endpoint.reset();
 }

@@ -6,43 +6,23 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <string>
 #include <vector>
 
 #include "accord/communicator.hpp"
 #include "base/clock.hpp"
 #include "base/wait.hpp"
+#include "comm/announcements.hpp"
 #include "comm/call.hpp"
 #include "comm/channel.hpp"
 #include "comm/flight/dump.hpp"
 #include "comm/flight/recorder.hpp"
+#include "comm/group_options.hpp"
+#include "comm/membership.hpp"
 #include "comm/window/window_registry.hpp"
-#include "exec/window_layout.hpp"
-#include "plan/selector.hpp"
-#include "topology/topology.hpp"
-#include "transport/transport.hpp"
 
 namespace accord::comm {
-
-/// CommunicatorOptions with nothing left open.
-struct GroupOptions {
-  std::string name = {};
-  Duration timeout = {};  ///< of calls that bring none of their own
-  std::string transport = "auto";
-  std::string select = {};
-};
-
-/// What a group is made of, once its ranks are connected (bootstrap.hpp).
-struct Membership {
-  std::uint64_t id = 0;  ///< equal on all ranks, different from that of every other group
-  Rank rank = 0;
-  topology::Topology topology;
-  plan::Selector selector;
-  exec::WindowLayout layout;
-  transport::Transport* transport = nullptr;  ///< of the endpoint
-  std::unique_ptr<transport::Endpoint> endpoint;
-  std::vector<std::unique_ptr<transport::Link>> links;  ///< by rank; null for this one
-};
 
 /// States: Ready -> Failed, Ready -> Closed, Failed -> Closed. The first failure is kept, told to all peers, and given by
 /// every pending and later call.
@@ -81,8 +61,12 @@ class Group : public std::enable_shared_from_this<Group> {
   Status status() const;
   void abort(std::string_view reason);
   void close();
-  /// Keeps the group from closing while it is held; kWrongState the second time, kClosed if it is closed.
-  Result<std::unique_lock<std::mutex>> begin_shrink();
+  /// Keeps the windows while it is held: close() waits for it, after it has set the state. kClosed if the group is closed.
+  Result<std::shared_lock<std::shared_mutex>> keep_open();
+  /// The same, once; kWrongState the second time.
+  Result<std::shared_lock<std::shared_mutex>> begin_shrink();
+  /// What the members tell each other of the groups that they make. REQUIRES: keep_open() is held.
+  Announcements& announcements() { return announcements_; }
 
   /// False if an operation has to end: failed, closed, or a peer rang the alarm. Two loads. The state's order with a
   /// channel's works is what close() builds on; the alarm's, that its notice is seen.
@@ -132,8 +116,9 @@ class Group : public std::enable_shared_from_this<Group> {
   mutable std::mutex mutex_;
   Status first_failure_;
   int fork_generation_;
-  std::mutex shrinking_;
-  bool shrunk_ = false;
+  std::shared_mutex windows_in_use_;
+  std::atomic<bool> shrunk_ = false;
+  Announcements announcements_;
 
   std::unique_ptr<flight::Recorder> recorder_;
   flight::FailureDump dump_;

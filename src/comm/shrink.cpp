@@ -300,7 +300,7 @@ Result<std::shared_ptr<Group>> shrink(Group& group, std::string name, Duration p
   if (group.size() > kMostRanks)
     return Status(StatusCode::kUnsupported,
                   fmt::format("{}: only groups of up to {} ranks can be shrunk", group.where("shrink"), kMostRanks));
-  ACCORD_ASSIGN_OR_RETURN(const std::unique_lock<std::mutex> open, group.begin_shrink());
+  ACCORD_ASSIGN_OR_RETURN(const std::shared_lock<std::shared_mutex> open, group.begin_shrink());
   return Survivors(group, std::move(name), patience).meet();
 }
 

@@ -32,7 +32,11 @@ std::size_t WindowLayout::board(Rank from) const {
   return round_up(notice(size_), kPage) + static_cast<std::size_t>(from) * kBoardBytes;
 }
 
-std::size_t WindowLayout::group_region() const { return board(size_); }
+std::size_t WindowLayout::mailbox(Rank from) const {
+  return board(size_) + static_cast<std::size_t>(from) * kMailboxBytes;
+}
+
+std::size_t WindowLayout::group_region() const { return mailbox(size_); }
 
 std::size_t WindowLayout::region_to(Rank peer) const {
   return group_region() + round_up(group_.bytes(), kPage) +

@@ -1,8 +1,9 @@
 #pragma once
 // Where things lie in a rank's window: a pure function of the group's size, equal on all ranks.
 //
-//   control   one block: the alarm that peers ring when something failed, a notice of each peer that says what, and a
-//             board for each peer, where it writes when the survivors meet again (comm/shrink.hpp)
+//   control   one block: the alarm that peers ring when something failed, a notice of each peer that says what, a
+//             board for each peer, where it writes when the survivors meet again (comm/shrink.hpp), and a mailbox for each,
+//             where members that make a group among themselves write to each other (comm/announcements.hpp)
 //   domains   one region for each domain the rank is in: domain 0 is the whole group; then for each peer the
 //             pair (this rank -> peer) and the pair (peer -> this rank), so that messages need nobody else
 //
@@ -70,6 +71,8 @@ class WindowLayout {
   static constexpr std::size_t kNoticeBytes = 512;
   std::size_t board(Rank from) const;
   static constexpr std::size_t kBoardBytes = 6 * kPage;
+  std::size_t mailbox(Rank from) const;
+  static constexpr std::size_t kMailboxBytes = 2 * kPage;
 
   const DomainLayout& group() const { return group_; }
   const DomainLayout& pair() const { return pair_; }

@@ -77,6 +77,9 @@ TEST_F(Arguments, that_are_null_are_named) {
     add(accord_communicator_from_environment(nullptr, nullptr));
     add(accord_communicator_split(nullptr, 0, 0, nullptr, &group));
     add(accord_communicator_split(comm_, 0, 0, nullptr, nullptr));
+    add(accord_communicator_split_ranks(nullptr, &number, 1, nullptr, &group));
+    add(accord_communicator_split_ranks(comm_, nullptr, 1, nullptr, &group));
+    add(accord_communicator_split_ranks(comm_, &number, 1, nullptr, nullptr));
     add(accord_communicator_shrink(nullptr, nullptr, 0, &group));
     add(accord_communicator_shrink(comm_, nullptr, 0, nullptr));
     add(accord_communicator_rank(nullptr, &number));
@@ -139,6 +142,9 @@ TEST_F(Arguments, that_are_null_are_named) {
                                              "communicator_from_environment: communicator",
                                              "communicator_split: communicator",
                                              "communicator_split: part",
+                                             "communicator_split_ranks: communicator",
+                                             "communicator_split_ranks: ranks",
+                                             "communicator_split_ranks: part",
                                              "communicator_shrink: communicator",
                                              "communicator_shrink: rest",
                                              "communicator_rank: communicator",

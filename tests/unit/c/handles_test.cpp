@@ -174,6 +174,30 @@ TEST(CCommunicators, split_by_color_and_key) {
   });
 }
 
+TEST(CCommunicators, split_by_a_list_that_only_the_listed_ranks_give) {
+  run_c_ranks(3, [](accord_communicator_t* comm, int rank) {
+    const int32_t list[] = {2, 0};
+    accord_communicator_t *pair = nullptr, *none = comm;
+    const char* name = nullptr;
+    int32_t number = -1;
+    ASSERT_TRUE(is_ok(accord_communicator_split_ranks(comm, nullptr, 0, nullptr, &none)));
+    EXPECT_EQ(none, nullptr);
+    const accord_status_t status = accord_communicator_split_ranks(comm, list, 2, nullptr, &pair);
+    if (rank == 1) {
+      EXPECT_EQ(status, ACCORD_INVALID_ARGUMENT);
+      EXPECT_EQ(pair, nullptr);
+      return;
+    }
+    ASSERT_TRUE(is_ok(status));
+    EXPECT_TRUE(is_ok(accord_communicator_name(pair, &name)));
+    EXPECT_STREQ(name, "world/2,0");
+    EXPECT_TRUE(is_ok(accord_communicator_rank(pair, &number)));
+    EXPECT_EQ(number, rank == 2 ? 0 : 1);
+    EXPECT_TRUE(is_ok(accord_barrier(pair, nullptr)));
+    accord_communicator_free(pair);
+  });
+}
+
 TEST(CCommunicators, shrink_to_the_ranks_that_are_left) {
   run_c_ranks(3, [](accord_communicator_t* comm, int rank) {
     if (rank == 1) {

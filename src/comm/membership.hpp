@@ -1,0 +1,27 @@
+#pragma once
+// Who a group is, and how its ranks reach each other.
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "exec/window_layout.hpp"
+#include "plan/selector.hpp"
+#include "topology/topology.hpp"
+#include "transport/transport.hpp"
+
+namespace accord::comm {
+
+/// What a group is made of, once its ranks are connected (bootstrap.hpp).
+struct Membership {
+  std::uint64_t id = 0;  ///< equal on all ranks, different from that of every other group
+  Rank rank = 0;
+  topology::Topology topology;
+  plan::Selector selector;
+  exec::WindowLayout layout;
+  transport::Transport* transport = nullptr;  ///< of the endpoint
+  std::unique_ptr<transport::Endpoint> endpoint;
+  std::vector<std::unique_ptr<transport::Link>> links;  ///< by rank; null for this one
+};
+
+}  // namespace accord::comm

@@ -1,0 +1,94 @@
+"""Groups of some of the ranks of a communicator."""
+
+import os
+import signal
+import subprocess
+
+import numpy as np
+from accord_command import wait_until
+
+import accord
+
+
+def listed_alone(comm):
+    if comm.rank == 1:
+        return comm.split_ranks([])
+    part = comm.split_ranks([3, 0, 2])
+    ranks = np.zeros(3, np.int64)
+    part.all_gather(np.array([comm.rank]), ranks)
+    inner = part.split_ranks([part.rank], name="inner", timeout=3)
+    return part.name, part.rank, ranks.tolist(), inner.name, inner.size
+
+
+def test_split_ranks_is_called_by_the_listed_ranks_only(ranks):
+    assert ranks(4).run(listed_alone) == [
+        ("world/3,0,2", 1, [3, 0, 2], "inner", 1),
+        None,
+        ("world/3,0,2", 2, [3, 0, 2], "inner", 1),
+        ("world/3,0,2", 0, [3, 0, 2], "inner", 1),
+    ]
+
+
+def refused(comm):
+    failures = []
+    for ranks in ([], [1 - comm.rank], [0, 1, 1], [0, 1, 2]):
+        try:
+            failures.append(comm.split_ranks(ranks))
+        except accord.InvalidArgument as error:
+            failures.append(str(error).rsplit(": ", 1)[1])
+    try:
+        comm.split_ranks([comm.rank, 1 - comm.rank], name="both")
+    except accord.Mismatch as error:
+        failures.append(error.ranks)
+    return failures, comm.state
+
+
+def test_lists_without_meaning_and_lists_that_differ_are_refused(ranks):
+    for rank, (failures, state) in enumerate(ranks(2).run(refused)):
+        assert failures == [
+            None,
+            f"the list does not name rank {rank}, which calls; others need not call",
+            "the list names rank 1 twice",
+            "the list names rank 2, there are ranks 0 and 1",
+            (1 - rank,),
+        ]
+        assert state == "ready"
+
+
+def make_a_group_with_the_dead(comm, victim, folder):
+    import time
+
+    if comm.rank == victim:
+        os.mkdir(os.path.join(folder, "there"))
+        time.sleep(60)
+    if comm.rank == 3:
+        return None  # not listed
+    try:
+        comm.split_ranks([2, 1, 0], timeout=30)
+    except accord.PeerLost as error:
+        return error.ranks
+
+
+def test_a_listed_rank_that_dies_is_named(fresh_ranks, tmp_path):
+    def kill(processes: list[subprocess.Popen]) -> None:
+        wait_until(lambda: len(os.listdir(tmp_path)) == 1, "the victim is there")
+        processes[1].send_signal(signal.SIGKILL)
+
+    outcomes = fresh_ranks(4).outcomes(make_a_group_with_the_dead, 1, str(tmp_path), while_running=kill)
+    assert [outcomes[rank].value for rank in (0, 2, 3)] == [(1,), (1,), None]
+
+
+def wait_for_the_absent(comm):
+    if comm.rank == 2:
+        comm.recv(np.zeros(1), 0)
+        return None
+    try:
+        comm.split_ranks([0, 1, 2], timeout=0.3)
+    except accord.Timeout as error:
+        if comm.rank == 0:
+            comm.send(np.zeros(1), 2)
+        return error.ranks, comm.state
+
+
+def test_a_listed_rank_that_does_not_call_is_named(ranks):
+    assert ranks(3).run(wait_for_the_absent) == [((2,), "ready"), ((2,), "ready"), None]
