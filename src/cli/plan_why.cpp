@@ -117,6 +117,10 @@ Result<Question> question_of(const Options& options) {
                   std::move(tables), std::move(selector)};
 }
 
+plan::SelectorCall selector_call(const Question& question) {
+  return {.collective = question.collective, .bytes = question.call.bytes, .root = 0, .op = question.call.op};
+}
+
 // Rows of the collective, the last first: those passed over, the one that matches, those that it overrides.
 Json considered(const Question& question) {
   const std::vector<plan::SelectorRow> rows = question.selector.rows();
@@ -131,8 +135,7 @@ Json considered(const Question& question) {
   bool decided = false;
   Json answer = Json::array();
   for (std::size_t i = rows.size(); i-- > 0;) {
-    const auto verdict =
-        question.selector.judge(rows[i], {question.collective, question.call.bytes}, question.topology);
+    const auto verdict = question.selector.judge(rows[i], selector_call(question), question.topology);
     if (verdict == plan::RowVerdict::kOtherCollective) continue;
     const bool matches = verdict == plan::RowVerdict::kMatches;
     answer.push_back(
@@ -154,6 +157,7 @@ Result<Json> alternatives(const Question& question, const plan::Choice& choice) 
     if (entry->collective != question.collective) continue;
     const int ranks = question.topology.size();
     if (entry->registered != nullptr && entry->registered->find(ranks, 0) == nullptr) continue;
+    if (entry->fits != nullptr && !entry->fits(question.topology)) continue;
     ACCORD_ASSIGN_OR_RETURN(const plan::Plan plan,
                             make_plan(*entry, question.topology, {.collective = entry->collective}));
     const bool chosen = entry->name == choice.algorithm->name;
@@ -173,7 +177,7 @@ Result<Json> alternatives(const Question& question, const plan::Choice& choice) 
 Result<Json> answer_of(const Options& options) {
   ACCORD_ASSIGN_OR_RETURN(const Question question, question_of(options));
   ACCORD_ASSIGN_OR_RETURN(const plan::Choice choice,
-                          question.selector.choose({question.collective, question.call.bytes}, question.topology));
+                          question.selector.choose(selector_call(question), question.topology));
   ACCORD_ASSIGN_OR_RETURN(Json others, alternatives(question, choice));
   return Json{{"collective", to_string(question.collective)},
               {"bytes", question.call.bytes},

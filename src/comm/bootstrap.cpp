@@ -79,12 +79,17 @@ Result<std::vector<topology::Place>> meet(const JoinRequest& request, std::size_
 
 transport::PlaceView view(const topology::Place& place) { return {.host = place.host, .process = place.process}; }
 
-/// True if it connects all pairs of these ranks.
+/// The first of `ranks` that it does not reach from the first one of them.
+std::optional<Rank> unreached(const transport::Transport& transport, const topology::Topology& topology,
+                              const std::vector<Rank>& ranks) {
+  for (const Rank rank : ranks)
+    if (!transport.reaches(view(topology.place(ranks[0])), view(topology.place(rank)))) return rank;
+  return std::nullopt;
+}
+
 bool reaches_all(const transport::Transport& transport, const topology::Topology& topology,
                  const std::vector<Rank>& ranks) {
-  return std::all_of(ranks.begin(), ranks.end(), [&](Rank rank) {
-    return transport.reaches(view(topology.place(ranks[0])), view(topology.place(rank)));
-  });
+  return !unreached(transport, topology, ranks);
 }
 
 struct Fabric {
@@ -124,14 +129,15 @@ Result<Fabric> choose_transport(const topology::Topology& topology, const GroupO
   for (transport::Transport* candidate : transport::transports()) {
     if (options.transport != "auto" && options.transport != candidate->name()) continue;
     const Status viable = candidate->viable();
-    const bool reaches = reaches_all(*candidate, topology, topology.ranks());
-    if (reaches && viable.ok()) {
+    const std::optional<Rank> missed = unreached(*candidate, topology, topology.ranks());
+    if (!missed && viable.ok()) {
       if (options.transport == "auto" && !candidate->maps())
         if (std::optional<Fabric> two = mixed(topology)) return *std::move(two);
       return alone(candidate);
     }
-    if (reaches && viable.code() == StatusCode::kResourceExhausted) return viable.with_context(in_group(options));
-    why += fmt::format("; {}: {}", candidate->name(), viable.ok() ? "does not reach all of them" : viable.message());
+    if (!missed && viable.code() == StatusCode::kResourceExhausted) return viable.with_context(in_group(options));
+    why += fmt::format("; {}: {}", candidate->name(),
+                       viable.ok() ? fmt::format("does not reach from rank 0 to rank {}", *missed) : viable.message());
   }
   return Status(StatusCode::kUnsupported, fmt::format("{}: no transport connects all ranks{}", in_group(options), why));
 }

@@ -322,6 +322,8 @@ Status Channel::examine(exec::Progress progress, const exec::RequestRecord& reco
   recorder_.waiting_long(waited_for, !std::exchange(waited_long_, true));
   domain_.flush_notes();
   if (!group_.healthy()) return group_.examine_alarm(where(record));
+  // A peer that waits for it at a gate finds out there what it called instead.
+  domain_.tell_completed(domain_.round() - (cursor_.at_gate() || domain_.round() == 0 ? 0 : 1));
   ACCORD_RETURN_IF_ERROR(find_mismatch());
   if (progress == exec::Progress::kMismatch)
     return mismatch_long_ago(where(record), members_[domain_.me()], waited_for);

@@ -43,7 +43,7 @@ void Cursor::start(Domain& domain, const LoweredPlan& plan, const void* input, v
 }
 
 void Cursor::begin_round() {
-  domain_->begin_round(plan_->record, plan_->signature, factor_);
+  domain_->begin_round(plan_->record, plan_->signature, factor_, plan_->packets);
   word_ = domain_->current_word();
   for (int m = 0; m < domain_->members(); ++m) {
     bases_[Operand::lines_of(m)] = domain_->lines(m);
@@ -199,7 +199,7 @@ Progress Cursor::run_packets(const LoweredStep& step, LaneState& state) {
     if (step.opcode == Opcode::kPutPackets) {
       std::byte* line = address(step.destination) + state.line * kLine;
       if (now > 0) std::memcpy(line, address(operands[0]) + offset, now * plan_->element_bytes);
-      Domain::word(line + kPacketData).store(word_, std::memory_order_release);
+      Domain::word(line + plan_->packet_data).store(word_, std::memory_order_release);
       continue;
     }
     for (std::uint16_t i = 0; i < step.sources; ++i) {
@@ -209,7 +209,7 @@ Progress Cursor::run_packets(const LoweredStep& step, LaneState& state) {
         continue;
       }
       std::byte* line = source + state.line * kLine;
-      if (!word_arrived(line + kPacketData, operands[i].sender))
+      if (!word_arrived(line + plan_->packet_data, operands[i].sender))
         return mismatch_ ? Progress::kMismatch : Progress::kPending;
       sources_[i] = line;
     }
@@ -265,7 +265,7 @@ void Cursor::put_packets_remote(const LoweredStep& step, std::size_t offset, tra
   const std::uint64_t count = elements(step);
   const transport::PacketLines lines{
       .data_bytes = static_cast<std::uint32_t>(plan_->elements_per_line * plan_->element_bytes),
-      .word_at = kPacketData,
+      .word_at = static_cast<std::uint32_t>(plan_->packet_data),
       .stride = kLine,
       .count = static_cast<std::uint32_t>(lines_of(count, *plan_))};
   const Operand& source = plan_->operands[step.first_source];

@@ -56,6 +56,9 @@ inline bool same_round(std::uint64_t a, std::uint64_t b) { return (a >> 24) == (
 /// 24 bits, never zero. `plan_name`, `plan_digest`: ranks that chose different plans, or other ones of that name, disagree as well.
 std::uint32_t signature_of(const RequestRecord& record, std::string_view plan_name, std::uint64_t plan_digest = 0);
 
+/// Where the packets of a plan go.
+enum class Packets : std::uint8_t { kLines, kCells };
+
 /// A member whose window is not mapped here.
 struct RemoteMember {
   transport::RemoteWriter* writer = nullptr;  ///< null: it is mapped
@@ -74,7 +77,7 @@ class Domain {
   bool is_remote(int m) const { return has_remotes() && remotes_[static_cast<std::size_t>(m)].writer != nullptr; }
   transport::RemoteWriter& writer(int m) const { return *remotes_[static_cast<std::size_t>(m)].writer; }
   /// lines() and slot() of remote member m as offsets in its window.
-  std::size_t remote_lines(int m) const { return remotes_[m].region + lines_[round_ % kLineDepth]; }
+  std::size_t remote_lines(int m) const { return remotes_[m].region + lines_now_; }
   std::size_t remote_slot(int m) const { return remotes_[m].region + slots_[round_ % plan::kRoundDepth]; }
   /// Sends what was written to remote members; what only tells of the round goes with it, or by the second.
   void flush_remotes();
@@ -91,8 +94,10 @@ class Domain {
   std::uint64_t current_word() const { return round_word(round_, history_); }
 
   /// Begins the next round: tells peers what this member does in it, and for premul_sum its factor.
-  void begin_round(const RequestRecord& record, std::uint32_t signature, std::complex<double> factor = 1.0) {
+  void begin_round(const RequestRecord& record, std::uint32_t signature, std::complex<double> factor = 1.0,
+                   Packets packets = Packets::kLines) {
     ++round_;
+    lines_now_ = packets == Packets::kCells ? DomainLayout::cells(round_) : lines_[round_ % kLineDepth];
     history_ = history_after(history_, signature);
     std::byte* line = regions_[me_] + DomainLayout::record(round_);
     write_record(line, record);
@@ -105,7 +110,7 @@ class Domain {
   /// are many, peers are told once in a while only, as the line with the word goes back and forth for it. `heard_all`: the
   /// plan waited for every peer, so each had begun this round and completed the one before.
   void end_round(bool heard_all, std::uint32_t depth) {
-    if (depth < kLineDepth || round_ % (kLineDepth / 2) == 0) publish_completed();
+    if (depth < kLineDepth || round_ % (kLineDepth / 2) == 0) tell_completed(round_);
     if (heard_all) all_completed_ = round_ - 1;
     if (has_remotes() && !heard_all) [[unlikely]]
       tell_end();
@@ -113,14 +118,21 @@ class Domain {
   /// True if the next round may begin: every member has completed the one `depth` rounds before it. The member that has not is
   /// left in `laggard()`; so is one that completed another request than this member, and then `differs()`.
   bool gate_open(std::uint32_t depth) {
-    if (depth < kLineDepth && published_ != round_) publish_completed();  // the others need it for the same gate
+    if (depth < kLineDepth) tell_completed(round_);  // the others need it for the same gate
     return round_ + 1 <= all_completed_ + depth || look_at_completed(depth);
+  }
+  /// Peers may know that this member has completed `round`, its last one or the one before.
+  void tell_completed(std::uint64_t round) {
+    if (told_ == round) return;
+    const std::uint64_t its_word = word(regions_[me_] + DomainLayout::record(round)).load(std::memory_order_relaxed);
+    word(regions_[me_] + DomainLayout::completed()).store(its_word, std::memory_order_release);
+    told_ = round;
   }
   int laggard() const { return laggard_; }
   bool differs() const { return differs_; }
 
-  /// Member m's flags and packets of the current round, and its scratch.
-  std::byte* lines(int m) const { return regions_[m] + lines_[round_ % kLineDepth]; }
+  /// Member m's flags and packets of the current round, or its cells; and its scratch.
+  std::byte* lines(int m) const { return regions_[m] + lines_now_; }
   std::byte* slot(int m) const { return regions_[m] + slots_[round_ % plan::kRoundDepth]; }
 
   /// What member m says it does in the round numbered `round`; false if it has not come there or is past it.
@@ -142,10 +154,6 @@ class Domain {
   bool look_at_completed(std::uint32_t depth);
   void tell_begin(const std::byte* line);
   void tell_end();
-  void publish_completed() {
-    word(regions_[me_] + DomainLayout::completed()).store(current_word(), std::memory_order_release);
-    published_ = round_;
-  }
   static void write_record(std::byte* line, const RequestRecord& record) {
     const auto words = std::bit_cast<RequestWords>(record);
     for (std::size_t i = 0; i < words.size(); ++i) word(line + 8 + 8 * i).store(words[i], std::memory_order_relaxed);
@@ -161,8 +169,9 @@ class Domain {
   std::vector<RemoteMember> remotes_;
   std::array<std::size_t, kLineDepth> lines_;  ///< offsets that the layout gives
   std::array<std::size_t, plan::kRoundDepth> slots_;
+  std::size_t lines_now_ = 0;  ///< of the current round
   std::uint64_t round_ = 0;
-  std::uint64_t published_ = 0;
+  std::uint64_t told_ = 0;  ///< the last round of which peers know that it is completed
   std::uint64_t all_completed_ = 0;
   int laggard_ = -1;
   std::uint32_t history_ = kNoHistory;

@@ -28,7 +28,11 @@ class Lowering {
   Result<LoweredPlan> run(std::size_t slot_bytes) {
     ACCORD_RETURN_IF_ERROR(check());
     out_.element_bytes = size_of(dtype_);
-    out_.elements_per_line = kPacketData / out_.element_bytes;
+    if (fits_cells()) {
+      out_.packets = Packets::kCells;
+      out_.packet_data = kCellData;
+    }
+    out_.elements_per_line = out_.packet_data / out_.element_bytes;
     out_.record = request_;
     out_.signature = signature_of(request_, plan_.name, plan_.digest);
     if (shared_chunks() > 0) out_.depth = plan::kRoundDepth;
@@ -93,6 +97,12 @@ class Lowering {
                               accord::to_string(request_.op)));
   }
 
+  // One word for each packet chunk, and nothing that needs lines.
+  bool fits_cells() const {
+    if (plan_.packet_chunks == 0 || plan_.signals > 0 || shared_chunks() > 0) return false;
+    return std::max<std::uint64_t>(bounds_.longest, 1) * out_.element_bytes <= kCellData;
+  }
+
   void choose_slice(std::size_t slot_bytes) {
     std::size_t bytes = SIZE_MAX;
     if (shared_chunks() > 0) {
@@ -119,7 +129,7 @@ class Lowering {
       }
       case plan::Space::kPackets: break;
     }
-    return {.offset = layout_.packets(chunk.index),
+    return {.offset = out_.packets == Packets::kCells ? DomainLayout::cell(chunk.index) : layout_.packets(chunk.index),
             .base = Operand::lines_of(chunk.rank),
             .packets = true,
             .sender = chunk.index % plan_.size};

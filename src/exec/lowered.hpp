@@ -71,7 +71,9 @@ struct LoweredPlan {
   std::uint64_t slice = 0;   ///< elements that one round handles of each chunk
   std::uint64_t rounds = 1;  ///< at least 1
   std::size_t element_bytes = 1;
-  std::size_t elements_per_line = 0;  ///< of a packet
+  Packets packets = Packets::kLines;
+  std::size_t packet_data = kPacketData;  ///< bytes of a packet before its word
+  std::size_t elements_per_line = 0;      ///< of a packet
   kernels::ReduceKernel reduce = nullptr;
   PartialKernels partials;  ///< of plans that need them
   bool scales = false;      ///< `reduce` multiplies source i by the factor of member i

@@ -15,8 +15,12 @@ std::size_t DomainLayout::packets(int chunk) const {
   return flags + static_cast<std::size_t>(chunk) * (kPacketCapacity / kPacketData) * kLine;
 }
 
+std::size_t DomainLayout::lines(std::uint64_t round) const {
+  return kHeader + round_up(cell(packet_chunks()), kPage) + (round % kLineDepth) * lines_bytes();
+}
+
 std::size_t DomainLayout::slot(std::uint64_t round) const {
-  return kHeader + kLineDepth * lines_bytes() + (round % plan::kRoundDepth) * slot_room();
+  return lines(0) + kLineDepth * lines_bytes() + (round % plan::kRoundDepth) * slot_room();
 }
 
 std::size_t DomainLayout::lines_bytes() const { return round_up(packets(packet_chunks()), kPage); }

@@ -13,6 +13,8 @@
 //   completed the last round that the owner has completed
 //   records   for each round under way what the owner was asked to do, so that a mismatch can be told, and its factor where
 //             the op has one
+//   cells     small packets [chunk][round]: a word of data, then the round word; those of four rounds share a cache line, so that
+//             a rank that is ahead of its reader writes, and the reader fetches, one line for all of them
 //   lines     for each of kLineDepth rounds: signal flags [from][id], packets [chunk]
 //   slots     for each of plan::kRoundDepth rounds: scratch
 // Windows are sparse: a page costs memory once it is touched, so regions of pairs that never talk cost none.
@@ -29,6 +31,8 @@ inline constexpr std::size_t kLine = 64;
 inline constexpr std::size_t kPage = 4096;
 /// A packet line: this much data, then the round word.
 inline constexpr std::size_t kPacketData = 56;
+/// A cell: this much data, then the round word.
+inline constexpr std::size_t kCellData = 8;
 /// Data that one packet chunk holds.
 inline constexpr std::size_t kPacketCapacity = 147 * kPacketData;  // 8232 bytes
 
@@ -46,13 +50,16 @@ struct DomainLayout {
 
   static constexpr std::size_t completed() { return 0; }
   static constexpr std::size_t record(std::uint64_t round) { return kLine * (1 + round % kLineDepth); }
-  std::size_t lines(std::uint64_t round) const { return kHeader + (round % kLineDepth) * lines_bytes(); }
+  static constexpr std::size_t cells(std::uint64_t round) { return kHeader + (round % kLineDepth) * 2 * kCellData; }
+  std::size_t lines(std::uint64_t round) const;
   std::size_t slot(std::uint64_t round) const;
   std::size_t bytes() const { return slot(plan::kRoundDepth - 1) + slot_room(); }
 
   /// A ring of packets takes one less than there are members of each pair; more than 16 of a pair nobody has needed.
   int packet_chunks() const { return plan::packet_chunks_of(members); }
 
+  // Within the cells of a round:
+  static constexpr std::size_t cell(int chunk) { return static_cast<std::size_t>(chunk) * kLineDepth * 2 * kCellData; }
   // Within the lines of a round:
   std::size_t flag(int from, int id) const { return kLine * (static_cast<std::size_t>(from) * signals + id); }
   std::size_t packets(int chunk) const;

@@ -14,7 +14,7 @@
      DISAGREE_FREELY  the same without the barrier: a difference may be overlooked for as long as no rank waits
      DEATH         one rank is killed, at any time
    What a variant breaks: BROKEN_DEPTH, BROKEN_CLAIM, BROKEN_ROOTED_CLAIM, BROKEN_NO_GATE, BROKEN_EARLY_END, BROKEN_WORDS,
-   BROKEN_SILENT_GATE, BROKEN_SIGNAL_FIRST, BROKEN_FEW_RECORDS, BROKEN_NO_RECORDS, BROKEN_NO_HISTORY, BROKEN_BLIND_GATE, BROKEN_NO_ALARM,
+   BROKEN_SILENT_GATE, BROKEN_SILENT_WAIT, BROKEN_SIGNAL_FIRST, BROKEN_FEW_RECORDS, BROKEN_NO_RECORDS, BROKEN_NO_HISTORY, BROKEN_BLIND_GATE, BROKEN_NO_ALARM,
    BROKEN_ALARM_FIRST, BROKEN_NO_DEATHS. */
 
 /* Calls. Those that hear from all pace themselves: whoever ends one knows that all have begun it. */
@@ -93,14 +93,23 @@ bit ended[N];
 #define A_DEATH ANY(IS_DEAD)
 #endif
 
+#ifdef BROKEN_SILENT_WAIT
+#define HAS_MORE_TO_TELL false
+#else
+#define HAS_MORE_TO_TELL (completed[me] + 1 < k)
+#endif
+
+/* A rank that waits for long tells what it has completed: a peer may wait for just that, at the gate of another call. */
 #define WAIT_FOR(cell)                                  \
-  if                                                    \
-  :: cell == word -> skip                               \
+  do                                                    \
+  :: cell == word -> break                              \
   :: cell != word && SAME_ROUND(cell, k) -> goto fails  \
+  :: cell != word && HAS_MORE_TO_TELL ->                \
+       d_step { completed[me] = k - 1; completed_word[me] = record[me * RECORDS + (k - 1) % RECORDS] } \
   :: RECORDS_DIFFER -> goto fails                       \
   :: A_DEATH -> goto fails                              \
   :: alarm[me] -> goto hears_of_it                      \
-  fi
+  od
 
 /* The gate: the round that had this place before has been completed by all. */
 #ifdef BROKEN_DEPTH

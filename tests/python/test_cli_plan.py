@@ -37,7 +37,7 @@ def test_list_has_the_figures_of_the_textbook():
 
 def test_list_of_one_collective_says_what_refuses_an_op():
     rows = {row["name"]: row for row in answer("list", "all_reduce", "--op", "avg")}
-    assert set(rows) == {"two_shot", "one_shot", "packet", "recursive_doubling", "rabenseifner", "ring"}
+    assert set(rows) == {"two_shot", "one_shot", "packet", "recursive_doubling", "rabenseifner", "hierarchical", "ring"}
     assert rows["two_shot"]["refused"] == ""
     assert "adds some ranks at a time" in rows["ring"]["refused"]
 

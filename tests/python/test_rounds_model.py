@@ -40,12 +40,14 @@ def explore(folder: Path, ranks: int, scratch: int, flags: int, rounds: int, cal
 
 
 MIXED = (2, 1, 4, 5, EXCHANGE | BROADCAST | BROADCAST_LAST | SEND_PACKETS | TO_FIRST)
+AFTER_PACKETS = (2, 2, 8, 5, BROADCAST | SEND_PACKETS, "DISAGREE")
 RIGHT = {
     "any calls of 2 ranks": (2, 2, 3, 4, ALL),
     "flags and packets of 8 rounds": (2, 2, 8, 10, BROADCAST | SEND_PACKETS),
     "flags of 4 rounds among scratch": MIXED,
     "3 ranks that hear from all, and roots": (3, 1, 2, 3, EXCHANGE | BROADCAST | PACKETS | TO_FIRST),
     "3 ranks of which none hears from all": (3, 1, 2, 3, BROADCAST | SEND_PACKETS | PUT_TO_FIRST),
+    "2 ranks that disagree after rounds of packets": AFTER_PACKETS,
     "2 ranks that disagree": (2, 2, 3, 3, ALL, "DISAGREE"),
     "3 ranks that disagree": (3, 1, 2, 2, BROADCAST | BROADCAST_LAST | TO_FIRST, "DISAGREE"),
     "ranks that disagree and never wait": (2, 1, 2, 5, BROADCAST | BROADCAST_LAST | SEND_PACKETS, "DISAGREE_FREELY"),
@@ -71,6 +73,7 @@ BROKEN = {
     "BROKEN_EARLY_END": (TWO, OVERWRITTEN),
     "BROKEN_WORDS": (TWO, OVERWRITTEN),
     "BROKEN_SILENT_GATE": (MIXED, HUNG),
+    "BROKEN_SILENT_WAIT": (AFTER_PACKETS, HUNG),
     "BROKEN_SIGNAL_FIRST": (TWO, OVERWRITTEN),
     "BROKEN_FEW_RECORDS": ((*TWO, "DISAGREE"), HUNG),
     "BROKEN_NO_RECORDS": ((*TWO, "DISAGREE"), HUNG),

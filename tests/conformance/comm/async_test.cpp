@@ -97,6 +97,20 @@ TEST_P(Async, several_threads_of_one_rank_may_call_at_once) {
   });
 }
 
+// A group of one waits for nobody, so its threads meet as often as they can.
+TEST_P(Async, calls_of_several_threads_run_one_after_the_other) {
+  constexpr int kThreads = 4, kCalls = 20'000;
+  run_thread_ranks(1, options(), [](Communicator comm) {
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; ++t)
+      threads.emplace_back([comm]() mutable {
+        for (int i = 0; i < kCalls; ++i) ASSERT_TRUE(comm.barrier().ok());
+      });
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(comm.counters().of(Collective::kBarrier).calls, std::uint64_t{kThreads} * kCalls);
+  });
+}
+
 TEST_P(Async, a_work_outlives_its_communicator) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     std::vector<float> values(50000, 1);
