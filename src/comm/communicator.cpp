@@ -82,12 +82,14 @@ Status Prepared::run() { return calls_->run(); }
 Work Prepared::start() { return Work(calls_->start()); }
 
 Result<std::optional<Communicator>> Communicator::split(int color, int key, CommunicatorOptions options) {
-  return part(comm::split_by_color(*group_, color, key, comm::inherit(group_->options(), std::move(options))));
+  ACCORD_ASSIGN_OR_RETURN(comm::GroupOptions inherited, comm::inherit(group_->options(), std::move(options)));
+  return part(comm::split_by_color(*group_, color, key, std::move(inherited)));
 }
 
 Result<std::optional<Communicator>> Communicator::split_ranks(std::span<const Rank> ranks,
                                                               CommunicatorOptions options) {
-  return part(comm::split_by_ranks(*group_, ranks, comm::inherit(group_->options(), std::move(options))));
+  ACCORD_ASSIGN_OR_RETURN(comm::GroupOptions inherited, comm::inherit(group_->options(), std::move(options)));
+  return part(comm::split_by_ranks(*group_, ranks, std::move(inherited)));
 }
 
 Result<Communicator> Communicator::shrink(std::string name, const CallOptions& options) {
