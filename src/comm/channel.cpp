@@ -72,10 +72,9 @@ Status Channel::run(const Operation& operation) {
       ACCORD_RETURN_IF_ERROR(check_may_wait());
       return start(operation)->wait();
     }
-  } while (works_.store(works + kOneCall, std::memory_order_release), false);
+  } while (!works_.compare_exchange_weak(works, works + kOneCall, std::memory_order_seq_cst));
   Status status = run_owned(operation);
-  works_.store(works_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
-  if (pending(works_.load(std::memory_order_relaxed)) > 0)
+  if (pending(works_.fetch_sub(1, std::memory_order_acq_rel)) > 1)
     ProgressThread::instance().activate(group_.shared_from_this(), *this);
   return status;
 }

@@ -71,7 +71,7 @@ Progress Cursor::poll() {
       pending |= progress == Progress::kPending;
     }
     if (pending) return Progress::kPending;
-    domain_->end_round(plan_->heard_all);
+    domain_->end_round(plan_->heard_all, plan_->depth);
     in_round_ = false;
     if (++rounds_done_ == plan_->rounds) return Progress::kDone;
     elements_done_ += plan_->slice;

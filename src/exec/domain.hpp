@@ -78,15 +78,19 @@ class Domain {
     if (record.op == ReduceOp::kPremulSum) write_factor(line, factor);
     word(line).store(current_word(), std::memory_order_release);
   }
-  /// Ends it: its scratch, packets and flags may be used again. `heard_all`: the plan waited for every peer, so each had begun
-  /// this round and completed the one before.
-  void end_round(bool heard_all) {
-    word(regions_[me_] + DomainLayout::completed()).store(current_word(), std::memory_order_release);
+  /// Ends it: its scratch, packets and flags may be used again. `depth`: how many rounds of its kind may be under way. Where these
+  /// are many, peers are told once in a while only, as the line with the word goes back and forth for it. `heard_all`: the
+  /// plan waited for every peer, so each had begun this round and completed the one before.
+  void end_round(bool heard_all, std::uint32_t depth) {
+    if (depth < kLineDepth || round_ % (kLineDepth / 2) == 0) publish_completed();
     if (heard_all) all_completed_ = round_ - 1;
   }
   /// True if the next round may begin: every member has completed the one `depth` rounds before it. The member that has not is
   /// left in `laggard()`; so is one that completed another request than this member, and then `differs()`.
-  bool gate_open(std::uint32_t depth) { return round_ + 1 <= all_completed_ + depth || look_at_completed(depth); }
+  bool gate_open(std::uint32_t depth) {
+    if (depth < kLineDepth && published_ != round_) publish_completed();  // the others need it for the same gate
+    return round_ + 1 <= all_completed_ + depth || look_at_completed(depth);
+  }
   int laggard() const { return laggard_; }
   bool differs() const { return differs_; }
 
@@ -111,6 +115,10 @@ class Domain {
 
  private:
   bool look_at_completed(std::uint32_t depth);
+  void publish_completed() {
+    word(regions_[me_] + DomainLayout::completed()).store(current_word(), std::memory_order_release);
+    published_ = round_;
+  }
   static void write_record(std::byte* line, const RequestRecord& record) {
     const auto words = std::bit_cast<RequestWords>(record);
     for (std::size_t i = 0; i < words.size(); ++i) word(line + 8 + 8 * i).store(words[i], std::memory_order_relaxed);
@@ -126,6 +134,7 @@ class Domain {
   std::array<std::size_t, kLineDepth> lines_;  ///< offsets that the layout gives
   std::array<std::size_t, plan::kRoundDepth> slots_;
   std::uint64_t round_ = 0;
+  std::uint64_t published_ = 0;
   std::uint64_t all_completed_ = 0;
   int laggard_ = -1;
   std::uint32_t history_ = kNoHistory;

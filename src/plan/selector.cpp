@@ -16,12 +16,13 @@ namespace accord::plan {
 namespace {
 
 // Packets save the signal after the data, which counts while a message is a few cache lines. Two-shot moves 2/n of what
-// one-shot does per peer and overtakes it from a few KiB, the earlier the more ranks there are.
+// one-shot does per peer and overtakes it from a few KiB, the earlier the more ranks there are. What is only copied wants slots
+// that stay in the cache (256 KiB), sums fewer rounds.
 constexpr std::string_view kDefaultTable =
     "barrier:0-inf=direct;"
     "barrier[ranks=17-inf]:0-inf=dissemination;"
-    "broadcast:0-2k=packet,2k-inf=direct;"
-    "all_gather:0-2k=packet,2k-inf=direct;"
+    "broadcast:0-2k=packet,2k-inf=direct@256k;"
+    "all_gather:0-2k=packet,2k-8m=direct@256k,8m-inf=direct;"
     "reduce_scatter:0-2k=packet,2k-inf=direct;"
     "all_reduce:0-128=packet,128-8k=one_shot,8k-inf=two_shot;"
     "all_reduce[ranks=9-inf]:0-1k=packet,1k-inf=two_shot;"

@@ -14,7 +14,7 @@
      DISAGREE_FREELY  the same without the barrier: a difference may be overlooked for as long as no rank waits
      DEATH         one rank is killed, at any time
    What a variant breaks: BROKEN_DEPTH, BROKEN_CLAIM, BROKEN_ROOTED_CLAIM, BROKEN_NO_GATE, BROKEN_EARLY_END, BROKEN_WORDS,
-   BROKEN_SIGNAL_FIRST, BROKEN_FEW_RECORDS, BROKEN_NO_RECORDS, BROKEN_NO_HISTORY, BROKEN_BLIND_GATE, BROKEN_NO_ALARM,
+   BROKEN_SILENT_GATE, BROKEN_SIGNAL_FIRST, BROKEN_FEW_RECORDS, BROKEN_NO_RECORDS, BROKEN_NO_HISTORY, BROKEN_BLIND_GATE, BROKEN_NO_ALARM,
    BROKEN_ALARM_FIRST, BROKEN_NO_DEATHS. */
 
 /* Calls. Those that hear from all pace themselves: whoever ends one knows that all have begun it. */
@@ -28,6 +28,7 @@
 #define BARRIER         7  /* flags only */
 
 #define USES_SCRATCH(c) (c == EXCHANGE || c == BROADCAST || c == BROADCAST_LAST || c == PUT_TO_FIRST)
+#define TELL_EVERY (FLAGS > 1 -> FLAGS / 2 : 1)
 #define HEARS_ALL(c) (c == EXCHANGE || c == PACKETS || c == BARRIER)
 #define LAST (N - 1)
 
@@ -184,6 +185,12 @@ proctype Rank(byte me) provided (!dead[me]) {
       fi
 #endif
     }
+#ifndef BROKEN_SILENT_GATE  /* what was completed and not told yet is told where all wait for it */
+    if
+    :: USES_SCRATCH(call) -> d_step { completed[me] = k; completed_word[me] = word }
+    :: !USES_SCRATCH(call) -> skip
+    fi;
+#endif
     if
     :: GATE_IS_OPEN(known) -> skip
     :: !GATE_IS_OPEN(known) ->
@@ -236,8 +243,10 @@ proctype Rank(byte me) provided (!dead[me]) {
     fi;
     skip;
     d_step {
-      completed[me] = k;
-      completed_word[me] = word;
+      if  /* where many rounds may be under way, the others are told every now and then */
+      :: USES_SCRATCH(call) || k % TELL_EVERY == 0 -> completed[me] = k; completed_word[me] = word
+      :: !USES_SCRATCH(call) && k % TELL_EVERY != 0 -> skip
+      fi;
 #ifdef BROKEN_CLAIM
       known = (HEARS_ALL(call) -> k : known);
 #elif defined(BROKEN_ROOTED_CLAIM)

@@ -39,9 +39,11 @@ def explore(folder: Path, ranks: int, scratch: int, flags: int, rounds: int, cal
     return violation.group(1) if violation else "", states
 
 
+MIXED = (2, 1, 4, 5, EXCHANGE | BROADCAST | BROADCAST_LAST | SEND_PACKETS | TO_FIRST)
 RIGHT = {
     "any calls of 2 ranks": (2, 2, 3, 4, ALL),
     "flags and packets of 8 rounds": (2, 2, 8, 10, BROADCAST | SEND_PACKETS),
+    "flags of 4 rounds among scratch": MIXED,
     "3 ranks that hear from all, and roots": (3, 1, 2, 3, EXCHANGE | BROADCAST | PACKETS | TO_FIRST),
     "3 ranks of which none hears from all": (3, 1, 2, 3, BROADCAST | SEND_PACKETS | PUT_TO_FIRST),
     "2 ranks that disagree": (2, 2, 3, 3, ALL, "DISAGREE"),
@@ -68,6 +70,7 @@ BROKEN = {
     "BROKEN_NO_GATE": (TWO, OVERWRITTEN),
     "BROKEN_EARLY_END": (TWO, OVERWRITTEN),
     "BROKEN_WORDS": (TWO, OVERWRITTEN),
+    "BROKEN_SILENT_GATE": (MIXED, HUNG),
     "BROKEN_SIGNAL_FIRST": (TWO, OVERWRITTEN),
     "BROKEN_FEW_RECORDS": ((*TWO, "DISAGREE"), HUNG),
     "BROKEN_NO_RECORDS": ((*TWO, "DISAGREE"), HUNG),

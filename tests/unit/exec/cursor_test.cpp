@@ -120,7 +120,7 @@ TEST_F(CursorTest, ranks_that_wait_for_nobody_meet_their_difference_at_the_gate)
   for (std::uint64_t round = 1; round <= kLineDepth; ++round)
     for (const std::uint32_t rank : {0u, 1u}) {
       domains_[rank]->begin_round(request(1), round == 1 ? 10 + rank : 20);
-      domains_[rank]->end_round(false);
+      domains_[rank]->end_round(false, kLineDepth);
     }
   for (const int rank : {0, 1}) {
     EXPECT_FALSE(domains_[rank]->gate_open(kLineDepth));
@@ -134,7 +134,7 @@ TEST_F(CursorTest, equal_calls_pass_the_gate) {
     for (const std::uint32_t rank : {0u, 1u}) {
       ASSERT_TRUE(domains_[rank]->gate_open(kLineDepth)) << "round " << round;
       domains_[rank]->begin_round(request(1), static_cast<std::uint32_t>(round % 5));
-      domains_[rank]->end_round(false);
+      domains_[rank]->end_round(false, kLineDepth);
     }
   EXPECT_FALSE(domains_[0]->differs() || domains_[1]->differs());
 }
