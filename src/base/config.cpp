@@ -59,6 +59,14 @@ Status read_transport(std::string_view text, Config& config) {
   return Status();
 }
 
+Status read_host_id(std::string_view text, Config& config) {
+  constexpr std::size_t kLongest = 64;
+  if (text.size() > kLongest)
+    return Status(StatusCode::kInvalidArgument, fmt::format("{} is longer than {} bytes", quoted_text(text), kLongest));
+  config.host_id = text;
+  return Status();
+}
+
 Status read_select(std::string_view text, Config& config) {
   config.select = text;  // its grammar belongs to the selector, which refuses what it does not understand
   return Status();
@@ -101,7 +109,7 @@ struct Variable {
   Status (*read)(std::string_view text, Config& config);
 };
 
-constexpr std::array<Variable, 9> kVariables = {{
+constexpr std::array<Variable, 10> kVariables = {{
     {{"ACCORD_LOG", "warn", "what is logged to standard error: trace, debug, info, warn, error or off"},
      read_log_level},
     {{"ACCORD_DEBUG", "off",
@@ -111,6 +119,9 @@ constexpr std::array<Variable, 9> kVariables = {{
      read_timeout},
     {{"ACCORD_TRANSPORT", "auto", "how bytes travel between ranks: auto, inproc, shm, ucx or cuda_ipc"},
      read_transport},
+    {{"ACCORD_HOST_ID", "",
+      "a name: ranks of one machine share memory only with those that have the same; for trying out several hosts"},
+     read_host_id},
     {{"ACCORD_SELECT", "",
       "overrides which plan runs which collective; docs/architecture.md, \"The selector is data\""},
      read_select},

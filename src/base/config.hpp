@@ -17,6 +17,7 @@ struct Config {
   std::string debug = "off";                      ///< ACCORD_DEBUG, "info" or "off"
   Duration timeout = std::chrono::minutes(5);     ///< ACCORD_TIMEOUT, seconds
   std::string transport = "auto";                 ///< ACCORD_TRANSPORT
+  std::string host_id;                            ///< ACCORD_HOST_ID, part of what tells hosts apart
   std::string select;                             ///< ACCORD_SELECT, see docs/architecture.md
   std::size_t slot_bytes = std::size_t{1} << 20;  ///< ACCORD_SLOT_BYTES, of the scratch of a round
   int threads = 1;                                ///< ACCORD_THREADS, that an engine computes with in each rank

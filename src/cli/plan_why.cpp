@@ -36,6 +36,10 @@ std::string reason_text(plan::RowVerdict verdict, const plan::SelectorRow& row, 
     case plan::RowVerdict::kMatches: return "matches";
     case plan::RowVerdict::kOtherCollective: return "is for another collective";
     case plan::RowVerdict::kRanks: return fmt::format("is not for {} ranks", topology.size());
+    case plan::RowVerdict::kHosts:
+      return fmt::format("is not for {} host{}", topology.host_count(), topology.host_count() == 1 ? "" : "s");
+    case plan::RowVerdict::kTopology: return "is not for ranks that lie on their hosts like these";
+    case plan::RowVerdict::kOp: return "adds some ranks at a time, which avg and premul_sum cannot";
     case plan::RowVerdict::kOversubscribed:
       return topology.oversubscribed() ? "is for ranks that have a core each"
                                        : "is for more ranks than cores, and here each has one";

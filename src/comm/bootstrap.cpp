@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -13,6 +14,7 @@
 #include "base/config.hpp"
 #include "base/hash.hpp"
 #include "comm/explain.hpp"
+#include "transport/mixed_transport.hpp"
 
 namespace accord::comm {
 namespace {
@@ -69,22 +71,59 @@ Result<std::vector<topology::Place>> meet(const JoinRequest& request, std::size_
 
 transport::PlaceView view(const topology::Place& place) { return {.host = place.host, .process = place.process}; }
 
-/// Pure and equal on all ranks: the first transport that connects every pair.
-Result<transport::Transport*> choose_transport(const topology::Topology& topology, const GroupOptions& options) {
+/// True if it connects all pairs of these ranks.
+bool reaches_all(const transport::Transport& transport, const topology::Topology& topology,
+                 const std::vector<Rank>& ranks) {
+  return std::all_of(ranks.begin(), ranks.end(), [&](Rank rank) {
+    return transport.reaches(view(topology.place(ranks[0])), view(topology.place(rank)));
+  });
+}
+
+struct Fabric {
+  std::shared_ptr<transport::Transport> transport;
+  bool maps = true;  ///< false: no two ranks share memory
+};
+
+Fabric alone(transport::Transport* transport) {
+  return {{transport, [](auto*) {}}, transport->maps()};
+}
+
+/// Several hosts: one transport inside them, where one has several ranks, and the first one that connects all between them.
+std::optional<Fabric> mixed(const topology::Topology& topology) {
+  const auto first = [&](auto fits) -> transport::Transport* {
+    for (transport::Transport* candidate : transport::transports())
+      if (fits(*candidate) && candidate->viable().ok()) return candidate;
+    return nullptr;
+  };
+  std::vector<int> host_of;
+  for (const Rank r : topology.ranks()) host_of.push_back(topology.host_of(r));
+  transport::Transport* const inside = first([&](const transport::Transport& candidate) {
+    bool all = candidate.maps();
+    for (int host = 0; host < topology.host_count(); ++host)
+      all = all && reaches_all(candidate, topology, topology.ranks_of_host(host));
+    return all;
+  });
+  transport::Transport* const between = first([&](const transport::Transport& candidate) {
+    return !candidate.maps() && reaches_all(candidate, topology, topology.ranks());
+  });
+  if (inside == nullptr || between == nullptr || topology.host_count() == topology.size()) return std::nullopt;
+  return Fabric{transport::make_mixed_transport(*inside, *between, std::move(host_of)), true};
+}
+
+/// Pure and equal on all ranks: the first transport that connects every pair, but two of them where hosts have several ranks.
+Result<Fabric> choose_transport(const topology::Topology& topology, const GroupOptions& options) {
   std::string why;
   for (transport::Transport* candidate : transport::transports()) {
     if (options.transport != "auto" && options.transport != candidate->name()) continue;
-    const auto unreached = [&]() -> std::optional<Rank> {
-      for (const Rank r : topology.ranks())
-        if (!candidate->reaches(view(topology.place(0)), view(topology.place(r)))) return r;
-      return std::nullopt;
-    }();
     const Status viable = candidate->viable();
-    if (!unreached && viable.ok()) return candidate;
-    if (!unreached && viable.code() == StatusCode::kResourceExhausted) return viable.with_context(in_group(options));
-    why +=
-        fmt::format("; {}: {}", candidate->name(),
-                    viable.ok() ? fmt::format("does not reach from rank 0 to rank {}", *unreached) : viable.message());
+    const bool reaches = reaches_all(*candidate, topology, topology.ranks());
+    if (reaches && viable.ok()) {
+      if (options.transport == "auto" && !candidate->maps())
+        if (std::optional<Fabric> two = mixed(topology)) return *std::move(two);
+      return alone(candidate);
+    }
+    if (reaches && viable.code() == StatusCode::kResourceExhausted) return viable.with_context(in_group(options));
+    why += fmt::format("; {}: {}", candidate->name(), viable.ok() ? "does not reach all of them" : viable.message());
   }
   return Status(StatusCode::kUnsupported, fmt::format("{}: no transport connects all ranks{}", in_group(options), why));
 }
@@ -96,10 +135,9 @@ struct Opened {
 };
 
 // Takes part in the exchange in any case: the ranks of other groups that a split makes wait for it as well.
-Result<Opened> open_endpoint(const Result<transport::Transport*>& transport, const transport::EndpointRequest& endpoint,
+Result<Opened> open_endpoint(const Result<Fabric>& fabric, const transport::EndpointRequest& endpoint,
                              const GroupOptions& options, const Exchange& exchange) {
-  Result<std::unique_ptr<transport::Endpoint>> mine =
-      transport.ok() ? (*transport)->open(endpoint) : transport.status();
+  Result<std::unique_ptr<transport::Endpoint>> mine = fabric.ok() ? fabric->transport->open(endpoint) : fabric.status();
   std::string address =
       to_text(mine.ok() ? json{{"descriptor", (*mine)->descriptor()}} : json{{"error", mine.status().message()}});
   if (address.size() > kMostText) address = "{}";  // an error too long to be told
@@ -163,27 +201,22 @@ Result<std::shared_ptr<Group>> connect(const JoinRequest& request, topology::Top
   const exec::WindowLayout layout(request.size, config()->slot_bytes);
   ACCORD_ASSIGN_OR_RETURN(plan::Selector selector, plan::Selector::create(options.select));
   const transport::EndpointRequest endpoint{.rank = request.rank, .size = request.size, .window_bytes = layout.bytes()};
-  const Result<transport::Transport*> transport = choose_transport(topology, options);
-  ACCORD_ASSIGN_OR_RETURN(Opened opened, open_endpoint(transport, endpoint, options, exchange));
+  const Result<Fabric> fabric = choose_transport(topology, options);
+  ACCORD_ASSIGN_OR_RETURN(Opened opened, open_endpoint(fabric, endpoint, options, exchange));
   Result<std::vector<std::unique_ptr<transport::Link>>> connected =
       opened.endpoint->connect(opened.peers, request.deadline);
   if (!connected.ok()) return connected.status().with_context(in_group(options));
   std::vector<std::unique_ptr<transport::Link>> links(static_cast<std::size_t>(request.size));
-  for (const auto& link : *connected)
-    if (link->mapped() == nullptr)
-      return Status(
-          StatusCode::kUnsupported,
-          fmt::format("{}: rank {} is on another host, which plans cannot reach yet", in_group(options), link->peer()),
-          {link->peer()});
   for (auto& link : *connected) links[link->peer()] = std::move(link);
-  if (request.rank == 0 && explains()) explain(describe_group(options.name, (*transport)->name(), topology));
+  if (!fabric->maps) topology = topology.apart();
+  if (request.rank == 0 && explains()) explain(describe_group(options.name, fabric->transport->name(), topology));
   const auto id = id_of(topology, std::move(opened.descriptors));
   return Group::create(Membership{.id = id,
                                   .rank = request.rank,
                                   .topology = std::move(topology),
                                   .selector = std::move(selector),
                                   .layout = layout,
-                                  .transport = *transport,
+                                  .transport = fabric->transport,
                                   .endpoint = std::move(opened.endpoint),
                                   .links = std::move(links)},
                        options);

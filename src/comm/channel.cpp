@@ -14,6 +14,7 @@
 #include "comm/group.hpp"
 #include "comm/mismatch.hpp"
 #include "comm/progress.hpp"
+#include "exec/remote_steps.hpp"
 #include "plan/registry.hpp"
 
 namespace accord::comm {
@@ -225,7 +226,8 @@ Result<Channel::Prepared> Channel::lower(const exec::RequestRecord& record, cons
   const Collective collective = counts ? Collective::kAllGather : record.collective;
   const Rank root = counts ? 0 : record.root;
   const std::size_t bytes = counts ? counts_.count() * sizeof(std::uint64_t) : bytes_of(record);
-  ACCORD_ASSIGN_OR_RETURN(const plan::Choice choice, group_.selector().choose({collective, bytes, root}, topology_));
+  ACCORD_ASSIGN_OR_RETURN(const plan::Choice choice,
+                          group_.selector().choose({collective, bytes, root, record.op}, topology_));
   const std::size_t known = plans_.size();
   ACCORD_ASSIGN_OR_RETURN(const plan::Plan* const plan, plan_for(*choice.algorithm, root));
   exec::Payload payload{counts ? DType::kUInt64 : record.dtype, {}};
@@ -235,6 +237,7 @@ Result<Channel::Prepared> Channel::lower(const exec::RequestRecord& record, cons
   const std::size_t slot_bytes = choice.slot_bytes == 0 ? domain_.layout().slot_bytes : choice.slot_bytes;
   ACCORD_ASSIGN_OR_RETURN(exec::LoweredPlan lowered,
                           exec::lower(*plan, domain_.me(), domain_.layout(), slot_bytes, record, std::move(payload)));
+  ACCORD_RETURN_IF_ERROR(exec::route_remote_steps(lowered, domain_, plan->name));
   if (plans_.size() > known && domain_.me() == 0 && explains())
     explain(describe_choice(group_.options().name, plan->name, lowered));
   return Prepared{.plan = std::move(lowered),
@@ -317,6 +320,7 @@ std::optional<Status> Channel::conclude(const Status& failure) {
 Status Channel::examine(exec::Progress progress, const exec::RequestRecord& record, Deadline deadline) {
   const Rank waited_for = rank_waited_for();
   recorder_.waiting_long(waited_for, !std::exchange(waited_long_, true));
+  domain_.flush_notes();
   if (!group_.healthy()) return group_.examine_alarm(where(record));
   ACCORD_RETURN_IF_ERROR(find_mismatch());
   if (progress == exec::Progress::kMismatch)

@@ -49,13 +49,15 @@ Group::Group(Membership membership, GroupOptions options, std::unique_ptr<flight
       fork_generation_(ProgressThread::fork_generation()),
       announcements_(members_),
       recorder_(std::move(recorder)) {
-  std::vector<std::byte*> regions;
-  for (const Rank r : topology().ranks()) {
-    std::byte* window = r == rank() ? members_.endpoint->window().data() : members_.links[r]->mapped();
-    regions.push_back(window + members_.layout.group_region());
-  }
-  group_channel_ = std::make_unique<Channel>(*this, Domain(members_.layout.group(), rank(), std::move(regions)),
-                                             topology(), topology().ranks(), recorder_->collectives());
+  const WindowLayout& layout = members_.layout;
+  std::vector<Part> parts;
+  for (const Rank r : topology().ranks())
+    parts.push_back({.rank = r,
+                     .region = layout.group_region(),
+                     .mirror_here = layout.group_mirror(r),
+                     .mirror_there = layout.group_mirror(rank())});
+  group_channel_ = std::make_unique<Channel>(*this, domain_of(layout.group(), parts), topology(), topology().ranks(),
+                                             recorder_->collectives());
   pair_channels_.resize(2 * static_cast<std::size_t>(size()));
 }
 
@@ -129,14 +131,36 @@ Result<Channel*> Group::pair_channel(Rank peer, Direction direction) {
   std::unique_ptr<Channel>& channel = pair_channels_[2 * static_cast<std::size_t>(peer) + (sends ? 0 : 1)];
   if (channel != nullptr) return channel.get();
   const WindowLayout& layout = members_.layout;
-  std::byte* mine = members_.endpoint->window().data() + (sends ? layout.region_to(peer) : layout.region_from(peer));
-  std::byte* theirs = members_.links[peer]->mapped() + (sends ? layout.region_from(rank()) : layout.region_to(rank()));
+  const Part mine{.rank = rank(), .region = sends ? layout.region_to(peer) : layout.region_from(peer)};
+  const Part its{.rank = peer,
+                 .region = sends ? layout.region_from(rank()) : layout.region_to(rank()),
+                 .mirror_here = sends ? layout.mirror_to(peer) : layout.mirror_from(peer),
+                 .mirror_there = sends ? layout.mirror_from(rank()) : layout.mirror_to(rank())};
   std::vector<Rank> members = sends ? std::vector{rank(), peer} : std::vector{peer, rank()};
   topology::Topology pair({topology().place(members[0]), topology().place(members[1])});
-  Domain domain(layout.pair(), sends ? 0 : 1, sends ? std::vector{mine, theirs} : std::vector{theirs, mine});
-  channel = std::make_unique<Channel>(*this, std::move(domain), std::move(pair), std::move(members),
+  const std::vector<Part> parts = sends ? std::vector{mine, its} : std::vector{its, mine};
+  channel = std::make_unique<Channel>(*this, domain_of(layout.pair(), parts), std::move(pair), std::move(members),
                                       recorder_->messages(peer, direction));
   return channel.get();
+}
+
+exec::Domain Group::domain_of(const exec::DomainLayout& layout, const std::vector<Part>& parts) const {
+  std::byte* const own_window = members_.endpoint->window().data();
+  int me = 0;
+  bool any_remote = false;
+  std::vector<std::byte*> regions;
+  std::vector<exec::RemoteMember> remotes;
+  for (const Part& part : parts) {
+    const auto& link = members_.links[part.rank];
+    if (link == nullptr) me = static_cast<int>(regions.size());
+    std::byte* const window = link == nullptr ? own_window : link->mapped();
+    exec::RemoteMember& remote = remotes.emplace_back();
+    if (window == nullptr) remote = {link->remote(), part.region, part.mirror_there};
+    any_remote |= window == nullptr;
+    regions.push_back(window == nullptr ? own_window + part.mirror_here : window + part.region);
+  }
+  if (!any_remote) remotes.clear();
+  return Domain(layout, me, std::move(regions), std::move(remotes));
 }
 
 Status Group::status() const {

@@ -93,6 +93,14 @@ class Group : public std::enable_shared_from_this<Group> {
  private:
   Group(Membership membership, GroupOptions options, std::unique_ptr<flight::Recorder> recorder);
   Result<Channel*> pair_channel(Rank peer, Direction direction);
+  /// One member of a domain: where the region lies in its window, and the mirrors, here of its first page and there of this rank's.
+  struct Part {
+    Rank rank = 0;
+    std::size_t region = 0;
+    std::size_t mirror_here = 0;
+    std::size_t mirror_there = 0;
+  };
+  exec::Domain domain_of(const exec::DomainLayout& layout, const std::vector<Part>& parts) const;
   Operation operation_of(const Call& call, const CallOptions& options, const plan::Extent* extent) const;
   /// What `use` gives for the operation of a call that was checked; what it refers to lives as long as that.
   template <typename Use>

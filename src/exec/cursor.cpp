@@ -60,20 +60,20 @@ Progress Cursor::poll() {
     if (!in_round_) {
       if (!domain_->gate_open(plan_->depth)) {
         waiting_for_ = domain_->laggard();
-        return domain_->differs() ? Progress::kMismatch : Progress::kPending;
+        return wait_for_remotes(domain_->differs() ? Progress::kMismatch : Progress::kPending);
       }
       begin_round();
     }
     bool pending = false;
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
       const Progress progress = poll_lane(lane);
-      if (progress == Progress::kMismatch) return progress;
+      if (progress == Progress::kMismatch) return wait_for_remotes(progress);
       pending |= progress == Progress::kPending;
     }
-    if (pending) return Progress::kPending;
+    if (pending) return wait_for_remotes(Progress::kPending);
     domain_->end_round(plan_->heard_all, plan_->depth);
     in_round_ = false;
-    if (++rounds_done_ == plan_->rounds) return Progress::kDone;
+    if (++rounds_done_ == plan_->rounds) return wait_for_remotes(Progress::kDone);
     elements_done_ += plan_->slice;
     const std::size_t slice_bytes = plan_->slice * plan_->element_bytes;
     if (bases_[Operand::kInput] != nullptr) bases_[Operand::kInput] += slice_bytes;
@@ -130,6 +130,11 @@ Progress Cursor::poll_lane(std::size_t index) {
       }
       case Opcode::kLaneBarrier:
         if (!barrier_passed(step, state)) return Progress::kPending;
+        break;
+      case Opcode::kPutRemote:
+      case Opcode::kSignalRemote:
+      case Opcode::kPutPacketsRemote:
+        if (run_remote(step, state) != Progress::kDone) return Progress::kPending;
         break;
     }
     ++state.next;
@@ -220,6 +225,51 @@ Progress Cursor::run_packets(const LoweredStep& step, LaneState& state) {
   }
   state.line = 0;
   return Progress::kDone;
+}
+
+// What was written to remote members goes out before this rank waits or ends, and what they sent is let in.
+Progress Cursor::wait_for_remotes(Progress progress) {
+  if (!domain_->has_remotes()) [[likely]]
+    return progress;
+  domain_->flush_remotes();
+  if (progress != Progress::kDone) domain_->progress_remotes();
+  return progress;
+}
+
+Progress Cursor::run_remote(const LoweredStep& step, LaneState& state) {
+  const int member = step.destination.member();
+  transport::RemoteWriter& writer = domain_->writer(member);
+  const std::size_t block = step.destination.in_slot() ? domain_->remote_slot(member) : domain_->remote_lines(member);
+  const std::size_t offset = block + step.destination.offset;
+  if (step.opcode == Opcode::kSignalRemote) {
+    writer.write_word(word_, offset);
+    return Progress::kDone;
+  }
+  if (step.opcode == Opcode::kPutPacketsRemote) {
+    put_packets_remote(step, offset, writer);
+    return Progress::kDone;
+  }
+  const Operand& source = plan_->operands[step.first_source];
+  const std::size_t bytes =
+      elements(step) * (source.partial ? plan_->partials.accumulator_bytes : plan_->element_bytes);
+  state.line += writer.write_some({address(source) + state.line, bytes - state.line}, offset + state.line);
+  if (state.line < bytes) {
+    waiting_for_ = member;
+    return Progress::kPending;
+  }
+  state.line = 0;
+  return Progress::kDone;
+}
+
+void Cursor::put_packets_remote(const LoweredStep& step, std::size_t offset, transport::RemoteWriter& writer) {
+  const std::uint64_t count = elements(step);
+  const transport::PacketLines lines{
+      .data_bytes = static_cast<std::uint32_t>(plan_->elements_per_line * plan_->element_bytes),
+      .word_at = kPacketData,
+      .stride = kLine,
+      .count = static_cast<std::uint32_t>(lines_of(count, *plan_))};
+  const Operand& source = plan_->operands[step.first_source];
+  writer.write_packets({address(source), count * plan_->element_bytes}, offset, lines, word_);
 }
 
 bool Cursor::barrier_passed(const LoweredStep& step, LaneState& state) {

@@ -41,12 +41,15 @@ class Cursor {
  private:
   struct LaneState {
     std::uint32_t next = 0;  ///< step
-    std::uint32_t line = 0;  ///< packet line within it
+    std::uint64_t line = 0;  ///< packet line within it, or byte of what goes to a remote member
     bool at_barrier = false;
   };
   void begin_round();
   Progress poll_lane(std::size_t index);
   Progress run_packets(const LoweredStep& step, LaneState& state);
+  Progress run_remote(const LoweredStep& step, LaneState& state);
+  void put_packets_remote(const LoweredStep& step, std::size_t offset, transport::RemoteWriter& writer);
+  Progress wait_for_remotes(Progress progress);
   void copy(const Operand& destination, const std::byte* source, std::size_t bytes);
   void reduce(const LoweredStep& step, std::uint64_t count);
   void reduce_partials(const LoweredStep& step, std::uint64_t count);

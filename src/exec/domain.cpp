@@ -10,6 +10,7 @@ namespace accord::exec {
 namespace {
 
 constexpr std::uint64_t kHistoryBits = 0xffffff;
+constexpr std::size_t kRecordBytes = 48;  // word, record, factor
 
 }  // namespace
 
@@ -51,10 +52,44 @@ std::uint32_t signature_of(const RequestRecord& record, std::string_view plan_na
   return bits == 0 ? 1 : bits;
 }
 
-Domain::Domain(const DomainLayout& layout, int me, std::vector<std::byte*> regions)
-    : layout_(layout), me_(me), regions_(std::move(regions)) {
+Domain::Domain(const DomainLayout& layout, int me, std::vector<std::byte*> regions, std::vector<RemoteMember> remotes)
+    : layout_(layout), me_(me), regions_(std::move(regions)), remotes_(std::move(remotes)) {
   for (std::uint32_t round = 0; round < kLineDepth; ++round) lines_[round] = layout.lines(round);
   for (std::uint32_t round = 0; round < plan::kRoundDepth; ++round) slots_[round] = layout.slot(round);
+}
+
+// Goes out with the first data of the round, so that whoever meets its word can read what it is for.
+void Domain::tell_begin(const std::byte* line) {
+  const std::span<const std::byte> said(line + sizeof(std::uint64_t), kRecordBytes - sizeof(std::uint64_t));
+  for (const RemoteMember& remote : remotes_) {
+    if (remote.writer == nullptr) continue;
+    const std::size_t there = remote.mirror + DomainLayout::record(round_);
+    remote.writer->write_note(said, there + sizeof(std::uint64_t), current_word(), there);
+  }
+}
+
+// Rounds in which all heard from all need no telling: nobody asks for them but through a later one that is told.
+void Domain::tell_end() {
+  for (const RemoteMember& remote : remotes_)
+    if (remote.writer != nullptr) remote.writer->write_word(current_word(), remote.mirror + DomainLayout::completed());
+}
+
+void Domain::flush_remotes() {
+  for (const RemoteMember& remote : remotes_)
+    if (remote.writer != nullptr) remote.writer->flush();
+}
+
+void Domain::flush_notes() {
+  for (const RemoteMember& remote : remotes_)
+    if (remote.writer != nullptr) remote.writer->flush_notes();
+}
+
+void Domain::progress_remotes() {
+  for (const RemoteMember& remote : remotes_) {
+    if (remote.writer == nullptr) continue;
+    remote.writer->progress();
+    return;  // one worker serves all
+  }
 }
 
 bool Domain::look_at_completed(std::uint32_t depth) {

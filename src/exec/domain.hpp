@@ -13,6 +13,7 @@
 #include "accord/buffer.hpp"
 #include "exec/window_layout.hpp"
 #include "plan/plan.hpp"
+#include "transport/transport.hpp"
 
 namespace accord::exec {
 
@@ -55,11 +56,31 @@ inline bool same_round(std::uint64_t a, std::uint64_t b) { return (a >> 24) == (
 /// 24 bits, never zero. `plan_name`, `plan_digest`: ranks that chose different plans, or other ones of that name, disagree as well.
 std::uint32_t signature_of(const RequestRecord& record, std::string_view plan_name, std::uint64_t plan_digest = 0);
 
+/// A member whose window is not mapped here.
+struct RemoteMember {
+  transport::RemoteWriter* writer = nullptr;  ///< null: it is mapped
+  std::size_t region = 0;                     ///< the domain's region in its window
+  std::size_t mirror = 0;                     ///< where its window keeps the first page of this member's region
+};
+
 /// One domain as one member sees it. Used by one thread at a time.
 class Domain {
  public:
-  /// `regions[m]`: the domain's region in the window of member m, mapped here.
-  Domain(const DomainLayout& layout, int me, std::vector<std::byte*> regions);
+  /// `regions[m]`: the domain's region in the window of member m, mapped here; of a remote one the mirror of its first page, in
+  /// which it tells its rounds. `remotes`: by member; empty if there is none.
+  Domain(const DomainLayout& layout, int me, std::vector<std::byte*> regions, std::vector<RemoteMember> remotes = {});
+
+  bool has_remotes() const { return !remotes_.empty(); }
+  bool is_remote(int m) const { return has_remotes() && remotes_[static_cast<std::size_t>(m)].writer != nullptr; }
+  transport::RemoteWriter& writer(int m) const { return *remotes_[static_cast<std::size_t>(m)].writer; }
+  /// lines() and slot() of remote member m as offsets in its window.
+  std::size_t remote_lines(int m) const { return remotes_[m].region + lines_[round_ % kLineDepth]; }
+  std::size_t remote_slot(int m) const { return remotes_[m].region + slots_[round_ % plan::kRoundDepth]; }
+  /// Sends what was written to remote members; what only tells of the round goes with it, or by the second.
+  void flush_remotes();
+  void flush_notes();
+  /// Lets messages come and go.
+  void progress_remotes();
 
   int me() const { return me_; }
   int members() const { return layout_.members; }
@@ -77,6 +98,8 @@ class Domain {
     write_record(line, record);
     if (record.op == ReduceOp::kPremulSum) write_factor(line, factor);
     word(line).store(current_word(), std::memory_order_release);
+    if (has_remotes()) [[unlikely]]
+      tell_begin(line);
   }
   /// Ends it: its scratch, packets and flags may be used again. `depth`: how many rounds of its kind may be under way. Where these
   /// are many, peers are told once in a while only, as the line with the word goes back and forth for it. `heard_all`: the
@@ -84,6 +107,8 @@ class Domain {
   void end_round(bool heard_all, std::uint32_t depth) {
     if (depth < kLineDepth || round_ % (kLineDepth / 2) == 0) publish_completed();
     if (heard_all) all_completed_ = round_ - 1;
+    if (has_remotes() && !heard_all) [[unlikely]]
+      tell_end();
   }
   /// True if the next round may begin: every member has completed the one `depth` rounds before it. The member that has not is
   /// left in `laggard()`; so is one that completed another request than this member, and then `differs()`.
@@ -115,6 +140,8 @@ class Domain {
 
  private:
   bool look_at_completed(std::uint32_t depth);
+  void tell_begin(const std::byte* line);
+  void tell_end();
   void publish_completed() {
     word(regions_[me_] + DomainLayout::completed()).store(current_word(), std::memory_order_release);
     published_ = round_;
@@ -131,6 +158,7 @@ class Domain {
   DomainLayout layout_;
   int me_;
   std::vector<std::byte*> regions_;
+  std::vector<RemoteMember> remotes_;
   std::array<std::size_t, kLineDepth> lines_;  ///< offsets that the layout gives
   std::array<std::size_t, plan::kRoundDepth> slots_;
   std::uint64_t round_ = 0;

@@ -161,7 +161,7 @@ class Lowering {
     partial |= lowered.destination.partial || lowered.mirror.partial;
     switch (step.kind) {
       case plan::StepKind::kCopy:
-        lowered.opcode = packets ? Opcode::kCopyPackets : Opcode::kCopy;
+        lowered.opcode = packets ? Opcode::kCopyPackets : partial ? Opcode::kReducePartials : Opcode::kCopy;
         if (out_.scales && plan_.size == 1) lowered.opcode = Opcode::kReduce;  // the sum of one rank
         break;
       case plan::StepKind::kReduce:

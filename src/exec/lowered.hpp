@@ -24,6 +24,10 @@ enum class Opcode : std::uint8_t {
   kReducePackets,   ///< packets and memory -> memory, line by line
   kReducePartials,  ///< elements and accumulators -> elements and accumulators
   kLaneBarrier,
+  // The destination is in the block of a remote member (remote_steps.hpp).
+  kPutRemote,
+  kSignalRemote,
+  kPutPacketsRemote,
 };
 
 /// An address that is known but for its base: bases are the caller's input and output, then of each member the lines and the slot
@@ -40,6 +44,9 @@ struct Operand {
   bool partial = false;      ///< holds accumulators that are not elements
   std::int32_t sender = -1;  ///< who puts the packets
 
+  /// Whose window it lies in, and whether in the slot there. REQUIRES: is_shared().
+  int member() const { return (base - 2) / 2; }
+  bool in_slot() const { return base % 2 != 0; }
   /// In a member's window, where peers read.
   bool is_shared() const { return base > kOutput; }
 };

@@ -36,7 +36,7 @@ std::size_t WindowLayout::mailbox(Rank from) const {
   return board(size_) + static_cast<std::size_t>(from) * kMailboxBytes;
 }
 
-std::size_t WindowLayout::group_region() const { return mailbox(size_); }
+std::size_t WindowLayout::group_region() const { return group_mirror(size_); }
 
 std::size_t WindowLayout::region_to(Rank peer) const {
   return group_region() + round_up(group_.bytes(), kPage) +

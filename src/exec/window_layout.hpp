@@ -4,6 +4,8 @@
 //   control   one block: the alarm that peers ring when something failed, a notice of each peer that says what, a
 //             board for each peer, where it writes when the survivors meet again (comm/shrink.hpp), and a mailbox for each,
 //             where members that make a group among themselves write to each other (comm/announcements.hpp)
+//   mirrors   of each peer the first page of its region of each domain that it shares with this rank; used only if its window is
+//             not mapped here: then it writes there what others read of it in place
 //   domains   one region for each domain the rank is in: domain 0 is the whole group; then for each peer the
 //             pair (this rank -> peer) and the pair (peer -> this rank), so that messages need nobody else
 //
@@ -74,6 +76,11 @@ class WindowLayout {
   std::size_t mailbox(Rank from) const;
   static constexpr std::size_t kMailboxBytes = 2 * kPage;
 
+  /// The mirrors of `peer`: of the group's domain, and of the messages that the window's owner sends it or has from it.
+  std::size_t group_mirror(Rank peer) const { return mirrors() + static_cast<std::size_t>(peer) * 3 * kPage; }
+  std::size_t mirror_to(Rank peer) const { return group_mirror(peer) + kPage; }
+  std::size_t mirror_from(Rank peer) const { return group_mirror(peer) + 2 * kPage; }
+
   const DomainLayout& group() const { return group_; }
   const DomainLayout& pair() const { return pair_; }
   std::size_t group_region() const;
@@ -82,6 +89,7 @@ class WindowLayout {
   std::size_t bytes() const;
 
  private:
+  std::size_t mirrors() const { return mailbox(size_); }
   int size_;
   DomainLayout group_;
   DomainLayout pair_;

@@ -22,6 +22,10 @@ struct AlgorithmEntry {
   std::string_view source;     ///< the paper or system it comes from
   Order order = Order::kNone;  ///< that its plans declare, if it is built in
   const RegisteredPlans* registered = nullptr;
+  /// Ranks that its plans are meant for; null: any. The selector passes over rows whose topology it does not fit.
+  bool (*fits)(const topology::Topology& topology) = nullptr;
+  bool adds_in_parts =
+      false;  ///< the selector passes over its rows for avg and premul_sum, which add all ranks at once
 };
 
 /// Its plan. kNotFound if none that was registered fits the ranks and the root; else as the algorithm says.

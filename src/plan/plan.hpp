@@ -47,7 +47,7 @@ struct Chunk {
 std::string to_string(const Chunk& chunk);
 
 enum class StepKind : std::uint8_t {
-  kCopy,         ///< every destination = source; the source or one destination may be a peer's scratch
+  kCopy,         ///< every destination = source; the source or one destination may be a peer's scratch or partials
   kReduce,       ///< every destination = the canonical tree over the sources, listed in its order
   kSignal,       ///< signal `id` to `peer`
   kWait,         ///< wait for signal `id` of `peer`
@@ -59,8 +59,8 @@ inline constexpr int kStepKindCount = 6;
 std::string_view to_string(StepKind kind);
 
 /// One step. Who may be touched: a kCopy has at most one operand in a peer's scratch; the sources of a kReduce may lie in any
-/// peer's scratch and partials, its destinations in the rank's own output, scratch and partials. Partials are for reductions
-/// only, and one that has them reads no packets. Input is never written, also when in place.
+/// peer's scratch and partials, its destinations in the rank's own output, scratch and partials. Partials are for reductions,
+/// and copies from partials to partials; a step that has them reads no packets. Input is never written, also when in place.
 /// A kCopy or kReduce whose source is in packets waits for those packets.
 struct Step {
   StepKind kind = StepKind::kCopy;

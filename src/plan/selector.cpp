@@ -26,6 +26,7 @@ constexpr std::string_view kDefaultTable =
     "reduce_scatter:0-2k=packet,2k-inf=direct;"
     "all_reduce:0-128=packet,128-8k=one_shot,8k-inf=two_shot;"
     "all_reduce[ranks=9-inf]:0-1k=packet,1k-inf=two_shot;"
+    "all_reduce[hosts=2-inf]:0-2k=packet,2k-inf=two_shot,8k-inf=hierarchical;"
     "reduce:0-2k=packet,2k-32k=direct,32k-inf=two_shot;"
     "gather:0-2k=packet,2k-inf=direct;"
     "scatter:0-2k=packet,2k-inf=direct;"
@@ -63,6 +64,10 @@ std::string to_string(const SelectorRow& row) {
     const std::string most = row.max_ranks == any.max_ranks ? "inf" : std::to_string(row.max_ranks);
     conditions.push_back(fmt::format("ranks={}-{}", row.min_ranks, most));
   }
+  if (row.min_hosts != any.min_hosts || row.max_hosts != any.max_hosts) {
+    const std::string most = row.max_hosts == any.max_hosts ? "inf" : std::to_string(row.max_hosts);
+    conditions.push_back(fmt::format("hosts={}-{}", row.min_hosts, most));
+  }
   if (row.oversubscribed != Oversubscribed::kAny)
     conditions.push_back(row.oversubscribed == Oversubscribed::kYes ? "oversubscribed=yes" : "oversubscribed=no");
   return fmt::format("{}{}:{}-{}={}{}", to_string(row.collective),
@@ -75,6 +80,7 @@ RowVerdict Selector::judge(const SelectorRow& row, const SelectorCall& call, con
   using Oversubscribed = SelectorRow::Oversubscribed;
   if (row.collective != call.collective) return RowVerdict::kOtherCollective;
   if (topology.size() < row.min_ranks || topology.size() > row.max_ranks) return RowVerdict::kRanks;
+  if (topology.host_count() < row.min_hosts || topology.host_count() > row.max_hosts) return RowVerdict::kHosts;
   if (row.oversubscribed != Oversubscribed::kAny &&
       topology.oversubscribed() != (row.oversubscribed == Oversubscribed::kYes))
     return RowVerdict::kOversubscribed;
@@ -85,6 +91,9 @@ RowVerdict Selector::judge(const SelectorRow& row, const SelectorCall& call, con
     if (plan == nullptr) return RowVerdict::kNoPlan;
     order = plan->order;
   }
+  if (row.algorithm->fits != nullptr && !row.algorithm->fits(topology)) return RowVerdict::kTopology;
+  const bool adds_at_once = call.op == ReduceOp::kAvg || call.op == ReduceOp::kPremulSum;
+  if (row.algorithm->adds_in_parts && adds_at_once) return RowVerdict::kOp;
   if (canonical_only_ && order == Order::kFixed) return RowVerdict::kOrder;
   return RowVerdict::kMatches;
 }

@@ -4,7 +4,7 @@
 //   table  = item { ";" item }                       "all_reduce:0-1k=packet,1k-inf=two_shot@512k;broadcast:0-inf=direct"
 //   item   = rule | "deterministic=canonical"
 //   rule   = collective [ "[" conditions "]" ] ":" range { "," range }
-//   conditions = condition { "," condition }         condition = "ranks=" a "-" b | "oversubscribed=" ("yes" | "no")
+//   conditions = condition { "," condition }         condition = "ranks=" a "-" b | "hosts=" a "-" b | "oversubscribed=" ("yes" | "no")
 //   range  = bytes "-" bytes "=" algorithm [ "@" slot bytes ]
 //
 // Bytes are those of the caller's buffer as bounds_of() counts it (of one part, where it is divided), from the first to below
@@ -27,6 +27,8 @@ struct SelectorRow {
   Collective collective;
   int min_ranks = 1;
   int max_ranks = 1 << 30;
+  int min_hosts = 1;
+  int max_hosts = 1 << 30;
   enum class Oversubscribed : std::uint8_t { kAny, kYes, kNo } oversubscribed = Oversubscribed::kAny;
   std::size_t from_bytes = 0;
   std::size_t to_bytes = 0;  ///< exclusive
@@ -43,10 +45,22 @@ struct SelectorCall {
   Collective collective = Collective::kBarrier;
   std::size_t bytes = 0;
   Rank root = 0;
+  ReduceOp op = ReduceOp::kSum;
 };
 
 /// Whether a row serves a call, or the first reason why not.
-enum class RowVerdict : std::uint8_t { kMatches, kOtherCollective, kRanks, kOversubscribed, kBytes, kNoPlan, kOrder };
+enum class RowVerdict : std::uint8_t {
+  kMatches,
+  kOtherCollective,
+  kRanks,
+  kHosts,
+  kOversubscribed,
+  kBytes,
+  kNoPlan,
+  kTopology,
+  kOp,
+  kOrder
+};
 
 /// What the selector gives.
 struct Choice {

@@ -98,18 +98,12 @@ class TableParser {
   }
 
   Status parse_condition(SelectorRow& row) {
-    static constexpr std::array<std::string_view, 2> kNames = {"ranks", "oversubscribed"};
+    static constexpr std::array<std::string_view, 3> kNames = {"ranks", "hosts", "oversubscribed"};
     const std::string_view name = word();
     const std::size_t place = word_at_;
-    if (name.empty()) return expected("a condition (ranks or oversubscribed)");
-    if (name == "ranks") {
-      ACCORD_RETURN_IF_ERROR(expect('='));
-      ACCORD_RETURN_IF_ERROR(parse_ranks(row.min_ranks));
-      ACCORD_RETURN_IF_ERROR(expect('-'));
-      ACCORD_RETURN_IF_ERROR(parse_ranks(row.max_ranks));
-      if (row.min_ranks <= row.max_ranks) return {};
-      return error_at(place, fmt::format("ranks {}-{} are none", row.min_ranks, row.max_ranks));
-    }
+    if (name.empty()) return expected("a condition (ranks, hosts or oversubscribed)");
+    if (name == "ranks") return parse_span(place, name, row.min_ranks, row.max_ranks);
+    if (name == "hosts") return parse_span(place, name, row.min_hosts, row.max_hosts);
     if (name == "oversubscribed") {
       ACCORD_RETURN_IF_ERROR(expect('='));
       return parse_yes_no(row);
@@ -117,15 +111,25 @@ class TableParser {
     return error_at(place, unknown_name("condition", name, kNames).message());
   }
 
-  Status parse_ranks(int& ranks) {
+  Status parse_span(std::size_t place, std::string_view name, int& least, int& most) {
+    ACCORD_RETURN_IF_ERROR(expect('='));
+    ACCORD_RETURN_IF_ERROR(parse_number(name, least));
+    ACCORD_RETURN_IF_ERROR(expect('-'));
+    ACCORD_RETURN_IF_ERROR(parse_number(name, most));
+    if (least <= most) return {};
+    return error_at(place, fmt::format("{} {}-{} are none", name, least, most));
+  }
+
+  Status parse_number(std::string_view what, int& result) {
     const std::string_view number = word();
-    if (number.empty()) return expected("a number of ranks");
-    ranks = kMostRanks;
+    if (number.empty()) return expected(fmt::format("a number of {}", what));
+    result = kMostRanks;
     if (number == "inf") return {};
-    const Result<std::int64_t> value = parse_integer(number, "number of ranks");
+    const Result<std::int64_t> value = parse_integer(number, fmt::format("number of {}", what));
     if (!value.ok()) return error_at(word_at_, value.status().message());
-    if (*value < 1 || *value > kMostRanks) return error_at(word_at_, fmt::format("{} is no number of ranks", number));
-    ranks = static_cast<int>(*value);
+    if (*value < 1 || *value > kMostRanks)
+      return error_at(word_at_, fmt::format("{} is no number of {}", number, what));
+    result = static_cast<int>(*value);
     return {};
   }
 

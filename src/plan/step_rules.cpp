@@ -71,9 +71,10 @@ Status check_destination(Rank rank, const Chunk& chunk, StepKind kind) {
     return invalid("{} must not be written: it is the caller's input", to_string(chunk));
   if (chunk.space == Space::kPackets) return invalid("{} must be written by put packets only", to_string(chunk));
   if (chunk.rank == rank) return {};
-  if (chunk.space == Space::kScratch && kind == StepKind::kCopy) return {};
-  return invalid("{} cannot be written from rank {}: of a peer's memory a copy writes scratch, a reduction nothing",
-                 to_string(chunk), rank);
+  if ((chunk.space == Space::kScratch || chunk.space == Space::kPartials) && kind == StepKind::kCopy) return {};
+  return invalid(
+      "{} cannot be written from rank {}: of a peer's memory a copy writes scratch and partials, a reduction nothing",
+      to_string(chunk), rank);
 }
 
 Status check_operand_counts(const Step& step) {
@@ -112,7 +113,11 @@ bool lies_in(const std::vector<Chunk>& chunks, Space space) {
 
 Status check_partials(const Step& step) {
   if (!lies_in(step.sources, Space::kPartials) && !lies_in(step.destinations, Space::kPartials)) return {};
-  if (step.kind != StepKind::kReduce) return invalid("partials are read and written by reductions only");
+  const auto is_partial = [](const Chunk& chunk) { return chunk.space == Space::kPartials; };
+  const bool moves = step.kind == StepKind::kCopy && std::ranges::all_of(step.sources, is_partial) &&
+                     std::ranges::all_of(step.destinations, is_partial);
+  if (step.kind != StepKind::kReduce && !moves)
+    return invalid("partials are read and written by reductions, and copied to partials, only");
   if (lies_in(step.sources, Space::kPackets)) return invalid("a reduction with partials cannot read packets");
   return {};
 }

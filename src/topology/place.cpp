@@ -1,6 +1,7 @@
 // Processors come from sched_getaffinity: what this process may use, after taskset, cpusets and containers. The host's
 // name is the kernel's boot id, different on every machine and after every boot, and the inode of the network namespace,
-// since containers of one machine find each other's sockets only within one.
+// since containers of one machine find each other's sockets only within one, and
+// ACCORD_HOST_ID.
 #include <fmt/format.h>
 #include <sched.h>
 #include <sys/stat.h>
@@ -8,6 +9,7 @@
 
 #include <cerrno>
 
+#include "base/config.hpp"
 #include "base/fd.hpp"
 #include "topology/cores.hpp"
 #include "topology/topology.hpp"
@@ -51,6 +53,8 @@ Result<Place> this_place() {
   struct stat network = {};
   if (stat("/proc/self/ns/net", &network) != 0) return errno_status(errno, "/proc/self/ns/net");
   place.host += fmt::format("/net-{}", network.st_ino);
+  ACCORD_RETURN_IF_ERROR(config().status());
+  if (!config()->host_id.empty()) place.host += "/" + config()->host_id;
   ACCORD_ASSIGN_OR_RETURN(place.cpus, usable_cpus());
   ACCORD_ASSIGN_OR_RETURN(Cores cores, cores_of(place.cpus));
   place.cores = cores.cores;

@@ -46,6 +46,15 @@ Topology::Topology(std::vector<Place> places) : places_(std::move(places)), rank
   });
 }
 
+// How many of them share a core is still so.
+Topology Topology::apart() const {
+  std::vector<Place> places = places_;
+  for (const Rank rank : ranks_) places[static_cast<std::size_t>(rank)].host += "/rank-" + std::to_string(rank);
+  Topology topology(std::move(places));
+  topology.oversubscribed_ = oversubscribed_;
+  return topology;
+}
+
 Topology Topology::uniform(int size) {
   std::vector<Place> places;
   places.reserve(static_cast<std::size_t>(std::max(size, 0)));

@@ -34,6 +34,9 @@ class Topology {
   /// `size` ranks in one host with a core each; for tests, simulation and verification.
   static Topology uniform(int size);
 
+  /// The same ranks where none can share memory with another: each counts as a host of its own.
+  Topology apart() const;
+
   int size() const { return static_cast<int>(places_.size()); }
   /// 0, 1, ..., size - 1.
   const std::vector<Rank>& ranks() const { return ranks_; }

@@ -41,15 +41,17 @@ class RemoteWriter {
   virtual ~RemoteWriter() = default;
   /// Writes as much of `source` as there is room for, and gives how much that is: 0 while too much is on its way.
   virtual std::size_t write_some(std::span<const std::byte> source, std::size_t offset) = 0;
-  /// All of `source`, which is short.
-  virtual void write(std::span<const std::byte> source, std::size_t offset) = 0;
+  /// Writes `source`, which is short, then `word`; flush() does not count it: it goes with what goes next, or by flush_notes().
+  virtual void write_note(std::span<const std::byte> source, std::size_t offset, std::uint64_t word,
+                          std::size_t word_offset) = 0;
   /// Stores `word` after all earlier writes.
   virtual void write_word(std::uint64_t word, std::size_t offset) = 0;
   /// At most 32 KiB of data, each line's word after its data.
   virtual void write_packets(std::span<const std::byte> source, std::size_t offset, const PacketLines& lines,
                              std::uint64_t word) = 0;
-  /// Sends what was gathered: without it, writes may wait for more of them for ever.
+  /// Sends what was gathered, unless it is notes only: without it, writes may wait for more of them for ever.
   virtual void flush() = 0;
+  virtual void flush_notes() = 0;
   /// Lets what comes in and goes out move on; for whoever waits.
   virtual void progress() = 0;
 };
@@ -132,6 +134,8 @@ class Transport {
   virtual Status viable() const = 0;
   /// True if ranks at these two places could connect over it. Pure, and equal on both sides.
   virtual bool reaches(const PlaceView& mine, const PlaceView& peer) const = 0;
+  /// Whether peers' windows are mapped: then Link::mapped() is never null, else always.
+  virtual bool maps() const { return true; }
   virtual Result<std::unique_ptr<Endpoint>> open(const EndpointRequest& request) = 0;
 };
 

@@ -65,11 +65,11 @@ class Outcome:
 
 
 class _Rank:
-    def __init__(self, rank: int, environment: dict[str, str], folder: Path) -> None:
+    def __init__(self, rank: int, environment: dict[str, str], folder: Path, prefix: Sequence[str] = ()) -> None:
         self.output = (folder / f"rank{rank}.txt").open("w+b")
         ours, theirs = os.pipe()
         self.process = subprocess.Popen(
-            [sys.executable, "-c", RANK_PROGRAM, str(theirs)],
+            [*prefix, sys.executable, "-c", RANK_PROGRAM, str(theirs)],
             stdin=subprocess.PIPE,
             stdout=self.output,
             stderr=subprocess.STDOUT,
@@ -104,9 +104,18 @@ class Ranks:
     """`size` processes that run one function after the other, each time with a new communicator. Any failure ends them;
     the next run starts new ones."""
 
-    def __init__(self, size: int, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        size: int,
+        environment: dict[str, str] | None = None,
+        environments: Sequence[dict[str, str]] = (),
+        prefixes: Sequence[Sequence[str]] = (),
+    ) -> None:
+        """environments: more of it for each rank. prefixes: what stands before each rank's command, which execs it."""
         self.size = size
         self.environment = environment or {}
+        self.environments = environments or [{}] * size
+        self.prefixes = prefixes or [()] * size
         self._folder = tempfile.TemporaryDirectory(prefix="accord-ranks-")
         self._ranks: list[_Rank] = []
         self._jobs = 0
@@ -146,7 +155,10 @@ class Ranks:
         if not self._ranks or any(rank.process.poll() is not None for rank in self._ranks):
             self.end()
             folder = Path(self._folder.name)
-            self._ranks = [_Rank(rank, self.environment, folder) for rank in range(self.size)]
+            self._ranks = [
+                _Rank(rank, {**self.environment, **self.environments[rank]}, folder, self.prefixes[rank])
+                for rank in range(self.size)
+            ]
         self._jobs += 1
         for rank, process in enumerate(self._ranks):
             process.send(

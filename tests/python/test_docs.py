@@ -45,6 +45,17 @@ def test_every_option_of_a_command_is_documented_and_every_documented_one_exists
         assert documented - options == belongs_to_programs
 
 
+def test_every_row_of_the_table_of_failures_names_a_test():
+    sources = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*_test.cpp"))
+    sources += "\n".join(path.read_text() for path in (ROOT / "tests/python").glob("test_*.py"))
+    rows = re.findall(r"^\| .*\|$", (ROOT / "docs/failures.md").read_text(), re.MULTILINE)
+    rows = [row for row in rows if not row.startswith(("| what", "|--"))]
+    assert len(rows) > 20
+    for row in rows:
+        (test,) = re.findall(r"`(\w+)` \|$", row)
+        assert re.search(rf"\b(def|TEST\w*\(.*,) {test}\b", sources), row
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_make_target_that_a_page_names_exists(page: Path):
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))

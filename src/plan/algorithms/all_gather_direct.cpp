@@ -1,4 +1,5 @@
-// Direct all-gather: each rank lays its part open in its scratch and copies everybody else's from theirs.
+// Direct all-gather: each rank lays its part open in its scratch and copies everybody else's from theirs. To each other host it
+// puts its part once, into the scratch of the rank there whose turn it is, from where all ranks of that host copy it.
 // Steps: 1. Moved per rank: (n - 1)/n of the output. Direct exchange; Thakur, Rabenseifner, Gropp 2005.
 
 #include "plan/algorithms/catalog.hpp"
@@ -7,13 +8,34 @@ namespace accord::plan {
 
 Result<Plan> all_gather_direct(const topology::Topology& topology, const Request& request) {
   const int size = topology.size();
-  PlanBuilder plan("direct", request, size, {.input_chunks = 1, .output_chunks = size, .scratch_chunks = 1});
+  PlanBuilder plan("direct", request, size,
+                   {.input_chunks = 1, .output_chunks = size, .scratch_chunks = shown_chunks(topology)});
   plan.set_pacing(Pacing::kByPlan);
+  // Who holds the part of `owner` on the host of `reader`; signal 1 + owner says that it does, if it is not the owner.
+  const auto holder = [&](Rank owner, Rank reader) {
+    if (share_host(topology, owner, reader)) return owner;
+    const auto& ranks = topology.ranks_of_host(topology.host_of(reader));
+    return ranks[static_cast<std::size_t>(owner) % ranks.size()];
+  };
   for (const Rank rank : plan.ranks()) {
-    if (size > 1) plan.on(rank).copy(input(rank, 0), {scratch(rank, 0)});
-    for (const Rank peer : peers_of(rank, size)) plan.on(rank).signal(peer);
+    std::vector<Rank> readers, far;
+    for (const Rank peer : peers_of(rank, size)) {
+      if (holder(rank, peer) == rank || holder(rank, peer) == peer) readers.push_back(peer);
+      if (!share_host(topology, rank, peer)) far.push_back(peer);
+    }
+    show(plan, topology, rank, input(rank, 0), readers);
     plan.on(rank).copy(input(rank, 0), {output(rank, rank)});
-    for (const Rank peer : peers_of(rank, size)) plan.on(rank).wait(peer).copy(scratch(peer, 0), {output(rank, peer)});
+    for (const Rank owner : far) {
+      if (holder(owner, rank) != rank) continue;
+      plan.on(rank).wait(owner);
+      for (const Rank peer : peers_of(rank, size))
+        if (share_host(topology, rank, peer)) plan.on(rank).signal(peer, 1 + owner);
+    }
+    for (const Rank owner : peers_of(rank, size)) {
+      const Rank at = holder(owner, rank);
+      if (at != rank) plan.on(rank).wait(at, at == owner ? 0 : 1 + owner);
+      plan.on(rank).copy(at == rank ? shown(topology, owner, rank) : shown(topology, owner, at), {output(rank, owner)});
+    }
   }
   return std::move(plan).build();
 }

@@ -1,4 +1,4 @@
-// One-shot all-reduce: each rank lays its whole buffer open in its scratch and adds everybody's, in rank order.
+// One-shot all-reduce: each rank shows its whole buffer to all others and adds everybody's, in rank order.
 // Steps: 1. Moved per rank: n - 1 times the message. All-pairs algorithm of MSCCL++.
 
 #include "plan/algorithms/catalog.hpp"
@@ -7,15 +7,16 @@ namespace accord::plan {
 
 Result<Plan> all_reduce_one_shot(const topology::Topology& topology, const Request& request) {
   const int size = topology.size();
-  PlanBuilder plan("one_shot", request, size, {.input_chunks = 1, .output_chunks = 1, .scratch_chunks = 1});
+  PlanBuilder plan("one_shot", request, size,
+                   {.input_chunks = 1, .output_chunks = 1, .scratch_chunks = shown_chunks(topology)});
   plan.set_order(Order::kCanonical);
   plan.set_pacing(Pacing::kByPlan);
   for (const Rank rank : plan.ranks()) {
-    if (size > 1) plan.on(rank).copy(input(rank, 0), {scratch(rank, 0)});
-    for (const Rank peer : peers_of(rank, size)) plan.on(rank).signal(peer);
+    show(plan, topology, rank, input(rank, 0), peers_of(rank, size));
     for (const Rank peer : peers_of(rank, size)) plan.on(rank).wait(peer);
     std::vector<Chunk> sources;
-    for (const Rank peer : topology.ranks()) sources.push_back(peer == rank ? input(rank, 0) : scratch(peer, 0));
+    for (const Rank peer : topology.ranks())
+      sources.push_back(peer == rank ? input(rank, 0) : shown(topology, peer, rank));
     plan.on(rank).reduce(std::move(sources), {output(rank, 0)});
   }
   return std::move(plan).build();

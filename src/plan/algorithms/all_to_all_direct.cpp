@@ -1,4 +1,4 @@
-// Direct all-to-all: each rank lays the parts for the others open in its scratch and copies those for itself from theirs. In
+// Direct all-to-all: each rank hands over the parts for the others and copies those for itself. In
 // place this works since a rank has copied all its parts before it takes in the first.
 // Steps: 1. Moved per rank: (n - 1)/n of its input. Direct exchange; Thakur, Rabenseifner, Gropp 2005.
 
@@ -12,11 +12,11 @@ Result<Plan> all_to_all_direct(const topology::Topology& topology, const Request
   plan.set_pacing(Pacing::kByPlan);
   for (const Rank rank : plan.ranks()) {
     for (const Rank peer : peers_of(rank, size)) {
-      plan.on(rank).copy(input(rank, peer), {scratch(rank, peer)}).signal(peer);
+      plan.on(rank).copy(input(rank, peer), {handover(topology, rank, peer)}).signal(peer);
     }
     plan.on(rank).copy(input(rank, rank), {output(rank, rank)});
     for (const Rank peer : peers_of(rank, size)) {
-      plan.on(rank).wait(peer).copy(scratch(peer, rank), {output(rank, peer)});
+      plan.on(rank).wait(peer).copy(handover(topology, peer, rank), {output(rank, peer)});
     }
   }
   return std::move(plan).build();

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "base/text.hpp"
+#include "plan/algorithms/host_tree.hpp"
 #include "plan/registry.hpp"
 
 namespace accord::plan {
@@ -47,6 +48,8 @@ constexpr std::array kAlgorithms = {
                    "Thakur, Rabenseifner, Gropp 2005, section 4.5", Order::kCanonical},
     AlgorithmEntry{Collective::kAllReduce, "rabenseifner", all_reduce_rabenseifner, "Rabenseifner 2004",
                    Order::kCanonical},
+    AlgorithmEntry{Collective::kAllReduce, "hierarchical", all_reduce_hierarchical,
+                   "multi-leader; Bayatpour and others 2017", Order::kCanonical, nullptr, is_hierarchy, true},
     AlgorithmEntry{Collective::kAllReduce, "ring", all_reduce_ring, "Patarasuk, Yuan 2009", Order::kFixed},
     AlgorithmEntry{Collective::kReduce, "two_shot", reduce_two_shot, "Thakur, Rabenseifner, Gropp 2005, section 4.4",
                    Order::kCanonical},
@@ -108,14 +111,46 @@ std::vector<Rank> peers_of(Rank rank, int size) {
   return peers;
 }
 
-std::vector<Chunk> exchange_parts(PlanBuilder& plan, Rank rank, int size, int id) {
-  for (const Rank owner : peers_of(rank, size)) {
-    plan.on(rank).copy(input(rank, owner), {scratch(rank, owner)}).signal(owner, id);
+bool share_host(const topology::Topology& topology, Rank a, Rank b) {
+  return topology.host_of(a) == topology.host_of(b);
+}
+
+// No two of these meet: what a rank shows to its host lies in the chunk of a rank of its host, what it was given in that of another.
+Chunk handover(const topology::Topology& topology, Rank from, Rank to) {
+  return share_host(topology, from, to) ? scratch(from, to) : scratch(to, from);
+}
+
+Chunk shown(const topology::Topology& topology, Rank from, Rank to) {
+  const int chunk = topology.host_count() == 1 ? 0 : from;
+  return scratch(share_host(topology, from, to) ? from : to, chunk);
+}
+
+int shown_chunks(const topology::Topology& topology) { return topology.host_count() == 1 ? 1 : topology.size(); }
+
+void show(PlanBuilder& plan, const topology::Topology& topology, Rank rank, Chunk source,
+          const std::vector<Rank>& readers, int id) {
+  bool lies_open = false;
+  for (const Rank reader : readers) {
+    if (!share_host(topology, rank, reader)) {
+      plan.on(rank).copy(source, {shown(topology, rank, reader)}).signal(reader, id);
+    } else if (!lies_open) {
+      plan.on(rank).copy(source, {shown(topology, rank, reader)});
+      lies_open = true;
+    }
   }
+  for (const Rank reader : readers)
+    if (share_host(topology, rank, reader)) plan.on(rank).signal(reader, id);
+}
+
+std::vector<Chunk> exchange_parts(PlanBuilder& plan, const topology::Topology& topology, Rank rank, int id) {
+  const int size = topology.size();
+  for (const Rank owner : peers_of(rank, size))
+    plan.on(rank).copy(input(rank, owner), {handover(topology, rank, owner)}).signal(owner, id);
   for (const Rank peer : peers_of(rank, size)) plan.on(rank).wait(peer, id);
   std::vector<Chunk> sources;
   sources.reserve(static_cast<std::size_t>(size));
-  for (Rank peer = 0; peer < size; ++peer) sources.push_back(peer == rank ? input(rank, rank) : scratch(peer, rank));
+  for (Rank peer = 0; peer < size; ++peer)
+    sources.push_back(peer == rank ? input(rank, rank) : handover(topology, peer, rank));
   return sources;
 }
 

@@ -27,6 +27,7 @@ Result<Plan> all_reduce_one_shot(const topology::Topology& topology, const Reque
 Result<Plan> all_reduce_two_shot(const topology::Topology& topology, const Request& request);
 Result<Plan> all_reduce_recursive_doubling(const topology::Topology& topology, const Request& request);
 Result<Plan> all_reduce_rabenseifner(const topology::Topology& topology, const Request& request);
+Result<Plan> all_reduce_hierarchical(const topology::Topology& topology, const Request& request);
 Result<Plan> all_reduce_ring(const topology::Topology& topology, const Request& request);
 Result<Plan> reduce_two_shot(const topology::Topology& topology, const Request& request);
 Result<Plan> reduce_direct(const topology::Topology& topology, const Request& request);
@@ -48,9 +49,23 @@ Result<Plan> send_recv_packet(const topology::Topology& topology, const Request&
 /// All ranks but `rank`, from the next one round: so that at any time the ranks are busy with different peers.
 std::vector<Rank> peers_of(Rank rank, int size);
 
-/// The direct exchange of parts, as rank `rank` runs it: lays the chunks of its input that belong to others open in its scratch,
-/// tells each owner by signal `id`, and waits for theirs. Gives the sources of its own chunk's sum in rank order, which is the
+// Inside a host a rank lays open in its own scratch what others read; between hosts, where nothing can be read, it puts it into
+// theirs. So these algorithms run everywhere, and on one host as if there were no others.
+
+/// Where what `from` has for `to` alone lies: each has a scratch chunk for each rank.
+Chunk handover(const topology::Topology& topology, Rank from, Rank to);
+/// A scratch chunk in which `from` shows one thing to all: `to` finds it in the one that this gives. A rank has
+/// shown_chunks() of them.
+Chunk shown(const topology::Topology& topology, Rank from, Rank to);
+int shown_chunks(const topology::Topology& topology);
+bool share_host(const topology::Topology& topology, Rank a, Rank b);
+/// Rank `rank` copies `source` to where shown() says, for each of `readers`, and tells them by signal `id`.
+void show(PlanBuilder& plan, const topology::Topology& topology, Rank rank, Chunk source,
+          const std::vector<Rank>& readers, int id = 0);
+
+/// The direct exchange of parts, as rank `rank` runs it: hands over the chunks of its input that belong to others, tells each
+/// owner by signal `id`, and waits for theirs. Gives the sources of its own chunk's sum in rank order, which is the
 /// canonical order; its own is read from where it lies, so scratch chunk `rank` stays free.
-std::vector<Chunk> exchange_parts(PlanBuilder& plan, Rank rank, int size, int id);
+std::vector<Chunk> exchange_parts(PlanBuilder& plan, const topology::Topology& topology, Rank rank, int id);
 
 }  // namespace accord::plan

@@ -1,4 +1,4 @@
-// Direct gather: each rank lays its buffer open in its scratch and the root copies them from there.
+// Direct gather: each rank shows its buffer to the root, which copies them.
 // Steps: 1. Moved: each rank's part once written and once read. Flat tree, Graham and Shipman 2008.
 
 #include "plan/algorithms/catalog.hpp"
@@ -8,14 +8,16 @@ namespace accord::plan {
 Result<Plan> gather_direct(const topology::Topology& topology, const Request& request) {
   const Rank root = request.root;
   const int size = topology.size();
-  PlanBuilder plan("direct", request, size, {.input_chunks = 1, .output_chunks = size, .scratch_chunks = 1});
+  PlanBuilder plan("direct", request, size,
+                   {.input_chunks = 1, .output_chunks = size, .scratch_chunks = shown_chunks(topology)});
   for (const Rank rank : plan.ranks()) {
     if (rank != root) {
-      plan.on(rank).copy(input(rank, 0), {scratch(rank, 0)}).signal(root);
+      show(plan, topology, rank, input(rank, 0), {root});
       continue;
     }
     plan.on(root).copy(input(root, 0), {output(root, root)});
-    for (const Rank peer : peers_of(root, size)) plan.on(root).wait(peer).copy(scratch(peer, 0), {output(root, peer)});
+    for (const Rank peer : peers_of(root, size))
+      plan.on(root).wait(peer).copy(shown(topology, peer, root), {output(root, peer)});
   }
   return std::move(plan).build();
 }

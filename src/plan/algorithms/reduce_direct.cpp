@@ -1,4 +1,4 @@
-// Direct reduce: each rank lays its buffer open in its scratch; the root adds them all in rank order, which is the canonical
+// Direct reduce: each rank shows its buffer to the root; the root adds them all in rank order, which is the canonical
 // order.
 // Steps: 1. Moved: n - 1 times the message, all read by the root. Flat tree, Graham and Shipman 2008.
 
@@ -9,16 +9,18 @@ namespace accord::plan {
 Result<Plan> reduce_direct(const topology::Topology& topology, const Request& request) {
   const Rank root = request.root;
   const int size = topology.size();
-  PlanBuilder plan("direct", request, size, {.input_chunks = 1, .output_chunks = 1, .scratch_chunks = 1});
+  PlanBuilder plan("direct", request, size,
+                   {.input_chunks = 1, .output_chunks = 1, .scratch_chunks = shown_chunks(topology)});
   plan.set_order(Order::kCanonical);
   for (const Rank rank : plan.ranks()) {
     if (rank != root) {
-      plan.on(rank).copy(input(rank, 0), {scratch(rank, 0)}).signal(root);
+      show(plan, topology, rank, input(rank, 0), {root});
       continue;
     }
     for (const Rank peer : peers_of(root, size)) plan.on(root).wait(peer);
     std::vector<Chunk> sources;
-    for (const Rank peer : topology.ranks()) sources.push_back(peer == root ? input(root, 0) : scratch(peer, 0));
+    for (const Rank peer : topology.ranks())
+      sources.push_back(peer == root ? input(root, 0) : shown(topology, peer, root));
     plan.on(root).reduce(std::move(sources), {output(root, 0)});
   }
   return std::move(plan).build();

@@ -1,5 +1,5 @@
 // Two-shot reduce: each rank adds its own chunk over all ranks, in rank order, then the root collects the sums. Scratch chunk r
-// of rank r, which nobody needs in the first shot, holds the sum for the second.
+// of rank r, which nobody needs in the first shot, holds the sum for the second; from other hosts it goes on to one of the root's.
 // Steps: 2. Moved per rank: (n - 1)/n of the message, and as much again by the root. Thakur, Rabenseifner, Gropp 2005, section 4.4.
 
 #include "plan/algorithms/catalog.hpp"
@@ -11,18 +11,24 @@ Result<Plan> reduce_two_shot(const topology::Topology& topology, const Request& 
   constexpr int kSumReady = 1;
   const Rank root = request.root;
   const int size = topology.size();
-  PlanBuilder plan("two_shot", request, size, {.input_chunks = size, .output_chunks = size, .scratch_chunks = size});
+  const int chunks = topology.host_count() == 1 ? size : 2 * size;
+  PlanBuilder plan("two_shot", request, size, {.input_chunks = size, .output_chunks = size, .scratch_chunks = chunks});
+  const auto sum_of = [&](Rank owner) {
+    return share_host(topology, owner, root) ? scratch(owner, owner) : scratch(root, size + owner);
+  };
   plan.set_order(Order::kCanonical);
   plan.set_pacing(Pacing::kByPlan);
   for (const Rank rank : plan.ranks()) {
-    std::vector<Chunk> sources = exchange_parts(plan, rank, size, kPartReady);
+    std::vector<Chunk> sources = exchange_parts(plan, topology, rank, kPartReady);
     if (rank != root) {
-      plan.on(rank).reduce(std::move(sources), {scratch(rank, rank)}).signal(root, kSumReady);
+      plan.on(rank).reduce(std::move(sources), {scratch(rank, rank)});
+      if (!share_host(topology, rank, root)) plan.on(rank).copy(scratch(rank, rank), {sum_of(rank)});
+      plan.on(rank).signal(root, kSumReady);
       continue;
     }
     plan.on(root).reduce(std::move(sources), {output(root, root)});
     for (const Rank peer : peers_of(root, size)) {
-      plan.on(root).wait(peer, kSumReady).copy(scratch(peer, peer), {output(root, peer)});
+      plan.on(root).wait(peer, kSumReady).copy(sum_of(peer), {output(root, peer)});
     }
   }
   return std::move(plan).build();

@@ -1,4 +1,5 @@
-// Direct send/recv: the sender copies its buffer to its scratch and signals; the receiver copies it from there. Rounds
+// Direct send/recv: the sender copies its buffer to its scratch (to that of a receiver on another host) and signals; the
+// receiver copies it from there. Rounds
 // overlap, so a long message is a pipeline of two slots. Always a plan over two ranks, whatever group they belong to.
 // Steps: 1. Moved: the message, written once and read once.
 
@@ -6,11 +7,13 @@
 
 namespace accord::plan {
 
-Result<Plan> send_recv_direct(const topology::Topology&, const Request& request) {
+Result<Plan> send_recv_direct(const topology::Topology& topology, const Request& request) {
   PlanBuilder plan("direct", request, 2, {.input_chunks = 1, .output_chunks = 1, .scratch_chunks = 1});
+  const bool reads = topology.size() < 2 || share_host(topology, 0, 1);
+  const Chunk between = scratch(reads ? 0 : 1, 0);
   for (const Rank rank : plan.ranks()) {
-    if (rank == 0) plan.on(0).copy(input(0, 0), {scratch(0, 0)}).signal(1);
-    if (rank == 1) plan.on(1).wait(0).copy(scratch(0, 0), {output(1, 0)});
+    if (rank == 0) plan.on(0).copy(input(0, 0), {between}).signal(1);
+    if (rank == 1) plan.on(1).wait(0).copy(between, {output(1, 0)});
   }
   return std::move(plan).build();
 }

@@ -84,6 +84,7 @@ std::byte* Stream::add(const Entry& entry, std::size_t room) {
 }
 
 void Stream::send() {
+  urgent_ = false;
   filling_->header = {.receiver = peer_id_, .sequence = ++sent_};
   filling_->route = route_;
   filling_->in_flight = in_flight_;
@@ -105,6 +106,7 @@ void Stream::add_bytes(std::span<const std::byte> source, std::size_t offset, st
 void Stream::write(std::span<const std::byte> source, std::size_t offset) {
   const std::lock_guard lock(worker_.mutex());
   add_bytes(source, offset, kBytes);
+  urgent_ = true;
 }
 
 std::size_t Stream::write_some(std::span<const std::byte> source, std::size_t offset) {
@@ -113,6 +115,7 @@ std::size_t Stream::write_some(std::span<const std::byte> source, std::size_t of
   while (!source.empty() && *in_flight_ < kMostInFlight) {
     const std::size_t now = std::min(source.size(), kMessageBytes - sizeof(Entry));
     add_bytes(source.first(now), offset, kBytes);
+    urgent_ = true;
     source = source.subspan(now);
     offset += now;
   }
@@ -122,6 +125,7 @@ std::size_t Stream::write_some(std::span<const std::byte> source, std::size_t of
 void Stream::write_word(std::uint64_t word, std::size_t offset) {
   const std::lock_guard lock(worker_.mutex());
   add({.kind = kWord, .offset = offset, .word = word}, 0);
+  urgent_ = true;
 }
 
 void Stream::write_packets(std::span<const std::byte> source, std::size_t offset, const PacketLines& lines,
@@ -129,10 +133,23 @@ void Stream::write_packets(std::span<const std::byte> source, std::size_t offset
   const std::lock_guard lock(worker_.mutex());
   const Entry entry{.kind = kPackets, .offset = offset, .bytes = source.size(), .word = word, .lines = lines};
   std::byte* const place = add(entry, source.size());
+  urgent_ = true;
   if (!source.empty()) std::memcpy(place, source.data(), source.size());
 }
 
+void Stream::write_note(std::span<const std::byte> source, std::size_t offset, std::uint64_t word,
+                        std::size_t word_offset) {
+  const std::lock_guard lock(worker_.mutex());
+  add_bytes(source, offset, kBytes);
+  add({.kind = kWord, .offset = word_offset, .word = word}, 0);
+}
+
 void Stream::flush() {
+  const std::lock_guard lock(worker_.mutex());
+  if (urgent_ && filling_ != nullptr) send();
+}
+
+void Stream::flush_notes() {
   const std::lock_guard lock(worker_.mutex());
   if (filling_ != nullptr) send();
 }

@@ -32,7 +32,10 @@ class Stream final : public Receiver {
 
   /// kPeerLost once the way to the peer has failed. What is written earlier may not arrive then.
   Status state() const;
+  /// All of it, however much is on its way.
   void write(std::span<const std::byte> source, std::size_t offset);
+  /// Bytes, then a word, that flush() does not count.
+  void write_note(std::span<const std::byte> source, std::size_t offset, std::uint64_t word, std::size_t word_offset);
   /// Takes what there is room for; gives how many bytes.
   std::size_t write_some(std::span<const std::byte> source, std::size_t offset);
   void write_word(std::uint64_t word, std::size_t offset);
@@ -40,6 +43,7 @@ class Stream final : public Receiver {
   void write_packets(std::span<const std::byte> source, std::size_t offset, const PacketLines& lines,
                      std::uint64_t word);
   void flush();
+  void flush_notes();
   /// Reads the peer's window; ends when `alive()` does not hold any more.
   template <typename Alive>
   Status read(std::size_t offset, std::span<std::byte> destination, const Alive& alive) {
@@ -97,6 +101,7 @@ class Stream final : public Receiver {
   bool all_seen_ = false;
   std::shared_ptr<Route> route_;
   std::unique_ptr<Message> filling_;
+  bool urgent_ = false;  ///< it has more than notes
   std::shared_ptr<std::size_t> in_flight_;
   std::map<std::uint64_t, Read> reads_;
   std::uint64_t next_read_ = 1;

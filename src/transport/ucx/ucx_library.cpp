@@ -1,7 +1,7 @@
 // libucp brings libucs along; both are found by the loader's own search. UCX writes to standard error when a peer dies,
 // which is news that accord tells by itself, so its own logging is turned down unless the user asked for it by
-// UCX_LOG_LEVEL. That option is read when the library is loaded and is set by a function of libucs, for the
-// environment belongs to the program.
+// UCX_LOG_LEVEL; and it catches signals such as SIGSEGV, which belong to the program. Both options are read when the library
+// is loaded and are undone by functions of libucs, for the environment belongs to the program, too.
 #include "transport/ucx/ucx_library.hpp"
 
 #include <dlfcn.h>
@@ -26,6 +26,8 @@ void keep_quiet(void* library) {
   using SetOption = ucs_status_t (*)(const char*, const char*);
   const auto set_option = reinterpret_cast<SetOption>(dlsym(library, "ucs_global_opts_set_value"));
   if (set_option != nullptr && std::getenv("UCX_LOG_LEVEL") == nullptr) set_option("LOG_LEVEL", "fatal");
+  const auto leave_signals = reinterpret_cast<void (*)()>(dlsym(library, "ucs_debug_disable_signals"));
+  if (leave_signals != nullptr && std::getenv("UCX_HANDLE_ERRORS") == nullptr) leave_signals();
 }
 
 Result<UcxLibrary> load() {

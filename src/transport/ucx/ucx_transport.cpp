@@ -84,13 +84,17 @@ class UcxLink final : public Link, public RemoteWriter {
   std::size_t write_some(std::span<const std::byte> source, std::size_t offset) override {
     return stream_->write_some(source, offset);
   }
-  void write(std::span<const std::byte> source, std::size_t offset) override { stream_->write(source, offset); }
+  void write_note(std::span<const std::byte> source, std::size_t offset, std::uint64_t word,
+                  std::size_t word_offset) override {
+    stream_->write_note(source, offset, word, word_offset);
+  }
   void write_word(std::uint64_t word, std::size_t offset) override { stream_->write_word(word, offset); }
   void write_packets(std::span<const std::byte> source, std::size_t offset, const PacketLines& lines,
                      std::uint64_t word) override {
     stream_->write_packets(source, offset, lines, word);
   }
   void flush() override { stream_->flush(); }
+  void flush_notes() override { stream_->flush_notes(); }
   void progress() override { stream_->worker().progress(); }
 
   PeerState peer_state() const override { return lifeline_->state(); }
@@ -230,6 +234,7 @@ class UcxTransport final : public Transport {
   std::string_view name() const override { return kName; }
   Status viable() const override { return Worker::viable(); }
   bool reaches(const PlaceView&, const PlaceView&) const override { return true; }
+  bool maps() const override { return false; }
 
   Result<std::unique_ptr<Endpoint>> open(const EndpointRequest& request) override {
     ACCORD_RETURN_IF_ERROR(check_request(kName, request));

@@ -149,7 +149,8 @@ TEST_P(Async, split_orders_by_key_and_outlives_its_parent) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Async, ::testing::Values("inproc", "shm"), [](const auto& param) { return param.param; });
+INSTANTIATE_TEST_SUITE_P(All, Async, ::testing::Values("inproc", "shm", "ucx"),
+                         [](const auto& param) { return param.param; });
 
 }  // namespace
 }  // namespace accord

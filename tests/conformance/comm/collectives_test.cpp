@@ -220,9 +220,9 @@ std::vector<PlannedCase> cases() {
        "all_gather:0-inf=bruck@4k;broadcast:0-inf=binomial@4k;all_reduce:0-inf=rabenseifner@4k"},
   };
   std::vector<PlannedCase> all;
-  for (const char* transport : {"inproc", "shm"})
+  for (const char* transport : {"inproc", "shm", "ucx"})
     for (const auto& [name, select] : selections)
-      all.push_back({std::string(transport) + "_" + name, transport, select});
+      if (testing::can_run(transport, select)) all.push_back({std::string(transport) + "_" + name, transport, select});
   return all;
 }
 

@@ -213,7 +213,7 @@ std::vector<PlannedCase> cases() {
        "all_gather:0-inf=packet;all_to_all:0-inf=packet"},
   };
   std::vector<PlannedCase> all;
-  for (const char* transport : {"inproc", "shm"})
+  for (const char* transport : {"inproc", "shm", "ucx"})
     for (const auto& [name, select] : selections)
       all.push_back({std::string(transport) + "_" + name, transport, select});
   return all;

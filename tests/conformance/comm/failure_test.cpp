@@ -267,7 +267,7 @@ TEST_P(Failure, wrong_arguments_are_refused_by_name_and_harm_nothing) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Failure, ::testing::Values("inproc", "shm"),
+INSTANTIATE_TEST_SUITE_P(All, Failure, ::testing::Values("inproc", "shm", "ucx"),
                          [](const auto& param) { return param.param; });
 
 }  // namespace

@@ -256,7 +256,7 @@ std::vector<PlannedCase> cases() {
       {"ring", "ring", "direct", "direct", "direct", "direct"},
   };
   std::vector<PlannedCase> all;
-  for (const std::string transport : {"inproc", "shm"}) {
+  for (const std::string transport : {"inproc", "shm", "ucx"}) {
     all.push_back({transport + "_default", transport, ""});
     for (const Choice& choice : choices)
       for (const std::string slot : {"", "@4k"}) {
@@ -264,6 +264,7 @@ std::vector<PlannedCase> cases() {
                                   ";reduce_scatter:0-inf=" + choice.reduce_scatter + slot +
                                   ";gather:0-inf=" + choice.gather + slot + ";scatter:0-inf=" + choice.scatter + slot +
                                   ";all_to_all:0-inf=" + choice.all_to_all + slot;
+        if (!testing::can_run(transport, table)) continue;
         all.push_back({transport + "_" + choice.name + (slot.empty() ? "" : "_in_small_slots"), transport, table});
       }
   }

@@ -146,9 +146,10 @@ std::vector<PlannedCase> cases() {
       {"logarithmic", "binomial", "binomial", "binomial", "bruck"},
   };
   std::vector<PlannedCase> all;
-  for (const std::string transport : {"inproc", "shm"}) {
+  for (const std::string transport : {"inproc", "shm", "ucx"}) {
     all.push_back({transport + "_default", transport, ""});
     for (const Choice& choice : choices) {
+      if (!testing::can_run(transport, table(choice, ""))) continue;
       all.push_back({transport + "_" + choice.name, transport, table(choice, "")});
       if (choice.name == "two_shot" || choice.name == "logarithmic")
         all.push_back({transport + "_" + choice.name + "_in_small_slots", transport, table(choice, "@4k")});

@@ -128,7 +128,8 @@ TEST_P(Shrink, close_ends_one_that_waits) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Shrink, ::testing::Values("inproc", "shm"), [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(All, Shrink, ::testing::Values("inproc", "shm", "ucx"),
+                         [](const auto& test) { return test.param; });
 
 }  // namespace
 }  // namespace accord

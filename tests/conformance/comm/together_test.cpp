@@ -249,7 +249,8 @@ TEST_P(Together, a_callback_may_start_operations_but_not_wait_for_them) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Together,
-                         ::testing::Values(PlannedCase{"inproc", "inproc", ""}, PlannedCase{"shm", "shm", ""}),
+                         ::testing::Values(PlannedCase{"inproc", "inproc", ""}, PlannedCase{"shm", "shm", ""},
+                                           PlannedCase{"ucx", "ucx", ""}),
                          testing::name_of);
 
 }  // namespace

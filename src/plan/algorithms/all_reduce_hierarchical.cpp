@@ -1,0 +1,147 @@
+// Hierarchical all-reduce. The message is cut into as many columns as the largest host has ranks, and each column into a block
+// for each host; on every host one rank leads a column, so the ranks of a host share the work between hosts.
+//   1. Inside the host: each rank lays its input open, and the leader of a column adds it over the ranks of the host.
+//   2. Between hosts: it puts the sum of each block into partials of the leader on the block's host, which adds them over the hosts.
+//   3. Between hosts: that leader puts the finished block into the scratch of the column's other leaders.
+//   4. Inside the host: all ranks copy the finished blocks from the leaders' scratch.
+// Rounds overlap, so one slice is between the hosts while the next is added inside them.
+// Steps: 4. Moved per host between hosts: 2 (h - 1)/h of the message, h hosts, however many ranks it has; sums travel in partials.
+// Multi-leader; Bayatpour and others 2017, "Scalable reduction collectives with data partitioning-based multi-leader design".
+//
+// It follows the canonical tree, and so is for hosts that are subtrees of it.
+
+#include <algorithm>
+
+#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms/host_tree.hpp"
+
+namespace accord::plan {
+namespace {
+
+class Hierarchy {
+ public:
+  explicit Hierarchy(const topology::Topology& topology) : topology_(topology), hosts_(topology.host_count()) {
+    for (int host = 0; host < hosts_; ++host)
+      columns_ = std::max(columns_, static_cast<int>(topology.ranks_of_host(host).size()));
+  }
+  int hosts() const { return hosts_; }
+  int columns() const { return columns_; }
+  int blocks() const { return columns_ * hosts_; }
+  int block(int column, int host) const { return column * hosts_ + host; }
+  /// A host of one rank has no sum of its own: it gives its input, which lies behind the other scratch.
+  bool is_single(int host) const { return topology_.ranks_of_host(host).size() == 1; }
+  bool has_single() const {
+    for (int host = 0; host < hosts_; ++host)
+      if (is_single(host)) return true;
+    return false;
+  }
+  Rank leader(int column, int host) const {
+    const auto& ranks = topology_.ranks_of_host(host);
+    return ranks[static_cast<std::size_t>(column) % ranks.size()];
+  }
+
+ private:
+  const topology::Topology& topology_;
+  int hosts_;
+  int columns_ = 0;
+};
+
+}  // namespace
+
+Result<Plan> all_reduce_hierarchical(const topology::Topology& topology, const Request& request) {
+  if (!hosts_are_subtrees(topology))
+    return Status(StatusCode::kUnsupported,
+                  "hierarchical all_reduce: the ranks of a host are no subtree of the canonical tree over all ranks");
+  const Hierarchy tree(topology);
+  const int hosts = tree.hosts(), columns = tree.columns(), blocks = tree.blocks();
+  // Signals: a column is laid open (inside a host) or a sum has come (between hosts); its blocks are finished.
+  const auto ready_id = [](int column) { return column; };
+  const auto done_id = [&](int column) { return columns + column; };
+  PlanBuilder plan("hierarchical", request, topology.size(),
+                   {.input_chunks = blocks,
+                    .output_chunks = blocks,
+                    .scratch_chunks = tree.has_single() ? 2 * blocks : blocks,
+                    .partial_chunks = hosts == 1 ? 0 : 2 * blocks});
+  plan.set_order(Order::kCanonical);
+  plan.set_pacing(Pacing::kByPlan);
+  for (const Rank rank : plan.ranks()) {
+    const int host = topology.host_of(rank);
+    const std::vector<Rank>& near = topology.ranks_of_host(host);
+    const auto others = [&](auto use) {
+      for (const Rank peer : near)
+        if (peer != rank) use(peer);
+    };
+    for (int column = 0; column < columns; ++column) {
+      const Rank leader = tree.leader(column, host);
+      if (leader == rank) continue;
+      for (int to = 0; to < hosts; ++to)
+        plan.on(rank).copy(input(rank, tree.block(column, to)), {scratch(rank, tree.block(column, to))});
+      plan.on(rank).signal(leader, ready_id(column));
+    }
+    // The sum over this host of the block of host `to`; the own one is added to those of others later.
+    const auto own_sum = [&](int column, int to) { return partials(rank, blocks + tree.block(column, to)); };
+    for (int column = 0; column < columns; ++column) {
+      if (tree.leader(column, host) != rank) continue;
+      others([&](Rank peer) { plan.on(rank).wait(peer, ready_id(column)); });
+      for (int step = 1; step <= hosts; ++step) {
+        const int to = (host + step) % hosts, block = tree.block(column, to);
+        std::vector<Chunk> sources;
+        for (const Rank peer : near) sources.push_back(peer == rank ? input(rank, block) : scratch(peer, block));
+        if (hosts == 1) {
+          plan.on(rank).reduce(std::move(sources), {output(rank, block), scratch(rank, block)});
+        } else if (near.size() > 1) {
+          plan.on(rank).reduce(std::move(sources), {own_sum(column, to)});
+        }
+        if (to == host) continue;
+        const Rank there = tree.leader(column, to);
+        if (near.size() > 1) {
+          plan.on(rank).copy(own_sum(column, to), {partials(there, tree.block(column, host))});
+        } else {
+          plan.on(rank).copy(input(rank, block), {scratch(there, blocks + tree.block(column, host))});
+        }
+        plan.on(rank).signal(there, ready_id(column));
+      }
+    }
+    for (int column = 0; column < columns && hosts > 1; ++column) {
+      if (tree.leader(column, host) != rank) continue;
+      const int block = tree.block(column, host);
+      std::vector<Chunk> sources;
+      for (int from = 0; from < hosts; ++from) {
+        const bool single = tree.is_single(from);
+        if (from == host) {
+          sources.push_back(single ? input(rank, block) : own_sum(column, host));
+        } else {
+          plan.on(rank).wait(tree.leader(column, from), ready_id(column));
+          const int place = tree.block(column, from);
+          sources.push_back(single ? scratch(rank, blocks + place) : partials(rank, place));
+        }
+      }
+      plan.on(rank).reduce(std::move(sources), {output(rank, block), scratch(rank, block)});
+    }
+    for (int column = 0; column < columns; ++column) {
+      if (tree.leader(column, host) != rank) continue;
+      const int block = tree.block(column, host);
+      for (int step = 1; step < hosts; ++step) {
+        const Rank there = tree.leader(column, (host + step) % hosts);
+        plan.on(rank).copy(output(rank, block), {scratch(there, block)}).signal(there, done_id(column));
+      }
+    }
+    for (int column = 0; column < columns; ++column) {
+      if (tree.leader(column, host) != rank) continue;
+      for (int from = 0; from < hosts; ++from)
+        if (from != host) plan.on(rank).wait(tree.leader(column, from), done_id(column));
+      others([&](Rank peer) { plan.on(rank).signal(peer, done_id(column)); });
+    }
+    for (int column = 0; column < columns; ++column) {
+      const Rank leader = tree.leader(column, host);
+      if (leader != rank) plan.on(rank).wait(leader, done_id(column));
+      for (int from = 0; from < hosts; ++from) {
+        const int block = tree.block(column, from);
+        if (leader != rank || from != host) plan.on(rank).copy(scratch(leader, block), {output(rank, block)});
+      }
+    }
+  }
+  return std::move(plan).build();
+}
+
+}  // namespace accord::plan

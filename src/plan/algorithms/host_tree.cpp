@@ -1,0 +1,32 @@
+// Splits ranks and hosts side by side, each at the largest power of two below their number, down to single hosts.
+#include "plan/algorithms/host_tree.hpp"
+
+#include <bit>
+
+namespace accord::plan {
+namespace {
+
+int left_half(int count) { return static_cast<int>(std::bit_ceil(static_cast<unsigned>(count)) / 2); }
+
+bool splits_alike(const topology::Topology& topology, Rank first, int ranks, int first_host, int hosts) {
+  if (hosts == 1) {
+    const auto& own = topology.ranks_of_host(first_host);
+    return own.front() == first && own.back() == first + ranks - 1 && static_cast<int>(own.size()) == ranks;
+  }
+  if (ranks < hosts) return false;
+  const int left = left_half(ranks), left_hosts = left_half(hosts);
+  return splits_alike(topology, first, left, first_host, left_hosts) &&
+         splits_alike(topology, first + left, ranks - left, first_host + left_hosts, hosts - left_hosts);
+}
+
+}  // namespace
+
+bool hosts_are_subtrees(const topology::Topology& topology) {
+  return splits_alike(topology, 0, topology.size(), 0, topology.host_count());
+}
+
+bool is_hierarchy(const topology::Topology& topology) {
+  return topology.host_count() > 1 && topology.host_count() < topology.size() && hosts_are_subtrees(topology);
+}
+
+}  // namespace accord::plan

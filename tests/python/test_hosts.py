@@ -1,0 +1,209 @@
+"""Ranks on several hosts: network namespaces with TCP between them, several ranks in some."""
+
+import os
+import signal
+import subprocess
+
+import numpy as np
+import pytest
+from accord_command import wait_until
+from hosts import Hosts, why_not
+
+REASON = why_not()
+SHAPES = {"2 x 2": [0, 0, 1, 1], "4 x 1": [0, 1, 2, 3], "3 + 2 + 1": [0, 0, 0, 1, 1, 2], "taking turns": [0, 1, 0, 1]}
+COUNTS = [1, 7, 1000, 50_000, 300_001]
+
+pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+
+
+@pytest.fixture
+def on_hosts(fresh_ranks):
+    """A function from the hosts of the ranks to (the hosts, the ranks)."""
+    made = []
+
+    def start(shape, **environment):
+        made.append(Hosts(max(shape) + 1))
+        prefixes = [made[-1].prefix(host) for host in shape]
+        return made[-1], fresh_ranks(len(shape), environment=environment, prefixes=prefixes)
+
+    yield start
+    for hosts in made:
+        hosts.close()
+
+
+def every_collective(comm, counts):
+    """Small whole numbers, so that sums are exact whatever the order."""
+    rank, size = comm.rank, comm.size
+
+    def data(of, count):
+        return ((np.arange(count) * 7 + of * 13) % 101).astype(np.float32)
+
+    for count in counts:
+        everyone = [data(r, count) for r in range(size)]
+        whole = np.concatenate([data(r, count * size) for r in range(size)]).reshape(size, size, count)
+        total = np.sum(everyone, axis=0)
+
+        x = data(rank, count)
+        comm.all_reduce(x)
+        assert np.array_equal(x, total), ("all_reduce", count)
+        y = np.empty_like(x)
+        comm.all_reduce(data(rank, count), "max", out=y)
+        assert np.array_equal(y, np.max(everyone, axis=0)), ("all_reduce max", count)
+        x = data(rank, count)
+        comm.all_reduce(x, "avg")
+        assert np.allclose(x, total / size), ("avg", count)
+        x = data(rank, count)
+        comm.all_reduce(x, "premul_sum", factor=float(rank))
+        assert np.allclose(x, sum(r * everyone[r] for r in range(size))), ("premul_sum", count)
+        half = data(rank, count).astype(np.float16)
+        comm.all_reduce(half)
+        assert np.array_equal(half, total.astype(np.float16)), ("float16", count)
+
+        gathered = np.empty(count * size, np.float32)
+        comm.all_gather(data(rank, count), gathered)
+        assert np.array_equal(gathered, np.concatenate(everyone)), ("all_gather", count)
+        part = np.empty(count, np.float32)
+        comm.reduce_scatter(data(rank, count * size), part)
+        assert np.array_equal(part, whole.sum(axis=0)[rank]), ("reduce_scatter", count)
+        mine = np.empty(count * size, np.float32)
+        comm.all_to_all(data(rank, count * size), mine)
+        assert np.array_equal(mine.reshape(size, count), whole[:, rank]), ("all_to_all", count)
+        for root in range(size):
+            x = data(rank, count)
+            comm.broadcast(x, root)
+            assert np.array_equal(x, everyone[root]), ("broadcast", count)
+            x = data(rank, count)
+            comm.reduce(x, root)
+            assert rank != root or np.array_equal(x, total), ("reduce", count)
+            comm.gather(data(rank, count), gathered if rank == root else None, root)
+            assert rank != root or np.array_equal(gathered, np.concatenate(everyone)), ("gather", count)
+            comm.scatter(data(root, count * size) if rank == root else None, part, root)
+            assert np.array_equal(part, whole[root, rank]), ("scatter", count)
+        with comm.batch() as batch:
+            batch.recv(part, (rank - 1) % size)
+            batch.send(data(rank, count), (rank + 1) % size)
+        assert np.array_equal(part, everyone[(rank - 1) % size]), ("send and recv", count)
+        parts = [count + r for r in range(size)]
+        uneven = np.empty(sum(parts), np.float32)
+        comm.all_gather_v(data(rank, parts[rank]), uneven, parts)
+        assert np.array_equal(uneven, np.concatenate([data(r, parts[r]) for r in range(size)])), ("all_gather_v", count)
+        works = [comm.all_reduce_async(data(rank, count)) for _ in range(5)]
+        for work in works:
+            work.wait()
+        comm.barrier()
+    # A group that crosses the hosts, and the parent again.
+    with comm.split(rank % 2) as other:
+        x = np.full(1000, rank, np.float32)
+        other.all_reduce(x)
+        assert np.array_equal(x, np.full(1000, sum(r for r in range(size) if r % 2 == rank % 2))), "split"
+    comm.barrier()
+    return "right"
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_collective_matches_numpy(on_hosts, shape):
+    _, ranks = on_hosts(SHAPES[shape])
+    assert set(ranks.run(every_collective, COUNTS, deadline=240)) == {"right"}
+
+
+def test_ranks_of_one_machine_can_play_several_hosts(fresh_ranks):
+    """Without namespaces: ACCORD_HOST_ID tells them apart."""
+    environments = [{"ACCORD_HOST_ID": f"host {rank // 2}"} for rank in range(4)]
+    ranks = fresh_ranks(4, environments=environments)
+    assert set(ranks.run(every_collective, [1, 5000], deadline=120)) == {"right"}
+
+
+def same_bits(comm, count):
+    x = (np.random.default_rng(comm.rank).standard_normal(count)).astype(np.float32)
+    comm.all_reduce(x)
+    return x.tobytes()
+
+
+def test_sums_between_hosts_have_the_bits_of_those_in_one(on_hosts, ranks):
+    expected = set(ranks(4).run(same_bits, 100_003))
+    assert len(expected) == 1
+    for shape in ([0, 0, 1, 1], [0, 0, 0, 1]):
+        assert set(on_hosts(shape)[1].run(same_bits, 100_003)) == expected
+
+
+def test_a_slow_link_is_slow_and_nothing_else(on_hosts):
+    hosts, ranks = on_hosts([0, 0, 1, 1])
+    hosts.slow_down("200mbit")
+    assert set(ranks.run(every_collective, [100_000], deadline=240)) == {"right"}
+
+
+def learn_of_a_death(comm, victim, folder):
+    import time
+
+    comm.barrier()
+    open(os.path.join(folder, str(comm.rank)), "w").close()
+    if comm.rank == victim:
+        time.sleep(60)
+    try:
+        comm.barrier()
+    except accord.PeerLost as error:  # noqa: F821
+        when = time.time()
+        with comm.shrink() as rest:
+            x = np.full(100_000, comm.rank, np.float32)
+            rest.all_reduce(x)
+            return when, error.ranks, rest.size, float(x[0])
+
+
+@pytest.mark.parametrize("victim", [0, 3])
+def test_a_killed_rank_is_named_on_all_hosts_within_a_second(on_hosts, tmp_path, victim):
+    delays = []
+    for attempt in range(3):  # one in time shows that it can; a busy machine may keep the ranks from running
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        killed = []
+
+        def kill(processes: list[subprocess.Popen], folder=folder, killed=killed) -> None:
+            import time
+
+            wait_until(lambda: len(os.listdir(folder)) == 4, "all ranks to have begun")
+            killed.append(time.time())
+            processes[victim].send_signal(signal.SIGKILL)
+
+        _, ranks = on_hosts([0, 0, 1, 1])
+        outcomes = ranks.outcomes(learn_of_a_death, victim, str(folder), while_running=kill)
+        assert outcomes[victim].exit_code == -signal.SIGKILL
+        survivors = sorted({0, 1, 2, 3} - {victim})
+        delays.append(0.0)
+        for rank in survivors:
+            assert outcomes[rank].error is None, outcomes[rank].error
+            when, at_fault, size, total = outcomes[rank].value
+            assert (at_fault, size, total) == ((victim,), 3, sum(survivors))
+            delays[-1] = max(delays[-1], when - killed[0])
+        if delays[-1] < 1.0:
+            return
+    raise AssertionError(f"the survivors learned of it after {delays} s")
+
+
+def meet_a_cut(comm, folder):
+    x = np.ones(100_000, np.float32)
+    comm.all_reduce(x)
+    open(os.path.join(folder, str(comm.rank)), "w").close()
+    try:
+        while True:
+            comm.all_reduce(x, timeout=3)
+    except accord.Timeout as error:  # noqa: F821
+        with comm.shrink(timeout=3) as rest:
+            x = np.full(1000, comm.rank, np.float32)
+            rest.all_reduce(x)
+            return error.ranks, rest.size, float(x[0])
+
+
+def test_a_cut_link_ends_in_a_timeout_and_each_side_goes_on_alone(on_hosts, tmp_path):
+    hosts, ranks = on_hosts([0, 0, 1, 1])
+
+    def cut(_processes: list[subprocess.Popen]) -> None:
+        wait_until(lambda: len(os.listdir(tmp_path)) == 4, "all ranks are there")
+        hosts.cut(1)
+
+    outcomes = ranks.outcomes(meet_a_cut, str(tmp_path), while_running=cut, deadline=120)
+    for rank, outcome in enumerate(outcomes):
+        assert outcome.error is None, outcome.error
+        at_fault, size, total = outcome.value
+        other_side = {2, 3} if rank < 2 else {0, 1}
+        assert set(at_fault) & other_side, (rank, at_fault)
+        assert (size, total) == (2, 1 if rank < 2 else 5)

@@ -1,0 +1,154 @@
+// Plans for ranks on several hosts, where nobody reads the memory of another host.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "plan/algorithms.hpp"
+#include "plan/selector.hpp"
+#include "plan/verifier.hpp"
+#include "sanitized.hpp"
+#include "unit/plan/interpreter.hpp"
+#include "unit/plan/plans_for_tests.hpp"
+
+namespace accord::plan {
+namespace {
+
+using accord::testing::kSanitized;
+using testing::has_root;
+
+/// Rank r runs on host `hosts[r]`.
+topology::Topology on_hosts(const std::vector<int>& hosts) {
+  std::vector<topology::Place> places;
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
+    const int id = static_cast<int>(rank);
+    places.push_back({.host = "host-" + std::to_string(hosts[rank]),
+                      .process = id + 1,
+                      .cpus = {id},
+                      .numa_nodes = {0},
+                      .cores = 1,
+                      .core_ids = {id}});
+  }
+  return topology::Topology(std::move(places));
+}
+
+/// "0 0 1 2": which hosts the ranks are on.
+const std::vector<std::vector<int>> kShapes =
+    kSanitized ? std::vector<std::vector<int>>{{0, 1}, {0, 0, 1, 1}, {0, 0, 0, 1, 1, 2}}
+               : std::vector<std::vector<int>>{{0, 1},
+                                               {0, 1, 2},
+                                               {0, 0, 1},
+                                               {0, 1, 1},
+                                               {0, 0, 1, 1},
+                                               {0, 1, 0, 1},
+                                               {0, 1, 2, 3},
+                                               {0, 0, 0, 1},
+                                               {0, 0, 0, 1, 1, 2},
+                                               {2, 1, 0, 1, 2, 1},
+                                               {0, 0, 0, 0, 1, 1, 1},
+                                               {0, 0, 0, 0, 1, 1, 1, 1},
+                                               {0, 0, 1, 1, 2, 2, 3, 3},
+                                               {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2},
+                                               {0, 1, 2, 3, 4, 5, 6, 7, 8}};
+
+/// Plans that the default table may choose there, with the last rank as root.
+std::vector<std::pair<const AlgorithmEntry*, Plan>> default_plans(const topology::Topology& topology) {
+  const Selector selector = *Selector::create("");
+  std::vector<std::pair<const AlgorithmEntry*, Plan>> plans;
+  for (const SelectorRow& row : selector.rows()) {
+    if (row.collective == Collective::kSendRecv && topology.size() != 2) continue;
+    const Rank root = has_root(row.collective) ? topology.size() - 1 : 0;
+    const SelectorCall call{.collective = row.collective, .bytes = row.from_bytes, .root = root};
+    if (selector.judge(row, call, topology) != RowVerdict::kMatches) continue;
+    const Result<Plan> plan = row.algorithm->make(topology, {.collective = row.collective, .root = root});
+    EXPECT_TRUE(plan.ok()) << plan.status().to_string();
+    if (plan.ok()) plans.emplace_back(row.algorithm, *plan);
+  }
+  return plans;
+}
+
+/// A step that the executor could not run: it reads, or adds in, the memory of another host.
+std::optional<std::string> step_across_hosts(const Plan& plan, const topology::Topology& topology) {
+  for (Rank rank = 0; rank < plan.size; ++rank) {
+    for (const Lane& lane : plan.programs[static_cast<std::size_t>(rank)].lanes) {
+      for (const Step& step : lane.steps) {
+        const auto far = [&](const Chunk& chunk) { return topology.host_of(chunk.rank) != topology.host_of(rank); };
+        const bool reads = std::any_of(step.sources.begin(), step.sources.end(), far);
+        const bool writes = std::any_of(step.destinations.begin(), step.destinations.end(), far);
+        if (reads || (writes && step.kind == StepKind::kReduce))
+          return "rank " + std::to_string(rank) + ": " + to_string(step);
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+TEST(Hosts, what_the_default_table_chooses_never_reads_the_memory_of_another_host) {
+  for (const auto& shape : kShapes) {
+    const topology::Topology topology = on_hosts(shape);
+    for (const auto& [entry, plan] : default_plans(topology))
+      EXPECT_EQ(step_across_hosts(plan, topology), std::nullopt) << to_string(plan);
+  }
+}
+
+TEST(Hosts, the_hierarchical_all_reduce_is_for_hosts_that_are_subtrees_of_the_canonical_tree) {
+  const Selector selector = *Selector::create("");
+  const auto chosen = [&](const std::vector<int>& shape, ReduceOp op = ReduceOp::kSum) {
+    const auto choice = selector.choose({Collective::kAllReduce, 1 << 20, 0, op}, on_hosts(shape));
+    return std::string(choice.ok() ? choice->algorithm->name : "none");
+  };
+  EXPECT_EQ(chosen({0, 0, 1, 1}), "hierarchical");
+  EXPECT_EQ(chosen({0, 0, 0, 0, 1, 1, 1}), "hierarchical");
+  EXPECT_EQ(chosen({0, 0, 1}), "hierarchical");
+  EXPECT_EQ(chosen({0, 0, 0, 1, 1, 1}), "two_shot");  // the tree splits 4 + 2
+  EXPECT_EQ(chosen({0, 1, 1}), "two_shot");           // 2 + 1
+  EXPECT_EQ(chosen({0, 1, 0, 1}), "two_shot");
+  EXPECT_EQ(chosen({0, 1}), "two_shot");  // no ranks share a host
+  EXPECT_EQ(chosen({0, 0}), "two_shot");
+  EXPECT_EQ(chosen({0, 0, 1, 1}, ReduceOp::kAvg), "two_shot");  // divides where all inputs meet
+}
+
+TEST(Hosts, plans_between_hosts_are_verified) {
+  for (const auto& shape : kShapes) {
+    const topology::Topology topology = on_hosts(shape);
+    for (const auto& [entry, plan] : default_plans(topology)) {
+      for (const Aliasing aliasing : {Aliasing::kOutOfPlace, Aliasing::kInPlace}) {
+        const Status status = verify(plan, aliasing);
+        EXPECT_TRUE(status.ok()) << ::testing::PrintToString(shape) << ": " << status.to_string();
+      }
+    }
+  }
+}
+
+TEST(Hosts, plans_between_hosts_give_the_reference) {
+  std::mt19937 random(5);
+  for (const auto& shape : kShapes) {
+    const topology::Topology topology = on_hosts(shape);
+    for (const auto& [entry, plan] : default_plans(topology)) {
+      for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{97}, std::size_t{257}}) {
+        for (const std::size_t slice : {count / 7 + 1, count + 1}) {
+          const auto problem =
+              testing::run_randomly(plan, {.count = count, .slice = slice, .combine = testing::mix}, random);
+          ASSERT_EQ(problem, std::nullopt) << to_string(plan) << " on " << ::testing::PrintToString(shape);
+        }
+      }
+    }
+  }
+}
+
+TEST(Hosts, every_rank_builds_its_own_program_alone) {
+  for (const auto& shape : kShapes) {
+    const topology::Topology topology = on_hosts(shape);
+    for (const auto& [entry, whole] : default_plans(topology)) {
+      for (Rank rank = 0; rank < whole.size; ++rank) {
+        const auto own =
+            entry->make(topology, {.collective = entry->collective, .root = whole.root, .only_rank = rank});
+        ASSERT_TRUE(own.ok()) << own.status().to_string();
+        EXPECT_EQ(own->programs[static_cast<std::size_t>(rank)], whole.programs[static_cast<std::size_t>(rank)]);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace accord::plan
