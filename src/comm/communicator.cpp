@@ -95,8 +95,8 @@ Result<std::optional<Communicator>> Communicator::split_ranks(std::span<const Ra
 
 Result<Communicator> Communicator::grow(std::shared_ptr<Store> store, int added, CommunicatorOptions options) {
   if (store == nullptr) return Status(StatusCode::kInvalidArgument, "Communicator::grow: the store is null");
-  ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<comm::Group> group,
-                          comm::grow(*group_, store, added, comm::inherit(group_->options(), std::move(options))));
+  ACCORD_ASSIGN_OR_RETURN(comm::GroupOptions inherited, comm::inherit(group_->options(), std::move(options)));
+  ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<comm::Group> group, comm::grow(*group_, store, added, std::move(inherited)));
   return Communicator(std::move(group));
 }
 
