@@ -73,6 +73,25 @@ std::optional<CommunicatorHandle> split_ranks(CommunicatorHandle& self, const st
   return std::optional<CommunicatorHandle>(CommunicatorHandle(std::move(*made)));
 }
 
+CommunicatorHandle grow(CommunicatorHandle& self, nb::handle store, int added, std::optional<std::string> name,
+                        nb::handle timeout, std::optional<std::string> transport, std::string select) {
+  Communicator communicator = self.use();
+  std::string label = name ? std::move(*name) : communicator.name() + "/grown";
+  CommunicatorOptions options =
+      communicator_options(std::move(label), timeout, std::move(transport), std::move(select));
+  return CommunicatorHandle(
+      value_or_raise(run_interruptibly([communicator, store = store_argument(store), added, options]() mutable {
+        return communicator.grow(store, added, options);
+      })));
+}
+
+CommunicatorHandle join(nb::handle store, std::string name, nb::handle timeout, std::optional<std::string> transport,
+                        std::string select) {
+  CommunicatorOptions options = communicator_options(std::move(name), timeout, std::move(transport), std::move(select));
+  return CommunicatorHandle(value_or_raise(
+      run_interruptibly([store = store_argument(store), options] { return Communicator::join(store, options); })));
+}
+
 CommunicatorHandle shrink(CommunicatorHandle& self, std::optional<std::string> name, nb::handle timeout) {
   Communicator communicator = self.use();
   const std::string label = name ? std::move(*name) : communicator.name() + "/shrunk";
@@ -213,6 +232,21 @@ in the making at the same time and have two ranks or more in common need differe
 and the list ("world/0,2"). What is left open is inherited, and `select` comes after this one's. Raises InvalidArgument if the
 list lacks this rank, or names one twice or one that there is not; Mismatch, Timeout and PeerLost name the ranks that have another list, did
 not call, or died. After a failure they may try again.)")
+      .def(
+          "grow", &grow, nb::arg("store"), nb::arg("added"), nb::arg("name") = nb::none(), only, timeout,
+          nb::arg("transport") = nb::none(), nb::arg("select") = "",
+          nb::sig("def grow(self, store: Store | accord._arrays.StoreLike, added: int, name: str | None = None, "
+                  "*, " ACCORD_TIMEOUT_SIG ", transport: str | None = None, select: str = '') -> Communicator"),
+          R"(`added` more ranks, which call join() with the same store and name, make a new communicator with the ranks of this one.
+
+These keep their ranks, the others follow in the order in which they come. All ranks of this one call it, like a collective; this one
+goes on as it is. Its name is this one's and "/grown", unless given. Raises Timeout, naming the ranks that did not come.)")
+      .def_static(
+          "join", &join, nb::arg("store"), nb::arg("name"), only, timeout, nb::arg("transport") = nb::none(),
+          nb::arg("select") = "",
+          nb::sig("def join(store: Store | accord._arrays.StoreLike, name: str, *, " ACCORD_TIMEOUT_SIG
+                  ", transport: str | None = None, select: str = '') -> Communicator"),
+          R"(Waits until a communicator grows to `name` in `store`, and joins it. Raises Timeout if none does.)")
       .def("shrink", &shrink, nb::arg("name") = nb::none(), nb::kw_only(), timeout,
            nb::sig("def shrink(self, name: str | None = None, *, " ACCORD_TIMEOUT_SIG ") -> Communicator"),
            R"(The ranks that are left make a new communicator, in the order of their ranks. Each of them calls it once.

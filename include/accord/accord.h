@@ -219,6 +219,17 @@ ACCORD_API accord_status_t accord_communicator_split_ranks(accord_communicator_t
                                                            size_t count, const accord_communicator_options_t* options,
                                                            accord_communicator_t** part);
 
+/* `added` more ranks, which call accord_communicator_join with the same store and name, make a new communicator with the ranks of
+ * this one: these keep their ranks, the others follow in the order in which they come. All ranks of this one call it; this one goes
+ * on as it is. A null name is this one's name and "/grown". ACCORD_TIMEOUT names the ranks that did not come. */
+ACCORD_API accord_status_t accord_communicator_grow(accord_communicator_t* communicator, accord_store_t* store,
+                                                    int32_t added, const accord_communicator_options_t* options,
+                                                    accord_communicator_t** grown);
+
+/* Waits until a communicator grows to the options' name in `store`, and joins it. */
+ACCORD_API accord_status_t accord_communicator_join(accord_store_t* store, const accord_communicator_options_t* options,
+                                                    accord_communicator_t** communicator);
+
 /* The ranks that are left make a new communicator, in the order of their ranks; this one stays as it is. Each of them calls it
  * once. Whoever has died or closed is left out at once; whoever is alive and has not called it after `timeout_ns` (0: the
  * communicator's), then: it gets ACCORD_ABORTED when it does. A null name is this one's name and "/shrunk". */

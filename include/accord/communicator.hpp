@@ -246,6 +246,15 @@ class Communicator {
     return split_ranks(ranks, CommunicatorOptions{.name = std::forward<Name>(name)});
   }
 
+  /// `added` more ranks, which call join() with the same store and name, make a new communicator with the ranks of this one: these
+  /// keep their ranks, the others follow in the order in which they come. All ranks of this one call it, like a collective; this one
+  /// goes on as it is. kTimeout names the ranks that did not come, in the new numbering; they may try again. kMismatch: another rank
+  /// wants another number.
+  [[nodiscard]] Result<Communicator> grow(std::shared_ptr<Store> store, int added, CommunicatorOptions options);
+  /// Waits until a communicator grows to `options.name` in `store`, and joins it. Its `transport` and `select` are to be those of the
+  /// ranks that are there. kTimeout: none did, or others took all places.
+  [[nodiscard]] static Result<Communicator> join(std::shared_ptr<Store> store, CommunicatorOptions options);
+
   /// The ranks that are left make a new communicator, in the order of their ranks; this one stays as it is and can be closed.
   /// Each of them calls it once, after a failure or without one. Whoever has died or closed is left out at once; whoever is
   /// alive and has not called it within the timeout, then (it gets kAborted when it does). Needs no store.

@@ -123,7 +123,7 @@ constexpr std::array<Variable, 10> kVariables = {{
       "a name: ranks of one machine share memory only with those that have the same; for trying out several hosts"},
      read_host_id},
     {{"ACCORD_SELECT", "",
-      "overrides which plan runs which collective; docs/architecture.md, \"The selector is data\""},
+      "overrides which plan runs which collective: a table (docs/architecture.md), or @FILE of accord tune"},
      read_select},
     {{"ACCORD_SLOT_BYTES", "1m", "scratch of one round of a collective in each rank: 4k to 1g, in multiples of 4k"},
      read_slot_bytes},

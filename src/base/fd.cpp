@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <limits.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -67,6 +68,12 @@ Status write_and_flush(const std::string& path, std::string_view contents) {
   return Status();
 }
 
+std::string descriptor_limit_text() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return " in this process (raise ulimit -n)";
+  return fmt::format(" in this process (raise ulimit -n, which is {})", limit.rlim_cur);
+}
+
 }  // namespace
 
 void UniqueFd::reset(int fd) {
@@ -76,12 +83,12 @@ void UniqueFd::reset(int fd) {
 
 Status errno_status(int error, std::string_view what) {
   StatusCode code = StatusCode::kIo;
-  std::string_view advice;
+  std::string advice;
   switch (error) {
     case ENOENT: code = StatusCode::kNotFound; break;
     case EMFILE:
       code = StatusCode::kResourceExhausted;
-      advice = " in this process (raise ulimit -n)";
+      advice = descriptor_limit_text();
       break;
     case ENFILE:
     case ENOMEM:

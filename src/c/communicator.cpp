@@ -88,6 +88,32 @@ extern "C" accord_status_t accord_communicator_split_ranks(accord_communicator_t
                 });
 }
 
+extern "C" accord_status_t accord_communicator_grow(accord_communicator_t* communicator, accord_store_t* store,
+                                                    int32_t added, const accord_communicator_options_t* options,
+                                                    accord_communicator_t** grown) {
+  if (grown != nullptr) *grown = nullptr;
+  return answer(__func__, {{"communicator", communicator}, {"store", store}, {"grown", grown}},
+                [&](std::string_view function) -> Status {
+                  Communicator& old = communicator->communicator;
+                  ACCORD_ASSIGN_OR_RETURN(CommunicatorOptions read, options_of(options, function));
+                  if (options == nullptr || options->name == nullptr) read.name = old.name() + "/grown";
+                  ACCORD_ASSIGN_OR_RETURN(Communicator made, old.grow(store->store, added, std::move(read)));
+                  *grown = new accord_communicator{std::move(made)};
+                  return {};
+                });
+}
+
+extern "C" accord_status_t accord_communicator_join(accord_store_t* store, const accord_communicator_options_t* options,
+                                                    accord_communicator_t** communicator) {
+  if (communicator != nullptr) *communicator = nullptr;
+  return answer(__func__, {{"store", store}, {"communicator", communicator}}, [&](std::string_view function) -> Status {
+    ACCORD_ASSIGN_OR_RETURN(CommunicatorOptions read, options_of(options, function));
+    ACCORD_ASSIGN_OR_RETURN(Communicator made, Communicator::join(store->store, std::move(read)));
+    *communicator = new accord_communicator{std::move(made)};
+    return {};
+  });
+}
+
 extern "C" accord_status_t accord_communicator_shrink(accord_communicator_t* communicator, const char* name,
                                                       int64_t timeout_ns, accord_communicator_t** rest) {
   if (rest != nullptr) *rest = nullptr;

@@ -24,5 +24,6 @@ void add_diagnose(CLI::App& app, Action& chosen);
 void add_engine(CLI::App& app, Action& chosen);
 void add_plan(CLI::App& app, Action& chosen);
 void add_bench(CLI::App& app, Action& chosen);
+void add_tune(CLI::App& app, Action& chosen);
 
 }  // namespace accord::cli

@@ -74,6 +74,7 @@ int run(int argc, char** argv) {
   add_engine(app, chosen);
   add_plan(app, chosen);
   add_bench(app, chosen);
+  add_tune(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -13,8 +13,10 @@
 #include "base/fd.hpp"
 #include "base/text.hpp"
 #include "cli/plan.hpp"
+#include "comm/select_text.hpp"
 #include "plan/registry.hpp"
 #include "plan/selector.hpp"
+#include "plan/tuning.hpp"
 
 namespace accord::cli {
 namespace {
@@ -62,23 +64,40 @@ std::string reason_text(plan::RowVerdict verdict, const plan::SelectorRow& row, 
 
 // The tables in the order in which a communicator reads them.
 struct Tables {
-  std::string from_environment;
-  std::string from_option;
-  std::size_t environment_rows = 0;
+  struct Source {
+    std::string name;
+    comm::SelectText text;
+    plan::SelectorTable table;
+
+    // Where its row of that number comes from: its name, or the tuner's file and the line in it.
+    std::string of_row(std::size_t row) const {
+      if (table.places[row] >= text.file_bytes) return name;
+      return fmt::format("{}:{}", text.file, plan::line_of(text.table, table.places[row]));
+    }
+  };
+  Source environment;
+  Source option;
 
   std::string joined() const {
-    return from_environment + (from_environment.empty() || from_option.empty() ? "" : ";") + from_option;
+    const std::string& first = environment.text.table;
+    return first + (first.empty() || option.text.table.empty() ? "" : ";") + option.text.table;
   }
 };
 
+Result<Tables::Source> read_source(std::string name, const std::string& select) {
+  Tables::Source source{.name = std::move(name), .text = {}, .table = {}};
+  ACCORD_ASSIGN_OR_RETURN(source.text, comm::read_select(select));
+  Result<plan::SelectorTable> table = plan::parse_table(source.text.table);
+  if (!table.ok()) return table.status().with_context(source.name);
+  source.table = *std::move(table);
+  return source;
+}
+
 Result<Tables> read_tables(const std::string& option) {
   ACCORD_RETURN_IF_ERROR(config().status());
-  Tables tables{.from_environment = config()->select, .from_option = option};
-  const auto environment = plan::parse_table(tables.from_environment);
-  if (!environment.ok()) return environment.status().with_context("ACCORD_SELECT");
-  tables.environment_rows = environment->rows.size();
-  const auto more = plan::parse_table(option);
-  if (!more.ok()) return more.status().with_context("--select");
+  Tables tables;
+  ACCORD_ASSIGN_OR_RETURN(tables.environment, read_source("ACCORD_SELECT", config()->select));
+  ACCORD_ASSIGN_OR_RETURN(tables.option, read_source("--select", option));
   return tables;
 }
 
@@ -119,18 +138,22 @@ Result<Question> question_of(const Options& options) {
 Json considered(const Question& question) {
   const std::vector<plan::SelectorRow> rows = question.selector.rows();
   const std::size_t defaults = plan::parse_table(plan::default_table())->rows.size();
+  const std::size_t options = rows.size() - question.tables.option.table.rows.size();
+  const std::size_t environment = options - question.tables.environment.table.rows.size();
+  const auto table_of = [&](std::size_t row) -> std::string {
+    if (row >= options) return question.tables.option.of_row(row - options);
+    if (row >= environment) return question.tables.environment.of_row(row - environment);
+    return row < defaults ? "default" : "registered";
+  };
   bool decided = false;
   Json answer = Json::array();
   for (std::size_t i = rows.size(); i-- > 0;) {
     const auto verdict = question.selector.judge(rows[i], question.selected, question.topology);
     if (verdict == plan::RowVerdict::kOtherCollective) continue;
     const bool matches = verdict == plan::RowVerdict::kMatches;
-    const bool from_environment = i >= defaults && i < defaults + question.tables.environment_rows;
     answer.push_back(
         {{"rule", to_string(rows[i])},
-         {"table", i < defaults       ? "default"
-                   : from_environment ? "ACCORD_SELECT"
-                                      : "--select"},
+         {"table", table_of(i)},
          {"decides", matches && !decided},
          {"reason", matches && decided ? "matches, but a later rule decides"
                                        : reason_text(verdict, rows[i], question.call.bytes, question.topology)}});

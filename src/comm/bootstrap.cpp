@@ -26,10 +26,18 @@ constexpr Duration kDeclineTakes = std::chrono::seconds(1);
 
 std::string in_group(const GroupOptions& options) { return fmt::format("creating group \"{}\"", options.name); }
 
+/// A table as it is told to other ranks: what the tuner wrote is too long for that.
+std::string select_text(const std::string& select) {
+  constexpr std::size_t kShort = 200;
+  if (select.size() <= kShort) return fmt::format("\"{}\"", select);
+  const std::string digest = hex64(xxh3(std::as_bytes(std::span(select))));
+  return fmt::format("of {} bytes with the hash {}", select.size(), digest);
+}
+
 /// What has to be equal on all ranks, in words.
 std::string terms(const JoinRequest& request, std::size_t slot_bytes) {
-  return fmt::format("protocol {}, {} ranks, transport \"{}\", select \"{}\", slots of {} bytes", kProtocol,
-                     request.size, request.options.transport, request.options.select, slot_bytes);
+  return fmt::format("protocol {}, {} ranks, transport \"{}\", select {}, slots of {} bytes", kProtocol, request.size,
+                     request.options.transport, select_text(request.options.select), slot_bytes);
 }
 
 /// Bytes that are no UTF-8 (of a host's name, of the system's message) are replaced, not a reason to fail.

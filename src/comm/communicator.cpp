@@ -5,6 +5,7 @@
 #include "comm/bootstrap.hpp"
 #include "comm/environment.hpp"
 #include "comm/group.hpp"
+#include "comm/grow.hpp"
 #include "comm/prepared_calls.hpp"
 #include "comm/shrink.hpp"
 #include "comm/split.hpp"
@@ -13,7 +14,7 @@
 namespace accord {
 namespace {
 
-Result<Communicator> join(std::shared_ptr<Store> store, const comm::JoinRequest& request) {
+Result<Communicator> meet(std::shared_ptr<Store> store, const comm::JoinRequest& request) {
   if (Status refused = comm::check(request); !refused.ok()) {
     comm::decline(request, std::move(store), refused);
     return refused;
@@ -42,7 +43,7 @@ Result<Communicator> Communicator::create(std::shared_ptr<Store> store, Rank ran
     return resolved.status();
   }
   const Deadline deadline = Deadline::in(resolved->timeout);
-  return join(std::move(store), {.rank = rank, .size = size, .options = std::move(*resolved), .deadline = deadline});
+  return meet(std::move(store), {.rank = rank, .size = size, .options = std::move(*resolved), .deadline = deadline});
 }
 
 Result<Communicator> Communicator::from_environment(CommunicatorOptions options) {
@@ -50,7 +51,7 @@ Result<Communicator> Communicator::from_environment(CommunicatorOptions options)
   const Deadline deadline = Deadline::in(resolved.timeout);
   ACCORD_ASSIGN_OR_RETURN(const comm::JobPlace job, comm::job_place(process_environment()));
   ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<Store> store, comm::job_store(job, deadline));
-  return join(std::move(store),
+  return meet(std::move(store),
               {.rank = job.rank, .size = job.size, .options = std::move(resolved), .deadline = deadline});
 }
 
@@ -82,12 +83,28 @@ Status Prepared::run() { return calls_->run(); }
 Work Prepared::start() { return Work(calls_->start()); }
 
 Result<std::optional<Communicator>> Communicator::split(int color, int key, CommunicatorOptions options) {
-  return part(comm::split_by_color(*group_, color, key, comm::inherit(group_->options(), std::move(options))));
+  ACCORD_ASSIGN_OR_RETURN(comm::GroupOptions inherited, comm::inherit(group_->options(), std::move(options)));
+  return part(comm::split_by_color(*group_, color, key, std::move(inherited)));
 }
 
 Result<std::optional<Communicator>> Communicator::split_ranks(std::span<const Rank> ranks,
                                                               CommunicatorOptions options) {
-  return part(comm::split_by_ranks(*group_, ranks, comm::inherit(group_->options(), std::move(options))));
+  ACCORD_ASSIGN_OR_RETURN(comm::GroupOptions inherited, comm::inherit(group_->options(), std::move(options)));
+  return part(comm::split_by_ranks(*group_, ranks, std::move(inherited)));
+}
+
+Result<Communicator> Communicator::grow(std::shared_ptr<Store> store, int added, CommunicatorOptions options) {
+  if (store == nullptr) return Status(StatusCode::kInvalidArgument, "Communicator::grow: the store is null");
+  ACCORD_ASSIGN_OR_RETURN(comm::GroupOptions inherited, comm::inherit(group_->options(), std::move(options)));
+  ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<comm::Group> group, comm::grow(*group_, store, added, std::move(inherited)));
+  return Communicator(std::move(group));
+}
+
+Result<Communicator> Communicator::join(std::shared_ptr<Store> store, CommunicatorOptions options) {
+  if (store == nullptr) return Status(StatusCode::kInvalidArgument, "Communicator::join: the store is null");
+  ACCORD_ASSIGN_OR_RETURN(comm::GroupOptions resolved, comm::resolve(std::move(options)));
+  ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<comm::Group> group, comm::join_growing(store, std::move(resolved)));
+  return Communicator(std::move(group));
 }
 
 Result<Communicator> Communicator::shrink(std::string name, const CallOptions& options) {

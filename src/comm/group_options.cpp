@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/config.hpp"
+#include "comm/select_text.hpp"
 
 namespace accord::comm {
 namespace {
@@ -17,16 +18,18 @@ std::string both(std::string first, const std::string& second) {
 
 Result<GroupOptions> resolve(CommunicatorOptions options) {
   ACCORD_RETURN_IF_ERROR(config().status());
+  ACCORD_ASSIGN_OR_RETURN(const SelectText select, read_select(config()->select));
   const GroupOptions environment{
-      .timeout = config()->timeout, .transport = config()->transport, .select = config()->select};
+      .timeout = config()->timeout, .transport = config()->transport, .select = select.table};
   return inherit(environment, std::move(options));
 }
 
-GroupOptions inherit(const GroupOptions& parent, CommunicatorOptions given) {
+Result<GroupOptions> inherit(const GroupOptions& parent, CommunicatorOptions given) {
+  ACCORD_ASSIGN_OR_RETURN(const SelectText select, read_select(given.select));
   return GroupOptions{.name = std::move(given.name),
                       .timeout = given.timeout.value_or(parent.timeout),
                       .transport = std::move(given.transport).value_or(parent.transport),
-                      .select = both(parent.select, given.select)};
+                      .select = both(parent.select, select.table)};
 }
 
 }  // namespace accord::comm

@@ -15,11 +15,11 @@ struct GroupOptions {
   std::string select = {};
 };
 
-/// Fills from the environment what the caller left open.
+/// Fills from the environment what the caller left open, and reads the tuner's table where one is named.
 Result<GroupOptions> resolve(CommunicatorOptions options);
 
 /// What a group that is made from one with the options `parent` has: the name, what is given, and the parent's for the rest.
-/// Rules of `select` come after the parent's.
-GroupOptions inherit(const GroupOptions& parent, CommunicatorOptions given);
+/// Rules of `select` come after the parent's. Fails as read_select() does (select_text.hpp).
+Result<GroupOptions> inherit(const GroupOptions& parent, CommunicatorOptions given);
 
 }  // namespace accord::comm

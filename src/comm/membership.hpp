@@ -19,7 +19,7 @@ struct Membership {
   topology::Topology topology;
   plan::Selector selector;
   exec::WindowLayout layout;
-  std::shared_ptr<transport::Transport> transport = nullptr;  ///< of the endpoint
+  std::shared_ptr<transport::Transport> transport = {};  ///< of the endpoint
   std::unique_ptr<transport::Endpoint> endpoint;
   std::vector<std::unique_ptr<transport::Link>> links;  ///< by rank; null for this one
 };

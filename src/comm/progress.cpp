@@ -1,5 +1,5 @@
 // While works are pending the thread polls their cursors round robin, pacing itself with a Waiter, and looks at the peers'
-// descriptors now and then; otherwise it sleeps in epoll. Groups are held weakly by the watch list, and strongly
+// descriptors now and then, of which several groups may share one; otherwise it sleeps in epoll. Groups are held weakly by the watch list, and strongly
 // only while a channel of theirs has works, so a group may die on any thread, this one included.
 #include "comm/progress.hpp"
 
@@ -23,7 +23,7 @@
 namespace accord::comm {
 namespace {
 
-constexpr std::uint64_t kWakeupKey = 0;
+constexpr int kWakeupKey = -1;  // no descriptor
 constexpr int kPollsBetweenLooks = 1024;
 
 std::atomic<ProgressThread*> the_thread = nullptr;
@@ -66,7 +66,7 @@ Result<std::unique_ptr<ProgressThread>> ProgressThread::make() {
   if (!wakeup.valid()) return errno_status(errno, "the progress thread: eventfd");
   epoll_event event{};
   event.events = EPOLLIN;
-  event.data.u64 = kWakeupKey;
+  event.data.fd = kWakeupKey;
   if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wakeup.get(), &event) != 0)
     return errno_status(errno, "the progress thread: epoll_ctl");
   std::unique_ptr<ProgressThread> made(new ProgressThread(std::move(epoll), std::move(wakeup)));
@@ -99,50 +99,63 @@ Status ProgressThread::watch(const std::shared_ptr<Group>& group) {
   const std::lock_guard lock(mutex_);
   for (const auto& link : group->links()) {
     if (link == nullptr || link->liveness_fd() < 0) continue;
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.u64 = next_id_++;
-    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, link->liveness_fd(), &event) != 0)
-      return errno_status(errno, "cannot watch a peer");
-    watched_.push_back({event.data.u64, group, group.get(), link->peer(), link->liveness_fd()});
+    std::vector<Watcher>& watchers = watched_[link->liveness_fd()];
+    if (watchers.empty()) {
+      epoll_event event{};
+      event.events = EPOLLIN;
+      event.data.fd = link->liveness_fd();
+      if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, link->liveness_fd(), &event) != 0) {
+        const int error = errno;
+        watched_.erase(link->liveness_fd());
+        return errno_status(error, "cannot watch a peer");
+      }
+    }
+    watchers.push_back({group, group.get(), link->peer()});
   }
   return {};
 }
 
 void ProgressThread::forget(Group& group) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(watched_, [&](const Watched& watched) {
-    if (watched.address != &group) return false;
-    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, watched.fd, nullptr);
-    return true;
-  });
+  for (const auto& link : group.links())
+    if (link != nullptr && link->liveness_fd() >= 0)
+      drop(link->liveness_fd(), [&](const Watcher& watcher) { return watcher.address == &group; });
+}
+
+template <typename Which>
+void ProgressThread::drop(int fd, Which which) {
+  const auto watched = watched_.find(fd);
+  if (watched == watched_.end()) return;
+  std::erase_if(watched->second, which);
+  if (!watched->second.empty()) return;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  watched_.erase(watched);
 }
 
 void ProgressThread::look_at_peers(int timeout_milliseconds) {
   std::array<epoll_event, 32> events;
   const int n = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_milliseconds);
   for (int i = 0; i < n; ++i) {
-    if (events[i].data.u64 == kWakeupKey) {
+    if (events[i].data.fd == kWakeupKey) {
       std::uint64_t count;
       [[maybe_unused]] const ssize_t got = read(wakeup_.get(), &count, sizeof count);
       continue;
     }
-    std::shared_ptr<Group> group;
-    Rank peer = -1;
+    // Let go of without the lock: the last handle of a group closes it, and it is forgotten here.
+    std::vector<std::pair<std::shared_ptr<Group>, Rank>> concerned;
     {
       const std::lock_guard lock(mutex_);
-      const auto found = std::find_if(watched_.begin(), watched_.end(),
-                                      [&](const Watched& watched) { return watched.id == events[i].data.u64; });
-      if (found == watched_.end()) continue;
-      group = found->group.lock();
-      peer = found->peer;
-      // A peer that has gone has no more news; its descriptor would stay readable for ever.
-      if (group != nullptr && group->links()[peer]->update_peer_state() != transport::PeerState::kAlive) {
-        epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, found->fd, nullptr);
-        watched_.erase(found);
-      }
+      const auto watched = watched_.find(events[i].data.fd);
+      if (watched == watched_.end()) continue;
+      for (const Watcher& watcher : watched->second)
+        if (std::shared_ptr<Group> group = watcher.group.lock()) concerned.emplace_back(std::move(group), watcher.peer);
+      // A peer that has gone has no more news.
+      drop(events[i].data.fd, [](const Watcher& watcher) {
+        const std::shared_ptr<Group> group = watcher.group.lock();
+        return group != nullptr && group->links()[watcher.peer]->update_peer_state() != transport::PeerState::kAlive;
+      });
     }
-    if (group != nullptr) group->on_peer_news(peer);
+    for (const auto& [group, peer] : concerned) group->on_peer_news(peer);
   }
 }
 

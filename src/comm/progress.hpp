@@ -1,6 +1,7 @@
 #pragma once
 // The process's progress thread: it drives started works and hears of peers that die.
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -33,12 +34,10 @@ class ProgressThread {
     std::shared_ptr<Group> group;
     Channel* channel;
   };
-  struct Watched {
-    std::uint64_t id;  ///< epoll's key, as numbers are not reused while addresses are
+  struct Watcher {
     std::weak_ptr<Group> group;
     Group* address;
     Rank peer;
-    int fd;
   };
 
   static Result<std::unique_ptr<ProgressThread>> make();
@@ -46,13 +45,15 @@ class ProgressThread {
   void loop();
   void look_at_peers(int timeout_milliseconds);
   void wake();
+  /// Ends the watch of those watchers of `fd`. REQUIRES: mutex_ is held.
+  template <typename Which>
+  void drop(int fd, Which which);
 
   UniqueFd epoll_;
   UniqueFd wakeup_;
   std::mutex mutex_;
-  std::vector<Active> arrived_;   // guarded by mutex_
-  std::vector<Watched> watched_;  // guarded by mutex_
-  std::uint64_t next_id_ = 1;     // guarded by mutex_
+  std::vector<Active> arrived_;                  // guarded by mutex_
+  std::map<int, std::vector<Watcher>> watched_;  // by liveness descriptor; guarded by mutex_
 };
 
 }  // namespace accord::comm

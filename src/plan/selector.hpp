@@ -8,6 +8,7 @@
 //                                                                | "registered=" ("yes" | "no")
 //   range  = bytes "-" bytes "=" algorithm [ "@" slot bytes ]
 //
+// Blanks, line ends and comments ("#" to the end of the line) may stand between words.
 // Bytes are those of the caller's buffer as bounds_of() counts it (of one part, where it is divided), from the first to below
 // the second. The last rule that matches wins, so overrides are appended. "@" limits the scratch that a round
 // uses, and with it the slice. A call is registered if the buffers of all ranks lie in windows of the group; rows whose algorithm needs that, or
@@ -100,7 +101,8 @@ std::string_view default_table();
 /// A table as it was written.
 struct SelectorTable {
   std::vector<SelectorRow> rows;
-  bool canonical_only = false;  ///< "deterministic=canonical"
+  std::vector<std::size_t> places;  ///< of each row: where its range begins in the text
+  bool canonical_only = false;      ///< "deterministic=canonical"
 };
 
 /// Parses one table.

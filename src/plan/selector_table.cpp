@@ -1,5 +1,5 @@
-// A parser by recursive descent over the grammar in selector.hpp, one function a rule. Blanks and line ends between words
-// mean nothing, so a tuner may write one rule a line. An error tells the place as a character counted from 1 and the
+// A parser by recursive descent over the grammar in selector.hpp, one function a rule. Blanks, line ends and comments between words
+// mean nothing, so the tuner writes one rule a line. An error tells the place as a character counted from 1 and the
 // word that stands there.
 
 #include <fmt/format.h>
@@ -9,13 +9,14 @@
 
 #include "base/text.hpp"
 #include "plan/selector.hpp"
+#include "plan/tuning.hpp"
 
 namespace accord::plan {
 namespace {
 
 constexpr std::string_view kBlanks = " \t\r\n";
 constexpr int kMostRanks = 1 << 30;
-constexpr std::string_view kMarks = "[],:;=@-";
+constexpr std::string_view kMarks = "[],:;=@-#";
 
 class TableParser {
  public:
@@ -32,7 +33,13 @@ class TableParser {
   }
 
  private:
-  void skip_blanks() { at_ = std::min(text_.find_first_not_of(kBlanks, at_), text_.size()); }
+  void skip_blanks() {
+    at_ = std::min(text_.find_first_not_of(kBlanks, at_), text_.size());
+    while (at_ < text_.size() && text_[at_] == '#') {
+      at_ = std::min(text_.find('\n', at_), text_.size());
+      at_ = std::min(text_.find_first_not_of(kBlanks, at_), text_.size());
+    }
+  }
   bool at_end() {
     skip_blanks();
     return at_ == text_.size();
@@ -52,7 +59,10 @@ class TableParser {
   }
 
   Status error_at(std::size_t place, std::string_view problem) const {
-    return {StatusCode::kInvalidArgument, fmt::format("selection table, at character {}: {}", place + 1, problem)};
+    const std::size_t line_begin = text_.substr(0, place).rfind('\n') + 1;  // npos + 1: the first line
+    const std::string line = text_.find('\n') == text_.npos ? "" : fmt::format("line {}, ", line_of(text_, place));
+    return {StatusCode::kInvalidArgument,
+            fmt::format("selection table, {}at character {}: {}", line, place - line_begin + 1, problem)};
   }
   Status expected(std::string_view what) {
     const bool end = at_end();
@@ -177,6 +187,7 @@ class TableParser {
       if (row.slot_bytes == 0) return error_at(word_at_, "a slot needs at least one byte");
     }
     table_.rows.push_back(row);
+    table_.places.push_back(place);
     return {};
   }
 

@@ -92,3 +92,18 @@ def wait_for_the_absent(comm):
 
 def test_a_listed_rank_that_does_not_call_is_named(ranks):
     assert ranks(3).run(wait_for_the_absent) == [((2,), "ready"), ((2,), "ready"), None]
+
+
+def grow_in(comm, folder):
+    store = accord.FileStore(folder)
+    if comm.rank < 2:
+        grown = comm.split_ranks([0, 1], name="two").grow(store, 1)
+    else:
+        grown = accord.Communicator.join(store, "two/grown")
+    ranks = np.zeros(grown.size, np.int64)
+    grown.all_gather(np.array([comm.rank]), ranks)
+    return grown.name, grown.rank, ranks.tolist()
+
+
+def test_a_process_joins_a_running_group(ranks, tmp_path):
+    assert ranks(3).run(grow_in, str(tmp_path)) == [("two/grown", rank, [0, 1, 2]) for rank in range(3)]

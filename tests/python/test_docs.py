@@ -11,6 +11,7 @@ COMMANDS = {
     ("info",): "cli.md",
     ("bench",): "bench.md",
     ("diagnose",): "diagnose.md",
+    ("tune",): "tuning.md",
     ("engine", "run"): "cli.md",
     ("engine", "verify"): "cli.md",
     ("plan", "list"): "cli.md",

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "base/clock.hpp"
@@ -25,10 +26,17 @@ struct Series {
   int calls = 1;  // of a sample
   std::size_t samples_per_round = 1;
   std::vector<double> seconds;
+  std::vector<double> round_medians;
 };
 
+double median_of(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
 Series plan_series(const Effort& effort, int calls, double seconds_of_call) {
-  Series series{.calls = calls, .samples_per_round = 1, .seconds = {}};
+  Series series{.calls = calls, .samples_per_round = 1, .seconds = {}, .round_medians = {}};
   if (effort.calls) {
     series.calls = std::clamp(*effort.calls / effort.rounds, 1, calls);
     series.samples_per_round = static_cast<std::size_t>(
@@ -100,6 +108,14 @@ Status Meter::check(Exercise& exercise, Contender& contender, Measured& measured
   return {};
 }
 
+// Only there is it known of messages; and all ranks need the same answer.
+Result<std::string> Meter::algorithm_at_rank_0(const std::string& group, const BenchOperation& operation) {
+  std::array<char, 64> name = {};
+  if (control_.rank() == 0) last_algorithm(group, operation).copy(name.data(), name.size() - 1);
+  ACCORD_RETURN_IF_ERROR(control_.broadcast(Buffer{name.data(), name.size(), DType::kUInt8}, 0));
+  return std::string(name.data());
+}
+
 Result<std::optional<std::vector<Measured>>> Meter::measure(const ExerciseRequest& request, const Effort& effort,
                                                             std::vector<Contender>& contenders) {
   ACCORD_ASSIGN_OR_RETURN(const std::unique_ptr<Exercise> exercise, Exercise::create(request, control_.rank()));
@@ -118,6 +134,7 @@ Result<std::optional<std::vector<Measured>>> Meter::measure(const ExerciseReques
       }
       ACCORD_ASSIGN_OR_RETURN(const std::vector<double> agreed, slowest(std::move(mine)));
       series[i].seconds.insert(series[i].seconds.end(), agreed.begin(), agreed.end());
+      series[i].round_medians.push_back(median_of(agreed));
     }
   }
   if (interrupted_) return std::optional<std::vector<Measured>>();
@@ -130,9 +147,10 @@ Result<std::optional<std::vector<Measured>>> Meter::measure(const ExerciseReques
                       .samples = seconds.size(),
                       .minimum = seconds.front(),
                       .median = seconds[seconds.size() / 2],
-                      .maximum = seconds.back()};
+                      .maximum = seconds.back(),
+                      .round_medians = series[i].round_medians};
     ACCORD_RETURN_IF_ERROR(check(*exercise, contenders[i], measured));
-    measured.algorithm = last_algorithm(contenders[i].comm.name(), request.operation);
+    ACCORD_ASSIGN_OR_RETURN(measured.algorithm, algorithm_at_rank_0(contenders[i].comm.name(), request.operation));
     answers.push_back(std::move(measured));
   }
   return std::optional(std::move(answers));

@@ -33,8 +33,9 @@ struct Measured {
   double minimum = 0;
   double median = 0;
   double maximum = 0;
-  std::uint64_t wrong = 0;       ///< elements, on all ranks
-  std::string first_wrong = {};  ///< where, if there are any
+  std::vector<double> round_medians = {};  ///< of each turn; turns of the contenders with one number belong together
+  std::uint64_t wrong = 0;                 ///< elements, on all ranks
+  std::string first_wrong = {};            ///< where, if there are any
 };
 
 /// The ranks of a measurement. All of them call measure() with the same arguments and get the same answer. Not thread-safe.
@@ -52,6 +53,7 @@ class Meter {
   Result<std::vector<double>> slowest(std::vector<double> values);
   Result<double> sample(Exercise& exercise, Communicator& comm, int calls);
   Result<int> calls_per_sample(Exercise& exercise, Communicator& comm, double* seconds);
+  Result<std::string> algorithm_at_rank_0(const std::string& group, const BenchOperation& operation);
   Status check(Exercise& exercise, Contender& contender, Measured& measured);
 
   Communicator control_;

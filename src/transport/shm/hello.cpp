@@ -22,7 +22,7 @@ struct Packet {
   std::uint64_t magic = kHelloMagic;
   std::uint64_t window_bytes = 0;
   std::int32_t rank = 0;
-  std::uint32_t reserved = 0;
+  std::uint32_t can_watch = 0;
   Cookie to = {};
   Cookie from = {};
 };
@@ -61,7 +61,11 @@ Cookie cookie_of(std::string_view text) {
 }
 
 Result<Exchange> send_hello(const UniqueFd& socket, const Hello& hello, int window) {
-  Packet packet{.window_bytes = hello.window_bytes, .rank = hello.rank, .to = hello.to, .from = hello.from};
+  Packet packet{.window_bytes = hello.window_bytes,
+                .rank = hello.rank,
+                .can_watch = hello.can_watch ? 1u : 0u,
+                .to = hello.to,
+                .from = hello.from};
   iovec piece = {.iov_base = &packet, .iov_len = sizeof(packet)};
   Control control;
   msghdr message = {};
@@ -112,7 +116,7 @@ Result<ReceivedHello> receive_hello(const UniqueFd& socket) {
   }
   if (descriptors.size() != 1) return received;
   received.exchange = Exchange::kDone;
-  received.hello = Hello{packet.rank, packet.window_bytes, packet.to, packet.from};
+  received.hello = Hello{packet.rank, packet.window_bytes, packet.to, packet.from, packet.can_watch != 0};
   received.window = std::move(descriptors.front());
   return received;
 }

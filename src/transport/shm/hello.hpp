@@ -21,8 +21,9 @@ Cookie cookie_of(std::string_view text);
 struct Hello {
   std::int32_t rank = 0;
   std::uint64_t window_bytes = 0;
-  Cookie to = {};    ///< of the rank that is spoken to
-  Cookie from = {};  ///< of the speaker
+  Cookie to = {};          ///< of the rank that is spoken to
+  Cookie from = {};        ///< of the speaker
+  bool can_watch = false;  ///< the speaker sees it when the other's process ends
 };
 
 /// What became of one try to send or to receive. Nothing here blocks.

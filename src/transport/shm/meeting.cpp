@@ -104,8 +104,8 @@ Result<UniqueFd> Meeting::dial(Peer& peer) {
         fmt::format("it runs as user {}, this rank as user {}; run all ranks as one user", listener.user, ::geteuid()),
         {rank});
   }
-  peer.watch = watch_process(listener.process);
-  peer.process_ended = peer.watch.life == ProcessLife::kEnded;
+  peer.met.watch = watch_process(listener.process);
+  peer.process_ended = peer.met.watch.life == ProcessLife::kEnded;
   return socket;
 }
 
@@ -115,7 +115,7 @@ Status Meeting::call(Peer& peer) {
     ACCORD_ASSIGN_OR_RETURN(socket, dial(peer));
     if (!socket.valid()) return {};
   }
-  ACCORD_ASSIGN_OR_RETURN(const Exchange sent, send_hello(socket, hello_to(peer.place), window_.fd));
+  ACCORD_ASSIGN_OR_RETURN(const Exchange sent, send_hello(socket, hello_to(peer), window_.fd));
   if (sent == Exchange::kDone) peer.stage = Stage::kReply;
   if (sent == Exchange::kGone) socket.reset();
   return {};
@@ -134,6 +134,7 @@ Status Meeting::hear_reply(Peer& peer) {
     case Exchange::kDone:
       if (!is_from(reply.hello, peer.place)) break;
       peer.met.window = std::move(reply.window);
+      peer.met.is_watched = peer.met.watch.suffices() && reply.hello.can_watch;
       peer.stage = Stage::kMet;
       return {};
   }
@@ -149,8 +150,13 @@ Status Meeting::hold_line(Peer& peer) {
 }
 
 Status Meeting::answer(Peer& peer) {
-  ACCORD_ASSIGN_OR_RETURN(const Exchange sent, send_hello(peer.met.socket, hello_to(peer.place), window_.fd));
+  if (!peer.met.watch.suffices()) {
+    ACCORD_ASSIGN_OR_RETURN(const SocketPeer caller, peer_of(peer.met.socket));
+    peer.met.watch = watch_process(caller.process);
+  }
+  ACCORD_ASSIGN_OR_RETURN(const Exchange sent, send_hello(peer.met.socket, hello_to(peer), window_.fd));
   if (sent == Exchange::kDone) {
+    peer.met.is_watched = peer.met.is_watched && peer.met.watch.suffices();
     peer.stage = Stage::kMet;
     peer.line.reset();
   }
@@ -211,7 +217,10 @@ void Meeting::admit(Guest& guest) {
   if (!expected || !is_from(guest.hello, peer->place)) {
     return drop(guest, fmt::format("a process that called itself rank {}", rank));
   }
-  peer->met = {std::move(guest.socket), std::move(guest.window)};
+  peer->met.socket = std::move(guest.socket);
+  peer->met.window = std::move(guest.window);
+  peer->met.is_watched =
+      guest.hello.can_watch;  // by the peer; whether the other way round too is known when it is answered
   peer->stage = Stage::kAnswer;
 }
 
@@ -242,7 +251,7 @@ void Meeting::wait(Deadline deadline) {
       if (peer.line.valid()) look_at(peer.line, peer.line_cut);
       again = again || !peer.line.valid();
     }
-    if (peer.watch.ended != nullptr) look_at(*peer.watch.ended, peer.process_ended);
+    if (peer.met.watch.process != nullptr) look_at(peer.met.watch.process->ended(), peer.process_ended);
   }
   const int patience = deadline.poll_milliseconds();
   ::poll(entries.data(), entries.size(), again ? std::min(patience, kRetryMilliseconds) : patience);
@@ -271,8 +280,12 @@ std::vector<Rank> Meeting::ended() const {
   return ranks;
 }
 
-Hello Meeting::hello_to(const MeetingPlace& place) const {
-  return {.rank = self_.rank, .window_bytes = window_.bytes, .to = place.cookie, .from = self_.cookie};
+Hello Meeting::hello_to(const Peer& peer) const {
+  return {.rank = self_.rank,
+          .window_bytes = window_.bytes,
+          .to = peer.place.cookie,
+          .from = self_.cookie,
+          .can_watch = peer.met.watch.suffices()};
 }
 
 bool Meeting::is_from(const Hello& hello, const MeetingPlace& place) const {

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "transport/shm/process_watch.hpp"
 #include "transport/shm/rendezvous.hpp"
 
 namespace accord::transport {
@@ -28,7 +27,6 @@ class Meeting {
     bool ready = false;  // its socket may have something to say
     UniqueFd line = {};  // to the listener of a peer that is awaited
     bool line_cut = false;
-    ProcessWatch watch = {};
     bool process_ended = false;
   };
 
@@ -47,7 +45,7 @@ class Meeting {
   bool awaits_any() const;
   std::vector<Rank> missing() const;
   std::vector<Rank> ended() const;
-  Hello hello_to(const MeetingPlace& place) const;
+  Hello hello_to(const Peer& peer) const;
   bool is_from(const Hello& hello, const MeetingPlace& place) const;
   Status failure(StatusCode code, std::string_view what, std::vector<Rank> ranks) const;
 

@@ -1,84 +1,89 @@
-// Alive -> Left when the peer's farewell comes; Alive -> Lost when the socket ends without it, or the peer's process
-// does (its forked children may hold the socket open). Both are final. When the process has ended the socket is read
-// first, as the farewell may be waiting there.
+// A rank that leaves says so by a word in each peer's segment, so leaving costs no message and takes no socket. That it died is seen
+// by its process (process_watch.hpp), which all groups with ranks there watch together; so a connected group holds no descriptor of
+// its own. Where one of the two cannot watch the other's process (another PID namespace, a sandbox), the socket over which they met
+// stays open instead, and its end without the word is the death.
 //
-// A forked child shares the socket and the epoll with its parent, so that a farewell sent, a packet read or an event
-// removed there would be the parent's: only the owner process does any of that.
+// Alive -> Left by the word, or in the meeting by the socket's farewell; Alive -> Lost when the process or the socket ends
+// without it. The word is looked at last, as it may have been written just before the end. Until the peer has confirmed
+// that it is connected the socket counts in any case: a meeting that fails is ended by its farewell.
+//
+// A forked child shares socket and epoll with its parent, so that a farewell said, a packet read or an event removed there would be
+// the parent's: only the owner process does any of that.
 #include "transport/shm/peer_channel.hpp"
 
-#include <poll.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <utility>
-#include <vector>
 
 #include "transport/shm/hello.hpp"
-#include "transport/shm/unix_socket.hpp"
 
 namespace accord::transport {
 
-Result<std::shared_ptr<PeerChannel>> PeerChannel::create(UniqueFd socket) {
-  ACCORD_ASSIGN_OR_RETURN(const SocketPeer peer, peer_of(socket));
-  UniqueFd events(::epoll_create1(EPOLL_CLOEXEC));
-  if (!events.valid()) {
-    const int error = errno;
-    send_farewell(socket);
-    return errno_status(error, "cannot watch a peer");
-  }
-  std::shared_ptr<PeerChannel> channel(
-      new PeerChannel(std::move(socket), std::move(events), watch_process(peer.process)));
-  if (Status listens = channel->listen(); !listens.ok()) {
-    channel->say_farewell();
-    return listens;
-  }
-  return channel;
-}
-
-PeerChannel::PeerChannel(UniqueFd socket, UniqueFd events, ProcessWatch watch)
-    : socket_(std::move(socket)), events_(std::move(events)), watch_(std::move(watch)), owner_(::getpid()) {}
-
-Status PeerChannel::listen() const {
-  std::vector<int> sources = {socket_.get()};
-  if (watch_.ended != nullptr) sources.push_back(watch_.ended->get());
-  for (const int fd : sources) {
+Result<std::shared_ptr<PeerChannel>> PeerChannel::create(const PairOfRanks& ranks, Met met, WindowSegment theirs) {
+  UniqueFd events;
+  if (!met.is_watched) {
+    events.reset(::epoll_create1(EPOLL_CLOEXEC));
     epoll_event event = {};
     event.events = EPOLLIN | EPOLLRDHUP;
-    if (::epoll_ctl(events_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return errno_status(errno, "cannot watch a peer");
+    if (!events.valid() || ::epoll_ctl(events.get(), EPOLL_CTL_ADD, met.socket.get(), &event) != 0) {
+      const int error = errno;
+      send_farewell(met.socket);
+      return errno_status(error, "cannot watch a peer");
+    }
   }
-  // A process that has ended and been buried cannot be watched; its socket is ended here in its stead.
-  if (watch_.life == ProcessLife::kEnded) ::shutdown(socket_.get(), SHUT_RD);
-  return {};
+  return std::shared_ptr<PeerChannel>(new PeerChannel(ranks, std::move(met), std::move(theirs), std::move(events)));
+}
+
+PeerChannel::PeerChannel(const PairOfRanks& ranks, Met met, WindowSegment theirs, UniqueFd events)
+    : ranks_(ranks),
+      theirs_(std::move(theirs)),
+      watch_(std::move(met.watch)),
+      by_process_(met.is_watched),
+      socket_(std::move(met.socket)),
+      events_(std::move(events)),
+      owner_(::getpid()) {}
+
+void PeerChannel::say(PeerWord word) const {
+  theirs_.word_of(ranks_.self).store(static_cast<std::uint64_t>(word), std::memory_order_release);
+}
+
+void PeerChannel::confirm() { say(PeerWord::kConnected); }
+
+void PeerChannel::settle() {
+  settled_ = true;
+  if (by_process_) socket_.reset();
 }
 
 void PeerChannel::say_farewell() {
-  if (::getpid() == owner_) send_farewell(socket_);
+  if (::getpid() != owner_) return;
+  say(settled_ ? PeerWord::kLeft : PeerWord::kGaveUp);
+  if (socket_.valid()) send_farewell(socket_);
+}
+
+int PeerChannel::liveness_fd() const {
+  if (!by_process_) return events_.get();
+  return watch_.process == nullptr ? -1 : watch_.process->liveness_fd();
 }
 
 PeerState PeerChannel::update() {
   if (state() != PeerState::kAlive || ::getpid() != owner_) return state();
-  // The order matters: a process that had ended when it was looked at can send nothing after.
-  bool process_ended = false;
-  if (watch_.ended != nullptr) {
-    pollfd entry = {watch_.ended->get(), POLLIN, 0};
-    process_ended = ::poll(&entry, 1, 0) == 1;
+  // The order matters: a process that had ended when it was looked at can say nothing after.
+  const bool process_ended = watch_.process != nullptr && watch_.process->update();
+  if (socket_.valid() && !(by_process_ && is_confirmed())) {
+    const Heard heard = hear(socket_);
+    if (heard == Heard::kFarewell) return end_in(PeerState::kLeft);
+    // One that has confirmed needs the socket no longer and may have closed it.
+    if (heard == Heard::kEnd && !(by_process_ && is_confirmed())) return end_in(PeerState::kLost);
   }
-  switch (hear(socket_)) {
-    case Heard::kFarewell: become(PeerState::kLeft); break;
-    case Heard::kEnd: become(PeerState::kLost); break;
-    case Heard::kNothing:
-      if (process_ended) become(PeerState::kLost);
-      break;
-  }
-  return state();
+  return process_ended ? end_in(PeerState::kLost) : state();
 }
 
-void PeerChannel::become(PeerState final_state) {
-  ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, socket_.get(), nullptr);
-  if (watch_.ended != nullptr) ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, watch_.ended->get(), nullptr);
-  state_.store(final_state, std::memory_order_release);
+PeerState PeerChannel::end_in(PeerState final_state) {
+  if (events_.valid()) ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, socket_.get(), nullptr);
+  if (word() < PeerWord::kGaveUp) state_.store(final_state, std::memory_order_release);
+  return state();
 }
 
 }  // namespace accord::transport

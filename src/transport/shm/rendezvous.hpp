@@ -9,6 +9,7 @@
 #include "base/clock.hpp"
 #include "base/fd.hpp"
 #include "transport/shm/hello.hpp"
+#include "transport/shm/process_watch.hpp"
 
 namespace accord::transport {
 
@@ -29,6 +30,8 @@ struct Window {
 struct Met {
   UniqueFd socket;
   UniqueFd window;
+  ProcessWatch watch;       ///< of its process
+  bool is_watched = false;  ///< both sides see it when the other's process ends, and need no socket for that
 };
 
 /// A connection whose rank is not known or not awaited yet.

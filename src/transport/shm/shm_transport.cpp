@@ -1,28 +1,31 @@
 // open() makes the window and a listener; the descriptor carries the listener's name and the cookie. connect() meets
-// the peers (meeting.cpp), maps each one's window, and keeps the socket as the sign of life (peer_channel.cpp). Window
-// and listener cost a file descriptor each until every rank of the group is connected; mappings stay without one.
+// the peers (meeting.cpp), maps each one's window, and waits until all have. Sockets, windows' files and the listener are closed
+// then: a connected group keeps mappings, and shares what tells of a peer's death with all others (peer_channel.cpp).
 //
 // The Endpoint says farewell to all peers when it is destroyed. Links share the channels, so that either may go first.
 #include "transport/shm/shm_transport.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <map>
 
-#include "memory/shared_segment.hpp"
+#include "base/text.hpp"
+#include "base/wait.hpp"
 #include "transport/descriptor.hpp"
 #include "transport/mapped_link.hpp"
 #include "transport/shm/peer_channel.hpp"
 #include "transport/shm/rendezvous.hpp"
+#include "transport/shm/window_segment.hpp"
 
 namespace accord::transport {
 namespace {
 
-using memory::SharedSegment;
-
 constexpr std::string_view kName = "shm";
-constexpr DescriptorFormat kFormat{.transport = kName, .version = 1, .field_count = 2};  // socket name, cookie
+constexpr DescriptorFormat kFormat{.transport = kName, .version = 2, .field_count = 2};  // socket name, cookie
 constexpr std::size_t kLongestSocketName = 64;
 
 Result<MeetingPlace> place_of(const Descriptor& descriptor) {
@@ -36,30 +39,30 @@ Result<MeetingPlace> place_of(const Descriptor& descriptor) {
 
 class ShmLink final : public MappedLink {
  public:
-  ShmLink(Rank peer, SharedSegment window, std::size_t window_bytes, std::shared_ptr<PeerChannel> channel)
-      : MappedLink(peer, window.bytes().first(window_bytes)),
-        window_(std::move(window)),
-        channel_(std::move(channel)) {}
+  ShmLink(Rank peer, std::shared_ptr<PeerChannel> channel)
+      : MappedLink(peer, channel->window()), channel_(std::move(channel)) {}
 
   PeerState peer_state() const override { return channel_->state(); }
   int liveness_fd() const override { return channel_->liveness_fd(); }
   PeerState update_peer_state() override { return channel_->update(); }
 
  private:
-  SharedSegment window_;
   std::shared_ptr<PeerChannel> channel_;
 };
 
 class ShmEndpoint final : public Endpoint {
  public:
-  ShmEndpoint(const EndpointRequest& request, SharedSegment window, Rendezvous rendezvous)
-      : request_(request), window_(std::move(window)), rendezvous_(std::move(rendezvous)), owner_(::getpid()) {}
+  ShmEndpoint(const EndpointRequest& request, WindowSegment window, Rendezvous rendezvous)
+      : request_(request),
+        window_(std::make_shared<WindowSegment>(std::move(window))),
+        rendezvous_(std::move(rendezvous)),
+        owner_(::getpid()) {}
 
   ~ShmEndpoint() override {
     for (const auto& [rank, channel] : channels_) channel->say_farewell();
   }
 
-  std::span<std::byte> window() const override { return window_.bytes().first(request_.window_bytes); }
+  std::span<std::byte> window() const override { return window_->window(); }
 
   std::string descriptor() const override {
     const MeetingPlace& place = rendezvous_.place();
@@ -76,25 +79,19 @@ class ShmEndpoint final : public Endpoint {
                     fmt::format("process {} opened this endpoint; a forked child must open its own", owner_));
     }
     ACCORD_ASSIGN_OR_RETURN(const std::vector<MeetingPlace> places, places_of(peers));
-    const Window mine{.bytes = request_.window_bytes, .fd = window_.fd()};
+    const Window mine{.bytes = request_.window_bytes, .fd = window_->fd()};
     ACCORD_ASSIGN_OR_RETURN(std::vector<Met> met, rendezvous_.meet(places, mine, deadline));
-
     ACCORD_RETURN_IF_ERROR(open_channels(places, met));
+    ACCORD_RETURN_IF_ERROR(confirm(places, deadline));
 
     std::vector<std::unique_ptr<Link>> links;
-    for (std::size_t i = 0; i < met.size(); ++i) {
-      const Rank rank = places[i].rank;
-      Result<SharedSegment> window = SharedSegment::open(std::move(met[i].window), request_.window_bytes);
-      if (!window) {
-        return Status(window.status().code(), fmt::format("the window of rank {}: {}", rank, window.status().message()),
-                      {rank});
-      }
-      window->close_fd();
-      links.push_back(std::make_unique<ShmLink>(rank, std::move(*window), request_.window_bytes, channels_[rank]));
+    for (const MeetingPlace& place : places) {
+      channels_[place.rank]->settle();
+      links.push_back(std::make_unique<ShmLink>(place.rank, channels_[place.rank]));
     }
     if (channels_.size() + 1 == static_cast<std::size_t>(request_.size)) {
       rendezvous_.close();
-      window_.close_fd();
+      window_->close_fd();
     }
     return links;
   }
@@ -118,9 +115,19 @@ class ShmEndpoint final : public Endpoint {
   Status open_channels(std::span<const MeetingPlace> places, std::vector<Met>& met) {
     Status failure;
     for (std::size_t i = 0; i < met.size(); ++i) {
-      auto channel = PeerChannel::create(std::move(met[i].socket));
+      const Rank rank = places[i].rank;
+      Result<WindowSegment> theirs =
+          WindowSegment::open(std::move(met[i].window), request_.window_bytes, request_.size);
+      if (!theirs) {
+        send_farewell(met[i].socket);
+        failure = Status(theirs.status().code(),
+                         fmt::format("the window of rank {}: {}", rank, theirs.status().message()), {rank});
+        continue;
+      }
+      auto channel = PeerChannel::create({.self = request_.rank, .peer = rank, .mine = window_}, std::move(met[i]),
+                                         std::move(*theirs));
       if (channel) {
-        channels_[places[i].rank] = std::move(*channel);
+        channels_[rank] = std::move(*channel);
       } else {
         failure = channel.status();
       }
@@ -128,8 +135,33 @@ class ShmEndpoint final : public Endpoint {
     return failure;
   }
 
+  // Nobody is connected before the others are: each says that it is, and waits until all have.
+  Status confirm(std::span<const MeetingPlace> places, Deadline deadline) {
+    for (const MeetingPlace& place : places) channels_[place.rank]->confirm();
+    Waiter waiter(WaitPolicy::kYield);
+    while (true) {
+      std::vector<Rank> missing, gone;
+      for (const MeetingPlace& place : places) {
+        PeerChannel& channel = *channels_[place.rank];
+        if (channel.is_confirmed() && channel.state() == PeerState::kAlive) continue;
+        (channel.update() == PeerState::kAlive ? missing : gone).push_back(place.rank);
+      }
+      // One that left after it was connected is no failure of the connection.
+      std::erase_if(gone, [&](Rank rank) { return channels_[rank]->was_connected(); });
+      if (!gone.empty()) return failure(StatusCode::kPeerLost, "it gave up, or its process has ended", gone);
+      if (missing.empty()) return {};
+      if (deadline.passed()) return failure(StatusCode::kTimeout, "it did not connect in time", missing);
+      waiter.pause();
+    }
+  }
+
+  Status failure(StatusCode code, std::string_view what, const std::vector<Rank>& ranks) const {
+    return Status(
+        code, fmt::format("rank {} cannot connect to {} over shm: {}", request_.rank, ranks_text(ranks), what), ranks);
+  }
+
   EndpointRequest request_;
-  SharedSegment window_;
+  std::shared_ptr<WindowSegment> window_;
   Rendezvous rendezvous_;
   pid_t owner_;
   std::map<Rank, std::shared_ptr<PeerChannel>> channels_;
@@ -154,13 +186,30 @@ class ShmTransport final : public Transport {
 
  private:
   static Result<std::unique_ptr<Endpoint>> make(const EndpointRequest& request) {
-    Result<SharedSegment> window =
-        SharedSegment::create(fmt::format("accord-rank{}", request.rank), request.window_bytes);
+    Result<WindowSegment> window =
+        WindowSegment::create(fmt::format("accord-rank{}", request.rank), request.window_bytes, request.size);
     if (!window) return window.status().with_context("transport shm");
     Result<Rendezvous> rendezvous = Rendezvous::create(request.rank, request.size);
     if (!rendezvous) return rendezvous.status().with_context("transport shm");
+    ACCORD_RETURN_IF_ERROR(check_room(request, window->fd()));
     return std::unique_ptr<Endpoint>(
         std::make_unique<ShmEndpoint>(request, std::move(*window), std::move(*rendezvous)));
+  }
+
+  // While ranks connect each needs a socket and a window of each peer, and for a process that it does not watch yet two
+  // more. Where there are too few this is told before anybody has begun, as all ranks hear of it then.
+  static Status check_room(const EndpointRequest& request, int any) {
+    const auto peers = static_cast<std::size_t>(request.size - 1);
+    const std::size_t needed = 2 * peers + 2 * (peers - std::min(peers, watched_processes()));
+    std::vector<UniqueFd> room;
+    while (room.size() < needed) {
+      room.emplace_back(::fcntl(any, F_DUPFD_CLOEXEC, 0));
+      if (!room.back().valid())
+        return errno_status(errno, fmt::format("transport shm: rank {} needs {} descriptors to connect to {} peers and "
+                                               "can have {}",
+                                               request.rank, needed, peers, room.size() - 1));
+    }
+    return {};
   }
 };
 

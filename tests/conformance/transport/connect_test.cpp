@@ -24,7 +24,7 @@ Deadline soon() { return Deadline::in(std::chrono::milliseconds(50)); }
 Endpoint& endpoint(Group& group, Rank rank) { return *group[static_cast<std::size_t>(rank)].endpoint; }
 
 TEST_P(Connect, descriptors_are_text_of_less_than_a_kibibyte) {
-  const auto opened = transport().open({.rank = 999999, .size = 1000000, .window_bytes = kBytes});
+  const auto opened = transport().open({.rank = 99, .size = 100, .window_bytes = kBytes});
   ASSERT_TRUE(opened.ok()) << opened.status().to_string();
   const std::string descriptor = (*opened)->descriptor();
   EXPECT_LT(descriptor.size(), 1024u);
@@ -110,7 +110,7 @@ TEST_P(Connect, a_peer_that_closes_while_it_is_waited_for_is_lost) {
   }
 }
 
-// Rank 2 never comes, so that ranks 0 and 1 fail although they have met; neither is lost to the other.
+// Rank 2 never comes, so that rank 1 fails although it has met rank 0, which sees it leave, in connect() or after.
 TEST_P(Connect, a_failed_connect_leaves_in_good_order) {
   Group group = open_group(transport(), 3, kBytes);
   auto links = Result<std::vector<std::unique_ptr<Link>>>(Status(StatusCode::kInternal, "not connected"));
@@ -125,8 +125,12 @@ TEST_P(Connect, a_failed_connect_leaves_in_good_order) {
       group[1].endpoint.reset();
     }
   });
-  ASSERT_TRUE(links.ok()) << links.status().to_string();
-  EXPECT_EQ(links->front()->update_peer_state(), PeerState::kLeft);
+  if (links.ok()) {
+    EXPECT_EQ(links->front()->update_peer_state(), PeerState::kLeft);
+  } else {
+    EXPECT_EQ(links.status().code(), StatusCode::kPeerLost) << links.status().to_string();
+    EXPECT_THAT(links.status().ranks(), ElementsAre(1));
+  }
 }
 
 TEST_P(Connect, window_sizes_that_differ_are_a_mismatch_that_names_the_ranks) {
@@ -197,10 +201,10 @@ TEST_P(Connect, a_descriptor_of_another_version_or_transport_is_a_mismatch) {
   Group group = open_group(transport(), 2, kBytes);
   const std::string name(transport().name());
   std::string newer = endpoint(group, 1).descriptor();
-  newer.replace(0, name.size() + 2, name + "/2");
+  newer.replace(0, name.size() + 2, name + "/9");
   const Status version = endpoint(group, 0).connect(std::vector<PeerDescriptor>{{1, newer}}, patience()).status();
   EXPECT_EQ(version.code(), StatusCode::kMismatch) << version.to_string();
-  EXPECT_THAT(version.message(), HasSubstr("version 2"));
+  EXPECT_THAT(version.message(), HasSubstr("version 9"));
   for (Transport* other : transports()) {
     if (other == &transport()) continue;
     const auto opened = other->open({.rank = 1, .size = 2, .window_bytes = kBytes});

@@ -133,8 +133,8 @@ TEST(ShmResources, all_descriptors_and_mappings_are_given_back) {
       const Status joined = join_group(self, *board, rank, 4, kBytes);
       EXPECT_TRUE(joined.ok()) << joined.to_string();
       EXPECT_EQ(mapped_windows("self").size(), 4u);
-      // A socket and an epoll for each link, a pidfd for each peer process; no listener and no window any more.
-      EXPECT_LE(open_descriptors(), before + 3 * 3);
+      // A pidfd and an epoll for each peer process; no socket, listener or window any more.
+      EXPECT_LE(open_descriptors(), before + 2 * 3);
       board->reach(rank, 2);
       for (Rank peer = 0; peer < 4; ++peer) EXPECT_TRUE(board->await(peer, 2));
     }

@@ -80,6 +80,11 @@ TEST_F(Arguments, that_are_null_are_named) {
     add(accord_communicator_split_ranks(nullptr, &number, 1, nullptr, &group));
     add(accord_communicator_split_ranks(comm_, nullptr, 1, nullptr, &group));
     add(accord_communicator_split_ranks(comm_, &number, 1, nullptr, nullptr));
+    add(accord_communicator_grow(nullptr, store_, 1, nullptr, &group));
+    add(accord_communicator_grow(comm_, nullptr, 1, nullptr, &group));
+    add(accord_communicator_grow(comm_, store_, 1, nullptr, nullptr));
+    add(accord_communicator_join(nullptr, nullptr, &group));
+    add(accord_communicator_join(store_, nullptr, nullptr));
     add(accord_communicator_shrink(nullptr, nullptr, 0, &group));
     add(accord_communicator_shrink(comm_, nullptr, 0, nullptr));
     add(accord_communicator_rank(nullptr, &number));
@@ -145,6 +150,11 @@ TEST_F(Arguments, that_are_null_are_named) {
                                              "communicator_split_ranks: communicator",
                                              "communicator_split_ranks: ranks",
                                              "communicator_split_ranks: part",
+                                             "communicator_grow: communicator",
+                                             "communicator_grow: store",
+                                             "communicator_grow: grown",
+                                             "communicator_join: store",
+                                             "communicator_join: communicator",
                                              "communicator_shrink: communicator",
                                              "communicator_shrink: rest",
                                              "communicator_rank: communicator",

@@ -1,0 +1,303 @@
+// `accord tune`: all candidates of a collective are measured at one size after the other. A short look at all of them first; those within
+// half as much again of the best then go through the rounds that count, in turns with the default. What wins by more than noise
+// becomes a rule. Rank 0 keeps the results and decides which sizes are still to be measured; the others are told.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "accord/info.hpp"
+#include "base/config.hpp"
+#include "base/fd.hpp"
+#include "base/text.hpp"
+#include "cli/bench/meter.hpp"
+#include "cli/bench/ranks.hpp"
+#include "cli/commands.hpp"
+#include "cli/tune/candidates.hpp"
+#include "cli/tune/kept_results.hpp"
+#include "cli/tune/winners.hpp"
+#include "plan/tuning.hpp"
+#include "topology/processor.hpp"
+#include "topology/topology.hpp"
+
+namespace accord::cli {
+namespace {
+
+constexpr double kStillInTheRace = 1.5;  // of the best, after the first look
+constexpr std::size_t kMostInTheRace = 4;
+
+struct Options {
+  std::vector<std::string> collectives;
+  int ranks = 0;  // 0: not said
+  std::string output = "accord.table";
+  std::string least = "8";
+  std::string most = "64M";
+  double seconds = 0.1;
+  bool quick = false;
+  bool fresh = false;
+};
+
+// The same, understood.
+struct Task {
+  std::vector<const BenchOperation*> operations;
+  std::vector<std::size_t> sizes;
+  Effort look{.seconds = 0.02, .rounds = 3};
+  Effort race{.seconds = 0.1, .rounds = 7};
+  plan::TuningFacts facts;
+  std::string output;
+  std::string effort;  // in words, for what is kept
+  bool fresh = false;
+};
+
+std::string today() {
+  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  std::tm utc = {};
+  gmtime_r(&now, &utc);
+  return fmt::format("{:04}-{:02}-{:02}", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday);
+}
+
+Result<std::vector<const BenchOperation*>> operations_of(const Options& options) {
+  std::vector<const BenchOperation*> operations;
+  for (const BenchOperation& operation : bench_operations()) {
+    const bool is_collective = to_string(operation.collective) == operation.name;
+    if (is_collective && options.collectives.empty()) operations.push_back(&operation);
+  }
+  for (const std::string& name : options.collectives) {
+    ACCORD_ASSIGN_OR_RETURN(const Collective collective, collective_from_string(name));
+    ACCORD_ASSIGN_OR_RETURN(const BenchOperation* operation, bench_operation(to_string(collective)));
+    operations.push_back(operation);
+  }
+  return operations;
+}
+
+// REQUIRES: this process is not bound to a share of the cores yet.
+Result<Task> task_of(const Options& options) {
+  Task task;
+  ACCORD_RETURN_IF_ERROR(config().status());
+  if (!config()->select.empty())
+    return Status(StatusCode::kInvalidArgument, "what is tuned is the default; unset ACCORD_SELECT");
+  ACCORD_ASSIGN_OR_RETURN(task.operations, operations_of(options));
+  ACCORD_ASSIGN_OR_RETURN(const std::size_t least, parse_bytes(options.least));
+  ACCORD_ASSIGN_OR_RETURN(const std::size_t most, parse_bytes(options.most));
+  if (least < 8 || least > most || most > std::size_t{1} << 32)
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("sizes go from 8 to 4g, not from {} to {}", options.least, options.most));
+  const std::size_t factor = options.quick ? 16 : 4;
+  for (std::size_t bytes = least / 8 * 8; bytes <= most; bytes *= factor) task.sizes.push_back(bytes);
+  task.race.seconds = options.quick ? options.seconds / 4 : options.seconds;
+  task.look.seconds = task.race.seconds / 5;
+  ACCORD_ASSIGN_OR_RETURN(const topology::Place place, topology::this_place());
+  task.facts = {.version = std::string(version()),
+                .processor = topology::processor_name(),
+                .cores = place.cores,
+                .ranks = 0,
+                .measured = today()};
+  task.output = options.output;
+  task.effort = fmt::format("{} s", task.race.seconds);
+  task.fresh = options.fresh;
+  return task;
+}
+
+// One collective at one size after the other.
+class Tuner {
+ public:
+  Tuner(const CommandRanks& ranks, const Task& task, Communicator control, const InterruptWatch& watch)
+      : ranks_(ranks),
+        task_(task),
+        control_(control),
+        meter_(std::move(control), watch),
+        tells_(ranks.rank() == 0),
+        kept_(task.output + ".partial", task.facts, task.effort) {
+    if (task.fresh) kept_.drop();
+  }
+
+  // False if a rank was interrupted.
+  Result<bool> run() {
+    for (const BenchOperation* operation : task_.operations) {
+      ACCORD_ASSIGN_OR_RETURN(const bool done, tune(*operation));
+      if (!done) return false;
+    }
+    return true;
+  }
+
+  const std::string& rules() const { return rules_; }
+  void finish() { kept_.drop(); }
+
+ private:
+  Result<bool> tune(const BenchOperation& operation) {
+    ACCORD_ASSIGN_OR_RETURN(const std::vector<Candidate> candidates,
+                            candidates_for(operation.collective, ranks_.size()));
+    std::vector<Contender> contenders;
+    std::vector<TunedPoint> points;
+    const bool sized = operation.collective != Collective::kBarrier;
+    for (const std::size_t bytes : sized ? task_.sizes : std::vector<std::size_t>{0}) {
+      TunedPoint point{.bytes = bytes, .timings = {}};
+      ACCORD_ASSIGN_OR_RETURN(const bool known, take_kept(operation, point));
+      if (!known) {
+        if (contenders.empty()) ACCORD_RETURN_IF_ERROR(make_contenders(operation, candidates, contenders));
+        progress(operation, bytes);
+        ACCORD_ASSIGN_OR_RETURN(const bool done, measure(operation, candidates, contenders, point));
+        if (!done) return false;
+        if (tells_) ACCORD_RETURN_IF_ERROR(kept_.add(operation.collective, point));
+      }
+      points.push_back(std::move(point));
+    }
+    if (tells_) tell(operation, points);
+    return true;
+  }
+
+  // Whether rank 0 has this point; only there it gets its timings.
+  Result<bool> take_kept(const BenchOperation& operation, TunedPoint& point) {
+    std::uint8_t known = 0;
+    if (tells_ && !task_.fresh) {
+      if (std::optional<TunedPoint> kept = kept_.find(operation.collective, point.bytes)) {
+        point = *std::move(kept);
+        known = 1;
+      }
+    }
+    ACCORD_RETURN_IF_ERROR(control_.broadcast(Buffer{&known, 1, DType::kUInt8}, 0));
+    return known != 0;
+  }
+
+  Status make_contenders(const BenchOperation& operation, const std::vector<Candidate>& candidates,
+                         std::vector<Contender>& contenders) {
+    for (const Candidate& candidate : candidates) {
+      const std::string table = candidate.name == "default"
+                                    ? ""
+                                    : fmt::format("{}:0-inf={}", to_string(operation.collective), candidate.name);
+      ACCORD_ASSIGN_OR_RETURN(Communicator comm,
+                              ranks_.communicator(fmt::format("tune {} {}", operation.name, candidate.name), table));
+      contenders.push_back({candidate.name, std::move(comm)});
+    }
+    return {};
+  }
+
+  // False if a rank was interrupted. All ranks have the same timings, so all decide alike.
+  Result<bool> measure(const BenchOperation& operation, const std::vector<Candidate>& candidates,
+                       std::vector<Contender>& contenders, TunedPoint& point) {
+    std::vector<Contender> racing;
+    for (std::size_t i = 0; i < candidates.size(); ++i)
+      if (has_a_chance(candidates[i], operation.collective, ranks_.size(), point.bytes))
+        racing.push_back(contenders[i]);
+    ACCORD_ASSIGN_OR_RETURN(const auto looked, run(operation, point.bytes, task_.look, racing));
+    if (!looked) return false;
+    racing = still_racing(racing, *looked);
+    ACCORD_ASSIGN_OR_RETURN(const auto raced, run(operation, point.bytes, task_.race, racing));
+    if (!raced) return false;
+    for (std::size_t i = 0; i < racing.size(); ++i) {
+      const Measured& measured = (*raced)[i];
+      if (measured.wrong > 0)
+        return Status(StatusCode::kInternal,
+                      fmt::format("{} of {} by {} gave {} wrong elements; the first is at {}", operation.name,
+                                  bytes_text(point.bytes), racing[i].name, measured.wrong, measured.first_wrong));
+      point.timings.push_back({racing[i].name, measured.algorithm, measured.round_medians});
+    }
+    return true;
+  }
+
+  Result<std::optional<std::vector<Measured>>> run(const BenchOperation& operation, std::size_t bytes,
+                                                   const Effort& effort, std::vector<Contender>& contenders) {
+    return meter_.measure({.operation = operation, .bytes = bytes, .ranks = ranks_.size()}, effort, contenders);
+  }
+
+  // The default, then the best of those that are near the best; none that is what the default is anyway.
+  static std::vector<Contender> still_racing(const std::vector<Contender>& all, const std::vector<Measured>& looked) {
+    std::vector<std::size_t> order;
+    for (std::size_t i = 1; i < all.size(); ++i)
+      if (all[i].name != looked[0].algorithm) order.push_back(i);
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return looked[a].median != looked[b].median ? looked[a].median < looked[b].median : a < b;
+    });
+    std::vector<Contender> racing = {all[0]};
+    for (const std::size_t i : order) {
+      const double best = std::min(looked[0].median, looked[order[0]].median);
+      if (racing.size() <= kMostInTheRace && looked[i].median <= kStillInTheRace * best) racing.push_back(all[i]);
+    }
+    return racing;
+  }
+
+  void progress(const BenchOperation& operation, std::size_t bytes) const {
+    if (!tells_ || isatty(STDERR_FILENO) == 0) return;
+    fmt::print(stderr, "\r\033[K{} of {} ...", operation.name, bytes_text(bytes));
+  }
+
+  void tell(const BenchOperation& operation, const std::vector<TunedPoint>& points) {
+    const std::string conditions = fmt::format("[ranks={}-{},oversubscribed={},registered=no]", ranks_.size(),
+                                               ranks_.size(), ranks_.size() > task_.facts.cores ? "yes" : "no");
+    const std::string rules = rules_text(operation.collective, conditions, ranges_of(points));
+    rules_ += rules;
+    if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K");
+    fmt::print("{}", rules);
+    std::fflush(stdout);
+  }
+
+  const CommandRanks& ranks_;
+  const Task& task_;
+  Communicator control_;
+  Meter meter_;
+  const bool tells_;
+  KeptResults kept_;
+  std::string rules_;
+};
+
+// The exit code.
+Result<int> tune(const Options& options, Task task) {
+  const InterruptWatch watch;
+  ACCORD_ASSIGN_OR_RETURN(const CommandRanks ranks,
+                          CommandRanks::create(options.ranks > 0 ? std::optional(options.ranks) : std::nullopt));
+  if (ranks.size() < 2) return Status(StatusCode::kInvalidArgument, "one rank has nothing to tune");
+  task.facts.ranks = ranks.size();
+  ACCORD_ASSIGN_OR_RETURN(const Communicator control, ranks.communicator("tune control"));
+  Tuner tuner(ranks, task, control, watch);
+  ACCORD_ASSIGN_OR_RETURN(const bool done, tuner.run());
+  if (ranks.rank() > 0) return kSuccess;
+  if (!done) {
+    fmt::print(stderr,
+               "interrupted; what was measured is kept in {0}.partial, and the same command goes on from there\n",
+               task.output);
+    return kInterrupted;
+  }
+  const std::string text = plan::tuning_head(task.facts) + tuner.rules() + std::string(plan::tuning_end());
+  ACCORD_RETURN_IF_ERROR(plan::parse_tuning(text).status().with_context("the table that was made"));
+  ACCORD_RETURN_IF_ERROR(write_file(task.output, text));
+  tuner.finish();
+  fmt::print("written to {0}; ACCORD_SELECT=@{0} uses it\n", task.output);
+  return kSuccess;
+}
+
+int run(const Options& options) {
+  const Result<Task> task = task_of(options);
+  const Result<int> code = task.ok() ? tune(options, *task) : Result<int>(task.status());
+  if (code.ok()) return *code;
+  const bool wrong_use = code.status().code() == StatusCode::kInvalidArgument;
+  fmt::print(stderr, "accord tune: {}\n", wrong_use ? code.status().message() : code.status().to_string());
+  return wrong_use ? kWrongUse : kFailure;
+}
+
+}  // namespace
+
+void add_tune(CLI::App& app, Action& chosen) {
+  CLI::App* command =
+      app.add_subcommand("tune", "Measure which algorithm is best on this machine, and write a selection table");
+  const auto options = std::make_shared<Options>();
+  command->add_option("collectives", options->collectives, "Those to tune [all]");
+  command->add_option("-n,--ranks", options->ranks, "Ranks that are started here; under a launcher its ranks [2]")
+      ->check(CLI::Range(2, 1024));
+  command->add_option("-o,--output", options->output, "The table")->type_name("FILE")->capture_default_str();
+  command->add_option("--min", options->least, "Smallest size that is measured")->capture_default_str();
+  command->add_option("--max", options->most, "Largest size")->capture_default_str();
+  command->add_option("--seconds", options->seconds, "Time for each candidate at each size")
+      ->check(CLI::Range(0.001, 3600.0))
+      ->capture_default_str();
+  command->add_flag("--quick", options->quick, "Fewer sizes, a quarter of the time");
+  command->add_flag("--fresh", options->fresh, "Forget what an interrupted run has measured");
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+}  // namespace accord::cli

@@ -1,0 +1,69 @@
+// Slots smaller than the communicator's keep more of a round in the caches and let copies of one round overlap with sums of the next;
+// they make a difference only for messages that do not fit them. Buffers are private ones, so algorithms for registered ones are not among
+// the candidates, and the rules are for calls that are not registered.
+#include "cli/tune/candidates.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "base/config.hpp"
+#include "cli/plan.hpp"
+#include "plan/verifier.hpp"
+
+namespace accord::cli {
+namespace {
+
+constexpr std::size_t kSlots[] = {64 << 10, 128 << 10, 256 << 10, 512 << 10};
+constexpr double kHopeless = 20;
+
+std::string_view algorithm_name(const Candidate& candidate) {
+  return std::string_view(candidate.name).substr(0, candidate.name.find('@'));
+}
+
+Result<plan::Plan> plan_of(const plan::AlgorithmEntry& entry, int ranks) {
+  return plan::make_plan(entry, topology::Topology::uniform(ranks), {.collective = entry.collective});
+}
+
+PlanCall call_of(std::size_t bytes) { return {.bytes = bytes, .dtype = DType::kFloat32, .op = ReduceOp::kSum}; }
+
+}  // namespace
+
+Result<std::vector<Candidate>> candidates_for(Collective collective, int ranks) {
+  std::vector<Candidate> candidates = {{.name = "default"}};
+  const std::size_t slot_bytes = config().ok() ? config()->slot_bytes : Config().slot_bytes;
+  for (const plan::AlgorithmEntry& entry : plan::algorithms()) {
+    if (entry.collective != collective || entry.buffers != plan::Buffers::kAnywhere) continue;
+    const int size = collective == Collective::kSendRecv ? 2 : ranks;
+    const Result<plan::Plan> plan = plan_of(entry, size);
+    if (!plan.ok()) continue;  // not for this number of ranks
+    const Status right = plan::verify_for_calls(*plan);
+    if (!right.ok()) return right.with_context(fmt::format("{}:{}", to_string(collective), entry.name));
+    if (!figures_of(*plan, call_of(64 << 10)).runs.ok()) continue;
+    candidates.push_back({.name = std::string(entry.name)});
+    if (collective == Collective::kBarrier) continue;
+    for (const std::size_t slot : kSlots)
+      if (slot < slot_bytes)
+        candidates.push_back({.name = fmt::format("{}@{}k", entry.name, slot >> 10), .from_bytes = 2 * slot});
+  }
+  return candidates;
+}
+
+bool has_a_chance(const Candidate& candidate, Collective collective, int ranks, std::size_t bytes) {
+  if (bytes < candidate.from_bytes) return false;
+  if (candidate.name == "default" || bytes == 0) return true;
+  const int size = collective == Collective::kSendRecv ? 2 : ranks;
+  double best = std::numeric_limits<double>::max(), mine = best;
+  for (const plan::AlgorithmEntry& entry : plan::algorithms()) {
+    if (entry.collective != collective || entry.buffers != plan::Buffers::kAnywhere) continue;
+    const Result<plan::Plan> plan = plan_of(entry, size);
+    if (!plan.ok()) continue;
+    const double seconds = figures_of(*plan, call_of(bytes)).seconds;
+    best = std::min(best, seconds);
+    if (entry.name == algorithm_name(candidate)) mine = seconds;
+  }
+  return mine <= kHopeless * best;
+}
+
+}  // namespace accord::cli

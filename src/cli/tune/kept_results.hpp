@@ -1,0 +1,33 @@
+#pragma once
+// What a tuning run has measured so far, in a file, so that one that was interrupted goes on where it was.
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "cli/tune/winners.hpp"
+#include "plan/tuning.hpp"
+
+namespace accord::cli {
+
+/// Not thread-safe; rank 0 has it.
+class KeptResults {
+ public:
+  /// `path`: the file. Results of another machine, version, number of ranks or effort (`effort`, any text) are not taken; neither is a
+  /// file that cannot be read as ours.
+  KeptResults(std::string path, const plan::TuningFacts& facts, const std::string& effort);
+
+  std::optional<TunedPoint> find(Collective collective, std::size_t bytes) const;
+  /// Adds a point and writes the file.
+  Status add(Collective collective, const TunedPoint& point);
+  /// Removes the file: the table is written.
+  void drop();
+  std::size_t size() const { return points_.size(); }
+
+ private:
+  const std::string path_;
+  const std::string key_;
+  std::map<std::pair<std::string, std::size_t>, TunedPoint> points_;
+};
+
+}  // namespace accord::cli

@@ -1,0 +1,32 @@
+// A table that was tuned on another processor would be used without anybody noticing, so it is refused; how many cores and ranks it was
+// measured with is said by its rules' conditions.
+#include "comm/select_text.hpp"
+
+#include <fmt/format.h>
+
+#include "base/fd.hpp"
+#include "plan/tuning.hpp"
+#include "topology/processor.hpp"
+
+namespace accord::comm {
+
+Result<SelectText> read_select(std::string_view select) {
+  if (!select.starts_with('@')) return SelectText{.table = std::string(select)};
+  const std::size_t end = std::min(select.find(';'), select.size());
+  const std::string path(select.substr(1, end - 1));
+  const Result<std::string> text = read_file(path, std::size_t{1} << 20);
+  if (!text.ok()) return text.status().with_context("the tuner's table");
+  const std::string where = fmt::format("the tuner's table {}", path);
+  const Result<plan::TuningFacts> facts = plan::parse_tuning(*text);
+  if (!facts.ok()) return facts.status().with_context(where);
+  if (const std::string here = topology::processor_name(); facts->processor != here)
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{} was measured on \"{}\", and this is \"{}\": run accord tune here, or change its line "
+                              "\"# processor:\" to use it all the same",
+                              where, facts->processor, here));
+  SelectText read{.table = *text + "\n", .file = path, .file_bytes = text->size()};
+  if (end < select.size()) read.table += select.substr(end);
+  return read;
+}
+
+}  // namespace accord::comm

@@ -1,0 +1,173 @@
+"""`accord tune`, and the table that it writes, as a user has them."""
+
+import json
+import os
+import re
+import signal
+
+import pytest
+from accord_command import BUILD, accord, clean_environment, end, start_accord, wait_until
+
+SHORT = ("--seconds", "0.001", "--quick")
+HEAD = "# accord tuning table 1"
+
+
+def tuned(path, *arguments: object):
+    result = accord("tune", *arguments, "-o", path, *SHORT, timeout=120)
+    assert result.returncode == 0, result.stderr
+    return path.read_text()
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tune") / "tuned.table"
+    tuned(path, "all_reduce", "barrier", "send_recv", "--max", "4k")
+    return path
+
+
+def this_processor(text: str) -> str:
+    return re.search("^# processor: (.*)$", text, re.MULTILINE).group(1)
+
+
+def handmade(path, rules: str, processor: str):
+    head = f"{HEAD}\n# version: 0\n# processor: {processor}\n# cores: 2\n# ranks: 2\n# measured: 2026-01-01\n"
+    path.write_text(f"{head}{rules}\n# end\n")
+    return path
+
+
+def test_the_file_says_where_it_was_measured_and_covers_every_size_once(table):
+    text = table.read_text()
+    assert text.startswith(HEAD)
+    assert text.endswith("# end\n")
+    assert "# ranks: 2\n" in text
+    ends = re.findall(
+        r"^(?:# )?all_reduce\[ranks=2-2,oversubscribed=(?:yes|no),registered=no\]:(\w+)-(\w+)[= ]", text, re.MULTILINE
+    )
+    assert ends[0][0] == "0"
+    assert ends[-1][1] == "inf"
+    assert [to for _, to in ends[:-1]] == [start for start, _ in ends[1:]]
+    assert not table.with_name(table.name + ".partial").exists()
+
+
+def test_a_communicator_takes_it(table):
+    told = accord(
+        "bench",
+        "all_reduce",
+        "--min",
+        8,
+        "--max",
+        "4k",
+        "--factor",
+        8,
+        "--seconds",
+        "0.002",
+        "--json",
+        "-",
+        env=clean_environment(ACCORD_SELECT=f"@{table}"),
+    )
+    assert told.returncode == 0, told.stderr
+    assert all(row["wrong"] == 0 for row in json.loads(told.stdout)["results"])
+
+
+def test_why_names_the_file_and_the_line(table, tmp_path):
+    path = handmade(
+        tmp_path / "mine.table", "# a remark\nall_reduce:0-1k=ring;  # fast?", this_processor(table.read_text())
+    )
+    for environment, option in (({"ACCORD_SELECT": f"@{path}"}, ()), ({}, ("--select", f"@{path}"))):
+        told = accord("plan", "why", "all_reduce", "512", "--json", *option, env=clean_environment(**environment))
+        assert told.returncode == 0, told.stderr
+        decides = [rule for rule in json.loads(told.stdout)["rules"] if rule["decides"]]
+        assert decides == [{"rule": "all_reduce:0-1k=ring", "table": f"{path}:8", "decides": True, "reason": "matches"}]
+
+
+def test_rules_after_the_file_win(table, tmp_path):
+    path = handmade(tmp_path / "mine.table", "all_reduce:0-1k=ring;", this_processor(table.read_text()))
+    told = accord("plan", "why", "all_reduce", "512", "--json", "--select", f"@{path};all_reduce:0-1k=one_shot")
+    answer = json.loads(told.stdout)
+    assert answer["algorithm"] == "one_shot"
+    assert answer["rules"][0]["table"] == "--select"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda text: text.replace("# end\n", ""), "it is cut off"),
+        (lambda text: text.replace(HEAD, "all_reduce:0-inf=ring"), "it is no tuning table"),
+        (lambda text: text.replace(HEAD, "# accord tuning table 2"), "a tuning table of another version"),
+        (lambda text: re.sub("# processor: .*", "# processor: Z80", text), 'was measured on "Z80"'),
+        (lambda text: text.replace("# end", "all_reduce:0-1k=rong;\n# end"), 'did you mean "ring"'),
+        (lambda text: text.replace("# ranks: 2\n", ""), '"# ranks: NUMBER"'),
+    ],
+)
+def test_a_damaged_or_foreign_file_is_refused(table, tmp_path, spoil, message):
+    path = tmp_path / "spoiled.table"
+    path.write_text(spoil(table.read_text()))
+    for command in (("bench", "barrier", "--seconds", "0.002"), ("plan", "why", "barrier")):
+        refused = accord(*command, env=clean_environment(ACCORD_SELECT=f"@{path}"))
+        assert refused.returncode != 0
+        assert message in refused.stderr
+        assert str(path) in refused.stderr
+
+
+def test_an_unknown_algorithm_is_told_with_its_line(table, tmp_path):
+    path = handmade(tmp_path / "mine.table", "\nbarrier:0-inf=dirct;", this_processor(table.read_text()))
+    refused = accord("plan", "why", "barrier", env=clean_environment(ACCORD_SELECT=f"@{path}"))
+    assert "line 8, at character 15" in refused.stderr
+
+
+def test_ranks_with_different_files_are_told(table, tmp_path):
+    rules = [f"all_reduce:0-{kib}k={name};" for name in ("ring", "one_shot") for kib in range(1, 20)]
+    paths = [
+        handmade(tmp_path / f"{i}.table", "\n".join(rules[i:]), this_processor(table.read_text())) for i in range(2)
+    ]
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, accord\n"
+        f"paths = {[str(path) for path in paths]}\n"
+        "try:\n"
+        "    accord.Communicator.from_environment(select='@' + paths[int(os.environ['RANK'])])\n"
+        "except accord.Mismatch as error:\n"
+        "    print('told:', error)\n"
+    )
+    result = accord("run", "-n", 2, program, env=clean_environment(PYTHONPATH=str(BUILD / "python")))
+    assert result.stdout.count("told:") == 2, result.stdout + result.stderr
+    assert "bytes with the hash" in result.stdout
+
+
+def test_an_interrupted_run_goes_on_where_it_was(tmp_path):
+    path = tmp_path / "tuned.table"
+    partial = tmp_path / "tuned.table.partial"
+    arguments = ("tune", "all_reduce", "--min", 8, "--max", "1k", "--seconds", 0.4, "--quick", "-o", path)
+    job = start_accord(*arguments, start_new_session=True)
+    try:
+        wait_until(partial.exists, "the first size")
+        os.killpg(job.pid, signal.SIGINT)
+        assert job.wait(timeout=60) == 130
+        assert "goes on from there" in job.stderr.read()
+    finally:
+        end(job)
+    assert not path.exists()
+    kept = json.loads(partial.read_text())
+    # What was measured is taken as it is: a time that cannot be decides.
+    first = kept["points"][0]
+    first["timings"][0]["rounds"] = [1.0] * 7
+    first["timings"].append({"candidate": "ring", "algorithm": "ring", "rounds": [1e-9] * 7})
+    partial.write_text(json.dumps(kept))
+    result = accord(*arguments, timeout=120)
+    assert result.returncode == 0, result.stderr
+    assert re.search(r"^all_reduce\[.*\]:0-\w+=ring;  # 1 ns at 8 B, by default 1 s", path.read_text(), re.MULTILINE)
+    assert not partial.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "message"),
+    [
+        (("all_reduc",), {}, 'did you mean "all_reduce"?'),
+        (("--min", "8k", "--max", "4k"), {}, "not from 8k to 4k"),
+        ((), {"ACCORD_SELECT": "all_reduce:0-inf=ring"}, "unset ACCORD_SELECT"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(arguments, environment, message):
+    refused = accord("tune", *arguments, env=clean_environment(**environment))
+    assert refused.returncode == 2
+    assert message in refused.stderr
