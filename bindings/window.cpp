@@ -102,13 +102,13 @@ void get(WindowHandle& self, nb::handle array, Rank source, std::size_t offset, 
 void wait(WindowHandle& self, Rank source, nb::handle timeout) {
   using Clock = std::chrono::steady_clock;
   Window window = self.use();
-  const std::optional<Duration> given = duration_argument(timeout);
+  const Duration most = duration_argument(timeout).value_or(window.timeout());
   const auto start = Clock::now();
   while (true) {
-    CallOptions options{.timeout = given, .stream = {}};
     const bool in_slices = on_main_thread();
-    const Duration left = given ? *given - (Clock::now() - start) : Duration::max();
-    if (in_slices) options.timeout = std::clamp(left, Duration::zero(), Duration(kInterruptSlice));
+    const Duration left = most - (Clock::now() - start);
+    const Duration now = in_slices ? std::min<Duration>(left, kInterruptSlice) : left;
+    const CallOptions options{.timeout = std::max(now, Duration::zero()), .stream = {}};
     Status status;
     {
       const WithoutGil without_gil;

@@ -66,6 +66,8 @@ class Window {
   /// counts, whatever happened since. kTimeout names `from` and harms nothing: it may be waited for again. A group that fails, and
   /// a rank that has let go of the window, end it with an error.
   [[nodiscard]] Status wait(Rank from, const CallOptions& options = {});
+  /// How long a wait takes at most that is not told: the communicator's timeout.
+  Duration timeout() const;
 
   /// A piece of this rank's memory that nobody else has, at a multiple of `alignment` (a power of two, at most a page). Pieces never share a
   /// cache line. kResourceExhausted tells what is free. Who allocates keeps his hands off the rest of local(). Not collective.

@@ -128,6 +128,13 @@ def test_a_wait_that_times_out_names_the_rank_and_may_be_repeated(window):
     window.wait(0)
 
 
+def test_a_wait_without_a_timeout_has_the_communicator_s():
+    with accord.Communicator.create(accord.MemoryStore(), 0, 1, timeout=0.2) as comm:
+        window = comm.window(64)
+        with pytest.raises(accord.Timeout, match="wait for rank 0"):
+            window.wait(0)
+
+
 def interrupted(comm):
     import signal
     import threading

@@ -261,13 +261,20 @@ Status SharedWindow::wait(Rank from, Duration timeout) {
   return {};
 }
 
+// Where memory is mapped, a peer's leaving is known without asking, and the news of its death is for the progress thread to take: links
+// of all groups may share it.
+PeerState SharedWindow::peer_state(Rank rank) const {
+  Link& link = *(*links_)[sz(rank)];
+  return link.mapped() != nullptr ? link.peer_state() : link.update_peer_state();
+}
+
 Status SharedWindow::why_none_comes(Rank from, Deadline deadline) {
   const auto here = [&] { return where(fmt::format("wait for rank {}", from)); };
   ACCORD_RETURN_IF_ERROR(group_->look_for_failure(here()));
   if (from != group_->rank()) {
     const std::lock_guard lock(links_mutex_);
     const bool closed = group_->peer_state(from) == PeerState::kLeft;
-    if (closed || (*links_)[sz(from)]->update_peer_state() == PeerState::kLeft)
+    if (closed || peer_state(from) == PeerState::kLeft)
       return Status(StatusCode::kPeerLost,
                     fmt::format("{}: rank {} has {}; no signal of it will come", here(), from,
                                 closed ? "closed its communicator" : "let go of the window"),

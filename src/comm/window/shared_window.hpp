@@ -53,6 +53,8 @@ class SharedWindow : public std::enable_shared_from_this<SharedWindow> {
   Status check_transfer(std::string_view operation, Rank peer, std::size_t offset, const ConstBuffer& buffer) const;
   Status check_rank(std::string_view operation, Rank peer) const;
   Status check_usable(std::string_view operation) const;
+  /// REQUIRES: links_mutex_ is held.
+  transport::PeerState peer_state(Rank rank) const;
   /// Takes a signal if one is there.
   bool take_signal(Rank from);
   Status why_none_comes(Rank from, Deadline deadline);

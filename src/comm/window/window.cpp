@@ -36,8 +36,9 @@ Status Window::get(Buffer destination, Rank from, std::size_t offset) {
 }
 Status Window::signal(Rank to) { return window_->signal(to); }
 Status Window::wait(Rank from, const CallOptions& options) {
-  return window_->wait(from, options.timeout.value_or(window_->group().options().timeout));
+  return window_->wait(from, options.timeout.value_or(timeout()));
 }
+Duration Window::timeout() const { return window_->group().options().timeout; }
 
 Result<WindowBlock> Window::allocate(std::size_t bytes, std::size_t alignment) {
   if (!std::has_single_bit(alignment) || alignment > exec::kPage)
