@@ -15,6 +15,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <filesystem>
 #include <system_error>
 
 #include "base/text.hpp"
@@ -64,7 +65,8 @@ Status write_and_flush(const std::string& path, std::string_view contents) {
     if (written < 0 && errno != EINTR) return errno_status(errno, path);
     if (written > 0) contents.remove_prefix(static_cast<std::size_t>(written));
   }
-  if (fsync(file.get()) != 0) return errno_status(errno, path);
+  if (fsync(file.get()) != 0 && errno != EINVAL)
+    return errno_status(errno, path);  // pipes and devices have nothing to flush
   return Status();
 }
 
@@ -173,7 +175,14 @@ Result<std::string> read_file(const std::string& path, std::size_t limit) {
   return contents;
 }
 
-Status write_file(const std::string& path, std::string_view contents) {
+Status write_file(const std::string& given, std::string_view contents) {
+  struct stat info = {};
+  const bool exists = stat(given.c_str(), &info) == 0;
+  if (exists && S_ISDIR(info.st_mode)) return errno_status(EISDIR, given);
+  if (exists && !S_ISREG(info.st_mode)) return write_and_flush(given, contents);  // a device or a pipe stays what it is
+  std::error_code broken;                                                         // a link stays one, too
+  const std::filesystem::path target = std::filesystem::weakly_canonical(given, broken);
+  const std::string path = broken ? given : target.string();
   const std::string temporary = temporary_path(path);
   const Status written = write_and_flush(temporary, contents);
   if (!written.ok() || rename(temporary.c_str(), path.c_str()) != 0) {

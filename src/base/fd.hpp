@@ -46,7 +46,8 @@ Status write_all(int fd, std::span<const std::byte> bytes, Deadline deadline, st
 
 /// The whole of a file, or an error that names it. `limit`: a larger file is kInvalidArgument.
 Result<std::string> read_file(const std::string& path, std::size_t limit = std::size_t{1} << 30);
-/// Writes `path` so that it is there as a whole or not at all: a temporary file, fsync, rename.
+/// Writes `path` so that it is there as a whole or not at all: a temporary file, fsync, rename. What a link leads to is written, not
+/// the link; devices and pipes are written to.
 Status write_file(const std::string& path, std::string_view contents);
 
 }  // namespace accord

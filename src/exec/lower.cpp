@@ -34,7 +34,6 @@ class Lowering {
     }
     out_.elements_per_line = out_.packet_data / out_.element_bytes;
     out_.record = request_;
-    out_.signature = signature_of(request_, plan_.name, plan_.digest);
     out_.in_windows = plan_.buffers != plan::Buffers::kAnywhere;
     if (shared_chunks() > 0) out_.depth = plan::kRoundDepth;
     out_.heard_all = plan_.pacing == plan::Pacing::kByPlan;
@@ -45,6 +44,7 @@ class Lowering {
                       fmt::format("plan \"{}\" has no partial sums of {}", plan_.name, accord::to_string(dtype_)));
     }
     choose_slice(slot_bytes);
+    out_.signature = signature_of(request_, plan_.name, plan_.digest ^ scratch_stride_);
     if (plan_.order != plan::Order::kNone) {
       out_.reduce = kernels::reduce_kernel(dtype_, request_.op);
       if (out_.reduce == nullptr)

@@ -187,7 +187,7 @@ def meet_a_cut(comm, folder):
         while True:
             comm.all_reduce(x, timeout=3)
     except accord.Timeout as error:  # noqa: F821
-        with comm.shrink(timeout=3) as rest:
+        with comm.shrink(timeout=10) as rest:
             x = np.full(1000, comm.rank, np.float32)
             rest.all_reduce(x)
             return error.ranks, rest.size, float(x[0])

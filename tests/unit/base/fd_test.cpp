@@ -171,6 +171,26 @@ TEST(WriteFile, replaces_the_file_as_a_whole_and_leaves_nothing_else) {
   EXPECT_EQ(directory.entries(), 1u);
 }
 
+TEST(WriteFile, leaves_links_pipes_and_directories_what_they_are) {
+  TemporaryDirectory directory;
+  ASSERT_TRUE(write_file(directory / "target", "old").ok());
+  ASSERT_EQ(symlink("target", (directory / "link").c_str()), 0);
+  ASSERT_TRUE(write_file(directory / "link", "new").ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(directory / "link"));
+  EXPECT_EQ(read_file(directory / "target").value(), "new");
+
+  ASSERT_EQ(mkfifo((directory / "pipe").c_str(), 0600), 0);
+  const UniqueFd reader(open((directory / "pipe").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  ASSERT_TRUE(write_file(directory / "pipe", "through").ok());
+  std::string got(7, '-');
+  ASSERT_EQ(read(reader.get(), got.data(), got.size()), 7);
+  EXPECT_EQ(got, "through");
+
+  const Status status = write_file(directory / ".", "x");
+  EXPECT_FALSE(status.ok());
+  EXPECT_NE(status.message().find("directory"), std::string::npos) << status.to_string();
+}
+
 TEST(WriteFile, into_a_directory_that_is_not_there_names_the_path) {
   TemporaryDirectory directory;
   const Status status = write_file(directory / "no/f", "x");

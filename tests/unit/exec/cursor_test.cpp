@@ -116,6 +116,18 @@ TEST_F(CursorTest, what_does_not_fit_the_domain_is_refused) {
   EXPECT_EQ(lower(plan, 0, layout_, 4096, complex).status().code(), StatusCode::kUnsupported);
 }
 
+TEST_F(CursorTest, ranks_whose_slots_differ_do_not_take_each_other_s_data) {
+  const plan::Plan plan = one_way();
+  const LoweredPlan sender = lower(plan, 0, layout_, 1024, request(1)).value();
+  const LoweredPlan receiver = lower(plan, 1, layout_, 4096, request(1)).value();
+  std::int32_t input = 7, output = 0;
+  Cursor send, receive;
+  send.start(*domains_[0], sender, &input, nullptr);
+  receive.start(*domains_[1], receiver, nullptr, &output);
+  EXPECT_EQ(send.poll(), Progress::kDone);
+  EXPECT_EQ(receive.poll(), Progress::kMismatch);
+}
+
 TEST_F(CursorTest, ranks_that_wait_for_nobody_meet_their_difference_at_the_gate) {
   for (std::uint64_t round = 1; round <= kLineDepth; ++round)
     for (const std::uint32_t rank : {0u, 1u}) {
