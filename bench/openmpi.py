@@ -18,34 +18,17 @@ from contender import Command, Contender
 
 Case = tuple[str, int]  # collective, bytes
 
+
+def vader(single_copy: str) -> list[str]:
+    """Shared memory by the library's own transport, with one way of copying between processes."""
+    return [*"--mca pml ob1 --mca btl self,vader --mca btl_vader_single_copy_mechanism".split(), single_copy]
+
+
 TRANSPORTS = {
     "default": [],
-    "vader cma": [
-        "--mca",
-        "pml",
-        "ob1",
-        "--mca",
-        "btl",
-        "self,vader",
-        "--mca",
-        "btl_vader_single_copy_mechanism",
-        "cma",
-    ],
-    "vader none": [
-        "--mca",
-        "pml",
-        "ob1",
-        "--mca",
-        "btl",
-        "self,vader",
-        "--mca",
-        "btl_vader_single_copy_mechanism",
-        "none",
-    ],
-    "vader emulated": [
-        *("--mca", "pml", "ob1", "--mca", "btl", "self,vader"),
-        *("--mca", "btl_vader_single_copy_mechanism", "emulated"),
-    ],
+    "vader cma": vader("cma"),
+    "vader none": vader("none"),
+    "vader emulated": vader("emulated"),
     "ucx": ["--mca", "pml", "ucx"],
     "ucx shm": ["--mca", "pml", "ucx", "-x", "UCX_TLS=sm,self"],
 }

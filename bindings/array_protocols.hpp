@@ -2,6 +2,8 @@
 // Memory of accord's as arrays that others understand: by the buffer protocol, by DLPack, as NumPy's.
 
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
 
 #include <cstdint>
 #include <string>
@@ -47,5 +49,36 @@ class ArrayMemory {
   std::vector<Py_ssize_t> extents_;
   std::vector<Py_ssize_t> strides_;
 };
+
+/// Gives `array` what all arrays of accord's have. `describe`: the memory of a T; `memory_of`: that of a handle to one, which may
+/// refuse to be looked at.
+template <typename T, typename Describe, typename MemoryOf>
+void def_array_protocols(nb::class_<T>& array, const char* name, Describe describe, MemoryOf memory_of) {
+  array
+      .def_prop_ro(
+          "shape", [describe](T& self) { return describe(self).shape_tuple(); },
+          nb::sig("def shape(self) -> tuple[int, ...]"), "The extents, row-major.")
+      .def_prop_ro(
+          "dtype", [describe](T& self) { return std::string(to_string(describe(self).dtype())); },
+          "The dtype's name, such as \"float32\".")
+      .def("__len__", [describe](T& self) { return describe(self).length(); })
+      .def(
+          "__array__",
+          [memory_of](nb::handle self, nb::handle dtype, nb::handle copy) {
+            return memory_of(self).give_numpy(self, dtype, copy);
+          },
+          nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none(),
+          nb::sig("def __array__(self, dtype: object = None, copy: bool | None = None) -> typing.Any"))
+      .def(
+          "__dlpack__",
+          [memory_of](nb::handle self, const nb::kwargs& options) {
+            return memory_of(self).give_dlpack(self, options);
+          },
+          nb::sig("def __dlpack__(self, **kwargs: typing.Any) -> typing.Any"))
+      .def(
+          "__dlpack_device__", [](T&) { return nb::make_tuple(nb::device::cpu::value, 0); },
+          nb::sig("def __dlpack_device__(self) -> tuple[int, int]"))
+      .def("__repr__", [describe, name](T& self) { return describe(self).repr(name); });
+}
 
 }  // namespace accord::python

@@ -128,36 +128,16 @@ ArrayMemory& memory_of(nb::handle self) { return nb::cast<WindowArray&>(self).me
 
 void bind_window_array(nb::module_& module) {
   static PyType_Slot slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(&get_buffer)}, {0, nullptr}};
-  nb::class_<WindowArray>(
+  nb::class_<WindowArray> array(
       module, "WindowArray", nb::type_slots(slots),
       R"(An array in a window: numpy.asarray(array) and torch.from_dlpack(array) look at the same memory.
 
 The memory stays where it is while this, or anything made of it, lives; a piece that Window.empty() gave is free again
-after that. Calls of the communicator take it like any array, and copy nothing on the way.)")
-      .def_prop_ro(
-          "shape", [](WindowArray& self) { return self.memory.shape_tuple(); },
-          nb::sig("def shape(self) -> tuple[int, ...]"), "The extents, row-major.")
-      .def_prop_ro(
-          "dtype", [](WindowArray& self) { return std::string(to_string(self.memory.dtype())); },
-          "The dtype's name, such as \"float32\".")
-      .def_prop_ro(
-          "nbytes", [](WindowArray& self) { return self.memory.bytes(); }, "Its bytes.")
-      .def("__len__", [](WindowArray& self) { return self.memory.length(); })
-      .def(
-          "__array__",
-          [](nb::handle self, nb::handle dtype, nb::handle copy) {
-            return memory_of(self).give_numpy(self, dtype, copy);
-          },
-          nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none(),
-          nb::sig("def __array__(self, dtype: object = None, copy: bool | None = None) -> typing.Any"))
-      .def(
-          "__dlpack__",
-          [](nb::handle self, const nb::kwargs& options) { return memory_of(self).give_dlpack(self, options); },
-          nb::sig("def __dlpack__(self, **kwargs: typing.Any) -> typing.Any"))
-      .def(
-          "__dlpack_device__", [](WindowArray&) { return nb::make_tuple(nb::device::cpu::value, 0); },
-          nb::sig("def __dlpack_device__(self) -> tuple[int, int]"))
-      .def("__repr__", [](WindowArray& self) { return self.memory.repr("WindowArray"); });
+after that. Calls of the communicator take it like any array, and copy nothing on the way.)");
+  def_array_protocols(
+      array, "WindowArray", [](WindowArray& self) -> const ArrayMemory& { return self.memory; }, memory_of);
+  array.def_prop_ro(
+      "nbytes", [](WindowArray& self) { return self.memory.bytes(); }, "Its bytes.");
 }
 
 }  // namespace
