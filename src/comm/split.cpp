@@ -127,9 +127,11 @@ class ListedExchange {
     while (true) {
       if (!parent_.healthy()) return parent_.examine_alarm(where());
       std::vector<Rank> missing, gone;
+      // All are told before any is listened to: who fails for what it hears can tell why to those alone whom it has told.
+      for (std::size_t i = 0; i < members_.size(); ++i)
+        if (members_[i] != me() && !told_[i]) told_[i] = parent_.announcements().post(members_[i], mine_);
       for (std::size_t i = 0; i < members_.size(); ++i) {
         if (members_[i] == me()) continue;
-        if (!told_[i]) told_[i] = parent_.announcements().post(members_[i], mine_);
         // In this order, as one that has left may have said why before.
         const bool left = parent_.peer_state(members_[i]) == PeerState::kLeft;
         ACCORD_RETURN_IF_ERROR(listen_to(i));
@@ -137,7 +139,8 @@ class ListedExchange {
         if (!told_[i] || !heard_[i]) missing.push_back(members_[i]);
       }
       if (missing.empty()) return {};
-      if (!gone.empty())
+      // Looked at again, as one that aborts the group says so before it leaves.
+      if (!gone.empty() && parent_.healthy())
         return Status(
             StatusCode::kPeerLost,
             fmt::format("{}: {} closed group \"{}\" before", where(), ranks_text(gone), parent_.options().name), gone);
