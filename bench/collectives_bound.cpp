@@ -211,14 +211,16 @@ std::string time_of_copies(const Command& command) {
   const std::size_t half = command.bytes / 2;
   std::vector<std::byte> input(command.bytes, std::byte{1}), output(2 * command.bytes);
   Copies copies{input.data(), output.data(), command.bytes, input.data(), output.data() + command.bytes};
-  if (command.collective == "all_to_all") copies = {input.data(), output.data(), half, input.data() + half, output.data() + half};
+  if (command.collective == "all_to_all")
+    copies = {input.data(), output.data(), half, input.data() + half, output.data() + half};
   if (command.collective == "broadcast" && me == 0) copies = {.sent = input.data(), .bytes = command.bytes};
   if (command.collective == "broadcast" && me == 1) copies = {.received = output.data(), .bytes = command.bytes};
   const auto run = [&copies](std::size_t slot) { copy_by_slots(copies, slot); };
   const std::size_t slot = best_way(command, kSlots, run);
   meet();
   const double time = accord::bench::time_of(command.iterations, [&] { run(slot); });
-  if (copies.received != nullptr && std::any_of(output.data(), output.data() + copies.bytes, [](std::byte value) { return value != std::byte{1}; }))
+  if (copies.received != nullptr &&
+      std::any_of(output.data(), output.data() + copies.bytes, [](std::byte value) { return value != std::byte{1}; }))
     return "error wrong copy";
   return std::to_string(time);
 }
