@@ -143,7 +143,7 @@ def test_why_takes_ranks_to_be_on_several_hosts():
     # 6 + 6 + 5 ranks are no subtrees of the canonical tree.
     assert answer("why", "reduce", "1M", "-n", 17, "--hosts", 3)["algorithm"] == "two_shot"
     refused = accord("plan", "why", "reduce", "-n", 2, "--hosts", 3)
-    assert refused.returncode == 1 and "--hosts 3: there are 2 ranks" in refused.stderr
+    assert refused.returncode == 2 and "--hosts 3: there are 2 ranks" in refused.stderr
 
 
 def test_why_tells_what_serves_registered_buffers():
