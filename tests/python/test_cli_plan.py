@@ -1,0 +1,362 @@
+"""`accord plan list|show|verify|export|why`, as a user runs them."""
+
+import json
+import textwrap
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+from accord_command import ROOT, accord, clean_environment
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def answer(*arguments: object, **environment: str):
+    result = accord("plan", *arguments, "--json", env=clean_environment(**environment))
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def exported(path, algorithm: str, ranks: int) -> dict:
+    result = accord("plan", "export", algorithm, "-n", ranks, "-o", path)
+    assert result.returncode == 0, result.stderr
+    return json.loads(path.read_text())
+
+
+def test_list_has_the_figures_of_the_textbook():
+    rows = {(row["collective"], row["name"]): row for row in answer("list", "-n", 8, "--bytes", "64k")}
+    message = 64 << 10
+    assert rows["all_reduce", "two_shot"]["bytes_exchanged"] == 2 * 7 * message // 8
+    assert rows["all_reduce", "one_shot"]["bytes_exchanged"] == 7 * message
+    assert rows["all_reduce", "ring"]["hops"] == 14
+    assert rows["all_reduce", "ring"]["order"] == "fixed"
+    assert rows["all_gather", "bruck"]["hops"] == 3
+    assert rows["barrier", "dissemination"]["hops"] == 3
+    assert rows["barrier", "dissemination"]["bytes_exchanged"] == 0
+    assert all(row["predicted_seconds"] > 0 for row in rows.values())
+
+
+def test_list_of_one_collective_says_what_refuses_an_op():
+    rows = {row["name"]: row for row in answer("list", "all_reduce", "--op", "avg")}
+    assert set(rows) == {
+        "two_shot",
+        "one_shot",
+        "packet",
+        "recursive_doubling",
+        "rabenseifner",
+        "hierarchical",
+        "ring",
+        "two_shot_zero_copy",
+        "one_shot_zero_copy",
+    }
+    assert rows["two_shot"]["refused"] == ""
+    assert "adds some ranks at a time" in rows["ring"]["refused"]
+
+
+def test_show_draws_ranks_and_steps_and_tells_the_cost():
+    shown = accord("plan", "show", "all_reduce:two_shot", "-n", 2, "--bytes", "8k")
+    assert shown.returncode == 0, shown.stderr
+    assert "rank 0 | cp i1>s1 | sig 1#0 | wait 1#0 | add i0,1.s0>o0,s0 |" in shown.stdout
+    assert "8 KiB exchanged with peers" in shown.stdout
+    assert "predicted" in shown.stdout
+
+
+def test_show_puts_a_step_behind_what_it_waits_for():
+    drawing = answer("show", "all_gather:ring", "-n", 3)["drawing"]
+    columns = {(step["rank"], step["text"]): step["column"] for step in drawing}
+    assert columns[1, "wait for signal 0 of rank 0"] > columns[0, "signal 0 to rank 1"]
+    assert columns[2, "wait for signal 1 of rank 1"] > columns[1, "signal 1 to rank 2"]
+
+
+def test_show_writes_an_svg_with_a_box_a_step_and_an_arrow_a_message(tmp_path):
+    path = tmp_path / "plan.svg"
+    drawing = answer("show", "all_reduce:one_shot", "-n", 3, "--svg", path)["drawing"]
+    root = ElementTree.parse(path).getroot()
+    assert root.tag == SVG + "svg"
+    boxes = root.findall(f"{SVG}g")
+    assert len(boxes) == len(drawing)
+    assert {box.find(f"{SVG}title").text for box in boxes} == {step["text"] for step in drawing}
+    arrows = [line for line in root.findall(f"{SVG}line") if line.get("marker-end")]
+    dashed = [line for line in arrows if line.get("stroke-dasharray")]
+    assert len(dashed) == 3 * 2  # a signal from each rank to each other
+    assert len(arrows) - len(dashed) == 3 * 2  # and its data
+    labels = [text.text for text in root.findall(f"{SVG}text")]
+    assert {"rank 0", "rank 1", "rank 2"} <= set(labels)
+
+
+def test_an_exported_plan_is_whole_and_exports_to_the_same_bytes(tmp_path):
+    plan = exported(tmp_path / "ring.json", "all_reduce:ring", 4)
+    assert (plan["format"], plan["version"], plan["size"]) == ("accord-plan", 1, 4)
+    assert len(plan["programs"]) == 4
+    again = accord("plan", "export", tmp_path / "ring.json")
+    assert again.stdout == (tmp_path / "ring.json").read_text()
+
+
+def test_verify_accepts_what_was_exported_and_names_the_step_that_is_wrong(tmp_path):
+    path = tmp_path / "plan.json"
+    plan = exported(path, "all_reduce:one_shot", 2)
+    good = accord("plan", "verify", path)
+    assert (good.returncode, good.stdout) == (0, 'plan "one_shot" (all_reduce, 2 ranks): ok\n')
+    steps = plan["programs"][1]["lanes"][0]
+    steps[:] = [step for step in steps if step["step"] != "signal"]
+    path.write_text(json.dumps(plan))
+    bad = accord("plan", "verify", path)
+    assert bad.returncode == 1
+    assert "rank 0, lane 0, step 2 (wait for signal 0 of rank 1): waits for ever" in bad.stdout
+    told = json.loads(accord("plan", "verify", path, "--json").stdout)
+    assert not told["ok"]
+    assert "waits for ever" in told["message"]
+
+
+def test_verify_refuses_an_all_reduce_that_does_nothing_and_ranks_that_both_wait_first(tmp_path):
+    path = tmp_path / "plan.json"
+    plan = exported(path, "all_reduce:one_shot", 2)
+    for program in plan["programs"]:
+        program["lanes"] = [[]]
+    path.write_text(json.dumps(plan))
+    assert "no step writes output[0] of rank 0" in accord("plan", "verify", path).stdout
+    plan = exported(path, "barrier:direct", 2)
+    for program in plan["programs"]:
+        program["lanes"][0].reverse()
+    path.write_text(json.dumps(plan))
+    refused = accord("plan", "verify", path)
+    assert refused.returncode == 1
+    assert "wait for signal 0 of rank" in refused.stdout
+
+
+def test_why_names_the_rule_that_decides_and_why_others_do_not():
+    told = answer("why", "all_reduce", "8K", "-n", 4)
+    assert told["algorithm"] == "two_shot"
+    rules = {rule["rule"]: rule for rule in told["rules"]}
+    assert rules["all_reduce:8k-inf=two_shot"]["decides"]
+    assert rules["all_reduce:128-8k=one_shot"]["reason"] == "is not for 8 KiB"
+    assert rules["all_reduce[ranks=9-inf]:1k-inf=two_shot"]["reason"] == "is not for 4 ranks"
+    assert {row["algorithm"] for row in told["algorithms"] if row["chosen"]} == {"two_shot"}
+    assert len(told["algorithms"]) == 6
+
+
+def test_why_takes_ranks_to_be_on_several_hosts():
+    told = answer("why", "reduce", "1M", "-n", 8, "--hosts", 2)
+    assert (told["algorithm"], told["hosts"]) == ("hierarchical", 2)
+    decides = [rule["rule"] for rule in told["rules"] if rule["decides"]]
+    assert decides == ["reduce[hosts=2-inf]:128k-inf=hierarchical"]
+    assert answer("why", "reduce", "1M", "-n", 8)["algorithm"] == "two_shot"
+    # 6 + 6 + 5 ranks are no subtrees of the canonical tree.
+    assert answer("why", "reduce", "1M", "-n", 17, "--hosts", 3)["algorithm"] == "two_shot"
+    refused = accord("plan", "why", "reduce", "-n", 2, "--hosts", 3)
+    assert refused.returncode == 2 and "--hosts 3: there are 2 ranks" in refused.stderr
+
+
+def test_why_tells_what_serves_registered_buffers():
+    told = answer("why", "all_to_all", "64K", "--registered")
+    assert told["algorithm"] == "zero_copy" and told["registered"]
+    assert told["rules"][0]["rule"] == "all_to_all[registered=yes]:2k-inf=zero_copy"
+    in_place = answer("why", "all_to_all", "64K", "--registered", "--in-place")
+    assert in_place["algorithm"] == "direct"
+    assert in_place["rules"][0]["reason"] == "zero_copy is not for calls in place"
+    ordinary = answer("why", "all_to_all", "64K")
+    assert ordinary["rules"][0]["reason"] == "is for buffers in windows (--registered)"
+    assert "zero_copy" not in {row["algorithm"] for row in ordinary["algorithms"]}
+
+
+@pytest.mark.parametrize(
+    "plan", ["two_shot_zero_copy", "one_shot_zero_copy", "all_to_all:zero_copy", "gather:zero_copy"]
+)
+def test_plans_for_registered_buffers_are_verified_exported_and_run(tmp_path, plan):
+    path = tmp_path / "plan.json"
+    exported(path, plan, 3)
+    assert accord("plan", "verify", path).stdout.endswith(": ok\n")
+    for transport in ("inproc", "shm"):
+        told = answer("run", path, "--bytes", "96k", "--transport", transport, "--repeat", 3)
+        assert told["right"]
+    [row] = [row for row in answer("list", "all_to_all") if row["name"] == "zero_copy"]
+    assert row["needs"] == ["mapped peers", "buffers in windows", "input and output apart"]
+
+
+def test_why_reads_the_environment_then_the_option_and_the_last_match_decides():
+    table = "all_reduce:0-16k=one_shot@4k"
+    told = answer("why", "all_reduce", "8K", ACCORD_SELECT=table)
+    assert (told["algorithm"], told["slot_bytes"]) == ("one_shot", 4096)
+    assert told["rules"][0] == {"rule": table, "table": "ACCORD_SELECT", "decides": True, "reason": "matches"}
+    overridden = answer("why", "all_reduce", "8K", "--select", "all_reduce:0-inf=packet", ACCORD_SELECT=table)
+    assert overridden["algorithm"] == "packet"
+    assert overridden["rules"][1]["reason"] == "matches, but a later rule decides"
+    canonical = answer("why", "all_reduce", "8K", "--select", "all_reduce:0-inf=ring;deterministic=canonical")
+    assert canonical["algorithm"] == "one_shot"
+    assert "canonical order" in canonical["rules"][0]["reason"]
+
+
+def test_why_counts_ranks_against_the_cores_of_this_machine():
+    told = answer("why", "all_reduce", "1k", "-n", 1024, "--select", "all_reduce[oversubscribed=yes]:0-inf=ring")
+    assert told["oversubscribed"]
+    assert told["algorithm"] == "ring"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("list", "all_redce"), 'unknown collective "all_redce"; did you mean "all_reduce"?'),
+        (("show", "two_shoot"), 'unknown algorithm "two_shoot"; did you mean "two_shot"?'),
+        (("show", "all_reduce:rin"), 'unknown all_reduce algorithm "rin"; did you mean "ring"?'),
+        (("show", "direct"), "write one of barrier:direct, broadcast:direct"),
+        (("show", "all_reduce:ring", "--bytes", "7"), "7 bytes are no whole number of float32"),
+        (("why", "all_reduce", "8X"), '"8X" is no size'),
+        (("why", "all_reduce", "8k", "--dtype", "float31"), 'did you mean "float32"?'),
+        (("why", "all_reduce", "8k", "--op", "band"), "band has no meaning for float32"),
+        (("why", "all_reduce", "8k", "--select", "all_reduce:0-4k=rig"), "--select: selection table, at character 17"),
+        (("verfy", "x"), 'unknown command "verfy"; did you mean "verify"?'),
+    ],
+)
+def test_what_has_no_meaning_is_told_with_the_nearest_name(arguments, message):
+    result = accord("plan", *arguments)
+    assert result.returncode == 2
+    assert message in result.stderr
+
+
+def test_files_that_are_no_plans_are_told_apart(tmp_path):
+    missing = accord("plan", "verify", tmp_path / "none.json")
+    assert missing.returncode == 1
+    assert "none.json: No such file or directory" in missing.stderr
+    (tmp_path / "broken.json").write_text('{"format": "accord-plan", "version": 1}')
+    broken = accord("plan", "show", tmp_path / "broken.json")
+    assert broken.returncode == 1
+    assert 'broken.json: plan JSON: lacks "name"' in broken.stderr
+    unwritable = accord("plan", "export", "all_reduce:ring", "-o", tmp_path / "no" / "where.json")
+    assert unwritable.returncode == 1
+    assert "No such file or directory" in unwritable.stderr
+
+
+def test_a_folder_is_told_by_its_name(tmp_path):
+    result = accord("plan", "verify", tmp_path)
+    assert result.returncode == 1
+    assert result.stderr == f"accord plan verify: io: {tmp_path}: Is a directory\n"
+
+
+def test_the_example_of_the_format_is_right(tmp_path):
+    page = (ROOT / "docs/plan-format.md").read_text()
+    block = page[page.index("    {\n") : page.index("Every key is required")]
+    path = tmp_path / "example.json"
+    path.write_text(textwrap.dedent(block))
+    assert accord("plan", "verify", path).returncode == 0
+    assert json.loads(accord("plan", "export", path).stdout) == json.loads(path.read_text())
+    assert json.loads(accord("plan", "export", "all_reduce:one_shot", "-n", 2).stdout) == json.loads(path.read_text())
+
+
+def execution_plan() -> dict:
+    """An all_reduce of two ranks in MSCCL++'s format: each puts its input into the other's scratch as packets."""
+
+    def gpu(rank: int) -> dict:
+        return {
+            "id": rank,
+            "input_chunks": 1,
+            "output_chunks": 1,
+            "scratch_chunks": 2,
+            "channels": [{"channel_type": "memory", "connected_to": [1 - rank]}],
+            "remote_buffers": [{"rank": 1 - rank, "type": "s", "access_channel_types": ["memory"]}],
+            "semaphores": [],
+            "threadblocks": [
+                {
+                    "id": 0,
+                    "channels": [{"channel_type": "memory", "channel_ids": [0]}],
+                    "remote_buffer_refs": [{"access_channel_type": "memory", "remote_buffer_ids": [0]}],
+                    "ops": [
+                        {
+                            "name": "ppkt",
+                            "channel_type": "memory",
+                            "channel_ids": [0],
+                            "src_buff": [{"type": "i", "index": 0, "size": 1}],
+                            "dst_buff": [{"buffer_id": 0, "index": rank, "size": 1}],
+                        },
+                        {
+                            "name": "repkt",
+                            "src_buff": [
+                                {"type": "i", "index": 0, "size": 1},
+                                {"type": "s", "index": 1 - rank, "size": 1},
+                            ],
+                            "dst_buff": [{"type": "o", "index": 0, "size": 1}],
+                        },
+                    ],
+                }
+            ],
+        }
+
+    return {
+        "name": "two_ranks",
+        "collective": "allreduce",
+        "protocol": "LL",
+        "inplace": False,
+        "gpus": [gpu(0), gpu(1)],
+    }
+
+
+def test_import_makes_a_plan_that_the_verifier_accepts(tmp_path):
+    foreign, ours = tmp_path / "foreign.json", tmp_path / "ours.json"
+    foreign.write_text(json.dumps(execution_plan()))
+    imported = accord("plan", "import", foreign, "--name", "mine", "-o", ours)
+    assert imported.returncode == 0, imported.stderr
+    assert accord("plan", "verify", ours).stdout == 'plan "mine" (all_reduce, 2 ranks): ok\n'
+    shown = answer("show", ours, "--bytes", "8k")
+    assert (shown["hops"], shown["bytes_exchanged"], shown["order"]) == (1, 8192, "canonical")
+
+
+def test_import_names_what_it_refuses(tmp_path):
+    path = tmp_path / "plan.json"
+    plan = execution_plan()
+    plan["gpus"][1]["threadblocks"][0]["ops"][1]["name"] = "glres"
+    path.write_text(json.dumps(plan))
+    refused = accord("plan", "import", path)
+    assert refused.returncode == 1
+    assert 'gpus[1].threadblocks[0].ops[1].name: "glres" needs a switch channel' in refused.stderr
+    missing = accord("plan", "import", tmp_path / "none.json")
+    assert missing.returncode == 1
+    assert "No such file" in missing.stderr
+    as_ours = accord("plan", "show", path)
+    assert as_ours.returncode == 1
+    assert "accord plan import" in as_ours.stderr
+
+
+@pytest.mark.parametrize(
+    ("plan", "options"),
+    [
+        ("barrier:direct", ()),
+        ("broadcast:chain", ("--root", 2)),
+        ("all_gather:bruck", ("--transport", "shm")),
+        ("reduce_scatter:ring", ("--dtype", "int64", "--op", "max")),
+        ("all_reduce:ring", ("--bytes", "8m", "--repeat", 2)),
+        ("reduce:binomial", ("--root", 1, "--dtype", "float64")),
+        ("gather:packet", ("--root", 2, "--dtype", "int32")),
+        ("scatter:binomial", ("--root", 1)),
+        ("all_to_all:pairwise", ("--bytes", "12")),
+        ("send_recv:direct", ("-n", 2)),
+    ],
+)
+def test_run_checks_and_times_a_plan(plan, options):
+    ranks = () if "-n" in options else ("-n", 3)
+    told = answer("run", plan, *ranks, *options)
+    assert told["right"]
+    assert 0 < told["minimum_seconds"] <= told["median_seconds"]
+
+
+def test_run_refuses_what_is_wrong(tmp_path):
+    path = tmp_path / "plan.json"
+    plan = exported(path, "all_reduce:one_shot", 2)
+    plan["programs"][1]["lanes"][0].pop()
+    path.write_text(json.dumps(plan))
+    refused = accord("plan", "run", path)
+    assert refused.returncode == 1
+    assert accord("plan", "show", path).returncode == 1
+    assert "no step writes output[0] of rank 1" in refused.stderr
+
+
+def test_why_knows_a_plan_of_the_users_own(tmp_path):
+    path = tmp_path / "mine.json"
+    plan = exported(path, "all_reduce:one_shot", 2)
+    plan["name"] = "mine"
+    path.write_text(json.dumps(plan))
+    asked = ("why", "all_reduce", "8k", "--plan", path, "--select", "all_reduce:0-16k=mine")
+    told = answer(*asked, "-n", 2)
+    assert told["algorithm"] == "mine"
+    assert [row["algorithm"] for row in told["algorithms"] if row["chosen"]] == ["mine"]
+    passed_over = answer(*asked, "-n", 3)
+    assert passed_over["rules"][0]["reason"] == "no plan of that name is for 3 ranks"
+    assert passed_over["algorithm"] == "two_shot"
+    assert "mine" not in {row["algorithm"] for row in passed_over["algorithms"]}
