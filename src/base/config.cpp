@@ -99,6 +99,13 @@ Status read_recorder_size(std::string_view text, Config& config) {
   return Status();
 }
 
+Status read_single_copy(std::string_view text, Config& config) {
+  if (text != "auto" && text != "off")
+    return Status(StatusCode::kInvalidArgument, fmt::format("{} is neither auto nor off", quoted_text(text)));
+  config.single_copy = text == "auto";
+  return Status();
+}
+
 Status read_dump_directory(std::string_view text, Config& config) {
   config.dump_directory = text;  // looked at when there is something to write
   return Status();
@@ -109,7 +116,7 @@ struct Variable {
   Status (*read)(std::string_view text, Config& config);
 };
 
-constexpr std::array<Variable, 10> kVariables = {{
+constexpr std::array<Variable, 11> kVariables = {{
     {{"ACCORD_LOG", "warn", "what is logged to standard error: trace, debug, info, warn, error or off"},
      read_log_level},
     {{"ACCORD_DEBUG", "off",
@@ -131,6 +138,9 @@ constexpr std::array<Variable, 10> kVariables = {{
     {{"ACCORD_RECORDER_SIZE", "1024",
       "operations that the flight recorder of a communicator keeps, a power of two from 16 to 1048576"},
      read_recorder_size},
+    {{"ACCORD_SINGLE_COPY", "auto",
+      "auto: ranks of one host copy large buffers from each other's memory where the kernel lets them; or off"},
+     read_single_copy},
     {{"ACCORD_DUMP_DIR", "", "directory where each rank writes its flight record when a communicator fails"},
      read_dump_directory},
 }};

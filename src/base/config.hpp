@@ -20,6 +20,7 @@ struct Config {
   std::string host_id;                            ///< ACCORD_HOST_ID, part of what tells hosts apart
   std::string select;                             ///< ACCORD_SELECT, see docs/architecture.md
   std::size_t slot_bytes = std::size_t{1} << 20;  ///< ACCORD_SLOT_BYTES, of the scratch of a round
+  bool single_copy = true;                        ///< ACCORD_SINGLE_COPY, "auto" or "off"
   int threads = 1;                                ///< ACCORD_THREADS, that an engine computes with in each rank
   std::size_t recorder_size = 1024;               ///< ACCORD_RECORDER_SIZE, operations of each order, a power of two
   std::string dump_directory;                     ///< ACCORD_DUMP_DIR, where failures are dumped; empty: nowhere

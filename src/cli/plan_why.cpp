@@ -53,7 +53,8 @@ std::string reason_text(plan::RowVerdict verdict, const plan::SelectorRow& row, 
       return row.registered == plan::SelectorRow::Registered::kYes ? "is for buffers in windows (--registered)"
                                                                    : "is for buffers that lie in no window";
     case plan::RowVerdict::kNeedsWindows:
-      return fmt::format("{} is for buffers in windows (--registered)", row.algorithm->name);
+      return fmt::format("{} is for buffers in windows (--registered){}", row.algorithm->name,
+                         row.algorithm->only_reads ? ", or ranks that may read each other's memory" : "");
     case plan::RowVerdict::kNeedsApart: return fmt::format("{} is not for calls in place", row.algorithm->name);
     case plan::RowVerdict::kNoPlan: return fmt::format("no plan of that name is for {} ranks", topology.size());
     case plan::RowVerdict::kOrder:
@@ -137,6 +138,7 @@ Result<Question> question_of(const Options& options) {
     return Status(StatusCode::kInvalidArgument, "--registered: between hosts the memory of windows is not mapped");
   const int ranks = collective == Collective::kSendRecv ? 2 : options.ranks;
   ACCORD_ASSIGN_OR_RETURN(topology::Topology topology, topology_of(ranks, options.hosts));
+  const bool readable = topology.readable();
   return Question{collective,
                   call,
                   std::move(topology),
@@ -146,6 +148,7 @@ Result<Question> question_of(const Options& options) {
                    .bytes = call.bytes,
                    .op = call.op,
                    .registered = options.registered,
+                   .readable = readable,
                    .in_place = options.registered && options.in_place}};
 }
 
@@ -189,7 +192,8 @@ Result<Json> alternatives(const Question& question, const plan::Choice& choice) 
     ACCORD_ASSIGN_OR_RETURN(const plan::Plan plan,
                             make_plan(*entry, question.topology, {.collective = entry->collective}));
     const bool in_windows = plan.buffers != plan::Buffers::kAnywhere;
-    if (in_windows && !question.selected.registered) continue;
+    const bool reads = entry->only_reads && question.selected.readable;
+    if (in_windows && !question.selected.registered && !reads) continue;
     if (plan.buffers == plan::Buffers::kInWindowsApart && question.selected.in_place) continue;
     const bool chosen = entry->name == choice.algorithm->name;
     const PlanFigures figures = figures_of(plan, question.call, chosen ? choice.slot_bytes : 0);

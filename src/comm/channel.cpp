@@ -37,7 +37,14 @@ Channel::Channel(Group& group, exec::Domain domain, topology::Topology topology,
       topology_(std::move(topology)),
       members_(std::move(members)),
       policy_(group.wait_policy()),
-      recorder_(recorder) {}
+      recorder_(recorder) {
+  if (!topology_.readable()) return;
+  for (const Rank r : topology_.ranks()) {
+    const int process = topology_.place(r).process;
+    processes_.push_back(process == topology_.place(domain_.me()).process ? 0 : process);
+  }
+  in_memory_.processes = &processes_;
+}
 
 bool Channel::own(std::uint64_t more) {
   std::uint64_t works = works_.load(std::memory_order_relaxed);
@@ -177,10 +184,29 @@ Status Channel::begin_counts() {
   placement_ = {};
   counts_.begin(*operation_, domain_.members());
   ACCORD_ASSIGN_OR_RETURN(const Prepared* const prepared, prepare(operation_->record, nullptr));
-  cursor_.start(domain_, prepared->plan, counts_.input(), counts_.output());
+  start_cursor(*prepared, counts_.input(), counts_.output());
   algorithm_ = prepared->algorithm;
   stage_ = Stage::kCounts;
   return {};
+}
+
+void Channel::start_cursor(const Prepared& prepared, const void* input, void* output) {
+  if (!prepared.plan.reads) [[likely]]
+    return cursor_.start(domain_, prepared.plan, input, output, operation_->factor, placement_);
+  // What peers still read must not be written before they have: where a plan wants input and output apart they read a copy.
+  const auto* const first = static_cast<const std::byte*>(input);
+  const auto* const written = static_cast<const std::byte*>(output);
+  const std::size_t bytes = bytes_of(*operation_) * static_cast<std::size_t>(domain_.members());
+  if (prepared.apart && first < written + bytes && written < first + bytes) {
+    copied_.assign(first, first + bytes);
+    input = copied_.data();
+  }
+  const auto place = [](const void* address) {
+    return address == nullptr ? exec::kNoPlace : reinterpret_cast<exec::PlaceWord>(address);
+  };
+  in_memory_.input = place(input);
+  in_memory_.output = place(output);
+  cursor_.start(domain_, prepared.plan, input, output, operation_->factor, in_memory_);
 }
 
 Status Channel::begin_data(const exec::RequestRecord& record, const plan::Extent* extent, const Prepared* known) {
@@ -192,7 +218,7 @@ Status Channel::begin_data(const exec::RequestRecord& record, const plan::Extent
     }
     if (operation_ == &last_call_.operation && !registered()) last_call_.prepared = prepared;
   }
-  cursor_.start(domain_, prepared->plan, operation_->input, operation_->output, operation_->factor, placement_);
+  start_cursor(*prepared, operation_->input, operation_->output);
   algorithm_ = prepared->algorithm;
   stage_ = Stage::kData;
   return {};
@@ -201,7 +227,14 @@ Status Channel::begin_data(const exec::RequestRecord& record, const plan::Extent
 exec::Progress Channel::poll() {
   if (stage_ == Stage::kRefused) return exec::Progress::kMismatch;
   const exec::Progress progress = cursor_.poll();
-  return progress == exec::Progress::kDone && stage_ == Stage::kCounts ? go_on_with_data() : progress;
+  if (progress != exec::Progress::kDone) return progress;
+  if (stage_ == Stage::kCounts) return go_on_with_data();
+  // Who has given up waits no longer until its memory has been read.
+  if (cursor_.plan().reads && !group_.healthy()) {
+    stage_ = Stage::kRefused;
+    return exec::Progress::kMismatch;
+  }
+  return progress;
 }
 
 exec::Progress Channel::go_on_with_data() {
@@ -291,6 +324,8 @@ Status Channel::examine(exec::Progress progress, const exec::RequestRecord& reco
   recorder_.waiting_long(waited_for, !std::exchange(waited_long_, true));
   domain_.flush_notes();
   if (!group_.healthy()) return group_.examine_alarm(where(record));
+  if (progress == exec::Progress::kMismatch && cursor_.read_error() != 0)
+    return unreadable(where(record), waited_for, cursor_.read_error());
   if (progress == exec::Progress::kMismatch && cursor_.unknown_window() >= 0)
     return lost_window(where(record), members_[domain_.me()], waited_for, cursor_.unknown_window());
   // A peer that waits for it at a gate finds out there what it called instead.

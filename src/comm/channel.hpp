@@ -66,6 +66,7 @@ class Channel {
     bool registered = false;          ///< their buffers lie in windows
     std::vector<std::size_t> extent;  ///< what extent_words() gave; empty for equal parts
     bool in_place = false;            ///< and have bytes in common
+    bool apart = false;               ///< the plan is right only if input and output have none
     std::uint64_t algorithm = 0;      ///< the recorder's number of it
   };
 
@@ -79,6 +80,8 @@ class Channel {
   Status begin(const Operation& operation);
   Status begin_in_windows(const Operation& operation);
   Status begin_counts();
+  /// Starts the cursor on the operation, or on the counts of its parts.
+  void start_cursor(const Prepared& prepared, const void* input, void* output);
   Status begin_data(const exec::RequestRecord& record, const plan::Extent* extent, const Prepared* known = nullptr);
   /// Goes on with the operation. kMismatch also if its counts do not fit, of which the group has been told then.
   exec::Progress poll();
@@ -137,6 +140,9 @@ class Channel {
   CountsExchange counts_;
   std::shared_ptr<const WindowTable> windows_;  ///< as they were at the last look
   exec::Placement placement_;                   ///< of the operation's buffers
+  std::vector<int> processes_;                  ///< of the members, where they may read each other's memory
+  exec::Placement in_memory_;                   ///< of the buffers of one that is served so
+  std::vector<std::byte> copied_;               ///< the input of one that is served so in place
   flight::OrderRecorder recorder_;
   std::uint64_t algorithm_ = 0;  ///< as the recorder numbers them, of the operation that runs
   std::uint64_t number_ = 0;     ///< of the operation that runs or ran last, counted from 1

@@ -76,13 +76,15 @@ Result<Channel::Prepared> Channel::lower(const exec::RequestRecord& request, con
   const Collective collective = counts ? Collective::kAllGather : record.collective;
   const Rank root = counts ? 0 : record.root;
   const std::size_t bytes = counts ? counts_.count() * sizeof(std::uint64_t) : record.count * size_of(record.dtype);
-  ACCORD_ASSIGN_OR_RETURN(const plan::Choice choice, group_.selector().choose({.collective = collective,
-                                                                               .bytes = bytes,
-                                                                               .root = root,
-                                                                               .op = record.op,
-                                                                               .registered = registered(),
-                                                                               .in_place = placement_.in_place},
-                                                                              topology_));
+  ACCORD_ASSIGN_OR_RETURN(const plan::Choice choice,
+                          group_.selector().choose({.collective = collective,
+                                                    .bytes = bytes,
+                                                    .root = root,
+                                                    .op = record.op,
+                                                    .registered = registered(),
+                                                    .readable = extent == nullptr && topology_.readable(),
+                                                    .in_place = placement_.in_place},
+                                                   topology_));
   const std::size_t known = plans_.size();
   ACCORD_ASSIGN_OR_RETURN(const plan::Plan* const plan, plan_for(*choice.algorithm, root));
   exec::Payload payload{counts ? DType::kUInt64 : record.dtype, {}};
@@ -101,6 +103,7 @@ Result<Channel::Prepared> Channel::lower(const exec::RequestRecord& request, con
                   .registered = registered(),
                   .extent = extent == nullptr ? std::vector<std::size_t>() : words_of(*extent),
                   .in_place = placement_.in_place,
+                  .apart = plan->buffers == plan::Buffers::kInWindowsApart,
                   .algorithm = group_.recorder().algorithm(plan->name)};
 }
 

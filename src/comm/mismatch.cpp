@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
+
 namespace accord::comm {
 
 std::optional<Difference> find_difference(const exec::Domain& domain, int m) {
@@ -51,6 +53,13 @@ Status mismatch(const Difference& difference, std::string_view where, Rank me, R
   return Status(
       StatusCode::kMismatch,
       fmt::format("{}: rank {} called {}, rank {} called {}", where, it, to_string(theirs), me, to_string(mine)), {it});
+}
+
+Status unreadable(std::string_view where, Rank it, int error) {
+  return Status(StatusCode::kIo,
+                fmt::format("{}: the memory of rank {} cannot be read: {}; ACCORD_SINGLE_COPY=off does without", where,
+                            it, std::strerror(error)),
+                {it});
 }
 
 Status lost_window(std::string_view where, Rank me, Rank it, int window) {

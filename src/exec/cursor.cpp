@@ -8,7 +8,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
+
+#include "exec/peer_memory.hpp"
 
 namespace accord::exec {
 namespace {
@@ -34,6 +37,7 @@ void Cursor::start(Domain& domain, const LoweredPlan& plan, const void* input, v
   mismatch_ = false;
   waiting_for_ = -1;
   unknown_window_ = -1;
+  read_error_ = 0;
 }
 
 void Cursor::make_room(Domain& domain, const LoweredPlan& plan) {
@@ -118,6 +122,11 @@ Progress Cursor::poll_lane(std::size_t index) {
         if (step.has_mirror) copy(step.mirror, source, bytes);
         break;
       }
+      case Opcode::kCopyFromPeer: {
+        const Progress progress = copy_from_peer(step);
+        if (progress != Progress::kDone) return progress;
+        break;
+      }
       case Opcode::kReduce: {
         const std::uint64_t count = elements(step);
         if (count == 0) break;
@@ -178,6 +187,10 @@ bool Cursor::learn_places(std::byte* flag_line, int from) {
   const auto learn = [&](std::size_t at, std::uint16_t base) {
     const PlaceWord place = Domain::word(flag_line + at).load(std::memory_order_relaxed);
     if (place == kNoPlace) return true;
+    if (plan_->reads) {
+      bases_[base] = reinterpret_cast<std::byte*>(place);
+      return true;
+    }
     bases_[base] = address_of(*placement_->windows, place, from);
     if (bases_[base] != nullptr) [[likely]]
       return true;
@@ -187,6 +200,19 @@ bool Cursor::learn_places(std::byte* flag_line, int from) {
   };
   return learn(8, Operand::input_of(from, domain_->members())) &&
          learn(16, Operand::output_of(from, domain_->members()));
+}
+
+// One that has died cannot be read any more; the news of that is on its way.
+Progress Cursor::copy_from_peer(const LoweredStep& step) {
+  const std::span<std::byte> to(address(step.destination), elements(step) * plan_->element_bytes);
+  const int process = (*placement_->processes)[static_cast<std::size_t>(step.peer)];
+  const int error = read_peer(process, address(plan_->operands[step.first_source]), to);
+  if (error == 0) [[likely]]
+    return Progress::kDone;
+  waiting_for_ = step.peer;
+  if (error == ESRCH) return Progress::kPending;
+  read_error_ = error;
+  return Progress::kMismatch;
 }
 
 void Cursor::copy(const Operand& destination, const std::byte* source, std::size_t bytes) {

@@ -41,6 +41,8 @@ class Cursor {
   /// After kMismatch: waiting_for() has its buffers in the window of that number, which this rank does not have; -1 if it is not
   /// that.
   int unknown_window() const { return unknown_window_; }
+  /// After kMismatch: why the memory of waiting_for() cannot be read, an errno; 0 if it is not that.
+  int read_error() const { return read_error_; }
   const LoweredPlan& plan() const { return *plan_; }
   Domain& domain() const { return *domain_; }
 
@@ -58,6 +60,7 @@ class Cursor {
   Progress run_remote(const LoweredStep& step, LaneState& state);
   void put_packets_remote(const LoweredStep& step, std::size_t offset, transport::RemoteWriter& writer);
   Progress wait_for_remotes(Progress progress);
+  Progress copy_from_peer(const LoweredStep& step);
   void copy(const Operand& destination, const std::byte* source, std::size_t bytes);
   void reduce(const LoweredStep& step, std::uint64_t count);
   void write_twice(const LoweredStep& step, std::uint64_t count, kernels::Store store);
@@ -83,6 +86,7 @@ class Cursor {
   std::unique_ptr<StoreChooser> sum_stores_;  ///< for sums that go to a peer's buffer
   const Placement* placement_ = nullptr;
   int unknown_window_ = -1;
+  int read_error_ = 0;
   PartialSums partial_sums_;
   std::vector<PartialOperand> partial_sources_;
   std::uint64_t rounds_done_ = 0;

@@ -39,6 +39,7 @@ class Lowering {
     out_.elements_per_line = out_.packet_data / out_.element_bytes;
     out_.record = request_;
     out_.in_windows = plan_.buffers != plan::Buffers::kAnywhere;
+    out_.reads = out_.in_windows && request_.phase != Phase::kRegistered;
     if (shared_chunks() > 0) out_.depth = plan::kRoundDepth;
     out_.heard_all = plan_.pacing == plan::Pacing::kByPlan;
     if (plan_.partial_chunks > 0) {
@@ -72,7 +73,7 @@ class Lowering {
       return Status(StatusCode::kInvalidArgument,
                     fmt::format("plan \"{}\" needs {} {}, but there are {}", plan_.name, has, what, room));
     };
-    if (plan_.buffers != plan::Buffers::kAnywhere && request_.phase != Phase::kRegistered)
+    if (plan_.buffers != plan::Buffers::kAnywhere && request_.phase != Phase::kRegistered && !only_reads())
       return {StatusCode::kInvalidArgument,
               fmt::format("plan \"{}\" needs the buffers of all ranks to lie in windows", plan_.name)};
     if (plan_.size != layout_.members) return refuse("ranks", plan_.size, layout_.members);
@@ -83,6 +84,21 @@ class Lowering {
     if (shared_chunks() * kLine > layout_.slot_bytes)
       return refuse("scratch chunks", shared_chunks(), layout_.slot_bytes / kLine);
     return {};
+  }
+
+  // Of peers' buffers it reads inputs, by copies.
+  bool only_reads() const {
+    const auto is_theirs = [this](const plan::Chunk& chunk) {
+      return chunk.rank != me_ && (chunk.space == plan::Space::kInput || chunk.space == plan::Space::kOutput);
+    };
+    for (const plan::Lane& lane : plan_.programs[me_].lanes)
+      for (const plan::Step& step : lane.steps) {
+        if (std::any_of(step.destinations.begin(), step.destinations.end(), is_theirs)) return false;
+        if (std::none_of(step.sources.begin(), step.sources.end(), is_theirs)) continue;
+        const bool copies = step.kind == plan::StepKind::kCopy && step.destinations.size() == 1;
+        if (!copies || step.sources[0].space != plan::Space::kInput) return false;
+      }
+    return true;
   }
 
   // Scratch chunks that fit where a chunk of partials does.
@@ -185,6 +201,10 @@ class Lowering {
     switch (step.kind) {
       case plan::StepKind::kCopy:
         lowered.opcode = packets ? Opcode::kCopyPackets : partial ? Opcode::kReducePartials : Opcode::kCopy;
+        if (out_.reads && step.sources[0].rank != me_) {
+          lowered.opcode = Opcode::kCopyFromPeer;
+          lowered.peer = step.sources[0].rank;
+        }
         if (out_.scales && plan_.size == 1) lowered.opcode = Opcode::kReduce;  // the sum of one rank
         break;
       case plan::StepKind::kReduce:

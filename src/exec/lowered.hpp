@@ -16,6 +16,7 @@ namespace accord::exec {
 
 enum class Opcode : std::uint8_t {
   kCopy,
+  kCopyFromPeer,  ///< by the kernel, from `peer`'s input in its own memory
   kReduce,
   kSignal,
   kWait,
@@ -89,6 +90,7 @@ struct LoweredPlan {
   std::uint32_t signature = 1;
   RequestRecord record;
   bool in_windows = false;           ///< it touches the buffers of other members
+  bool reads = false;                ///< those are in their own memory, from which it copies
   std::uint32_t depth = kLineDepth;  ///< rounds that may be under way at once
   bool heard_all = false;            ///< at its end every peer is known to have begun the round
   std::uint32_t barriers = 0;

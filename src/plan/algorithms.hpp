@@ -26,7 +26,8 @@ struct AlgorithmEntry {
   /// Ranks that its plans are meant for; null: any. The selector passes over rows whose topology it does not fit.
   bool (*fits)(const topology::Topology& topology) = nullptr;
   bool adds_in_parts =
-      false;  ///< the selector passes over its rows for avg and premul_sum, which add all ranks at once
+      false;                ///< the selector passes over its rows for avg and premul_sum, which add all ranks at once
+  bool only_reads = false;  ///< of peers' buffers its plans read inputs, by copies: what the kernel can do as well
 };
 
 /// Its plan. kNotFound if none that was registered fits the ranks and the root; else as the algorithm says.

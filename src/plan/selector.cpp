@@ -17,14 +17,14 @@ namespace {
 
 // Packets save the signal after the data, which counts while a message is a few cache lines. Two-shot moves 2/n of what
 // one-shot does per peer and overtakes it from a few KiB, the earlier the more ranks there are. What is only copied wants slots
-// that stay in the cache (256 KiB), sums fewer rounds. Between hosts a step is tens of microseconds, so few ranks of middling messages take one
+// that stay in the cache (256 KiB), sums fewer rounds; from 64 KiB until the caches are full, one copy by the kernel where it may. Between hosts a step is tens of microseconds, so few ranks of middling messages take one
 // (docs/decisions.md has the figures).
 constexpr std::string_view kDefaultTable =
     "barrier:0-inf=direct;"
     "barrier[ranks=17-inf]:0-inf=dissemination;"
     "broadcast:0-2k=packet,2k-inf=direct@256k;"
     "broadcast[hosts=2-inf]:1m-inf=hierarchical;"
-    "all_gather:0-2k=packet,2k-8m=direct@256k,8m-inf=direct;"
+    "all_gather:0-2k=packet,2k-8m=direct@256k,8m-inf=direct,64k-4m=zero_copy;"
     "reduce_scatter:0-2k=packet,2k-inf=direct;"
     "reduce_scatter[hosts=2-inf]:2k-inf=hierarchical;"
     "all_reduce:0-128=packet,128-8k=one_shot,8k-inf=two_shot;"
@@ -37,7 +37,7 @@ constexpr std::string_view kDefaultTable =
     "reduce[hosts=2-inf]:128k-inf=hierarchical;"
     "gather:0-2k=packet,2k-inf=direct;"
     "scatter:0-2k=packet,2k-inf=direct;"
-    "all_to_all:0-2k=packet,2k-inf=direct;"
+    "all_to_all:0-2k=packet,2k-inf=direct,64k-2m=zero_copy;"
     "send_recv:0-4k=packet,4k-inf=direct;"
     "broadcast[registered=yes]:2k-inf=zero_copy;"
     "all_gather[registered=yes]:2k-inf=zero_copy;"
@@ -114,7 +114,8 @@ RowVerdict Selector::judge(const SelectorRow& row, const SelectorCall& call, con
     order = plan->order;
     buffers = plan->buffers;
   }
-  if (buffers != Buffers::kAnywhere && !call.registered) return RowVerdict::kNeedsWindows;
+  const bool reads = row.algorithm->only_reads && call.readable;
+  if (buffers != Buffers::kAnywhere && !call.registered && !reads) return RowVerdict::kNeedsWindows;
   if (buffers == Buffers::kInWindowsApart && call.in_place) return RowVerdict::kNeedsApart;
   if (row.algorithm->fits != nullptr && !row.algorithm->fits(topology)) return RowVerdict::kTopology;
   const bool adds_at_once = call.op == ReduceOp::kAvg || call.op == ReduceOp::kPremulSum;

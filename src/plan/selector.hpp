@@ -12,7 +12,7 @@
 // Bytes are those of the caller's buffer as bounds_of() counts it (of one part, where it is divided), from the first to below
 // the second. The last rule that matches wins, so overrides are appended. "@" limits the scratch that a round
 // uses, and with it the slice. A call is registered if the buffers of all ranks lie in windows of the group; rows whose algorithm needs that, or
-// needs input and output apart, match no others. With "deterministic=canonical", rows whose algorithm adds up in another order match nothing.
+// needs input and output apart, match no others, but where ranks may read each other's memory and the algorithm does nothing else. With "deterministic=canonical", rows whose algorithm adds up in another order match nothing.
 
 #include <cstddef>
 #include <string>
@@ -51,6 +51,7 @@ struct SelectorCall {
   Rank root = 0;
   ReduceOp op = ReduceOp::kSum;
   bool registered = false;  ///< the buffers of all ranks lie in windows
+  bool readable = false;    ///< the ranks may read each other's memory, and know where each part lies
   bool in_place = false;    ///< of registered calls: input and output have bytes in common
 };
 

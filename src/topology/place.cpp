@@ -12,6 +12,7 @@
 #include "base/config.hpp"
 #include "base/fd.hpp"
 #include "topology/cores.hpp"
+#include "topology/reader.hpp"
 #include "topology/topology.hpp"
 
 namespace accord::topology {
@@ -60,6 +61,7 @@ Result<Place> this_place() {
   place.cores = cores.cores;
   place.core_ids = std::move(cores.core_ids);
   place.numa_nodes = std::move(cores.numa_nodes);
+  place.reader = this_reader();
   return place;
 }
 

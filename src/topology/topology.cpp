@@ -44,6 +44,9 @@ Topology::Topology(std::vector<Place> places) : places_(std::move(places)), rank
   oversubscribed_ = std::any_of(hosts_.begin(), hosts_.end(), [this](const std::vector<Rank>& ranks) {
     return ranks.size() > cores_together(places_, ranks);
   });
+  readable_ = host_count() == 1 && std::all_of(places_.begin(), places_.end(), [this](const Place& place) {
+                return !place.reader.empty() && place.reader == places_[0].reader;
+              });
 }
 
 // How many of them share a core is still so.

@@ -17,6 +17,7 @@ struct Place {
   std::vector<int> numa_nodes;  ///< memory nodes of those, ascending
   int cores = 0;                ///< physical cores among `cpus`, at least 1
   std::vector<int> core_ids{};  ///< those cores, ascending, each by its lowest processor; empty where not known
+  std::string reader{};         ///< equal, and not empty, for processes of one host that may read each other's memory
 };
 
 /// Looks at this process and machine: hwloc where built with it, else sched_getaffinity.
@@ -46,6 +47,8 @@ class Topology {
   int host_of(Rank rank) const { return host_of_[static_cast<std::size_t>(rank)]; }
   /// Ranks of a host, ascending.
   const std::vector<Rank>& ranks_of_host(int host) const { return hosts_[static_cast<std::size_t>(host)]; }
+  /// True if all ranks are on one host and may read each other's memory: process_vm_readv.
+  bool readable() const { return readable_; }
   /// True if a host has more ranks than physical cores that they may use: then waiting ranks must yield at once.
   bool oversubscribed() const { return oversubscribed_; }
 
@@ -55,6 +58,7 @@ class Topology {
   std::vector<int> host_of_;
   std::vector<std::vector<Rank>> hosts_;
   bool oversubscribed_ = false;
+  bool readable_ = false;
 };
 
 }  // namespace accord::topology

@@ -20,6 +20,7 @@ def works_until_one_ends(comm, victim, ending, activity, folder, patience):
 
     me, size = comm.rank, comm.size
     small, large, parts = np.ones(8, np.float32), np.ones(1 << 20, np.float32), np.ones(size * 1000)
+    middling, all_middling = np.ones(1 << 18, np.float32), np.empty(size << 18, np.float32)
     one, all_ones, token = np.ones(1000), np.ones(size * 1000), np.ones(4)
     batch = comm.batch()
     batch.all_reduce(small, "max")
@@ -46,6 +47,7 @@ def works_until_one_ends(comm, victim, ending, activity, folder, patience):
         "small": lambda: comm.all_reduce(small, "max", timeout=patience),
         "large": lambda: comm.all_reduce(large, "max", timeout=patience),
         "rooted": lambda: (comm.broadcast(large, 0, timeout=patience), comm.reduce(small, 1, "max", timeout=patience)),
+        "copies": lambda: comm.all_gather(middling, all_middling, timeout=patience),  # from each other's memory
         "async": asynchronous,
         "batch": together,
         "prepared": prepared.run,
@@ -121,7 +123,7 @@ def survivors(fresh_ranks, folder, ending: str, activity: str, patience: float) 
     return max(rank["when"] for rank in seen) - killed[0], seen, outcomes[VICTIM]
 
 
-ACTIVITIES = ["small", "large", "rooted", "async", "batch", "prepared"]
+ACTIVITIES = ["small", "large", "rooted", "copies", "async", "batch", "prepared"]
 
 
 @pytest.mark.parametrize("activity", ACTIVITIES)

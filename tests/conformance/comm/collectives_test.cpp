@@ -202,6 +202,8 @@ std::vector<PlannedCase> cases() {
        "all_reduce:0-inf=one_shot@4k;broadcast:0-inf=direct@4k;all_gather:0-inf=direct@4k;"
        "reduce_scatter:0-inf=direct@4k;send_recv:0-inf=direct@4k"},
       {"two_shot_in_small_slots", "all_reduce:0-inf=two_shot@4k"},
+      {"zero_copy", "all_gather:0-inf=zero_copy;broadcast:0-inf=zero_copy"},
+      {"zero_copy_in_small_slots", "all_gather:0-inf=zero_copy@4k;broadcast:0-inf=zero_copy@4k"},
       {"packets",
        "all_reduce:0-inf=packet;broadcast:0-inf=packet;all_gather:0-inf=packet;reduce_scatter:0-inf=packet;"
        "send_recv:0-inf=packet"},

@@ -144,6 +144,7 @@ std::vector<PlannedCase> cases() {
       {"packet", "packet", "packet", "packet", "packet"},
       {"two_shot", "two_shot", "direct", "direct", "pairwise"},
       {"logarithmic", "binomial", "binomial", "binomial", "bruck"},
+      {"zero_copy", "direct", "zero_copy", "zero_copy", "zero_copy"},
   };
   std::vector<PlannedCase> all;
   for (const std::string transport : {"inproc", "shm", "ucx"}) {
@@ -151,7 +152,7 @@ std::vector<PlannedCase> cases() {
     for (const Choice& choice : choices) {
       if (!testing::can_run(transport, table(choice, ""))) continue;
       all.push_back({transport + "_" + choice.name, transport, table(choice, "")});
-      if (choice.name == "two_shot" || choice.name == "logarithmic")
+      if (choice.name == "two_shot" || choice.name == "logarithmic" || choice.name == "zero_copy")
         all.push_back({transport + "_" + choice.name + "_in_small_slots", transport, table(choice, "@4k")});
     }
   }

@@ -48,6 +48,7 @@ TEST(Config, reads_every_variable) {
                                               {"ACCORD_THREADS", "4"},
                                               {"ACCORD_DEBUG", "info"},
                                               {"ACCORD_RECORDER_SIZE", "256"},
+                                              {"ACCORD_SINGLE_COPY", "off"},
                                               {"ACCORD_DUMP_DIR", "dumps"}});
   ASSERT_TRUE(config.ok()) << config.status().to_string();
   EXPECT_EQ(config->log_level, "debug");
@@ -57,6 +58,7 @@ TEST(Config, reads_every_variable) {
   EXPECT_EQ(config->slot_bytes, 65536u);
   EXPECT_EQ(config->threads, 4);
   EXPECT_EQ(config->recorder_size, 256u);
+  EXPECT_FALSE(config->single_copy);
   EXPECT_EQ(config->debug, "info");
   EXPECT_EQ(config->dump_directory, "dumps");
 }
@@ -87,7 +89,7 @@ TEST(Config, a_value_without_meaning_or_out_of_range_names_its_variable) {
       {"ACCORD_SLOT_BYTES", "2g"},      {"ACCORD_SLOT_BYTES", "inf"},
       {"ACCORD_SLOT_BYTES", "5000"},    {"ACCORD_SLOT_BYTES", "-4k"},
       {"ACCORD_THREADS", "0"},          {"ACCORD_THREADS", "1025"},
-      {"ACCORD_THREADS", "two"}};
+      {"ACCORD_THREADS", "two"},        {"ACCORD_SINGLE_COPY", "on"}};
   for (const auto& [name, value] : refused) {
     const Status status = status_of(name, value);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << name << "=" << value;

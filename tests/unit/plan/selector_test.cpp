@@ -102,14 +102,20 @@ TEST(Selector, registered_calls_have_rules_and_algorithms_of_their_own) {
   EXPECT_EQ(chosen_for("", ordinary), "direct");
   EXPECT_EQ(chosen_for("", small), "packet");
   EXPECT_EQ(chosen_for("all_to_all:0-inf=zero_copy", ordinary), "direct");
+  SelectorCall readable = ordinary;
+  readable.readable = true;
+  EXPECT_EQ(chosen_for("", readable), "zero_copy");
+  readable.collective = Collective::kAllReduce;
+  EXPECT_EQ(chosen_for("all_reduce:0-inf=two_shot_zero_copy", readable), "two_shot") << "it adds in peers' buffers";
   EXPECT_EQ(chosen_for("all_to_all[registered=no]:0-inf=bruck", ordinary), "bruck");
   EXPECT_EQ(chosen_for("all_to_all[registered=no]:0-inf=bruck", apart), "zero_copy");
   EXPECT_EQ(chosen_for("all_to_all[registered=yes,ranks=1-4]:0-inf=pairwise", in_place), "pairwise");
   const Selector defaults = selector();
   for (const SelectorRow& row : defaults.rows()) {
     if (row.collective != Collective::kAllToAll || row.algorithm->buffers == Buffers::kAnywhere) continue;
-    EXPECT_EQ(to_string(row), "all_to_all[registered=yes]:2k-inf=zero_copy");
-    EXPECT_EQ(defaults.judge(row, ordinary, four), RowVerdict::kRegistered);
+    const bool for_all = row.registered == SelectorRow::Registered::kAny;
+    EXPECT_EQ(to_string(row), for_all ? "all_to_all:64k-2m=zero_copy" : "all_to_all[registered=yes]:2k-inf=zero_copy");
+    EXPECT_EQ(defaults.judge(row, ordinary, four), for_all ? RowVerdict::kNeedsWindows : RowVerdict::kRegistered);
     EXPECT_EQ(defaults.judge(row, in_place, four), RowVerdict::kNeedsApart);
   }
 }

@@ -80,8 +80,10 @@ TEST(PlaceJson, gives_any_place_back) {
     place.numa_nodes = random_ascending(random, random() % 4);
     place.cores = static_cast<int>(1 + random() % place.cpus.size());
     if (random() % 2 == 0) place.core_ids = random_ascending(random, static_cast<std::size_t>(place.cores));
+    if (random() % 2 == 0) place.reader = "user-" + std::to_string(random());
     const Result<Place> back = place_from_json(to_json(place));
     ASSERT_TRUE(back.ok()) << back.status().to_string();
+    EXPECT_EQ(back->reader, place.reader);
     EXPECT_EQ(back->host, place.host);
     EXPECT_EQ(back->process, place.process);
     EXPECT_EQ(back->cpus, place.cpus);
@@ -92,8 +94,10 @@ TEST(PlaceJson, gives_any_place_back) {
 }
 
 TEST(PlaceJson, is_json_with_the_names_of_the_fields) {
-  const Place place{.host = "h", .process = 12, .cpus = {0, 1}, .numa_nodes = {0}, .cores = 1, .core_ids = {0}};
-  EXPECT_EQ(to_json(place), R"({"core_ids":[0],"cores":1,"cpus":[0,1],"host":"h","numa_nodes":[0],"process":12})");
+  const Place place{
+      .host = "h", .process = 12, .cpus = {0, 1}, .numa_nodes = {0}, .cores = 1, .core_ids = {0}, .reader = "me"};
+  EXPECT_EQ(to_json(place),
+            R"({"core_ids":[0],"cores":1,"cpus":[0,1],"host":"h","numa_nodes":[0],"process":12,"reader":"me"})");
 }
 
 TEST(PlaceJson, refuses_what_is_no_place_and_says_why) {
@@ -102,18 +106,29 @@ TEST(PlaceJson, refuses_what_is_no_place_and_says_why) {
       {"[1]", "no JSON object"},
       {R"({"host":"h")", "no JSON object"},
       {R"({"host":"h"})", "is missing"},
-      {R"({"hots":"h","process":1,"cpus":[0],"numa_nodes":[0],"cores":1,"core_ids":[]})", "did you mean \"host\""},
-      {R"({"host":7,"process":1,"cpus":[0],"numa_nodes":[0],"cores":1,"core_ids":[]})", "\"host\" is no text"},
-      {R"({"host":"","process":1,"cpus":[0],"numa_nodes":[0],"cores":1,"core_ids":[]})", "\"host\" is empty"},
-      {R"({"host":"h","process":-1,"cpus":[0],"numa_nodes":[0],"cores":1,"core_ids":[]})", "\"process\""},
-      {R"({"host":"h","process":1e30,"cpus":[0],"numa_nodes":[0],"cores":1,"core_ids":[]})", "\"process\""},
-      {R"({"host":"h","process":1,"cpus":0,"numa_nodes":[0],"cores":1,"core_ids":[]})", "\"cpus\" is no list"},
-      {R"({"host":"h","process":1,"cpus":[],"numa_nodes":[0],"cores":1,"core_ids":[]})", "\"cpus\" is empty"},
-      {R"({"host":"h","process":1,"cpus":[1,0],"numa_nodes":[0],"cores":1,"core_ids":[]})", "not ascending"},
-      {R"({"host":"h","process":1,"cpus":[[0]],"numa_nodes":[0],"cores":1,"core_ids":[]})", "\"cpus\" is no whole"},
-      {R"({"host":"h","process":1,"cpus":[0],"numa_nodes":[0],"cores":0,"core_ids":[]})", "\"cores\""},
-      {R"({"host":"h","process":1,"cpus":[0],"numa_nodes":[0],"cores":2,"core_ids":[]})", "2 cores of 1 processors"},
-      {R"({"host":"h","process":1,"cpus":[0],"numa_nodes":[0],"cores":1,"core_ids":[0,1]})", "2 entries for 1 cores"}};
+      {R"({"hots":"h","process":1,"cpus":[0],"numa_nodes":[0],"cores":1,"core_ids":[],"reader":""})",
+       "did you mean \"host\""},
+      {R"({"host":7,"process":1,"cpus":[0],"numa_nodes":[0],"cores":1,"core_ids":[],"reader":""})",
+       "\"host\" is no text"},
+      {R"({"host":"h","process":1,"cpus":[0],"numa_nodes":[0],"cores":1,"core_ids":[],"reader":1})",
+       "\"reader\" is no"},
+      {R"({"host":"","process":1,"cpus":[0],"numa_nodes":[0],"cores":1,"core_ids":[],"reader":""})",
+       "\"host\" is empty"},
+      {R"({"host":"h","process":-1,"cpus":[0],"numa_nodes":[0],"cores":1,"core_ids":[],"reader":""})", "\"process\""},
+      {R"({"host":"h","process":1e30,"cpus":[0],"numa_nodes":[0],"cores":1,"core_ids":[],"reader":""})", "\"process\""},
+      {R"({"host":"h","process":1,"cpus":0,"numa_nodes":[0],"cores":1,"core_ids":[],"reader":""})",
+       "\"cpus\" is no list"},
+      {R"({"host":"h","process":1,"cpus":[],"numa_nodes":[0],"cores":1,"core_ids":[],"reader":""})",
+       "\"cpus\" is empty"},
+      {R"({"host":"h","process":1,"cpus":[1,0],"numa_nodes":[0],"cores":1,"core_ids":[],"reader":""})",
+       "not ascending"},
+      {R"({"host":"h","process":1,"cpus":[[0]],"numa_nodes":[0],"cores":1,"core_ids":[],"reader":""})",
+       "\"cpus\" is no whole"},
+      {R"({"host":"h","process":1,"cpus":[0],"numa_nodes":[0],"cores":0,"core_ids":[],"reader":""})", "\"cores\""},
+      {R"({"host":"h","process":1,"cpus":[0],"numa_nodes":[0],"cores":2,"core_ids":[],"reader":""})",
+       "2 cores of 1 processors"},
+      {R"({"host":"h","process":1,"cpus":[0],"numa_nodes":[0],"cores":1,"core_ids":[0,1],"reader":""})",
+       "2 entries for 1 cores"}};
   for (const auto& [text, why] : refused) {
     const Status status = place_from_json(text).status();
     EXPECT_EQ(status.code(), StatusCode::kCorrupt) << text;

@@ -1,0 +1,76 @@
+"""Large buffers that ranks copy from each other's memory: right where the kernel lets them, and done without where it does not."""
+
+import json
+from pathlib import Path
+
+import pytest
+from accord_command import accord as accord_command
+
+COLLECTIVES = ("all_gather", "all_to_all", "broadcast", "gather", "scatter")
+ALWAYS = {"ACCORD_SELECT": ";".join(f"{name}:0-inf=zero_copy" for name in COLLECTIVES)}
+
+
+def all_of_them(comm, folder):
+    n, me, part = comm.size, comm.rank, 200_003
+
+    def values(rank, parts=1):
+        return np.arange(part * parts, dtype=np.float32) + 1000 * rank
+
+    everything = np.concatenate([values(r) for r in range(n)])
+    gathered = np.empty_like(everything)
+    comm.all_gather(values(me), gathered)
+    np.testing.assert_array_equal(gathered, everything)
+    gathered[:] = -1
+    gathered[me * part : (me + 1) * part] = values(me)
+    comm.all_gather(gathered[me * part : (me + 1) * part], gathered)
+    np.testing.assert_array_equal(gathered, everything)
+
+    expected = np.concatenate([values(r, n)[me * part : (me + 1) * part] for r in range(n)])
+    exchanged = np.empty_like(everything)
+    comm.all_to_all(values(me, n), exchanged)
+    np.testing.assert_array_equal(exchanged, expected)
+    mixed = values(me, n)  # in place on one rank, and not on the others
+    comm.all_to_all(mixed, mixed if me == 0 else exchanged)
+    np.testing.assert_array_equal(mixed if me == 0 else exchanged, expected)
+
+    for root in range(n):
+        told = values(me)
+        comm.broadcast(told, root)
+        np.testing.assert_array_equal(told, values(root))
+        collected = np.empty_like(everything) if me == root else None
+        comm.gather(values(me), collected, root)
+        if me == root:
+            np.testing.assert_array_equal(collected, everything)
+        piece = np.empty(part, dtype=np.float32)
+        comm.scatter(values(root, n) if me == root else None, piece, root)
+        np.testing.assert_array_equal(piece, values(root, n)[me * part : (me + 1) * part])
+    return comm.dump(folder)
+
+
+def algorithms(dumps):
+    """Those of the calls with a message that the flight records tell of, by collective."""
+    used = {}
+    for dump in dumps:
+        for order in json.loads(Path(dump).read_text())["orders"]:
+            for operation in order["operations"]:
+                used.setdefault(operation["collective"], set()).add(operation["algorithm"])
+    return used
+
+
+def can_read() -> bool:
+    told = accord_command("plan", "why", "all_gather", "128K", "-n", "2", "--json")
+    return json.loads(told.stdout)["algorithm"] == "zero_copy"
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_what_ranks_copy_from_each_other_is_right(fresh_ranks, tmp_path, size):
+    used = algorithms(fresh_ranks(size, environment=ALWAYS).run(all_of_them, str(tmp_path)))
+    if not can_read():
+        pytest.skip("here processes may not read each other's memory")
+    assert used == {name: {"zero_copy"} for name in COLLECTIVES}
+
+
+def test_one_rank_that_may_not_be_read_is_enough_for_all_to_do_without(fresh_ranks, tmp_path):
+    own = [ALWAYS, ALWAYS | {"ACCORD_SINGLE_COPY": "off"}, ALWAYS]
+    used = algorithms(fresh_ranks(3, environments=own).run(all_of_them, str(tmp_path)))
+    assert not any("zero_copy" in names for names in used.values()), used
