@@ -291,15 +291,15 @@ void Group::abort(std::string_view reason) {
                     fmt::format("rank {} aborted group \"{}\": {}", rank(), options_.name, reason), {rank()}));
 }
 
-Result<std::shared_lock<std::shared_mutex>> Group::keep_open() {
+Result<std::shared_lock<std::shared_mutex>> Group::keep_open(std::string_view operation) {
   ACCORD_RETURN_IF_ERROR(used_after_fork());
   std::shared_lock open(windows_in_use_);
-  if (state() == CommunicatorState::kClosed) return status();
+  if (state() == CommunicatorState::kClosed) return status().with_context(where(operation));
   return open;
 }
 
 Result<std::shared_lock<std::shared_mutex>> Group::begin_shrink() {
-  ACCORD_ASSIGN_OR_RETURN(std::shared_lock<std::shared_mutex> open, keep_open());
+  ACCORD_ASSIGN_OR_RETURN(std::shared_lock<std::shared_mutex> open, keep_open("shrink"));
   if (shrunk_.exchange(true))
     return Status(StatusCode::kWrongState, fmt::format("{}: it was shrunk before", where("shrink")));
   return open;
