@@ -9,7 +9,10 @@
 
 namespace accord::comm {
 
-/// Checks what one rank alone can see: pointers, counts that fit each other, dtypes, ops, devices, ranks. `rank` of `size` calls.
+/// "all_gather_v"
+std::string name_of(const Call& call);
+
+/// Checks what one rank alone can see: pointers, overlaps, counts that fit each other, dtypes, ops, devices, ranks. `rank` of `size` calls.
 Status check_call(const Call& call, Rank rank, int size);
 
 /// What this rank's input is multiplied by; 1 unless the op is premul_sum. REQUIRES: check_call is ok.

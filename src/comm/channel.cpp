@@ -42,7 +42,7 @@ Status Channel::run(const Operation& operation) {
   std::uint64_t works = works_.load(std::memory_order_relaxed);
   do {
     if (pending(works) != 0) {
-      ACCORD_RETURN_IF_ERROR(check_may_wait());
+      if (const Status may_not = check_may_wait(); !may_not.ok()) return may_not.with_context(where(operation.record));
       return start(operation)->wait();
     }
   } while (!works_.compare_exchange_weak(works, works + kOneCall, std::memory_order_seq_cst));
@@ -169,7 +169,7 @@ exec::Progress Channel::poll() {
 
 exec::Progress Channel::go_on_with_data() {
   const Result<std::size_t> longest = counts_.longest_part(*operation_, domain_.me());
-  Status status = longest.status();
+  Status status = longest.status().with_context(where(operation_->record));
   if (longest.ok()) {
     exec::RequestRecord record = operation_->record;
     record.phase = exec::Phase::kUnequalParts;
@@ -182,7 +182,7 @@ exec::Progress Channel::go_on_with_data() {
       return exec::Progress::kPending;
     }
   }
-  (void)group_.fail(status.with_context(where(operation_->record)));
+  (void)group_.fail(status);
   stage_ = Stage::kRefused;
   return exec::Progress::kMismatch;
 }

@@ -119,7 +119,8 @@ Operation Group::operation_of(const Call& call, const CallOptions& options, cons
 
 Result<Channel*> Group::channel_for(const Call& call) {
   ACCORD_RETURN_IF_ERROR(used_after_fork());
-  ACCORD_RETURN_IF_ERROR(check_call(call, rank(), size()));
+  if (const Status wrong = check_call(call, rank(), size()); !wrong.ok()) [[unlikely]]
+    return wrong.with_context(where(name_of(call)));
   if (call.direction == Direction::kNone) return group_channel_.get();
   return pair_channel(call.peer, call.direction);
 }
