@@ -66,7 +66,7 @@ std::optional<CommunicatorHandle> split_ranks(CommunicatorHandle& self, const st
   for (std::size_t i = 0; i < ranks.size(); ++i) label.append(i == 0 ? "/" : ",").append(std::to_string(ranks[i]));
   CommunicatorOptions options =
       communicator_options(std::move(name).value_or(label), timeout, std::move(transport), std::move(select));
-  std::optional<Communicator> made = value_or_raise(run_interruptibly([communicator, ranks, options]() mutable {
+  std::optional<Communicator> made = value_or_raise(run_in_step(communicator, [communicator, ranks, options]() mutable {
     return communicator.split_ranks(std::span<const Rank>(ranks), options);
   }));
   if (!made) return std::nullopt;
@@ -80,7 +80,7 @@ CommunicatorHandle grow(CommunicatorHandle& self, nb::handle store, int added, s
   CommunicatorOptions options =
       communicator_options(std::move(label), timeout, std::move(transport), std::move(select));
   return CommunicatorHandle(
-      value_or_raise(run_interruptibly([communicator, store = store_argument(store), added, options]() mutable {
+      value_or_raise(run_in_step(communicator, [communicator, store = store_argument(store), added, options]() mutable {
         return communicator.grow(store, added, options);
       })));
 }
@@ -105,8 +105,8 @@ WindowHandle window(CommunicatorHandle& self, std::size_t bytes, nb::handle time
   Communicator communicator = self.use();
   CallOptions options;
   options.timeout = duration_argument(timeout);
-  return WindowHandle(value_or_raise(
-      run_interruptibly([communicator, bytes, options]() mutable { return communicator.window(bytes, options); })));
+  return WindowHandle(value_or_raise(run_in_step(
+      communicator, [communicator, bytes, options]() mutable { return communicator.window(bytes, options); })));
 }
 
 void abort(CommunicatorHandle& self, std::string reason) {
