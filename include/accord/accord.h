@@ -397,8 +397,25 @@ ACCORD_API accord_status_t accord_work_on_end(accord_work_t* work,
                                               void (*callback)(accord_status_t status, void* context), void* context);
 ACCORD_API void accord_work_free(accord_work_t* work);
 
-/* The calls by name, each run to its end (premul_sum needs accord_run, for its factor). `count` is the elements of one part: of one rank's share where a buffer has a share for
- * each rank (then that buffer has size x `count`), else of the buffer. A buffer that this rank does not have may be null. */
+/* Calls that are checked once and run as often as they are wanted. What they were made of is read then: counts, factors and options;
+ * their memory stays with the caller, who keeps it alive as long as they are used. May be started again before the last start has
+ * ended, as they run in order then. */
+typedef struct accord_prepared accord_prepared_t;
+
+/* Prepares one call, or `count` calls that run at once as those of accord_run_batch do. All have the struct_size of the first.
+ * ACCORD_INVALID_ARGUMENT if one is wrong. */
+ACCORD_API accord_status_t accord_prepare(accord_communicator_t* communicator, const accord_call_t* calls, size_t count,
+                                          const accord_call_options_t* options, accord_prepared_t** prepared);
+/* Runs them to their end. Of a single call it allocates nothing. */
+ACCORD_API accord_status_t accord_prepared_run(accord_prepared_t* prepared);
+/* Starts them. The work ends when all have. */
+ACCORD_API accord_status_t accord_prepared_start(accord_prepared_t* prepared, accord_work_t** work);
+/* Works under way go on. It keeps its communicator's group open until then. */
+ACCORD_API void accord_prepared_free(accord_prepared_t* prepared);
+
+/* The calls by name, each run to its end (premul_sum needs accord_run, for its factor). `count` is the elements of one part: of
+ * one rank's share where a buffer has a share for each rank (then that buffer has size x `count`), else of the buffer. A buffer
+ * that this rank does not have may be null. */
 
 /* Returns once all ranks have called it. */
 ACCORD_API accord_status_t accord_barrier(accord_communicator_t* communicator, const accord_call_options_t* options);
@@ -459,6 +476,50 @@ ACCORD_API accord_status_t accord_send(accord_communicator_t* communicator, cons
                                        accord_dtype_t dtype, int32_t to, const accord_call_options_t* options);
 ACCORD_API accord_status_t accord_recv(accord_communicator_t* communicator, void* buffer, size_t count,
                                        accord_dtype_t dtype, int32_t from, const accord_call_options_t* options);
+
+/* ---- Counters ------------------------------------------------------------------------------------------------------------ */
+
+/* What this rank has done on a communicator since it was made; accord_communicator_counters writes it. */
+typedef struct accord_counters {
+  size_t struct_size;
+  uint64_t failures; /* calls that began, or were queued, and ended in an error */
+  uint64_t waits;    /* calls that waited so long for others (tens of microseconds) that they looked for failures */
+  uint64_t queued;   /* calls that found others before them, and all that were started or run several at once */
+} accord_counters_t;
+
+#define ACCORD_COUNTERS_INIT \
+  { sizeof(accord_counters_t), 0, 0, 0 }
+
+/* Fills in `counters`, of which the caller sets the struct_size only; what this library does not count gets 0. */
+ACCORD_API accord_status_t accord_communicator_counters(accord_communicator_t* communicator,
+                                                        accord_counters_t* counters);
+
+/* How many calls of that kind have begun, and the bytes of their buffers: of one part where a buffer is divided among the ranks, of
+ * the larger of its two buffers where parts differ. Sends and receives count together, and so do the two forms of a call, with and
+ * without V. Either result may be null. */
+ACCORD_API accord_status_t accord_communicator_counters_of(accord_communicator_t* communicator, accord_call_kind_t kind,
+                                                           uint64_t* calls, uint64_t* bytes);
+
+/* ---- Plans of the program's own -------------------------------------------------------------------------------------------- */
+
+/* How a plan is registered. Null options are the defaults. */
+typedef struct accord_plan_options {
+  size_t struct_size;
+  const char* name;  /* what selection tables call it; null: the plan's own name */
+  const char* bytes; /* "0-4k": it serves calls of these sizes without a table that says so; null: by name only */
+} accord_plan_options_t;
+
+#define ACCORD_PLAN_OPTIONS_INIT \
+  { sizeof(accord_plan_options_t), NULL, NULL }
+
+/* Registers the plan that `json` is (docs/plan-format.md) for all communicators of this process, also those that exist: selection
+ * tables may name it from then on, ACCORD_SELECT="all_reduce:0-4k=my_plan"; with `bytes` it comes before the default table. All ranks
+ * need the same plans before any of them makes a call that they serve, else that call ends with ACCORD_MISMATCH. Registering the
+ * same again does nothing. ACCORD_CORRUPT: no plan; ACCORD_INVALID_ARGUMENT: the proof fails, and the error names the step, or the
+ * name is taken. Cost: the proof, milliseconds; seconds for many ranks and steps. docs/plans.md is the guide. */
+ACCORD_API accord_status_t accord_register_plan(const char* json, const accord_plan_options_t* options);
+/* The same of the file `path`, which errors name. */
+ACCORD_API accord_status_t accord_register_plan_file(const char* path, const accord_plan_options_t* options);
 
 #ifdef __cplusplus
 }

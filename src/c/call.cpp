@@ -168,3 +168,34 @@ extern "C" accord_status_t accord_start_batch(accord_communicator_t* communicato
                   return {};
                 });
 }
+
+extern "C" accord_status_t accord_prepare(accord_communicator_t* communicator, const accord_call_t* calls, size_t count,
+                                          const accord_call_options_t* options, accord_prepared_t** prepared) {
+  if (prepared != nullptr) *prepared = nullptr;
+  return answer(__func__,
+                {{"communicator", communicator},
+                 {"calls", count == 0 ? &count : static_cast<const void*>(calls)},
+                 {"prepared", prepared}},
+                [&](std::string_view function) -> Status {
+                  ACCORD_ASSIGN_OR_RETURN(const ReadBatch read,
+                                          read_batch(calls, count, options, ranks_of(communicator), function));
+                  ACCORD_ASSIGN_OR_RETURN(accord::Prepared made,
+                                          communicator->communicator.prepare(read.calls, read.options));
+                  *prepared = new accord_prepared{std::move(made)};
+                  return {};
+                });
+}
+
+extern "C" accord_status_t accord_prepared_run(accord_prepared_t* prepared) {
+  return answer(__func__, {{"prepared", prepared}}, [&](std::string_view) { return prepared->prepared.run(); });
+}
+
+extern "C" accord_status_t accord_prepared_start(accord_prepared_t* prepared, accord_work_t** work) {
+  if (work != nullptr) *work = nullptr;
+  return answer(__func__, {{"prepared", prepared}, {"work", work}}, [&](std::string_view) -> Status {
+    *work = new accord_work{prepared->prepared.start()};
+    return {};
+  });
+}
+
+extern "C" void accord_prepared_free(accord_prepared_t* prepared) { delete prepared; }

@@ -173,6 +173,26 @@ extern "C" accord_status_t accord_communicator_dump(accord_communicator_t* commu
                 [&](std::string_view) { return communicator->communicator.dump(directory).status(); });
 }
 
+extern "C" accord_status_t accord_communicator_counters(accord_communicator_t* communicator,
+                                                        accord_counters_t* counters) {
+  return answer(__func__, {{"communicator", communicator}, {"counters", counters}}, [&](std::string_view function) {
+    const accord::Counters now = communicator->communicator.counters();
+    return accord::c::write_struct({0, now.failures, now.waits, now.queued}, counters, function);
+  });
+}
+
+extern "C" accord_status_t accord_communicator_counters_of(accord_communicator_t* communicator, int32_t kind,
+                                                           uint64_t* calls, uint64_t* bytes) {
+  return answer(__func__, {{"communicator", communicator}}, [&](std::string_view function) -> Status {
+    ACCORD_ASSIGN_OR_RETURN(const accord::c::CallKind known,
+                            accord::c::value_of(accord::c::kCallKinds, kind, function, "kind"));
+    const accord::Counters::Of of = communicator->communicator.counters().of(known.collective);
+    if (calls != nullptr) *calls = of.calls;
+    if (bytes != nullptr) *bytes = of.bytes;
+    return {};
+  });
+}
+
 extern "C" accord_status_t accord_communicator_close(accord_communicator_t* communicator) {
   return answer(__func__, {{"communicator", communicator}}, [&](std::string_view) {
     communicator->communicator.close();

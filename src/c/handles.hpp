@@ -9,6 +9,7 @@
 
 #include "accord/accord.h"
 #include "accord/communicator.hpp"
+#include "accord/prepared.hpp"
 #include "accord/store.hpp"
 #include "accord/window.hpp"
 #include "accord/work.hpp"
@@ -31,5 +32,9 @@ struct accord_window {
 
 struct accord_work {
   accord::Work work;
+};
+
+struct accord_prepared {
+  accord::Prepared prepared;
 };
 // NOLINTEND(readability-identifier-naming)

@@ -8,25 +8,45 @@
 #include <cstring>
 
 namespace accord::c {
+namespace {
+
+Status refuse(std::string_view function, std::string_view why) {
+  return {StatusCode::kInvalidArgument, fmt::format("{}: {}", function, why)};
+}
+
+/// The struct_size that every struct begins with.
+Result<std::size_t> size_of_struct(const void* given, std::size_t known, const StructRule& rule,
+                                   std::string_view function) {
+  std::size_t size = 0;
+  std::memcpy(&size, given, sizeof(size));
+  if (size >= rule.first_size && size <= kLargestStruct) return size;
+  return refuse(function, fmt::format("{} has a struct_size of {}, expected {} as {} sets it", rule.name, size, known,
+                                      rule.initializer));
+}
+
+}  // namespace
 
 Status copy_struct(const void* from, void* to, std::size_t known, const StructRule& rule, std::string_view function) {
-  const auto refuse = [&](std::string_view why) {
-    return Status(StatusCode::kInvalidArgument, fmt::format("{}: {}", function, why));
-  };
-  std::size_t size = 0;
-  std::memcpy(&size, from, sizeof(size));
-  if (size < rule.first_size || size > kLargestStruct)
-    return refuse(
-        fmt::format("{} has a struct_size of {}, expected {} as {} sets it", rule.name, size, known, rule.initializer));
+  ACCORD_ASSIGN_OR_RETURN(const std::size_t size, size_of_struct(from, known, rule, function));
   const auto* bytes = static_cast<const unsigned char*>(from);
   const auto* unknown =
       std::find_if(bytes + std::min(size, known), bytes + size, [](unsigned char b) { return b != 0; });
   if (unknown != bytes + size)
     return refuse(
+        function,
         fmt::format("{} has a struct_size of {}, and byte {} is set, in a field that accord {} does not know: it "
                     "knows {} bytes",
                     rule.name, size, unknown - bytes, accord_version(), known));
   std::memcpy(to, from, std::min(size, known));
+  return {};
+}
+
+Status fill_struct(const void* from, void* to, std::size_t known, const StructRule& rule, std::string_view function) {
+  ACCORD_ASSIGN_OR_RETURN(const std::size_t size, size_of_struct(to, known, rule, function));
+  auto* bytes = static_cast<unsigned char*>(to);
+  std::memset(bytes + sizeof(size), 0, size - sizeof(size));
+  std::memcpy(bytes + sizeof(size), static_cast<const unsigned char*>(from) + sizeof(size),
+              std::min(size, known) - sizeof(size));
   return {};
 }
 

@@ -30,6 +30,12 @@ template <>
 inline constexpr StructRule kStructRule<accord_call_options_t> = {"accord_call_options_t", "ACCORD_CALL_OPTIONS_INIT",
                                                                   32};
 
+template <>
+inline constexpr StructRule kStructRule<accord_counters_t> = {"accord_counters_t", "ACCORD_COUNTERS_INIT", 32};
+template <>
+inline constexpr StructRule kStructRule<accord_plan_options_t> = {"accord_plan_options_t", "ACCORD_PLAN_OPTIONS_INIT",
+                                                                  24};
+
 /// Larger structs than this are taken for uninitialized ones, and not read.
 inline constexpr std::size_t kLargestStruct = 4096;
 
@@ -46,6 +52,16 @@ Result<Struct> read_struct(const Struct* given, std::string_view function) {
   if (given != nullptr)
     ACCORD_RETURN_IF_ERROR(copy_struct(given, &known, sizeof(Struct), kStructRule<Struct>, function));
   return known;
+}
+
+/// Fills in the `known` bytes of a struct that the caller gave for results: fields that the caller's version lacks are left out,
+/// those that this library does not know get zero. kInvalidArgument as copy_struct() says.
+Status fill_struct(const void* from, void* to, std::size_t known, const StructRule& rule, std::string_view function);
+
+template <typename Struct>
+Status write_struct(const Struct& result, Struct* given, std::string_view function) {
+  static_assert(sizeof(Struct) >= kStructRule<Struct>.first_size && kStructRule<Struct>.first_size > 0);
+  return fill_struct(&result, given, sizeof(Struct), kStructRule<Struct>, function);
 }
 
 }  // namespace accord::c

@@ -39,7 +39,10 @@ class Group : public std::enable_shared_from_this<Group> {
   const GroupOptions& options() const { return options_; }
   const topology::Topology& topology() const { return members_.topology; }
   /// How its ranks wait for each other.
-  WaitPolicy wait_policy() const { return topology().oversubscribed() ? WaitPolicy::kYield : WaitPolicy::kSpin; }
+  WaitPolicy wait_policy() const {
+    if (topology().oversubscribed()) return WaitPolicy::kYield;
+    return topology().host_count() > 1 ? WaitPolicy::kSpinBriefly : WaitPolicy::kSpin;
+  }
   const Membership& membership() const { return members_; }
   const plan::Selector& selector() const { return members_.selector; }
   const std::vector<std::unique_ptr<transport::Link>>& links() const { return members_.links; }

@@ -36,6 +36,8 @@ int main(void) {
 """
 SAYS = {
     "accord_start(": ["384 tokens, loss 0", "384 tokens, loss 0.5"],
+    "accord_prepare(": ["mean 99.5"],
+    "accord_communicator_counters(": ["1 barriers, 0 failures"],
     "ACCORD_PEER_LOST": ["lost rank 1: "],
     "accord_window_put(": ["0 hears from 1", "1 hears from 0"],
 }

@@ -1,4 +1,4 @@
-// What a C caller can get wrong before a call begins: null where something is needed, and structs of another size.
+// What a C caller can get wrong before a call begins: null where something is needed, and counts that are none.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,6 +41,8 @@ TEST_F(Arguments, that_are_null_are_named) {
   accord_store_t* made = nullptr;
   accord_communicator_t* group = nullptr;
   accord_work_t* work = nullptr;
+  accord_prepared_t* prepared = nullptr;
+  accord_counters_t counters = ACCORD_COUNTERS_INIT;
   int32_t number = 0;
   const char* text = nullptr;
   float value = 1;
@@ -116,6 +118,16 @@ TEST_F(Arguments, that_are_null_are_named) {
     add(accord_all_to_all(nullptr, &value, &value, 1, ACCORD_FLOAT32, nullptr));
     add(accord_send(nullptr, &value, 1, ACCORD_FLOAT32, 0, nullptr));
     add(accord_recv(nullptr, &value, 1, ACCORD_FLOAT32, 0, nullptr));
+    add(accord_prepare(nullptr, &call_, 1, nullptr, &prepared));
+    add(accord_prepare(comm_, nullptr, 1, nullptr, &prepared));
+    add(accord_prepare(comm_, &call_, 1, nullptr, nullptr));
+    add(accord_prepared_run(nullptr));
+    add(accord_prepared_start(nullptr, &work));
+    add(accord_communicator_counters(nullptr, &counters));
+    add(accord_communicator_counters(comm_, nullptr));
+    add(accord_communicator_counters_of(nullptr, ACCORD_CALL_BARRIER, nullptr, nullptr));
+    add(accord_register_plan(nullptr, nullptr));
+    add(accord_register_plan_file(nullptr, nullptr));
     add(accord_work_test(nullptr, &number));
     add(accord_work_wait(nullptr));
     add(accord_work_wait_for(nullptr, 0, &number));
@@ -186,6 +198,16 @@ TEST_F(Arguments, that_are_null_are_named) {
                                              "all_to_all: communicator",
                                              "send: communicator",
                                              "recv: communicator",
+                                             "prepare: communicator",
+                                             "prepare: calls",
+                                             "prepare: prepared",
+                                             "prepared_run: prepared",
+                                             "prepared_start: prepared",
+                                             "communicator_counters: communicator",
+                                             "communicator_counters: counters",
+                                             "communicator_counters_of: communicator",
+                                             "register_plan: json",
+                                             "register_plan_file: path",
                                              "work_test: work",
                                              "work_wait: work",
                                              "work_wait_for: work",
@@ -200,6 +222,7 @@ TEST_F(Arguments, that_are_null_are_named) {
 
 TEST_F(Arguments, that_are_null_may_be_freed) {
   accord_work_free(nullptr);
+  accord_prepared_free(nullptr);
   accord_communicator_free(nullptr);
   accord_store_free(nullptr);
 }
@@ -231,118 +254,6 @@ TEST_F(Arguments, of_a_wrong_count_are_refused_without_overflow) {
               ACCORD_INVALID_ARGUMENT);
     EXPECT_THAT(accord_last_error(), HasSubstr("impossible count"));
   });
-}
-
-// A struct in memory that a newer or older header may have laid out.
-template <typename Struct>
-class StructSize : public ::testing::Test {
- protected:
-  struct Longer {
-    Struct known;
-    unsigned char rest[24] = {};
-  };
-};
-
-template <typename Struct>
-Struct initial();
-template <>
-accord_tcp_store_options_t initial() {
-  accord_tcp_store_options_t options = ACCORD_TCP_STORE_OPTIONS_INIT;
-  options.role = ACCORD_STORE_HOST;
-  return options;
-}
-template <>
-accord_communicator_options_t initial() {
-  return ACCORD_COMMUNICATOR_OPTIONS_INIT;
-}
-template <>
-accord_call_t initial() {
-  accord_call_t call = ACCORD_CALL_INIT;
-  call.kind = ACCORD_CALL_BARRIER;
-  return call;
-}
-template <>
-accord_call_options_t initial() {
-  return ACCORD_CALL_OPTIONS_INIT;
-}
-
-accord_status_t use(const accord_tcp_store_options_t* options) {
-  accord_store_t* store = nullptr;
-  const accord_status_t status = accord_tcp_store_create(options, &store);
-  EXPECT_EQ(store != nullptr, status == ACCORD_OK);
-  accord_store_free(store);
-  return status;
-}
-/// Calls `body` with a group of one.
-accord_status_t in_a_group(const accord_communicator_options_t* options,
-                           const std::function<accord_status_t(accord_communicator_t*)>& body) {
-  accord_store_t* store = nullptr;
-  accord_communicator_t* comm = nullptr;
-  EXPECT_TRUE(is_ok(accord_memory_store_create(&store)));
-  accord_status_t status = accord_communicator_create(store, 0, 1, options, &comm);
-  EXPECT_EQ(comm != nullptr, status == ACCORD_OK);
-  if (status == ACCORD_OK) status = body(comm);
-  accord_communicator_free(comm);
-  accord_store_free(store);
-  return status;
-}
-accord_status_t use(const accord_communicator_options_t* options) {
-  return in_a_group(options, [](accord_communicator_t* comm) { return accord_barrier(comm, nullptr); });
-}
-accord_status_t use(const accord_call_t* call) {
-  return in_a_group(nullptr, [&](accord_communicator_t* comm) { return accord_run(comm, call, nullptr); });
-}
-accord_status_t use(const accord_call_options_t* options) {
-  return in_a_group(nullptr, [&](accord_communicator_t* comm) { return accord_barrier(comm, options); });
-}
-
-template <typename Struct>
-const char* name_of();
-template <>
-const char* name_of<accord_tcp_store_options_t>() {
-  return "accord_tcp_store_options_t";
-}
-template <>
-const char* name_of<accord_communicator_options_t>() {
-  return "accord_communicator_options_t";
-}
-template <>
-const char* name_of<accord_call_t>() {
-  return "accord_call_t";
-}
-template <>
-const char* name_of<accord_call_options_t>() {
-  return "accord_call_options_t";
-}
-
-using Structs =
-    ::testing::Types<accord_tcp_store_options_t, accord_communicator_options_t, accord_call_t, accord_call_options_t>;
-TYPED_TEST_SUITE(StructSize, Structs);
-
-TYPED_TEST(StructSize, as_the_macro_sets_it_is_taken) {
-  const TypeParam known = initial<TypeParam>();
-  EXPECT_EQ(known.struct_size, sizeof(TypeParam));
-  EXPECT_TRUE(is_ok(use(&known)));
-}
-
-TYPED_TEST(StructSize, that_makes_no_sense_is_refused_with_the_name_of_the_struct) {
-  for (const size_t size : {size_t{0}, size_t{7}, sizeof(TypeParam) - 1, size_t{1} << 40, SIZE_MAX}) {
-    TypeParam known = initial<TypeParam>();
-    known.struct_size = size;
-    EXPECT_EQ(use(&known), ACCORD_INVALID_ARGUMENT);
-    EXPECT_THAT(accord_last_error(), AllOf(HasSubstr(name_of<TypeParam>()),
-                                           HasSubstr("struct_size of " + std::to_string(size)), HasSubstr("_INIT")));
-  }
-}
-
-TYPED_TEST(StructSize, of_a_newer_header_is_taken_unless_it_asks_for_something_new) {
-  typename TestFixture::Longer longer = {.known = initial<TypeParam>()};
-  longer.known.struct_size = sizeof(longer);
-  EXPECT_TRUE(is_ok(use(&longer.known)));
-  longer.rest[20] = 1;
-  EXPECT_EQ(use(&longer.known), ACCORD_INVALID_ARGUMENT);
-  EXPECT_THAT(accord_last_error(), AllOf(HasSubstr(name_of<TypeParam>()),
-                                         HasSubstr("byte " + std::to_string(sizeof(TypeParam) + 20) + " is set")));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <string>
 #include <thread>
@@ -20,9 +21,12 @@ using testing::is_ok;
 using testing::run_c_ranks;
 using testing::sample;
 
-enum class Way { kByName, kRun, kStart };
+enum class Way { kByName, kRun, kStart, kPrepared };
 
-std::string to_string(Way way) { return way == Way::kByName ? "by_name" : way == Way::kRun ? "run" : "start"; }
+std::string to_string(Way way) {
+  static const std::array<std::string, 4> names = {"by_name", "run", "start", "prepared"};
+  return names[static_cast<size_t>(way)];
+}
 
 accord_status_t by_name(accord_communicator_t* comm, const accord_call_t& call, size_t count) {
   void* const in = const_cast<void*>(call.input);
@@ -66,6 +70,7 @@ class Calls : public ::testing::TestWithParam<std::tuple<int, Way>> {
     switch (std::get<1>(GetParam())) {
       case Way::kByName: return by_name(comm, call, kCount);
       case Way::kRun: return accord_run(comm, &call, nullptr);
+      case Way::kPrepared: return prepared(comm, call);
       case Way::kStart: break;
     }
     accord_work_t* work = nullptr;
@@ -73,6 +78,16 @@ class Calls : public ::testing::TestWithParam<std::tuple<int, Way>> {
     const accord_status_t status = accord_work_wait(work);
     accord_work_free(work);
     return status;
+  }
+
+  static accord_status_t prepared(accord_communicator_t* comm, const accord_call_t& call) {
+    accord_prepared_t* ready = nullptr;
+    const accord_status_t status = accord_prepare(comm, &call, 1, nullptr, &ready);
+    EXPECT_EQ(ready == nullptr, status != ACCORD_OK);
+    if (status != ACCORD_OK) return status;
+    const accord_status_t ran = accord_prepared_run(ready);
+    accord_prepared_free(ready);
+    return ran;
   }
 
   static accord_call_t call(accord_call_kind_t kind, const std::vector<float>& input, std::vector<float>& output) {
@@ -276,7 +291,7 @@ TEST_P(Calls, nobody_leaves_a_barrier_before_all_have_come) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Calls,
                          ::testing::Combine(::testing::Values(1, 2, 3, 5),
-                                            ::testing::Values(Way::kByName, Way::kRun, Way::kStart)),
+                                            ::testing::Values(Way::kByName, Way::kRun, Way::kStart, Way::kPrepared)),
                          [](const auto& test) {
                            return to_string(std::get<1>(test.param)) + "_" + std::to_string(std::get<0>(test.param));
                          });

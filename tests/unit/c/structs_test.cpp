@@ -1,0 +1,167 @@
+// Structs of another size: of programs that were compiled with an older or a newer header, or that forgot the macro.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <string>
+
+#include "unit/c/c_ranks.hpp"
+
+namespace accord {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::is_ok;
+
+// A struct in memory that a newer or older header may have laid out.
+template <typename Struct>
+class StructSize : public ::testing::Test {
+ protected:
+  struct Longer {
+    Struct known;
+    unsigned char rest[24] = {};
+  };
+};
+
+template <typename Struct>
+Struct initial();
+template <>
+accord_tcp_store_options_t initial() {
+  accord_tcp_store_options_t options = ACCORD_TCP_STORE_OPTIONS_INIT;
+  options.role = ACCORD_STORE_HOST;
+  return options;
+}
+template <>
+accord_communicator_options_t initial() {
+  return ACCORD_COMMUNICATOR_OPTIONS_INIT;
+}
+template <>
+accord_call_t initial() {
+  accord_call_t call = ACCORD_CALL_INIT;
+  call.kind = ACCORD_CALL_BARRIER;
+  return call;
+}
+template <>
+accord_call_options_t initial() {
+  return ACCORD_CALL_OPTIONS_INIT;
+}
+
+template <>
+accord_plan_options_t initial() {
+  return ACCORD_PLAN_OPTIONS_INIT;
+}
+
+accord_status_t use(const accord_tcp_store_options_t* options) {
+  accord_store_t* store = nullptr;
+  const accord_status_t status = accord_tcp_store_create(options, &store);
+  EXPECT_EQ(store != nullptr, status == ACCORD_OK);
+  accord_store_free(store);
+  return status;
+}
+/// Calls `body` with a group of one.
+accord_status_t in_a_group(const accord_communicator_options_t* options,
+                           const std::function<accord_status_t(accord_communicator_t*)>& body) {
+  accord_store_t* store = nullptr;
+  accord_communicator_t* comm = nullptr;
+  EXPECT_TRUE(is_ok(accord_memory_store_create(&store)));
+  accord_status_t status = accord_communicator_create(store, 0, 1, options, &comm);
+  EXPECT_EQ(comm != nullptr, status == ACCORD_OK);
+  if (status == ACCORD_OK) status = body(comm);
+  accord_communicator_free(comm);
+  accord_store_free(store);
+  return status;
+}
+accord_status_t use(const accord_communicator_options_t* options) {
+  return in_a_group(options, [](accord_communicator_t* comm) { return accord_barrier(comm, nullptr); });
+}
+accord_status_t use(const accord_call_t* call) {
+  return in_a_group(nullptr, [&](accord_communicator_t* comm) { return accord_run(comm, call, nullptr); });
+}
+accord_status_t use(const accord_call_options_t* options) {
+  return in_a_group(nullptr, [&](accord_communicator_t* comm) { return accord_barrier(comm, options); });
+}
+accord_status_t use(const accord_plan_options_t* options) {
+  const accord_status_t status = accord_register_plan("no plan", options);
+  if (status != ACCORD_CORRUPT) return status;
+  EXPECT_THAT(accord_last_error(), HasSubstr("JSON"));
+  return ACCORD_OK;
+}
+
+template <typename Struct>
+const char* name_of();
+template <>
+const char* name_of<accord_tcp_store_options_t>() {
+  return "accord_tcp_store_options_t";
+}
+template <>
+const char* name_of<accord_communicator_options_t>() {
+  return "accord_communicator_options_t";
+}
+template <>
+const char* name_of<accord_call_t>() {
+  return "accord_call_t";
+}
+template <>
+const char* name_of<accord_call_options_t>() {
+  return "accord_call_options_t";
+}
+
+template <>
+const char* name_of<accord_plan_options_t>() {
+  return "accord_plan_options_t";
+}
+
+using Structs = ::testing::Types<accord_tcp_store_options_t, accord_communicator_options_t, accord_call_t,
+                                 accord_call_options_t, accord_plan_options_t>;
+TYPED_TEST_SUITE(StructSize, Structs);
+
+TYPED_TEST(StructSize, as_the_macro_sets_it_is_taken) {
+  const TypeParam known = initial<TypeParam>();
+  EXPECT_EQ(known.struct_size, sizeof(TypeParam));
+  EXPECT_TRUE(is_ok(use(&known)));
+}
+
+TYPED_TEST(StructSize, that_makes_no_sense_is_refused_with_the_name_of_the_struct) {
+  for (const size_t size : {size_t{0}, size_t{7}, sizeof(TypeParam) - 1, size_t{1} << 40, SIZE_MAX}) {
+    TypeParam known = initial<TypeParam>();
+    known.struct_size = size;
+    EXPECT_EQ(use(&known), ACCORD_INVALID_ARGUMENT);
+    EXPECT_THAT(accord_last_error(), AllOf(HasSubstr(name_of<TypeParam>()),
+                                           HasSubstr("struct_size of " + std::to_string(size)), HasSubstr("_INIT")));
+  }
+}
+
+TYPED_TEST(StructSize, of_a_newer_header_is_taken_unless_it_asks_for_something_new) {
+  typename TestFixture::Longer longer = {.known = initial<TypeParam>()};
+  longer.known.struct_size = sizeof(longer);
+  EXPECT_TRUE(is_ok(use(&longer.known)));
+  longer.rest[20] = 1;
+  EXPECT_EQ(use(&longer.known), ACCORD_INVALID_ARGUMENT);
+  EXPECT_THAT(accord_last_error(), AllOf(HasSubstr(name_of<TypeParam>()),
+                                         HasSubstr("byte " + std::to_string(sizeof(TypeParam) + 20) + " is set")));
+}
+
+// A struct that is written: fields of a newer header become zero, those beyond an older one's end are left alone.
+TEST(StructsForResults, are_filled_in_as_far_as_the_caller_has_them) {
+  ASSERT_TRUE(is_ok(in_a_group(nullptr, [](accord_communicator_t* comm) {
+    struct {
+      accord_counters_t known;
+      unsigned char rest[24];
+    } longer;
+    std::memset(&longer, 0xff, sizeof(longer));
+    longer.known.struct_size = sizeof(longer);
+    EXPECT_TRUE(is_ok(accord_communicator_counters(comm, &longer.known)));
+    EXPECT_EQ(longer.known.struct_size, sizeof(longer));
+    EXPECT_EQ(longer.known.waits, 0U);
+    EXPECT_EQ(longer.rest[0] + longer.rest[23], 0);
+    longer.known.struct_size = 31;
+    EXPECT_EQ(accord_communicator_counters(comm, &longer.known), ACCORD_INVALID_ARGUMENT);
+    EXPECT_THAT(accord_last_error(), AllOf(HasSubstr("struct_size of 31"), HasSubstr("ACCORD_COUNTERS_INIT")));
+    return ACCORD_OK;
+  })));
+}
+
+}  // namespace
+}  // namespace accord
