@@ -86,16 +86,16 @@ TEST(Topology, uniform_is_one_host_with_a_core_for_each_rank) {
 }
 
 TEST(Topology, ranks_may_read_each_others_memory_if_all_of_one_host_say_the_same) {
-  const auto reader = [](const std::string& host, const std::string& reader) {
+  const auto told_by = [](const std::string& host, const std::string& reader) {
     Place place = on(host, {0, 1, 2, 3});
     place.reader = reader;
     return place;
   };
-  EXPECT_TRUE(Topology({reader("a", "me"), reader("a", "me"), reader("a", "me")}).readable());
-  EXPECT_FALSE(Topology({reader("a", "me"), reader("a", "me"), reader("a", "you")}).readable());
-  EXPECT_FALSE(Topology({reader("a", ""), reader("a", "")}).readable());
-  EXPECT_FALSE(Topology({reader("a", "me"), reader("b", "me")}).readable());
-  EXPECT_FALSE(Topology({reader("a", "me"), reader("a", "me")}).apart().readable());
+  EXPECT_TRUE(Topology({told_by("a", "me"), told_by("a", "me"), told_by("a", "me")}).readable());
+  EXPECT_FALSE(Topology({told_by("a", "me"), told_by("a", "me"), told_by("a", "you")}).readable());
+  EXPECT_FALSE(Topology({told_by("a", ""), told_by("a", "")}).readable());
+  EXPECT_FALSE(Topology({told_by("a", "me"), told_by("b", "me")}).readable());
+  EXPECT_FALSE(Topology({told_by("a", "me"), told_by("a", "me")}).apart().readable());
 }
 
 }  // namespace
