@@ -12,6 +12,7 @@
 #include "sanitized.hpp"
 #include "unit/plan/interpreter.hpp"
 #include "unit/plan/plans_for_tests.hpp"
+#include "unit/plan/thresholds.hpp"
 
 namespace accord::plan {
 namespace {
@@ -81,6 +82,17 @@ TEST_P(EverySize, every_algorithm_gives_the_reference_for_counts_around_the_numb
       }
     }
   }
+}
+
+TEST_P(EverySize, every_algorithm_gives_the_reference_around_the_thresholds_of_the_default_table) {
+  const std::size_t most = GetParam() <= 17 ? 64 << 10 : 1 << 10;  // tests/slow/plan has the rest
+  testing::run_around_thresholds(GetParam(), 1, most);
+}
+
+TEST(Thresholds, of_the_default_table_are_there) {
+  EXPECT_EQ(testing::default_thresholds(Collective::kAllReduce), (std::set<std::size_t>{128, 1024, 2048, 8192}));
+  EXPECT_EQ(testing::default_thresholds(Collective::kAllGather), (std::set<std::size_t>{2048, 8 << 20}));
+  EXPECT_TRUE(testing::default_thresholds(Collective::kBarrier).empty());
 }
 
 TEST_P(EverySize, a_rank_that_builds_only_its_own_program_gets_the_same_one_and_the_same_shape) {
