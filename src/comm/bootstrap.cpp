@@ -35,9 +35,9 @@ std::string select_text(const std::string& select) {
 }
 
 /// What has to be equal on all ranks, in words.
-std::string terms(const JoinRequest& request, std::size_t slot_bytes) {
+std::string terms(const JoinRequest& request) {
   return fmt::format("protocol {}, {} ranks, transport \"{}\", select {}, slots of {} bytes", kProtocol, request.size,
-                     request.options.transport, select_text(request.options.select), slot_bytes);
+                     request.options.transport, select_text(request.options.select), request.options.hints.slot_bytes);
 }
 
 /// Bytes that are no UTF-8 (of a host's name, of the system's message) are replaced, not a reason to fail.
@@ -49,10 +49,9 @@ std::optional<std::string> text_field(const json& object, const char* name) {
   return object[name].get<std::string>();
 }
 
-Result<std::vector<topology::Place>> meet(const JoinRequest& request, std::size_t slot_bytes,
-                                          const Exchange& exchange) {
+Result<std::vector<topology::Place>> meet(const JoinRequest& request, const Exchange& exchange) {
   ACCORD_ASSIGN_OR_RETURN(const topology::Place mine, topology::this_place());
-  const std::string my_terms = terms(request, slot_bytes);
+  const std::string my_terms = terms(request);
   const json hello = {{"terms", my_terms}, {"place", topology::to_json(mine)}};
   std::vector<topology::Place> places;
   ACCORD_RETURN_IF_ERROR(exchange("hello", to_text(hello), [&](Rank from, const std::string& text) -> Status {
@@ -152,8 +151,9 @@ struct Opened {
 Result<Opened> open_endpoint(const Result<Fabric>& fabric, const transport::EndpointRequest& endpoint,
                              const GroupOptions& options, const Exchange& exchange) {
   Result<std::unique_ptr<transport::Endpoint>> mine = fabric.ok() ? fabric->transport->open(endpoint) : fabric.status();
-  std::string address =
-      to_text(mine.ok() ? json{{"descriptor", (*mine)->descriptor()}} : json{{"error", mine.status().message()}});
+  const std::size_t slot_bytes = options.hints.slot_bytes;
+  std::string address = to_text(mine.ok() ? json{{"descriptor", (*mine)->descriptor()}, {"slot_bytes", slot_bytes}}
+                                          : json{{"error", mine.status().message()}});
   if (address.size() > kMostText) address = "{}";  // an error too long to be told
   Opened opened;
   ACCORD_RETURN_IF_ERROR(exchange("address", address, [&](Rank from, const std::string& text) -> Status {
@@ -163,6 +163,12 @@ Result<Opened> open_endpoint(const Result<Fabric>& fabric, const transport::Endp
       return Status(mine.ok() ? StatusCode::kPeerLost : mine.status().code(),
                     fmt::format("{}: rank {} cannot open its endpoint: {}", in_group(options), from,
                                 text_field(theirs, "error").value_or("unknown reason")),
+                    {from});
+    // Those of a split have not compared their terms: slots of other sizes lie at other places.
+    if (const json its_bytes = theirs.value("slot_bytes", json()); its_bytes != json(slot_bytes))
+      return Status(StatusCode::kMismatch,
+                    fmt::format("{}: rank {} has slots of {} bytes, this rank of {}", in_group(options), from,
+                                to_text(its_bytes), slot_bytes),
                     {from});
     opened.descriptors += *descriptor + '\n';
     if (from != endpoint.rank) opened.peers.push_back({from, *descriptor});
@@ -205,14 +211,14 @@ void decline(JoinRequest request, std::shared_ptr<Store> store, const Status& wh
 Result<std::shared_ptr<Group>> join(const JoinRequest& request, const Exchange& exchange) {
   ACCORD_RETURN_IF_ERROR(config().status());
   ACCORD_RETURN_IF_ERROR(check(request));
-  ACCORD_ASSIGN_OR_RETURN(std::vector<topology::Place> places, meet(request, config()->slot_bytes, exchange));
+  ACCORD_ASSIGN_OR_RETURN(std::vector<topology::Place> places, meet(request, exchange));
   return connect(request, topology::Topology(std::move(places)), exchange);
 }
 
 Result<std::shared_ptr<Group>> connect(const JoinRequest& request, topology::Topology topology,
                                        const Exchange& exchange) {
   const GroupOptions& options = request.options;
-  const exec::WindowLayout layout(request.size, config()->slot_bytes);
+  const exec::WindowLayout layout(request.size, options.hints.slot_bytes);
   ACCORD_ASSIGN_OR_RETURN(plan::Selector selector, plan::Selector::create(options.select));
   const transport::EndpointRequest endpoint{.rank = request.rank, .size = request.size, .window_bytes = layout.bytes()};
   const Result<Fabric> fabric = choose_transport(topology, options);

@@ -39,7 +39,9 @@ class Group : public std::enable_shared_from_this<Group> {
   const GroupOptions& options() const { return options_; }
   const topology::Topology& topology() const { return members_.topology; }
   /// How its ranks wait for each other.
-  WaitPolicy wait_policy() const { return topology().oversubscribed() ? WaitPolicy::kYield : WaitPolicy::kSpin; }
+  WaitPolicy wait_policy() const {
+    return options_.hints.wait.value_or(topology().oversubscribed() ? WaitPolicy::kYield : WaitPolicy::kSpin);
+  }
   const Membership& membership() const { return members_; }
   const plan::Selector& selector() const { return members_.selector; }
   const std::vector<std::unique_ptr<transport::Link>>& links() const { return members_.links; }
