@@ -27,6 +27,8 @@ std::string measure(Communicator& comm, const bench::Command& command) {
     if (command.collective == "all_to_all")
       return comm.all_to_all(parts, Buffer{output.data(), parts.count, DType::kFloat32});
     if (command.collective == "broadcast") return comm.broadcast(one, 0);
+    if (command.collective == "reduce")
+      return comm.reduce(ConstBuffer(one), Buffer{output.data(), count, DType::kFloat32}, ReduceOp::kSum, 0);
     return comm.barrier();
   };
   Status status = comm.barrier();

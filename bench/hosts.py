@@ -1,7 +1,9 @@
 """Collectives of two ranks on two hosts (network namespaces, TCP): accord, Open MPI, and for the link what ucx_perftest shows.
 
 Beside all_reduce stands "link": the time in which ucx_perftest sends as many bytes in one direction, which is what each rank must send at
-least. Open MPI runs by btl tcp and by UCX's tcp, each with its own choice of algorithms, ring and recursive doubling. Needs root.
+least. Open MPI runs by btl tcp and by UCX's tcp, each with its own choice of algorithms, ring and recursive doubling.
+
+Then, on hosts of several ranks, accord by its default table, by plans in which each rank deals with all others, and by hierarchical ones. Needs root.
 """
 
 from __future__ import annotations
@@ -32,6 +34,15 @@ MPI = {
     ),
 }
 ALGORITHMS = {"": (), ", recursive doubling": ("3",), ", ring": ("4",)}
+SHAPES = {"2 x 2": [0, 0, 1, 1], "3 x 2": [0, 0, 1, 1, 2, 2], "2 x 4": [0] * 4 + [1] * 4}
+SHARED_SIZES = (64, 1 << 10, 16 << 10, 128 << 10, 1 << 20, 4 << 20)
+SHARED = ("broadcast", "reduce", "all_gather", "reduce_scatter", "all_to_all", "all_reduce")
+FLAT = (
+    "barrier:0-inf=direct;broadcast:0-2k=packet,2k-inf=direct@256k;reduce:0-2k=packet,2k-32k=direct,32k-inf=two_shot;"
+    "all_gather:0-2k=packet,2k-8m=direct@256k,8m-inf=direct;reduce_scatter:0-2k=packet,2k-inf=direct;"
+    "all_to_all:0-2k=packet,2k-inf=direct;all_reduce:0-2k=packet,2k-inf=two_shot"
+)
+TABLES = {"accord": "", "flat": FLAT, "hierarchical": ";".join(f"{c}:0-inf=hierarchical" for c in (*SHARED, "barrier"))}
 TIMES_AS_FAST = 0.85  # of the better of Open MPI and the link, for 64 MiB
 
 
@@ -75,17 +86,9 @@ def link_seconds(hosts: Hosts, size: int) -> float:
     return best
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--build", type=Path, default=Path("build/release"))
-    parser.add_argument("--output", type=Path, default=Path("build/bench/hosts.json"))
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
-    if reason := why_not():
-        print(f"left out: {reason}")
-        return 0
+def two_ranks(options: argparse.Namespace, results: list[dict]) -> None:
     hosts = Hosts(2)
-    results, jobs = [], {}
+    jobs = {}
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary)
         try:
@@ -121,11 +124,53 @@ def main() -> int:
                 peers = [value for name, value in medians.items() if name != "accord"]
                 limit = min(peers) / TIMES_AS_FAST if case == ("all_reduce", 64 << 20) and peers else None
                 results.append(report.result("hosts", f"{collective} {size} B", "us", medians, limit))
-                report.progress(len(results), len(CASES), f"{collective} {size}")
+                report.progress(len(results), len(CASES), f"two ranks {collective} {size}")
         finally:
             for job in jobs.values():
                 job.close()
             hosts.close()
+
+
+def several_ranks_a_host(options: argparse.Namespace, shape: str, results: list[dict]) -> None:
+    host_of = SHAPES[shape]
+    hosts, jobs = Hosts(max(host_of) + 1), {}
+    cases = [("barrier", 0)] + [(collective, size) for collective in SHARED for size in SHARED_SIZES]
+    with tempfile.TemporaryDirectory() as temporary:
+        try:
+            for name, table in TABLES.items():
+                size, port = str(len(host_of)), str(free_port())
+                where = {"WORLD_SIZE": size, "MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": port, "ACCORD_SELECT": table}
+                accord = str(options.build / "bin/bench_collectives_accord")
+                commands = [([*hosts.prefix(h), accord], {**where, "RANK": str(r)}) for r, h in enumerate(host_of)]
+                jobs[name] = Contender(commands, len(host_of), Path(temporary) / name)
+            for collective, size in cases:
+                count = max(2, iterations_for(size) // 8)
+                measures = {name: partial(job.measure, collective, size, count) for name, job in jobs.items()}
+                medians = report.in_turn(measures, options.rounds)
+                results.append(report.result("hosts", f"{shape} {collective} {size} B", "us", medians))
+                report.progress(len(results), len(CASES) + len(cases) * len(SHAPES), f"{shape} {collective} {size}")
+        finally:
+            for job in jobs.values():
+                job.close()
+            hosts.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", type=Path, default=Path("build/release"))
+    parser.add_argument("--output", type=Path, default=Path("build/bench/hosts.json"))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", choices=("two ranks", *SHAPES), help="one of the parts")
+    options = parser.parse_args()
+    if reason := why_not():
+        print(f"left out: {reason}")
+        return 0
+    results: list[dict] = []
+    if options.only in (None, "two ranks"):
+        two_ranks(options, results)
+    for shape in SHAPES:
+        if options.only in (None, shape):
+            several_ranks_a_host(options, shape, results)
     report.write("hosts", results, options.output)
     return 0
 

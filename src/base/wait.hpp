@@ -8,8 +8,9 @@
 
 namespace accord {
 
-/// How eagerly to wait. With more ranks than cores a waiting rank must give its core away at once.
-enum class WaitPolicy : std::uint8_t { kSpin, kYield };
+/// How eagerly to wait. With more ranks than cores a waiting rank must give its core away at once. Between hosts each look polls a fabric,
+/// which costs as much as a yield: spinning as often as in shared memory would keep the core for a third of a millisecond.
+enum class WaitPolicy : std::uint8_t { kSpin, kSpinBriefly, kYield };
 
 /// Tells a core that it is in a spin loop.
 inline void cpu_relax() {
@@ -27,10 +28,13 @@ inline void cpu_relax() {
 ///   while (!ready()) if (waiter.pause() && failed()) return ...;
 class Waiter {
  public:
-  explicit Waiter(WaitPolicy policy) : policy_(policy) {}
+  explicit Waiter(WaitPolicy policy)
+      : spins_(policy == WaitPolicy::kSpin          ? kSpins
+               : policy == WaitPolicy::kSpinBriefly ? kBriefSpins
+                                                    : 0) {}
   bool pause() {
-    ++rounds_;
-    if (policy_ == WaitPolicy::kSpin && rounds_ <= kSpins) [[likely]] {
+    if (spins_ > 0) [[likely]] {
+      --spins_;
       cpu_relax();
       return false;
     }
@@ -39,10 +43,10 @@ class Waiter {
 
  private:
   static constexpr std::uint32_t kSpins = 2000;
+  static constexpr std::uint32_t kBriefSpins = 100;
   bool pause_slowly();
 
-  WaitPolicy policy_;
-  std::uint32_t rounds_ = 0;
+  std::uint32_t spins_;
   std::uint32_t yields_ = 0;
 };
 

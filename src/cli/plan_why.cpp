@@ -26,6 +26,7 @@ using Json = nlohmann::ordered_json;
 struct Options {
   std::string collective;
   int ranks = 2;
+  int hosts = 1;
   PlanCallText call;
   std::string select;
   std::vector<std::string> plans;
@@ -110,6 +111,18 @@ struct Question {
   plan::SelectorCall selected;
 };
 
+/// Of `ranks` on this machine, or on `hosts` like it: the first of them have one rank more where it does not come out even.
+Result<topology::Topology> topology_of(int ranks, int hosts) {
+  if (hosts > ranks)
+    return Status(StatusCode::kInvalidArgument, fmt::format("--hosts {}: there are {} ranks", hosts, ranks));
+  ACCORD_ASSIGN_OR_RETURN(const topology::Place place, topology::this_place());
+  std::vector<topology::Place> places(static_cast<std::size_t>(ranks), place);
+  for (int host = 0, rank = 0; host < hosts; ++host)
+    for (const int end = rank + ranks / hosts + (host < ranks % hosts ? 1 : 0); rank < end; ++rank)
+      places[static_cast<std::size_t>(rank)].host += fmt::format(" {}", host);
+  return topology::Topology(std::move(places));
+}
+
 Result<Question> question_of(const Options& options) {
   ACCORD_ASSIGN_OR_RETURN(const Collective collective, collective_from_string(options.collective));
   ACCORD_ASSIGN_OR_RETURN(const PlanCall call, read_plan_call(options.call, collective));
@@ -120,11 +133,13 @@ Result<Question> question_of(const Options& options) {
   }
   ACCORD_ASSIGN_OR_RETURN(Tables tables, read_tables(options.select));
   ACCORD_ASSIGN_OR_RETURN(plan::Selector selector, plan::Selector::create(tables.joined()));
-  ACCORD_ASSIGN_OR_RETURN(const topology::Place place, topology::this_place());
+  if (options.registered && options.hosts > 1)
+    return Status(StatusCode::kInvalidArgument, "--registered: between hosts the memory of windows is not mapped");
   const int ranks = collective == Collective::kSendRecv ? 2 : options.ranks;
+  ACCORD_ASSIGN_OR_RETURN(topology::Topology topology, topology_of(ranks, options.hosts));
   return Question{collective,
                   call,
-                  topology::Topology(std::vector(static_cast<std::size_t>(ranks), place)),
+                  std::move(topology),
                   std::move(tables),
                   std::move(selector),
                   {.collective = collective,
@@ -199,6 +214,7 @@ Result<Json> answer_of(const Options& options) {
               {"dtype", to_string(question.call.dtype)},
               {"op", to_string(question.call.op)},
               {"ranks", question.topology.size()},
+              {"hosts", question.topology.host_count()},
               {"oversubscribed", question.topology.oversubscribed()},
               {"registered", question.selected.registered},
               {"algorithm", choice.algorithm->name},
@@ -208,11 +224,12 @@ Result<Json> answer_of(const Options& options) {
 }
 
 void print_text(const Json& answer) {
-  fmt::print("{} of {} ({}{}) on {} ranks of this machine{}: {}\n\nrules, the last first:\n",
+  const int hosts = answer["hosts"].get<int>();
+  fmt::print("{} of {} ({}{}) on {} ranks of {}{}: {}\n\nrules, the last first:\n",
              answer["collective"].get<std::string>(), bytes_text(answer["bytes"].get<std::size_t>()),
              answer["dtype"].get<std::string>(), answer["registered"].get<bool>() ? ", in windows" : "",
-             answer["ranks"].get<int>(), answer["oversubscribed"].get<bool>() ? ", which has fewer cores" : "",
-             answer["algorithm"].get<std::string>());
+             answer["ranks"].get<int>(), hosts == 1 ? "this machine" : fmt::format("{} machines like this", hosts),
+             answer["oversubscribed"].get<bool>() ? ", with fewer cores" : "", answer["algorithm"].get<std::string>());
   for (const Json& rule : answer["rules"]) {
     fmt::print("  {} {:<14} {}: {}\n", rule["decides"].get<bool>() ? "->" : "  ", rule["table"].get<std::string>(),
                rule["rule"].get<std::string>(), rule["reason"].get<std::string>());
@@ -248,7 +265,8 @@ void add_plan_why(CLI::App& plan, Action& chosen) {
   command->add_option("collective", options->collective, "all_reduce, ...")->required();
   command->add_option("bytes", options->call.bytes, "Of the caller's buffer; of one part where it is divided")
       ->capture_default_str();
-  command->add_option("-n,--ranks", options->ranks, "Ranks, all on this machine")
+  command->add_option("-n,--ranks", options->ranks, "Ranks")->check(CLI::Range(1, 1024))->capture_default_str();
+  command->add_option("--hosts", options->hosts, "Machines like this on which they are, in equal blocks")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   add_plan_call(*command, options->call);

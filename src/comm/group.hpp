@@ -40,7 +40,9 @@ class Group : public std::enable_shared_from_this<Group> {
   const topology::Topology& topology() const { return members_.topology; }
   /// How its ranks wait for each other.
   WaitPolicy wait_policy() const {
-    return options_.hints.wait.value_or(topology().oversubscribed() ? WaitPolicy::kYield : WaitPolicy::kSpin);
+    if (options_.hints.wait) return *options_.hints.wait;
+    if (topology().oversubscribed()) return WaitPolicy::kYield;
+    return topology().host_count() > 1 ? WaitPolicy::kSpinBriefly : WaitPolicy::kSpin;
   }
   const Membership& membership() const { return members_; }
   const plan::Selector& selector() const { return members_.selector; }

@@ -159,6 +159,13 @@ void ProgressThread::look_at_peers(int timeout_milliseconds) {
   }
 }
 
+// As patient as the least patient of their groups.
+WaitPolicy ProgressThread::policy_of(const std::vector<Active>& active) {
+  WaitPolicy policy = WaitPolicy::kSpin;
+  for (const Active& entry : active) policy = std::max(policy, entry.group->wait_policy());
+  return policy;
+}
+
 void ProgressThread::loop() {
   std::vector<Active> active;
   Waiter waiter(WaitPolicy::kSpin);
@@ -180,7 +187,7 @@ void ProgressThread::loop() {
       moved |= advance != Channel::Advance::kStuck;
       return advance == Channel::Advance::kIdle;
     });
-    if (moved) waiter = Waiter(WaitPolicy::kSpin);
+    if (moved) waiter = Waiter(policy_of(active));
     if (waiter.pause() || ++polls % kPollsBetweenLooks == 0) look_at_peers(0);
   }
 }

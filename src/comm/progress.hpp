@@ -44,6 +44,7 @@ class ProgressThread {
   ProgressThread(UniqueFd epoll, UniqueFd wakeup);
   void loop();
   void look_at_peers(int timeout_milliseconds);
+  static WaitPolicy policy_of(const std::vector<Active>& active);
   void wake();
   /// Ends the watch of those watchers of `fd`. REQUIRES: mutex_ is held.
   template <typename Which>

@@ -134,6 +134,18 @@ def test_why_names_the_rule_that_decides_and_why_others_do_not():
     assert len(told["algorithms"]) == 6
 
 
+def test_why_takes_ranks_to_be_on_several_hosts():
+    told = answer("why", "reduce", "1M", "-n", 8, "--hosts", 2)
+    assert (told["algorithm"], told["hosts"]) == ("hierarchical", 2)
+    decides = [rule["rule"] for rule in told["rules"] if rule["decides"]]
+    assert decides == ["reduce[hosts=2-inf]:128k-inf=hierarchical"]
+    assert answer("why", "reduce", "1M", "-n", 8)["algorithm"] == "two_shot"
+    # 6 + 6 + 5 ranks are no subtrees of the canonical tree.
+    assert answer("why", "reduce", "1M", "-n", 17, "--hosts", 3)["algorithm"] == "two_shot"
+    refused = accord("plan", "why", "reduce", "-n", 2, "--hosts", 3)
+    assert refused.returncode == 2 and "--hosts 3: there are 2 ranks" in refused.stderr
+
+
 def test_why_tells_what_serves_registered_buffers():
     told = answer("why", "all_to_all", "64K", "--registered")
     assert told["algorithm"] == "zero_copy" and told["registered"]

@@ -10,50 +10,16 @@
 //
 // It follows the canonical tree, and so is for hosts that are subtrees of it.
 
-#include <algorithm>
-
 #include "plan/algorithms/catalog.hpp"
 #include "plan/algorithms/host_tree.hpp"
 
 namespace accord::plan {
-namespace {
-
-class Hierarchy {
- public:
-  explicit Hierarchy(const topology::Topology& topology) : topology_(topology), hosts_(topology.host_count()) {
-    for (int host = 0; host < hosts_; ++host)
-      columns_ = std::max(columns_, static_cast<int>(topology.ranks_of_host(host).size()));
-  }
-  int hosts() const { return hosts_; }
-  int columns() const { return columns_; }
-  int blocks() const { return columns_ * hosts_; }
-  int block(int column, int host) const { return column * hosts_ + host; }
-  /// A host of one rank has no sum of its own: it gives its input, which lies behind the other scratch.
-  bool is_single(int host) const { return topology_.ranks_of_host(host).size() == 1; }
-  bool has_single() const {
-    for (int host = 0; host < hosts_; ++host)
-      if (is_single(host)) return true;
-    return false;
-  }
-  Rank leader(int column, int host) const {
-    const auto& ranks = topology_.ranks_of_host(host);
-    return ranks[static_cast<std::size_t>(column) % ranks.size()];
-  }
-
- private:
-  const topology::Topology& topology_;
-  int hosts_;
-  int columns_ = 0;
-};
-
-}  // namespace
 
 Result<Plan> all_reduce_hierarchical(const topology::Topology& topology, const Request& request) {
-  if (!hosts_are_subtrees(topology))
-    return Status(StatusCode::kUnsupported,
-                  "hierarchical all_reduce: the ranks of a host are no subtree of the canonical tree over all ranks");
-  const Hierarchy tree(topology);
-  const int hosts = tree.hosts(), columns = tree.columns(), blocks = tree.blocks();
+  ACCORD_RETURN_IF_ERROR(check_hosts_are_subtrees(topology, "hierarchical all_reduce"));
+  const HostColumns tree(topology);
+  const int hosts = tree.hosts(), columns = tree.columns(), blocks = columns * hosts;
+  const auto block_of = [&](int column, int host) { return column * hosts + host; };
   // Signals: a column is laid open (inside a host) or a sum has come (between hosts); its blocks are finished.
   const auto ready_id = [](int column) { return column; };
   const auto done_id = [&](int column) { return columns + column; };
@@ -75,16 +41,16 @@ Result<Plan> all_reduce_hierarchical(const topology::Topology& topology, const R
       const Rank leader = tree.leader(column, host);
       if (leader == rank) continue;
       for (int to = 0; to < hosts; ++to)
-        plan.on(rank).copy(input(rank, tree.block(column, to)), {scratch(rank, tree.block(column, to))});
+        plan.on(rank).copy(input(rank, block_of(column, to)), {scratch(rank, block_of(column, to))});
       plan.on(rank).signal(leader, ready_id(column));
     }
     // The sum over this host of the block of host `to`; the own one is added to those of others later.
-    const auto own_sum = [&](int column, int to) { return partials(rank, blocks + tree.block(column, to)); };
+    const auto own_sum = [&](int column, int to) { return partials(rank, blocks + block_of(column, to)); };
     for (int column = 0; column < columns; ++column) {
       if (tree.leader(column, host) != rank) continue;
       others([&](Rank peer) { plan.on(rank).wait(peer, ready_id(column)); });
       for (int step = 1; step <= hosts; ++step) {
-        const int to = (host + step) % hosts, block = tree.block(column, to);
+        const int to = (host + step) % hosts, block = block_of(column, to);
         std::vector<Chunk> sources;
         for (const Rank peer : near) sources.push_back(peer == rank ? input(rank, block) : scratch(peer, block));
         if (hosts == 1) {
@@ -94,33 +60,29 @@ Result<Plan> all_reduce_hierarchical(const topology::Topology& topology, const R
         }
         if (to == host) continue;
         const Rank there = tree.leader(column, to);
-        if (near.size() > 1) {
-          plan.on(rank).copy(own_sum(column, to), {partials(there, tree.block(column, host))});
-        } else {
-          plan.on(rank).copy(input(rank, block), {scratch(there, blocks + tree.block(column, host))});
-        }
-        plan.on(rank).signal(there, ready_id(column));
+        plan.on(rank)
+            .copy(tree.is_single(host) ? input(rank, block) : own_sum(column, to),
+                  {tree.arrival(there, host, block_of(column, host), blocks)})
+            .signal(there, ready_id(column));
       }
     }
     for (int column = 0; column < columns && hosts > 1; ++column) {
       if (tree.leader(column, host) != rank) continue;
-      const int block = tree.block(column, host);
+      const int block = block_of(column, host);
       std::vector<Chunk> sources;
       for (int from = 0; from < hosts; ++from) {
-        const bool single = tree.is_single(from);
         if (from == host) {
-          sources.push_back(single ? input(rank, block) : own_sum(column, host));
+          sources.push_back(tree.is_single(host) ? input(rank, block) : own_sum(column, host));
         } else {
           plan.on(rank).wait(tree.leader(column, from), ready_id(column));
-          const int place = tree.block(column, from);
-          sources.push_back(single ? scratch(rank, blocks + place) : partials(rank, place));
+          sources.push_back(tree.arrival(rank, from, block_of(column, from), blocks));
         }
       }
       plan.on(rank).reduce(std::move(sources), {output(rank, block), scratch(rank, block)});
     }
     for (int column = 0; column < columns; ++column) {
       if (tree.leader(column, host) != rank) continue;
-      const int block = tree.block(column, host);
+      const int block = block_of(column, host);
       for (int step = 1; step < hosts; ++step) {
         const Rank there = tree.leader(column, (host + step) % hosts);
         plan.on(rank).copy(output(rank, block), {scratch(there, block)}).signal(there, done_id(column));
@@ -136,7 +98,7 @@ Result<Plan> all_reduce_hierarchical(const topology::Topology& topology, const R
       const Rank leader = tree.leader(column, host);
       if (leader != rank) plan.on(rank).wait(leader, done_id(column));
       for (int from = 0; from < hosts; ++from) {
-        const int block = tree.block(column, from);
+        const int block = block_of(column, from);
         if (leader != rank || from != host) plan.on(rank).copy(scratch(leader, block), {output(rank, block)});
       }
     }

@@ -1,6 +1,9 @@
 // Splits ranks and hosts side by side, each at the largest power of two below their number, down to single hosts.
 #include "plan/algorithms/host_tree.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <bit>
 
 namespace accord::plan {
@@ -25,8 +28,32 @@ bool hosts_are_subtrees(const topology::Topology& topology) {
   return splits_alike(topology, 0, topology.size(), 0, topology.host_count());
 }
 
-bool is_hierarchy(const topology::Topology& topology) {
-  return topology.host_count() > 1 && topology.host_count() < topology.size() && hosts_are_subtrees(topology);
+Status check_hosts_are_subtrees(const topology::Topology& topology, std::string_view algorithm) {
+  if (hosts_are_subtrees(topology)) return {};
+  return Status(StatusCode::kUnsupported,
+                fmt::format("{}: the ranks of a host are no subtree of the canonical tree over all ranks", algorithm));
+}
+
+bool shares_hosts(const topology::Topology& topology) {
+  return topology.host_count() > 1 && topology.host_count() < topology.size();
+}
+
+bool is_hierarchy(const topology::Topology& topology) { return shares_hosts(topology) && hosts_are_subtrees(topology); }
+
+HostColumns::HostColumns(const topology::Topology& topology) : topology_(topology) {
+  for (int host = 0; host < hosts(); ++host)
+    columns_ = std::max(columns_, static_cast<int>(topology.ranks_of_host(host).size()));
+}
+
+int HostColumns::column_of(Rank rank) const {
+  const auto& ranks = topology_.ranks_of_host(topology_.host_of(rank));
+  return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+}
+
+bool HostColumns::has_single() const {
+  for (int host = 0; host < hosts(); ++host)
+    if (is_single(host)) return true;
+  return false;
 }
 
 }  // namespace accord::plan

@@ -28,8 +28,8 @@ TEST(Deadline, rounds_poll_milliseconds_up_so_that_poll_does_not_spin) {
   EXPECT_LE(left, 900);
 }
 
-TEST(Waiter, asks_its_caller_to_look_around_on_either_policy) {
-  for (const WaitPolicy policy : {WaitPolicy::kSpin, WaitPolicy::kYield}) {
+TEST(Waiter, asks_its_caller_to_look_around_on_every_policy) {
+  for (const WaitPolicy policy : {WaitPolicy::kSpin, WaitPolicy::kSpinBriefly, WaitPolicy::kYield}) {
     Waiter waiter(policy);
     int pauses = 1;
     while (!waiter.pause()) ++pauses;

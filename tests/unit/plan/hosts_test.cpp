@@ -49,13 +49,18 @@ const std::vector<std::vector<int>> kShapes =
                                                {0, 0, 0, 0, 1, 1, 1, 1},
                                                {0, 0, 1, 1, 2, 2, 3, 3},
                                                {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2},
-                                               {0, 1, 2, 3, 4, 5, 6, 7, 8}};
+                                               {0, 1, 2, 3, 4, 5, 6, 7, 8},
+                                               {0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8}};
 
-/// Plans that the default table may choose there, with the last rank as root.
-std::vector<std::pair<const AlgorithmEntry*, Plan>> default_plans(const topology::Topology& topology) {
+/// Plans that the default table may choose there, and all hierarchical ones, with the last rank as root.
+std::vector<std::pair<const AlgorithmEntry*, Plan>> plans_between(const topology::Topology& topology) {
   const Selector selector = *Selector::create("");
+  std::vector<SelectorRow> rows = selector.rows();
+  for (const AlgorithmEntry& entry : algorithms())
+    if (entry.name == "hierarchical")
+      rows.push_back({.collective = entry.collective, .to_bytes = 1, .algorithm = &entry});
   std::vector<std::pair<const AlgorithmEntry*, Plan>> plans;
-  for (const SelectorRow& row : selector.rows()) {
+  for (const SelectorRow& row : rows) {
     if (row.collective == Collective::kSendRecv && topology.size() != 2) continue;
     const Rank root = has_root(row.collective) ? topology.size() - 1 : 0;
     const SelectorCall call{.collective = row.collective, .bytes = row.from_bytes, .root = root};
@@ -83,10 +88,10 @@ std::optional<std::string> step_across_hosts(const Plan& plan, const topology::T
   return std::nullopt;
 }
 
-TEST(Hosts, what_the_default_table_chooses_never_reads_the_memory_of_another_host) {
+TEST(Hosts, what_runs_between_hosts_never_reads_the_memory_of_another_host) {
   for (const auto& shape : kShapes) {
     const topology::Topology topology = on_hosts(shape);
-    for (const auto& [entry, plan] : default_plans(topology))
+    for (const auto& [entry, plan] : plans_between(topology))
       EXPECT_EQ(step_across_hosts(plan, topology), std::nullopt) << to_string(plan);
   }
 }
@@ -108,10 +113,48 @@ TEST(Hosts, the_hierarchical_all_reduce_is_for_hosts_that_are_subtrees_of_the_ca
   EXPECT_EQ(chosen({0, 0, 1, 1}, ReduceOp::kAvg), "two_shot");  // divides where all inputs meet
 }
 
+TEST(Hosts, large_messages_go_by_hierarchical_plans_where_hosts_have_several_ranks) {
+  const Selector selector = *Selector::create("");
+  const auto chosen = [&](Collective collective, std::size_t bytes, const std::vector<int>& shape) {
+    const auto choice = selector.choose({collective, bytes, 0, ReduceOp::kSum}, on_hosts(shape));
+    return std::string(choice.ok() ? choice->algorithm->name : "none");
+  };
+  for (const Collective collective : {Collective::kBroadcast, Collective::kReduce, Collective::kReduceScatter}) {
+    EXPECT_EQ(chosen(collective, 1 << 20, {0, 0, 1, 1}), "hierarchical");
+    EXPECT_NE(chosen(collective, 1 << 20, {0, 1}), "hierarchical");
+    EXPECT_NE(chosen(collective, 1 << 10, {0, 0, 1, 1}), "hierarchical");
+  }
+  EXPECT_EQ(chosen(Collective::kBroadcast, 1 << 20, {0, 1, 0, 1}), "hierarchical");  // no sum, no tree
+  EXPECT_EQ(chosen(Collective::kReduce, 1 << 20, {0, 1, 0, 1}), "two_shot");
+}
+
+TEST(Hosts, hierarchical_plans_send_to_each_host_once) {
+  const topology::Topology topology = on_hosts({0, 0, 1, 1, 2, 2});
+  const auto far_puts = [&](Collective collective, int host) {
+    const AlgorithmEntry* entry = *algorithm_by_name(collective, "hierarchical");
+    const Plan plan = *entry->make(topology, {.collective = collective});
+    int puts = 0;
+    for (const Rank rank : topology.ranks_of_host(host))
+      for (const Lane& lane : plan.programs[static_cast<std::size_t>(rank)].lanes)
+        for (const Step& step : lane.steps)
+          for (const Chunk& to : step.destinations) puts += topology.host_of(to.rank) != host;
+    return std::pair(puts, plan.input_chunks);
+  };
+  using ::testing::Pair;
+  // Of root 0's 2 columns of 2 blocks: all by its host, and each other host hands the half that it was given on.
+  EXPECT_THAT(far_puts(Collective::kBroadcast, 0), Pair(4, 4));
+  EXPECT_THAT(far_puts(Collective::kBroadcast, 1), Pair(2, 4));
+  EXPECT_THAT(far_puts(Collective::kReduce, 0), Pair(0, 2));
+  EXPECT_THAT(far_puts(Collective::kReduce, 2), Pair(2, 2));
+  EXPECT_THAT(far_puts(Collective::kReduceScatter, 1), Pair(4, 6));  // one sum for each of the 4 ranks elsewhere
+  EXPECT_THAT(far_puts(Collective::kAllGather, 1), Pair(4, 1));      // two parts to two hosts
+  EXPECT_THAT(far_puts(Collective::kAllToAll, 1), Pair(8, 6));       // every part has one that it is for
+}
+
 TEST(Hosts, plans_between_hosts_are_verified) {
   for (const auto& shape : kShapes) {
     const topology::Topology topology = on_hosts(shape);
-    for (const auto& [entry, plan] : default_plans(topology)) {
+    for (const auto& [entry, plan] : plans_between(topology)) {
       for (const Aliasing aliasing : {Aliasing::kOutOfPlace, Aliasing::kInPlace}) {
         const Status status = verify(plan, aliasing);
         EXPECT_TRUE(status.ok()) << ::testing::PrintToString(shape) << ": " << status.to_string();
@@ -124,7 +167,7 @@ TEST(Hosts, plans_between_hosts_give_the_reference) {
   std::mt19937 random(5);
   for (const auto& shape : kShapes) {
     const topology::Topology topology = on_hosts(shape);
-    for (const auto& [entry, plan] : default_plans(topology)) {
+    for (const auto& [entry, plan] : plans_between(topology)) {
       for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{97}, std::size_t{257}}) {
         for (const std::size_t slice : {count / 7 + 1, count + 1}) {
           const auto problem =
@@ -139,7 +182,7 @@ TEST(Hosts, plans_between_hosts_give_the_reference) {
 TEST(Hosts, every_rank_builds_its_own_program_alone) {
   for (const auto& shape : kShapes) {
     const topology::Topology topology = on_hosts(shape);
-    for (const auto& [entry, whole] : default_plans(topology)) {
+    for (const auto& [entry, whole] : plans_between(topology)) {
       for (Rank rank = 0; rank < whole.size; ++rank) {
         const auto own =
             entry->make(topology, {.collective = entry->collective, .root = whole.root, .only_rank = rank});

@@ -1,0 +1,66 @@
+// Hierarchical reduce-scatter. For each rank's part every host has a rank that leads it: the rank itself, or on other hosts the one
+// in its place there.
+//   1. Inside the host: each rank lays the parts that others lead open, and the leader of a part adds it over the ranks of the host.
+//   2. Between hosts: it puts the sum into partials of the part's owner, which adds them over the hosts.
+// Steps: 2. Moved per host between hosts: what the ranks of other hosts get, (h - 1)/h M of equal hosts, however many ranks it has; sums
+// travel in partials. It follows the canonical tree, and so is for hosts that are subtrees of it.
+// Multi-leader; Bayatpour and others 2017, "Scalable reduction collectives with data partitioning-based multi-leader design".
+
+#include "plan/algorithms/catalog.hpp"
+#include "plan/algorithms/host_tree.hpp"
+
+namespace accord::plan {
+
+Result<Plan> reduce_scatter_hierarchical(const topology::Topology& topology, const Request& request) {
+  ACCORD_RETURN_IF_ERROR(check_hosts_are_subtrees(topology, "hierarchical reduce_scatter"));
+  const HostColumns tree(topology);
+  const int size = topology.size(), hosts = tree.hosts();
+  const auto leader_of = [&](Rank owner, int host) { return tree.leader(tree.column_of(owner), host); };
+  // Partials: what arrives of each host, then the own host's sum of each part. Signals: part `owner` is laid open; a sum has come.
+  const auto own_sum = [&](Rank rank, Rank owner) { return partials(rank, hosts + owner); };
+  PlanBuilder plan("hierarchical", request, size,
+                   {.input_chunks = size,
+                    .output_chunks = 1,
+                    .scratch_chunks = tree.has_single() ? size + hosts : size,
+                    .partial_chunks = hosts == 1 ? 0 : hosts + size});
+  plan.set_order(Order::kCanonical);
+  plan.set_pacing(Pacing::kByPlan);
+  for (const Rank rank : plan.ranks()) {
+    const int host = topology.host_of(rank);
+    const std::vector<Rank>& near = topology.ranks_of_host(host);
+    std::vector<Rank>
+        owners;  // those of other hosts first, so that their sums are on the way while this host's are added
+    for (int step = 1; step <= hosts; ++step)
+      for (const Rank owner : topology.ranks_of_host((host + step) % hosts)) owners.push_back(owner);
+    for (const Rank owner : owners) {
+      const Rank leader = leader_of(owner, host);
+      if (leader != rank) plan.on(rank).copy(input(rank, owner), {scratch(rank, owner)}).signal(leader, owner);
+    }
+    for (const Rank owner : owners) {
+      if (leader_of(owner, host) != rank) continue;
+      std::vector<Chunk> sources;
+      for (const Rank peer : near) {
+        if (peer != rank) plan.on(rank).wait(peer, owner);
+        sources.push_back(peer == rank ? input(rank, owner) : scratch(peer, owner));
+      }
+      if (near.size() > 1 || hosts == 1)
+        plan.on(rank).reduce(std::move(sources), {hosts == 1 ? output(rank, 0) : own_sum(rank, owner)});
+      if (owner == rank) continue;
+      plan.on(rank)
+          .copy(tree.is_single(host) ? input(rank, owner) : own_sum(rank, owner),
+                {tree.arrival(owner, host, host, size)})
+          .signal(owner, owner);
+    }
+    if (hosts == 1) continue;
+    std::vector<Chunk> sums;
+    for (int from = 0; from < hosts; ++from) {
+      if (from != host) plan.on(rank).wait(leader_of(rank, from), rank);
+      const Chunk own = tree.is_single(host) ? input(rank, rank) : own_sum(rank, rank);
+      sums.push_back(from == host ? own : tree.arrival(rank, from, from, size));
+    }
+    plan.on(rank).reduce(std::move(sums), {output(rank, 0)});
+  }
+  return std::move(plan).build();
+}
+
+}  // namespace accord::plan
