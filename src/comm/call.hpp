@@ -12,6 +12,18 @@ namespace accord::comm {
 /// Checks what one rank alone can see: pointers, counts that fit each other, dtypes, ops, devices, ranks. `rank` of `size` calls.
 Status check_call(const Call& call, Rank rank, int size);
 
+/// True if what check_call() and record_of() say of one of the two holds for the other: they differ in where their memory lies at
+/// most. Not for calls with counts of parts or a factor.
+inline bool is_alike(const Call& a, const Call& b) {
+  const auto same = [](const auto& x, const auto& y) {
+    return x.count == y.count && x.dtype == y.dtype && x.device == y.device &&
+           (x.data == nullptr) == (y.data == nullptr);
+  };
+  return a.collective == b.collective && a.root == b.root && a.op.op() == b.op.op() && a.direction == b.direction &&
+         same(a.input, b.input) && same(a.output, b.output) && a.division == Division::kEqual &&
+         b.division == Division::kEqual && a.op.op() != ReduceOp::kPremulSum;
+}
+
 /// What this rank's input is multiplied by; 1 unless the op is premul_sum. REQUIRES: check_call is ok.
 std::complex<double> factor_of(const Call& call);
 

@@ -11,7 +11,6 @@
 
 #include "base/config.hpp"
 #include "base/text.hpp"
-#include "comm/progress.hpp"
 
 namespace accord {
 
@@ -85,14 +84,11 @@ std::string Group::where(std::string_view operation) const {
   return fmt::format("{} on group \"{}\" ({})", operation, options_.name, ranks_text(topology().ranks()));
 }
 
-template <typename Use>
-auto Group::with_operation(const Call& call, const CallOptions& options, Use use) const {
-  if (call.division == Division::kEqual) return use(operation_of(call, options, nullptr));
-  const plan::Extent extent = extent_of(call, rank());
-  return use(operation_of(call, options, &extent));
-}
-
 Status Group::run(const Call& call, const CallOptions& options) {
+  if (call.direction == Direction::kNone) [[likely]] {
+    ACCORD_RETURN_IF_ERROR(used_after_fork());
+    return group_channel_->run(call, options);
+  }
   ACCORD_ASSIGN_OR_RETURN(Channel* const channel, channel_for(call));
   return with_operation(call, options, [&](const Operation& operation) { return channel->run(operation); });
 }
@@ -173,11 +169,7 @@ Status Group::status() const {
   return first_failure_;
 }
 
-bool Group::is_inherited() const { return fork_generation_ != ProgressThread::fork_generation(); }
-
-Status Group::used_after_fork() const {
-  if (!is_inherited()) [[likely]]
-    return {};
+Status Group::inherited() const {
   return Status(StatusCode::kWrongState,
                 fmt::format("group \"{}\" belongs to the process that this one was forked from; make a "
                             "communicator of its own in the child",

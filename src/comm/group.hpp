@@ -20,6 +20,7 @@
 #include "comm/flight/recorder.hpp"
 #include "comm/group_options.hpp"
 #include "comm/membership.hpp"
+#include "comm/progress.hpp"
 #include "comm/window/window_registry.hpp"
 
 namespace accord::comm {
@@ -58,10 +59,21 @@ class Group : public std::enable_shared_from_this<Group> {
   Work start(const Call& call, const CallOptions& options);
   /// Where the call runs; checks it first.
   Result<Channel*> channel_for(const Call& call);
+  /// What `use` gives for the operation of a call that was checked; what it refers to lives as long as that.
+  template <typename Use>
+  auto with_operation(const Call& call, const CallOptions& options, Use use) const {
+    if (call.division == Division::kEqual) return use(operation_of(call, options, nullptr));
+    const plan::Extent extent = extent_of(call, rank());
+    return use(operation_of(call, options, &extent));
+  }
   /// A call that was checked.
   std::unique_ptr<const OwnedOperation> operation_of(const Call& call, const CallOptions& options) const;
   /// kWrongState in a process that was forked off the one that made the group.
-  Status used_after_fork() const;
+  Status used_after_fork() const {
+    if (!is_inherited()) [[likely]]
+      return {};
+    return inherited();
+  }
 
   CommunicatorState state() const { return state_.load(std::memory_order_acquire); }
   Status status() const;
@@ -108,9 +120,6 @@ class Group : public std::enable_shared_from_this<Group> {
   };
   exec::Domain domain_of(const exec::DomainLayout& layout, const std::vector<Part>& parts) const;
   Operation operation_of(const Call& call, const CallOptions& options, const plan::Extent* extent) const;
-  /// What `use` gives for the operation of a call that was checked; what it refers to lives as long as that.
-  template <typename Use>
-  auto with_operation(const Call& call, const CallOptions& options, Use use) const;
   /// fail() without the wait for the dump.
   Status note_failure(const Status& failure);
   /// REQUIRES: mutex_ is held; it is the first one.
@@ -120,7 +129,8 @@ class Group : public std::enable_shared_from_this<Group> {
   void adopt_notice();
   std::optional<Status> read_notices() const;
   /// True in a process that was forked off the one that made the group.
-  bool is_inherited() const;
+  bool is_inherited() const { return fork_generation_ != ProgressThread::fork_generation(); }
+  Status inherited() const;
 
   Membership members_;
   GroupOptions options_;

@@ -115,6 +115,36 @@ TEST_P(Together, prepared_calls_run_as_often_as_they_are_wanted) {
   });
 }
 
+TEST_P(Together, a_call_that_comes_again_is_checked_and_planned_as_the_first_time) {
+  run_thread_ranks(2, options(), [](Communicator comm) {
+    std::vector<float> values(3000), sums(3000);
+    const auto sum_of = [&](std::size_t count, float value) {
+      std::fill_n(values.begin(), count, value);
+      return comm.all_reduce(ConstBuffer(values.data(), count, DType::kFloat32),
+                             Buffer{sums.data(), count, DType::kFloat32}, ReduceOp::kSum);
+    };
+    for (int round = 0; round < 3; ++round) {
+      for (const float value : {1.0F, 2.0F, 3.0F}) {
+        ASSERT_TRUE(sum_of(7, value).ok());
+        ASSERT_EQ(sums[6], 2 * value);
+      }
+      EXPECT_EQ(comm.all_reduce(ConstBuffer(values.data(), 7, DType::kFloat32), Buffer{nullptr, 7, DType::kFloat32},
+                                ReduceOp::kSum)
+                    .code(),
+                StatusCode::kInvalidArgument);
+      // More plans than are kept, so that the one of the call above is made anew.
+      for (std::size_t count = 100; count < 400; ++count) {
+        const ConstBuffer in(values.data(), count, DType::kFloat32);
+        Result<Prepared> other =
+            comm.prepare(Call::all_reduce(in, Buffer{sums.data(), count, DType::kFloat32}, ReduceOp::kMax));
+        ASSERT_TRUE(other.ok() && other->run().ok());
+      }
+      ASSERT_TRUE(sum_of(7, 5).ok());
+      ASSERT_EQ(sums[0], 10);
+    }
+  });
+}
+
 TEST_P(Together, what_was_prepared_is_refused_when_the_group_has_failed_or_closed) {
   run_thread_ranks(1, options(), [](Communicator comm) {
     std::vector<float> values(3);
