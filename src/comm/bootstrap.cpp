@@ -54,7 +54,7 @@ Result<std::vector<topology::Place>> meet(const JoinRequest& request, const Exch
   const std::string my_terms = terms(request);
   const json hello = {{"terms", my_terms}, {"place", topology::to_json(mine)}};
   std::vector<topology::Place> places;
-  ACCORD_RETURN_IF_ERROR(exchange("hello", to_text(hello), [&](Rank from, const std::string& text) -> Status {
+  ACCORD_RETURN_IF_ERROR(exchange(kHello, to_text(hello), [&](Rank from, const std::string& text) -> Status {
     const json theirs = json::parse(text, nullptr, false);
     if (const std::optional<std::string> why = text_field(theirs, "error"))
       return Status(StatusCode::kPeerLost,
@@ -204,7 +204,7 @@ void decline(JoinRequest request, std::shared_ptr<Store> store, const Status& wh
   request.deadline = Deadline::in(std::min<Duration>(request.deadline.remaining(), kDeclineTakes));
   const json hello = {{"error", why.message().substr(0, kMostText / 2)}};
   // Ends with the first text, which is rank 0's: there is nothing to hear from the others.
-  (void)store_exchange(std::move(store), request)("hello", to_text(hello),
+  (void)store_exchange(std::move(store), request)(kHello, to_text(hello),
                                                   [&](Rank, const std::string&) { return why; });
 }
 

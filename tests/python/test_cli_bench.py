@@ -242,7 +242,7 @@ def test_what_has_no_meaning_is_refused(arguments, message):
 
 def test_the_plot_has_a_chart_for_time_and_bandwidth_and_names_the_algorithms(tmp_path):
     path = tmp_path / "plot.svg"
-    told = accord("bench", "all_reduce", "barrier", "--min", 8, "--max", "64k", "--factor", 8, *SHORT, "--plot", path)
+    told = accord("bench", "all_reduce", "barrier", "--min", 8, "--max", "1m", "--factor", 8, *SHORT, "--plot", path)
     assert told.returncode == 0, told.stderr
     picture = ElementTree.parse(path).getroot()
     words = [text.text for text in picture.iter(f"{SVG}text")]

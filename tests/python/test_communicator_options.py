@@ -5,6 +5,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -121,3 +122,22 @@ def test_an_unknown_hint_is_refused_by_name_and_told_to_the_others(tmp_path):
     why = 'unknown hint "slot_byte"; did you mean "slot_bytes"?'
     assert outcome(first) == f"InvalidArgument {why}"
     assert outcome(second) == f'PeerLost creating group "world": rank 0 does not take part: {why}'
+
+
+@pytest.mark.parametrize("refused", [0, 1])
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_rank_whose_environment_is_refused_tells_the_others(refused, first):
+    """Whoever comes first; the other one knows at once, not after its timeout."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(min(probe.getsockname()[1], 65519))}
+    ranks = {}
+    for rank in (first, 1 - first):
+        wrong = {"ACCORD_SELECT": "@/nonexistent/table"} if rank == refused else {}
+        call = "accord.Communicator.from_environment(timeout=55)"
+        ranks[rank] = start(call, RANK=str(rank), **place, **wrong)
+    why = "the tuner's table: /nonexistent/table: No such file or directory"
+    began = time.monotonic()
+    assert outcome(ranks[refused]) == f"NotFound {why}"
+    assert outcome(ranks[1 - refused]) == (f'PeerLost creating group "world": rank {refused} does not take part: {why}')
+    assert time.monotonic() - began < 30

@@ -1,4 +1,5 @@
-// The sizes around the default table's thresholds that take long: on many ranks, and of megabytes. unit/plan has the others.
+// The sizes around the default table's thresholds on every number of ranks, and those of megabytes on few. unit/plan has
+// small sizes on small groups.
 #include "unit/plan/thresholds.hpp"
 
 #include "sanitized.hpp"
@@ -8,9 +9,14 @@ namespace {
 
 using accord::testing::kSanitized;
 
-TEST(ManyRanks, every_algorithm_gives_the_reference_around_the_thresholds_of_the_default_table) {
-  testing::run_around_thresholds(64, std::size_t{1} << 10, std::size_t{64} << 10);
+class EverySize : public ::testing::TestWithParam<int> {};
+
+TEST_P(EverySize, every_algorithm_gives_the_reference_around_the_thresholds_of_the_default_table) {
+  testing::run_around_thresholds(GetParam(), 1, std::size_t{64} << 10);
 }
+
+INSTANTIATE_TEST_SUITE_P(Thresholds, EverySize, ::testing::Range(1, 18));
+INSTANTIATE_TEST_SUITE_P(ManyRanks, EverySize, ::testing::Values(64));
 
 class FewRanks : public ::testing::TestWithParam<int> {};
 

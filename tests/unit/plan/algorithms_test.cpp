@@ -22,8 +22,8 @@ using testing::add;
 using testing::all_plans;
 using testing::has_root;
 using ::testing::HasSubstr;
-using ::testing::IsSupersetOf;
 using testing::is_in_place_possible;
+using ::testing::IsSupersetOf;
 using testing::mix;
 using testing::whole_plan;
 
@@ -85,9 +85,8 @@ TEST_P(EverySize, every_algorithm_gives_the_reference_for_counts_around_the_numb
   }
 }
 
-TEST_P(EverySize, every_algorithm_gives_the_reference_around_the_thresholds_of_the_default_table) {
-  const std::size_t most = GetParam() <= 17 ? 64 << 10 : 1 << 10;  // tests/slow/plan has the rest
-  testing::run_around_thresholds(GetParam(), 1, most);
+TEST_P(SmallSizes, every_algorithm_gives_the_reference_around_the_thresholds_of_the_default_table) {
+  testing::run_around_thresholds(GetParam(), 1, std::size_t{8} << 10);  // tests/slow/plan has the rest
 }
 
 TEST(Thresholds, of_the_default_table_are_there) {
