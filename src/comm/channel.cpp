@@ -54,7 +54,7 @@ void Channel::disown() {
 
 Status Channel::run(const Operation& operation) {
   if (!own(kOneCall)) {
-    ACCORD_RETURN_IF_ERROR(check_may_wait());
+    if (const Status may_not = check_may_wait(); !may_not.ok()) return may_not.with_context(where(operation.record));
     return start(operation)->wait();
   }
   Status status = run_owned(operation);
@@ -64,7 +64,8 @@ Status Channel::run(const Operation& operation) {
 
 Status Channel::run(const Call& call, const CallOptions& options) {
   if (!own(kOneCall)) {
-    ACCORD_RETURN_IF_ERROR(check_may_wait());
+    if (const Status may_not = check_may_wait(); !may_not.ok())
+      return may_not.with_context(group_.where(name_of(call)));
     return group_.start(call, options).wait();
   }
   Status status = run_owned(call, options);
@@ -80,7 +81,7 @@ Status Channel::run_owned(const Call& call, const CallOptions& options) {
     operation.timeout = options.timeout.value_or(group_.options().timeout);
     return run_owned(operation);
   }
-  ACCORD_RETURN_IF_ERROR(check_call(call, group_.rank(), group_.size()));
+  ACCORD_RETURN_IF_ERROR(group_.check(call));
   return group_.with_operation(call, options, [&](const Operation& operation) {
     if (!is_alike(call, call)) return run_owned(operation);
     last_call_ = {.call = call, .operation = operation};
@@ -206,7 +207,7 @@ exec::Progress Channel::poll() {
 
 exec::Progress Channel::go_on_with_data() {
   const Result<std::size_t> longest = counts_.longest_part(*operation_, domain_.me());
-  Status status = longest.status();
+  Status status = longest.status().with_context(where(operation_->record));
   if (longest.ok()) {
     exec::RequestRecord record = operation_->record;
     record.phase = exec::Phase::kUnequalParts;
@@ -219,7 +220,7 @@ exec::Progress Channel::go_on_with_data() {
       return exec::Progress::kPending;
     }
   }
-  (void)group_.fail(status.with_context(where(operation_->record)));
+  (void)group_.fail(status);
   stage_ = Stage::kRefused;
   return exec::Progress::kMismatch;
 }

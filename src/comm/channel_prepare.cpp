@@ -64,8 +64,9 @@ Result<const Channel::Prepared*> Channel::prepare(const exec::RequestRecord& rec
     prepared_ = {};
     prepared_version_ = version;
   }
-  ACCORD_ASSIGN_OR_RETURN(Prepared lowered, lower(record, extent));
-  slot = std::make_unique<Prepared>(std::move(lowered));
+  Result<Prepared> lowered = lower(record, extent);
+  if (!lowered.ok()) return lowered.status().with_context(where(record));
+  slot = std::make_unique<Prepared>(std::move(*lowered));
   return slot.get();
 }
 

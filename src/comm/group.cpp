@@ -113,9 +113,14 @@ Operation Group::operation_of(const Call& call, const CallOptions& options, cons
           .extent = extent};
 }
 
+Status Group::check(const Call& call) const {
+  Status wrong = check_call(call, rank(), size());
+  return wrong.ok() ? wrong : wrong.with_context(where(name_of(call)));
+}
+
 Result<Channel*> Group::channel_for(const Call& call) {
   ACCORD_RETURN_IF_ERROR(used_after_fork());
-  ACCORD_RETURN_IF_ERROR(check_call(call, rank(), size()));
+  ACCORD_RETURN_IF_ERROR(check(call));
   if (call.direction == Direction::kNone) return group_channel_.get();
   return pair_channel(call.peer, call.direction);
 }
@@ -283,15 +288,15 @@ void Group::abort(std::string_view reason) {
                     fmt::format("rank {} aborted group \"{}\": {}", rank(), options_.name, reason), {rank()}));
 }
 
-Result<std::shared_lock<std::shared_mutex>> Group::keep_open() {
+Result<std::shared_lock<std::shared_mutex>> Group::keep_open(std::string_view operation) {
   ACCORD_RETURN_IF_ERROR(used_after_fork());
   std::shared_lock open(windows_in_use_);
-  if (state() == CommunicatorState::kClosed) return status();
+  if (state() == CommunicatorState::kClosed) return status().with_context(where(operation));
   return open;
 }
 
 Result<std::shared_lock<std::shared_mutex>> Group::begin_shrink() {
-  ACCORD_ASSIGN_OR_RETURN(std::shared_lock<std::shared_mutex> open, keep_open());
+  ACCORD_ASSIGN_OR_RETURN(std::shared_lock<std::shared_mutex> open, keep_open("shrink"));
   if (shrunk_.exchange(true))
     return Status(StatusCode::kWrongState, fmt::format("{}: it was shrunk before", where("shrink")));
   return open;

@@ -57,6 +57,8 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Runs a call to its end, or starts it.
   Status run(const Call& call, const CallOptions& options);
   Work start(const Call& call, const CallOptions& options);
+  /// check_call(); what is refused names the call and the group.
+  Status check(const Call& call) const;
   /// Where the call runs; checks it first.
   Result<Channel*> channel_for(const Call& call);
   /// What `use` gives for the operation of a call that was checked; what it refers to lives as long as that.
@@ -79,8 +81,9 @@ class Group : public std::enable_shared_from_this<Group> {
   Status status() const;
   void abort(std::string_view reason);
   void close();
-  /// Keeps the windows while it is held: close() waits for it, after it has set the state. kClosed if the group is closed.
-  Result<std::shared_lock<std::shared_mutex>> keep_open();
+  /// Keeps the windows for `operation` while it is held: close() waits for it, after it has set the state. kClosed if the group is
+  /// closed.
+  Result<std::shared_lock<std::shared_mutex>> keep_open(std::string_view operation);
   /// The same, once; kWrongState the second time.
   Result<std::shared_lock<std::shared_mutex>> begin_shrink();
   /// What the members tell each other of the groups that they make. REQUIRES: keep_open() is held.

@@ -113,15 +113,17 @@ def test_hints_that_differ_are_a_mismatch_also_in_a_split(tmp_path):
     ranks = [start(split.format(create(tmp_path / "again", rank, "timeout=60"), 4 << rank)) for rank in range(2)]
     for told in [outcome(process) for process in ranks]:  # one of them may hear of it from the other
         assert told.startswith('Mismatch creating group "tp"')
-        assert re.search(r"slots of (4096 bytes, this rank of 8192|8192 bytes, this rank of 4096)$", told)
+        assert "slots of 4096 bytes" in told and "slots of 8192 bytes" in told
 
 
 def test_an_unknown_hint_is_refused_by_name_and_told_to_the_others(tmp_path):
     first = start(create(tmp_path / "store", 0, "timeout=60, hints='slot_byte=4k'"))
     second = start(create(tmp_path / "store", 1, "timeout=60"))
     why = 'unknown hint "slot_byte"; did you mean "slot_bytes"?'
-    assert outcome(first) == f"InvalidArgument {why}"
-    assert outcome(second) == f'PeerLost creating group "world": rank 0 does not take part: {why}'
+    assert outcome(first) == f'InvalidArgument creating group "world": {why}'
+    told = outcome(second)
+    assert told.startswith('PeerLost creating group "world": rank 0 does not take part: ')
+    assert told.endswith(why)
 
 
 @pytest.mark.parametrize("refused", [0, 1])

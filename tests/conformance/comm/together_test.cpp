@@ -152,7 +152,7 @@ TEST_P(Together, what_was_prepared_is_refused_when_the_group_has_failed_or_close
     Result<Prepared> prepared = comm.prepare(call);
     ASSERT_TRUE(prepared.ok());
     EXPECT_EQ(comm.prepare(Call::send(ConstBuffer(buffer(values)), 1)).status().message(),
-              "send_recv: peer 1 is not a rank of the group, which has ranks 0 to 0");
+              "send on group \"world\" (rank 0): peer 1 is not a rank of the group, which has ranks 0 to 0");
     comm.abort("enough");
     EXPECT_EQ(prepared->run().code(), StatusCode::kAborted);
     EXPECT_EQ(prepared->start().wait().code(), StatusCode::kAborted);
@@ -166,7 +166,9 @@ TEST_P(Together, one_that_is_wrong_keeps_all_from_beginning) {
     std::vector<float> values = samples(comm.rank(), 4);
     const std::vector<Call> calls = {Call::all_reduce(ConstBuffer(buffer(values)), buffer(values), ReduceOp::kSum),
                                      Call::send(ConstBuffer(buffer(values)), 2)};
-    const std::string expected = "call 2 of 2: send_recv: peer 2 is not a rank of the group, which has ranks 0 to 1";
+    const std::string expected =
+        "call 2 of 2: send on group \"world\" (ranks 0 and 1): peer 2 is not a rank of the group, which has ranks 0 to "
+        "1";
     EXPECT_EQ(comm.run(calls).message(), expected);
     EXPECT_EQ(comm.start(calls).wait().message(), expected);
     EXPECT_EQ(values, samples(comm.rank(), 4));
