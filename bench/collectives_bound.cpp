@@ -1,7 +1,11 @@
-// What two ranks can do at best: all_reduce of float32, written by hand for exactly two processes of one host, with nothing around it.
+// What two ranks can do at best, written by hand for exactly two processes of one host, with nothing around it.
 //
-//   private   the caller's buffers are private: what a peer needs is copied into shared slots, the result is copied out
-//   shared    input and output of both ranks lie in memory that both have mapped, so nothing is copied
+//   private   all_reduce of float32; the caller's buffers are private: what a peer needs is copied into shared slots, the result is
+//             copied out
+//   shared    the same; input and output of both ranks lie in memory that both have mapped, so nothing is copied
+//   all_gather, all_to_all, broadcast
+//             private buffers: copied into shared slots, and out of them
+//   switch    one core is given away and comes back: what each of two ranks on one core has to do in every barrier
 //   ping      one way of one cache line from core to core: tells whether the two cores are near or far
 //
 // Both all_reduces exchange one line that carries data and sequence number up to 8 bytes; above, each rank adds up one half and the
@@ -117,6 +121,36 @@ void by_slots(const float* input, float* output, std::size_t count, const Way& w
   }
 }
 
+// One of the collectives that only copy: what a rank sends and receives, and what of its input belongs into its own output.
+struct Copies {
+  const std::byte* sent = nullptr;  // null: nothing
+  std::byte* received = nullptr;
+  std::size_t bytes = 0;  // that go from rank to rank
+  const std::byte* own = nullptr;
+  std::byte* own_to = nullptr;
+};
+
+// Chunk by chunk through the sender's slots, two of them in turn; what stays here is copied while the peer's is on its way.
+void copy_by_slots(const Copies& copies, std::size_t slot) {
+  for (std::size_t at = 0; at < copies.bytes || at == 0; at += slot) {
+    const std::size_t n = std::min(slot, copies.bytes - at), place = (++chunks & 1) * slot;
+    if (copies.sent != nullptr) {
+      wait_for(shared->done[peer].sequence, chunks < 2 ? 0 : chunks - 2);
+      std::memcpy(shared->memory[me].data() + place, copies.sent + at, n);
+      shared->ready[me].sequence.store(chunks, std::memory_order_release);
+    }
+    if (copies.own != nullptr) std::memcpy(copies.own_to + at, copies.own + at, n);
+    if (copies.received != nullptr) {
+      wait_for(shared->ready[peer].sequence, chunks);
+      std::memcpy(copies.received + at, shared->memory[peer].data() + place, n);
+      shared->done[me].sequence.store(chunks, std::memory_order_release);
+    }
+  }
+  // Who only sends need not be waited for, who only receives has said so.
+  if (copies.sent == nullptr) shared->ready[me].sequence.store(chunks, std::memory_order_release);
+  if (copies.received == nullptr) shared->done[me].sequence.store(chunks, std::memory_order_release);
+}
+
 // Each rank writes its half of the sum to both outputs.
 void in_shared_memory(std::size_t count) {
   const auto place = [&](int rank, std::size_t first) {
@@ -142,22 +176,53 @@ void meet() {
   }
 }
 
-// The quickest way for this size, found by rank 0 and told.
-Way best_way(std::size_t count, const std::function<void(const Way&)>& run) {
-  static std::map<std::size_t, Way> known;
-  if (const auto found = known.find(count); found != known.end()) return found->second;
-  const int repeat = static_cast<int>(std::clamp<std::size_t>((std::size_t{4} << 20) / (count + 1), 3, 2000));
+// The quickest of several ways for this case, found by rank 0 and told.
+template <typename AnyWay, std::size_t kCount, typename Run>
+const AnyWay& best_way(const Command& command, const std::array<AnyWay, kCount>& ways, const Run& run) {
+  static std::map<std::pair<std::string, std::size_t>, std::size_t> known;
+  const auto [found, is_new] = known.try_emplace({command.collective, command.bytes}, 0);
+  if (!is_new) return ways[found->second];
+  const int repeat = static_cast<int>(std::clamp<std::size_t>((std::size_t{16} << 20) / (command.bytes + 1), 3, 2000));
   std::size_t best = 0;
   double least = 1e18;
-  for (std::size_t i = 0; i < kWays.size(); ++i) {
+  for (std::size_t i = 0; i < ways.size(); ++i) {
     meet();
-    const double time = accord::bench::time_of(repeat, [&] { run(kWays[i]); });
+    const double time = accord::bench::time_of(repeat, [&] { run(ways[i]); });
     if (time < least) least = time, best = i;
   }
   meet();
   if (me == 0) shared->choice.value.store(best);
   meet();
-  return known[count] = kWays[shared->choice.value.load()];
+  return ways[found->second = shared->choice.value.load()];
+}
+
+/// Once there and back between two processes on the first core.
+std::string time_of_switches(int iterations) {
+  accord::bench::pin_to_core(0);
+  meet();
+  const double time = accord::bench::time_of(iterations, [] { sched_yield(); });
+  accord::bench::pin_to_core(me);
+  return std::to_string(time);
+}
+
+constexpr std::array<std::size_t, 5> kSlots = {32 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20};  // bytes
+
+std::string time_of_copies(const Command& command) {
+  const std::size_t half = command.bytes / 2;
+  std::vector<std::byte> input(command.bytes, std::byte{1}), output(2 * command.bytes);
+  Copies copies{input.data(), output.data(), command.bytes, input.data(), output.data() + command.bytes};
+  if (command.collective == "all_to_all")
+    copies = {input.data(), output.data(), half, input.data() + half, output.data() + half};
+  if (command.collective == "broadcast" && me == 0) copies = {.sent = input.data(), .bytes = command.bytes};
+  if (command.collective == "broadcast" && me == 1) copies = {.received = output.data(), .bytes = command.bytes};
+  const auto run = [&copies](std::size_t slot) { copy_by_slots(copies, slot); };
+  const std::size_t slot = best_way(command, kSlots, run);
+  meet();
+  const double time = accord::bench::time_of(command.iterations, [&] { run(slot); });
+  if (copies.received != nullptr &&
+      std::any_of(output.data(), output.data() + copies.bytes, [](std::byte value) { return value != std::byte{1}; }))
+    return "error wrong copy";
+  return std::to_string(time);
 }
 
 std::string measure(const Command& command) {
@@ -173,7 +238,10 @@ std::string measure(const Command& command) {
     });
     return std::to_string(round_trip / 2);
   }
+  if (command.collective == "switch") return time_of_switches(command.iterations);
   if (command.bytes > kMostBytes) return "error at most 64 MiB";
+  if (command.collective == "all_gather" || command.collective == "all_to_all" || command.collective == "broadcast")
+    return time_of_copies(command);
   if (command.collective == "shared") {
     auto* input = reinterpret_cast<float*>(shared->memory[me].data());
     std::fill(input, input + count, 1.0F);
@@ -187,7 +255,7 @@ std::string measure(const Command& command) {
     return std::to_string(
         accord::bench::time_of(command.iterations, [&] { by_packet(input.data(), output.data(), count); }));
   const auto run = [&](const Way& way) { by_slots(input.data(), output.data(), count, way); };
-  const Way way = best_way(count, run);
+  const Way way = best_way(command, kWays, run);
   meet();
   const double time = accord::bench::time_of(command.iterations, [&] { run(way); });
   for (const float value : output)

@@ -66,7 +66,7 @@ std::optional<CommunicatorHandle> split_ranks(CommunicatorHandle& self, const st
   for (std::size_t i = 0; i < ranks.size(); ++i) label.append(i == 0 ? "/" : ",").append(std::to_string(ranks[i]));
   CommunicatorOptions options =
       communicator_options(std::move(name).value_or(label), timeout, std::move(transport), std::move(select));
-  std::optional<Communicator> made = value_or_raise(run_interruptibly([communicator, ranks, options]() mutable {
+  std::optional<Communicator> made = value_or_raise(run_in_step(communicator, [communicator, ranks, options]() mutable {
     return communicator.split_ranks(std::span<const Rank>(ranks), options);
   }));
   if (!made) return std::nullopt;
@@ -80,7 +80,7 @@ CommunicatorHandle grow(CommunicatorHandle& self, nb::handle store, int added, s
   CommunicatorOptions options =
       communicator_options(std::move(label), timeout, std::move(transport), std::move(select));
   return CommunicatorHandle(
-      value_or_raise(run_interruptibly([communicator, store = store_argument(store), added, options]() mutable {
+      value_or_raise(run_in_step(communicator, [communicator, store = store_argument(store), added, options]() mutable {
         return communicator.grow(store, added, options);
       })));
 }
@@ -105,8 +105,8 @@ WindowHandle window(CommunicatorHandle& self, std::size_t bytes, nb::handle time
   Communicator communicator = self.use();
   CallOptions options;
   options.timeout = duration_argument(timeout);
-  return WindowHandle(value_or_raise(
-      run_interruptibly([communicator, bytes, options]() mutable { return communicator.window(bytes, options); })));
+  return WindowHandle(value_or_raise(run_in_step(
+      communicator, [communicator, bytes, options]() mutable { return communicator.window(bytes, options); })));
 }
 
 void abort(CommunicatorHandle& self, std::string reason) {
@@ -230,8 +230,8 @@ It inherits all other options and lives on its own.)")
 Only they call it, and neither the order of calls on this one nor its messages are touched. An empty list gives None. Groups that are
 in the making at the same time and have two ranks or more in common need different names; without one the name is this one's
 and the list ("world/0,2"). What is left open is inherited, and `select` comes after this one's. Raises InvalidArgument if the
-list lacks this rank, or names one twice or one that there is not; Mismatch, Timeout and PeerLost name the ranks that have another list, did
-not call, or died. After a failure they may try again.)")
+list lacks this rank, or names one twice or one that there is not; Mismatch, Timeout and PeerLost name the ranks that have another list or
+other rules, did not call, or were refused or died. After a failure they may try again.)")
       .def(
           "grow", &grow, nb::arg("store"), nb::arg("added"), nb::arg("name") = nb::none(), only, timeout,
           nb::arg("transport") = nb::none(), nb::arg("select") = "",
@@ -240,13 +240,15 @@ not call, or died. After a failure they may try again.)")
           R"(`added` more ranks, which call join() with the same store and name, make a new communicator with the ranks of this one.
 
 These keep their ranks, the others follow in the order in which they come. All ranks of this one call it, like a collective; this one
-goes on as it is. Its name is this one's and "/grown", unless given. Raises Timeout, naming the ranks that did not come.)")
+goes on as it is. Its name is this one's and "/grown", unless given. Raises Timeout, naming the ranks that did not come, and PeerLost, naming those that
+were refused or died.)")
       .def_static(
           "join", &join, nb::arg("store"), nb::arg("name"), only, timeout, nb::arg("transport") = nb::none(),
           nb::arg("select") = "",
           nb::sig("def join(store: Store | accord._arrays.StoreLike, name: str, *, " ACCORD_TIMEOUT_SIG
                   ", transport: str | None = None, select: str = '') -> Communicator"),
-          R"(Waits until a communicator grows to `name` in `store`, and joins it. Raises Timeout if none does.)")
+          R"(Waits until a communicator grows to `name` in `store`, and joins it. Raises Timeout if none does, and PeerLost if its ranks
+gave up.)")
       .def("shrink", &shrink, nb::arg("name") = nb::none(), nb::kw_only(), timeout,
            nb::sig("def shrink(self, name: str | None = None, *, " ACCORD_TIMEOUT_SIG ") -> Communicator"),
            R"(The ranks that are left make a new communicator, in the order of their ranks. Each of them calls it once.

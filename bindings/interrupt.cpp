@@ -95,8 +95,7 @@ void abort_when_interrupted(Watch& own) {
       const std::lock_guard lock(own.mutex);
       if (scope == own.active.load()) communicators.assign(own.communicators.begin(), own.communicators.end());
     }
-    for (Communicator& communicator : communicators)
-      communicator.abort("rank " + std::to_string(communicator.rank()) + " was interrupted from the keyboard (Ctrl-C)");
+    for (Communicator& communicator : communicators) communicator.abort(interrupted(communicator));
   }
 }
 
@@ -115,6 +114,10 @@ Watch* start_watch() {
 }
 
 }  // namespace
+
+std::string interrupted(const Communicator& communicator) {
+  return "rank " + std::to_string(communicator.rank()) + " was interrupted from the keyboard (Ctrl-C)";
+}
 
 void watch_interrupts() {
   const nb::module_ threading = nb::module_::import_("threading");

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -94,6 +95,22 @@ auto run_interruptibly(Work work) {
       }
     }
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+}
+
+/// Why `communicator` is aborted then.
+std::string interrupted(const Communicator& communicator);
+
+/// run_interruptibly() for what the ranks of `communicator` do together: when a signal handler raises it is aborted, since the ranks
+/// would be out of step.
+template <typename Work>
+auto run_in_step(Communicator communicator, Work work) {
+  try {
+    return run_interruptibly(std::move(work));
+  } catch (const nb::python_error&) {
+    const WithoutGil without_gil;
+    communicator.abort(interrupted(communicator));
+    throw;
   }
 }
 

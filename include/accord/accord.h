@@ -213,20 +213,21 @@ ACCORD_API accord_status_t accord_communicator_split(accord_communicator_t* comm
  * neither the order of calls on this one nor its messages are touched. Groups that are in the making at the same time and have two
  * ranks or more in common need different names. A count of 0 gives null. Options that are null or left open are this one's; a
  * null name is this one's name and the list ("world/0,2"). ACCORD_INVALID_ARGUMENT: the list lacks this rank, or names one twice
- * or one that there is not; ACCORD_MISMATCH, ACCORD_TIMEOUT and ACCORD_PEER_LOST name the ranks that have another list, did not call,
- * or died. After a failure they may try again. */
+ * or one that there is not; ACCORD_MISMATCH, ACCORD_TIMEOUT and ACCORD_PEER_LOST name the ranks that have another list or other
+ * rules, did not call, or were refused or died. After a failure they may try again. */
 ACCORD_API accord_status_t accord_communicator_split_ranks(accord_communicator_t* communicator, const int32_t* ranks,
                                                            size_t count, const accord_communicator_options_t* options,
                                                            accord_communicator_t** part);
 
 /* `added` more ranks, which call accord_communicator_join with the same store and name, make a new communicator with the ranks of
  * this one: these keep their ranks, the others follow in the order in which they come. All ranks of this one call it; this one goes
- * on as it is. A null name is this one's name and "/grown". ACCORD_TIMEOUT names the ranks that did not come. */
+ * on as it is. A null name is this one's name and "/grown". ACCORD_TIMEOUT names the ranks that did not come, ACCORD_PEER_LOST
+ * those that were refused or died. */
 ACCORD_API accord_status_t accord_communicator_grow(accord_communicator_t* communicator, accord_store_t* store,
                                                     int32_t added, const accord_communicator_options_t* options,
                                                     accord_communicator_t** grown);
 
-/* Waits until a communicator grows to the options' name in `store`, and joins it. */
+/* Waits until a communicator grows to the options' name in `store`, and joins it. ACCORD_PEER_LOST: its ranks gave up. */
 ACCORD_API accord_status_t accord_communicator_join(accord_store_t* store, const accord_communicator_options_t* options,
                                                     accord_communicator_t** communicator);
 

@@ -226,7 +226,7 @@ class Communicator {
 
   /// Ranks with the same `color` form a new communicator, ordered by (`key`, rank). Collective over this one; a negative
   /// color joins none and gets nullopt. The new one lives on its own: it may outlive this one. It has the options that are
-  /// given, and for the rest this one's.
+  /// given, and for the rest this one's. kMismatch: another rank of it has other rules or options; kPeerLost: it was refused, or died.
   [[nodiscard]] Result<std::optional<Communicator>> split(int color, int key, CommunicatorOptions options);
   template <std::convertible_to<std::string> Name>
   [[nodiscard]] Result<std::optional<Communicator>> split(int color, int key, Name&& name) {
@@ -237,7 +237,8 @@ class Communicator {
   /// neither the order of calls on this one nor its messages are touched: any thread may call it at any time. Groups that are in
   /// the making at the same time and have two ranks or more in common need different names. An empty list gives nullopt.
   /// kInvalidArgument: the list lacks this rank, or names one twice or one that there is not. kMismatch: another rank has
-  /// another list. kTimeout, kPeerLost: a rank did not call, or died. After a failure this communicator is as it was, unless
+  /// another list, or other rules or options. kTimeout: a rank did not call. kPeerLost: it was refused, or died. kWrongState: another
+  /// thread of this rank is making the same. After a failure this communicator is as it was, unless
   /// one of its ranks died, and they may try again (after kMismatch by another name). Cost: a message for each pair of ranks.
   [[nodiscard]] Result<std::optional<Communicator>> split_ranks(std::span<const Rank> ranks,
                                                                 CommunicatorOptions options);
@@ -249,10 +250,10 @@ class Communicator {
   /// `added` more ranks, which call join() with the same store and name, make a new communicator with the ranks of this one: these
   /// keep their ranks, the others follow in the order in which they come. All ranks of this one call it, like a collective; this one
   /// goes on as it is. kTimeout names the ranks that did not come, in the new numbering; they may try again. kMismatch: another rank
-  /// wants another number.
+  /// wants another number, or has other rules or options. kPeerLost: it was refused, or died.
   [[nodiscard]] Result<Communicator> grow(std::shared_ptr<Store> store, int added, CommunicatorOptions options);
   /// Waits until a communicator grows to `options.name` in `store`, and joins it. Its `transport` and `select` are to be those of the
-  /// ranks that are there. kTimeout: none did, or others took all places.
+  /// ranks that are there, else kMismatch. kTimeout: none did, or others took all places. kPeerLost: the others gave up, and why.
   [[nodiscard]] static Result<Communicator> join(std::shared_ptr<Store> store, CommunicatorOptions options);
 
   /// The ranks that are left make a new communicator, in the order of their ranks; this one stays as it is and can be closed.

@@ -37,6 +37,14 @@ struct Header {
 static_assert(sizeof(Header) == kLine);
 constexpr std::size_t kMostLetter = exec::kPage;
 static_assert(kMostLetter <= kRingBytes && kMostText + 1024 <= kMostLetter);
+/// Kept free for each attempt that may be given up: else a peer would take the last attempt that there was room for as one to answer.
+constexpr std::size_t kLastWord = 2 * kLine;
+
+/// What who comes later has to know, too.
+bool is_kept(const Announcement& last) {
+  return last.kind == Announcement::Kind::kRefused ||
+         (last.kind == Announcement::Kind::kGaveUp && last.reason.code() == StatusCode::kMismatch);
+}
 
 std::uint64_t padded(std::size_t text) { return (sizeof(Header) + text + kLine - 1) / kLine * kLine; }
 
@@ -44,6 +52,16 @@ std::uint64_t padded(std::size_t text) { return (sizeof(Header) + text + kLine -
 
 Announcements::Announcements(const Membership& members)
     : members_(members), mailboxes_(static_cast<std::size_t>(members.topology.size())) {}
+
+bool Announcements::begin(std::uint64_t topic, std::uint64_t list) {
+  const std::lock_guard lock(mutex_);
+  return in_the_making_.insert({topic, list}).second;
+}
+
+void Announcements::end(std::uint64_t topic, std::uint64_t list) {
+  const std::lock_guard lock(mutex_);
+  in_the_making_.erase({topic, list});
+}
 
 std::uint64_t Announcements::next_attempt() {
   const std::lock_guard lock(mutex_);
@@ -59,21 +77,28 @@ std::uint64_t Announcements::now(std::span<const Rank> ranks) {
 
 bool Announcements::post(Rank to, const Announcement& announcement) {
   const Status& reason = announcement.reason;
-  const std::string_view text = reason.ok() ? announcement.text : reason.message();
+  std::string_view text = reason.ok() ? announcement.text : reason.message();
+  const std::lock_guard lock(mutex_);
+  Mailbox& box = mailboxes_[static_cast<std::size_t>(to)];
+  const std::uint64_t taken = Domain::word(mine(to, kTaken)).load(std::memory_order_acquire);
+  if (announcement.kind == Announcement::Kind::kGaveUp) --box.open;
+  const bool comes = announcement.kind == Announcement::Kind::kCame;
+  const std::uint64_t kept = (box.open + (comes ? 1 : 0)) * kLastWord;
+  const std::uint64_t room = kRingBytes - std::min(kRingBytes, box.posted - taken + kept);
+  std::uint64_t most = kMostLetter;
+  if (announcement.kind == Announcement::Kind::kGaveUp) most = std::min<std::uint64_t>(most, room);
+  text = text.substr(0, most - sizeof(Header));
+  const std::uint64_t bytes = padded(text.size());
+  if (bytes > room) return false;
+  if (comes) ++box.open;
   Header header{.topic = announcement.topic,
                 .attempt = announcement.attempt,
                 .list = announcement.list,
                 .kind = announcement.kind,
                 .code = static_cast<std::uint32_t>(reason.code()),
-                .length = static_cast<std::uint32_t>(std::min(text.size(), kMostLetter - sizeof(Header)))};
+                .length = static_cast<std::uint32_t>(text.size())};
   header.rank_count = static_cast<std::uint32_t>(std::min(reason.ranks().size(), header.ranks.size()));
   std::copy_n(reason.ranks().begin(), header.rank_count, header.ranks.begin());
-
-  const std::lock_guard lock(mutex_);
-  Mailbox& box = mailboxes_[static_cast<std::size_t>(to)];
-  const std::uint64_t bytes = padded(header.length);
-  const std::uint64_t taken = Domain::word(mine(to, kTaken)).load(std::memory_order_acquire);
-  if (box.posted + bytes - taken > kRingBytes) return false;
   std::vector<std::byte> letter(bytes);
   std::memcpy(letter.data(), &header, sizeof header);
   std::memcpy(letter.data() + sizeof header, text.data(), header.length);
@@ -89,14 +114,18 @@ bool Announcements::post(Rank to, const Announcement& announcement) {
   return true;
 }
 
+void Announcements::settle(Rank to) {
+  const std::lock_guard lock(mutex_);
+  --mailboxes_[static_cast<std::size_t>(to)].open;
+}
+
 std::optional<Announcement> Announcements::heard(Rank from, std::uint64_t topic, std::uint64_t since) {
   const std::lock_guard lock(mutex_);
   collect(from);
   const auto found = heard_.find({from, topic});
   if (found == heard_.end()) return std::nullopt;
   const Heard& heard = found->second;
-  const bool is_over = heard.last.kind == Announcement::Kind::kGaveUp && heard.when <= since &&
-                       heard.last.reason.code() != StatusCode::kMismatch;
+  const bool is_over = heard.last.kind == Announcement::Kind::kGaveUp && heard.when <= since && !is_kept(heard.last);
   return is_over ? std::nullopt : std::optional(heard.last);
 }
 
@@ -119,7 +148,7 @@ void Announcements::collect(Rank from) {
     box.taken += padded(length);
     Announcement announcement{
         .kind = header.kind, .topic = header.topic, .attempt = header.attempt, .list = header.list};
-    if (header.kind == Announcement::Kind::kGaveUp) {
+    if (header.kind != Announcement::Kind::kCame) {
       const std::size_t count = std::min<std::size_t>(header.rank_count, header.ranks.size());
       announcement.reason = Status(static_cast<StatusCode>(header.code), std::move(text),
                                    std::vector<Rank>(header.ranks.begin(), header.ranks.begin() + count));
@@ -134,14 +163,14 @@ void Announcements::collect(Rank from) {
 void Announcements::take(Rank from, Announcement announcement) {
   ++came_;
   const std::pair key(from, announcement.topic);
-  if (announcement.kind == Announcement::Kind::kCame) {
-    heard_[key] = {std::move(announcement), came_};
-    return;
-  }
-  // Of an attempt that is settled here there is nothing left to give up.
   const auto found = heard_.find(key);
-  if (found != heard_.end() && found->second.last.attempt == announcement.attempt)
-    found->second = {std::move(announcement), came_};
+  const bool known = found != heard_.end();
+  // Of an attempt that is settled here there is nothing left to give up.
+  if (announcement.kind == Announcement::Kind::kGaveUp &&
+      !(known && found->second.last.attempt == announcement.attempt))
+    return;
+  if (announcement.kind == Announcement::Kind::kRefused && known && is_kept(found->second.last)) return;
+  heard_[key] = {std::move(announcement), came_};
 }
 
 void Announcements::copy_out(Rank from, std::uint64_t position, std::span<std::byte> bytes) const {

@@ -1,7 +1,7 @@
-// Two exchanges: "hello" (version, size, options, place) tells who is where and that all mean the same group; "address"
-// (the endpoint's descriptor, or why there is none) lets them connect. A rank that cannot open its endpoint says so in
-// the second one, so that all ranks give its error instead of waiting for it; so does one whose own request is refused, in
-// the first.
+// Two exchanges: "hello" (the terms: version, size, options; and the place) tells who is where and that all mean the same group;
+// "address" (the terms again, as splits begin with it, and the endpoint's descriptor, or why there is none) lets them connect. A
+// rank that cannot open its endpoint says so in the second one, so that all ranks give its error instead of waiting for it; so does
+// one whose own request is refused, in the first one that it has.
 #include "comm/bootstrap.hpp"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kProtocol = 1;
+constexpr int kProtocol = 2;
 constexpr Duration kDeclineTakes = std::chrono::seconds(1);
 
 std::string in_group(const GroupOptions& options) { return fmt::format("creating group \"{}\"", options.name); }
@@ -34,12 +34,6 @@ std::string select_text(const std::string& select) {
   return fmt::format("of {} bytes with the hash {}", select.size(), digest);
 }
 
-/// What has to be equal on all ranks, in words.
-std::string terms(const JoinRequest& request, std::size_t slot_bytes) {
-  return fmt::format("protocol {}, {} ranks, transport \"{}\", select {}, slots of {} bytes", kProtocol, request.size,
-                     request.options.transport, select_text(request.options.select), slot_bytes);
-}
-
 /// Bytes that are no UTF-8 (of a host's name, of the system's message) are replaced, not a reason to fail.
 std::string to_text(const json& object) { return object.dump(-1, ' ', false, json::error_handler_t::replace); }
 
@@ -49,28 +43,33 @@ std::optional<std::string> text_field(const json& object, const char* name) {
   return object[name].get<std::string>();
 }
 
-Result<std::vector<topology::Place>> meet(const JoinRequest& request, std::size_t slot_bytes,
+/// What rank `from` said, as far as it is on the same terms and has a `field`, which is given.
+Result<std::string> read_text(const GroupOptions& options, const std::string& my_terms, Rank from,
+                              const std::string& text, const char* field) {
+  const json theirs = json::parse(text, nullptr, false);
+  if (const std::optional<std::string> why = text_field(theirs, "error"))
+    return Status(StatusCode::kPeerLost,
+                  fmt::format("{}: rank {} does not take part: {}", in_group(options), from, *why), {from});
+  const std::optional<std::string> its_terms = text_field(theirs, "terms");
+  std::optional<std::string> value = text_field(theirs, field);
+  if (!its_terms || !value)
+    return Status(StatusCode::kMismatch, fmt::format("{}: rank {} speaks another protocol", in_group(options), from),
+                  {from});
+  if (*its_terms != my_terms)
+    return Status(StatusCode::kMismatch,
+                  fmt::format("{}: rank {} has {}; this rank has {}", in_group(options), from, *its_terms, my_terms),
+                  {from});
+  return *std::move(value);
+}
+
+Result<std::vector<topology::Place>> meet(const JoinRequest& request, const std::string& my_terms,
                                           const Exchange& exchange) {
   ACCORD_ASSIGN_OR_RETURN(const topology::Place mine, topology::this_place());
-  const std::string my_terms = terms(request, slot_bytes);
   const json hello = {{"terms", my_terms}, {"place", topology::to_json(mine)}};
   std::vector<topology::Place> places;
   ACCORD_RETURN_IF_ERROR(exchange("hello", to_text(hello), [&](Rank from, const std::string& text) -> Status {
-    const json theirs = json::parse(text, nullptr, false);
-    if (const std::optional<std::string> why = text_field(theirs, "error"))
-      return Status(StatusCode::kPeerLost,
-                    fmt::format("{}: rank {} does not take part: {}", in_group(request.options), from, *why), {from});
-    const std::optional<std::string> its_terms = text_field(theirs, "terms");
-    const std::optional<std::string> its_place = text_field(theirs, "place");
-    if (!its_terms || !its_place)
-      return Status(StatusCode::kMismatch,
-                    fmt::format("{}: rank {} speaks another protocol", in_group(request.options), from), {from});
-    if (*its_terms != my_terms)
-      return Status(
-          StatusCode::kMismatch,
-          fmt::format("{}: rank {} has {}; this rank has {}", in_group(request.options), from, *its_terms, my_terms),
-          {from});
-    ACCORD_ASSIGN_OR_RETURN(topology::Place place, topology::place_from_json(*its_place));
+    ACCORD_ASSIGN_OR_RETURN(const std::string its_place, read_text(request.options, my_terms, from, text, "place"));
+    ACCORD_ASSIGN_OR_RETURN(topology::Place place, topology::place_from_json(its_place));
     places.push_back(std::move(place));
     return {};
   }));
@@ -150,20 +149,16 @@ struct Opened {
 
 // Takes part in the exchange in any case: the ranks of other groups that a split makes wait for it as well.
 Result<Opened> open_endpoint(const Result<Fabric>& fabric, const transport::EndpointRequest& endpoint,
-                             const GroupOptions& options, const Exchange& exchange) {
+                             const JoinRequest& request, const std::string& my_terms, const Exchange& exchange) {
   Result<std::unique_ptr<transport::Endpoint>> mine = fabric.ok() ? fabric->transport->open(endpoint) : fabric.status();
-  std::string address =
-      to_text(mine.ok() ? json{{"descriptor", (*mine)->descriptor()}} : json{{"error", mine.status().message()}});
-  if (address.size() > kMostText) address = "{}";  // an error too long to be told
+  const std::string address = mine.ok() ? to_text({{"terms", my_terms}, {"descriptor", (*mine)->descriptor()}})
+                                        : refusal(mine.status().with_context("it cannot open its endpoint"));
   Opened opened;
   ACCORD_RETURN_IF_ERROR(exchange("address", address, [&](Rank from, const std::string& text) -> Status {
-    const json theirs = json::parse(text, nullptr, false);
-    const std::optional<std::string> descriptor = text_field(theirs, "descriptor");
-    if (!descriptor)
-      return Status(mine.ok() ? StatusCode::kPeerLost : mine.status().code(),
-                    fmt::format("{}: rank {} cannot open its endpoint: {}", in_group(options), from,
-                                text_field(theirs, "error").value_or("unknown reason")),
-                    {from});
+    const Result<std::string> descriptor = read_text(request.options, my_terms, from, text, "descriptor");
+    if (!descriptor.ok())
+      return mine.ok() ? descriptor.status()
+                       : Status(mine.status().code(), descriptor.status().message(), descriptor.status().ranks());
     opened.descriptors += *descriptor + '\n';
     if (from != endpoint.rank) opened.peers.push_back({from, *descriptor});
     return {};
@@ -181,6 +176,11 @@ std::uint64_t id_of(const topology::Topology& topology, std::string descriptors)
 
 }  // namespace
 
+std::string terms(const JoinRequest& request) {
+  return fmt::format("protocol {}, {} ranks, transport \"{}\", select {}, slots of {} bytes", kProtocol, request.size,
+                     request.options.transport, select_text(request.options.select), config()->slot_bytes);
+}
+
 Status check(const JoinRequest& request) {
   if (request.size < 1 || request.rank < 0 || request.rank >= request.size)
     return Status(StatusCode::kInvalidArgument,
@@ -193,19 +193,19 @@ Status check(const JoinRequest& request) {
   return readable.ok() ? readable : readable.with_context(in_group(request.options));
 }
 
+std::string refusal(const Status& why) { return to_text({{"error", why.message().substr(0, kMostText / 2)}}); }
+
 void decline(JoinRequest request, std::shared_ptr<Store> store, const Status& why) {
   if (request.rank < 0 || request.rank >= request.size || request.size == 1) return;
   request.deadline = Deadline::in(std::min<Duration>(request.deadline.remaining(), kDeclineTakes));
-  const json hello = {{"error", why.message().substr(0, kMostText / 2)}};
   // Ends with the first text, which is rank 0's: there is nothing to hear from the others.
-  (void)store_exchange(std::move(store), request)("hello", to_text(hello),
-                                                  [&](Rank, const std::string&) { return why; });
+  (void)store_exchange(std::move(store), request)("hello", refusal(why), [&](Rank, const std::string&) { return why; });
 }
 
 Result<std::shared_ptr<Group>> join(const JoinRequest& request, const Exchange& exchange) {
   ACCORD_RETURN_IF_ERROR(config().status());
   ACCORD_RETURN_IF_ERROR(check(request));
-  ACCORD_ASSIGN_OR_RETURN(std::vector<topology::Place> places, meet(request, config()->slot_bytes, exchange));
+  ACCORD_ASSIGN_OR_RETURN(std::vector<topology::Place> places, meet(request, terms(request), exchange));
   return connect(request, topology::Topology(std::move(places)), exchange);
 }
 
@@ -216,7 +216,7 @@ Result<std::shared_ptr<Group>> connect(const JoinRequest& request, topology::Top
   ACCORD_ASSIGN_OR_RETURN(plan::Selector selector, plan::Selector::create(options.select));
   const transport::EndpointRequest endpoint{.rank = request.rank, .size = request.size, .window_bytes = layout.bytes()};
   const Result<Fabric> fabric = choose_transport(topology, options);
-  ACCORD_ASSIGN_OR_RETURN(Opened opened, open_endpoint(fabric, endpoint, options, exchange));
+  ACCORD_ASSIGN_OR_RETURN(Opened opened, open_endpoint(fabric, endpoint, request, terms(request), exchange));
   Result<std::vector<std::unique_ptr<transport::Link>>> connected =
       opened.endpoint->connect(opened.peers, request.deadline);
   if (!connected.ok()) return connected.status().with_context(in_group(options));
@@ -225,15 +225,17 @@ Result<std::shared_ptr<Group>> connect(const JoinRequest& request, topology::Top
   if (!fabric->maps) topology = topology.apart();
   if (request.rank == 0 && explains()) explain(describe_group(options.name, fabric->transport->name(), topology));
   const auto id = id_of(topology, std::move(opened.descriptors));
-  return Group::create(Membership{.id = id,
-                                  .rank = request.rank,
-                                  .topology = std::move(topology),
-                                  .selector = std::move(selector),
-                                  .layout = layout,
-                                  .transport = fabric->transport,
-                                  .endpoint = std::move(opened.endpoint),
-                                  .links = std::move(links)},
-                       options);
+  Result<std::shared_ptr<Group>> made = Group::create(Membership{.id = id,
+                                                                 .rank = request.rank,
+                                                                 .topology = std::move(topology),
+                                                                 .selector = std::move(selector),
+                                                                 .layout = layout,
+                                                                 .transport = fabric->transport,
+                                                                 .endpoint = std::move(opened.endpoint),
+                                                                 .links = std::move(links)},
+                                                      options);
+  if (!made.ok()) return made.status().with_context(in_group(options));
+  return made;
 }
 
 }  // namespace accord::comm

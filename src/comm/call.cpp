@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 #include <variant>
 
 #include "base/element.hpp"
@@ -12,31 +14,25 @@
 namespace accord::comm {
 namespace {
 
-std::string name_of(const Call& call) {
-  return fmt::format("{}{}", to_string(call.collective), call.division == Division::kByCounts ? "_v" : "");
-}
-
-Status invalid(const Call& call, std::string what) {
-  return Status(StatusCode::kInvalidArgument, fmt::format("{}: {}", name_of(call), what));
-}
+Status invalid(std::string what) { return Status(StatusCode::kInvalidArgument, std::move(what)); }
 
 // Reads the caller's buffer where it lies: see Channel::slot_of().
 template <typename AnyBuffer>
-Status check_buffer(const Call& call, std::string_view name, const AnyBuffer& buffer) {
+Status check_buffer(std::string_view name, const AnyBuffer& buffer) {
   if (buffer.data == nullptr && buffer.count > 0)
-    return invalid(call, fmt::format("{} is null, with a count of {}", name, buffer.count));
+    return invalid(fmt::format("{} is null, with a count of {}", name, buffer.count));
   if (buffer.device.type != DeviceType::kCpu)
-    return Status(StatusCode::kUnsupported, fmt::format("{}: {} lies on {}; this build computes on cpu only",
-                                                        name_of(call), name, to_string(buffer.device)));
+    return Status(StatusCode::kUnsupported,
+                  fmt::format("{} lies on {}; this build computes on cpu only", name, to_string(buffer.device)));
   constexpr std::size_t kSurelyPossible = SIZE_MAX >> 8;  // whatever the dtype: spares a division
   if (buffer.count > kSurelyPossible && buffer.count > SIZE_MAX / 2 / size_of(buffer.dtype)) [[unlikely]]
-    return invalid(call, fmt::format("{} has an impossible count, {}", name, buffer.count));
+    return invalid(fmt::format("{} has an impossible count, {}", name, buffer.count));
   return {};
 }
 
-Status check_rank(const Call& call, std::string_view name, Rank rank, int size) {
+Status check_rank(std::string_view name, Rank rank, int size) {
   if (rank >= 0 && rank < size) return {};
-  return invalid(call, fmt::format("{} {} is not a rank of the group, which has ranks 0 to {}", name, rank, size - 1));
+  return invalid(fmt::format("{} {} is not a rank of the group, which has ranks 0 to {}", name, rank, size - 1));
 }
 
 /// Elements of one part, by what this rank has of the two buffers.
@@ -48,53 +44,73 @@ std::size_t count_of(const Call& call, Rank rank, int size) {
   return has_input ? call.input.count / static_cast<std::size_t>(size) : 0;
 }
 
-Status check_count(const Call& call, std::string_view name, std::size_t count, const plan::BufferRole& role,
-                   std::size_t part, int size) {
+Status check_count(std::string_view name, std::size_t count, const plan::BufferRole& role, std::size_t part, int size) {
   const std::size_t parts = role.divided ? static_cast<std::size_t>(size) : 1;
   if (count == parts * part) return {};
-  return invalid(call, role.divided ? fmt::format("{} has {} elements, expected {} ({} x {})", name, count,
-                                                  parts * part, parts, part)
-                                    : fmt::format("{} has {} elements, expected {}", name, count, part));
+  return invalid(role.divided
+                     ? fmt::format("{} has {} elements, expected {} ({} x {})", name, count, parts * part, parts, part)
+                     : fmt::format("{} has {} elements, expected {}", name, count, part));
 }
 
 /// The counts of a buffer that is divided fit it and the group.
-Status check_parts(const Call& call, std::string_view name, std::size_t count, std::span<const std::size_t> parts,
-                   int size) {
+Status check_parts(std::string_view name, std::size_t count, std::span<const std::size_t> parts, int size) {
   if (parts.size() != static_cast<std::size_t>(size))
-    return invalid(call, fmt::format("{} counts of the {} are given, expected one for each of {} ranks", parts.size(),
-                                     name, size));
+    return invalid(
+        fmt::format("{} counts of the {} are given, expected one for each of {} ranks", parts.size(), name, size));
   std::size_t sum = 0;
   for (const std::size_t part : parts)
-    if (__builtin_add_overflow(sum, part, &sum))
-      return invalid(call, fmt::format("the counts of the {} overflow", name));
+    if (__builtin_add_overflow(sum, part, &sum)) return invalid(fmt::format("the counts of the {} overflow", name));
   if (sum == count) return {};
-  return invalid(call, fmt::format("{} has {} elements, but its counts add up to {}", name, count, sum));
+  return invalid(fmt::format("{} has {} elements, but its counts add up to {}", name, count, sum));
 }
 
 /// What is true of a call whose parts have counts of their own: those are there for each divided buffer that this rank has, and
 /// fit what it has besides.
 Status check_counts_of_parts(const Call& call, Rank rank, int size, bool has_input, bool has_output) {
   const plan::CollectiveTraits& traits = plan::traits_of(call.collective);
-  if (!traits.input.divided && !traits.output.divided) return invalid(call, "it has no parts to give counts of");
+  if (!traits.input.divided && !traits.output.divided) return invalid("it has no parts to give counts of");
   const bool input_parts = has_input && traits.input.divided, output_parts = has_output && traits.output.divided;
-  if (!traits.input.divided && !call.input_counts.empty())
-    return invalid(call, "its input has no parts to give counts of");
+  if (!traits.input.divided && !call.input_counts.empty()) return invalid("its input has no parts to give counts of");
   if (!traits.output.divided && !call.output_counts.empty())
-    return invalid(call, "its output has no parts to give counts of");
-  if (input_parts) ACCORD_RETURN_IF_ERROR(check_parts(call, "input", call.input.count, call.input_counts, size));
-  if (output_parts) ACCORD_RETURN_IF_ERROR(check_parts(call, "output", call.output.count, call.output_counts, size));
+    return invalid("its output has no parts to give counts of");
+  if (input_parts) ACCORD_RETURN_IF_ERROR(check_parts("input", call.input.count, call.input_counts, size));
+  if (output_parts) ACCORD_RETURN_IF_ERROR(check_parts("output", call.output.count, call.output_counts, size));
   if (!has_input || !has_output) return {};  // a rank that is not the root
   const auto me = static_cast<std::size_t>(rank);
   const std::size_t mine_in = input_parts ? call.input_counts[me] : call.input.count;
   const std::size_t mine_out = output_parts ? call.output_counts[me] : call.output.count;
   if (mine_in != mine_out)
     return invalid(
-        call, fmt::format("this rank's own part has {} elements in the input, {} in the output", mine_in, mine_out));
+        fmt::format("this rank's own part has {} elements in the input, {} in the output", mine_in, mine_out));
   const bool same_parts = std::equal(call.input_counts.begin(), call.input_counts.end(), call.output_counts.begin(),
                                      call.output_counts.end());
   if (input_parts && output_parts && call.input.data == call.output.data && call.input.count > 0 && !same_parts)
-    return invalid(call, "in place it needs the same counts for input and output");
+    return invalid("in place it needs the same counts for input and output");
   return {};
+}
+
+/// The elements before part `rank` of a buffer that is divided.
+std::size_t offset_of_part(Rank rank, std::size_t part, std::span<const std::size_t> counts) {
+  if (counts.empty()) return static_cast<std::size_t>(rank) * part;
+  return std::accumulate(counts.begin(), counts.begin() + rank, std::size_t{0});
+}
+
+/// Input and output of a rank that has both lie apart, or where the same element of both is the same memory: what the plans are
+/// proved for.
+Status check_overlap(const Call& call, Rank rank) {
+  const ConstBuffer& in = call.input;
+  const Buffer& out = call.output;
+  if (in.count == 0 || out.count == 0 || lies_apart(call)) return {};
+  const auto* in_begin = static_cast<const std::byte*>(in.data);
+  const auto* out_begin = static_cast<const std::byte*>(out.data);
+  const std::size_t element = size_of(in.dtype);
+  const plan::CollectiveTraits& traits = plan::traits_of(call.collective);
+  const bool own_part = traits.input.divided != traits.output.divided;
+  if (own_part && traits.input.divided) in_begin += offset_of_part(rank, out.count, call.input_counts) * element;
+  if (own_part && traits.output.divided) out_begin += offset_of_part(rank, in.count, call.output_counts) * element;
+  if (in_begin == out_begin) return {};
+  return invalid(fmt::format("input and output overlap; they may lie apart, or {}",
+                             own_part ? "the one be this rank's part of the other" : "be the same memory"));
 }
 
 std::string names_of_ops(DType dtype) {
@@ -119,49 +135,57 @@ Status check_reduction(const Call& call) {
   const ReduceOp op = call.op.op();
   const DType dtype = call.input.dtype;
   if (!is_defined(op, dtype))
-    return invalid(call, fmt::format("{} has no meaning for {}, which has {}", to_string(op), to_string(dtype),
-                                     names_of_ops(dtype)));
+    return invalid(
+        fmt::format("{} has no meaning for {}, which has {}", to_string(op), to_string(dtype), names_of_ops(dtype)));
   if (op != ReduceOp::kPremulSum) [[likely]]
     return {};
   if (std::holds_alternative<std::monostate>(call.op.factor()))
-    return invalid(call, "premul_sum needs the factor of this rank: Reduction::premul_sum(factor)");
+    return invalid("premul_sum needs the factor of this rank: Reduction::premul_sum(factor)");
   if (const auto* buffer = std::get_if<ConstBuffer>(&call.op.factor())) {
-    ACCORD_RETURN_IF_ERROR(check_buffer(call, "factor", *buffer));
+    ACCORD_RETURN_IF_ERROR(check_buffer("factor", *buffer));
     if (buffer->count != 1 || buffer->dtype != dtype)
-      return invalid(call, fmt::format("factor has {} x {}, expected 1 x {}", buffer->count, to_string(buffer->dtype),
-                                       to_string(dtype)));
+      return invalid(fmt::format("factor has {} x {}, expected 1 x {}", buffer->count, to_string(buffer->dtype),
+                                 to_string(dtype)));
   } else if (std::get<std::complex<double>>(call.op.factor()).imag() != 0 && kind_of(dtype) != DTypeKind::kComplex) {
-    return invalid(call, fmt::format("factor is a complex number, the input is {}", to_string(dtype)));
+    return invalid(fmt::format("factor is a complex number, the input is {}", to_string(dtype)));
   }
   return {};
 }
 
 }  // namespace
 
+std::string name_of(const Call& call) {
+  if (call.direction != Direction::kNone) return call.direction == Direction::kSend ? "send" : "recv";
+  return fmt::format("{}{}", to_string(call.collective), call.division == Division::kByCounts ? "_v" : "");
+}
+
 Status check_call(const Call& call, Rank rank, int size) {
   const plan::CollectiveTraits& traits = plan::traits_of(call.collective);
   const ConstBuffer& in = call.input;
   const Buffer& out = call.output;
   if (call.direction != Direction::kNone) {
-    if (call.division != Division::kEqual) return invalid(call, "a message has no parts to give counts of");
-    ACCORD_RETURN_IF_ERROR(check_rank(call, "peer", call.peer, size));
-    if (call.peer == rank) return invalid(call, fmt::format("peer {} is the caller itself", rank));
-    if (call.direction == Direction::kSend) return check_buffer(call, "input", in);
-    return check_buffer(call, "output", out);
+    if (call.division != Division::kEqual) return invalid("a message has no parts to give counts of");
+    ACCORD_RETURN_IF_ERROR(check_rank("peer", call.peer, size));
+    if (call.peer == rank) return invalid(fmt::format("peer {} is the caller itself", rank));
+    if (call.direction == Direction::kSend) return check_buffer("input", in);
+    return check_buffer("output", out);
   }
-  if (traits.rooted) ACCORD_RETURN_IF_ERROR(check_rank(call, "root", call.root, size));
+  if (traits.rooted) ACCORD_RETURN_IF_ERROR(check_rank("root", call.root, size));
   const bool has_input = holds(traits.input, rank, call.root), has_output = holds(traits.output, rank, call.root);
-  if (has_input) ACCORD_RETURN_IF_ERROR(check_buffer(call, "input", in));
-  if (has_output) ACCORD_RETURN_IF_ERROR(check_buffer(call, "output", out));
+  if (has_input) ACCORD_RETURN_IF_ERROR(check_buffer("input", in));
+  if (has_output) ACCORD_RETURN_IF_ERROR(check_buffer("output", out));
   if (call.division == Division::kByCounts) {
     ACCORD_RETURN_IF_ERROR(check_counts_of_parts(call, rank, size, has_input, has_output));
   } else {
     const std::size_t part = count_of(call, rank, size);
-    if (has_input) ACCORD_RETURN_IF_ERROR(check_count(call, "input", in.count, traits.input, part, size));
-    if (has_output) ACCORD_RETURN_IF_ERROR(check_count(call, "output", out.count, traits.output, part, size));
+    if (has_input) ACCORD_RETURN_IF_ERROR(check_count("input", in.count, traits.input, part, size));
+    if (has_output) ACCORD_RETURN_IF_ERROR(check_count("output", out.count, traits.output, part, size));
   }
-  if (has_input && has_output && in.dtype != out.dtype)
-    return invalid(call, fmt::format("input is {}, output is {}", to_string(in.dtype), to_string(out.dtype)));
+  if (has_input && has_output) {
+    if (in.dtype != out.dtype)
+      return invalid(fmt::format("input is {}, output is {}", to_string(in.dtype), to_string(out.dtype)));
+    if (in.data != out.data || in.count != out.count) ACCORD_RETURN_IF_ERROR(check_overlap(call, rank));
+  }
   return traits.reduces ? check_reduction(call) : Status();
 }
 

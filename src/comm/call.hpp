@@ -2,6 +2,8 @@
 // Whether a call makes sense, and what it says to peers.
 
 #include <complex>
+#include <cstdint>
+#include <string>
 
 #include "accord/call.hpp"
 #include "exec/domain.hpp"
@@ -9,8 +11,34 @@
 
 namespace accord::comm {
 
-/// Checks what one rank alone can see: pointers, counts that fit each other, dtypes, ops, devices, ranks. `rank` of `size` calls.
+/// "all_gather_v"
+std::string name_of(const Call& call);
+
+/// Checks what one rank alone can see: pointers, overlaps, counts that fit each other, dtypes, ops, devices, ranks. `rank` of `size` calls.
 Status check_call(const Call& call, Rank rank, int size);
+
+/// Whether input and output have no bytes in common, by their counts.
+inline bool lies_apart(const Call& call) {
+  const auto in = reinterpret_cast<std::uintptr_t>(call.input.data);
+  const auto out = reinterpret_cast<std::uintptr_t>(call.output.data);
+  return in >= out + call.output.bytes() || out >= in + call.input.bytes();
+}
+
+/// True if what check_call() and record_of() say of one of the two holds for the other: they differ in where their memory lies at
+/// most, and input and output of both lie alike to each other. Not for calls with counts of parts or a factor.
+inline bool is_alike(const Call& a, const Call& b) {
+  const auto same = [](const auto& x, const auto& y) {
+    return x.count == y.count && x.dtype == y.dtype && x.device == y.device &&
+           (x.data == nullptr) == (y.data == nullptr);
+  };
+  const auto to_output = [](const Call& call) {
+    return reinterpret_cast<std::uintptr_t>(call.output.data) - reinterpret_cast<std::uintptr_t>(call.input.data);
+  };
+  return a.collective == b.collective && a.root == b.root && a.op.op() == b.op.op() && a.direction == b.direction &&
+         same(a.input, b.input) && same(a.output, b.output) &&
+         (to_output(a) == to_output(b) || (lies_apart(a) && lies_apart(b))) && a.division == Division::kEqual &&
+         b.division == Division::kEqual && a.op.op() != ReduceOp::kPremulSum;
+}
 
 /// What this rank's input is multiplied by; 1 unless the op is premul_sum. REQUIRES: check_call is ok.
 std::complex<double> factor_of(const Call& call);

@@ -13,6 +13,7 @@
 #include "comm/group.hpp"
 #include "comm/mismatch.hpp"
 #include "comm/progress.hpp"
+#include "plan/registry.hpp"
 
 namespace accord::comm {
 namespace {
@@ -38,18 +39,54 @@ Channel::Channel(Group& group, exec::Domain domain, topology::Topology topology,
       policy_(group.wait_policy()),
       recorder_(recorder) {}
 
-Status Channel::run(const Operation& operation) {
+bool Channel::own(std::uint64_t more) {
   std::uint64_t works = works_.load(std::memory_order_relaxed);
   do {
-    if (pending(works) != 0) {
-      ACCORD_RETURN_IF_ERROR(check_may_wait());
-      return start(operation)->wait();
-    }
-  } while (!works_.compare_exchange_weak(works, works + kOneCall, std::memory_order_seq_cst));
-  Status status = run_owned(operation);
+    if (pending(works) != 0) return false;
+  } while (!works_.compare_exchange_weak(works, works + more, std::memory_order_seq_cst));
+  return true;
+}
+
+void Channel::disown() {
   if (pending(works_.fetch_sub(1, std::memory_order_acq_rel)) > 1)
     ProgressThread::instance().activate(group_.shared_from_this(), *this);
+}
+
+Status Channel::run(const Operation& operation) {
+  if (!own(kOneCall)) {
+    if (const Status may_not = check_may_wait(); !may_not.ok()) return may_not.with_context(where(operation.record));
+    return start(operation)->wait();
+  }
+  Status status = run_owned(operation);
+  disown();
   return status;
+}
+
+Status Channel::run(const Call& call, const CallOptions& options) {
+  if (!own(kOneCall)) {
+    if (const Status may_not = check_may_wait(); !may_not.ok())
+      return may_not.with_context(group_.where(name_of(call)));
+    return group_.start(call, options).wait();
+  }
+  Status status = run_owned(call, options);
+  disown();
+  return status;
+}
+
+Status Channel::run_owned(const Call& call, const CallOptions& options) {
+  if (is_alike(call, last_call_.call)) [[likely]] {
+    Operation& operation = last_call_.operation;
+    operation.input = call.input.data;
+    operation.output = call.output.data;
+    operation.timeout = options.timeout.value_or(group_.options().timeout);
+    return run_owned(operation);
+  }
+  ACCORD_RETURN_IF_ERROR(group_.check(call));
+  return group_.with_operation(call, options, [&](const Operation& operation) {
+    if (!is_alike(call, call)) return run_owned(operation);
+    last_call_ = {.call = call, .operation = operation};
+    return run_owned(last_call_.operation);
+  });
 }
 
 std::shared_ptr<PendingWork> Channel::start(const Operation& operation) {
@@ -118,7 +155,8 @@ Status Channel::begin(const Operation& operation) {
     return begin_counts();
   if (group_.windows().version() != 0) [[unlikely]]
     return begin_in_windows(operation);
-  return begin_data(operation.record, operation.extent);
+  return begin_data(operation.record, operation.extent,
+                    &operation == &last_call_.operation ? last_call_.prepared : nullptr);
 }
 
 // Whether all ranks' buffers lie in windows is part of what they agree on, whichever plan serves them.
@@ -130,14 +168,10 @@ Status Channel::begin_in_windows(const Operation& operation) {
 }
 
 void Channel::forget_windows() {
-  std::uint64_t none_pending = works_.load(std::memory_order_relaxed);
-  do {
-    if (pending(none_pending) != 0) return;
-  } while (!works_.compare_exchange_weak(none_pending, none_pending + 1, std::memory_order_seq_cst));
+  if (!own(1)) return;
   windows_ = nullptr;
   placement_ = {};
-  if (pending(works_.fetch_sub(1, std::memory_order_acq_rel)) > 1)
-    ProgressThread::instance().activate(group_.shared_from_this(), *this);
+  disown();
 }
 
 Status Channel::begin_counts() {
@@ -150,10 +184,14 @@ Status Channel::begin_counts() {
   return {};
 }
 
-Status Channel::begin_data(const exec::RequestRecord& record, const plan::Extent* extent) {
-  const Prepared* prepared = slot_of(record, extent).get();
-  if (!serves(prepared, record, extent)) [[unlikely]] {
-    ACCORD_ASSIGN_OR_RETURN(prepared, prepare(record, extent));
+Status Channel::begin_data(const exec::RequestRecord& record, const plan::Extent* extent, const Prepared* known) {
+  const Prepared* prepared = known;
+  if (known == nullptr || prepared_version_ != plan::registry_version()) {
+    prepared = slot_of(record, extent).get();
+    if (!serves(prepared, record, extent)) [[unlikely]] {
+      ACCORD_ASSIGN_OR_RETURN(prepared, prepare(record, extent));
+    }
+    if (operation_ == &last_call_.operation && !registered()) last_call_.prepared = prepared;
   }
   cursor_.start(domain_, prepared->plan, operation_->input, operation_->output, operation_->factor, placement_);
   algorithm_ = prepared->algorithm;
@@ -169,7 +207,7 @@ exec::Progress Channel::poll() {
 
 exec::Progress Channel::go_on_with_data() {
   const Result<std::size_t> longest = counts_.longest_part(*operation_, domain_.me());
-  Status status = longest.status();
+  Status status = longest.status().with_context(where(operation_->record));
   if (longest.ok()) {
     exec::RequestRecord record = operation_->record;
     record.phase = exec::Phase::kUnequalParts;
@@ -182,7 +220,7 @@ exec::Progress Channel::go_on_with_data() {
       return exec::Progress::kPending;
     }
   }
-  (void)group_.fail(status.with_context(where(operation_->record)));
+  (void)group_.fail(status);
   stage_ = Stage::kRefused;
   return exec::Progress::kMismatch;
 }

@@ -35,8 +35,9 @@ class Channel {
   Channel(Group& group, exec::Domain domain, topology::Topology topology, std::vector<Rank> members,
           flight::OrderRecorder recorder);
 
-  /// Runs one operation to its end.
+  /// Runs one operation to its end; or a call, which is checked first.
   Status run(const Operation& operation);
+  Status run(const Call& call, const CallOptions& options);
   /// Queues one; the progress thread takes it up.
   std::shared_ptr<PendingWork> start(const Operation& operation);
   /// Queues one. `owned`: the channel was idle and is the caller's now, who drives it by advance() or hands it to the progress thread.
@@ -68,12 +69,17 @@ class Channel {
     std::uint64_t algorithm = 0;      ///< the recorder's number of it
   };
 
+  /// Makes the caller its owner, with `works` more, unless there are some.
+  bool own(std::uint64_t works);
+  /// The owner is done with one.
+  void disown();
+
   // REQUIRES, for all of these: the caller owns the channel.
   /// Makes the cursor ready for `operation`, which lives until it has ended.
   Status begin(const Operation& operation);
   Status begin_in_windows(const Operation& operation);
   Status begin_counts();
-  Status begin_data(const exec::RequestRecord& record, const plan::Extent* extent);
+  Status begin_data(const exec::RequestRecord& record, const plan::Extent* extent, const Prepared* known = nullptr);
   /// Goes on with the operation. kMismatch also if its counts do not fit, of which the group has been told then.
   exec::Progress poll();
   exec::Progress go_on_with_data();
@@ -86,6 +92,7 @@ class Channel {
   Result<Prepared> lower(const exec::RequestRecord& record, const plan::Extent* extent);
   Result<const plan::Plan*> plan_for(const plan::AlgorithmEntry& algorithm, Rank root);
   Status run_owned(const Operation& operation);
+  Status run_owned(const Call& call, const CallOptions& options);
   /// Slow half of a wait: why the running operation must end, if it must.
   Status examine(exec::Progress progress, const exec::RequestRecord& record, Deadline deadline);
   Status timed_out(std::string_view what) const;
@@ -117,6 +124,13 @@ class Channel {
   std::deque<std::shared_ptr<PendingWork>> queue_;
 
   // Used by the owner only.
+  /// The last call that ran by itself, with what was found out about it: programs make the same calls over and over.
+  struct LastCall {
+    Call call = {.division = Division::kByCounts};  ///< is like no other
+    Operation operation;
+    const Prepared* prepared = nullptr;  ///< null: to be looked for
+  };
+  LastCall last_call_;
   exec::Cursor cursor_;
   const Operation* operation_ = nullptr;
   enum class Stage : std::uint8_t { kCounts, kData, kRefused } stage_ = Stage::kData;

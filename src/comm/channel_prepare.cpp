@@ -59,12 +59,14 @@ bool Channel::serves(const Prepared* prepared, const exec::RequestRecord& record
 Result<const Channel::Prepared*> Channel::prepare(const exec::RequestRecord& record, const plan::Extent* extent) {
   std::unique_ptr<Prepared>& slot = slot_of(record, extent);
   if (serves(slot.get(), record, extent)) return slot.get();
+  last_call_.prepared = nullptr;
   if (const std::uint64_t version = plan::registry_version(); prepared_version_ != version) {
     prepared_ = {};
     prepared_version_ = version;
   }
-  ACCORD_ASSIGN_OR_RETURN(Prepared lowered, lower(record, extent));
-  slot = std::make_unique<Prepared>(std::move(lowered));
+  Result<Prepared> lowered = lower(record, extent);
+  if (!lowered.ok()) return lowered.status().with_context(where(record));
+  slot = std::make_unique<Prepared>(std::move(*lowered));
   return slot.get();
 }
 

@@ -1,6 +1,8 @@
 // The public face of a Group: how one is joined and split.
 #include "accord/communicator.hpp"
 
+#include <fmt/format.h>
+
 #include "base/config.hpp"
 #include "comm/bootstrap.hpp"
 #include "comm/environment.hpp"
@@ -36,7 +38,8 @@ Communicator::Communicator(std::shared_ptr<comm::Group> group) : group_(std::mov
 
 Result<Communicator> Communicator::create(std::shared_ptr<Store> store, Rank rank, int size,
                                           CommunicatorOptions options) {
-  if (store == nullptr) return Status(StatusCode::kInvalidArgument, "Communicator::create: the store is null");
+  if (store == nullptr)
+    return Status(StatusCode::kInvalidArgument, fmt::format("creating group \"{}\": the store is null", options.name));
   Result<comm::GroupOptions> resolved = comm::resolve(options);
   if (!resolved.ok()) {
     comm::decline({.rank = rank, .size = size, .options = {.name = options.name}}, std::move(store), resolved.status());
@@ -83,27 +86,21 @@ Status Prepared::run() { return calls_->run(); }
 Work Prepared::start() { return Work(calls_->start()); }
 
 Result<std::optional<Communicator>> Communicator::split(int color, int key, CommunicatorOptions options) {
-  ACCORD_ASSIGN_OR_RETURN(comm::GroupOptions inherited, comm::inherit(group_->options(), std::move(options)));
-  return part(comm::split_by_color(*group_, color, key, std::move(inherited)));
+  return part(comm::split_by_color(*group_, color, key, std::move(options)));
 }
 
 Result<std::optional<Communicator>> Communicator::split_ranks(std::span<const Rank> ranks,
                                                               CommunicatorOptions options) {
-  ACCORD_ASSIGN_OR_RETURN(comm::GroupOptions inherited, comm::inherit(group_->options(), std::move(options)));
-  return part(comm::split_by_ranks(*group_, ranks, std::move(inherited)));
+  return part(comm::split_by_ranks(*group_, ranks, std::move(options)));
 }
 
 Result<Communicator> Communicator::grow(std::shared_ptr<Store> store, int added, CommunicatorOptions options) {
-  if (store == nullptr) return Status(StatusCode::kInvalidArgument, "Communicator::grow: the store is null");
-  ACCORD_ASSIGN_OR_RETURN(comm::GroupOptions inherited, comm::inherit(group_->options(), std::move(options)));
-  ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<comm::Group> group, comm::grow(*group_, store, added, std::move(inherited)));
+  ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<comm::Group> group, comm::grow(*group_, store, added, std::move(options)));
   return Communicator(std::move(group));
 }
 
 Result<Communicator> Communicator::join(std::shared_ptr<Store> store, CommunicatorOptions options) {
-  if (store == nullptr) return Status(StatusCode::kInvalidArgument, "Communicator::join: the store is null");
-  ACCORD_ASSIGN_OR_RETURN(comm::GroupOptions resolved, comm::resolve(std::move(options)));
-  ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<comm::Group> group, comm::join_growing(store, std::move(resolved)));
+  ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<comm::Group> group, comm::join_growing(store, std::move(options)));
   return Communicator(std::move(group));
 }
 

@@ -35,7 +35,7 @@ class StoreExchange {
     const bool first = generation_ == 0;
     if (first) ACCORD_RETURN_IF_ERROR(rank_ == 0 ? open_generation() : join_generation());
     const auto key_of = [&](Rank rank) { return key(fmt::format("{}/{}/{}", generation_, step, rank)); };
-    ACCORD_RETURN_IF_ERROR(store_->set(key_of(rank_), mine));
+    ACCORD_RETURN_IF_ERROR(here(store_->set(key_of(rank_), mine)));
     std::vector<Rank> missing;
     for (Rank r = 0; r < size_; ++r) {
       const Result<std::string> theirs =
@@ -45,13 +45,14 @@ class StoreExchange {
       } else if (theirs.status().code() == StatusCode::kTimeout) {
         missing.push_back(r);
       } else {
-        return theirs.status().with_context(where());
+        return here(theirs.status());
       }
     }
-    if (first && rank_ == 0) ACCORD_RETURN_IF_ERROR(store_->erase(key("open")));
+    if (first && rank_ == 0) ACCORD_RETURN_IF_ERROR(here(store_->erase(key("open"))));
     if (!missing.empty()) return did_not_come(std::move(missing));
-    ACCORD_ASSIGN_OR_RETURN(const std::int64_t readers, store_->add(key_of(size_), 1));
-    for (Rank r = 0; readers == size_ && r <= size_; ++r) ACCORD_RETURN_IF_ERROR(store_->erase(key_of(r)));
+    const Result<std::int64_t> readers = store_->add(key_of(size_), 1);
+    ACCORD_RETURN_IF_ERROR(here(readers.status()));
+    for (Rank r = 0; *readers == size_ && r <= size_; ++r) ACCORD_RETURN_IF_ERROR(here(store_->erase(key_of(r))));
     return {};
   }
 
@@ -59,31 +60,37 @@ class StoreExchange {
   std::string key(std::string_view what) const { return fmt::format("accord/{}/{}", name_, what); }
   std::string where() const { return fmt::format("creating group \"{}\" in {}", name_, store_->describe()); }
 
+  /// A failure of the store, with what it was asked for.
+  Status here(const Status& status) const { return status.ok() ? status : status.with_context(where()); }
+
   Status did_not_come(std::vector<Rank> missing) const {
     return Status(StatusCode::kTimeout,
                   fmt::format("{}: {} of {} did not come in time", where(), ranks_text(missing), size_), missing);
   }
 
   Status open_generation() {
-    ACCORD_ASSIGN_OR_RETURN(generation_, store_->add(key("generations"), 1));
-    return store_->set(key("open"), std::to_string(generation_));
+    const Result<std::int64_t> counted = store_->add(key("generations"), 1);
+    ACCORD_RETURN_IF_ERROR(here(counted.status()));
+    generation_ = *counted;
+    return here(store_->set(key("open"), std::to_string(generation_)));
   }
 
   Status join_generation() {
     const std::string joined = key(fmt::format("joined/{}", rank_));
-    ACCORD_ASSIGN_OR_RETURN(const std::int64_t last, store_->add(joined, 0));
+    const Result<std::int64_t> last = store_->add(joined, 0);
+    ACCORD_RETURN_IF_ERROR(here(last.status()));
     std::int64_t open = 0;
     while (true) {
       const Result<std::string> shown = store_->get(key("open"), deadline_.remaining());
       if (shown.status().code() == StatusCode::kTimeout) return did_not_come({0});
-      if (!shown.ok()) return shown.status().with_context(where());
+      ACCORD_RETURN_IF_ERROR(here(shown.status()));
       ACCORD_ASSIGN_OR_RETURN(open, parse_integer(*shown, key("open")));
-      if (open > last) break;
+      if (open > *last) break;
       if (deadline_.passed()) return did_not_come({0});
       std::this_thread::sleep_for(kPause);
     }
     generation_ = open;
-    return store_->set(joined, std::to_string(generation_));
+    return here(store_->set(joined, std::to_string(generation_)));
   }
 
   std::shared_ptr<Store> store_;

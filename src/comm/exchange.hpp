@@ -17,7 +17,7 @@ namespace accord::comm {
 using Take = std::function<Status(Rank from, const std::string& text)>;
 
 /// Bytes that a text may have.
-inline constexpr std::size_t kMostText = 2048;
+inline constexpr std::size_t kMostText = 2560;
 
 /// Gives every rank the texts of all ranks: `take` gets them in rank order, each as soon as it is there, and its first failure
 /// ends the exchange. Called by all of them in the same order. `step` names it in errors.

@@ -11,7 +11,6 @@
 
 #include "base/config.hpp"
 #include "base/text.hpp"
-#include "comm/progress.hpp"
 
 namespace accord {
 
@@ -85,14 +84,11 @@ std::string Group::where(std::string_view operation) const {
   return fmt::format("{} on group \"{}\" ({})", operation, options_.name, ranks_text(topology().ranks()));
 }
 
-template <typename Use>
-auto Group::with_operation(const Call& call, const CallOptions& options, Use use) const {
-  if (call.division == Division::kEqual) return use(operation_of(call, options, nullptr));
-  const plan::Extent extent = extent_of(call, rank());
-  return use(operation_of(call, options, &extent));
-}
-
 Status Group::run(const Call& call, const CallOptions& options) {
+  if (call.direction == Direction::kNone) [[likely]] {
+    ACCORD_RETURN_IF_ERROR(used_after_fork());
+    return group_channel_->run(call, options);
+  }
   ACCORD_ASSIGN_OR_RETURN(Channel* const channel, channel_for(call));
   return with_operation(call, options, [&](const Operation& operation) { return channel->run(operation); });
 }
@@ -117,9 +113,14 @@ Operation Group::operation_of(const Call& call, const CallOptions& options, cons
           .extent = extent};
 }
 
+Status Group::check(const Call& call) const {
+  Status wrong = check_call(call, rank(), size());
+  return wrong.ok() ? wrong : wrong.with_context(where(name_of(call)));
+}
+
 Result<Channel*> Group::channel_for(const Call& call) {
   ACCORD_RETURN_IF_ERROR(used_after_fork());
-  ACCORD_RETURN_IF_ERROR(check_call(call, rank(), size()));
+  ACCORD_RETURN_IF_ERROR(check(call));
   if (call.direction == Direction::kNone) return group_channel_.get();
   return pair_channel(call.peer, call.direction);
 }
@@ -173,11 +174,7 @@ Status Group::status() const {
   return first_failure_;
 }
 
-bool Group::is_inherited() const { return fork_generation_ != ProgressThread::fork_generation(); }
-
-Status Group::used_after_fork() const {
-  if (!is_inherited()) [[likely]]
-    return {};
+Status Group::inherited() const {
   return Status(StatusCode::kWrongState,
                 fmt::format("group \"{}\" belongs to the process that this one was forked from; make a "
                             "communicator of its own in the child",
@@ -291,15 +288,15 @@ void Group::abort(std::string_view reason) {
                     fmt::format("rank {} aborted group \"{}\": {}", rank(), options_.name, reason), {rank()}));
 }
 
-Result<std::shared_lock<std::shared_mutex>> Group::keep_open() {
+Result<std::shared_lock<std::shared_mutex>> Group::keep_open(std::string_view operation) {
   ACCORD_RETURN_IF_ERROR(used_after_fork());
   std::shared_lock open(windows_in_use_);
-  if (state() == CommunicatorState::kClosed) return status();
+  if (state() == CommunicatorState::kClosed) return status().with_context(where(operation));
   return open;
 }
 
 Result<std::shared_lock<std::shared_mutex>> Group::begin_shrink() {
-  ACCORD_ASSIGN_OR_RETURN(std::shared_lock<std::shared_mutex> open, keep_open());
+  ACCORD_ASSIGN_OR_RETURN(std::shared_lock<std::shared_mutex> open, keep_open("shrink"));
   if (shrunk_.exchange(true))
     return Status(StatusCode::kWrongState, fmt::format("{}: it was shrunk before", where("shrink")));
   return open;

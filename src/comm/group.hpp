@@ -20,6 +20,7 @@
 #include "comm/flight/recorder.hpp"
 #include "comm/group_options.hpp"
 #include "comm/membership.hpp"
+#include "comm/progress.hpp"
 #include "comm/window/window_registry.hpp"
 
 namespace accord::comm {
@@ -55,19 +56,33 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Runs a call to its end, or starts it.
   Status run(const Call& call, const CallOptions& options);
   Work start(const Call& call, const CallOptions& options);
+  /// check_call(); what is refused names the call and the group.
+  Status check(const Call& call) const;
   /// Where the call runs; checks it first.
   Result<Channel*> channel_for(const Call& call);
+  /// What `use` gives for the operation of a call that was checked; what it refers to lives as long as that.
+  template <typename Use>
+  auto with_operation(const Call& call, const CallOptions& options, Use use) const {
+    if (call.division == Division::kEqual) return use(operation_of(call, options, nullptr));
+    const plan::Extent extent = extent_of(call, rank());
+    return use(operation_of(call, options, &extent));
+  }
   /// A call that was checked.
   std::unique_ptr<const OwnedOperation> operation_of(const Call& call, const CallOptions& options) const;
   /// kWrongState in a process that was forked off the one that made the group.
-  Status used_after_fork() const;
+  Status used_after_fork() const {
+    if (!is_inherited()) [[likely]]
+      return {};
+    return inherited();
+  }
 
   CommunicatorState state() const { return state_.load(std::memory_order_acquire); }
   Status status() const;
   void abort(std::string_view reason);
   void close();
-  /// Keeps the windows while it is held: close() waits for it, after it has set the state. kClosed if the group is closed.
-  Result<std::shared_lock<std::shared_mutex>> keep_open();
+  /// Keeps the windows for `operation` while it is held: close() waits for it, after it has set the state. kClosed if the group is
+  /// closed.
+  Result<std::shared_lock<std::shared_mutex>> keep_open(std::string_view operation);
   /// The same, once; kWrongState the second time.
   Result<std::shared_lock<std::shared_mutex>> begin_shrink();
   /// What the members tell each other of the groups that they make. REQUIRES: keep_open() is held.
@@ -107,9 +122,6 @@ class Group : public std::enable_shared_from_this<Group> {
   };
   exec::Domain domain_of(const exec::DomainLayout& layout, const std::vector<Part>& parts) const;
   Operation operation_of(const Call& call, const CallOptions& options, const plan::Extent* extent) const;
-  /// What `use` gives for the operation of a call that was checked; what it refers to lives as long as that.
-  template <typename Use>
-  auto with_operation(const Call& call, const CallOptions& options, Use use) const;
   /// fail() without the wait for the dump.
   Status note_failure(const Status& failure);
   /// REQUIRES: mutex_ is held; it is the first one.
@@ -119,7 +131,8 @@ class Group : public std::enable_shared_from_this<Group> {
   void adopt_notice();
   std::optional<Status> read_notices() const;
   /// True in a process that was forked off the one that made the group.
-  bool is_inherited() const;
+  bool is_inherited() const { return fork_generation_ != ProgressThread::fork_generation(); }
+  Status inherited() const;
 
   Membership members_;
   GroupOptions options_;

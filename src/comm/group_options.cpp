@@ -1,6 +1,8 @@
 // Each option is the caller's, else its parent's, else the environment's; a table of plans adds to the one before it.
 #include "comm/group_options.hpp"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "base/config.hpp"
@@ -14,22 +16,26 @@ std::string both(std::string first, const std::string& second) {
   return first + second;
 }
 
+std::string creating(const CommunicatorOptions& options) { return fmt::format("creating group \"{}\"", options.name); }
+
 }  // namespace
 
 Result<GroupOptions> resolve(CommunicatorOptions options) {
   ACCORD_RETURN_IF_ERROR(config().status());
-  ACCORD_ASSIGN_OR_RETURN(const SelectText select, read_select(config()->select));
+  const Result<SelectText> select = read_select(config()->select);
+  if (!select.ok()) return select.status().with_context(creating(options));
   const GroupOptions environment{
-      .timeout = config()->timeout, .transport = config()->transport, .select = select.table};
+      .timeout = config()->timeout, .transport = config()->transport, .select = select->table};
   return inherit(environment, std::move(options));
 }
 
 Result<GroupOptions> inherit(const GroupOptions& parent, CommunicatorOptions given) {
-  ACCORD_ASSIGN_OR_RETURN(const SelectText select, read_select(given.select));
+  const Result<SelectText> select = read_select(given.select);
+  if (!select.ok()) return select.status().with_context(creating(given));
   return GroupOptions{.name = std::move(given.name),
                       .timeout = given.timeout.value_or(parent.timeout),
                       .transport = std::move(given.transport).value_or(parent.transport),
-                      .select = both(parent.select, select.table)};
+                      .select = both(parent.select, select->table)};
 }
 
 }  // namespace accord::comm

@@ -1,18 +1,21 @@
 // Rank 0 numbers the growth in the store, writes down how many ranks there are and how many more may come, and tells the other
-// members the number by a collective of the old group, which also compares what they want. Joiners read the same, and each takes
+// members the number, who compare what they want (listed_exchange.hpp). Joiners read the same, and each takes
 // a ticket, which is its rank. Then all of them meet as the ranks of a new group do (bootstrap.hpp), under a prefix of this growth's
 // number, so that whoever still has a ticket of one that failed meets nobody. The growth is shown until its members have
-// come or given up. While members wait in the store they watch the old group, so that a death among them ends the wait.
+// come or given up. While members wait in the store they watch each other, so that a death among them, or one that gives up, ends the
+// wait; who gives up writes that down for the joiners, who look for it while they wait.
 #include "comm/grow.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <thread>
 #include <utility>
 
 #include "base/text.hpp"
 #include "comm/bootstrap.hpp"
+#include "comm/listed_exchange.hpp"
 
 namespace accord::comm {
 namespace {
@@ -21,10 +24,11 @@ constexpr Duration kLookEvery = std::chrono::milliseconds(100);
 constexpr auto kPause = std::chrono::milliseconds(10);
 constexpr int kMostAdded = 1 << 20;
 
-/// A store whose waits end when the group fails.
+/// A store whose waits end when `look` gives a failure.
 class WatchedStore final : public Store {
  public:
-  WatchedStore(std::shared_ptr<Store> store, Group& group) : store_(std::move(store)), group_(group) {}
+  WatchedStore(std::shared_ptr<Store> store, std::function<Status()> look)
+      : store_(std::move(store)), look_(std::move(look)) {}
 
   Status set(std::string_view key, std::string_view value) override { return store_->set(key, value); }
   Result<std::int64_t> add(std::string_view key, std::int64_t delta) override { return store_->add(key, delta); }
@@ -35,18 +39,22 @@ class WatchedStore final : public Store {
     while (true) {
       Result<std::string> value = store_->get(key, std::min(kLookEvery, deadline.remaining()));
       if (value.status().code() != StatusCode::kTimeout || deadline.passed()) return value;
-      if (!group_.healthy()) return group_.examine_alarm("waiting for the ranks that join");
+      ACCORD_RETURN_IF_ERROR(look_());
     }
   }
 
  private:
   std::shared_ptr<Store> store_;
-  Group& group_;
+  std::function<Status()> look_;
 };
 
 std::string growing_key(const std::string& name) { return fmt::format("accord/{}/growing", name); }
 std::string prefix_of(const std::string& name, std::int64_t number) {
   return fmt::format("accord/{}/growth/{}", name, number);
+}
+
+std::string abandoned_key(const std::string& name, std::int64_t number) {
+  return prefix_of(name, number) + "/abandoned";
 }
 
 /// Rank 0: opens a growth; its number.
@@ -56,27 +64,32 @@ Result<std::int64_t> show(Store& store, const std::string& name, int size, int a
   return number;
 }
 
-/// What the members want of this growth, compared; rank 0's number of it.
-Result<std::int64_t> agree(Group& group, const Result<std::int64_t>& number, int added, const std::string& where) {
-  const std::int64_t mine[2] = {added, number.ok() ? *number : -1};
-  std::vector<std::int64_t> all(2 * static_cast<std::size_t>(group.size()));
-  ACCORD_RETURN_IF_ERROR(group.run(
-      Call::all_gather(ConstBuffer(mine, 2, DType::kInt64), Buffer{all.data(), all.size(), DType::kInt64}), {}));
-  for (Rank r = 0; r < group.size(); ++r)
-    if (all[2 * static_cast<std::size_t>(r)] != added)
-      return Status(StatusCode::kMismatch,
-                    fmt::format("{}: rank {} wants {} more ranks, rank {} wants {}", where, r,
-                                all[2 * static_cast<std::size_t>(r)], group.rank(), added),
-                    {r});
-  if (!number.ok()) return number.status().with_context(where);
-  if (all[1] < 0) return Status(StatusCode::kIo, fmt::format("{}: rank 0 cannot use the store", where), {0});
-  return all[1];
+/// Rank 0 tells the members `number`, of this growth.
+Status agree(const std::string& where, ListedExchange& exchange, std::int64_t& number) {
+  return exchange(std::to_string(number), [&](Rank from, const std::string& text) -> Status {
+    if (from != 0) return {};
+    ACCORD_ASSIGN_OR_RETURN(number, parse_integer(text, where));
+    return {};
+  });
 }
 
-Result<std::shared_ptr<Group>> meet(const std::shared_ptr<Store>& store, std::int64_t number,
-                                    const JoinRequest& request) {
-  const std::shared_ptr<Store> own = make_prefix_store(store, prefix_of(request.options.name, number));
-  return join(request, store_exchange(own, request));
+/// The part of the store in which the ranks of a growth meet.
+std::shared_ptr<Store> store_of(std::shared_ptr<Store> store, const std::string& name, std::int64_t number) {
+  return make_prefix_store(std::move(store), prefix_of(name, number));
+}
+
+Result<std::shared_ptr<Group>> meet(std::shared_ptr<Store> store, std::int64_t number, const JoinRequest& request) {
+  return join(request, store_exchange(store_of(std::move(store), request.options.name, number), request));
+}
+
+/// A store whose waits end when the members have abandoned the growth.
+std::shared_ptr<Store> watched_by_joiner(const std::shared_ptr<Store>& store, const std::string& name,
+                                         std::int64_t number, const std::string& where) {
+  return std::make_shared<WatchedStore>(store, [store, key = abandoned_key(name, number), where]() -> Status {
+    const Result<std::string> why = store->get(key, Duration::zero());
+    if (!why.ok()) return {};
+    return Status(StatusCode::kPeerLost, fmt::format("{}: {}", where, *why));
+  });
 }
 
 /// What show() wrote down.
@@ -97,51 +110,94 @@ Result<Growth> read_growth(const std::string& text, const std::string& key) {
   return Growth{.number = numbers[0], .size = static_cast<int>(numbers[1]), .added = static_cast<int>(numbers[2])};
 }
 
+/// What is wrong with growing by itself, whatever the others want.
+Status check_growth(const std::shared_ptr<Store>& store, int added, const std::string& where,
+                    const Result<GroupOptions>& options) {
+  if (store == nullptr) return Status(StatusCode::kInvalidArgument, fmt::format("{}: the store is null", where));
+  if (added < 1 || added > kMostAdded)
+    return Status(StatusCode::kInvalidArgument, fmt::format("{}: {} more ranks cannot be", where, added));
+  ACCORD_RETURN_IF_ERROR(options.status());
+  return check({.options = *options});
+}
+
 }  // namespace
 
 Result<std::shared_ptr<Group>> grow(Group& group, const std::shared_ptr<Store>& store, int added,
-                                    GroupOptions options) {
-  ACCORD_ASSIGN_OR_RETURN(const std::shared_lock<std::shared_mutex> open, group.keep_open());
-  const std::string name = options.name;
+                                    CommunicatorOptions given) {
+  ACCORD_ASSIGN_OR_RETURN(const std::shared_lock<std::shared_mutex> open, group.keep_open("grow"));
+  const std::string name = given.name;
   const std::string where = fmt::format("growing group \"{}\" to \"{}\"", group.options().name, name);
-  if (added < 1 || added > kMostAdded)
-    return Status(StatusCode::kInvalidArgument, fmt::format("{}: {} more ranks cannot be", where, added));
-  const Deadline deadline = Deadline::in(options.timeout);
+  Making making{.call = "grow",
+                .name = name,
+                .members = group.topology().ranks(),
+                .deadline = Deadline::in(given.timeout.value_or(group.options().timeout))};
+  const Result<GroupOptions> options = inherit(group.options(), std::move(given));
+  if (const Status refused = check_growth(store, added, where, options); !refused.ok()) {
+    refuse(group, making, refused);
+    return refused;
+  }
   const JoinRequest request{
-      .rank = group.rank(), .size = group.size() + added, .options = std::move(options), .deadline = deadline};
-  ACCORD_RETURN_IF_ERROR(check(request));
-  const Result<std::int64_t> shown =
-      group.rank() == 0 ? show(*store, name, group.size(), added) : Result<std::int64_t>(std::int64_t{0});
-  const Result<std::int64_t> number = agree(group, shown, added, where);
-  Result<std::shared_ptr<Group>> grown(number.status().ok() ? Status(StatusCode::kInternal, where) : number.status());
-  if (number.ok()) grown = meet(std::make_shared<WatchedStore>(store, group), *number, request);
-  if (group.rank() == 0 && shown.ok()) (void)store->erase(growing_key(name));
+      .rank = group.rank(), .size = group.size() + added, .options = *options, .deadline = making.deadline};
+  making.terms = terms(request);
+  ListedExchange exchange(group, making);
+  ACCORD_RETURN_IF_ERROR(exchange.begin());
+  std::int64_t number = 0;
+  if (group.rank() == 0) {
+    const Result<std::int64_t> shown = show(*store, name, group.size(), added);
+    if (!shown.ok()) {
+      refuse(group, making, shown.status());
+      return shown.status().with_context(where);
+    }
+    number = *shown;
+  }
+  const Status agreed = agree(where, exchange, number);
+  Result<std::shared_ptr<Group>> grown(agreed.ok() ? Status(StatusCode::kInternal, where) : agreed);
+  if (agreed.ok()) {
+    grown = meet(std::make_shared<WatchedStore>(store, [&] { return exchange.look(); }), number, request);
+    // A wait in the store that was ended so, because the time of another member was over, seems to be a timeout of its own.
+    if (const Status seen = exchange.look(); grown.status().code() == StatusCode::kTimeout && !seen.ok()) grown = seen;
+  }
+  exchange.end(grown.status());
+  if (!grown.ok() && number > 0)
+    (void)store->set(abandoned_key(name, number),
+                     fmt::format("rank {} gave up: {}", group.rank(), grown.status().message()));
+  if (group.rank() == 0) (void)store->erase(growing_key(name));
   return grown;
 }
 
-Result<std::shared_ptr<Group>> join_growing(const std::shared_ptr<Store>& store, GroupOptions options) {
-  const Deadline deadline = Deadline::in(options.timeout);
-  const std::string key = growing_key(options.name);
-  const std::string where = fmt::format("joining group \"{}\" in {}", options.name, store->describe());
+Result<std::shared_ptr<Group>> join_growing(const std::shared_ptr<Store>& store, CommunicatorOptions given) {
+  if (store == nullptr)
+    return Status(StatusCode::kInvalidArgument, fmt::format("joining group \"{}\": the store is null", given.name));
+  const std::string name = given.name;
+  const std::string where = fmt::format("joining group \"{}\" in {}", name, store->describe());
+  const Result<GroupOptions> options = resolve(std::move(given));
+  const Status refused = options.ok() ? check({.options = *options}) : options.status();
+  const Deadline deadline = Deadline::in(refused.ok() ? options->timeout : Duration::zero());
+  const std::string key = growing_key(name);
   std::int64_t full = 0;
   while (true) {
     const Result<std::string> shown = store->get(key, deadline.remaining());
+    if (!refused.ok() && !shown.ok()) return refused;  // nobody waits for this rank
     if (shown.status().code() == StatusCode::kTimeout)
       return Status(StatusCode::kTimeout, fmt::format("{}: no group of that name grew in time", where));
     if (!shown.ok()) return shown.status().with_context(where);
     ACCORD_ASSIGN_OR_RETURN(const Growth growth, read_growth(*shown, key));
     if (growth.number != full) {
-      ACCORD_ASSIGN_OR_RETURN(const std::int64_t ticket,
-                              store->add(prefix_of(options.name, growth.number) + "/tickets", 1));
-      if (ticket <= growth.added) {
-        const JoinRequest request{.rank = growth.size + static_cast<Rank>(ticket) - 1,
-                                  .size = growth.size + growth.added,
-                                  .options = std::move(options),
-                                  .deadline = deadline};
-        return meet(store, growth.number, request);
+      const Result<std::int64_t> ticket = store->add(prefix_of(name, growth.number) + "/tickets", 1);
+      if (!ticket.ok()) return ticket.status().with_context(where);
+      if (*ticket <= growth.added) {
+        JoinRequest request{.rank = growth.size + static_cast<Rank>(*ticket) - 1,
+                            .size = growth.size + growth.added,
+                            .options = refused.ok() ? *options : GroupOptions{.name = name},
+                            .deadline = deadline};
+        if (refused.ok()) return meet(watched_by_joiner(store, name, growth.number, where), growth.number, request);
+        request.deadline = Deadline::never();
+        decline(request, store_of(store, name, growth.number), refused);
+        return refused;
       }
       full = growth.number;
     }
+    if (!refused.ok()) return refused;
     if (deadline.passed())
       return Status(StatusCode::kTimeout,
                     fmt::format("{}: {} ranks joined before this one, as many as were wanted", where, growth.added));

@@ -9,9 +9,10 @@
 namespace accord::comm {
 
 /// All ranks of `group` call it; they and `added` ranks that call join_growing() make a group, in which they keep their ranks.
-Result<std::shared_ptr<Group>> grow(Group& group, const std::shared_ptr<Store>& store, int added, GroupOptions options);
+Result<std::shared_ptr<Group>> grow(Group& group, const std::shared_ptr<Store>& store, int added,
+                                    CommunicatorOptions given);
 
 /// Waits in `store` for a group that grows under that name and joins it, at the next free rank.
-Result<std::shared_ptr<Group>> join_growing(const std::shared_ptr<Store>& store, GroupOptions options);
+Result<std::shared_ptr<Group>> join_growing(const std::shared_ptr<Store>& store, CommunicatorOptions given);
 
 }  // namespace accord::comm

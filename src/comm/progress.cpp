@@ -28,13 +28,6 @@ constexpr int kPollsBetweenLooks = 1024;
 
 std::atomic<ProgressThread*> the_thread = nullptr;
 std::mutex making;
-std::atomic<int> forks = 0;
-
-// The child has none of the parent's threads; what the parent's thread held stays as it is, unused.
-void after_fork_in_child() {
-  the_thread.store(nullptr);
-  forks.fetch_add(1);
-}
 
 }  // namespace
 
@@ -54,7 +47,11 @@ Result<ProgressThread*> ProgressThread::start() {
   return thread.release();  // never deleted: it must outlive every static that holds a communicator
 }
 
-int ProgressThread::fork_generation() { return forks.load(std::memory_order_relaxed); }
+// The child has none of the parent's threads; what the parent's thread held stays as it is, unused.
+void ProgressThread::after_fork_in_child() {
+  the_thread.store(nullptr);
+  forks_.fetch_add(1);
+}
 
 ProgressThread::ProgressThread(UniqueFd epoll, UniqueFd wakeup)
     : epoll_(std::move(epoll)), wakeup_(std::move(wakeup)) {}

@@ -1,6 +1,7 @@
 #pragma once
 // The process's progress thread: it drives started works and hears of peers that die.
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -21,7 +22,7 @@ class ProgressThread {
   /// REQUIRES: start() gave one in this process, as for every group that was made here.
   static ProgressThread& instance();
   /// How often this process has been forked off since the first group; a group of an older generation is the parent's.
-  static int fork_generation();
+  static int fork_generation() { return forks_.load(std::memory_order_relaxed); }
 
   /// Hands over a channel whose queue is not empty.
   void activate(std::shared_ptr<Group> group, Channel& channel);
@@ -41,6 +42,7 @@ class ProgressThread {
   };
 
   static Result<std::unique_ptr<ProgressThread>> make();
+  static void after_fork_in_child();
   ProgressThread(UniqueFd epoll, UniqueFd wakeup);
   void loop();
   void look_at_peers(int timeout_milliseconds);
@@ -49,6 +51,8 @@ class ProgressThread {
   /// Ends the watch of those watchers of `fd`. REQUIRES: mutex_ is held.
   template <typename Which>
   void drop(int fd, Which which);
+
+  static inline std::atomic<int> forks_ = 0;
 
   UniqueFd epoll_;
   UniqueFd wakeup_;

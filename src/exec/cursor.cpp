@@ -14,38 +14,42 @@ namespace accord::exec {
 namespace {
 
 std::size_t lines_of(std::uint64_t elements, const LoweredPlan& plan) {
-  return std::max<std::size_t>(1, (elements + plan.elements_per_line - 1) / plan.elements_per_line);
+  if (elements <= plan.elements_per_line) return 1;  // spares a division
+  return (elements + plan.elements_per_line - 1) / plan.elements_per_line;
 }
 
 }  // namespace
 
 void Cursor::start(Domain& domain, const LoweredPlan& plan, const void* input, void* output,
                    std::complex<double> factor, const Placement& placement) {
-  domain_ = &domain;
+  if (domain_ != &domain || plan_number_ != plan.number) make_room(domain, plan);
   plan_ = &plan;
-  bases_.resize(plan.in_windows ? Operand::input_of(domain.members(), domain.members())
-                                : Operand::lines_of(domain.members()));
-  if (plan.in_windows) {
-    placement_ = &placement;
-    unknown_window_ = -1;
-    if (sum_stores_ == nullptr) sum_stores_ = std::make_unique<StoreChooser>();
-  }
+  placement_ = &placement;
   bases_[Operand::kInput] = static_cast<std::byte*>(const_cast<void*>(input));
   bases_[Operand::kOutput] = static_cast<std::byte*>(output);
+  factor_ = factor;
+  rounds_done_ = 0;
+  elements_done_ = 0;
+  in_round_ = false;
+  mismatch_ = false;
+  waiting_for_ = -1;
+  unknown_window_ = -1;
+}
+
+void Cursor::make_room(Domain& domain, const LoweredPlan& plan) {
+  domain_ = &domain;
+  plan_number_ = plan.number;
+  bases_.resize(plan.in_windows ? Operand::input_of(domain.members(), domain.members())
+                                : Operand::lines_of(domain.members()));
+  if (plan.in_windows && sum_stores_ == nullptr) sum_stores_ = std::make_unique<StoreChooser>();
   if (sources_.size() < static_cast<std::size_t>(plan.max_sources)) sources_.resize(plan.max_sources);
   if (plan.partials.reduce != nullptr) {
     partial_sums_.reserve(plan.max_sources);
     partial_sources_.resize(std::max<std::size_t>(partial_sources_.size(), plan.max_sources));
   }
   if (plan.scales && factors_.size() < sources_.size()) factors_.resize(sources_.size());
-  factor_ = factor;
   lanes_.resize(plan.lanes.size());
   barrier_arrivals_.resize(plan.barriers);
-  rounds_done_ = 0;
-  elements_done_ = 0;
-  in_round_ = false;
-  mismatch_ = false;
-  waiting_for_ = -1;
 }
 
 void Cursor::begin_round() {

@@ -50,6 +50,8 @@ class Cursor {
     std::uint64_t line = 0;  ///< packet line within it, or byte of what goes to a remote member
     bool at_barrier = false;
   };
+  /// For `plan` on `domain`, which is not what it had room for.
+  void make_room(Domain& domain, const LoweredPlan& plan);
   void begin_round();
   Progress poll_lane(std::size_t index);
   Progress run_packets(const LoweredStep& step, LaneState& state);
@@ -70,6 +72,7 @@ class Cursor {
 
   Domain* domain_ = nullptr;
   const LoweredPlan* plan_ = nullptr;
+  std::uint64_t plan_number_ = 0;  ///< of the plan that there is room for
   std::vector<std::byte*> bases_;
   std::vector<const void*> sources_;
   std::vector<std::complex<double>> factors_;  ///< of the sources, for premul_sum

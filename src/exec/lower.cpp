@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 
 #include "exec/lowered.hpp"
@@ -14,6 +15,8 @@
 
 namespace accord::exec {
 namespace {
+
+std::atomic<std::uint64_t> lowered_plans = 0;
 
 class Lowering {
  public:
@@ -27,6 +30,7 @@ class Lowering {
 
   Result<LoweredPlan> run(std::size_t slot_bytes) {
     ACCORD_RETURN_IF_ERROR(check());
+    out_.number = lowered_plans.fetch_add(1, std::memory_order_relaxed) + 1;
     out_.element_bytes = size_of(dtype_);
     if (fits_cells()) {
       out_.packets = Packets::kCells;

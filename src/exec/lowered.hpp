@@ -74,6 +74,7 @@ struct LoweredStep {
 
 /// Ready to run for one request: any buffers, one count.
 struct LoweredPlan {
+  std::uint64_t number = 0;  ///< no other that lower() made in this process has it; counted from 1
   std::vector<std::vector<LoweredStep>> lanes;
   std::vector<Operand> operands;
   std::uint64_t slice = 0;   ///< elements that one round handles of each chunk

@@ -124,12 +124,12 @@ def test_verify_refuses_an_all_reduce_that_does_nothing_and_ranks_that_both_wait
 
 
 def test_why_names_the_rule_that_decides_and_why_others_do_not():
-    told = answer("why", "all_reduce", "8K", "-n", 2)
+    told = answer("why", "all_reduce", "8K", "-n", 4)
     assert told["algorithm"] == "two_shot"
     rules = {rule["rule"]: rule for rule in told["rules"]}
     assert rules["all_reduce:8k-inf=two_shot"]["decides"]
     assert rules["all_reduce:128-8k=one_shot"]["reason"] == "is not for 8 KiB"
-    assert rules["all_reduce[ranks=9-inf]:1k-inf=two_shot"]["reason"] == "is not for 2 ranks"
+    assert rules["all_reduce[ranks=9-inf]:1k-inf=two_shot"]["reason"] == "is not for 4 ranks"
     assert {row["algorithm"] for row in told["algorithms"] if row["chosen"]} == {"two_shot"}
     assert len(told["algorithms"]) == 6
 
@@ -181,7 +181,7 @@ def test_why_reads_the_environment_then_the_option_and_the_last_match_decides():
     assert overridden["algorithm"] == "packet"
     assert overridden["rules"][1]["reason"] == "matches, but a later rule decides"
     canonical = answer("why", "all_reduce", "8K", "--select", "all_reduce:0-inf=ring;deterministic=canonical")
-    assert canonical["algorithm"] == "two_shot"
+    assert canonical["algorithm"] == "one_shot"
     assert "canonical order" in canonical["rules"][0]["reason"]
 
 

@@ -104,7 +104,9 @@ def test_a_call_that_is_wrong_keeps_all_of_them_from_beginning():
     batch = comm.batch()
     batch.all_reduce(values, "premul_sum", factor=3.0)
     batch.send(values, 1)
-    with pytest.raises(accord.InvalidArgument, match="call 2 of 2: send_recv: peer 1 is not a rank of the group"):
+    with pytest.raises(
+        accord.InvalidArgument, match=r"call 2 of 2: send on group .*: peer 1 is not a rank of the group"
+    ):
         batch.run()
     assert (values == 1).all()
     with pytest.raises(TypeError):

@@ -78,6 +78,28 @@ def test_a_listed_rank_that_dies_is_named(fresh_ranks, tmp_path):
     assert [outcomes[rank].value for rank in (0, 2, 3)] == [(1,), (1,), None]
 
 
+def make_groups_until_one_dies(comm, victim, folder):
+    ranks, made = [2, 0, 1], 0
+    try:
+        while True:
+            comm.split_ranks(ranks, name=f"listed {made}", timeout=30)
+            comm.split(0, name=f"colored {made}")
+            made += 1
+            if comm.rank == victim and made == 3:
+                os.mkdir(os.path.join(folder, "there"))
+    except accord.PeerLost as error:
+        return error.ranks
+
+
+def test_a_rank_that_dies_while_groups_are_made_is_named_alone(fresh_ranks, tmp_path):
+    def kill(processes: list[subprocess.Popen]) -> None:
+        wait_until(lambda: len(os.listdir(tmp_path)) == 1, "groups are being made")
+        processes[1].send_signal(signal.SIGKILL)
+
+    outcomes = fresh_ranks(3).outcomes(make_groups_until_one_dies, 1, str(tmp_path), while_running=kill)
+    assert [outcomes[rank].value for rank in (0, 2)] == [(1,), (1,)], outcomes
+
+
 def wait_for_the_absent(comm):
     if comm.rank == 2:
         comm.recv(np.zeros(1), 0)

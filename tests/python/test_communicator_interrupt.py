@@ -57,12 +57,26 @@ CALLS = {
     "all_reduce": "comm.all_reduce(x)",
     "recv": "comm.recv(x, 1)",
     "split": "comm.split(0)",
+    "split_ranks": "comm.split_ranks([0, 1])",
+    "grow": "comm.grow(accord.FileStore(sys.argv[1]), 1)",
+    "window": "comm.window(64)",
     "shrink": "comm.shrink()",
     "wait": "comm.all_reduce_async(x).wait()",
     "store": "accord.FileStore(sys.argv[1]).get('never')",
     "create": "accord.Communicator.create(accord.FileStore(sys.argv[1]), 0, 2, name='second')",
     "tcp": "accord.TcpStore('127.0.0.1', 9, timeout=30)",
 }
+
+
+# Those that the ranks do together: one that left them would be out of step.
+ABORTING = ("barrier", "all_reduce", "recv", "split", "split_ranks", "grow", "window")
+NEXT_CALL = """
+sys.stdin.read()
+try:
+    comm.barrier()
+except accord.Aborted as error:
+    print(error)
+"""
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -78,15 +92,16 @@ except KeyboardInterrupt:
         tmp_path,
         0,
     )
-    other = start("sys.stdin.read()", tmp_path, 1)
+    aborts = call in ABORTING
+    other = start(NEXT_CALL if aborts else "sys.stdin.read()", tmp_path, 1)
     in_a_wait(waiting)
     sent = time.monotonic()
     waiting.send_signal(signal.SIGINT)
     state = waiting.stdout.readline().strip()
     assert time.monotonic() - sent < 15, "the call has gone on to its own timeout of 30 s"
-    aborts = call in ("barrier", "all_reduce", "recv", "split")
     assert state == ("failed" if aborts else "ready"), waiting.stderr.read()
-    other.communicate("", timeout=20)
+    told = other.communicate("", timeout=20)[0]
+    assert "rank 0 was interrupted from the keyboard" in told if aborts else told == ""
     assert waiting.communicate(timeout=20)[1] == "" and waiting.returncode == 0
 
 

@@ -16,7 +16,7 @@
 
 #include "base/text.hpp"
 #include "base/wait.hpp"
-#include "comm/exchange.hpp"
+#include "comm/gather_texts.hpp"
 #include "comm/group.hpp"
 #include "exec/domain.hpp"
 
@@ -93,13 +93,12 @@ class Opening {
 
   Status tell_descriptors(const Result<std::unique_ptr<transport::Endpoint>>& endpoint,
                           std::vector<transport::PeerDescriptor>& peers) {
-    std::string mine = endpoint.ok() ? kDescriptor + (*endpoint)->descriptor() : kError + endpoint.status().message();
-    mine.resize(kMostText);  // with zeros behind it
-    ACCORD_ASSIGN_OR_RETURN(const std::vector<char> all, gather<char>(mine, deadline_.remaining()));
+    const std::string mine =
+        endpoint.ok() ? kDescriptor + (*endpoint)->descriptor() : kError + endpoint.status().message();
+    ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> all, gather_texts(group_, mine, deadline_.remaining()));
     for (Rank r = 0; r < group_.size(); ++r) {
-      const char* const text = &all[sz(r) * kMostText];
-      const std::string body(text + 1, ::strnlen(text + 1, kMostText - 1));
-      if (*text != kDescriptor)
+      const std::string body = all[sz(r)].substr(1);
+      if (all[sz(r)].front() != kDescriptor)
         return Status(endpoint.ok() ? StatusCode::kPeerLost : endpoint.status().code(),
                       fmt::format("{}: rank {} cannot: {}", where(), r, body), {r});
       if (r != group_.rank()) peers.push_back({r, body});

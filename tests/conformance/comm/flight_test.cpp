@@ -156,10 +156,11 @@ TEST(Flight, works_that_wait_their_turn_are_queued) {
 
 TEST(Flight, counters_tell_calls_and_bytes_of_each_collective) {
   run_thread_ranks(2, options(), [&](Communicator comm) {
-    std::vector<double> values(20);
+    std::vector<double> values(30);
     for (int i = 0; i < 5; ++i) ASSERT_TRUE(comm.all_reduce({values.data(), 10, DType::kFloat64}, ReduceOp::kSum).ok());
     ASSERT_TRUE(
-        comm.all_gather(ConstBuffer(values.data(), 10, DType::kFloat64), {values.data(), 20, DType::kFloat64}).ok());
+        comm.all_gather(ConstBuffer(values.data() + 20, 10, DType::kFloat64), {values.data(), 20, DType::kFloat64})
+            .ok());
     if (comm.rank() == 0) {
       ASSERT_TRUE(comm.send(ConstBuffer(values.data(), 3, DType::kFloat64), 1).ok());
     }

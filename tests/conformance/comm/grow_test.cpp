@@ -9,6 +9,7 @@
 namespace accord {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::run_thread_ranks;
 
@@ -106,6 +107,71 @@ TEST_P(Grow, members_that_want_different_numbers_are_a_mismatch) {
     EXPECT_EQ(world.grow(store_, 0, {.name = "grown"}).status().code(), StatusCode::kInvalidArgument);
     EXPECT_EQ(world.grow(nullptr, 1, {.name = "grown"}).status().code(), StatusCode::kInvalidArgument);
   });
+}
+
+TEST_P(Grow, a_member_that_is_refused_or_gives_up_ends_the_others_at_once) {
+  run_thread_ranks(2, options("world", std::chrono::minutes(10)), [this](Communicator world) {
+    const auto expect_lost = [](const Status& status, const std::string& why) {
+      EXPECT_EQ(status.code(), StatusCode::kPeerLost) << status.to_string();
+      EXPECT_EQ(status.ranks(), std::vector<Rank>{1});
+      EXPECT_THAT(status.message(), AllOf(HasSubstr("rank 1 gave up"), HasSubstr(why)));
+    };
+    if (world.rank() == 1) {
+      EXPECT_EQ(world.grow(store_, 0, {.name = "one"}).status().code(), StatusCode::kInvalidArgument);
+      EXPECT_EQ(world.grow(nullptr, 1, {.name = "two"}).status().code(), StatusCode::kInvalidArgument);
+      const CommunicatorOptions nonsense{.name = "three", .select = "nonsense"};
+      EXPECT_EQ(world.grow(store_, 1, nonsense).status().code(), StatusCode::kInvalidArgument);
+      EXPECT_EQ(world.grow(store_, 1, {.name = "four", .timeout = std::chrono::milliseconds(100)}).status().code(),
+                StatusCode::kTimeout);
+    } else {
+      expect_lost(world.grow(store_, 1, {.name = "one"}).status(), "0 more ranks cannot be");
+      expect_lost(world.grow(store_, 1, {.name = "two"}).status(), "the store is null");
+      expect_lost(world.grow(store_, 1, {.name = "three"}).status(), "nonsense");
+      const Status status = world.grow(store_, 1, {.name = "four"}).status();
+      EXPECT_EQ(status.code(), StatusCode::kTimeout) << status.to_string();
+      EXPECT_THAT(status.message(), HasSubstr("rank 1 gave up"));
+    }
+    EXPECT_TRUE(world.barrier().ok()) << "the old group goes on";
+  });
+}
+
+TEST_P(Grow, a_joiner_of_an_abandoned_growth_ends_with_it) {
+  std::thread joiner([this] {
+    const Status status = Communicator::join(store_, options("grown", std::chrono::minutes(10))).status();
+    EXPECT_EQ(status.code(), StatusCode::kPeerLost) << status.to_string();
+    EXPECT_THAT(status.message(), AllOf(HasSubstr("\"grown\""), HasSubstr("gave up"), HasSubstr("did not come")));
+  });
+  run_thread_ranks(2, options("world"), [this](Communicator world) {
+    const CommunicatorOptions soon{.name = "grown", .timeout = std::chrono::milliseconds(500)};
+    EXPECT_EQ(world.grow(store_, 2, soon).status().code(), StatusCode::kTimeout);
+  });
+  joiner.join();
+}
+
+TEST_P(Grow, a_joiner_that_is_refused_or_has_other_rules_is_told_of) {
+  const auto join_when_shown = [this](std::string name, std::string select) {
+    EXPECT_TRUE(store_->get("accord/" + name + "/growing", std::chrono::seconds(20)).ok());
+    CommunicatorOptions given = options(name);
+    given.select = std::move(select);
+    return Communicator::join(store_, given).status();
+  };
+  std::thread joiner([&] {
+    EXPECT_EQ(join_when_shown("one", "nonsense").code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(join_when_shown("two", "all_reduce:0-inf=two_shot").code(), StatusCode::kMismatch);
+  });
+  run_thread_ranks(2, options("world", std::chrono::minutes(10)), [this](Communicator world) {
+    const Status lost = world.grow(store_, 1, {.name = "one"}).status();
+    EXPECT_EQ(lost.code(), StatusCode::kPeerLost) << lost.to_string();
+    EXPECT_EQ(lost.ranks(), std::vector<Rank>{2});
+    EXPECT_THAT(lost.message(), HasSubstr("nonsense"));
+    const Status differs = world.grow(store_, 1, {.name = "two"}).status();
+    EXPECT_EQ(differs.code(), StatusCode::kMismatch) << differs.to_string();
+    EXPECT_EQ(differs.ranks(), std::vector<Rank>{2});
+  });
+  joiner.join();
+  EXPECT_EQ(Communicator::join(store_, {.name = "none", .select = "nonsense"}).status().code(),
+            StatusCode::kInvalidArgument)
+      << "at once, where no group grows";
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Grow, ::testing::Values("inproc", "shm"), [](const auto& test) { return test.param; });

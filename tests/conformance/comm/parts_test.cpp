@@ -9,6 +9,8 @@
 namespace accord {
 namespace {
 
+const std::string kOf = " on group \"world\" (ranks 0 and 1): ";
+
 using testing::buffer;
 using testing::combined;
 using testing::kSizes;
@@ -208,24 +210,25 @@ TEST_P(UnequalParts, counts_that_do_not_fit_are_refused_before_any_rank_waits) {
     const Counts one = {3}, five = {2, 3}, huge = {SIZE_MAX, 5}, even = {2, 2}, uneven = {3, 1};
     const ConstBuffer in(buffer(three));
     EXPECT_EQ(message(comm.all_gather_v(in, buffer(four), one)),
-              "all_gather_v: 1 counts of the output are given, expected one for each of 2 ranks");
+              "all_gather_v" + kOf + "1 counts of the output are given, expected one for each of 2 ranks");
     EXPECT_EQ(message(comm.all_gather_v(in, buffer(four), five)),
-              "all_gather_v: output has 4 elements, but its counts add up to 5");
-    EXPECT_EQ(message(comm.all_gather_v(in, buffer(four), huge)), "all_gather_v: the counts of the output overflow");
+              "all_gather_v" + kOf + "output has 4 elements, but its counts add up to 5");
+    EXPECT_EQ(message(comm.all_gather_v(in, buffer(four), huge)),
+              "all_gather_v" + kOf + "the counts of the output overflow");
     EXPECT_EQ(message(comm.all_gather_v(in, buffer(four), even)),
-              "all_gather_v: this rank's own part has 3 elements in the input, 2 in the output");
+              "all_gather_v" + kOf + "this rank's own part has 3 elements in the input, 2 in the output");
     EXPECT_EQ(message(comm.gather_v(in, buffer(four), even, comm.rank())),
-              "gather_v: this rank's own part has 3 elements in the input, 2 in the output");
+              "gather_v" + kOf + "this rank's own part has 3 elements in the input, 2 in the output");
     EXPECT_EQ(message(comm.all_to_all_v(ConstBuffer(buffer(four)), even, buffer(four), uneven)),
-              std::string("all_to_all_v: this rank's own part has 2 elements in the input, ") +
+              "all_to_all_v" + kOf + "this rank's own part has 2 elements in the input, " +
                   (comm.rank() == 0 ? "3" : "1") + " in the output");
     EXPECT_TRUE(comm.barrier().ok());
     Call barrier;
     barrier.division = Division::kByCounts;
-    EXPECT_EQ(message(comm.run(barrier)), "barrier_v: it has no parts to give counts of");
+    EXPECT_EQ(message(comm.run(barrier)), "barrier_v" + kOf + "it has no parts to give counts of");
     Call message_call = Call::send(in, 1 - comm.rank());
     message_call.division = Division::kByCounts;
-    EXPECT_EQ(message(comm.run(message_call)), "send_recv_v: a message has no parts to give counts of");
+    EXPECT_EQ(message(comm.run(message_call)), "send" + kOf + "a message has no parts to give counts of");
   });
 }
 
@@ -237,7 +240,8 @@ TEST_P(UnequalParts, all_to_all_v_in_place_is_refused_where_the_counts_differ) {
     const auto mine = static_cast<std::size_t>(comm.rank());
     const Status status =
         comm.all_to_all_v(ConstBuffer(buffer(values)), input_counts[mine], buffer(values), output_counts[mine]);
-    EXPECT_EQ(status.message(), "all_to_all_v: in place it needs the same counts for input and output");
+    EXPECT_EQ(status.message(),
+              "all_to_all_v on group \"world\" (ranks 0-2): in place it needs the same counts for input and output");
     EXPECT_TRUE(comm.barrier().ok());
   });
 }

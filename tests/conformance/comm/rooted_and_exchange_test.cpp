@@ -7,6 +7,8 @@
 namespace accord {
 namespace {
 
+const std::string kOf = " on group \"world\" (ranks 0 and 1): ";
+
 using testing::buffer;
 using testing::combined;
 using testing::gathered;
@@ -116,15 +118,15 @@ TEST_P(RootedAndExchange, counts_that_do_not_fit_are_refused_before_any_rank_wai
     std::vector<float> three(3), four(4);
     const auto message = [](const Status& status) { return std::string(status.message()); };
     EXPECT_EQ(message(comm.all_to_all(ConstBuffer(buffer(three)), buffer(three))),
-              "all_to_all: input has 3 elements, expected 2 (2 x 1)");
+              "all_to_all" + kOf + "input has 3 elements, expected 2 (2 x 1)");
     EXPECT_EQ(message(comm.reduce(ConstBuffer(buffer(three)), buffer(four), ReduceOp::kSum, comm.rank())),
-              "reduce: output has 4 elements, expected 3");
+              "reduce" + kOf + "output has 4 elements, expected 3");
     EXPECT_EQ(message(comm.gather(ConstBuffer(buffer(three)), buffer(four), comm.rank())),
-              "gather: output has 4 elements, expected 6 (2 x 3)");
+              "gather" + kOf + "output has 4 elements, expected 6 (2 x 3)");
     EXPECT_EQ(message(comm.scatter(ConstBuffer(buffer(three)), buffer(four), comm.rank())),
-              "scatter: input has 3 elements, expected 8 (2 x 4)");
+              "scatter" + kOf + "input has 3 elements, expected 8 (2 x 4)");
     EXPECT_EQ(message(comm.scatter(ConstBuffer(buffer(three)), buffer(four), 2)),
-              "scatter: root 2 is not a rank of the group, which has ranks 0 to 1");
+              "scatter" + kOf + "root 2 is not a rank of the group, which has ranks 0 to 1");
   });
 }
 

@@ -286,6 +286,107 @@ TEST_P(SplitByRanks, the_timeout_is_the_parents_unless_it_is_given) {
   });
 }
 
+TEST_P(SplitByRanks, rules_that_differ_are_a_mismatch_that_says_what_each_has) {
+  run_thread_ranks(3, options(), [](Communicator world) {
+    const std::string odd = "all_reduce:0-inf=two_shot";
+    const auto part = [&](std::string name, bool differ) {
+      return CommunicatorOptions{.name = std::move(name), .select = differ && world.rank() == 1 ? odd : ""};
+    };
+    const auto expect_mismatch = [&](const Status& status) {
+      EXPECT_EQ(status.code(), StatusCode::kMismatch) << status.to_string();
+      EXPECT_THAT(status.message(), AllOf(HasSubstr("select \"" + odd + "\""), HasSubstr("select \"\"")));
+      if (world.rank() != 1) {
+        EXPECT_EQ(status.ranks(), std::vector<Rank>{1});
+      } else {
+        EXPECT_EQ(status.ranks().size(), 1u);
+        EXPECT_NE(status.ranks(), std::vector<Rank>{1});
+      }
+    };
+    const std::vector<Rank> list = {1, 2, 0};
+    expect_mismatch(world.split_ranks(list, part("part", true)).status());
+    expect_mismatch(world.split(0, world.rank() == 1 ? 0 : 1, part("part", true)).status());
+    Result<std::optional<Communicator>> made = world.split_ranks(list, part("another", false));
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    EXPECT_EQ(sum_of(**made, 1), 3);
+  });
+}
+
+TEST_P(SplitByRanks, a_rank_that_is_refused_ends_the_others_at_once_also_who_comes_later) {
+  CommunicatorOptions given = options();
+  given.timeout = std::chrono::minutes(10);
+  std::atomic<bool> refused = false;
+  run_thread_ranks(3, given, [&refused](Communicator world) {
+    const auto expect_lost = [&](const Status& status, const std::string& why) {
+      EXPECT_EQ(status.code(), StatusCode::kPeerLost) << status.to_string();
+      EXPECT_EQ(status.ranks(), std::vector<Rank>{1});
+      EXPECT_THAT(status.message(), AllOf(HasSubstr("rank 1 gave up: "), HasSubstr(why)));
+    };
+    const std::vector<Rank> all = {0, 1, 2}, impossible = {0, 1, 2, 7};
+    if (world.rank() == 1) {
+      const Status status = world.split_ranks(all, {.name = "rules", .select = "nonsense"}).status();
+      EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.to_string();
+      EXPECT_EQ(world.split_ranks(impossible, "list").status().code(), StatusCode::kInvalidArgument);
+      refused = true;
+    } else {
+      while (world.rank() == 2 && !refused.load()) std::this_thread::yield();
+      expect_lost(world.split_ranks(all, "rules").status(), "nonsense");
+      expect_lost(world.split_ranks(all, "list").status(), "the list names rank 7");
+    }
+    // A split by color is a collective, which the refused rank takes part in.
+    const Status status = world.split(0, 0, {.name = "color", .select = world.rank() == 1 ? "nonsense" : ""}).status();
+    if (world.rank() == 1) {
+      EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.to_string();
+    } else {
+      EXPECT_EQ(status.code(), StatusCode::kPeerLost) << status.to_string();
+      EXPECT_EQ(status.ranks(), std::vector<Rank>{1});
+      EXPECT_THAT(status.message(), HasSubstr("nonsense"));
+    }
+    ASSERT_TRUE(world.barrier().ok());
+    Result<std::optional<Communicator>> made = world.split_ranks(all, "rules");
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    EXPECT_EQ(sum_of(**made, 1), 3) << "they may try again";
+  });
+}
+
+TEST_P(SplitByRanks, one_name_and_list_at_a_time_on_each_rank_of_a_parent) {
+  constexpr int kThreads = 4;
+  std::atomic<bool> refused = false;
+  run_thread_ranks(2, options(), [&refused](Communicator world) {
+    const std::vector<Rank> list = {0, 1};
+    std::vector<Communicator> parents;
+    for (int i = 0; i < kThreads; ++i) parents.push_back(*world.split(0, 0, "parent").value());
+    std::vector<std::thread> threads;
+    for (Communicator& parent : parents)
+      threads.emplace_back([&] {
+        Result<std::optional<Communicator>> made = parent.split_ranks(list, "same");
+        ASSERT_TRUE(made.ok()) << made.status().to_string();
+        EXPECT_EQ(sum_of(**made, 1), 2);
+      });
+    for (std::thread& thread : threads) thread.join();
+    // Rank 1 comes once a second thread of rank 0 was refused.
+    if (world.rank() == 1) {
+      while (!refused.load()) std::this_thread::yield();
+      EXPECT_TRUE(world.split_ranks(list, "same").ok());
+      return;
+    }
+    std::atomic<int> made = 0, wrong = 0;
+    const auto split = [&] {
+      const Status status = world.split_ranks(list, "same").status();
+      made += status.ok() ? 1 : 0;
+      if (status.ok()) return;
+      ++wrong;
+      EXPECT_EQ(status.code(), StatusCode::kWrongState) << status.to_string();
+      EXPECT_THAT(status.message(), AllOf(HasSubstr("\"same\""), HasSubstr("another thread of this rank")));
+      refused = true;
+    };
+    std::thread other(split);
+    split();
+    other.join();
+    EXPECT_EQ(made.load(), 1);
+    EXPECT_EQ(wrong.load(), 1);
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(All, SplitByRanks, ::testing::Values("inproc", "shm"),
                          [](const auto& test) { return test.param; });
 

@@ -115,6 +115,36 @@ TEST_P(Together, prepared_calls_run_as_often_as_they_are_wanted) {
   });
 }
 
+TEST_P(Together, a_call_that_comes_again_is_checked_and_planned_as_the_first_time) {
+  run_thread_ranks(2, options(), [](Communicator comm) {
+    std::vector<float> values(3000), sums(3000);
+    const auto sum_of = [&](std::size_t count, float value) {
+      std::fill_n(values.begin(), count, value);
+      return comm.all_reduce(ConstBuffer(values.data(), count, DType::kFloat32),
+                             Buffer{sums.data(), count, DType::kFloat32}, ReduceOp::kSum);
+    };
+    for (int round = 0; round < 3; ++round) {
+      for (const float value : {1.0F, 2.0F, 3.0F}) {
+        ASSERT_TRUE(sum_of(7, value).ok());
+        ASSERT_EQ(sums[6], 2 * value);
+      }
+      EXPECT_EQ(comm.all_reduce(ConstBuffer(values.data(), 7, DType::kFloat32), Buffer{nullptr, 7, DType::kFloat32},
+                                ReduceOp::kSum)
+                    .code(),
+                StatusCode::kInvalidArgument);
+      // More plans than are kept, so that the one of the call above is made anew.
+      for (std::size_t count = 100; count < 400; ++count) {
+        const ConstBuffer in(values.data(), count, DType::kFloat32);
+        Result<Prepared> other =
+            comm.prepare(Call::all_reduce(in, Buffer{sums.data(), count, DType::kFloat32}, ReduceOp::kMax));
+        ASSERT_TRUE(other.ok() && other->run().ok());
+      }
+      ASSERT_TRUE(sum_of(7, 5).ok());
+      ASSERT_EQ(sums[0], 10);
+    }
+  });
+}
+
 TEST_P(Together, what_was_prepared_is_refused_when_the_group_has_failed_or_closed) {
   run_thread_ranks(1, options(), [](Communicator comm) {
     std::vector<float> values(3);
@@ -122,7 +152,7 @@ TEST_P(Together, what_was_prepared_is_refused_when_the_group_has_failed_or_close
     Result<Prepared> prepared = comm.prepare(call);
     ASSERT_TRUE(prepared.ok());
     EXPECT_EQ(comm.prepare(Call::send(ConstBuffer(buffer(values)), 1)).status().message(),
-              "send_recv: peer 1 is not a rank of the group, which has ranks 0 to 0");
+              "send on group \"world\" (rank 0): peer 1 is not a rank of the group, which has ranks 0 to 0");
     comm.abort("enough");
     EXPECT_EQ(prepared->run().code(), StatusCode::kAborted);
     EXPECT_EQ(prepared->start().wait().code(), StatusCode::kAborted);
@@ -136,7 +166,9 @@ TEST_P(Together, one_that_is_wrong_keeps_all_from_beginning) {
     std::vector<float> values = samples(comm.rank(), 4);
     const std::vector<Call> calls = {Call::all_reduce(ConstBuffer(buffer(values)), buffer(values), ReduceOp::kSum),
                                      Call::send(ConstBuffer(buffer(values)), 2)};
-    const std::string expected = "call 2 of 2: send_recv: peer 2 is not a rank of the group, which has ranks 0 to 1";
+    const std::string expected =
+        "call 2 of 2: send on group \"world\" (ranks 0 and 1): peer 2 is not a rank of the group, which has ranks 0 to "
+        "1";
     EXPECT_EQ(comm.run(calls).message(), expected);
     EXPECT_EQ(comm.start(calls).wait().message(), expected);
     EXPECT_EQ(values, samples(comm.rank(), 4));

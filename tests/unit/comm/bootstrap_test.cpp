@@ -22,11 +22,10 @@ Status join_with(const std::string& address) {
 TEST(Join, an_address_of_any_form_is_an_error_that_names_the_rank) {
   for (const char* address : {"", "x", "[]", "{}", R"({"error": 5})", R"({"descriptor": {"a": 1}})", "\xff\xfe"}) {
     const Status status = join_with(address);
-    EXPECT_EQ(status.code(), StatusCode::kPeerLost) << address;
-    EXPECT_THAT(status.message(), HasSubstr("rank 1 cannot open its endpoint: unknown reason")) << address;
+    EXPECT_EQ(status.code(), StatusCode::kMismatch) << address;
+    EXPECT_THAT(status.message(), HasSubstr("rank 1 speaks another protocol")) << address;
   }
-  EXPECT_THAT(join_with(R"({"error": "no memory"})").message(),
-              HasSubstr("rank 1 cannot open its endpoint: no memory"));
+  EXPECT_THAT(join_with(R"({"error": "no memory"})").message(), HasSubstr("rank 1 does not take part: no memory"));
 }
 
 TEST(Join, wrong_options_are_refused_before_anybody_is_asked) {

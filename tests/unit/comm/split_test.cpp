@@ -1,0 +1,83 @@
+// A rank that is lost between telling its address and connecting, where those who are left cannot connect to each other either.
+#include "comm/split.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "comm/bootstrap.hpp"
+#include "comm/gather_texts.hpp"
+#include "comm/listed_exchange.hpp"
+
+namespace accord::comm {
+namespace {
+
+using ::testing::HasSubstr;
+
+class LostWhileConnecting : public ::testing::TestWithParam<std::string> {
+ protected:
+  /// Rank 2 opens an endpoint, tells the others by `tell` and lets go of it without connecting; then its group learns that it is
+  /// lost. The others run `split`.
+  void play(const std::function<Status(Group&, const std::string& mine)>& tell,
+            const std::function<Status(Group&)>& split) {
+    const std::shared_ptr<Store> store = make_memory_store();
+    std::vector<std::thread> threads;
+    for (Rank rank = 0; rank < 3; ++rank)
+      threads.emplace_back([&, rank] {
+        const JoinRequest request{.rank = rank,
+                                  .size = 3,
+                                  .options = {.name = "world", .timeout = kTimeout, .transport = GetParam()},
+                                  .deadline = Deadline::in(kTimeout)};
+        const std::shared_ptr<Group> group = join(request, store_exchange(store, request)).value();
+        if (rank == 2) {
+          const auto gone = [&](std::string_view, const std::string& mine, const Take&) {
+            EXPECT_TRUE(tell(*group, mine).ok());
+            return Status(StatusCode::kInternal, "gone");
+          };
+          EXPECT_EQ(connect(request, group->topology(), gone).status().code(), StatusCode::kInternal);
+          group->abort("it is lost");
+          return;
+        }
+        const Status status = split(*group);
+        EXPECT_EQ(status.code(), StatusCode::kAborted) << status.to_string();
+        EXPECT_EQ(status.ranks(), std::vector<Rank>{2}) << status.to_string();
+        EXPECT_THAT(status.message(), HasSubstr("\"part\""));
+      });
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  static constexpr Duration kTimeout = std::chrono::seconds(20);
+};
+
+TEST_P(LostWhileConnecting, it_is_named_alone_by_a_split_by_ranks) {
+  const std::vector<Rank> list = {0, 1, 2};
+  play(
+      [&](Group& group, const std::string& mine) {
+        ListedExchange exchange(group, {.call = "split_ranks",
+                                        .name = "part",
+                                        .members = list,
+                                        .terms = terms({.size = 3, .options = group.options()}),
+                                        .deadline = Deadline::in(kTimeout)});
+        return exchange(mine, [](Rank, const std::string&) { return Status(); });
+      },
+      [&](Group& group) { return split_by_ranks(group, list, {.name = "part"}).status(); });
+}
+
+TEST_P(LostWhileConnecting, it_is_named_alone_by_a_split_by_color) {
+  play(
+      [&](Group& group, const std::string& mine) {
+        const std::int64_t color_and_key[2] = {0, 0};
+        std::int64_t all[6];
+        const Status told = group.run(
+            Call::all_gather(ConstBuffer(color_and_key, 2, DType::kInt64), Buffer{all, 6, DType::kInt64}), {});
+        return told.ok() ? gather_texts(group, mine, kTimeout).status() : told;
+      },
+      [&](Group& group) { return split_by_color(group, 0, 0, {.name = "part"}).status(); });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LostWhileConnecting, ::testing::Values("inproc", "shm"),
+                         [](const auto& test) { return test.param; });
+
+}  // namespace
+}  // namespace accord::comm
