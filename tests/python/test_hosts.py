@@ -160,6 +160,7 @@ def exchange_by_windows(comm, count):
             window.wait(source)
     arrived = np.asarray(window.local).reshape(size, count)
     assert all(np.array_equal(arrived[source], data(source, rank)) for source in range(size)), "put"
+    comm.barrier()  # all ranks have all
     for owner in range(size):
         got = np.empty(count, np.uint8)
         window.get(got, owner, count * ((rank + 1) % size))
