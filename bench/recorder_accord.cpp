@@ -32,7 +32,7 @@ std::string measure(Recorder& recorder, const bench::Command& command) {
 int main(int, char** argv) {
   bench::pin_to_core(0);
   const Result<std::unique_ptr<Recorder>> recorder = Recorder::create(
-      {.id = 1, .name = "bench", .rank = 0, .topology = topology::Topology::uniform(2)}, Config().recorder_size);
+      {.id = 1, .name = "bench", .rank = 0, .topology = topology::Topology::uniform(2)}, GroupHints().recorder_size);
   if (!recorder.ok()) return 1;
   return bench::serve(std::string(argv[1]) + ".0",
                       [&](const bench::Command& command) { return measure(**recorder, command); });

@@ -20,26 +20,29 @@ namespace accord::python {
 namespace {
 
 CommunicatorOptions communicator_options(std::string name, nb::handle timeout, std::optional<std::string> transport,
-                                         std::string select) {
+                                         std::string select, std::string hints) {
   CommunicatorOptions options;
   options.name = std::move(name);
   options.timeout = duration_argument(timeout);
   options.transport = std::move(transport);
   options.select = std::move(select);
+  options.hints = std::move(hints);
   return options;
 }
 
 CommunicatorHandle create(nb::handle store, Rank rank, int size, std::string name, nb::handle timeout,
-                          std::optional<std::string> transport, std::string select) {
-  CommunicatorOptions options = communicator_options(std::move(name), timeout, std::move(transport), std::move(select));
+                          std::optional<std::string> transport, std::string select, std::string hints) {
+  CommunicatorOptions options =
+      communicator_options(std::move(name), timeout, std::move(transport), std::move(select), std::move(hints));
   return CommunicatorHandle(value_or_raise(run_interruptibly([store = store_argument(store), rank, size, options] {
     return Communicator::create(store, rank, size, options);
   })));
 }
 
 CommunicatorHandle from_environment(std::string name, nb::handle timeout, std::optional<std::string> transport,
-                                    std::string select) {
-  CommunicatorOptions options = communicator_options(std::move(name), timeout, std::move(transport), std::move(select));
+                                    std::string select, std::string hints) {
+  CommunicatorOptions options =
+      communicator_options(std::move(name), timeout, std::move(transport), std::move(select), std::move(hints));
   return CommunicatorHandle(
       value_or_raise(run_interruptibly([options] { return Communicator::from_environment(options); })));
 }
@@ -60,12 +63,13 @@ std::optional<CommunicatorHandle> split(CommunicatorHandle& self, int color, int
 
 std::optional<CommunicatorHandle> split_ranks(CommunicatorHandle& self, const std::vector<Rank>& ranks,
                                               std::optional<std::string> name, nb::handle timeout,
-                                              std::optional<std::string> transport, std::string select) {
+                                              std::optional<std::string> transport, std::string select,
+                                              std::string hints) {
   Communicator communicator = self.use();
   std::string label = communicator.name();
   for (std::size_t i = 0; i < ranks.size(); ++i) label.append(i == 0 ? "/" : ",").append(std::to_string(ranks[i]));
-  CommunicatorOptions options =
-      communicator_options(std::move(name).value_or(label), timeout, std::move(transport), std::move(select));
+  CommunicatorOptions options = communicator_options(std::move(name).value_or(label), timeout, std::move(transport),
+                                                     std::move(select), std::move(hints));
   std::optional<Communicator> made = value_or_raise(run_in_step(communicator, [communicator, ranks, options]() mutable {
     return communicator.split_ranks(std::span<const Rank>(ranks), options);
   }));
@@ -74,11 +78,12 @@ std::optional<CommunicatorHandle> split_ranks(CommunicatorHandle& self, const st
 }
 
 CommunicatorHandle grow(CommunicatorHandle& self, nb::handle store, int added, std::optional<std::string> name,
-                        nb::handle timeout, std::optional<std::string> transport, std::string select) {
+                        nb::handle timeout, std::optional<std::string> transport, std::string select,
+                        std::string hints) {
   Communicator communicator = self.use();
   std::string label = name ? std::move(*name) : communicator.name() + "/grown";
   CommunicatorOptions options =
-      communicator_options(std::move(label), timeout, std::move(transport), std::move(select));
+      communicator_options(std::move(label), timeout, std::move(transport), std::move(select), std::move(hints));
   return CommunicatorHandle(
       value_or_raise(run_in_step(communicator, [communicator, store = store_argument(store), added, options]() mutable {
         return communicator.grow(store, added, options);
@@ -86,8 +91,9 @@ CommunicatorHandle grow(CommunicatorHandle& self, nb::handle store, int added, s
 }
 
 CommunicatorHandle join(nb::handle store, std::string name, nb::handle timeout, std::optional<std::string> transport,
-                        std::string select) {
-  CommunicatorOptions options = communicator_options(std::move(name), timeout, std::move(transport), std::move(select));
+                        std::string select, std::string hints) {
+  CommunicatorOptions options =
+      communicator_options(std::move(name), timeout, std::move(transport), std::move(select), std::move(hints));
   return CommunicatorHandle(value_or_raise(
       run_interruptibly([store = store_argument(store), options] { return Communicator::join(store, options); })));
 }
@@ -170,7 +176,8 @@ std::string repr(CommunicatorHandle& self) {
 
 }  // namespace
 
-#define ACCORD_MAKE_SIG "name: str = 'world', " ACCORD_TIMEOUT_SIG ", transport: str | None = None, select: str = ''"
+#define ACCORD_MAKE_SIG \
+  "name: str = 'world', " ACCORD_TIMEOUT_SIG ", transport: str | None = None, select: str = '', hints: str = ''"
 
 void bind_communicator(nb::module_& module) {
   const auto timeout = nb::arg("timeout") = nb::none();
@@ -193,17 +200,18 @@ Work.wait() the operation goes on. As a context manager it closes at the end, an
   communicator
       .def_static(
           "create", &create, nb::arg("store"), nb::arg("rank"), nb::arg("size"), only, nb::arg("name") = "world",
-          timeout, nb::arg("transport") = nb::none(), nb::arg("select") = "",
+          timeout, nb::arg("transport") = nb::none(), nb::arg("select") = "", nb::arg("hints") = "",
           nb::sig("def create(store: Store | accord._arrays.StoreLike, rank: int, size: int, *, " ACCORD_MAKE_SIG
                   ") -> Communicator"),
           R"(Joins rank `rank` of `size` that meet in `store` under `name`. Collective: returns when all have come.
 
 timeout: for this and, by default, for each call; ACCORD_TIMEOUT, or 5 minutes, if None. transport: "auto", "inproc"
-or "shm"; ACCORD_TRANSPORT, or "auto", if None. select: overrides the selection of plans. Raises Timeout, naming the
-ranks that did not come, and Mismatch if ranks disagree on the size or the options.)")
+or "shm"; ACCORD_TRANSPORT, or "auto", if None. select: overrides the selection of plans. hints:
+"wait=yield,slot_bytes=64k", for this group in place of what the environment says; docs/communicator.md lists them. Raises Timeout,
+naming the ranks that did not come, and Mismatch if ranks disagree on the size or the options.)")
       .def_static(
           "from_environment", &from_environment, only, nb::arg("name") = "world", timeout,
-          nb::arg("transport") = nb::none(), nb::arg("select") = "",
+          nb::arg("transport") = nb::none(), nb::arg("select") = "", nb::arg("hints") = "",
           nb::sig("def from_environment(*, " ACCORD_MAKE_SIG ") -> Communicator"),
           R"(The same from RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (accord run, torchrun, by hand), else from the
 variables of Open MPI, PMI or Slurm; without any of them a group of one.)")
@@ -222,9 +230,10 @@ variables of Open MPI, PMI or Slurm; without any of them a group of one.)")
 A negative color joins none and gets None. Its name is this one's and the color ("world/1"), unless given.
 It inherits all other options and lives on its own.)")
       .def("split_ranks", &split_ranks, nb::arg("ranks"), nb::arg("name") = nb::none(), only, timeout,
-           nb::arg("transport") = nb::none(), nb::arg("select") = "",
+           nb::arg("transport") = nb::none(), nb::arg("select") = "", nb::arg("hints") = "",
            nb::sig("def split_ranks(self, ranks: collections.abc.Sequence[int], name: str | None = None, "
-                   "*, " ACCORD_TIMEOUT_SIG ", transport: str | None = None, select: str = '') -> Communicator | None"),
+                   "*, " ACCORD_TIMEOUT_SIG
+                   ", transport: str | None = None, select: str = '', hints: str = '') -> Communicator | None"),
            R"(The listed ranks form a new communicator, in the order of the list, which is equal on all of them.
 
 Only they call it, and neither the order of calls on this one nor its messages are touched. An empty list gives None. Groups that are
@@ -234,9 +243,10 @@ list lacks this rank, or names one twice or one that there is not; Mismatch, Tim
 other rules, did not call, or were refused or died. After a failure they may try again.)")
       .def(
           "grow", &grow, nb::arg("store"), nb::arg("added"), nb::arg("name") = nb::none(), only, timeout,
-          nb::arg("transport") = nb::none(), nb::arg("select") = "",
+          nb::arg("transport") = nb::none(), nb::arg("select") = "", nb::arg("hints") = "",
           nb::sig("def grow(self, store: Store | accord._arrays.StoreLike, added: int, name: str | None = None, "
-                  "*, " ACCORD_TIMEOUT_SIG ", transport: str | None = None, select: str = '') -> Communicator"),
+                  "*, " ACCORD_TIMEOUT_SIG
+                  ", transport: str | None = None, select: str = '', hints: str = '') -> Communicator"),
           R"(`added` more ranks, which call join() with the same store and name, make a new communicator with the ranks of this one.
 
 These keep their ranks, the others follow in the order in which they come. All ranks of this one call it, like a collective; this one
@@ -244,9 +254,9 @@ goes on as it is. Its name is this one's and "/grown", unless given. Raises Time
 were refused or died.)")
       .def_static(
           "join", &join, nb::arg("store"), nb::arg("name"), only, timeout, nb::arg("transport") = nb::none(),
-          nb::arg("select") = "",
+          nb::arg("select") = "", nb::arg("hints") = "",
           nb::sig("def join(store: Store | accord._arrays.StoreLike, name: str, *, " ACCORD_TIMEOUT_SIG
-                  ", transport: str | None = None, select: str = '') -> Communicator"),
+                  ", transport: str | None = None, select: str = '', hints: str = '') -> Communicator"),
           R"(Waits until a communicator grows to `name` in `store`, and joins it. Raises Timeout if none does, and PeerLost if its ranks
 gave up.)")
       .def("shrink", &shrink, nb::arg("name") = nb::none(), nb::kw_only(), timeout,

@@ -188,10 +188,11 @@ typedef struct accord_communicator_options {
   int64_t timeout_ns;    /* of creation and of each call; 0: the variable ACCORD_TIMEOUT, or 5 minutes */
   const char* transport; /* "auto", "inproc" or "shm"; null: the variable ACCORD_TRANSPORT, or "auto" */
   const char* select;    /* overrides the plan selection after ACCORD_SELECT, see docs/architecture.md; null: nothing */
+  const char* hints; /* "wait=yield,slot_bytes=64k", see docs/communicator.md; null: the variables ACCORD_WAIT, ... */
 } accord_communicator_options_t;
 
 #define ACCORD_COMMUNICATOR_OPTIONS_INIT \
-  { sizeof(accord_communicator_options_t), NULL, 0, NULL, NULL }
+  { sizeof(accord_communicator_options_t), NULL, 0, NULL, NULL, NULL }
 
 /* Joins rank `rank` of `size` that meet in `store` under the options' name. Returns when all have come. Null options are the
  * defaults. ACCORD_TIMEOUT names the ranks that did not come; ACCORD_MISMATCH if ranks disagree on the size or options. */

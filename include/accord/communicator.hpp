@@ -31,6 +31,9 @@ struct CommunicatorOptions {
   std::optional<Duration> timeout = {};       ///< of creation and of each call; absent: ACCORD_TIMEOUT, or 5 minutes
   std::optional<std::string> transport = {};  ///< "auto", "inproc" or "shm"; absent: ACCORD_TRANSPORT, or "auto"
   std::string select = {};  ///< overrides the plan selection after ACCORD_SELECT, see docs/architecture.md
+  /// "wait=yield,slot_bytes=64k": how this group waits and what it takes of memory, in place of what the environment says for
+  /// all; docs/communicator.md has the list. One that is left out is inherited, one that is unknown is refused.
+  std::string hints = {};
 };
 
 enum class CommunicatorState : std::uint8_t { kReady, kFailed, kClosed };
@@ -252,7 +255,7 @@ class Communicator {
   /// goes on as it is. kTimeout names the ranks that did not come, in the new numbering; they may try again. kMismatch: another rank
   /// wants another number, or has other rules or options. kPeerLost: it was refused, or died.
   [[nodiscard]] Result<Communicator> grow(std::shared_ptr<Store> store, int added, CommunicatorOptions options);
-  /// Waits until a communicator grows to `options.name` in `store`, and joins it. Its `transport` and `select` are to be those of the
+  /// Waits until a communicator grows to `options.name` in `store`, and joins it. Its `transport`, `select` and slots are to be those of the
   /// ranks that are there, else kMismatch. kTimeout: none did, or others took all places. kPeerLost: the others gave up, and why.
   [[nodiscard]] static Result<Communicator> join(std::shared_ptr<Store> store, CommunicatorOptions options);
 

@@ -12,6 +12,7 @@
 #include <charconv>
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include "base/text.hpp"
 
@@ -72,12 +73,20 @@ Status read_select(std::string_view text, Config& config) {
   return Status();
 }
 
+Status read_wait(std::string_view text, Config& config) {
+  constexpr std::array<std::string_view, 3> kPolicies = {"auto", "spin", "yield"};
+  ACCORD_RETURN_IF_ERROR(one_of("way to wait", text, kPolicies));
+  config.hints.wait.reset();
+  if (text != "auto") config.hints.wait = text == "spin" ? WaitPolicy::kSpin : WaitPolicy::kYield;
+  return Status();
+}
+
 Status read_slot_bytes(std::string_view text, Config& config) {
   ACCORD_ASSIGN_OR_RETURN(const std::size_t bytes, parse_bytes(text));
   if (bytes < 4096 || bytes > std::size_t{1} << 30 || bytes % 4096 != 0) {
     return Status(StatusCode::kInvalidArgument, fmt::format("\"{}\" is no multiple of 4k from 4k to 1g", text));
   }
-  config.slot_bytes = bytes;
+  config.hints.slot_bytes = bytes;
   return Status();
 }
 
@@ -95,7 +104,7 @@ Status read_recorder_size(std::string_view text, Config& config) {
   if (size < 16 || size > 1 << 20 || !std::has_single_bit(static_cast<std::uint64_t>(size))) {
     return Status(StatusCode::kInvalidArgument, fmt::format("\"{}\" is no power of two from 16 to 1048576", text));
   }
-  config.recorder_size = static_cast<std::size_t>(size);
+  config.hints.recorder_size = static_cast<std::size_t>(size);
   return Status();
 }
 
@@ -107,9 +116,10 @@ Status read_dump_directory(std::string_view text, Config& config) {
 struct Variable {
   ConfigEntry entry;
   Status (*read)(std::string_view text, Config& config);
+  std::string_view hint = {};  ///< its name for one group; empty: only the environment says it
 };
 
-constexpr std::array<Variable, 10> kVariables = {{
+constexpr std::array<Variable, 11> kVariables = {{
     {{"ACCORD_LOG", "warn", "what is logged to standard error: trace, debug, info, warn, error or off"},
      read_log_level},
     {{"ACCORD_DEBUG", "off",
@@ -125,12 +135,19 @@ constexpr std::array<Variable, 10> kVariables = {{
     {{"ACCORD_SELECT", "",
       "overrides which plan runs which collective: a table (docs/architecture.md), or @FILE of accord tune"},
      read_select},
+    {{"ACCORD_WAIT", "auto",
+      "how ranks wait for each other: spin for a while, yield their core at once, or auto: yield if there are more "
+      "ranks than cores"},
+     read_wait,
+     "wait"},
     {{"ACCORD_SLOT_BYTES", "1m", "scratch of one round of a collective in each rank: 4k to 1g, in multiples of 4k"},
-     read_slot_bytes},
+     read_slot_bytes,
+     "slot_bytes"},
     {{"ACCORD_THREADS", "1", "threads that an engine computes with in each rank, 1 to 1024"}, read_threads},
     {{"ACCORD_RECORDER_SIZE", "1024",
       "operations that the flight recorder of a communicator keeps, a power of two from 16 to 1048576"},
-     read_recorder_size},
+     read_recorder_size,
+     "recorder_size"},
     {{"ACCORD_DUMP_DIR", "", "directory where each rank writes its flight record when a communicator fails"},
      read_dump_directory},
 }};
@@ -181,6 +198,26 @@ Result<Config> parse_config(const std::map<std::string, std::string>& environmen
     if (!status.ok()) return status.with_context("environment variable " + name);
   }
   return config;
+}
+
+Result<GroupHints> parse_hints(std::string_view text, GroupHints hints) {
+  Config config;
+  config.hints = hints;
+  std::vector<std::string_view> names;
+  for (const Variable& variable : kVariables)
+    if (!variable.hint.empty()) names.push_back(variable.hint);
+  for (const std::string_view item : text.empty() ? std::vector<std::string_view>() : split_text(text, ',')) {
+    const std::size_t equals = std::min(item.find('='), item.size());
+    const std::string_view name = item.substr(0, equals);
+    const auto variable =
+        std::find_if(kVariables.begin(), kVariables.end(), [&](const Variable& v) { return v.hint == name; });
+    if (variable == kVariables.end() || name.empty()) return unknown_name("hint", name, names);
+    if (equals == item.size())
+      return Status(StatusCode::kInvalidArgument, fmt::format("hint {0} has no value; write {0}=VALUE", name));
+    const Status status = variable->read(item.substr(equals + 1), config);
+    if (!status.ok()) return status.with_context(fmt::format("hint {}", name));
+  }
+  return config.hints;
 }
 
 const Result<Config>& config() {

@@ -3,26 +3,35 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "accord/status.hpp"
 #include "accord/store.hpp"
+#include "base/wait.hpp"
 
 namespace accord {
 
+/// What a group may be told for itself; the environment says it for all of them.
+struct GroupHints {
+  std::optional<WaitPolicy> wait = {};            ///< absent: by cores and ranks
+  std::size_t slot_bytes = std::size_t{1} << 20;  ///< of the scratch of a round
+  std::size_t recorder_size = 1024;               ///< operations of each order, a power of two
+  bool operator==(const GroupHints&) const = default;
+};
+
 struct Config {
-  std::string log_level = "warn";                 ///< ACCORD_LOG
-  std::string debug = "off";                      ///< ACCORD_DEBUG, "info" or "off"
-  Duration timeout = std::chrono::minutes(5);     ///< ACCORD_TIMEOUT, seconds
-  std::string transport = "auto";                 ///< ACCORD_TRANSPORT
-  std::string host_id;                            ///< ACCORD_HOST_ID, part of what tells hosts apart
-  std::string select;                             ///< ACCORD_SELECT, see docs/architecture.md
-  std::size_t slot_bytes = std::size_t{1} << 20;  ///< ACCORD_SLOT_BYTES, of the scratch of a round
-  int threads = 1;                                ///< ACCORD_THREADS, that an engine computes with in each rank
-  std::size_t recorder_size = 1024;               ///< ACCORD_RECORDER_SIZE, operations of each order, a power of two
-  std::string dump_directory;                     ///< ACCORD_DUMP_DIR, where failures are dumped; empty: nowhere
+  std::string log_level = "warn";              ///< ACCORD_LOG
+  std::string debug = "off";                   ///< ACCORD_DEBUG, "info" or "off"
+  Duration timeout = std::chrono::minutes(5);  ///< ACCORD_TIMEOUT, seconds
+  std::string transport = "auto";              ///< ACCORD_TRANSPORT
+  std::string host_id;                         ///< ACCORD_HOST_ID, part of what tells hosts apart
+  std::string select;                          ///< ACCORD_SELECT, see docs/architecture.md
+  GroupHints hints;                            ///< ACCORD_WAIT, ACCORD_SLOT_BYTES, ACCORD_RECORDER_SIZE
+  int threads = 1;                             ///< ACCORD_THREADS, that an engine computes with in each rank
+  std::string dump_directory;                  ///< ACCORD_DUMP_DIR, where failures are dumped; empty: nowhere
 };
 
 /// One variable, for `accord info` and the docs.
@@ -39,6 +48,10 @@ std::map<std::string, std::string> process_environment();
 /// Reads `environment` (name -> value). A variable with our prefix that is not in the table is kInvalidArgument and names
 /// the nearest one; so is a value out of range.
 Result<Config> parse_config(const std::map<std::string, std::string>& environment);
+
+/// `hints` with what `text` says: "wait=yield,slot_bytes=64k". A hint is a variable above without its prefix, in small letters, and
+/// takes the same values. kInvalidArgument names what is unknown, and the nearest name.
+Result<GroupHints> parse_hints(std::string_view text, GroupHints hints);
 
 /// parse_config of this process's environment, read once.
 const Result<Config>& config();

@@ -70,6 +70,22 @@ Status write_and_flush(const std::string& path, std::string_view contents) {
   return Status();
 }
 
+/// Where write_file() writes.
+struct Target {
+  std::string path;
+  bool is_replaced = true;  ///< false: a device or a pipe, which stays what it is
+};
+
+Result<Target> target_of(const std::string& given) {
+  struct stat info = {};
+  const bool exists = stat(given.c_str(), &info) == 0;
+  if (exists && S_ISDIR(info.st_mode)) return errno_status(EISDIR, given);
+  if (exists && !S_ISREG(info.st_mode)) return Target{given, false};
+  std::error_code broken;  // a link stays one, too
+  const std::filesystem::path target = std::filesystem::weakly_canonical(given, broken);
+  return Target{broken ? given : target.string()};
+}
+
 std::string descriptor_limit_text() {
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return " in this process (raise ulimit -n)";
@@ -176,13 +192,9 @@ Result<std::string> read_file(const std::string& path, std::size_t limit) {
 }
 
 Status write_file(const std::string& given, std::string_view contents) {
-  struct stat info = {};
-  const bool exists = stat(given.c_str(), &info) == 0;
-  if (exists && S_ISDIR(info.st_mode)) return errno_status(EISDIR, given);
-  if (exists && !S_ISREG(info.st_mode)) return write_and_flush(given, contents);  // a device or a pipe stays what it is
-  std::error_code broken;                                                         // a link stays one, too
-  const std::filesystem::path target = std::filesystem::weakly_canonical(given, broken);
-  const std::string path = broken ? given : target.string();
+  ACCORD_ASSIGN_OR_RETURN(const Target target, target_of(given));
+  if (!target.is_replaced) return write_and_flush(given, contents);
+  const std::string& path = target.path;
   const std::string temporary = temporary_path(path);
   const Status written = write_and_flush(temporary, contents);
   if (!written.ok() || rename(temporary.c_str(), path.c_str()) != 0) {
@@ -196,6 +208,17 @@ Status write_file(const std::string& given, std::string_view contents) {
   // Some file systems do not flush directories; the rename is done all the same.
   if (directory.valid()) (void)fsync(directory.get());
   return Status();
+}
+
+Status check_writable(const std::string& given) {
+  ACCORD_ASSIGN_OR_RETURN(const Target target, target_of(given));
+  // A pipe that is opened and closed has ended for its reader.
+  if (!target.is_replaced) return access(given.c_str(), W_OK) == 0 ? Status() : errno_status(errno, given);
+  const std::string temporary = temporary_path(target.path);
+  const UniqueFd file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!file.valid()) return errno_status(errno, target.path);
+  unlink(temporary.c_str());
+  return {};
 }
 
 }  // namespace accord

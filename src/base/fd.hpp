@@ -49,5 +49,7 @@ Result<std::string> read_file(const std::string& path, std::size_t limit = std::
 /// Writes `path` so that it is there as a whole or not at all: a temporary file, fsync, rename. What a link leads to is written, not
 /// the link; devices and pipes are written to.
 Status write_file(const std::string& path, std::string_view contents);
+/// What write_file() would say now, where that shows before anything is written: the folder, permissions. Leaves all as it is.
+Status check_writable(const std::string& path);
 
 }  // namespace accord

@@ -30,6 +30,7 @@ Result<CommunicatorOptions> options_of(const accord_communicator_options_t* give
   if (read.name != nullptr) options.name = read.name;
   if (read.transport != nullptr) options.transport = read.transport;
   if (read.select != nullptr) options.select = read.select;
+  if (read.hints != nullptr) options.hints = read.hints;
   return options;
 }
 

@@ -5,16 +5,21 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/config.hpp"
 #include "base/fd.hpp"
 #include "base/text.hpp"
+#include "cli/bench/interrupt.hpp"
 #include "cli/bench/meter.hpp"
 #include "cli/bench/ranks.hpp"
 #include "cli/bench/report.hpp"
 #include "cli/commands.hpp"
+#include "comm/environment.hpp"
 #include "plan/collective.hpp"
 #include "plan/selector.hpp"
 #include "topology/processor.hpp"
@@ -85,7 +90,21 @@ Result<std::vector<std::size_t>> sizes_of(const Options& options, DType dtype) {
   return sizes;
 }
 
+// What names no files that can both be written.
+Status check_outputs(const Options& options) {
+  if (options.plot == "-")
+    return {StatusCode::kInvalidArgument, "--plot writes a file; standard output is for --json alone"};
+  if (options.json.empty() || options.plot.empty() || options.json == "-") return {};
+  std::error_code ignored;
+  const auto whole = [&](const std::string& path) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(path), ignored);
+  };
+  if (whole(options.json) != whole(options.plot)) return {};
+  return {StatusCode::kInvalidArgument, fmt::format("--json and --plot are to write one file, {}", options.json)};
+}
+
 Result<Sweep> sweep_of(const Options& options) {
+  ACCORD_RETURN_IF_ERROR(check_outputs(options));
   Sweep sweep{.operations = {}, .sizes = {}, .effort = {}, .algorithms = options.algorithms, .select = options.select};
   ACCORD_ASSIGN_OR_RETURN(sweep.operations, operations_of(options));
   ACCORD_ASSIGN_OR_RETURN(sweep.dtype, dtype_from_string(options.dtype));
@@ -137,6 +156,12 @@ BenchReport empty_report(const Sweep& sweep) {
   return report;
 }
 
+// What was measured so far. A thread that ends the command looks at it too.
+struct Results {
+  std::mutex mutex;
+  BenchReport report;
+};
+
 // Where rank 0 tells how far it is, and what it found.
 class Screen {
  public:
@@ -162,7 +187,8 @@ class Screen {
 };
 
 Status measure_all(const CommandRanks& ranks, const Sweep& sweep, const InterruptWatch& watch, Screen& screen,
-                   BenchReport& report) {
+                   Results& results) {
+  BenchReport& report = results.report;
   ACCORD_ASSIGN_OR_RETURN(const Communicator control, ranks.communicator("bench control"));
   Meter meter(control, watch);
   screen.text(report_head(report));
@@ -181,6 +207,7 @@ Status measure_all(const CommandRanks& ranks, const Sweep& sweep, const Interrup
                                     .in_place = sweep.in_place,
                                     .ranks = ranks.size()};
       ACCORD_ASSIGN_OR_RETURN(auto measured, meter.measure(request, sweep.effort, contenders));
+      const std::lock_guard lock(results.mutex);
       report.interrupted = !measured.has_value();
       if (report.interrupted) return {};
       for (std::size_t i = 0; i < contenders.size(); ++i) {
@@ -213,27 +240,59 @@ Status all_right(const BenchReport& report) {
   return {};
 }
 
-Status bench(const Options& options, const Sweep& sweep, BenchReport& report) {
+// One line, and where to find what was measured.
+void tell_interrupted(const Options& options, const BenchReport& report) {
+  std::string kept = report.rows.empty()       ? "nothing was measured before"
+                     : report.rows.size() == 1 ? "1 result was measured before"
+                                               : fmt::format("{} results were measured before", report.rows.size());
+  for (const std::string& file : {options.json, options.plot})
+    if (!file.empty() && file != "-") kept += fmt::format(", see {}", file);
+  fmt::print(stderr, "accord bench: interrupted; {}\n", kept);
+}
+
+Status bench(const Options& options, const Sweep& sweep, Results& results) {
+  // Now, as what was measured for an hour is not to be lost at its end.
+  ACCORD_ASSIGN_OR_RETURN(const comm::JobPlace place, comm::job_place(process_environment()));
+  for (const std::string& file : {options.json, options.plot})
+    if (place.rank == 0 && !file.empty() && file != "-") ACCORD_RETURN_IF_ERROR(check_writable(file));
   const InterruptWatch watch;
+  BenchReport& report = results.report;
   report = empty_report(sweep);
   ACCORD_ASSIGN_OR_RETURN(const CommandRanks ranks,
                           CommandRanks::create(options.ranks > 0 ? std::optional(options.ranks) : std::nullopt));
   report.ranks = ranks.size();
-  Screen screen(ranks.rank() == 0, options.json != "-");
-  const Status measured = measure_all(ranks, sweep, watch, screen, report);
+  const bool tells = ranks.rank() == 0;
+  Screen screen(tells, options.json != "-");
+  Status measured;
+  {
+    const InterruptDeadline deadline(ranks.rank(), [&] {
+      const std::lock_guard lock(results.mutex);
+      report.interrupted = true;
+      screen.clear();
+      if (const Status written = write_results(options, report); !written.ok())
+        fmt::print(stderr, "accord bench: {}\n", written.to_string());
+      tell_interrupted(options, report);
+    });
+    measured = measure_all(ranks, sweep, watch, screen, results);
+  }
   screen.clear();
+  // The other ranks may have ended first.
+  if (!measured.ok() && watch.interrupted()) {
+    report.interrupted = true;
+    measured = Status();
+  }
   // What was measured before a failure is worth as much as before.
-  if (ranks.rank() == 0 && (measured.ok() || !report.rows.empty()))
-    ACCORD_RETURN_IF_ERROR(write_results(options, report));
+  if (tells && (measured.ok() || !report.rows.empty())) ACCORD_RETURN_IF_ERROR(write_results(options, report));
   ACCORD_RETURN_IF_ERROR(measured);
+  if (tells && report.interrupted) tell_interrupted(options, report);
   return all_right(report);
 }
 
 int run(const Options& options) {
   const Result<Sweep> sweep = sweep_of(options);
-  BenchReport report;
-  const Status status = sweep.ok() ? bench(options, *sweep, report) : sweep.status();
-  if (status.ok()) return report.interrupted ? kInterrupted : kSuccess;
+  Results results;
+  const Status status = sweep.ok() ? bench(options, *sweep, results) : sweep.status();
+  if (status.ok()) return results.report.interrupted ? kInterrupted : kSuccess;
   const bool wrong_use = status.code() == StatusCode::kInvalidArgument;
   fmt::print(stderr, "accord bench: {}\n", wrong_use ? status.message() : status.to_string());
   return wrong_use ? kWrongUse : kFailure;

@@ -28,7 +28,7 @@ Status no_algorithm(std::string_view name) {
 
 exec::DomainLayout layout_for(const plan::Plan& plan) {
   const Result<Config>& known = config();
-  const exec::WindowLayout layout(plan.size, known.ok() ? known->slot_bytes : Config{}.slot_bytes);
+  const exec::WindowLayout layout(plan.size, known.ok() ? known->hints.slot_bytes : GroupHints().slot_bytes);
   return plan.collective == Collective::kSendRecv ? layout.pair() : layout.group();
 }
 

@@ -1,8 +1,9 @@
-// `accord plan run`: a plan on ranks that are threads of this process, over a real transport. It is registered under a name of its
-// own and selected by a table, as a user's would be. The result is compared with what the collective is meant to do.
+// `accord plan run`: a plan on ranks that are threads of this process, over a real transport. It is registered and
+// selected by a table, as a user's would be. The result is compared with what the collective is meant to do.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -22,7 +23,6 @@
 namespace accord::cli {
 namespace {
 
-constexpr const char* kName = "plan_that_runs";
 constexpr int kWarmUp = 3;
 
 struct Options {
@@ -35,6 +35,7 @@ struct Options {
 
 struct Run {
   plan::Plan plan;
+  std::string name;  ///< that it is registered by
   PlanCall call;
   std::shared_ptr<const Reference> reference;
   CommunicatorOptions options;
@@ -135,9 +136,14 @@ Result<std::vector<double>> run_ranks(const Run& run) {
   return slowest;
 }
 
-Result<Run> prepare(plan::Plan plan, const Options& options) {
+Result<Run> prepare(plan::Plan plan, std::string name, const Options& options) {
   ACCORD_ASSIGN_OR_RETURN(const PlanCall call, read_plan_call(options.call, plan.collective));
-  Run run{.plan = std::move(plan), .call = call, .reference = {}, .options = {}, .repeat = options.repeat};
+  Run run{.plan = std::move(plan),
+          .name = std::move(name),
+          .call = call,
+          .reference = {},
+          .options = {},
+          .repeat = options.repeat};
   run.reference = std::make_shared<const Reference>(KnownCall{.collective = run.plan.collective,
                                                               .dtype = call.dtype,
                                                               .op = call.op,
@@ -145,16 +151,27 @@ Result<Run> prepare(plan::Plan plan, const Options& options) {
                                                               .root = run.plan.root,
                                                               .count = call.bytes / size_of(call.dtype)});
   run.options.transport = options.transport;
-  run.options.select = fmt::format("{}:0-inf={}", to_string(run.plan.collective), kName);
+  run.options.select = fmt::format("{}:0-inf={}", to_string(run.plan.collective), run.name);
   return run;
+}
+
+// The plan's own name, as near as tables can have it: those of built-in algorithms are taken.
+std::string name_in_tables(const plan::Plan& plan) {
+  constexpr std::size_t kLongest = 56;
+  std::string name = plan.name.substr(0, kLongest);
+  for (char& c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '_' && c != '.') c = '_';
+  const bool is_built_in = plan::algorithm_by_name(plan.collective, name).ok();
+  return name.empty() || is_built_in ? name + ".given" : name;
 }
 
 int run_plan(const Options& options) {
   const Result<plan::Plan> plan = read_plan_source(options.source);
   if (!plan.ok()) return plan_failure("run", plan.status());
-  if (const Status right = register_plan(plan::to_json(*plan), {.name = kName}); !right.ok())
+  const std::string name = name_in_tables(*plan);
+  if (const Status right = register_plan(plan::to_json(*plan), {.name = name}); !right.ok())
     return plan_refused("run", right);
-  const Result<Run> run = prepare(*plan, options);
+  const Result<Run> run = prepare(*plan, name, options);
   if (!run.ok()) return plan_failure("run", run.status());
   const Result<std::vector<double>> seconds = run_ranks(*run);
   if (!seconds.ok()) return plan_failure("run", seconds.status());

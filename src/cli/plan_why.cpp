@@ -218,7 +218,7 @@ Result<Json> answer_of(const Options& options) {
               {"oversubscribed", question.topology.oversubscribed()},
               {"registered", question.selected.registered},
               {"algorithm", choice.algorithm->name},
-              {"slot_bytes", choice.slot_bytes == 0 ? config()->slot_bytes : choice.slot_bytes},
+              {"slot_bytes", choice.slot_bytes == 0 ? config()->hints.slot_bytes : choice.slot_bytes},
               {"rules", considered(question)},
               {"algorithms", std::move(others)}};
 }

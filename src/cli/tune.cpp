@@ -16,12 +16,14 @@
 #include "base/config.hpp"
 #include "base/fd.hpp"
 #include "base/text.hpp"
+#include "cli/bench/interrupt.hpp"
 #include "cli/bench/meter.hpp"
 #include "cli/bench/ranks.hpp"
 #include "cli/commands.hpp"
 #include "cli/tune/candidates.hpp"
 #include "cli/tune/kept_results.hpp"
 #include "cli/tune/winners.hpp"
+#include "comm/environment.hpp"
 #include "plan/tuning.hpp"
 #include "topology/processor.hpp"
 #include "topology/topology.hpp"
@@ -82,6 +84,8 @@ Result<Task> task_of(const Options& options) {
   ACCORD_RETURN_IF_ERROR(config().status());
   if (!config()->select.empty())
     return Status(StatusCode::kInvalidArgument, "what is tuned is the default; unset ACCORD_SELECT");
+  if (options.output.empty() || options.output == "-")
+    return Status(StatusCode::kInvalidArgument, "--output is a file; standard output has the rules anyway");
   ACCORD_ASSIGN_OR_RETURN(task.operations, operations_of(options));
   ACCORD_ASSIGN_OR_RETURN(const std::size_t least, parse_bytes(options.least));
   ACCORD_ASSIGN_OR_RETURN(const std::size_t most, parse_bytes(options.most));
@@ -248,6 +252,9 @@ class Tuner {
 
 // The exit code.
 Result<int> tune(const Options& options, Task task) {
+  ACCORD_ASSIGN_OR_RETURN(const comm::JobPlace place, comm::job_place(process_environment()));
+  for (const std::string& file : {task.output, task.output + ".partial"})
+    if (place.rank == 0) ACCORD_RETURN_IF_ERROR(check_writable(file));
   const InterruptWatch watch;
   ACCORD_ASSIGN_OR_RETURN(const CommandRanks ranks,
                           CommandRanks::create(options.ranks > 0 ? std::optional(options.ranks) : std::nullopt));
@@ -255,14 +262,25 @@ Result<int> tune(const Options& options, Task task) {
   task.facts.ranks = ranks.size();
   ACCORD_ASSIGN_OR_RETURN(const Communicator control, ranks.communicator("tune control"));
   Tuner tuner(ranks, task, control, watch);
-  ACCORD_ASSIGN_OR_RETURN(const bool done, tuner.run());
-  if (ranks.rank() > 0) return kSuccess;
-  if (!done) {
-    fmt::print(stderr,
-               "interrupted; what was measured is kept in {0}.partial, and the same command goes on from there\n",
-               task.output);
-    return kInterrupted;
+  const bool tells = ranks.rank() == 0;
+  const auto tell_interrupted = [&] {
+    if (!tells) return;
+    fmt::print(
+        stderr,
+        "{1}accord tune: interrupted; what was measured is kept in {0}.partial, and the same command goes on from "
+        "there\n",
+        task.output, isatty(STDERR_FILENO) != 0 ? "\r\033[K" : "");
+  };
+  Result<bool> done(false);
+  {
+    const InterruptDeadline deadline(ranks.rank(), tell_interrupted);
+    done = tuner.run();
   }
+  if (watch.interrupted() && !done.ok()) done = false;  // the other ranks may have ended first
+  ACCORD_RETURN_IF_ERROR(done.status());
+  if (!*done) tell_interrupted();
+  if (!tells) return kSuccess;
+  if (!*done) return kInterrupted;
   const std::string text = plan::tuning_head(task.facts) + tuner.rules() + std::string(plan::tuning_end());
   ACCORD_RETURN_IF_ERROR(plan::parse_tuning(text).status().with_context("the table that was made"));
   ACCORD_RETURN_IF_ERROR(write_file(task.output, text));

@@ -67,7 +67,7 @@ Result<std::vector<topology::Place>> meet(const JoinRequest& request, const std:
   ACCORD_ASSIGN_OR_RETURN(const topology::Place mine, topology::this_place());
   const json hello = {{"terms", my_terms}, {"place", topology::to_json(mine)}};
   std::vector<topology::Place> places;
-  ACCORD_RETURN_IF_ERROR(exchange("hello", to_text(hello), [&](Rank from, const std::string& text) -> Status {
+  ACCORD_RETURN_IF_ERROR(exchange(kHello, to_text(hello), [&](Rank from, const std::string& text) -> Status {
     ACCORD_ASSIGN_OR_RETURN(const std::string its_place, read_text(request.options, my_terms, from, text, "place"));
     ACCORD_ASSIGN_OR_RETURN(topology::Place place, topology::place_from_json(its_place));
     places.push_back(std::move(place));
@@ -178,7 +178,7 @@ std::uint64_t id_of(const topology::Topology& topology, std::string descriptors)
 
 std::string terms(const JoinRequest& request) {
   return fmt::format("protocol {}, {} ranks, transport \"{}\", select {}, slots of {} bytes", kProtocol, request.size,
-                     request.options.transport, select_text(request.options.select), config()->slot_bytes);
+                     request.options.transport, select_text(request.options.select), request.options.hints.slot_bytes);
 }
 
 Status check(const JoinRequest& request) {
@@ -199,7 +199,7 @@ void decline(JoinRequest request, std::shared_ptr<Store> store, const Status& wh
   if (request.rank < 0 || request.rank >= request.size || request.size == 1) return;
   request.deadline = Deadline::in(std::min<Duration>(request.deadline.remaining(), kDeclineTakes));
   // Ends with the first text, which is rank 0's: there is nothing to hear from the others.
-  (void)store_exchange(std::move(store), request)("hello", refusal(why), [&](Rank, const std::string&) { return why; });
+  (void)store_exchange(std::move(store), request)(kHello, refusal(why), [&](Rank, const std::string&) { return why; });
 }
 
 Result<std::shared_ptr<Group>> join(const JoinRequest& request, const Exchange& exchange) {
@@ -212,7 +212,7 @@ Result<std::shared_ptr<Group>> join(const JoinRequest& request, const Exchange& 
 Result<std::shared_ptr<Group>> connect(const JoinRequest& request, topology::Topology topology,
                                        const Exchange& exchange) {
   const GroupOptions& options = request.options;
-  const exec::WindowLayout layout(request.size, config()->slot_bytes);
+  const exec::WindowLayout layout(request.size, request.options.hints.slot_bytes);
   ACCORD_ASSIGN_OR_RETURN(plan::Selector selector, plan::Selector::create(options.select));
   const transport::EndpointRequest endpoint{.rank = request.rank, .size = request.size, .window_bytes = layout.bytes()};
   const Result<Fabric> fabric = choose_transport(topology, options);

@@ -6,6 +6,9 @@
 
 namespace accord::comm {
 
+/// The first step, in which ranks say who they are, or why they do not take part.
+inline constexpr std::string_view kHello = "hello";
+
 /// Agrees on size and options, looks at where all ranks run, chooses the transport that reaches all, and connects.
 Result<std::shared_ptr<Group>> join(const JoinRequest& request, const Exchange& exchange);
 

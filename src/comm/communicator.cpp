@@ -50,12 +50,17 @@ Result<Communicator> Communicator::create(std::shared_ptr<Store> store, Rank ran
 }
 
 Result<Communicator> Communicator::from_environment(CommunicatorOptions options) {
-  ACCORD_ASSIGN_OR_RETURN(comm::GroupOptions resolved, comm::resolve(std::move(options)));
-  const Deadline deadline = Deadline::in(resolved.timeout);
-  ACCORD_ASSIGN_OR_RETURN(const comm::JobPlace job, comm::job_place(process_environment()));
-  ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<Store> store, comm::job_store(job, deadline));
+  Result<comm::GroupOptions> resolved = comm::resolve(options);
+  const Result<comm::JobPlace> job = comm::job_place(process_environment());
+  if (!resolved.ok()) {
+    if (job.ok()) comm::decline_job(*job, options.name, resolved.status());
+    return resolved.status();
+  }
+  ACCORD_RETURN_IF_ERROR(job.status());
+  const Deadline deadline = Deadline::in(resolved->timeout);
+  ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<Store> store, comm::job_store(*job, deadline));
   return meet(std::move(store),
-              {.rank = job.rank, .size = job.size, .options = std::move(resolved), .deadline = deadline});
+              {.rank = job->rank, .size = job->size, .options = std::move(*resolved), .deadline = deadline});
 }
 
 Rank Communicator::rank() const { return group_->rank(); }

@@ -15,6 +15,7 @@
 
 #include "base/hash.hpp"
 #include "base/text.hpp"
+#include "comm/bootstrap.hpp"
 #include "store/tcp_socket.hpp"
 
 namespace accord::comm {
@@ -180,6 +181,17 @@ Result<std::shared_ptr<Store>> job_store(const JobPlace& job, Deadline deadline)
     ACCORD_ASSIGN_OR_RETURN(kept, job.rank == 0 ? host_store(job, deadline) : find_store(job, deadline));
   }
   return kept;
+}
+
+void decline_job(const JobPlace& job, const std::string& name, const Status& why) {
+  constexpr Duration kOthersCome = std::chrono::seconds(5);
+  if (job.size == 1) return;
+  const JoinRequest request{
+      .rank = job.rank, .size = job.size, .options = {.name = name}, .deadline = Deadline::in(kOthersCome)};
+  const Result<std::shared_ptr<Store>> store = job_store(job, request.deadline);
+  if (!store.ok()) return;
+  decline(request, *store, why);
+  if (job.rank == 0) await_readers(**store, request, kHello);
 }
 
 }  // namespace accord::comm

@@ -30,4 +30,8 @@ Result<JobPlace> job_place(const std::map<std::string, std::string>& environment
 Result<std::shared_ptr<Store>> job_store(const JobPlace& job, Deadline deadline);
 inline constexpr int kPortsTried = 16;
 
+/// This rank cannot take part in the group of that name, because of `why`: tells the other ranks of the job, as far as they come within
+/// a few seconds; rank 0, whose store goes with it, waits for them that long.
+void decline_job(const JobPlace& job, const std::string& name, const Status& why);
+
 }  // namespace accord::comm

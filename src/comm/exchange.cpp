@@ -22,6 +22,10 @@ namespace {
 /// Between two looks at a generation that this rank has been in before; there is one only after a failure.
 constexpr auto kPause = std::chrono::milliseconds(10);
 
+std::string key_in_group(std::string_view group, std::string_view what) {
+  return fmt::format("accord/{}/{}", group, what);
+}
+
 class StoreExchange {
  public:
   StoreExchange(std::shared_ptr<Store> store, const JoinRequest& request)
@@ -41,7 +45,10 @@ class StoreExchange {
       const Result<std::string> theirs =
           store_->get(key_of(r), missing.empty() ? deadline_.remaining() : Duration::zero());
       if (theirs.ok()) {
-        ACCORD_RETURN_IF_ERROR(take(r, *theirs));
+        if (Status taken = take(r, *theirs); !taken.ok()) {
+          (void)store_->add(key_of(size_), 1);  // it has read what it wanted
+          return taken;
+        }
       } else if (theirs.status().code() == StatusCode::kTimeout) {
         missing.push_back(r);
       } else {
@@ -57,7 +64,7 @@ class StoreExchange {
   }
 
  private:
-  std::string key(std::string_view what) const { return fmt::format("accord/{}/{}", name_, what); }
+  std::string key(std::string_view what) const { return key_in_group(name_, what); }
   std::string where() const { return fmt::format("creating group \"{}\" in {}", name_, store_->describe()); }
 
   /// A failure of the store, with what it was asked for.
@@ -102,6 +109,18 @@ class StoreExchange {
 };
 
 }  // namespace
+
+void await_readers(Store& store, const JoinRequest& request, std::string_view step) {
+  const std::string& name = request.options.name;
+  const Result<std::string> generation = store.get(key_in_group(name, "open"), Duration::zero());
+  if (!generation.ok()) return;
+  const std::string readers = key_in_group(name, fmt::format("{}/{}/{}", *generation, step, request.size));
+  while (!request.deadline.passed()) {
+    const Result<std::int64_t> count = store.add(readers, 0);
+    if (!count.ok() || *count >= request.size) return;
+    std::this_thread::sleep_for(kPause);
+  }
+}
 
 Exchange store_exchange(std::shared_ptr<Store> store, const JoinRequest& request) {
   return StoreExchange(std::move(store), request);

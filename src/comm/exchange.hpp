@@ -35,4 +35,7 @@ struct JoinRequest {
 /// ranks that did not come. After a failure the same ranks may try again, in any order.
 Exchange store_exchange(std::shared_ptr<Store> store, const JoinRequest& request);
 
+/// Of rank 0, after a first step that it ended itself: waits, until the request's deadline, for the other ranks to read why.
+void await_readers(Store& store, const JoinRequest& request, std::string_view step);
+
 }  // namespace accord::comm

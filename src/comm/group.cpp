@@ -65,7 +65,7 @@ Result<std::shared_ptr<Group>> Group::create(Membership membership, GroupOptions
   const flight::Identity identity{
       .id = membership.id, .name = options.name, .rank = membership.rank, .topology = membership.topology};
   ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<flight::Recorder> recorder,
-                          flight::Recorder::create(identity, config()->recorder_size));
+                          flight::Recorder::create(identity, options.hints.recorder_size));
   std::shared_ptr<Group> group(new Group(std::move(membership), std::move(options), std::move(recorder)));
   ACCORD_RETURN_IF_ERROR(progress->watch(group));
   // A group of its own, so that the last one of them closes the group on the thread that lets it go: the progress thread

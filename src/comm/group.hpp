@@ -41,6 +41,7 @@ class Group : public std::enable_shared_from_this<Group> {
   const topology::Topology& topology() const { return members_.topology; }
   /// How its ranks wait for each other.
   WaitPolicy wait_policy() const {
+    if (options_.hints.wait) return *options_.hints.wait;
     if (topology().oversubscribed()) return WaitPolicy::kYield;
     return topology().host_count() > 1 ? WaitPolicy::kSpinBriefly : WaitPolicy::kSpin;
   }

@@ -24,18 +24,23 @@ Result<GroupOptions> resolve(CommunicatorOptions options) {
   ACCORD_RETURN_IF_ERROR(config().status());
   const Result<SelectText> select = read_select(config()->select);
   if (!select.ok()) return select.status().with_context(creating(options));
-  const GroupOptions environment{
-      .timeout = config()->timeout, .transport = config()->transport, .select = select->table};
+  const GroupOptions environment{.timeout = config()->timeout,
+                                 .transport = config()->transport,
+                                 .select = select->table,
+                                 .hints = config()->hints};
   return inherit(environment, std::move(options));
 }
 
 Result<GroupOptions> inherit(const GroupOptions& parent, CommunicatorOptions given) {
   const Result<SelectText> select = read_select(given.select);
   if (!select.ok()) return select.status().with_context(creating(given));
+  const Result<GroupHints> hints = parse_hints(given.hints, parent.hints);
+  if (!hints.ok()) return hints.status().with_context(creating(given));
   return GroupOptions{.name = std::move(given.name),
                       .timeout = given.timeout.value_or(parent.timeout),
                       .transport = std::move(given.transport).value_or(parent.transport),
-                      .select = both(parent.select, select->table)};
+                      .select = both(parent.select, select->table),
+                      .hints = *hints};
 }
 
 }  // namespace accord::comm

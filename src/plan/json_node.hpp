@@ -67,6 +67,18 @@ class JsonNode {
     return at(key).items();
   }
 
+  /// Text that messages show: without control characters, which a terminal would obey.
+  Result<std::string> name() const {
+    ACCORD_ASSIGN_OR_RETURN(std::string name, text());
+    for (std::size_t i = 0; i < name.size(); ++i) {
+      const auto byte = static_cast<unsigned char>(name[i]);
+      const bool is_c1 = byte == 0xc2 && i + 1 < name.size() && static_cast<unsigned char>(name[i + 1]) < 0xa0;
+      if (byte < 0x20 || byte == 0x7f || is_c1)
+        return error(fmt::format("{} has a control character", quoted_text(name)));
+    }
+    return name;
+  }
+
   Result<int> integer() const {
     constexpr auto kMax = std::numeric_limits<int>::max();
     const bool fits = json_->is_number_unsigned() ? json_->get<std::uint64_t>() <= kMax

@@ -119,7 +119,7 @@ Status read_chunk_counts(const JsonNode& node, Plan& plan) {
 
 // Everything but the programs.
 Status read_head(const JsonNode& node, Plan& plan) {
-  ACCORD_ASSIGN_OR_RETURN(plan.name, node.at("name").text());
+  ACCORD_ASSIGN_OR_RETURN(plan.name, node.at("name").name());
   ACCORD_ASSIGN_OR_RETURN(const std::string collective, node.at("collective").text());
   const Result<Collective> known = collective_from_string(collective);
   if (!known.ok()) return node.at("collective").error(known.status().message());

@@ -1,10 +1,11 @@
-// The head is read line by line up to the first one that is no comment; a line that is not known is passed over, as a user may
-// write remarks of his own.
+// The head is six lines in one order. What follows is a table, in which a user may write remarks of his own, up to the last line: what
+// stands after it, or looks like a second head, is a mistake that would go unnoticed.
 #include "plan/tuning.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "base/text.hpp"
@@ -16,25 +17,63 @@ constexpr std::string_view kFirstLine = "# accord tuning table 1";
 constexpr std::string_view kAnyVersion = "# accord tuning table ";
 constexpr std::string_view kEnd = "# end";
 
+struct Field {
+  std::string_view name;
+  std::string_view value;  ///< what it looks like
+};
+// Those of the lines after the first one.
+constexpr std::array<Field, 5> kFields = {
+    {{"version", "VERSION"}, {"processor", "NAME"}, {"cores", "NUMBER"}, {"ranks", "NUMBER"}, {"measured", "DAY"}}};
+
 std::string_view trimmed(std::string_view line) {
   while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.remove_suffix(1);
   return line;
 }
 
-// "# processor: AMD EPYC" for "processor".
-std::string_view field(const std::vector<std::string_view>& lines, std::string_view name) {
-  for (const std::string_view line : lines) {
-    const std::string head = fmt::format("# {}: ", name);
-    if (!line.starts_with('#')) break;
-    if (line.starts_with(head)) return trimmed(line.substr(head.size()));
-  }
-  return {};
+std::string beginning_of(const Field& field) { return fmt::format("# {}:", field.name); }
+
+Status corrupt_line(std::size_t index, std::string_view problem) {
+  return {StatusCode::kCorrupt, fmt::format("line {}: {}", index + 1, problem)};
 }
 
-Result<int> number(const std::vector<std::string_view>& lines, std::string_view name) {
-  const Result<std::int64_t> value = parse_integer(field(lines, name), name);
+Status wrong_head(std::size_t index, std::string_view found) {
+  const Field& field = kFields[index - 1];
+  return corrupt_line(index,
+                      fmt::format("expected \"# {}: {}\", found {}", field.name, field.value, quoted_text(found)));
+}
+
+// "AMD EPYC" of "# processor: AMD EPYC".
+Result<std::string> value_of(const std::vector<std::string_view>& lines, std::size_t index) {
+  const std::string_view line = index < lines.size() ? trimmed(lines[index]) : std::string_view();
+  const std::string beginning = beginning_of(kFields[index - 1]) + " ";
+  if (!line.starts_with(beginning) || line.size() == beginning.size()) return wrong_head(index, line);
+  return std::string(line.substr(beginning.size()));
+}
+
+Result<int> number_of(const std::vector<std::string_view>& lines, std::size_t index) {
+  ACCORD_ASSIGN_OR_RETURN(const std::string text, value_of(lines, index));
+  const Result<std::int64_t> value = parse_integer(text, "number");
   if (value.ok() && *value > 0 && *value < 1 << 30) return static_cast<int>(*value);
-  return Status(StatusCode::kCorrupt, fmt::format("its head has no line \"# {}: NUMBER\"", name));
+  return wrong_head(index, trimmed(lines[index]));
+}
+
+// Of the lines after the head: one end, nothing after it, and no second head.
+Status check_body(const std::vector<std::string_view>& lines) {
+  std::size_t end = lines.size();
+  for (std::size_t i = kFields.size() + 1; i < lines.size(); ++i) {
+    const std::string_view line = trimmed(lines[i]);
+    if (end < i && !line.empty())
+      return corrupt_line(i,
+                          fmt::format("{} stands after the line \"{}\", which is the last", quoted_text(line), kEnd));
+    if (line == kEnd) end = i;
+    const bool is_head = line.starts_with(kAnyVersion) ||
+                         std::any_of(kFields.begin(), kFields.end(),
+                                     [&](const Field& field) { return line.starts_with(beginning_of(field)); });
+    if (is_head)
+      return corrupt_line(i, fmt::format("{} belongs to the head, and there is one already", quoted_text(line)));
+  }
+  if (end < lines.size()) return {};
+  return {StatusCode::kCorrupt, fmt::format("it is cut off: the line \"{}\" is missing", kEnd)};
 }
 
 }  // namespace
@@ -60,15 +99,13 @@ Result<TuningFacts> parse_tuning(std::string_view text) {
         first.starts_with(kAnyVersion)
             ? fmt::format("it is a tuning table of another version ({})", quoted_text(first))
             : fmt::format("it is no tuning table: its first line is {}, not \"{}\"", quoted_text(first), kFirstLine));
-  const auto is_end = [](std::string_view line) { return trimmed(line) == kEnd; };
-  if (std::none_of(lines.begin(), lines.end(), is_end))
-    return Status(StatusCode::kCorrupt, fmt::format("it is cut off: the line \"{}\" is missing", kEnd));
-  TuningFacts facts{.version = std::string(field(lines, "version")),
-                    .processor = std::string(field(lines, "processor")),
-                    .measured = std::string(field(lines, "measured"))};
-  if (facts.processor.empty()) return Status(StatusCode::kCorrupt, "its head has no line \"# processor: NAME\"");
-  ACCORD_ASSIGN_OR_RETURN(facts.cores, number(lines, "cores"));
-  ACCORD_ASSIGN_OR_RETURN(facts.ranks, number(lines, "ranks"));
+  TuningFacts facts;
+  ACCORD_ASSIGN_OR_RETURN(facts.version, value_of(lines, 1));
+  ACCORD_ASSIGN_OR_RETURN(facts.processor, value_of(lines, 2));
+  ACCORD_ASSIGN_OR_RETURN(facts.cores, number_of(lines, 3));
+  ACCORD_ASSIGN_OR_RETURN(facts.ranks, number_of(lines, 4));
+  ACCORD_ASSIGN_OR_RETURN(facts.measured, value_of(lines, 5));
+  ACCORD_RETURN_IF_ERROR(check_body(lines));
   const Result<SelectorTable> table = parse_table(text);
   if (!table.ok()) return table.status();
   return facts;

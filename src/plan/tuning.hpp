@@ -10,8 +10,8 @@
 //   all_reduce[ranks=2-2,oversubscribed=no]:0-256=one_shot;   # 0.31 us at 64 B; by default 0.40 us
 //   # end
 //
-// Lines that begin with "#" are comments to the table's grammar (selector.hpp). The first line and the last one tell a whole file from
-// others and from one that was cut off.
+// Lines that begin with "#" are comments to the table's grammar (selector.hpp), and may be added to between the head and the end. The
+// first line and the last one tell a whole file from others and from one that was cut off.
 
 #include <string>
 #include <string_view>
@@ -34,8 +34,8 @@ std::string tuning_head(const TuningFacts& facts);
 /// The line after them.
 std::string_view tuning_end();
 
-/// What a file says of itself; its rules are checked, too. kCorrupt: no such file, or not a whole one; kInvalidArgument: a rule that has
-/// no meaning, with its line.
+/// What a file says of itself; its rules are checked, too. kCorrupt: no such file, not a whole one, or something before, after or
+/// amid the rules that does not belong there, with its line; kInvalidArgument: a rule that has no meaning, with its line.
 Result<TuningFacts> parse_tuning(std::string_view text);
 
 /// The line, from 1, of a place in a text.

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -164,11 +165,43 @@ def test_an_interrupt_ends_it_with_what_was_measured(tmp_path, whom):
         else:
             os.kill(job.pid, signal.SIGINT)
         assert job.wait(timeout=60) == 130
+        [line] = job.stderr.read().splitlines()
+        assert re.fullmatch(rf"accord bench: interrupted; \d+ results? (was|were) measured before, see {path}", line)
     finally:
         end(job)
     told = json.loads(path.read_text())
     assert told["interrupted"]
     assert told["results"][0]["bytes"] == 8
+
+
+def test_an_interrupt_ends_a_call_that_does_not_end(tmp_path):
+    path = tmp_path / "results.json"
+    sizes = ("--min", 8, "--max", "64m", "--factor", 1024, "--seconds", 0.5)
+    job = start_accord("bench", "all_reduce", *sizes, "--json", path)
+    try:
+        while " packet" not in job.stdout.readline():
+            pass  # the first size is done
+        [other] = children_of(job.pid)
+        os.kill(other, signal.SIGSTOP)
+        os.kill(job.pid, signal.SIGINT)
+        assert job.wait(timeout=30) == 130
+        assert job.stderr.read().count("\n") == 1
+    finally:
+        end(job)
+    told = json.loads(path.read_text())
+    assert told["interrupted"]
+    assert told["results"][0]["bytes"] == 8
+    wait_until(lambda: not Path(f"/proc/{other}").exists(), "the end of the other rank")
+
+
+@pytest.mark.parametrize("option", ["--json", "--plot"])
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(tmp_path, option):
+    for path in (tmp_path / "absent/results", tmp_path):
+        refused = accord("bench", "all_reduce", "--seconds", 3600, option, path, timeout=30)
+        assert refused.returncode == 1
+        assert str(path) in refused.stderr
+        assert refused.stdout == ""
+    assert list(tmp_path.iterdir()) == []
 
 
 def children_of(process: int) -> list[int]:
@@ -197,6 +230,8 @@ def test_a_killed_rank_is_named_and_nothing_hangs():
         (("all_reduce", "--algorithm", "bruck"), "bruck"),
         (("all_reduce", "--select", "all_reduce:0-inf=nothing"), "--select"),
         (("send_recv", "-n", 1), "send_recv needs two ranks"),
+        (("all_reduce", "--plot", "-"), "--plot writes a file; standard output is for --json alone"),
+        (("all_reduce", "--json", "one", "--plot", "./one"), "--json and --plot are to write one file, one"),
     ],
 )
 def test_what_has_no_meaning_is_refused(arguments, message):
@@ -207,7 +242,7 @@ def test_what_has_no_meaning_is_refused(arguments, message):
 
 def test_the_plot_has_a_chart_for_time_and_bandwidth_and_names_the_algorithms(tmp_path):
     path = tmp_path / "plot.svg"
-    told = accord("bench", "all_reduce", "barrier", "--min", 8, "--max", "64k", "--factor", 8, *SHORT, "--plot", path)
+    told = accord("bench", "all_reduce", "barrier", "--min", 8, "--max", "1m", "--factor", 8, *SHORT, "--plot", path)
     assert told.returncode == 0, told.stderr
     picture = ElementTree.parse(path).getroot()
     words = [text.text for text in picture.iter(f"{SVG}text")]

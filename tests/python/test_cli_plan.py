@@ -336,6 +336,30 @@ def test_run_checks_and_times_a_plan(plan, options):
     assert 0 < told["minimum_seconds"] <= told["median_seconds"]
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"), [("mine", "mine"), ("my plan!", "my_plan_"), ("one_shot", "one_shot.given")]
+)
+def test_run_calls_a_plan_by_its_own_name(tmp_path, name, shown):
+    path = tmp_path / "plan.json"
+    plan = exported(path, "all_reduce:one_shot", 2)
+    path.write_text(json.dumps(plan | {"name": name}))
+    told = accord("plan", "run", path, env=clean_environment(ACCORD_DEBUG="info"))
+    assert f": {shown}, " in told.stderr
+    assert name in told.stdout
+
+
+@pytest.mark.parametrize("name", ["\x1b[31mred", "line\nline", "\x7f", "\x9b31m"])
+def test_names_that_a_terminal_would_obey_are_refused(tmp_path, name):
+    path = tmp_path / "plan.json"
+    plan = exported(path, "all_reduce:one_shot", 2)
+    path.write_text(json.dumps(plan | {"name": name}))
+    for command in ("run", "show", "verify"):
+        refused = accord("plan", command, path)
+        assert refused.returncode == 1
+        assert "has a control character" in refused.stderr
+        assert name not in refused.stderr
+
+
 def test_run_refuses_what_is_wrong(tmp_path):
     path = tmp_path / "plan.json"
     plan = exported(path, "all_reduce:one_shot", 2)

@@ -96,7 +96,21 @@ def test_rules_after_the_file_win(table, tmp_path):
         (lambda text: text.replace(HEAD, "# accord tuning table 2"), "a tuning table of another version"),
         (lambda text: re.sub("# processor: .*", "# processor: Z80", text), 'was measured on "Z80"'),
         (lambda text: text.replace("# end", "all_reduce:0-1k=rong;\n# end"), 'did you mean "ring"'),
-        (lambda text: text.replace("# ranks: 2\n", ""), '"# ranks: NUMBER"'),
+        (lambda text: text.replace("# ranks: 2\n", ""), 'line 5: expected "# ranks: NUMBER", found "# measured: '),
+        (
+            lambda text: text.replace("# version:", "# versoin:"),
+            'line 2: expected "# version: VERSION", found "# versoin: ',
+        ),
+        (
+            lambda text: re.sub("# measured: .*", "# measured:", text),
+            'line 6: expected "# measured: DAY", found "# measured:"',
+        ),
+        (lambda text: text.replace("# cores: ", "# cores: -"), 'line 4: expected "# cores: NUMBER", found "# cores: -'),
+        (lambda text: text + "all_reduce:0-inf=ring\n", '"all_reduce:0-inf=ring" stands after the line "# end"'),
+        (lambda text: text + "# a remark\n", '"# a remark" stands after'),
+        (lambda text: text + text, f'"{HEAD}" stands after'),
+        (lambda text: text.replace("# end", "# ranks: 4\n# end"), '"# ranks: 4" belongs to the head'),
+        (lambda text: text.replace("# end", "# End"), "it is cut off"),
     ],
 )
 def test_a_damaged_or_foreign_file_is_refused(table, tmp_path, spoil, message):
@@ -132,6 +146,14 @@ def test_ranks_with_different_files_are_told(table, tmp_path):
     result = accord("run", "-n", 2, program, env=clean_environment(PYTHONPATH=str(BUILD / "python")))
     assert result.stdout.count("told:") == 2, result.stdout + result.stderr
     assert "bytes with the hash" in result.stdout
+
+
+def test_a_table_that_cannot_be_written_is_told_before_anything_is_measured(tmp_path):
+    for path, code in ((tmp_path / "absent/table", 1), (tmp_path, 1), ("-", 2)):
+        refused = accord("tune", "--seconds", 3600, "-o", path, timeout=30)
+        assert refused.returncode == code
+        assert ("--output is a file" if path == "-" else str(path)) in refused.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path):

@@ -1,13 +1,15 @@
 """What a communicator is made with: by its arguments, and by ACCORD_ variables where they are left open."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
-from accord_command import clean_environment, wait_until
+from accord_command import ACCORD, clean_environment, wait_until
 
 PROGRAM = """
 import sys, accord
@@ -73,3 +75,73 @@ def test_bytes_that_are_no_text_are_refused(tmp_path, select):
     command = [sys.executable, "-c", PROGRAM.format(call=create(tmp_path / "store", 0, "timeout=60"))]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert result.stdout.startswith('InvalidArgument creating group "world": selection table, at character '), result
+
+
+HINTED = """
+import json, pathlib, sys, numpy, accord
+comm = accord.Communicator.from_environment(name="hinted", hints="slot_bytes=4k,recorder_size=16")
+tp = comm.split_ranks([0, 1], hints="slot_bytes=64k")
+pair = tp.split(0, name="pair")
+for group in (comm, tp, pair):
+    group.all_reduce(numpy.ones(65536, dtype=numpy.float32))
+    for _ in range(20):
+        group.barrier()
+    record = json.loads(pathlib.Path(group.dump(sys.argv[1])).read_text())
+    print(comm.rank, group.name, len(record["orders"][0]["operations"]))
+"""
+
+
+def test_hints_are_of_one_group_and_what_is_left_open_is_inherited(tmp_path):
+    """Rounds go by the size of slots, what a dump has by the recorder's."""
+    command = [ACCORD, "run", "-n", "2", sys.executable, "-c", HINTED, tmp_path]
+    environment = clean_environment(PYTHONPATH=os.environ.get("PYTHONPATH", ""), ACCORD_DEBUG="info")
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0, ended.stderr
+    rounds = dict(
+        re.findall(r'group "(.*?)": all_reduce of 65536 x float32.* (\d+) rounds?$', ended.stderr, re.MULTILINE)
+    )
+    assert int(rounds["hinted"]) == 16 * int(rounds["hinted/0,1"]) == 16 * int(rounds["pair"])
+    kept = re.findall(r"\d (\S+) (\d+)$", ended.stdout, re.MULTILINE)
+    assert sorted(set(kept)) == [("hinted", "16"), ("hinted/0,1", "16"), ("pair", "16")]
+
+
+def test_hints_that_differ_are_a_mismatch_also_in_a_split(tmp_path):
+    first = start(create(tmp_path / "store", 0, "timeout=60, hints='slot_bytes=4k'"))
+    second = start(create(tmp_path / "store", 1, "timeout=60"), ACCORD_SLOT_BYTES="8k")
+    assert "slots of 8192 bytes" in outcome(first) and "slots of 4096 bytes" in outcome(second)
+    split = "{}.split_ranks([0, 1], name='tp', timeout=60, hints='slot_bytes={}k')"
+    ranks = [start(split.format(create(tmp_path / "again", rank, "timeout=60"), 4 << rank)) for rank in range(2)]
+    for told in [outcome(process) for process in ranks]:  # one of them may hear of it from the other
+        assert told.startswith('Mismatch creating group "tp"')
+        assert "slots of 4096 bytes" in told and "slots of 8192 bytes" in told
+
+
+def test_an_unknown_hint_is_refused_by_name_and_told_to_the_others(tmp_path):
+    first = start(create(tmp_path / "store", 0, "timeout=60, hints='slot_byte=4k'"))
+    second = start(create(tmp_path / "store", 1, "timeout=60"))
+    why = 'unknown hint "slot_byte"; did you mean "slot_bytes"?'
+    assert outcome(first) == f'InvalidArgument creating group "world": {why}'
+    told = outcome(second)
+    assert told.startswith('PeerLost creating group "world": rank 0 does not take part: ')
+    assert told.endswith(why)
+
+
+@pytest.mark.parametrize("refused", [0, 1])
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_rank_whose_environment_is_refused_tells_the_others(refused, first):
+    """Whoever comes first; the other one knows at once, not after its timeout."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(min(probe.getsockname()[1], 65519))}
+    ranks = {}
+    for rank in (first, 1 - first):
+        wrong = {"ACCORD_SELECT": "@/nonexistent/table"} if rank == refused else {}
+        call = "accord.Communicator.from_environment(timeout=55)"
+        ranks[rank] = start(call, RANK=str(rank), **place, **wrong)
+    why = "the tuner's table: /nonexistent/table: No such file or directory"
+    began = time.monotonic()
+    assert outcome(ranks[refused]) == f'NotFound creating group "world": {why}'
+    told = outcome(ranks[1 - refused])
+    assert told.startswith(f'PeerLost creating group "world": rank {refused} does not take part: ')
+    assert told.endswith(why)
+    assert time.monotonic() - began < 30

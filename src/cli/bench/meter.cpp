@@ -121,6 +121,7 @@ Result<std::optional<std::vector<Measured>>> Meter::measure(const ExerciseReques
   ACCORD_ASSIGN_OR_RETURN(const std::unique_ptr<Exercise> exercise, Exercise::create(request, control_.rank()));
   std::vector<Series> series;
   for (Contender& contender : contenders) {
+    if (interrupted_) return std::optional<std::vector<Measured>>();
     double seconds = 0;
     ACCORD_ASSIGN_OR_RETURN(const int calls, calls_per_sample(*exercise, contender.comm, &seconds));
     series.push_back(plan_series(effort, calls, seconds));

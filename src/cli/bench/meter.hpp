@@ -8,7 +8,7 @@
 
 #include "accord/communicator.hpp"
 #include "cli/bench/exercise.hpp"
-#include "cli/bench/ranks.hpp"
+#include "cli/bench/interrupt.hpp"
 
 namespace accord::cli {
 

@@ -35,9 +35,6 @@ namespace {
 constexpr int kDefaultRanks = 2;
 constexpr const char* kHost = "127.0.0.1";
 
-volatile sig_atomic_t interrupts = 0;
-void on_interrupt(int) { interrupts = 1; }
-
 Status bind_to(const std::vector<int>& processors) {
   if (processors.empty()) return {};
   cpu_set_t set;
@@ -161,15 +158,5 @@ CommandRanks::~CommandRanks() = default;
 Result<Communicator> CommandRanks::communicator(const std::string& name, const std::string& select) const {
   return Communicator::create(store_, rank_, size_, {.name = name, .select = select});
 }
-
-InterruptWatch::InterruptWatch() {
-  interrupts = 0;
-  struct sigaction action = {};
-  action.sa_handler = on_interrupt;
-  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
-  sigaction(SIGINT, &action, nullptr);
-}
-InterruptWatch::~InterruptWatch() { signal(SIGINT, SIG_DFL); }
-bool InterruptWatch::interrupted() const { return interrupts != 0; }
 
 }  // namespace accord::cli

@@ -38,16 +38,4 @@ class CommandRanks {
   std::unique_ptr<Watcher> watcher_;  ///< of rank 0, if it started the others
 };
 
-/// Notices the interrupt key (SIGINT) while it lives; the second one ends the process as ever. One at a time.
-class InterruptWatch {
- public:
-  InterruptWatch();
-  ~InterruptWatch();
-  InterruptWatch(const InterruptWatch&) = delete;
-  bool interrupted() const;
-};
-
-/// Exit code of a command that SIGINT ended.
-inline constexpr int kInterrupted = 130;
-
 }  // namespace accord::cli

@@ -32,7 +32,7 @@ PlanCall call_of(std::size_t bytes) { return {.bytes = bytes, .dtype = DType::kF
 
 Result<std::vector<Candidate>> candidates_for(Collective collective, int ranks) {
   std::vector<Candidate> candidates = {{.name = "default"}};
-  const std::size_t slot_bytes = config().ok() ? config()->slot_bytes : Config().slot_bytes;
+  const std::size_t slot_bytes = config().ok() ? config()->hints.slot_bytes : GroupHints().slot_bytes;
   for (const plan::AlgorithmEntry& entry : plan::algorithms()) {
     if (entry.collective != collective || entry.buffers != plan::Buffers::kAnywhere) continue;
     const int size = collective == Collective::kSendRecv ? 2 : ranks;

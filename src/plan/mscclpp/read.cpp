@@ -117,7 +117,7 @@ class Reader {
  private:
   Status read_head(const JsonNode& root) {
     ACCORD_ASSIGN_OR_RETURN(const JsonNode name, root.required("name"));
-    ACCORD_ASSIGN_OR_RETURN(plan_.name, name.text());
+    ACCORD_ASSIGN_OR_RETURN(plan_.name, name.name());
     ACCORD_ASSIGN_OR_RETURN(const JsonNode collective, root.required("collective"));
     ACCORD_ASSIGN_OR_RETURN(plan_.collective, read_collective(collective));
     ACCORD_ASSIGN_OR_RETURN(const JsonNode protocol_node, root.required("protocol"));

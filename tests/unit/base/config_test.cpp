@@ -15,9 +15,10 @@ TEST(Config, without_variables_has_its_defaults) {
   EXPECT_EQ(config->log_level, "warn");
   EXPECT_EQ(config->timeout, std::chrono::minutes(5));
   EXPECT_EQ(config->transport, "auto");
-  EXPECT_EQ(config->slot_bytes, std::size_t{1} << 20);
+  EXPECT_EQ(config->hints.slot_bytes, std::size_t{1} << 20);
+  EXPECT_EQ(config->hints.wait, std::nullopt);
   EXPECT_EQ(config->threads, 1);
-  EXPECT_EQ(config->recorder_size, 1024u);
+  EXPECT_EQ(config->hints.recorder_size, 1024u);
   EXPECT_EQ(config->debug, "off");
   EXPECT_EQ(config->dump_directory, "");
 }
@@ -32,9 +33,8 @@ TEST(Config, the_defaults_written_in_the_table_are_the_defaults) {
   EXPECT_EQ(written->timeout, defaults.timeout);
   EXPECT_EQ(written->transport, defaults.transport);
   EXPECT_EQ(written->select, defaults.select);
-  EXPECT_EQ(written->slot_bytes, defaults.slot_bytes);
+  EXPECT_EQ(written->hints, defaults.hints);
   EXPECT_EQ(written->threads, defaults.threads);
-  EXPECT_EQ(written->recorder_size, defaults.recorder_size);
   EXPECT_EQ(written->debug, defaults.debug);
   EXPECT_EQ(written->dump_directory, defaults.dump_directory);
 }
@@ -45,6 +45,7 @@ TEST(Config, reads_every_variable) {
                                               {"ACCORD_TRANSPORT", "shm"},
                                               {"ACCORD_SELECT", "all_reduce=two_shot"},
                                               {"ACCORD_SLOT_BYTES", "64k"},
+                                              {"ACCORD_WAIT", "spin"},
                                               {"ACCORD_THREADS", "4"},
                                               {"ACCORD_DEBUG", "info"},
                                               {"ACCORD_RECORDER_SIZE", "256"},
@@ -54,9 +55,10 @@ TEST(Config, reads_every_variable) {
   EXPECT_EQ(config->timeout, std::chrono::milliseconds(1500));
   EXPECT_EQ(config->transport, "shm");
   EXPECT_EQ(config->select, "all_reduce=two_shot");
-  EXPECT_EQ(config->slot_bytes, 65536u);
+  EXPECT_EQ(config->hints.slot_bytes, 65536u);
+  EXPECT_EQ(config->hints.wait, WaitPolicy::kSpin);
   EXPECT_EQ(config->threads, 4);
-  EXPECT_EQ(config->recorder_size, 256u);
+  EXPECT_EQ(config->hints.recorder_size, 256u);
   EXPECT_EQ(config->debug, "info");
   EXPECT_EQ(config->dump_directory, "dumps");
 }
@@ -84,16 +86,42 @@ TEST(Config, a_value_without_meaning_or_out_of_range_names_its_variable) {
       {"ACCORD_TIMEOUT", "1e300"},      {"ACCORD_TIMEOUT", "99999999999"},
       {"ACCORD_TRANSPORT", "shmem"},    {"ACCORD_RECORDER_SIZE", "8"},
       {"ACCORD_RECORDER_SIZE", "1000"}, {"ACCORD_SLOT_BYTES", "1"},
-      {"ACCORD_SLOT_BYTES", "2g"},      {"ACCORD_SLOT_BYTES", "inf"},
-      {"ACCORD_SLOT_BYTES", "5000"},    {"ACCORD_SLOT_BYTES", "-4k"},
-      {"ACCORD_THREADS", "0"},          {"ACCORD_THREADS", "1025"},
-      {"ACCORD_THREADS", "two"}};
+      {"ACCORD_WAIT", "sleep"},         {"ACCORD_SLOT_BYTES", "2g"},
+      {"ACCORD_SLOT_BYTES", "inf"},     {"ACCORD_SLOT_BYTES", "5000"},
+      {"ACCORD_SLOT_BYTES", "-4k"},     {"ACCORD_THREADS", "0"},
+      {"ACCORD_THREADS", "1025"},       {"ACCORD_THREADS", "two"}};
   for (const auto& [name, value] : refused) {
     const Status status = status_of(name, value);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << name << "=" << value;
     EXPECT_THAT(status.message(), HasSubstr(std::string("environment variable ") + name)) << value;
   }
   EXPECT_THAT(status_of("ACCORD_TRANSPORT", "smh").message(), HasSubstr("did you mean \"shm\""));
+}
+
+TEST(Hints, are_variables_for_one_group_and_leave_the_others_as_they_were) {
+  const GroupHints before{.wait = WaitPolicy::kSpin, .slot_bytes = 8192, .recorder_size = 64};
+  EXPECT_EQ(parse_hints("", before).value(), before);
+  EXPECT_EQ(parse_hints("slot_bytes=64k", before).value(),
+            (GroupHints{.wait = WaitPolicy::kSpin, .slot_bytes = 65536, .recorder_size = 64}));
+  EXPECT_EQ(parse_hints("wait=yield,recorder_size=16", before).value(),
+            (GroupHints{.wait = WaitPolicy::kYield, .slot_bytes = 8192, .recorder_size = 16}));
+  EXPECT_EQ(parse_hints("wait=auto", before)->wait, std::nullopt);
+}
+
+TEST(Hints, that_are_unknown_or_have_no_meaning_are_refused_by_name) {
+  const std::pair<const char*, const char*> refused[] = {{"slot_byte=64k", "did you mean \"slot_bytes\"?"},
+                                                         {"log=info", "known are wait, slot_bytes and recorder_size"},
+                                                         {"wait=spin,", "unknown hint \"\""},
+                                                         {"wait", "hint wait has no value; write wait=VALUE"},
+                                                         {"=spin", "unknown hint \"\""},
+                                                         {"wait=spn", "hint wait: unknown way to wait \"spn\""},
+                                                         {"slot_bytes=5000", "hint slot_bytes: "},
+                                                         {"wait=yield,recorder_size=17", "hint recorder_size: "}};
+  for (const auto& [text, why] : refused) {
+    const Status status = parse_hints(text, {}).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(status.message(), HasSubstr(why)) << text;
+  }
 }
 
 TEST(Config, of_this_process_is_read_once) { EXPECT_EQ(&config(), &config()); }

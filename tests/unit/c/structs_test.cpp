@@ -1,4 +1,6 @@
 // Structs of another size: of programs that were compiled with an older or a newer header, or that forgot the macro.
+#include "c/structs.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -124,7 +126,8 @@ TYPED_TEST(StructSize, as_the_macro_sets_it_is_taken) {
 }
 
 TYPED_TEST(StructSize, that_makes_no_sense_is_refused_with_the_name_of_the_struct) {
-  for (const size_t size : {size_t{0}, size_t{7}, sizeof(TypeParam) - 1, size_t{1} << 40, SIZE_MAX}) {
+  const size_t first_size = c::kStructRule<TypeParam>.first_size;
+  for (const size_t size : {size_t{0}, size_t{7}, first_size - 1, size_t{1} << 40, SIZE_MAX}) {
     TypeParam known = initial<TypeParam>();
     known.struct_size = size;
     EXPECT_EQ(use(&known), ACCORD_INVALID_ARGUMENT);
@@ -141,6 +144,15 @@ TYPED_TEST(StructSize, of_a_newer_header_is_taken_unless_it_asks_for_something_n
   EXPECT_EQ(use(&longer.known), ACCORD_INVALID_ARGUMENT);
   EXPECT_THAT(accord_last_error(), AllOf(HasSubstr(name_of<TypeParam>()),
                                          HasSubstr("byte " + std::to_string(sizeof(TypeParam) + 20) + " is set")));
+}
+
+TEST(StructOfAnOlderHeader, has_no_fields_beyond_its_end) {
+  accord_communicator_options_t options = ACCORD_COMMUNICATOR_OPTIONS_INIT;
+  options.hints = "no hint";
+  EXPECT_EQ(use(&options), ACCORD_INVALID_ARGUMENT);
+  EXPECT_THAT(accord_last_error(), HasSubstr("unknown hint \"no hint\""));
+  options.struct_size = 40;  // of the header that had no hints
+  EXPECT_TRUE(is_ok(use(&options)));
 }
 
 // A struct that is written: fields of a newer header become zero, those beyond an older one's end are left alone.

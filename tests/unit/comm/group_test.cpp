@@ -48,7 +48,7 @@ PeerState alive(Rank) { return PeerState::kAlive; }
 /// All ranks of one group; `look_[r]` is what rank r sees of a peer.
 class WatchedGroup : public ::testing::Test {
  protected:
-  explicit WatchedGroup(int size) : look_(static_cast<std::size_t>(size), alive) {
+  explicit WatchedGroup(int size, GroupHints hints = {}) : look_(static_cast<std::size_t>(size), alive) {
     const topology::Place place = topology::this_place().value();
     const exec::WindowLayout layout(size, 4096);
     std::vector<std::unique_ptr<OwnedWindow>> windows;
@@ -71,7 +71,7 @@ class WatchedGroup : public ::testing::Test {
                                    .layout = layout,
                                    .endpoint = std::move(windows[rank]),
                                    .links = std::move(links)},
-                        {.name = "tp", .timeout = std::chrono::seconds(30)})
+                        {.name = "tp", .timeout = std::chrono::seconds(30), .hints = hints})
               .value());
     }
   }
@@ -146,6 +146,15 @@ TEST_F(GroupOfTwo, an_alarm_without_a_notice_is_a_failure_all_the_same) {
   EXPECT_EQ(status.code(), StatusCode::kInternal) << status.to_string();
   EXPECT_THAT(status.message(), HasSubstr("\"tp\""));
 }
+
+class HintedGroup : public WatchedGroup, public ::testing::WithParamInterface<WaitPolicy> {
+ protected:
+  HintedGroup() : WatchedGroup(2, {.wait = GetParam()}) {}
+};
+
+TEST_P(HintedGroup, waits_as_it_was_told_whatever_the_cores) { EXPECT_EQ(groups_[0]->wait_policy(), GetParam()); }
+
+INSTANTIATE_TEST_SUITE_P(Group, HintedGroup, ::testing::Values(WaitPolicy::kSpin, WaitPolicy::kYield));
 
 }  // namespace
 }  // namespace accord::comm

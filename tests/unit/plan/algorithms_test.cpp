@@ -12,6 +12,7 @@
 #include "sanitized.hpp"
 #include "unit/plan/interpreter.hpp"
 #include "unit/plan/plans_for_tests.hpp"
+#include "unit/plan/thresholds.hpp"
 
 namespace accord::plan {
 namespace {
@@ -22,6 +23,7 @@ using testing::all_plans;
 using testing::has_root;
 using ::testing::HasSubstr;
 using testing::is_in_place_possible;
+using ::testing::IsSupersetOf;
 using testing::mix;
 using testing::whole_plan;
 
@@ -81,6 +83,16 @@ TEST_P(EverySize, every_algorithm_gives_the_reference_for_counts_around_the_numb
       }
     }
   }
+}
+
+TEST_P(SmallSizes, every_algorithm_gives_the_reference_around_the_thresholds_of_the_default_table) {
+  testing::run_around_thresholds(GetParam(), 1, std::size_t{8} << 10);  // tests/slow/plan has the rest
+}
+
+TEST(Thresholds, of_the_default_table_are_there) {
+  EXPECT_THAT(testing::default_thresholds(Collective::kAllReduce), IsSupersetOf({128U, 1024U, 8192U}));
+  EXPECT_THAT(testing::default_thresholds(Collective::kAllGather), IsSupersetOf({2048U, 8U << 20}));
+  EXPECT_TRUE(testing::default_thresholds(Collective::kBarrier).empty());
 }
 
 TEST_P(EverySize, a_rank_that_builds_only_its_own_program_gets_the_same_one_and_the_same_shape) {
