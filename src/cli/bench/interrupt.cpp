@@ -43,7 +43,8 @@ InterruptWatch::InterruptWatch() {
 
 InterruptWatch::~InterruptWatch() {
   signal(SIGINT, SIG_DFL);
-  close(std::exchange(interrupt_fd, -1));
+  close(interrupt_fd);
+  interrupt_fd = -1;
 }
 
 bool InterruptWatch::interrupted() const { return interrupts != 0; }
