@@ -178,12 +178,13 @@ Raises ResourceExhausted, telling what is free. Who uses it keeps his hands off 
                    ", to: int, offset: int = 0, *, dtype: accord._arrays.DTypeName | None = None) -> None"),
            R"(Copies `array` to `offset` bytes from the start of rank `to`'s memory.
 
-It is there for who waits for a later signal of this rank. Raises InvalidArgument, naming the bounds.)")
+It is there for who waits for a later signal of this rank. Raises InvalidArgument, naming the bounds. Between hosts it waits while too
+much is on its way there, and raises Timeout after the communicator's timeout, naming the rank: a part may have been put.)")
       .def("get", &get, nb::arg("array"), nb::arg("source"), nb::arg("offset") = 0, nb::kw_only(),
            nb::arg("dtype") = nb::none(),
            nb::sig("def get(self, " ACCORD_ARRAY_SIG
                    ", source: int, offset: int = 0, *, dtype: accord._arrays.DTypeName | None = None) -> None"),
-           "Fills `array` from `offset` bytes from the start of rank `source`'s memory.")
+           "Fills `array` from `offset` bytes from the start of rank `source`'s memory. Raises Timeout as put does.")
       .def(
           "signal",
           [](WindowHandle& self, Rank to) {
@@ -195,7 +196,7 @@ It is there for who waits for a later signal of this rank. Raises InvalidArgumen
             }
             raise_if_error(status);
           },
-          nb::arg("to"), "Counts one signal to rank `to`. Never waits.")
+          nb::arg("to"), "Counts one signal to rank `to`. Waits between hosts only, as put does.")
       .def("wait", &wait, nb::arg("source"), nb::kw_only(), nb::arg("timeout") = nb::none(),
            nb::sig("def wait(self, source: int, *, timeout: float | datetime.timedelta | None = None) -> None"),
            R"(Waits for one signal of rank `source` that no wait has taken yet, and takes it.

@@ -282,13 +282,14 @@ ACCORD_API accord_status_t accord_window_local(accord_window_t* window, void** m
  * also after the peer's death. */
 ACCORD_API accord_status_t accord_window_peer(accord_window_t* window, int32_t rank, void** memory, size_t* bytes);
 
-/* Copies `bytes` to `offset` of rank `to`'s memory: there for who waits for a later signal of this rank. */
+/* Copies `bytes` to `offset` of rank `to`'s memory: there for who waits for a later signal of this rank. Between hosts puts, gets and
+ * signals wait while too much is on its way, at most for the communicator's timeout: ACCORD_TIMEOUT names the rank. */
 ACCORD_API accord_status_t accord_window_put(accord_window_t* window, const void* source, size_t bytes, int32_t to,
                                              size_t offset);
 /* Copies `bytes` from `offset` of rank `from`'s memory. */
 ACCORD_API accord_status_t accord_window_get(accord_window_t* window, void* destination, size_t bytes, int32_t from,
                                              size_t offset);
-/* Counts one signal to `to`. Never waits. */
+/* Counts one signal to `to`. */
 ACCORD_API accord_status_t accord_window_signal(accord_window_t* window, int32_t to);
 /* Waits for one signal of `from` that no wait has taken yet, and takes it. `timeout_ns` 0: the communicator's; ACCORD_TIMEOUT harms
  * nothing. A group that fails, and a rank that has freed its handle, end it. */

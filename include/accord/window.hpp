@@ -56,17 +56,18 @@ class Window {
   std::span<std::byte> peer(Rank rank) const;
 
   /// Copies `source` to `offset` bytes from the start of rank `to`'s memory; there for who waits for a later signal of this rank.
-  /// kInvalidArgument names the bounds; a failed or closed group gives its failure. Cost: one copy.
+  /// kInvalidArgument names the bounds; a failed or closed group gives its failure. Cost: one copy. Between hosts it waits while too
+  /// much is on its way there, at most for timeout(): kTimeout names `to`, a part may have been put, and the group goes on.
   [[nodiscard]] Status put(ConstBuffer source, Rank to, std::size_t offset);
-  /// Copies from `offset` bytes from the start of rank `from`'s memory. The same.
+  /// Copies from `offset` bytes from the start of rank `from`'s memory. The same, and between hosts one way there and back.
   [[nodiscard]] Status get(Buffer destination, Rank from, std::size_t offset);
-  /// Counts one signal to `to`: what this rank put there before is visible to who waits for it. Never waits.
+  /// Counts one signal to `to`: what this rank put there before is visible to who waits for it. Waits between hosts only, as put() does.
   [[nodiscard]] Status signal(Rank to);
   /// Waits for one signal of `from` that no wait has taken yet, and takes it. Signals are counted for each ordered pair of ranks; one that has arrived
   /// counts, whatever happened since. kTimeout names `from` and harms nothing: it may be waited for again. A group that fails, and
   /// a rank that has let go of the window, end it with an error.
   [[nodiscard]] Status wait(Rank from, const CallOptions& options = {});
-  /// How long a wait takes at most that is not told: the communicator's timeout.
+  /// How long put() and get() take at most, and a wait that is not told: the communicator's timeout.
   Duration timeout() const;
 
   /// A piece of this rank's memory that nobody else has, at a multiple of `alignment` (a power of two, at most a page). Pieces never share a

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace accord::transport {
@@ -69,8 +70,12 @@ class MixedTransport final : public Transport {
     return inside_.reaches(mine, peer) || between_.reaches(mine, peer);
   }
   Result<std::unique_ptr<Endpoint>> open(const EndpointRequest& request) override {
-    ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<Endpoint> inside, inside_.open(request));
-    EndpointRequest second = request;
+    const int own_host = host_of_[static_cast<std::size_t>(request.rank)];
+    const auto here = static_cast<int>(std::count(host_of_.begin(), host_of_.end(), own_host));
+    EndpointRequest first = request, second = request;
+    first.peers = here - 1;
+    second.peers = request.size - here;
+    ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<Endpoint> inside, inside_.open(first));
     second.window = inside->window().data();
     ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<Endpoint> between, between_.open(second));
     return std::unique_ptr<Endpoint>(

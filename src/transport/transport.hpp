@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,8 +35,8 @@ struct PacketLines {
   std::uint32_t count = 0;
 };
 
-/// What the executor needs of a Link whose window is not mapped: writes that never wait, gathered into messages. They take
-/// effect in the order in which they were made. Thread-safe. Bounds are the caller's to keep.
+/// What those need who may not wait in a Link whose window is not mapped: writes that never wait, gathered into messages, and reads that
+/// are asked for. Writes take effect in the order in which they were made. Thread-safe. Bounds are the caller's to keep.
 class RemoteWriter {
  public:
   virtual ~RemoteWriter() = default;
@@ -52,6 +53,13 @@ class RemoteWriter {
   /// Sends what was gathered, unless it is notes only: without it, writes may wait for more of them for ever.
   virtual void flush() = 0;
   virtual void flush_notes() = 0;
+  /// False while so much is on its way that whoever can wait should: put() and signal() take all they are given.
+  virtual bool has_room() const = 0;
+  /// Asks for bytes of the peer's window. `destination` has to live until read_ended() gives true or an error, or abandon_read().
+  virtual std::uint64_t begin_read(std::size_t offset, std::span<std::byte> destination) = 0;
+  /// kPeerLost if they cannot come any more.
+  virtual Result<bool> read_ended(std::uint64_t number) = 0;
+  virtual void abandon_read(std::uint64_t number) = 0;
   /// Lets what comes in and goes out move on; for whoever waits.
   virtual void progress() = 0;
 };
@@ -117,6 +125,10 @@ struct EndpointRequest {
   std::size_t window_bytes = 0;
   /// For a second endpoint over the window of a first one, of that size, which outlives it; only where peers do not map it.
   std::byte* window = nullptr;
+  /// How many of the others it will connect to, if not all: then it keeps nothing that more of them would need.
+  std::optional<int> peers = std::nullopt;
+
+  std::size_t peer_count() const { return static_cast<std::size_t>(peers.value_or(size - 1)); }
 };
 
 /// What reaches() looks at.

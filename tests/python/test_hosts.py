@@ -143,6 +143,121 @@ def test_a_slow_link_is_slow_and_nothing_else(on_hosts):
     assert set(ranks.run(every_collective, [100_000], deadline=240)) == {"right"}
 
 
+def exchange_by_windows(comm, count):
+    """Every rank puts into all others' memory and gets it back from there; three signals end three waits."""
+    rank, size = comm.rank, comm.size
+
+    def data(source, to):
+        return ((np.arange(count) * 7 + source * 13 + to * 5) % 251).astype(np.uint8)
+
+    window = comm.window(count * size)
+    for to in range(size):
+        window.put(data(rank, to), to, count * rank)
+        for _ in range(3):
+            window.signal(to)
+    for source in range(size):
+        for _ in range(3):
+            window.wait(source)
+    arrived = np.asarray(window.local).reshape(size, count)
+    assert all(np.array_equal(arrived[source], data(source, rank)) for source in range(size)), "put"
+    comm.barrier()  # all ranks have all
+    for owner in range(size):
+        got = np.empty(count, np.uint8)
+        window.get(got, owner, count * ((rank + 1) % size))
+        assert np.array_equal(got, data((rank + 1) % size, owner)), "get"
+    for bad in (lambda: window.put(got, owner, count * size), lambda: window.get(got, owner, 1 + count * (size - 1))):
+        try:
+            bad()
+        except accord.InvalidArgument:  # noqa: F821
+            continue
+        raise AssertionError("a transfer past the end")
+    try:
+        window.wait((rank + 1) % size, timeout=0.05)
+    except accord.Timeout as error:  # noqa: F821
+        assert error.ranks == ((rank + 1) % size,)
+    mapped = [window.peer(peer) is not None for peer in range(size)]
+    comm.barrier()
+    return mapped
+
+
+@pytest.mark.parametrize("count", [100, 9_000_001])  # one message; several pieces
+def test_windows_between_hosts(on_hosts, count):
+    _, ranks = on_hosts([0, 0, 1])
+    assert ranks.run(exchange_by_windows, count) == [[True, True, False], [True, True, False], [False, False, True]]
+
+
+def exchange_with_one_that_is_stopped(comm):
+    import resource
+    import signal
+    import time
+    from pathlib import Path
+
+    window = comm.window(1 << 20)
+    pids = np.empty(2, np.int64)
+    comm.all_gather(np.array([os.getpid()]), pids)
+    if comm.rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+        window.wait(0)
+        comm.barrier()
+        return int(np.asarray(window.local)[0])
+    while Path(f"/proc/{pids[1]}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        time.sleep(0.01)
+    piece, before, outcomes = np.full(1 << 20, 7, np.uint8), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, []
+
+    def put_much():
+        for _ in range(1024):
+            window.put(piece, 1)
+
+    def signal_much():
+        for _ in range(100_000):
+            window.signal(1)
+
+    for attempt in (put_much, signal_much, lambda: window.get(piece.copy(), 1)):
+        try:
+            attempt()
+        except accord.Timeout as error:  # noqa: F821
+            outcomes.append((error.ranks, str(error)))
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10
+    os.kill(int(pids[1]), signal.SIGCONT)
+    window.signal(1)
+    comm.barrier(timeout=30)
+    return outcomes, grown
+
+
+def test_a_stopped_peer_is_owed_little_and_named_after_the_timeout(on_hosts):
+    _, ranks = on_hosts([0, 1])
+    (outcomes, grown), byte = ranks.run(exchange_with_one_that_is_stopped, timeout=1)
+    assert [at_fault for at_fault, _ in outcomes] == [(1,)] * 3
+    for (_, text), operation in zip(outcomes, ("put to", "signal to", "get from"), strict=True):
+        assert f"window {operation} rank 1" in text and "nothing came through in time" in text
+    assert byte == 7
+    assert grown < 64, f"{grown} MiB"
+
+
+def count_descriptors(comm):
+    def held():
+        return len(os.listdir("/proc/self/fd"))
+
+    comm.split(0).close()  # what a process has once: its worker's
+    start = held()
+    groups = [comm.split(0) for _ in range(10)]
+    for group in groups:
+        group.barrier()
+    between = held()
+    windows = [comm.window(4096) for _ in range(10)]
+    comm.barrier()
+    end = held()
+    assert len(windows) == 10
+    return between - start, end - between
+
+
+def test_a_group_and_a_window_cost_two_descriptors_for_each_peer_on_another_host(on_hosts):
+    for shape in ([0, 0, 1, 1], [0, 0, 0, 1]):
+        _, ranks = on_hosts(shape)
+        far = [sum(host != own for host in shape) for own in shape]
+        assert ranks.run(count_descriptors) == [(20 * peers, 20 * peers) for peers in far]
+
+
 def learn_of_a_death(comm, victim, folder):
     import time
 

@@ -4,6 +4,8 @@
 //
 // Signals are counted, not stored one by one: line r of a rank's window holds how many rank r has sent, which only rank r writes,
 // and the rank itself remembers how many of them its waits took.
+//
+// Between hosts a put takes its bytes along in pieces, and a get asks for pieces: so a peer that does not run is owed a few MiB at most.
 #include "comm/window/shared_window.hpp"
 
 #include <fmt/format.h>
@@ -25,6 +27,9 @@ using exec::Domain;
 using transport::Link;
 using transport::PeerState;
 
+/// Bytes of a put or get between hosts that are on their way together.
+constexpr std::size_t kPutPiece = std::size_t{1} << 20;
+constexpr std::size_t kGetPiece = std::size_t{4} << 20;
 /// More than any machine maps, little enough to add to.
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 46;
 
@@ -204,9 +209,8 @@ Status SharedWindow::put(ConstBuffer source, Rank to, std::size_t offset) {
     std::memmove(mapped.data() + offset, source.data, source.bytes());
     return {};
   }
-  const std::lock_guard lock(links_mutex_);
   const std::span bytes(static_cast<const std::byte*>(source.data), source.bytes());
-  return (*links_)[sz(to)]->put(bytes, first_byte(group_->size()) + offset).with_context(where("put"));
+  return put_between_hosts(bytes, to, first_byte(group_->size()) + offset);
 }
 
 Status SharedWindow::get(Buffer destination, Rank from, std::size_t offset) {
@@ -216,14 +220,71 @@ Status SharedWindow::get(Buffer destination, Rank from, std::size_t offset) {
     std::memmove(destination.data, mapped.data() + offset, destination.bytes());
     return {};
   }
-  const std::lock_guard lock(links_mutex_);
   const std::span bytes(static_cast<std::byte*>(destination.data), destination.bytes());
-  return (*links_)[sz(from)]->get(first_byte(group_->size()) + offset, bytes).with_context(where("get"));
+  return get_between_hosts(bytes, from, first_byte(group_->size()) + offset);
+}
+
+template <typename Ended>
+Status SharedWindow::wait_for(std::string_view operation, Rank peer, const Ended& ended) {
+  transport::RemoteWriter& remote = *(*links_)[sz(peer)]->remote();
+  Waiter waiter(group_->wait_policy());
+  std::optional<Deadline> deadline;  // set once the wait is slow
+  while (true) {
+    ACCORD_ASSIGN_OR_RETURN(const bool done, ended());
+    if (done) return {};
+    remote.progress();
+    if (!waiter.pause()) continue;
+    if (!deadline) {
+      ACCORD_RETURN_IF_ERROR(check_may_wait());
+      deadline = Deadline::in(group_->options().timeout);
+    }
+    ACCORD_RETURN_IF_ERROR(why_stop(operation, peer, "nothing came through", *deadline));
+  }
+}
+
+Status SharedWindow::wait_for_room(std::string_view operation, Rank to) {
+  const transport::RemoteWriter* remote = (*links_)[sz(to)]->remote();
+  if (remote == nullptr || remote->has_room()) [[likely]]
+    return {};
+  return wait_for(operation, to, [&]() -> Result<bool> { return remote->has_room(); });
+}
+
+Status SharedWindow::put_between_hosts(std::span<const std::byte> source, Rank to, std::size_t offset) {
+  while (!source.empty()) {
+    ACCORD_RETURN_IF_ERROR(wait_for_room("put to", to));
+    const std::size_t now = std::min(source.size(), kPutPiece);
+    const std::lock_guard lock(links_mutex_);
+    ACCORD_RETURN_IF_ERROR((*links_)[sz(to)]->put(source.first(now), offset).with_context(where("put")));
+    source = source.subspan(now);
+    offset += now;
+  }
+  return {};
+}
+
+Status SharedWindow::get_between_hosts(std::span<std::byte> destination, Rank from, std::size_t offset) {
+  transport::RemoteWriter& remote = *(*links_)[sz(from)]->remote();
+  while (!destination.empty()) {
+    const std::size_t now = std::min(destination.size(), kGetPiece);
+    ACCORD_RETURN_IF_ERROR(wait_for_room("get from", from));
+    const std::uint64_t number = remote.begin_read(offset, destination.first(now));
+    bool ended = false;
+    const Status status = wait_for("get from", from, [&]() -> Result<bool> {
+      Result<bool> answer = remote.read_ended(number);
+      ended = !answer.ok() || *answer;
+      return answer;
+    });
+    if (!ended) remote.abandon_read(number);
+    if (!status.ok()) return status;
+    destination = destination.subspan(now);
+    offset += now;
+  }
+  return {};
 }
 
 Status SharedWindow::signal(Rank to) {
   ACCORD_RETURN_IF_ERROR(check_rank("signal", to));
   ACCORD_RETURN_IF_ERROR(check_usable("signal"));
+  if (to != group_->rank()) ACCORD_RETURN_IF_ERROR(wait_for_room("signal to", to));
   const std::lock_guard lock(links_mutex_);
   const std::uint64_t count = ++sent_[sz(to)];
   if (to != group_->rank())
@@ -253,7 +314,7 @@ Status SharedWindow::wait(Rank from, Duration timeout) {
       ACCORD_RETURN_IF_ERROR(check_may_wait());
       deadline = Deadline::in(timeout);
     }
-    Status failure = why_none_comes(from, *deadline);
+    Status failure = why_stop("wait for", from, "no signal came", *deadline);
     // Who leaves, or fails, may have signalled before.
     if (!failure.ok()) return take_signal(from) ? Status() : failure;
   }
@@ -267,20 +328,20 @@ PeerState SharedWindow::peer_state(Rank rank) const {
   return link.mapped() != nullptr ? link.peer_state() : link.update_peer_state();
 }
 
-Status SharedWindow::why_none_comes(Rank from, Deadline deadline) {
-  const auto here = [&] { return where(fmt::format("wait for rank {}", from)); };
+Status SharedWindow::why_stop(std::string_view operation, Rank peer, std::string_view news, Deadline deadline) {
+  const auto here = [&] { return where(fmt::format("{} rank {}", operation, peer)); };
   ACCORD_RETURN_IF_ERROR(group_->look_for_failure(here()));
-  if (from != group_->rank()) {
+  if (peer != group_->rank()) {
     const std::lock_guard lock(links_mutex_);
-    const bool closed = group_->peer_state(from) == PeerState::kLeft;
-    if (closed || peer_state(from) == PeerState::kLeft)
+    const bool closed = group_->peer_state(peer) == PeerState::kLeft;
+    if (closed || peer_state(peer) == PeerState::kLeft)
       return Status(StatusCode::kPeerLost,
-                    fmt::format("{}: rank {} has {}; no signal of it will come", here(), from,
+                    fmt::format("{}: rank {} has {}; nothing of it will come", here(), peer,
                                 closed ? "closed its communicator" : "let go of the window"),
-                    {from});
+                    {peer});
   }
   if (!deadline.passed()) return {};
-  return Status(StatusCode::kTimeout, fmt::format("{}: no signal came in time", here()), {from});
+  return Status(StatusCode::kTimeout, fmt::format("{}: {} in time", here(), news), {peer});
 }
 
 }  // namespace accord::comm

@@ -57,7 +57,15 @@ class SharedWindow : public std::enable_shared_from_this<SharedWindow> {
   transport::PeerState peer_state(Rank rank) const;
   /// Takes a signal if one is there.
   bool take_signal(Rank from);
-  Status why_none_comes(Rank from, Deadline deadline);
+  /// Until `ended` gives true or fails, at most for the communicator's timeout: the parts of puts and gets between hosts that wait for
+  /// `peer`. `operation`: "put to".
+  template <typename Ended>
+  Status wait_for(std::string_view operation, Rank peer, const Ended& ended);
+  Status wait_for_room(std::string_view operation, Rank to);
+  Status put_between_hosts(std::span<const std::byte> source, Rank to, std::size_t offset);
+  Status get_between_hosts(std::span<std::byte> destination, Rank from, std::size_t offset);
+  /// Why `operation` with `peer`, which waits for something of it, need not go on; `news` is what did not come in time.
+  Status why_stop(std::string_view operation, Rank peer, std::string_view news, Deadline deadline);
 
   std::shared_ptr<Group> group_;
   int number_;

@@ -89,7 +89,7 @@ class ShmEndpoint final : public Endpoint {
       channels_[place.rank]->settle();
       links.push_back(std::make_unique<ShmLink>(place.rank, channels_[place.rank]));
     }
-    if (channels_.size() + 1 == static_cast<std::size_t>(request_.size)) {
+    if (channels_.size() == request_.peer_count()) {
       rendezvous_.close();
       window_->close_fd();
     }
@@ -199,7 +199,7 @@ class ShmTransport final : public Transport {
   // While ranks connect each needs a socket and a window of each peer, and for a process that it does not watch yet two
   // more. Where there are too few this is told before anybody has begun, as all ranks hear of it then.
   static Status check_room(const EndpointRequest& request, int any) {
-    const auto peers = static_cast<std::size_t>(request.size - 1);
+    const std::size_t peers = request.peer_count();
     const std::size_t needed = 2 * peers + 2 * (peers - std::min(peers, watched_processes()));
     std::vector<UniqueFd> room;
     while (room.size() < needed) {

@@ -64,6 +64,10 @@ void Stream::close() {
 
 Status Stream::state() const {
   const std::lock_guard lock(worker_.mutex());
+  return state_locked();
+}
+
+Status Stream::state_locked() const {
   if (!open_ || route_->failed || damaged_)
     return Status(StatusCode::kPeerLost, damaged_ ? "what it sent made no sense" : "the connection to it has failed");
   return {};
@@ -107,6 +111,11 @@ void Stream::write(std::span<const std::byte> source, std::size_t offset) {
   const std::lock_guard lock(worker_.mutex());
   add_bytes(source, offset, kBytes);
   urgent_ = true;
+}
+
+bool Stream::has_room() const {
+  const std::lock_guard lock(worker_.mutex());
+  return *in_flight_ < kMostInFlight;
 }
 
 std::size_t Stream::write_some(std::span<const std::byte> source, std::size_t offset) {
@@ -257,18 +266,19 @@ std::uint64_t Stream::begin_read(std::size_t offset, std::span<std::byte> destin
   return next_read_++;
 }
 
-bool Stream::read_ended(std::uint64_t number) {
+Result<bool> Stream::read_ended(std::uint64_t number) {
   const std::lock_guard lock(worker_.mutex());
   const auto read = reads_.find(number);
-  if (read->second.arrived != read->second.destination.size()) return false;
-  reads_.erase(read);
-  return true;
+  const bool whole = read->second.arrived == read->second.destination.size();
+  const Status state = state_locked();
+  if (whole || !state.ok()) reads_.erase(read);
+  if (!whole && !state.ok()) return state;
+  return whole;
 }
 
-Status Stream::abandon_read(std::uint64_t number) {
+void Stream::abandon_read(std::uint64_t number) {
   const std::lock_guard lock(worker_.mutex());
   reads_.erase(number);
-  return Status(StatusCode::kPeerLost, "the connection to it ended while its window was read");
 }
 
 }  // namespace accord::transport::ucx

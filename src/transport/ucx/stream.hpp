@@ -7,7 +7,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "transport/transport.hpp"
@@ -44,16 +43,11 @@ class Stream final : public Receiver {
                      std::uint64_t word);
   void flush();
   void flush_notes();
-  /// Reads the peer's window; ends when `alive()` does not hold any more.
-  template <typename Alive>
-  Status read(std::size_t offset, std::span<std::byte> destination, const Alive& alive) {
-    const std::uint64_t number = begin_read(offset, destination);
-    while (!read_ended(number)) {
-      if (!alive() || !state().ok()) return abandon_read(number);
-      if (!worker_.progress()) std::this_thread::yield();
-    }
-    return {};
-  }
+  bool has_room() const;
+  /// Asks for the peer's window, and whether all of it has come: kPeerLost once it cannot any more.
+  std::uint64_t begin_read(std::size_t offset, std::span<std::byte> destination);
+  Result<bool> read_ended(std::uint64_t number);
+  void abandon_read(std::uint64_t number);
   /// Asks the peer to say that it has seen everything, and whether it has.
   void ask_for_all_seen();
   bool all_seen() const;
@@ -71,6 +65,7 @@ class Stream final : public Receiver {
     PacketLines lines = {};
   };
   // REQUIRES, for all of these: the worker's mutex is held.
+  Status state_locked() const;
   std::byte* room_for(std::size_t bytes);
   std::byte* add(const Entry& entry, std::size_t room);
   void add_bytes(std::span<const std::byte> source, std::size_t offset, std::uint64_t kind);
@@ -79,10 +74,6 @@ class Stream final : public Receiver {
   void take_packets(const Entry& entry, std::span<const std::byte> data);
   void answer(const Entry& question);
   bool fits(std::size_t offset, std::size_t bytes) const;
-
-  std::uint64_t begin_read(std::size_t offset, std::span<std::byte> destination);
-  bool read_ended(std::uint64_t number);
-  Status abandon_read(std::uint64_t number);
 
   struct Read {
     std::span<std::byte> destination;

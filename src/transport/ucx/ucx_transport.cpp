@@ -68,7 +68,16 @@ class UcxLink final : public Link, public RemoteWriter {
   }
   Status get(std::size_t offset, std::span<std::byte> destination) override {
     ACCORD_RETURN_IF_ERROR(check("get", offset, destination.size()));
-    return named(stream_->read(offset, destination, [this] { return update_peer_state() == PeerState::kAlive; }));
+    const std::uint64_t number = stream_->begin_read(offset, destination);
+    while (true) {
+      ACCORD_ASSIGN_OR_RETURN(const bool ended, read_ended(number));
+      if (ended) return {};
+      if (update_peer_state() != PeerState::kAlive) {
+        stream_->abandon_read(number);
+        return check("get", offset, destination.size());
+      }
+      if (!stream_->worker().progress()) std::this_thread::yield();
+    }
   }
   Status signal(std::size_t offset, std::uint64_t word) override {
     if (offset % sizeof(word) != 0) {
@@ -96,6 +105,16 @@ class UcxLink final : public Link, public RemoteWriter {
   void flush() override { stream_->flush(); }
   void flush_notes() override { stream_->flush_notes(); }
   void progress() override { stream_->worker().progress(); }
+  bool has_room() const override { return stream_->has_room(); }
+  std::uint64_t begin_read(std::size_t offset, std::span<std::byte> destination) override {
+    return stream_->begin_read(offset, destination);
+  }
+  Result<bool> read_ended(std::uint64_t number) override {
+    Result<bool> ended = stream_->read_ended(number);
+    if (!ended.ok()) return named(ended.status());
+    return ended;
+  }
+  void abandon_read(std::uint64_t number) override { stream_->abandon_read(number); }
 
   PeerState peer_state() const override { return lifeline_->state(); }
   int liveness_fd() const override { return lifeline_->liveness_fd(); }
@@ -196,7 +215,7 @@ class UcxEndpoint final : public Endpoint {
       links.push_back(std::make_unique<UcxLink>(rank, request_.window_bytes, peer.stream, peer.lifeline));
     }
     ACCORD_RETURN_IF_ERROR(failure);
-    if (peers_.size() + 1 == static_cast<std::size_t>(request_.size)) assembly_.close();
+    if (peers_.size() == request_.peer_count()) assembly_.close();
     return links;
   }
 
