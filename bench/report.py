@@ -22,13 +22,15 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def in_turn(contenders: Mapping[str, Measure], rounds: int) -> dict[str, float]:
-    """Medians of `rounds` measurements of each contender, taken A B C A B C ..."""
-    samples: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(rounds):
-        for name, measure in contenders.items():
-            samples[name].append(measure())
-    return {name: statistics.median(values) for name, values in samples.items()}
+def in_turn(
+    contenders: Mapping[str, Measure], rounds: int, state: Callable[[dict[str, float]], object] = lambda _: None
+) -> dict[str, float]:
+    """Medians of `rounds` measurements of each contender, taken A B C A B C ... `state` tells from what was measured in a round
+    what state the machine was in; only the rounds of the state that was seen most often count."""
+    taken = [{name: measure() for name, measure in contenders.items()} for _ in range(rounds)]
+    usual = statistics.mode(state(one) for one in taken)
+    kept = [one for one in taken if state(one) == usual]
+    return {name: statistics.median(one[name] for one in kept) for name in contenders}
 
 
 def result(name: str, case: str, unit: str, medians: Mapping[str, float], limit: float | None = None) -> dict:
