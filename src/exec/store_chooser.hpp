@@ -22,8 +22,9 @@ namespace accord::exec {
 /// kSampleEvery-th two readings of the clock. Used by one thread at a time.
 class StoreChooser {
  public:
-  /// Blocks below are written through the cache.
-  static constexpr std::size_t kSmallest = 4 << 10;
+  /// Blocks below are written through the cache: of small ones the reader, who fetches from memory what went past it, pays more than the
+  /// writer saves, and the writer is all that is measured.
+  static constexpr std::size_t kSmallest = 32 << 10;
   using Now = Clock::time_point (*)();
 
   explicit StoreChooser(Now now = &Clock::now) : now_(now) {}
