@@ -116,6 +116,16 @@ bool Domain::look_at_completed(std::uint32_t depth) {
   return round_ + 1 <= all_completed_ + depth;
 }
 
+int Domain::last_waited_for(int m) const {
+  for (int hops = 0; hops < members(); ++hops) {
+    const std::uint64_t told = word(regions_[m] + DomainLayout::waiting()).load(std::memory_order_relaxed);
+    const int next = static_cast<int>(told & kHistoryBits) - 1;
+    if (!same_round(told, round_word(round_, 0)) || next < 0 || next >= members() || next == me_) return m;
+    m = next;
+  }
+  return m;
+}
+
 bool Domain::record_of(int m, std::uint64_t round, std::uint64_t* its_word, RequestRecord* record) const {
   std::byte* line = regions_[m] + DomainLayout::record(round);
   *its_word = word(line).load(std::memory_order_acquire);

@@ -131,6 +131,13 @@ class Domain {
     word(regions_[me_] + DomainLayout::completed()).store(its_word, std::memory_order_release);
     told_ = round;
   }
+  /// This member waits long in the current round for member m; -1: no longer. Peers that wait for it see who is behind that.
+  void tell_waiting(int m) {
+    const std::uint64_t told = round_word(round_, static_cast<std::uint32_t>(m + 1));
+    word(regions_[me_] + DomainLayout::waiting()).store(told, std::memory_order_relaxed);
+  }
+  /// Whom member m, or whom that waits for, and so on, waits for in the current round: m itself if it has not said so.
+  int last_waited_for(int m) const;
   int laggard() const { return laggard_; }
   bool differs() const { return differs_; }
 

@@ -151,6 +151,29 @@ TEST_F(CursorTest, equal_calls_pass_the_gate) {
   EXPECT_FALSE(domains_[0]->differs() || domains_[1]->differs());
 }
 
+TEST(Domain, tells_who_is_behind_those_that_wait) {
+  const DomainLayout layout{.members = 4, .signals = 2, .slot_bytes = 4096};
+  std::vector<std::vector<std::byte>> windows(4, std::vector<std::byte>(layout.bytes()));
+  std::vector<std::byte*> regions;
+  for (auto& window : windows) regions.push_back(window.data());
+  std::vector<Domain> domains;
+  for (int m = 0; m < 4; ++m) domains.emplace_back(layout, m, regions);
+  const auto begin = [&domains](int m) { domains[static_cast<std::size_t>(m)].begin_round(RequestRecord{}, 3); };
+  for (int m = 0; m < 4; ++m) begin(m);
+  EXPECT_EQ(domains[0].last_waited_for(1), 1) << "it has not said that it waits";
+  domains[1].tell_waiting(2);
+  EXPECT_EQ(domains[0].last_waited_for(1), 2);
+  domains[2].tell_waiting(3);
+  EXPECT_EQ(domains[0].last_waited_for(1), 3);
+  EXPECT_EQ(domains[3].last_waited_for(1), 2) << "who asks is not who is late";
+  domains[2].tell_waiting(-1);
+  EXPECT_EQ(domains[0].last_waited_for(1), 2) << "it goes on";
+  domains[2].tell_waiting(1);
+  EXPECT_GT(domains[0].last_waited_for(1), 0) << "a circle has an end";
+  begin(0);
+  EXPECT_EQ(domains[0].last_waited_for(1), 1) << "what was said is of the round before";
+}
+
 TEST(History, keeps_a_difference_and_is_never_zero) {
   std::uint32_t one = history_after(kNoHistory, 1), other = history_after(kNoHistory, 2);
   for (std::uint32_t i = 0; i < 100'000; ++i) {
