@@ -75,3 +75,23 @@ def test_one_rank_that_may_not_be_read_is_enough_for_all_to_do_without(fresh_ran
     own = [ALWAYS, ALWAYS | {"ACCORD_SINGLE_COPY": "off"}, ALWAYS]
     used = algorithms(fresh_ranks(3, environments=own).run(all_of_them, str(tmp_path)))
     assert not any("zero_copy" in names for names in used.values()), used
+
+
+def tells_of_memory_that_nobody_may_read(comm):
+    import mmap
+
+    kept = mmap.mmap(-1, 1 << 20, prot=0)
+    told = np.frombuffer(kept, dtype=np.float32) if comm.rank == 0 else np.zeros(1 << 18, dtype=np.float32)
+    try:
+        comm.broadcast(told, 0)
+        comm.barrier()
+    except accord.Error as error:
+        return type(error).__name__, error.ranks, str(error)
+
+
+def test_memory_that_cannot_be_read_is_an_error_that_names_its_rank(fresh_ranks):
+    if not can_read():
+        pytest.skip("here processes may not read each other's memory")
+    for name, ranks, text in fresh_ranks(2, environment=ALWAYS).run(tells_of_memory_that_nobody_may_read):
+        assert name == "IoError" and ranks == (0,)
+        assert "the memory of rank 0 cannot be read: Bad address" in text and "ACCORD_SINGLE_COPY=off" in text
