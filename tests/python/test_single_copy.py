@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from accord_command import accord as accord_command
 
+import accord
+
 COLLECTIVES = ("all_gather", "all_to_all", "broadcast", "gather", "scatter")
 ALWAYS = {"ACCORD_SELECT": ";".join(f"{name}:0-inf=zero_copy" for name in COLLECTIVES)}
 
