@@ -136,7 +136,7 @@ Status Channel::run_owned(const Operation& operation) {
     if (!mismatch && cursor_.position() != position) {
       position = cursor_.position();
       waiter = Waiter(policy_);
-      if (waited_long_) domain_.tell_waiting(-1);
+      if (waited_long_) domain_.tell_waiting(-1, Clock::now());
     } else if (mismatch || waiter.pause()) {
       if (!deadline) deadline = Deadline::in(operation.timeout);
       if (const Status failure = examine(progress, record, *deadline); !failure.ok())
@@ -285,7 +285,7 @@ Channel::Advance Channel::advance() {
   if (progress == exec::Progress::kPending && cursor_.position() != front_position_) {
     front_position_ = cursor_.position();
     front_stuck_ = 0;
-    if (waited_long_) domain_.tell_waiting(-1);
+    if (waited_long_) domain_.tell_waiting(-1, Clock::now());
     return Advance::kMoved;
   }
   if (progress == exec::Progress::kMismatch || ++front_stuck_ % kLookEvery == 0) {
@@ -326,7 +326,7 @@ Status Channel::examine(exec::Progress progress, const exec::RequestRecord& reco
   const Rank waited_for = rank_waited_for();
   recorder_.waiting_long(waited_for, !std::exchange(waited_long_, true));
   domain_.flush_notes();
-  if (!cursor_.at_gate()) domain_.tell_waiting(cursor_.waiting_for());
+  if (!cursor_.at_gate()) domain_.tell_waiting(cursor_.waiting_for(), Clock::now());
   if (!group_.healthy()) return group_.examine_alarm(where(record));
   if (progress == exec::Progress::kMismatch && cursor_.read_error() != 0)
     return unreadable(where(record), waited_for, cursor_.read_error());
@@ -355,8 +355,9 @@ Status Channel::timed_out(std::string_view what) const {
   std::vector<Rank> missing;
   if (!cursor_.at_gate()) missing = ranks_not_in_round();
   // One that has come, and waits for another itself, is not who is late.
+  const Clock::time_point since = Clock::now() - operation_->timeout / 2;
   if (const int member = cursor_.waiting_for(); missing.empty() && member >= 0)
-    missing.push_back(members_[cursor_.at_gate() ? member : domain_.last_waited_for(member)]);
+    missing.push_back(members_[cursor_.at_gate() ? member : domain_.last_waited_for(member, since)]);
   return Status(
       StatusCode::kTimeout,
       fmt::format("{}: {} did not come in time; raise the timeout if it is only slow", what, ranks_text(missing)),

@@ -116,10 +116,12 @@ bool Domain::look_at_completed(std::uint32_t depth) {
   return round_ + 1 <= all_completed_ + depth;
 }
 
-int Domain::last_waited_for(int m) const {
+int Domain::last_waited_for(int m, Clock::time_point since) const {
   for (int hops = 0; hops < members(); ++hops) {
     const std::uint64_t told = word(regions_[m] + DomainLayout::waiting()).load(std::memory_order_relaxed);
     const int next = static_cast<int>(told & kHistoryBits) - 1;
+    const std::uint64_t looked = word(regions_[m] + DomainLayout::looked()).load(std::memory_order_relaxed);
+    if (Clock::time_point(Clock::duration(static_cast<Clock::rep>(looked))) < since) return m;
     if (!same_round(told, round_word(round_, 0)) || next < 0 || next >= members() || next == me_) return m;
     m = next;
   }

@@ -131,13 +131,16 @@ class Domain {
     word(regions_[me_] + DomainLayout::completed()).store(its_word, std::memory_order_release);
     told_ = round;
   }
-  /// This member waits long in the current round for member m; -1: no longer. Peers that wait for it see who is behind that.
-  void tell_waiting(int m) {
+  /// At `now`, this member waits long in the current round for member m; -1: no longer. Peers that wait for it see who is behind that.
+  void tell_waiting(int m, Clock::time_point now) {
     const std::uint64_t told = round_word(round_, static_cast<std::uint32_t>(m + 1));
+    const auto ticks = static_cast<std::uint64_t>(now.time_since_epoch().count());
+    word(regions_[me_] + DomainLayout::looked()).store(ticks, std::memory_order_relaxed);
     word(regions_[me_] + DomainLayout::waiting()).store(told, std::memory_order_relaxed);
   }
-  /// Whom member m, or whom that waits for, and so on, waits for in the current round: m itself if it has not said so.
-  int last_waited_for(int m) const;
+  /// Whom member m, or whom that waits for, and so on, waits for in the current round: m itself if it has not said so since
+  /// `since`, as one that stands still has not.
+  int last_waited_for(int m, Clock::time_point since) const;
   int laggard() const { return laggard_; }
   bool differs() const { return differs_; }
 

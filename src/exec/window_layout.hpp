@@ -10,7 +10,7 @@
 //             pair (this rank -> peer) and the pair (peer -> this rank), so that messages need nobody else
 //
 // A domain's region holds, each on cache lines of its own:
-//   completed the last round that the owner has completed; behind it, while it waits long, for whom
+//   completed the last round that the owner has completed; behind it, while it waits long, for whom, and when it last looked
 //   records   for each round under way what the owner was asked to do, so that a mismatch can be told, and its factor where
 //             the op has one
 //   cells     small packets [chunk][round]: a word of data, then the round word; those of four rounds share a cache line, so that
@@ -50,6 +50,7 @@ struct DomainLayout {
 
   static constexpr std::size_t completed() { return 0; }
   static constexpr std::size_t waiting() { return 8; }
+  static constexpr std::size_t looked() { return 16; }
   static constexpr std::size_t record(std::uint64_t round) { return kLine * (1 + round % kLineDepth); }
   static constexpr std::size_t cells(std::uint64_t round) { return kHeader + (round % kLineDepth) * 2 * kCellData; }
   std::size_t lines(std::uint64_t round) const;

@@ -158,20 +158,22 @@ TEST(Domain, tells_who_is_behind_those_that_wait) {
   for (auto& window : windows) regions.push_back(window.data());
   std::vector<Domain> domains;
   for (int m = 0; m < 4; ++m) domains.emplace_back(layout, m, regions);
+  const Clock::time_point now = Clock::now();
   const auto begin = [&domains](int m) { domains[static_cast<std::size_t>(m)].begin_round(RequestRecord{}, 3); };
   for (int m = 0; m < 4; ++m) begin(m);
-  EXPECT_EQ(domains[0].last_waited_for(1), 1) << "it has not said that it waits";
-  domains[1].tell_waiting(2);
-  EXPECT_EQ(domains[0].last_waited_for(1), 2);
-  domains[2].tell_waiting(3);
-  EXPECT_EQ(domains[0].last_waited_for(1), 3);
-  EXPECT_EQ(domains[3].last_waited_for(1), 2) << "who asks is not who is late";
-  domains[2].tell_waiting(-1);
-  EXPECT_EQ(domains[0].last_waited_for(1), 2) << "it goes on";
-  domains[2].tell_waiting(1);
-  EXPECT_GT(domains[0].last_waited_for(1), 0) << "a circle has an end";
+  EXPECT_EQ(domains[0].last_waited_for(1, now), 1) << "it has not said that it waits";
+  domains[1].tell_waiting(2, now);
+  EXPECT_EQ(domains[0].last_waited_for(1, now), 2);
+  domains[2].tell_waiting(3, now);
+  EXPECT_EQ(domains[0].last_waited_for(1, now), 3);
+  EXPECT_EQ(domains[3].last_waited_for(1, now), 2) << "who asks is not who is late";
+  EXPECT_EQ(domains[0].last_waited_for(1, now + std::chrono::seconds(1)), 1) << "it has not looked since";
+  domains[2].tell_waiting(-1, now);
+  EXPECT_EQ(domains[0].last_waited_for(1, now), 2) << "it goes on";
+  domains[2].tell_waiting(1, now);
+  EXPECT_GT(domains[0].last_waited_for(1, now), 0) << "a circle has an end";
   begin(0);
-  EXPECT_EQ(domains[0].last_waited_for(1), 1) << "what was said is of the round before";
+  EXPECT_EQ(domains[0].last_waited_for(1, now), 1) << "what was said is of the round before";
 }
 
 TEST(History, keeps_a_difference_and_is_never_zero) {
