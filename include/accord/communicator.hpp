@@ -241,8 +241,8 @@ class Communicator {
   /// the making at the same time and have two ranks or more in common need different names. An empty list gives nullopt.
   /// kInvalidArgument: the list lacks this rank, or names one twice or one that there is not. kMismatch: another rank has
   /// another list, or other rules or options. kTimeout: a rank did not call. kPeerLost: it was refused, or died. kWrongState: another
-  /// thread of this rank is making the same. After a failure this communicator is as it was, unless
-  /// one of its ranks died, and they may try again (after kMismatch, or if a rank's own arguments were refused, by another name). Cost: a message for each pair of ranks.
+  /// thread of this rank is making the same. After a failure this communicator is as it was, unless one of its ranks died, and they
+  /// may try again (after kMismatch, or if a rank's own arguments were refused, by another name). Cost: a message for each pair of ranks.
   [[nodiscard]] Result<std::optional<Communicator>> split_ranks(std::span<const Rank> ranks,
                                                                 CommunicatorOptions options);
   template <std::convertible_to<std::string> Name>
