@@ -39,10 +39,7 @@ Channel::Channel(Group& group, exec::Domain domain, topology::Topology topology,
       policy_(group.wait_policy()),
       recorder_(recorder) {
   if (!topology_.readable()) return;
-  for (const Rank r : topology_.ranks()) {
-    const int process = topology_.place(r).process;
-    processes_.push_back(process == topology_.place(domain_.me()).process ? 0 : process);
-  }
+  for (const Rank r : topology_.ranks()) processes_.push_back(topology_.place(r).process);
   in_memory_.processes = &processes_;
 }
 

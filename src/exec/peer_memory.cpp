@@ -4,16 +4,10 @@
 #include <sys/uio.h>
 
 #include <cerrno>
-#include <cstring>
 
 namespace accord::exec {
 
 int read_peer(int process, const std::byte* from, std::span<std::byte> to) {
-  if (to.empty()) return 0;
-  if (process == 0) {
-    std::memcpy(to.data(), from, to.size());
-    return 0;
-  }
   while (!to.empty()) {
     const iovec here = {to.data(), to.size()}, there = {const_cast<std::byte*>(from), to.size()};
     const ssize_t bytes = process_vm_readv(process, &here, 1, &there, 1, 0);

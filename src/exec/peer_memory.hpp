@@ -6,7 +6,7 @@
 
 namespace accord::exec {
 
-/// Copies what lies at `from` in the memory of `process`, or of this one if that is 0. Gives 0, or the errno. Cost: a system call, and less
+/// Copies what lies at `from` in the memory of `process`, which may be this one. Gives 0, or the errno. Cost: a system call, and less
 /// than a copy through shared memory from some 64 KiB.
 int read_peer(int process, const std::byte* from, std::span<std::byte> to);
 

@@ -40,7 +40,7 @@ inline std::byte* address_of(const MappedWindows& windows, PlaceWord place, int 
 /// Those of one call on this rank.
 struct Placement {
   const MappedWindows* windows = nullptr;  ///< null: not all of them lie in windows
-  /// Of each member its process, 0 for this one: then places are addresses in its memory.
+  /// Of each member its process: then places are addresses in its memory.
   const std::vector<int>* processes = nullptr;
   PlaceWord input = kNoPlace;
   PlaceWord output = kNoPlace;
