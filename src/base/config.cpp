@@ -109,8 +109,8 @@ Status read_recorder_size(std::string_view text, Config& config) {
 }
 
 Status read_single_copy(std::string_view text, Config& config) {
-  if (text != "auto" && text != "off")
-    return Status(StatusCode::kInvalidArgument, fmt::format("{} is neither auto nor off", quoted_text(text)));
+  constexpr std::array<std::string_view, 2> kModes = {"auto", "off"};
+  ACCORD_RETURN_IF_ERROR(one_of("mode", text, kModes));
   config.single_copy = text == "auto";
   return Status();
 }

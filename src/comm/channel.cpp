@@ -193,11 +193,9 @@ void Channel::start_cursor(const Prepared& prepared, const void* input, void* ou
   if (!prepared.plan.reads) [[likely]]
     return cursor_.start(domain_, prepared.plan, input, output, operation_->factor, placement_);
   // What peers still read must not be written before they have: where a plan wants input and output apart they read a copy.
-  const auto* const first = static_cast<const std::byte*>(input);
-  const auto* const written = static_cast<const std::byte*>(output);
-  const std::size_t bytes = bytes_of(*operation_) * static_cast<std::size_t>(domain_.members());
-  if (prepared.apart && first < written + bytes && written < first + bytes) {
-    copied_.assign(first, first + bytes);
+  if (prepared.apart && input == output) {  // no other overlap passes check_call()
+    const auto* const first = static_cast<const std::byte*>(input);
+    copied_.assign(first, first + bytes_of(*operation_) * static_cast<std::size_t>(domain_.members()));
     input = copied_.data();
   }
   const auto place = [](const void* address) {
@@ -323,7 +321,8 @@ Status Channel::examine(exec::Progress progress, const exec::RequestRecord& reco
   const Rank waited_for = rank_waited_for();
   recorder_.waiting_long(waited_for, !std::exchange(waited_long_, true));
   domain_.flush_notes();
-  if (!cursor_.at_gate()) domain_.tell_waiting(cursor_.waiting_for(), Clock::now());
+  const Clock::time_point now = Clock::now();
+  if (!cursor_.at_gate()) domain_.tell_waiting(cursor_.waiting_for(), now);
   if (!group_.healthy()) return group_.examine_alarm(where(record));
   if (progress == exec::Progress::kMismatch && cursor_.read_error() != 0)
     return unreadable(where(record), waited_for, cursor_.read_error());
@@ -339,7 +338,6 @@ Status Channel::examine(exec::Progress progress, const exec::RequestRecord& reco
         StatusCode::kPeerLost,
         fmt::format("{}: rank {} has closed its communicator and takes no more part", where(record), waited_for),
         {waited_for});
-  const auto now = Clock::now();
   if (deadline.at() <= now) return timed_out(where(record));
   const std::lock_guard lock(mutex_);
   for (const auto& work : queue_)

@@ -25,9 +25,10 @@ struct AlgorithmEntry {
   const RegisteredPlans* registered = nullptr;
   /// Ranks that its plans are meant for; null: any. The selector passes over rows whose topology it does not fit.
   bool (*fits)(const topology::Topology& topology) = nullptr;
-  bool adds_in_parts =
-      false;                ///< the selector passes over its rows for avg and premul_sum, which add all ranks at once
-  bool only_reads = false;  ///< of peers' buffers its plans read inputs, by copies: what the kernel can do as well
+  /// The selector passes over its rows for avg and premul_sum, which add all ranks at once.
+  bool adds_in_parts = false;
+  /// Of peers' buffers its plans read inputs, by copies: what the kernel can do as well.
+  bool only_reads = false;
 };
 
 /// Its plan. kNotFound if none that was registered fits the ranks and the root; else as the algorithm says.

@@ -17,8 +17,9 @@ namespace {
 
 // Packets save the signal after the data, which counts while a message is a few cache lines. Two-shot moves 2/n of what
 // one-shot does per peer and overtakes it from a few KiB, the earlier the more ranks there are. What is only copied wants slots
-// that stay in the cache (256 KiB), sums fewer rounds; from 64 KiB until the caches are full, one copy by the kernel where it may. Between hosts a step is tens of microseconds, so few ranks of middling messages take one
-// (docs/decisions.md has the figures).
+// that stay in the cache (256 KiB), sums fewer rounds; from 64 KiB until the caches are full, one copy by the kernel where
+// it may. Between hosts a step is tens of microseconds, so few ranks of middling messages take one (docs/decisions.md has
+// the figures).
 constexpr std::string_view kDefaultTable =
     "barrier:0-inf=direct;"
     "barrier[ranks=17-inf]:0-inf=dissemination;"

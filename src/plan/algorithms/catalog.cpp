@@ -13,6 +13,12 @@
 namespace accord::plan {
 namespace {
 
+/// Its plans do no more with the buffers of peers than copy their inputs.
+constexpr AlgorithmEntry reading(AlgorithmEntry entry) {
+  entry.only_reads = true;
+  return entry;
+}
+
 constexpr std::array kAlgorithms = {
     AlgorithmEntry{Collective::kBarrier, "direct", barrier_direct, "all-to-all flags"},
     AlgorithmEntry{Collective::kBarrier, "dissemination", barrier_dissemination, "Hensgen, Finkel, Manber 1988"},
@@ -30,8 +36,8 @@ constexpr std::array kAlgorithms = {
     AlgorithmEntry{Collective::kBroadcast, "hierarchical", broadcast_hierarchical,
                    "two levels; Karonis, de Supinski, Foster and others 2000", Order::kNone, Buffers::kAnywhere,
                    nullptr, shares_hosts},
-    AlgorithmEntry{Collective::kBroadcast, "zero_copy", broadcast_zero_copy, "flat tree; Graham, Shipman 2008",
-                   Order::kNone, Buffers::kInWindows, nullptr, nullptr, false, true},
+    reading({Collective::kBroadcast, "zero_copy", broadcast_zero_copy, "flat tree; Graham, Shipman 2008", Order::kNone,
+             Buffers::kInWindows}),
     AlgorithmEntry{Collective::kAllGather, "direct", all_gather_direct,
                    "direct exchange; Thakur, Rabenseifner, Gropp 2005"},
     AlgorithmEntry{Collective::kAllGather, "packet", all_gather_packet, "direct exchange over the LL protocol of NCCL"},
@@ -42,9 +48,8 @@ constexpr std::array kAlgorithms = {
     AlgorithmEntry{Collective::kAllGather, "hierarchical", all_gather_hierarchical,
                    "two levels; Karonis, de Supinski, Foster and others 2000", Order::kNone, Buffers::kAnywhere,
                    nullptr, shares_hosts},
-    AlgorithmEntry{Collective::kAllGather, "zero_copy", all_gather_zero_copy,
-                   "direct exchange; Thakur, Rabenseifner, Gropp 2005", Order::kNone, Buffers::kInWindows, nullptr,
-                   nullptr, false, true},
+    reading({Collective::kAllGather, "zero_copy", all_gather_zero_copy,
+             "direct exchange; Thakur, Rabenseifner, Gropp 2005", Order::kNone, Buffers::kInWindows}),
     AlgorithmEntry{Collective::kReduceScatter, "direct", reduce_scatter_direct,
                    "direct exchange; Thakur, Rabenseifner, Gropp 2005", Order::kCanonical},
     AlgorithmEntry{Collective::kReduceScatter, "packet", reduce_scatter_packet,
@@ -90,14 +95,14 @@ constexpr std::array kAlgorithms = {
     AlgorithmEntry{Collective::kGather, "direct", gather_direct, "flat tree; Graham, Shipman 2008"},
     AlgorithmEntry{Collective::kGather, "packet", gather_packet, "flat tree over the LL protocol of NCCL"},
     AlgorithmEntry{Collective::kGather, "binomial", gather_binomial, "binomial tree; Thakur, Rabenseifner, Gropp 2005"},
-    AlgorithmEntry{Collective::kGather, "zero_copy", gather_zero_copy, "flat tree; Graham, Shipman 2008", Order::kNone,
-                   Buffers::kInWindows, nullptr, nullptr, false, true},
+    reading({Collective::kGather, "zero_copy", gather_zero_copy, "flat tree; Graham, Shipman 2008", Order::kNone,
+             Buffers::kInWindows}),
     AlgorithmEntry{Collective::kScatter, "direct", scatter_direct, "flat tree; Graham, Shipman 2008"},
     AlgorithmEntry{Collective::kScatter, "packet", scatter_packet, "flat tree over the LL protocol of NCCL"},
     AlgorithmEntry{Collective::kScatter, "binomial", scatter_binomial,
                    "binomial tree; Thakur, Rabenseifner, Gropp 2005"},
-    AlgorithmEntry{Collective::kScatter, "zero_copy", scatter_zero_copy, "flat tree; Graham, Shipman 2008",
-                   Order::kNone, Buffers::kInWindows, nullptr, nullptr, false, true},
+    reading({Collective::kScatter, "zero_copy", scatter_zero_copy, "flat tree; Graham, Shipman 2008", Order::kNone,
+             Buffers::kInWindows}),
     AlgorithmEntry{Collective::kAllToAll, "direct", all_to_all_direct,
                    "direct exchange; Thakur, Rabenseifner, Gropp 2005"},
     AlgorithmEntry{Collective::kAllToAll, "packet", all_to_all_packet, "direct exchange over the LL protocol of NCCL"},
@@ -106,9 +111,8 @@ constexpr std::array kAlgorithms = {
     AlgorithmEntry{Collective::kAllToAll, "bruck", all_to_all_bruck, "Bruck, Ho, Kipnis, Upfal, Weathersby 1997"},
     AlgorithmEntry{Collective::kAllToAll, "hierarchical", all_to_all_hierarchical, "two levels; Traff, Rougier 2014",
                    Order::kNone, Buffers::kAnywhere, nullptr, shares_hosts},
-    AlgorithmEntry{Collective::kAllToAll, "zero_copy", all_to_all_zero_copy,
-                   "direct exchange; Thakur, Rabenseifner, Gropp 2005", Order::kNone, Buffers::kInWindowsApart, nullptr,
-                   nullptr, false, true},
+    reading({Collective::kAllToAll, "zero_copy", all_to_all_zero_copy,
+             "direct exchange; Thakur, Rabenseifner, Gropp 2005", Order::kNone, Buffers::kInWindowsApart}),
     AlgorithmEntry{Collective::kSendRecv, "direct", send_recv_direct, "copy in, copy out"},
     AlgorithmEntry{Collective::kSendRecv, "packet", send_recv_packet, "the LL protocol of NCCL"},
 };
