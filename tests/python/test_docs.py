@@ -1,5 +1,6 @@
 """The documentation and the software say the same."""
 
+import json
 import re
 from pathlib import Path
 
@@ -78,15 +79,12 @@ def test_every_variable_that_a_page_names_exists():
 
 
 def test_every_algorithm_is_in_the_list_with_its_source_and_no_other():
-    catalog = (ROOT / "src/plan/algorithms/catalog.cpp").read_text()
-    entry = re.compile(r'AlgorithmEntry\{Collective::k(\w+), "(\w+)", \w+,\s*"([^"]+)"')
-    built_in = {
-        (re.sub(r"(?<=[a-z])(?=[A-Z])", "_", c).lower(), name, source) for c, name, source in entry.findall(catalog)
-    }
-    assert len(built_in) == catalog.count("AlgorithmEntry{")
+    rows = json.loads(accord("plan", "list", "--json").stdout)
+    built_in = {(row["collective"], row["name"], row["source"]) for row in rows}
     listed = set()
     for section in re.split(r"^## ", (ROOT / "docs/algorithms.md").read_text(), flags=re.MULTILINE)[1:]:
         collective = section.split("\n", 1)[0]
         for name, source in re.findall(r"^\| `(\w+)` \|.*\| ([^|]+) \|$", section, re.MULTILINE):
             listed.add((collective, name, source))
+    assert len(rows) == len(built_in)
     assert listed == built_in
