@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import time
 
 import numpy as np
 from accord_command import wait_until
@@ -53,6 +54,31 @@ def test_lists_without_meaning_and_lists_that_differ_are_refused(ranks):
             (1 - rank,),
         ]
         assert state == "ready"
+
+
+def split_with_options(comm):
+    failures = []
+    for options in ({"transport": "inproc"}, {"select": f"barrier:0-inf={('direct', 'binomial')[comm.rank]}"}):
+        try:
+            comm.split(0, **options)
+        except accord.Error as error:
+            failures.append((type(error).__name__, str(error)))
+    start = time.monotonic()
+    try:
+        if comm.rank == 0:
+            comm.split(0, timeout=0.1)
+        else:
+            comm.recv(np.zeros(1), 0)
+    except accord.Timeout as error:
+        failures.append((error.ranks, time.monotonic() - start < 15))
+    return failures
+
+
+def test_a_split_by_color_takes_options(ranks):
+    for rank, (transport, select, timeout) in enumerate(ranks(2).run(split_with_options)):
+        assert transport[0] == "Unsupported" and "inproc: does not reach from rank 0 to rank 1" in transport[1]
+        assert select[0] == "Mismatch" and "barrier:0-inf=binomial" in select[1]
+        assert timeout == ((1,), True), f"rank {rank}"
 
 
 def make_a_group_with_the_dead(comm, victim, folder):
