@@ -1,14 +1,37 @@
 """Counts the tests of one run of scripts/test: test_summary.py REPORTS SECONDS.
 
-REPORTS holds stages.tsv (name, exit code or why it was left out, seconds of each stage) and the JUnit files of pytest and
-of the GoogleTest programs, which may lie in folders. A stage that failed counts as a failed test if none of its own tests
-says so. The exit code is 1 if anything failed.
+REPORTS holds stages.tsv (name, exit code or why it was left out, seconds of each stage), the JUnit files of pytest and
+of the GoogleTest programs, which may lie in folders, and what ctest wrote, as FOLDER.log beside the folder of its programs' files. Below
+each test that failed stands why. A program that failed counts as a failed test if none of its own tests says so: one that crashed, took
+too long, or was found wrong by a sanitizer. The exit code is 1 if anything failed.
 """
 
+import re
 import sys
+import textwrap
 import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass, field
 from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SANITIZER = re.compile(r"^.*(?:(?:WARNING|ERROR): \w+Sanitizer|: runtime error: ).*$", re.MULTILINE)
+
+
+def shortened(text: str) -> list[str]:
+    """The first 600 characters of `text`, in lines of 200."""
+    return textwrap.wrap(text.replace(f"{ROOT}/", ""), 200, max_lines=3, placeholder=" ...")
+
+
+def why_program_failed(end: str, output: str) -> str:
+    """`end` is ctest's word for it. With it stand the test that was running and what a sanitizer says, or the last lines."""
+    report = SANITIZER.search(output)
+    before = output[: report.start()] if report else output
+    running = re.findall(r"^\[ RUN +\] (.*)$", before, re.MULTILINE)
+    first = end + (f" in {running[-1]}:" if running else ":")
+    if report is None:
+        return " ".join([first, *output.splitlines()[-3:]])
+    place = re.search(r"^SUMMARY: .*$", output, re.MULTILINE)
+    return " ".join([first, report[0], place[0] if place else ""])
 
 
 @dataclass
@@ -19,23 +42,38 @@ class Tally:
     failed: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
 
+    def fail(self, name: str, why: str = "") -> None:
+        self.failed.append("\n    ".join([name, *shortened(why)]))
+
     def add(self, report: Path, where: str) -> None:
         """Counts the test cases of one JUnit file."""
         try:
             cases = list(ElementTree.parse(report).iter("testcase"))
         except ElementTree.ParseError as error:
-            self.failed.append(f"{where}: {report.name} is no whole report: {error}")
+            self.fail(f"{where}: {report.name} is no whole report: {error}")
             return
         for case in cases:
             name = f"{where}: {case.get('classname', '')}.{case.get('name')}"
             skipped = case.find("skipped")
-            if case.find("failure") is not None or case.find("error") is not None:
-                self.failed.append(name)
+            failures = [*case.iter("failure"), *case.iter("error")]
+            if failures:
+                self.fail(name, failures[0].get("message") or "")
             elif skipped is not None:
                 reason = (skipped.get("message") or "").strip().splitlines()
                 self.skipped.append(f"{name}: {reason[-1] if reason else 'no reason given'}")
             elif case.get("status") != "notrun":
                 self.passed += 1
+
+    def add_programs(self, log: Path) -> None:
+        """Counts the programs that failed though none of their tests did; after the JUnit files of those."""
+        text, where = log.read_text(errors="replace"), log.stem
+        for name, end in re.findall(r"^\t *\d+ - (\S+) \((.*)\)$", text, re.MULTILINE):
+            if any(failed.startswith(f"{where}/accord_{name}_test: ") for failed in self.failed):
+                continue
+            output = re.search(
+                rf"Test +#\d+: {re.escape(name)} .*\n((?s:.*?))(?:^ +Start +\d+: |\Z)", text, re.MULTILINE
+            )
+            self.fail(f"{where}: {name}", why_program_failed(end, output[1] if output else ""))
 
 
 def main() -> int:
@@ -43,6 +81,8 @@ def main() -> int:
     tally = Tally()
     for report in sorted(reports.rglob("*.xml")):
         tally.add(report, str(report.relative_to(reports).with_suffix("")))
+    for log in sorted(reports.glob("*.log")):
+        tally.add_programs(log)
     stages = [line.split("\t") for line in (reports / "stages.tsv").read_text().splitlines()]
     print()
     for name, code, duration in stages:
@@ -53,7 +93,7 @@ def main() -> int:
         elif not code.isdigit():
             tally.skipped.append(f"stage {name}: {code}")
         else:
-            tally.failed.append(f"stage {name}: exit code {code}")
+            tally.fail(f"stage {name}: exit code {code}")
     for title, names in (("skipped", tally.skipped), ("failed", tally.failed)):
         for name in names:
             print(f"{title}: {name}")

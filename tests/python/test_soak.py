@@ -22,15 +22,19 @@ def new_seed() -> str:
     return str(time.time_ns() % (1 << 31))
 
 
+def assert_goes_well(seconds: float) -> None:
+    result = soak(seconds, "--seed", new_seed())
+    last = (result.stdout + result.stderr).strip().splitlines()[-1]
+    assert result.returncode == 0 and "soak: ok, " in result.stdout, last
+
+
 def test_a_minute_of_random_calls_groups_and_faults_goes_well():
-    result = soak(50, "--seed", new_seed())
-    assert result.returncode == 0 and "soak: ok, " in result.stdout
+    assert_goes_well(50)
 
 
 @pytest.mark.slow
 def test_ten_minutes_of_random_calls_groups_and_faults_go_well():
-    result = soak(600, "--seed", new_seed())
-    assert result.returncode == 0 and "soak: ok, " in result.stdout
+    assert_goes_well(600)
 
 
 DEFECTS = {
