@@ -82,7 +82,7 @@ class Channel {
   void start_cursor(const Prepared& prepared, const void* input, void* output);
   Status begin_data(const exec::RequestRecord& record, const plan::Extent* extent, const Prepared* known = nullptr);
   /// Goes on with the operation. kMismatch also if its counts do not fit, of which the group has been told then.
-  exec::Progress poll();
+  exec::Progress poll(std::uint32_t looks = 1);
   exec::Progress go_on_with_data();
   /// The plan for a request, ready to run: built, lowered and kept on first use. `extent`: of parts that differ.
   Result<const Prepared*> prepare(const exec::RequestRecord& record, const plan::Extent* extent);

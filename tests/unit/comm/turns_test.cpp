@@ -73,7 +73,7 @@ class Together {
 
 // Again and again, as the moment in which the second thread comes is there once in the life of the turns.
 TEST(Turns, are_one_at_a_time_also_when_the_first_thread_stays_alone_no_longer) {
-  constexpr int kLives = 200, kThreads = 3, kEach = 300;
+  constexpr int kLives = 50, kThreads = 3, kEach = 300;
   for (int life = 0; life < kLives; ++life) {
     Together together;
     std::atomic<int> ready = 0;
@@ -92,7 +92,7 @@ TEST(Turns, are_one_at_a_time_also_when_the_first_thread_stays_alone_no_longer) 
 }
 
 TEST(Turns, of_who_takes_one_and_who_says_stop_one_sees_the_other) {
-  for (int life = 0; life < 500; ++life) {
+  for (int life = 0; life < 200; ++life) {
     Turns turns;
     std::atomic<bool> stop = false;
     std::atomic<long> taken = 0;
