@@ -321,8 +321,7 @@ Status SharedWindow::wait(Rank from, Duration timeout) {
   return {};
 }
 
-// Where memory is mapped, a peer's leaving is known without asking, and the news of its death is for the progress thread to take: links
-// of all groups may share it.
+// Where memory is mapped, a peer's leaving is known without asking, and its death, which the progress thread sees, ends the group.
 PeerState SharedWindow::peer_state(Rank rank) const {
   Link& link = *(*links_)[sz(rank)];
   return link.mapped() != nullptr ? link.peer_state() : link.update_peer_state();
