@@ -47,14 +47,18 @@ CommunicatorHandle from_environment(std::string name, nb::handle timeout, std::o
       value_or_raise(run_interruptibly([options] { return Communicator::from_environment(options); })));
 }
 
-std::optional<CommunicatorHandle> split(CommunicatorHandle& self, int color, int key, std::optional<std::string> name) {
+std::optional<CommunicatorHandle> split(CommunicatorHandle& self, int color, int key, std::optional<std::string> name,
+                                        nb::handle timeout, std::optional<std::string> transport, std::string select,
+                                        std::string hints) {
   Communicator& communicator = self.use();
-  const std::string label = name ? std::move(*name) : communicator.name() + "/" + std::to_string(color);
+  const CommunicatorOptions options =
+      communicator_options(std::move(name).value_or(communicator.name() + "/" + std::to_string(color)), timeout,
+                           std::move(transport), std::move(select), std::move(hints));
   Result<std::optional<Communicator>> part(std::optional<Communicator>{});
   {
     const InterruptScope interrupts(std::span(&communicator, 1));
     const WithoutGil without_gil;
-    part = communicator.split(color, key, label);
+    part = communicator.split(color, key, options);
   }
   std::optional<Communicator> made = value_or_raise(std::move(part));
   if (!made) return std::nullopt;
@@ -223,12 +227,16 @@ variables of Open MPI, PMI or Slurm; without any of them a group of one.)")
           "name", [](CommunicatorHandle& self) { return self.use().name(); }, "The name that errors give.")
       .def_prop_ro("state", &state, nb::sig("def state(self) -> typing.Literal['ready', 'failed', 'closed']"),
                    "\"ready\", \"failed\" or \"closed\".")
-      .def("split", &split, nb::arg("color"), nb::arg("key") = 0, nb::arg("name") = nb::none(),
-           nb::sig("def split(self, color: int, key: int = 0, name: str | None = None) -> Communicator | None"),
+      .def("split", &split, nb::arg("color"), nb::arg("key") = 0, nb::arg("name") = nb::none(), only, timeout,
+           nb::arg("transport") = nb::none(), nb::arg("select") = "", nb::arg("hints") = "",
+           nb::sig("def split(self, color: int, key: int = 0, name: str | None = None, "
+                   "*, " ACCORD_TIMEOUT_SIG
+                   ", transport: str | None = None, select: str = '', hints: str = '') -> Communicator | None"),
            R"(Ranks with the same `color` form a new communicator, ordered by (`key`, rank). Collective over this one.
 
-A negative color joins none and gets None. Its name is this one's and the color ("world/1"), unless given.
-It inherits all other options and lives on its own.)")
+A negative color joins none and gets None. Its name is this one's and the color ("world/1"), unless given. What is left open is
+inherited, and `select` comes after this one's. It lives on its own. Raises Mismatch, naming the rank, if another of it has other
+rules or options, and PeerLost, naming those that were refused or died.)")
       .def("split_ranks", &split_ranks, nb::arg("ranks"), nb::arg("name") = nb::none(), only, timeout,
            nb::arg("transport") = nb::none(), nb::arg("select") = "", nb::arg("hints") = "",
            nb::sig("def split_ranks(self, ranks: collections.abc.Sequence[int], name: str | None = None, "

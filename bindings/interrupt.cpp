@@ -130,6 +130,16 @@ void watch_interrupts() {
 
 bool on_main_thread() { return PyThread_get_thread_ident() == main_thread.load(std::memory_order_relaxed); }
 
+bool handler_raised() {
+  using Clock = std::chrono::steady_clock;
+  static Clock::time_point next_look;
+  const Clock::time_point now = Clock::now();
+  if (now < next_look) return false;
+  next_look = now + kInterruptSlice;
+  const WithGil with_gil;
+  return PyErr_CheckSignals() != 0;
+}
+
 InterruptScope::InterruptScope(std::span<Communicator> communicators) {
   if (!on_main_thread()) return;
   Watch* own = watch.load();

@@ -17,7 +17,9 @@
 
 #include "accord/communicator.hpp"
 #include "base/blocked_signals.hpp"
+#include "base/interruption.hpp"
 #include "gil.hpp"
+#include "status.hpp"
 
 namespace accord::python {
 
@@ -96,6 +98,25 @@ auto run_interruptibly(Work work) {
     }
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
   }
+}
+
+/// True if a signal handler of Python's has raised, which is pending then. Looks every kInterruptSlice. On the main thread, without the
+/// GIL.
+bool handler_raised();
+
+/// Runs `wait`, which looks at Interruption, without the GIL, and raises its failure. On the main thread signal handlers run
+/// meanwhile; when one raises, `wait` ends.
+template <typename Wait>
+void wait_interruptibly(Wait wait) {
+  Status status;
+  {
+    const WithoutGil without_gil;
+    std::optional<Interruption> interruption;
+    if (on_main_thread()) interruption.emplace(&handler_raised);
+    status = wait();
+  }
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();
+  raise_if_error(status);
 }
 
 /// Why `communicator` is aborted then.

@@ -1,11 +1,8 @@
-// Waiting for a signal goes in slices on the main thread, with a look at Python's signals between two: a wait that ends by its
-// time takes no signal, so nothing is lost.
+// What waits here may be left at any time: a wait that is takes no signal, and of a put or get that is a part may have been done.
 #include "window.hpp"
 
 #include <nanobind/stl/optional.h>
 
-#include <algorithm>
-#include <chrono>
 #include <limits>
 #include <span>
 #include <string>
@@ -13,7 +10,6 @@
 
 #include "array.hpp"
 #include "duration.hpp"
-#include "gil.hpp"
 #include "interrupt.hpp"
 #include "status.hpp"
 
@@ -80,44 +76,19 @@ std::size_t nbytes(WindowHandle& self, std::optional<Rank> rank) {
 void put(WindowHandle& self, nb::handle array, Rank to, std::size_t offset, nb::handle dtype) {
   Window& window = self.use();
   const ArrayView view(array, "array", Access::kRead, dtype_argument(dtype));
-  Status status;
-  {
-    const WithoutGil without_gil;
-    status = window.put(view.buffer(), to, offset);
-  }
-  raise_if_error(status);
+  wait_interruptibly([&] { return window.put(view.buffer(), to, offset); });
 }
 
 void get(WindowHandle& self, nb::handle array, Rank source, std::size_t offset, nb::handle dtype) {
   Window& window = self.use();
   const ArrayView view(array, "array", Access::kWrite, dtype_argument(dtype));
-  Status status;
-  {
-    const WithoutGil without_gil;
-    status = window.get(view.buffer(), source, offset);
-  }
-  raise_if_error(status);
+  wait_interruptibly([&] { return window.get(view.buffer(), source, offset); });
 }
 
 void wait(WindowHandle& self, Rank source, nb::handle timeout) {
-  using Clock = std::chrono::steady_clock;
   Window window = self.use();
-  const Duration most = duration_argument(timeout).value_or(window.timeout());
-  const auto start = Clock::now();
-  while (true) {
-    const bool in_slices = on_main_thread();
-    const Duration left = most - (Clock::now() - start);
-    const Duration now = in_slices ? std::min<Duration>(left, kInterruptSlice) : left;
-    const CallOptions options{.timeout = std::max(now, Duration::zero()), .stream = {}};
-    Status status;
-    {
-      const WithoutGil without_gil;
-      status = window.wait(source, options);
-    }
-    const bool goes_on = in_slices && status.code() == StatusCode::kTimeout && left > Duration(kInterruptSlice);
-    if (!goes_on) return raise_if_error(status);
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
-  }
+  const CallOptions options{.timeout = duration_argument(timeout), .stream = {}};
+  wait_interruptibly([&] { return window.wait(source, options); });
 }
 
 int get_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
@@ -179,7 +150,8 @@ Raises ResourceExhausted, telling what is free. Who uses it keeps his hands off 
            R"(Copies `array` to `offset` bytes from the start of rank `to`'s memory.
 
 It is there for who waits for a later signal of this rank. Raises InvalidArgument, naming the bounds. Between hosts it waits while too
-much is on its way there, and raises Timeout after the communicator's timeout, naming the rank: a part may have been put.)")
+much is on its way there, and raises Timeout after the communicator's timeout, naming the rank: a part may have been put. Ctrl-C ends
+that wait at once.)")
       .def("get", &get, nb::arg("array"), nb::arg("source"), nb::arg("offset") = 0, nb::kw_only(),
            nb::arg("dtype") = nb::none(),
            nb::sig("def get(self, " ACCORD_ARRAY_SIG
@@ -189,12 +161,7 @@ much is on its way there, and raises Timeout after the communicator's timeout, n
           "signal",
           [](WindowHandle& self, Rank to) {
             Window& window = self.use();
-            Status status;
-            {
-              const WithoutGil without_gil;
-              status = window.signal(to);
-            }
-            raise_if_error(status);
+            wait_interruptibly([&] { return window.signal(to); });
           },
           nb::arg("to"), "Counts one signal to rank `to`. Waits between hosts only, as put does.")
       .def("wait", &wait, nb::arg("source"), nb::kw_only(), nb::arg("timeout") = nb::none(),

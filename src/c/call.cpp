@@ -115,6 +115,27 @@ std::size_t ranks_of(const accord_communicator_t* communicator) {
   return static_cast<std::size_t>(communicator->communicator.size());
 }
 
+/// What a function of several calls was given.
+struct GivenBatch {
+  std::string_view function;
+  accord_communicator_t* communicator;
+  const accord_call_t* calls;
+  std::size_t count;
+  const accord_call_options_t* options;
+};
+
+/// Gives what `body` does with them once they are read. `filled`: the place of the function's result, which must not be null.
+template <typename Body>
+accord_status_t answer_batch(const GivenBatch& given, accord::c::Needed filled, Body&& body) {
+  const void* const calls = given.count == 0 ? &given : static_cast<const void*>(given.calls);
+  return answer(given.function, {{"communicator", given.communicator}, {"calls", calls}, filled},
+                [&](std::string_view function) -> Status {
+                  ACCORD_ASSIGN_OR_RETURN(const ReadBatch read, read_batch(given.calls, given.count, given.options,
+                                                                           ranks_of(given.communicator), function));
+                  return body(read);
+                });
+}
+
 }  // namespace
 
 accord_status_t accord::c::run_call(std::string_view function, accord_communicator_t* communicator,
@@ -144,46 +165,30 @@ extern "C" accord_status_t accord_start(accord_communicator_t* communicator, con
 
 extern "C" accord_status_t accord_run_batch(accord_communicator_t* communicator, const accord_call_t* calls,
                                             size_t count, const accord_call_options_t* options) {
-  return answer(__func__,
-                {{"communicator", communicator}, {"calls", count == 0 ? &count : static_cast<const void*>(calls)}},
-                [&](std::string_view function) -> Status {
-                  ACCORD_ASSIGN_OR_RETURN(const ReadBatch read,
-                                          read_batch(calls, count, options, ranks_of(communicator), function));
-                  return communicator->communicator.run(read.calls, read.options);
-                });
+  constexpr accord::c::Needed kNothing{"", ""};
+  return answer_batch({__func__, communicator, calls, count, options}, kNothing,
+                      [&](const ReadBatch& read) { return communicator->communicator.run(read.calls, read.options); });
 }
 
 extern "C" accord_status_t accord_start_batch(accord_communicator_t* communicator, const accord_call_t* calls,
                                               size_t count, const accord_call_options_t* options,
                                               accord_work_t** work) {
   if (work != nullptr) *work = nullptr;
-  return answer(__func__,
-                {{"communicator", communicator},
-                 {"calls", count == 0 ? &count : static_cast<const void*>(calls)},
-                 {"work", work}},
-                [&](std::string_view function) -> Status {
-                  ACCORD_ASSIGN_OR_RETURN(const ReadBatch read,
-                                          read_batch(calls, count, options, ranks_of(communicator), function));
-                  *work = new accord_work{communicator->communicator.start(read.calls, read.options)};
-                  return {};
-                });
+  return answer_batch({__func__, communicator, calls, count, options}, {"work", work}, [&](const ReadBatch& read) {
+    *work = new accord_work{communicator->communicator.start(read.calls, read.options)};
+    return Status();
+  });
 }
 
 extern "C" accord_status_t accord_prepare(accord_communicator_t* communicator, const accord_call_t* calls, size_t count,
                                           const accord_call_options_t* options, accord_prepared_t** prepared) {
   if (prepared != nullptr) *prepared = nullptr;
-  return answer(__func__,
-                {{"communicator", communicator},
-                 {"calls", count == 0 ? &count : static_cast<const void*>(calls)},
-                 {"prepared", prepared}},
-                [&](std::string_view function) -> Status {
-                  ACCORD_ASSIGN_OR_RETURN(const ReadBatch read,
-                                          read_batch(calls, count, options, ranks_of(communicator), function));
-                  ACCORD_ASSIGN_OR_RETURN(accord::Prepared made,
-                                          communicator->communicator.prepare(read.calls, read.options));
-                  *prepared = new accord_prepared{std::move(made)};
-                  return {};
-                });
+  return answer_batch(
+      {__func__, communicator, calls, count, options}, {"prepared", prepared}, [&](const ReadBatch& read) -> Status {
+        ACCORD_ASSIGN_OR_RETURN(accord::Prepared made, communicator->communicator.prepare(read.calls, read.options));
+        *prepared = new accord_prepared{std::move(made)};
+        return {};
+      });
 }
 
 extern "C" accord_status_t accord_prepared_run(accord_prepared_t* prepared) {

@@ -17,11 +17,15 @@ std::string name_of(const Call& call);
 /// Checks what one rank alone can see: pointers, overlaps, counts that fit each other, dtypes, ops, devices, ranks. `rank` of `size` calls.
 Status check_call(const Call& call, Rank rank, int size);
 
-/// Whether input and output have no bytes in common, by their counts.
+/// Whether memory of `a_bytes` at `a` and of `b_bytes` at `b` has no bytes in common.
+inline bool lie_apart(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes) {
+  const auto first = reinterpret_cast<std::uintptr_t>(a), second = reinterpret_cast<std::uintptr_t>(b);
+  return first >= second + b_bytes || second >= first + a_bytes;
+}
+
+/// Whether input and output have none, by their counts.
 inline bool lies_apart(const Call& call) {
-  const auto in = reinterpret_cast<std::uintptr_t>(call.input.data);
-  const auto out = reinterpret_cast<std::uintptr_t>(call.output.data);
-  return in >= out + call.output.bytes() || out >= in + call.input.bytes();
+  return lie_apart(call.input.data, call.input.bytes(), call.output.data, call.output.bytes());
 }
 
 /// True if what check_call() and record_of() say of one of the two holds for the other: they differ in where their memory lies at

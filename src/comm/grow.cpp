@@ -3,7 +3,8 @@
 // a ticket, which is its rank. Then all of them meet as the ranks of a new group do (bootstrap.hpp), under a prefix of this growth's
 // number, so that whoever still has a ticket of one that failed meets nobody. The growth is shown until its members have
 // come or given up. While members wait in the store they watch each other, so that a death among them, or one that gives up, ends the
-// wait; who gives up writes that down for the joiners, who look for it while they wait.
+// wait; who gives up writes that down for the joiners, who look for it while they wait. They watch the joiners' processes as well
+// (joiners.hpp).
 #include "comm/grow.hpp"
 
 #include <fmt/format.h>
@@ -15,6 +16,7 @@
 
 #include "base/text.hpp"
 #include "comm/bootstrap.hpp"
+#include "comm/joiners.hpp"
 #include "comm/listed_exchange.hpp"
 
 namespace accord::comm {
@@ -153,7 +155,12 @@ Result<std::shared_ptr<Group>> grow(Group& group, const std::shared_ptr<Store>& 
   const Status agreed = agree(where, exchange, number);
   Result<std::shared_ptr<Group>> grown(agreed.ok() ? Status(StatusCode::kInternal, where) : agreed);
   if (agreed.ok()) {
-    grown = meet(std::make_shared<WatchedStore>(store, [&] { return exchange.look(); }), number, request);
+    JoinerWatch joiners(store, prefix_of(name, number), group.size(), added);
+    const auto look = [&]() -> Status {
+      ACCORD_RETURN_IF_ERROR(exchange.look());
+      return joiners.look(where);
+    };
+    grown = meet(std::make_shared<WatchedStore>(store, look), number, request);
     // A wait in the store that was ended so, because the time of another member was over, seems to be a timeout of its own.
     if (const Status seen = exchange.look(); grown.status().code() == StatusCode::kTimeout && !seen.ok()) grown = seen;
   }
@@ -174,6 +181,7 @@ Result<std::shared_ptr<Group>> join_growing(const std::shared_ptr<Store>& store,
   const Status refused = options.ok() ? check({.options = *options}) : options.status();
   const Deadline deadline = Deadline::in(refused.ok() ? options->timeout : Duration::zero());
   const std::string key = growing_key(name);
+  const std::string table = process_table();  // takes long: from its ticket on this rank is to be seen at once
   std::int64_t full = 0;
   while (true) {
     const Result<std::string> shown = store->get(key, deadline.remaining());
@@ -190,7 +198,10 @@ Result<std::shared_ptr<Group>> join_growing(const std::shared_ptr<Store>& store,
                             .size = growth.size + growth.added,
                             .options = refused.ok() ? *options : GroupOptions{.name = name},
                             .deadline = deadline};
-        if (refused.ok()) return meet(watched_by_joiner(store, name, growth.number, where), growth.number, request);
+        if (refused.ok()) {
+          const ShownJoiner on_its_way(store, prefix_of(name, growth.number), request.rank, table);
+          return meet(watched_by_joiner(store, name, growth.number, where), growth.number, request);
+        }
         request.deadline = Deadline::never();
         decline(request, store_of(store, name, growth.number), refused);
         return refused;

@@ -3,9 +3,11 @@
 import os
 import signal
 import subprocess
+import sys
+import time
 
 import numpy as np
-from accord_command import wait_until
+from accord_command import end, wait_until
 
 import accord
 
@@ -53,6 +55,31 @@ def test_lists_without_meaning_and_lists_that_differ_are_refused(ranks):
             (1 - rank,),
         ]
         assert state == "ready"
+
+
+def split_with_options(comm):
+    failures = []
+    for options in ({"transport": "inproc"}, {"select": f"barrier:0-inf={('direct', 'binomial')[comm.rank]}"}):
+        try:
+            comm.split(0, **options)
+        except accord.Error as error:
+            failures.append((type(error).__name__, str(error)))
+    start = time.monotonic()
+    try:
+        if comm.rank == 0:
+            comm.split(0, timeout=0.1)
+        else:
+            comm.recv(np.zeros(1), 0)
+    except accord.Timeout as error:
+        failures.append((error.ranks, time.monotonic() - start < 15))
+    return failures
+
+
+def test_a_split_by_color_takes_options(ranks):
+    for rank, (transport, select, timeout) in enumerate(ranks(2).run(split_with_options)):
+        assert transport[0] == "Unsupported" and "inproc: does not reach from rank 0 to rank 1" in transport[1]
+        assert select[0] == "Mismatch" and "barrier:0-inf=binomial" in select[1]
+        assert timeout == ((1,), True), f"rank {rank}"
 
 
 def make_a_group_with_the_dead(comm, victim, folder):
@@ -114,6 +141,35 @@ def wait_for_the_absent(comm):
 
 def test_a_listed_rank_that_does_not_call_is_named(ranks):
     assert ranks(3).run(wait_for_the_absent) == [((2,), "ready"), ((2,), "ready"), None]
+
+
+def grow_by_three(comm, folder):
+    try:
+        comm.grow(accord.FileStore(folder), 3, timeout=50)
+    except accord.PeerLost as error:
+        return error.ranks, time.time(), comm.state
+
+
+def test_a_joiner_that_dies_on_its_way_is_named_at_once(fresh_ranks, tmp_path):
+    program = f"import accord; accord.Communicator.join(accord.FileStore({str(tmp_path)!r}), 'world/grown', timeout=50)"
+    store, joiners, killed = accord.FileStore(str(tmp_path)), [], []
+
+    def kill_the_first(_: list[subprocess.Popen]) -> None:
+        for rank in (2, 3):
+            joiners.append(subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True))
+            store.get(f"accord/world/grown/growth/1/joiner/{rank}", timeout=30)
+        joiners[0].send_signal(signal.SIGKILL)
+        killed.append(time.time())
+
+    try:
+        outcomes = fresh_ranks(2).outcomes(grow_by_three, str(tmp_path), while_running=kill_the_first)
+        for outcome in outcomes:
+            ranks_at_fault, when, state = outcome.value
+            assert ranks_at_fault == (2,) and when - killed[0] < 15 and state == "ready"
+        told = joiners[1].communicate(timeout=30)[1]
+        assert "PeerLost" in told and "rank 2 died while it joined" in told
+    finally:
+        end(*joiners)
 
 
 def grow_in(comm, folder):

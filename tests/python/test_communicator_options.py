@@ -82,9 +82,10 @@ import json, pathlib, sys, numpy, accord
 comm = accord.Communicator.from_environment(name="hinted", hints="slot_bytes=4k,recorder_size=16")
 tp = comm.split_ranks([0, 1], hints="slot_bytes=64k")
 pair = tp.split(0, name="pair")
-for group in (comm, tp, pair):
+small = pair.split(0, name="small", hints="slot_bytes=16k,recorder_size=32")
+for group in (comm, tp, pair, small):
     group.all_reduce(numpy.ones(65536, dtype=numpy.float32))
-    for _ in range(20):
+    for _ in range(40):
         group.barrier()
     record = json.loads(pathlib.Path(group.dump(sys.argv[1])).read_text())
     print(comm.rank, group.name, len(record["orders"][0]["operations"]))
@@ -101,16 +102,18 @@ def test_hints_are_of_one_group_and_what_is_left_open_is_inherited(tmp_path):
         re.findall(r'group "(.*?)": all_reduce of 65536 x float32.* (\d+) rounds?$', ended.stderr, re.MULTILINE)
     )
     assert int(rounds["hinted"]) == 16 * int(rounds["hinted/0,1"]) == 16 * int(rounds["pair"])
+    assert int(rounds["small"]) == 4 * int(rounds["pair"])
     kept = re.findall(r"\d (\S+) (\d+)$", ended.stdout, re.MULTILINE)
-    assert sorted(set(kept)) == [("hinted", "16"), ("hinted/0,1", "16"), ("pair", "16")]
+    assert sorted(set(kept)) == [("hinted", "16"), ("hinted/0,1", "16"), ("pair", "16"), ("small", "32")]
 
 
-def test_hints_that_differ_are_a_mismatch_also_in_a_split(tmp_path):
+@pytest.mark.parametrize("call", ["split_ranks([0, 1]", "split(0"])
+def test_hints_that_differ_are_a_mismatch_also_in_a_split(tmp_path, call):
     first = start(create(tmp_path / "store", 0, "timeout=60, hints='slot_bytes=4k'"))
     second = start(create(tmp_path / "store", 1, "timeout=60"), ACCORD_SLOT_BYTES="8k")
     assert "slots of 8192 bytes" in outcome(first) and "slots of 4096 bytes" in outcome(second)
-    split = "{}.split_ranks([0, 1], name='tp', timeout=60, hints='slot_bytes={}k')"
-    ranks = [start(split.format(create(tmp_path / "again", rank, "timeout=60"), 4 << rank)) for rank in range(2)]
+    split = "{}.{}, name='tp', timeout=60, hints='slot_bytes={}k')"
+    ranks = [start(split.format(create(tmp_path / "again", rank, "timeout=60"), call, 4 << rank)) for rank in range(2)]
     for told in [outcome(process) for process in ranks]:  # one of them may hear of it from the other
         assert told.startswith('Mismatch creating group "tp"')
         assert "slots of 4096 bytes" in told and "slots of 8192 bytes" in told

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/interruption.hpp"
 #include "base/text.hpp"
 #include "base/wait.hpp"
 #include "comm/gather_texts.hpp"
@@ -238,6 +239,7 @@ Status SharedWindow::wait_for(std::string_view operation, Rank peer, const Ended
       ACCORD_RETURN_IF_ERROR(check_may_wait());
       deadline = Deadline::in(group_->options().timeout);
     }
+    ACCORD_RETURN_IF_ERROR(check_interruption(operation, peer));
     ACCORD_RETURN_IF_ERROR(why_stop(operation, peer, "nothing came through", *deadline));
   }
 }
@@ -314,6 +316,7 @@ Status SharedWindow::wait(Rank from, Duration timeout) {
       ACCORD_RETURN_IF_ERROR(check_may_wait());
       deadline = Deadline::in(timeout);
     }
+    ACCORD_RETURN_IF_ERROR(check_interruption("wait for", from));
     Status failure = why_stop("wait for", from, "no signal came", *deadline);
     // Who leaves, or fails, may have signalled before.
     if (!failure.ok()) return take_signal(from) ? Status() : failure;
@@ -325,6 +328,11 @@ Status SharedWindow::wait(Rank from, Duration timeout) {
 PeerState SharedWindow::peer_state(Rank rank) const {
   Link& link = *(*links_)[sz(rank)];
   return link.mapped() != nullptr ? link.peer_state() : link.update_peer_state();
+}
+
+Status SharedWindow::check_interruption(std::string_view operation, Rank peer) const {
+  if (!Interruption::is_wanted()) return {};
+  return {StatusCode::kAborted, fmt::format("{}: interrupted", where(fmt::format("{} rank {}", operation, peer)))};
 }
 
 Status SharedWindow::why_stop(std::string_view operation, Rank peer, std::string_view news, Deadline deadline) {

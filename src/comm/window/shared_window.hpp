@@ -64,6 +64,8 @@ class SharedWindow : public std::enable_shared_from_this<SharedWindow> {
   Status wait_for_room(std::string_view operation, Rank to);
   Status put_between_hosts(std::span<const std::byte> source, Rank to, std::size_t offset);
   Status get_between_hosts(std::span<std::byte> destination, Rank from, std::size_t offset);
+  /// kAborted if this thread is to leave its `operation` with `peer`: nothing is out of step then.
+  Status check_interruption(std::string_view operation, Rank peer) const;
   /// Why `operation` with `peer`, which waits for something of it, need not go on; `news` is what did not come in time.
   Status why_stop(std::string_view operation, Rank peer, std::string_view news, Deadline deadline);
 

@@ -172,6 +172,7 @@ TEST(Algorithms, every_collective_has_one_and_names_are_unique) {
     collectives.insert(entry.collective);
     EXPECT_EQ(whole_plan(entry, 3).name, entry.name);
     EXPECT_EQ(whole_plan(entry, 3).order, entry.order) << entry.name;
+    EXPECT_EQ(whole_plan(entry, 3).buffers, entry.buffers) << entry.name;
     EXPECT_FALSE(entry.source.empty());
   }
   EXPECT_EQ(collectives.size(), static_cast<std::size_t>(kCollectiveCount));

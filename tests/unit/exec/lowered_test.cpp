@@ -1,0 +1,34 @@
+// What the selector promises of an algorithm without having its plan, against what lowering finds in the plan.
+#include "exec/lowered.hpp"
+
+#include <gtest/gtest.h>
+
+#include "plan/algorithms.hpp"
+
+namespace accord::exec {
+namespace {
+
+TEST(Lowering, the_plans_for_windows_that_serve_other_buffers_are_those_of_algorithms_that_only_read) {
+  constexpr int kRanks = 3;
+  constexpr DomainLayout kLayout{.members = kRanks, .signals = 8, .slot_bytes = 1 << 16};
+  const topology::Topology topology = topology::Topology::uniform(kRanks);
+  int only_read = 0, others = 0;
+  for (const plan::AlgorithmEntry& entry : plan::algorithms()) {
+    if (entry.buffers == plan::Buffers::kAnywhere) continue;
+    const plan::Plan plan = entry.make(topology, {.collective = entry.collective}).value();
+    bool serves = true;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      RequestRecord request{.collective = entry.collective, .count = 1000};
+      serves = lower(plan, rank, kLayout, 1 << 16, request).ok() && serves;
+      request.phase = Phase::kRegistered;
+      EXPECT_TRUE(lower(plan, rank, kLayout, 1 << 16, request).ok()) << entry.name;
+    }
+    EXPECT_EQ(serves, entry.only_reads) << to_string(entry.collective) << " " << entry.name;
+    ++(entry.only_reads ? only_read : others);
+  }
+  EXPECT_GT(only_read, 0);
+  EXPECT_GT(others, 0);
+}
+
+}  // namespace
+}  // namespace accord::exec
