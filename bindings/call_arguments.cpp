@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "integers.hpp"
 #include "status.hpp"
 
 namespace accord::python {
@@ -25,15 +26,7 @@ namespace {
 std::vector<std::size_t> read_counts(nb::handle counts, std::string_view argument) {
   std::vector<std::size_t> read;
   if (counts.is_none()) return read;
-  for (const nb::handle count : counts) {
-    const nb::object index = nb::steal(PyNumber_Index(count.ptr()));
-    const std::size_t value = index.is_valid() ? PyLong_AsSize_t(index.ptr()) : 0;
-    if (PyErr_Occurred() != nullptr) {
-      PyErr_Clear();
-      raise_invalid(std::string(argument) + ": " + nb::cast<std::string>(nb::repr(count)) + " is no count of elements");
-    }
-    read.push_back(value);
-  }
+  for (const nb::handle count : counts) read.push_back(size_argument(count, argument, "count of elements"));
   return read;
 }
 

@@ -10,6 +10,7 @@
 
 #include "communicator_calls.hpp"
 #include "gil.hpp"
+#include "integers.hpp"
 #include "interrupt.hpp"
 #include "path.hpp"
 #include "status.hpp"
@@ -111,7 +112,8 @@ CommunicatorHandle shrink(CommunicatorHandle& self, std::optional<std::string> n
       run_interruptibly([communicator, label, options]() mutable { return communicator.shrink(label, options); })));
 }
 
-WindowHandle window(CommunicatorHandle& self, std::size_t bytes, nb::handle timeout) {
+WindowHandle window(CommunicatorHandle& self, nb::handle nbytes, nb::handle timeout) {
+  const std::size_t bytes = size_argument(nbytes, "nbytes", "number of bytes");
   Communicator communicator = self.use();
   CallOptions options;
   options.timeout = duration_argument(timeout);

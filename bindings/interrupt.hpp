@@ -76,7 +76,8 @@ auto run_interruptibly(Work work) {
       std::optional<Value> value;
       std::exception_ptr exception;
       try {
-        value.emplace(work());
+        Work own = std::move(work);  // let go of before its end is told, not at some moment after
+        value.emplace(own());
       } catch (...) {
         exception = std::current_exception();
       }

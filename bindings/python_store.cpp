@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "gil.hpp"
+#include "integers.hpp"
 #include "process.hpp"
 #include "status.hpp"
 #include "store.hpp"
@@ -72,7 +73,7 @@ class PythonStore final : public Store {
   Result<std::int64_t> add(std::string_view key, std::int64_t delta) override {
     std::int64_t sum = 0;
     const Status status = call("add", key, [&]() -> Status {
-      sum = nb::cast<std::int64_t>(object_.attr("add")(text(key), delta));
+      sum = integer_of(object_.attr("add")(text(key), delta));
       return {};
     });
     if (!status.ok()) return status;

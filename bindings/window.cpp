@@ -10,6 +10,7 @@
 
 #include "array.hpp"
 #include "duration.hpp"
+#include "integers.hpp"
 #include "interrupt.hpp"
 #include "status.hpp"
 
@@ -20,10 +21,7 @@ namespace {
 std::vector<std::int64_t> shape_argument(nb::handle shape) {
   std::vector<std::int64_t> extents;
   const auto add = [&](nb::handle extent) {
-    const nb::object index = nb::steal(PyNumber_Index(extent.ptr()));
-    if (!index.is_valid()) throw nb::python_error();
-    extents.push_back(PyLong_AsLongLong(index.ptr()));
-    if (PyErr_Occurred() != nullptr) throw nb::python_error();
+    extents.push_back(integer_of(extent));
     if (extents.back() < 0) raise_invalid("shape: " + std::to_string(extents.back()) + " is negative");
   };
   if (PyIndex_Check(shape.ptr())) {
@@ -42,11 +40,11 @@ std::size_t bytes_of(const std::vector<std::int64_t>& shape, DType dtype) {
   return bytes;
 }
 
-WindowArray empty(WindowHandle& self, nb::handle shape, nb::handle dtype, std::size_t alignment) {
+WindowArray empty(WindowHandle& self, nb::handle shape, nb::handle dtype, nb::handle alignment) {
   std::vector<std::int64_t> extents = shape_argument(shape);
   const DType type = dtype_argument(dtype).value_or(DType::kFloat32);
-  const auto block =
-      std::make_shared<WindowBlock>(value_or_raise(self.use().allocate(bytes_of(extents, type), alignment)));
+  const auto block = std::make_shared<WindowBlock>(value_or_raise(
+      self.use().allocate(bytes_of(extents, type), size_argument(alignment, "alignment", "number of bytes"))));
   return {block, ArrayMemory(block->bytes().data(), type, std::move(extents), Access::kWrite)};
 }
 
@@ -73,16 +71,18 @@ std::size_t nbytes(WindowHandle& self, std::optional<Rank> rank) {
   return window.bytes(rank ? checked_rank(window, *rank) : window.rank());
 }
 
-void put(WindowHandle& self, nb::handle array, Rank to, std::size_t offset, nb::handle dtype) {
+void put(WindowHandle& self, nb::handle array, Rank to, nb::handle offset, nb::handle dtype) {
   Window& window = self.use();
   const ArrayView view(array, "array", Access::kRead, dtype_argument(dtype));
-  wait_interruptibly([&] { return window.put(view.buffer(), to, offset); });
+  const std::size_t there = size_argument(offset, "offset", "number of bytes");
+  wait_interruptibly([&] { return window.put(view.buffer(), to, there); });
 }
 
-void get(WindowHandle& self, nb::handle array, Rank source, std::size_t offset, nb::handle dtype) {
+void get(WindowHandle& self, nb::handle array, Rank source, nb::handle offset, nb::handle dtype) {
   Window& window = self.use();
   const ArrayView view(array, "array", Access::kWrite, dtype_argument(dtype));
-  wait_interruptibly([&] { return window.get(view.buffer(), source, offset); });
+  const std::size_t there = size_argument(offset, "offset", "number of bytes");
+  wait_interruptibly([&] { return window.get(view.buffer(), source, there); });
 }
 
 void wait(WindowHandle& self, Rank source, nb::handle timeout) {

@@ -185,6 +185,9 @@ Status check(const JoinRequest& request) {
   if (request.size < 1 || request.rank < 0 || request.rank >= request.size)
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("{}: rank {} of {} cannot be", in_group(request.options), request.rank, request.size));
+  if (request.size > kMostRanks)
+    return Status(StatusCode::kInvalidArgument, fmt::format("{}: {} ranks are more than the {} that a group may have",
+                                                            in_group(request.options), request.size, kMostRanks));
   if (request.options.transport != "auto") {
     const Status known = transport::transport_by_name(request.options.transport).status();
     if (!known.ok()) return known.with_context(in_group(request.options));

@@ -16,9 +16,18 @@ namespace {
 
 Status invalid(std::string what) { return Status(StatusCode::kInvalidArgument, std::move(what)); }
 
+/// That a value of an enum has a name: memory that nobody wrote has not.
+template <typename Enum>
+Status check_number(std::string_view name, Enum value, int count) {
+  if (static_cast<unsigned>(value) < static_cast<unsigned>(count)) [[likely]]
+    return {};
+  return invalid(fmt::format("{} {} is none", name, static_cast<int>(value)));
+}
+
 // Reads the caller's buffer where it lies: see Channel::slot_of().
 template <typename AnyBuffer>
 Status check_buffer(std::string_view name, const AnyBuffer& buffer) {
+  ACCORD_RETURN_IF_ERROR(check_number("dtype", buffer.dtype, kDTypeCount));
   if (buffer.data == nullptr && buffer.count > 0)
     return invalid(fmt::format("{} is null, with a count of {}", name, buffer.count));
   if (buffer.device.type != DeviceType::kCpu)
@@ -134,6 +143,7 @@ std::span<const std::size_t> counts_known_to_all(const Call& call) {
 Status check_reduction(const Call& call) {
   const ReduceOp op = call.op.op();
   const DType dtype = call.input.dtype;
+  ACCORD_RETURN_IF_ERROR(check_number("op", op, kReduceOpCount));
   if (!is_defined(op, dtype))
     return invalid(
         fmt::format("{} has no meaning for {}, which has {}", to_string(op), to_string(dtype), names_of_ops(dtype)));
@@ -159,7 +169,12 @@ std::string name_of(const Call& call) {
   return fmt::format("{}{}", to_string(call.collective), call.division == Division::kByCounts ? "_v" : "");
 }
 
+Status check_memory(std::string_view name, const ConstBuffer& buffer) { return check_buffer(name, buffer); }
+
 Status check_call(const Call& call, Rank rank, int size) {
+  ACCORD_RETURN_IF_ERROR(check_number("collective", call.collective, kCollectiveCount));
+  if ((call.collective == Collective::kSendRecv) != (call.direction != Direction::kNone))
+    return invalid("a message has a direction, and nothing else has one");
   const plan::CollectiveTraits& traits = plan::traits_of(call.collective);
   const ConstBuffer& in = call.input;
   const Buffer& out = call.output;

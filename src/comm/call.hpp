@@ -4,6 +4,7 @@
 #include <complex>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "accord/call.hpp"
 #include "exec/domain.hpp"
@@ -13,6 +14,9 @@ namespace accord::comm {
 
 /// "all_gather_v"
 std::string name_of(const Call& call);
+
+/// Checks that a buffer is memory of this machine's: its pointer, count, dtype and device. `name` is what errors call it.
+Status check_memory(std::string_view name, const ConstBuffer& buffer);
 
 /// Checks what one rank alone can see: pointers, overlaps, counts that fit each other, dtypes, ops, devices, ranks. `rank` of `size` calls.
 Status check_call(const Call& call, Rank rank, int size);

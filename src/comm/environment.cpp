@@ -87,13 +87,13 @@ Result<JobPlace> job_place(const Environment& environment) {
     if (!find(environment, launcher.rank) && !find(environment, launcher.size)) continue;
     JobPlace place;
     place.launcher = launcher.name;
-    ACCORD_ASSIGN_OR_RETURN(place.size, number(environment, launcher.size, 1, 1 << 20));
+    ACCORD_ASSIGN_OR_RETURN(place.size, number(environment, launcher.size, 1, kMostRanks));
     ACCORD_ASSIGN_OR_RETURN(place.rank, number(environment, launcher.rank, 0, place.size - 1));
     const std::string restart = find(environment, "TORCHELASTIC_RESTART_COUNT").value_or("0");
     place.job = fmt::format("{}/{}/{}", job_name(launcher, environment), restart, place.size);
     if (place.size == 1) return place;
     const std::optional<std::string> address = find(environment, "MASTER_ADDR");
-    if (!address) {
+    if (!address || address->empty()) {
       ACCORD_RETURN_IF_ERROR(meet_without_address(launcher, environment, place));
       return place;
     }
@@ -159,12 +159,12 @@ Result<std::shared_ptr<Store>> find_store(const JobPlace& job, Deadline deadline
       if (std::shared_ptr<Store> store = store_at(job, port, deadline)) return store;
     std::this_thread::sleep_for(std::min<Duration>(kPause, deadline.remaining()));
   } while (!deadline.passed());
+  const Status resolved = store::resolve(job.address, job.port).status();
   return Status(
       StatusCode::kTimeout,
-      fmt::format(
-          "rank {} found no store of its job at {}, ports {} to {}: rank 0 did not come in time, or the ports are "
-          "blocked",
-          job.rank, job.address, job.port, job.port + kPortsTried - 1),
+      fmt::format("rank {} found no store of its job at {}, ports {} to {}: {}", job.rank, job.address, job.port,
+                  job.port + kPortsTried - 1,
+                  resolved.ok() ? "rank 0 did not come in time, or the ports are blocked" : resolved.message()),
       {0});
 }
 

@@ -23,6 +23,9 @@ inline constexpr std::size_t kMostText = 2560;
 /// ends the exchange. Called by all of them in the same order. `step` names it in errors.
 using Exchange = std::function<Status(std::string_view step, const std::string& mine, const Take& take)>;
 
+/// Of a group: what is beyond is a slip, and would take its time and memory before anyone could say so.
+inline constexpr int kMostRanks = 1 << 20;
+
 /// One rank's wish to be in a group.
 struct JoinRequest {
   Rank rank = 0;

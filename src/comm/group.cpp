@@ -1,5 +1,6 @@
-// Failure spreads by two ways: every rank sees a dead peer by itself (progress.hpp), and whoever fails for another reason
-// writes a notice into each peer's window and rings its alarm word, which every call and every slow wait looks at.
+// Failure spreads by two ways: every rank sees a dead peer by itself (progress.hpp), and whoever fails writes a notice into each
+// peer's window and rings its alarm word, which every call and every slow wait looks at. Who learns of a failure by a notice passes it
+// on, and does so before its caller hears of it: peers that read its buffers must know by then that they may have changed.
 #include "comm/group.hpp"
 
 #include <fmt/format.h>
@@ -29,9 +30,10 @@ namespace {
 using exec::Domain;
 using exec::WindowLayout;
 
-/// What a failed rank leaves in its peers' windows; `sequence` is stored last.
+/// What a failed rank leaves in its peers' windows; `source` is stored last.
 struct Notice {
-  std::uint64_t sequence = 0;
+  enum Source : std::uint64_t { kNone, kOwn, kPassedOn };
+  std::uint64_t source = kNone;
   std::uint32_t code = 0;
   std::uint32_t rank_count = 0;
   std::int32_t ranks[8] = {};
@@ -223,6 +225,7 @@ void Group::adopt_notice() {
   set_failure(read_notices().value_or(
       Status(StatusCode::kInternal,
              fmt::format("a peer rang the alarm of group \"{}\" and left no notice of why", options_.name))));
+  tell_peers(first_failure_, Notice::kPassedOn);
 }
 
 Status Group::fail(const Status& failure) {
@@ -232,45 +235,47 @@ Status Group::fail(const Status& failure) {
 }
 
 Status Group::note_failure(const Status& failure) {
-  {
-    const std::lock_guard lock(mutex_);
-    adopt_notice();
-    if (state() != CommunicatorState::kReady) return first_failure_;
-    set_failure(failure);
-  }
-  tell_peers(failure);
+  const std::lock_guard lock(mutex_);
+  adopt_notice();
+  if (state() != CommunicatorState::kReady) return first_failure_;
+  set_failure(failure);
+  tell_peers(failure, Notice::kOwn);
   return failure;
 }
 
-void Group::tell_peers(const Status& failure) {
+void Group::tell_peers(const Status& failure, std::uint64_t source) {
   Notice notice;
   notice.code = static_cast<std::uint32_t>(failure.code());
   notice.rank_count =
       static_cast<std::uint32_t>(std::min<std::size_t>(failure.ranks().size(), std::size(notice.ranks)));
   std::copy_n(failure.ranks().begin(), notice.rank_count, notice.ranks);
   failure.message().copy(notice.message, sizeof notice.message - 1);
-  const std::span<const std::byte> body = std::as_bytes(std::span(&notice, 1)).subspan(sizeof notice.sequence);
+  const std::span<const std::byte> body = std::as_bytes(std::span(&notice, 1)).subspan(sizeof notice.source);
   for (const auto& link : members_.links) {
     if (link == nullptr || link->peer_state() != transport::PeerState::kAlive) continue;
     const std::size_t offset = WindowLayout::notice(rank());
     // A peer that can no longer be reached learns of the failure by this rank's leaving.
-    if (!link->put(body, offset + sizeof notice.sequence).ok() || !link->signal(offset, 1).ok()) continue;
+    if (!link->put(body, offset + sizeof notice.source).ok() || !link->signal(offset, source).ok()) continue;
     (void)link->signal(WindowLayout::alarm(), 1);
   }
 }
 
 std::optional<Status> Group::read_notices() const {
+  std::optional<Status> passed_on;
   for (const Rank from : topology().ranks()) {
     std::byte* address = members_.endpoint->window().data() + WindowLayout::notice(from);
-    if (Domain::word(address).load(std::memory_order_acquire) == 0) continue;
+    const std::uint64_t source = Domain::word(address).load(std::memory_order_acquire);
+    if (source == Notice::kNone || (source == Notice::kPassedOn && passed_on)) continue;
     Notice notice;
     std::memcpy(&notice, address, sizeof notice);
     const std::uint32_t count = std::min<std::uint32_t>(notice.rank_count, std::size(notice.ranks));
     notice.message[sizeof notice.message - 1] = '\0';
-    return Status(static_cast<StatusCode>(notice.code), fmt::format("rank {} reported: {}", from, notice.message),
-                  std::vector<Rank>(notice.ranks, notice.ranks + count));
+    Status told(static_cast<StatusCode>(notice.code), fmt::format("rank {} reported: {}", from, notice.message),
+                std::vector<Rank>(notice.ranks, notice.ranks + count));
+    if (source == Notice::kOwn) return told;
+    passed_on = std::move(told);
   }
-  return std::nullopt;
+  return passed_on;
 }
 
 void Group::on_peer_news(Rank peer) {

@@ -127,8 +127,9 @@ class Group : public std::enable_shared_from_this<Group> {
   Status note_failure(const Status& failure);
   /// REQUIRES: mutex_ is held; it is the first one.
   void set_failure(const Status& failure);
-  void tell_peers(const Status& failure);
-  /// Makes what a peer reported the group's failure, if there was none yet. REQUIRES: mutex_ is held.
+  /// REQUIRES: mutex_ is held, so that no call ends before they know.
+  void tell_peers(const Status& failure, std::uint64_t source);
+  /// Makes what a peer reported the group's failure, if there was none yet, and passes it on. REQUIRES: mutex_ is held.
   void adopt_notice();
   std::optional<Status> read_notices() const;
   /// True in a process that was forked off the one that made the group.

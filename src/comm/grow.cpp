@@ -24,7 +24,6 @@ namespace {
 
 constexpr Duration kLookEvery = std::chrono::milliseconds(100);
 constexpr auto kPause = std::chrono::milliseconds(10);
-constexpr int kMostAdded = 1 << 20;
 
 /// A store whose waits end when `look` gives a failure.
 class WatchedStore final : public Store {
@@ -104,11 +103,13 @@ struct Growth {
 Result<Growth> read_growth(const std::string& text, const std::string& key) {
   std::int64_t numbers[3] = {};
   const std::vector<std::string_view> words = split_text(text, ' ');
-  if (words.size() != std::size(numbers))
-    return Status(StatusCode::kCorrupt, fmt::format("{} is {}", key, quoted_text(text)));
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    ACCORD_ASSIGN_OR_RETURN(numbers[i], parse_integer(words[i], key));
+  bool is_one = words.size() == std::size(numbers);
+  for (std::size_t i = 0; is_one && i < words.size(); ++i) {
+    const Result<std::int64_t> number = parse_integer(words[i], key);
+    is_one = number.ok() && *number >= 1 && (i == 0 || *number <= kMostRanks);
+    if (is_one) numbers[i] = *number;
   }
+  if (!is_one) return Status(StatusCode::kCorrupt, fmt::format("{} is {}", key, quoted_text(text)));
   return Growth{.number = numbers[0], .size = static_cast<int>(numbers[1]), .added = static_cast<int>(numbers[2])};
 }
 
@@ -116,7 +117,7 @@ Result<Growth> read_growth(const std::string& text, const std::string& key) {
 Status check_growth(const std::shared_ptr<Store>& store, int added, const std::string& where,
                     const Result<GroupOptions>& options) {
   if (store == nullptr) return Status(StatusCode::kInvalidArgument, fmt::format("{}: the store is null", where));
-  if (added < 1 || added > kMostAdded)
+  if (added < 1 || added > kMostRanks)
     return Status(StatusCode::kInvalidArgument, fmt::format("{}: {} more ranks cannot be", where, added));
   ACCORD_RETURN_IF_ERROR(options.status());
   return check({.options = *options});

@@ -43,7 +43,7 @@ Status JoinerWatch::look(std::string_view where) {
   for (std::size_t i = 0; i < watches_.size(); ++i) {
     const transport::ProcessWatch& watch = watches_[i];
     const bool ended =
-        watch.process == nullptr ? watch.life == transport::ProcessLife::kEnded : watch.process->update();
+        watch.process == nullptr ? watch.life == transport::ProcessLife::kEnded : watch.process->has_ended();
     const Rank rank = first_ + static_cast<Rank>(i);
     if (ended)
       return Status(StatusCode::kPeerLost, fmt::format("{}: rank {} died while it joined", where, rank), {rank});

@@ -33,13 +33,13 @@ using exec::WindowLayout;
 using transport::PeerState;
 
 constexpr int kMostAttempts = 8;
-constexpr int kMostRanks = 4096;
+constexpr int kMostShrunk = 4096;
 constexpr Duration kNewsTake = std::chrono::seconds(5);
 
 // Offsets on a board, and within a note.
 constexpr std::size_t kCame = 0;  ///< 1 once the view is there
 constexpr std::size_t kViewWords = kLine;
-constexpr std::size_t kNotes = kViewWords + kMostRanks / 8;
+constexpr std::size_t kNotes = kViewWords + kMostShrunk / 8;
 constexpr std::size_t kTag = 0;  ///< which view the text is for; 0: none yet
 constexpr std::size_t kConnected = 8;
 constexpr std::size_t kLength = 16;
@@ -297,9 +297,9 @@ class Survivors {
 }  // namespace
 
 Result<std::shared_ptr<Group>> shrink(Group& group, std::string name, Duration patience) {
-  if (group.size() > kMostRanks)
+  if (group.size() > kMostShrunk)
     return Status(StatusCode::kUnsupported,
-                  fmt::format("{}: only groups of up to {} ranks can be shrunk", group.where("shrink"), kMostRanks));
+                  fmt::format("{}: only groups of up to {} ranks can be shrunk", group.where("shrink"), kMostShrunk));
   ACCORD_ASSIGN_OR_RETURN(const std::shared_lock<std::shared_mutex> open, group.begin_shrink());
   return Survivors(group, std::move(name), patience).meet();
 }

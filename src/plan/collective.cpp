@@ -36,7 +36,10 @@ const CollectiveTraits& traits_of(Collective collective) { return kTraits.at(sta
 
 }  // namespace plan
 
-std::string_view to_string(Collective collective) { return plan::traits_of(collective).name; }
+std::string_view to_string(Collective collective) {
+  const auto number = static_cast<std::size_t>(collective);
+  return number < plan::kTraits.size() ? plan::kTraits[number].name : "?";
+}
 
 Result<Collective> collective_from_string(std::string_view name) {
   std::vector<std::string_view> names;

@@ -83,9 +83,9 @@ class Link {
   virtual Status signal(std::size_t offset, std::uint64_t word) = 0;
   /// What is known of the peer; the last news, at the cost of a load.
   virtual PeerState peer_state() const = 0;
-  /// A descriptor that becomes readable when the peer may be lost (the caller then calls update_peer_state()) and is silent once
-  /// it is; links of several endpoints may share one. That a peer left shows in peer_state() by itself. -1 if the transport has none
-  /// and peer_state() is always up to date.
+  /// A descriptor that becomes readable when the peer may be lost (the caller then calls update_peer_state()) and stays so once it
+  /// is: links of several endpoints may share one, and each of them has to hear of it. That a peer left shows in peer_state() by
+  /// itself. -1 if the transport has none and peer_state() is always up to date.
   virtual int liveness_fd() const = 0;
   /// Reads what liveness_fd() has to say; gives the new state.
   virtual PeerState update_peer_state() = 0;

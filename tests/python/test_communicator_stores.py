@@ -133,11 +133,24 @@ class RaisingStore(DictStore):
     def set(self, key: str, value: bytes) -> None:
         raise OSError("the disk is full")
 
+    def add(self, key: str, amount: int) -> int:
+        return "one"
+
 
 def test_what_a_store_of_the_users_raises_is_told():
     with pytest.raises(accord.IoError, match="RaisingStore.set.*OSError: the disk is full"):
         accord.PrefixStore(RaisingStore(), "p").set("key", b"value")
+    with pytest.raises(accord.IoError, match="RaisingStore.add.*'str' object cannot be interpreted as an integer"):
+        accord.PrefixStore(RaisingStore(), "p").add("key", 1)
     with pytest.raises(accord.Timeout, match='"p/never"'):
         accord.PrefixStore(DictStore(), "p").get("never", timeout=0.05)
     with pytest.raises(TypeError, match="store: .* has no set"):
         accord.PrefixStore(object(), "p")
+
+
+def test_a_path_is_a_text_without_null_bytes(tmp_path):
+    with pytest.raises(TypeError, match="expected as str, got bytes"):
+        accord.FileStore(b"store")
+    with pytest.raises(accord.InvalidArgument, match="null byte.*store.x00"):
+        accord.FileStore(f"{tmp_path}/store\0s")
+    assert list(tmp_path.iterdir()) == []

@@ -1,5 +1,6 @@
 """The soak test (tests/soak): a minute in the gate, ten in make test-full; and it fails when something is wrong."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -7,6 +8,10 @@ import time
 
 import pytest
 from accord_command import BUILD, ROOT
+
+sys.path.insert(0, str(ROOT / "tests/soak"))
+
+from soak import Soak, SoakFailed
 
 
 def soak(seconds: float, *more: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -35,6 +40,29 @@ def test_a_minute_of_random_calls_groups_and_faults_goes_well():
 @pytest.mark.slow
 def test_ten_minutes_of_random_calls_groups_and_faults_go_well():
     assert_goes_well(600)
+
+
+def ended(members: list[int], *errors: str) -> dict:
+    return {"members": members, "errors": [[error, [2], ""] for error in errors]}
+
+
+@pytest.mark.parametrize(
+    ("fault", "first", "second", "is_fine"),
+    [
+        ("kill", ended([0, 1], "PeerLost"), ended([0, 1], "PeerLost"), True),
+        ("kill", ended([0, 1], "PeerLost"), ended([1], "PeerLost"), False),
+        ("kill", ended([0, 1, 2]), ended([1], "PeerLost"), True),  # rank 0 had ended its last call, and rank 1 had not
+        ("kill", ended([0, 1, 2]), ended([0, 1], "PeerLost"), False),
+        ("kill", ended([0, 1, 2], "PeerLost"), ended([1]), False),
+        ("exit", ended([0, 1, 2]), ended([1], "PeerLost"), False),  # nobody ends its last call without rank 2
+    ],
+)
+def test_ranks_that_go_on_apart_are_told_from_one_that_had_ended(fault, first, second, is_fine):
+    expectation = (
+        contextlib.nullcontext() if is_fine else pytest.raises(SoakFailed, match="went on in different groups")
+    )
+    with expectation:
+        Soak.judge(fault, [2], [first, second, None])
 
 
 DEFECTS = {

@@ -25,6 +25,7 @@ from calls import Call, random_call, ring
 import accord
 
 MOST_GROUPS = 6
+GIVEN_BACK_WITHIN = 3  # seconds
 
 
 class OnPurpose(Exception):
@@ -192,18 +193,36 @@ def play(episode: dict) -> dict:
             life.pending.clear()
 
 
-def resources() -> dict:
+def status(field: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(f"{field}:")).split()[1])
+
+
+def resources() -> dict[str, int]:
     """What this process holds, once nothing is in use."""
     gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     maps = Path("/proc/self/maps").read_text().splitlines()
     return {
-        "memory": int(status["RssAnon"].split()[0]) * 1024,
         "descriptors": len(os.listdir("/proc/self/fd")),
-        "threads": int(status["Threads"]),
+        "threads": status("Threads"),
         "segments": sum("memfd:accord-rank" in line for line in maps),
     }
+
+
+def memory() -> int:
+    ctypes.CDLL(None).malloc_trim(0)
+    return status("RssAnon") * 1024
+
+
+def settled(least: dict[str, int]) -> dict[str, int]:
+    """What this process holds when all is given back; another thread of it may do that a moment after the last call."""
+    began = time.monotonic()
+    now = resources()
+    while time.monotonic() - began < GIVEN_BACK_WITHIN and any(now[name] > least.get(name, 0) for name in now):
+        before, now = now, resources()
+        if not least and now == before:  # there is nothing to compare it with
+            break
+    return now
 
 
 def tell(what: dict) -> None:
@@ -212,6 +231,8 @@ def tell(what: dict) -> None:
 
 def main() -> None:
     faulthandler.register(signal.SIGUSR1)
+    least: dict[str, int] = {}
+    tell({"ready": True})
     for line in sys.stdin:
         episode = json.loads(line)
         exec(os.environ.get("SOAK_DEFECT", ""))  # test_soak.py sees by it that the test can fail
@@ -219,11 +240,9 @@ def main() -> None:
             result = play(episode)
         except accord.Error as error:
             result = {"error": f"{type(error).__name__}: {error}"}
-        began = time.monotonic()
-        result["resources"] = resources()
-        while time.monotonic() - began < 2 and result["resources"] != (after := resources()):
-            result["resources"] = after
-        tell(result)
+        now = settled(least)
+        least = {name: min(now[name], least.get(name, now[name])) for name in now}
+        tell(result | {"resources": now, "least": least, "memory": memory()})
 
 
 if __name__ == "__main__":

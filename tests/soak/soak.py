@@ -63,7 +63,7 @@ class Process:
         os.close(theirs)
         self.reader = os.fdopen(ours, "rb", buffering=0)
         self.text = b""
-        self.first: dict | None = None  # what it held after its first episode
+        self.is_new = True
         self.memory: list[int] = []
 
     def give(self, episode: dict) -> None:
@@ -101,7 +101,13 @@ class Soak:
         steps = choice.choice([20, 60, 150])
         at = choice.randrange(steps)
         store = self.folder / f"store{number}"
+        began = time.monotonic()
+        self.what = f"episode {number}: {size} ranks, {steps} steps, fault {fault!r} of ranks {victims}"
+        deadline = began + LONGEST
+        # The timeouts of an episode are too short for the start of an interpreter on a busy machine.
+        self.gather([process for process in chosen if process.is_new], "ready", deadline)
         for rank, process in enumerate(chosen):
+            process.is_new = False
             process.give(
                 {
                     "store": str(store),
@@ -115,9 +121,6 @@ class Soak:
                     "timeout": 4 if fault in ("stop", "mismatch") else 60,
                 }
             )
-        began = time.monotonic()
-        self.what = f"episode {number}: {size} ranks, {steps} steps, fault {fault!r} of ranks {victims}"
-        deadline = began + LONGEST
         self.gather(chosen, "began", deadline)
         moment = choice.random() * 0.8
         if fault in ("kill", "kill two", "stop", "pause"):
@@ -186,7 +189,8 @@ class Soak:
         time.sleep(1)
         raise SoakFailed(f"no end after {LONGEST} s: {[process.log.name for process in processes]}")
 
-    def judge(self, fault: str, victims: list[int], results: list[dict | None]) -> None:
+    @staticmethod
+    def judge(fault: str, victims: list[int], results: list[dict | None]) -> None:
         for rank, result in enumerate(results):
             at_fault = rank in victims
             if result is None:
@@ -204,7 +208,11 @@ class Soak:
                 raise SoakFailed(f"rank {rank} is not in the group that it ended with: {result}")
             for other in result["members"]:
                 theirs = results[other]
-                if theirs is not None and theirs.get("members") != result["members"]:
+                if theirs is None or theirs.get("members") == result["members"]:
+                    continue
+                # Of a kill in the very last call some may learn when others have ended it well, and have gone.
+                ended_before = "members" in theirs and len(result["errors"]) < len(theirs["errors"])
+                if not (fault.startswith("kill") and ended_before and rank not in theirs["members"]):
                     raise SoakFailed(f"ranks {rank} and {other} went on in different groups: {result}, {theirs}")
             if fault in ("none", "pause") and len(result["members"]) != len(results):
                 raise SoakFailed(f"rank {rank} lost ranks: {result}")
@@ -212,12 +220,11 @@ class Soak:
     def weigh(self, process: Process, result: dict | None) -> None:
         if result is None:
             return
-        now = result["resources"]
-        process.memory.append(now.pop("memory"))
-        if process.first is None:
-            process.first = now
-        if now != process.first:
-            raise SoakFailed(f"{process.log.name} held {process.first} after its first episode, and {now} now")
+        process.memory.append(result["memory"])
+        if result["resources"] != result["least"]:
+            raise SoakFailed(
+                f"{process.log.name} held {result['least']} after an episode, and {result['resources']} now"
+            )
 
     def check_memory(self) -> str:
         """Of the process that lived from beginning to end: the least of the second quarter against that of the last."""
@@ -230,7 +237,8 @@ class Soak:
         return text
 
     def logs(self) -> str:
-        return "\n".join(f"--- {path.name}\n{path.read_text()[-4000:]}" for path in sorted(self.folder.glob("*.txt")))
+        texts = {path.name: path.read_text()[-4000:] for path in sorted(self.folder.glob("*.txt"))}
+        return "\n".join(f"--- {name}\n{text}" for name, text in texts.items() if text)
 
     def end(self) -> None:
         for process in self.processes:

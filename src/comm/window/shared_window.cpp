@@ -17,6 +17,7 @@
 #include "base/interruption.hpp"
 #include "base/text.hpp"
 #include "base/wait.hpp"
+#include "comm/call.hpp"
 #include "comm/gather_texts.hpp"
 #include "comm/group.hpp"
 #include "exec/domain.hpp"
@@ -189,13 +190,7 @@ Status SharedWindow::check_usable(std::string_view operation) const {
 Status SharedWindow::check_transfer(std::string_view operation, Rank peer, std::size_t offset,
                                     const ConstBuffer& buffer) const {
   ACCORD_RETURN_IF_ERROR(check_rank(operation, peer));
-  if (buffer.device.type != DeviceType::kCpu)
-    return Status(StatusCode::kUnsupported,
-                  fmt::format("{}: the buffer lies on {}; windows move memory of the cpu only", where(operation),
-                              to_string(buffer.device)));
-  if (buffer.data == nullptr && buffer.count > 0)
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{}: the buffer is null, with a count of {}", where(operation), buffer.count));
+  if (const Status wrong = check_memory("the buffer", buffer); !wrong.ok()) return wrong.with_context(where(operation));
   const std::size_t there = bytes(peer);
   if (offset <= there && buffer.count <= (there - offset) / size_of(buffer.dtype)) return check_usable(operation);
   return Status(StatusCode::kInvalidArgument,
@@ -324,8 +319,7 @@ Status SharedWindow::wait(Rank from, Duration timeout) {
   return {};
 }
 
-// Where memory is mapped, a peer's leaving is known without asking, and the news of its death is for the progress thread to take: links
-// of all groups may share it.
+// Where memory is mapped, a peer's leaving is known without asking, and its death, which the progress thread sees, ends the group.
 PeerState SharedWindow::peer_state(Rank rank) const {
   Link& link = *(*links_)[sz(rank)];
   return link.mapped() != nullptr ? link.peer_state() : link.update_peer_state();

@@ -64,13 +64,13 @@ void PeerChannel::say_farewell() {
 
 int PeerChannel::liveness_fd() const {
   if (!by_process_) return events_.get();
-  return watch_.process == nullptr ? -1 : watch_.process->liveness_fd();
+  return watch_.process == nullptr ? -1 : watch_.process->ended().get();
 }
 
 PeerState PeerChannel::update() {
   if (state() != PeerState::kAlive || ::getpid() != owner_) return state();
   // The order matters: a process that had ended when it was looked at can say nothing after.
-  const bool process_ended = watch_.process != nullptr && watch_.process->update();
+  const bool process_ended = watch_.process != nullptr && watch_.process->has_ended();
   if (socket_.valid() && !(by_process_ && is_confirmed())) {
     const Heard heard = hear(socket_);
     if (heard == Heard::kFarewell) return end_in(PeerState::kLeft);
@@ -81,8 +81,8 @@ PeerState PeerChannel::update() {
 }
 
 PeerState PeerChannel::end_in(PeerState final_state) {
-  if (events_.valid()) ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, socket_.get(), nullptr);
   if (word() < PeerWord::kGaveUp) state_.store(final_state, std::memory_order_release);
+  if (events_.valid() && state() == PeerState::kLeft) ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, socket_.get(), nullptr);
   return state();
 }
 

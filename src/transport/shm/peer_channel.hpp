@@ -48,7 +48,7 @@ class PeerChannel {
     if (word() >= PeerWord::kGaveUp) return PeerState::kLeft;
     return state_.load(std::memory_order_acquire);
   }
-  /// Readable when the peer may be lost and update() should look; silent for ever once it is. -1 in one process.
+  /// Readable from when the peer may be lost and update() should look. -1 in one process.
   int liveness_fd() const;
   /// One thread at a time.
   PeerState update();

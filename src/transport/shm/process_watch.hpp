@@ -3,31 +3,25 @@
 
 #include <sys/types.h>
 
-#include <atomic>
+#include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "base/fd.hpp"
 
 namespace accord::transport {
 
-/// One other process under watch, for all who have a peer in it. Costs two descriptors. A forked child may ask, and takes no news
-/// from its parent.
+/// One other process under watch, for all who have a peer in it. Costs a descriptor.
 class WatchedProcess {
  public:
-  WatchedProcess(UniqueFd ended, UniqueFd events);
+  explicit WatchedProcess(UniqueFd ended) : ended_(std::move(ended)) {}
 
   /// Becomes readable when the process ends, and stays so.
   const UniqueFd& ended() const { return ended_; }
-  /// Readable when update() has something to say; silent for ever after.
-  int liveness_fd() const { return events_.get(); }
-  /// True once the process has ended.
-  bool update();
+  bool has_ended() const;
 
  private:
   const UniqueFd ended_;
-  const UniqueFd events_;  // an epoll of it, from which it can be taken
-  const pid_t owner_;
-  std::atomic<bool> has_ended_ = false;
 };
 
 enum class ProcessLife : std::uint8_t {

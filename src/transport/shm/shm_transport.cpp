@@ -196,11 +196,11 @@ class ShmTransport final : public Transport {
         std::make_unique<ShmEndpoint>(request, std::move(*window), std::move(*rendezvous)));
   }
 
-  // While ranks connect each needs a socket and a window of each peer, and for a process that it does not watch yet two
+  // While ranks connect each needs a socket and a window of each peer, and for a process that it does not watch yet one
   // more. Where there are too few this is told before anybody has begun, as all ranks hear of it then.
   static Status check_room(const EndpointRequest& request, int any) {
     const std::size_t peers = request.peer_count();
-    const std::size_t needed = 2 * peers + 2 * (peers - std::min(peers, watched_processes()));
+    const std::size_t needed = 3 * peers - std::min(peers, watched_processes());
     std::vector<UniqueFd> room;
     while (room.size() < needed) {
       room.emplace_back(::fcntl(any, F_DUPFD_CLOEXEC, 0));

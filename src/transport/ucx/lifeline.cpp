@@ -81,8 +81,9 @@ PeerState Lifeline::update() {
   char said = 0;
   const ssize_t got = ::recv(socket_.get(), &said, 1, MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return state();
-  ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, socket_.get(), nullptr);
-  state_.store(got == 1 && said == kFarewell ? PeerState::kLeft : PeerState::kLost, std::memory_order_release);
+  const bool left = got == 1 && said == kFarewell;
+  if (left) ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, socket_.get(), nullptr);
+  state_.store(left ? PeerState::kLeft : PeerState::kLost, std::memory_order_release);
   return state();
 }
 

@@ -23,7 +23,7 @@ class Lifeline {
   /// The peer sees kLeft from now on. Never blocks.
   void say_farewell();
   PeerState state() const { return state_.load(std::memory_order_acquire); }
-  /// Readable when update() has something to say; silent for ever once the state is final.
+  /// Readable from when update() has something to say; silent once the peer has left.
   int liveness_fd() const { return events_.get(); }
   /// One thread at a time.
   PeerState update();

@@ -174,6 +174,14 @@ TEST_P(Grow, a_joiner_that_is_refused_or_has_other_rules_is_told_of) {
       << "at once, where no group grows";
 }
 
+TEST_P(Grow, what_a_store_says_of_a_growth_may_be_anything) {
+  for (const char* text : {"", "1 2", "1 -1 5", "1 0 1", "0 1 1", "1 99999999999 5", "1 2 2147483647", "1 2 x"}) {
+    ASSERT_TRUE(store_->set("accord/grown/growing", text).ok());
+    const Status status = Communicator::join(store_, options("grown")).status();
+    EXPECT_EQ(status.code(), StatusCode::kCorrupt) << text << ": " << status.to_string();
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Grow, ::testing::Values("inproc", "shm"), [](const auto& test) { return test.param; });
 
 }  // namespace

@@ -132,6 +132,8 @@ TEST_P(Windows, mistakes_are_refused_with_the_bounds_and_harm_nothing) {
         expect_error(window.put(source, 2, 0), StatusCode::kInvalidArgument, "2 is not a rank");
         expect_error(window.signal(-1), StatusCode::kInvalidArgument, "-1 is not a rank");
         expect_error(window.wait(5), StatusCode::kInvalidArgument, "5 is not a rank");
+        expect_error(window.put({values.data(), 1, static_cast<DType>(99)}, 0, 0), StatusCode::kInvalidArgument,
+                     "dtype 99");
         EXPECT_EQ(window.put({values.data(), 1, DType::kFloat32, {DeviceType::kCuda, 0}}, 0, 0).code(),
                   StatusCode::kUnsupported);
         EXPECT_TRUE(window.put({values.data(), 0, DType::kFloat32}, 1, 0).ok());

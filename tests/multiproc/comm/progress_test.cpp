@@ -1,16 +1,20 @@
-// A progress thread that cannot be had now may be had later; each case in a child, as a process makes one only once.
+// A progress thread that cannot be had now may be had later, and tells of deaths whenever they are; each case in a child, as a
+// process makes one only once.
 #include "comm/progress.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "comm/group.hpp"
+#include "multiproc/transport/board.hpp"
 #include "ranks/process_ranks.hpp"
 
 namespace accord::comm {
 namespace {
 
 using testing::ProcessRanks;
+using testing::TemporaryDirectory;
 
 /// Lets this process open `more` descriptors from now on.
 bool allow_descriptors(int more) {
@@ -37,6 +41,33 @@ TEST(Progress, without_descriptors_it_is_an_error_and_with_them_it_works) {
     return solo->barrier_async().wait().ok() ? 0 : 5;
   });
   EXPECT_EQ(child.wait(0, Deadline::in(std::chrono::seconds(30))), 0);
+}
+
+// Rank 1 dies when the second group is connected and not yet watched, and the first one has had the news.
+TEST(Progress, a_peer_that_dies_while_a_second_group_is_made_is_lost_there_too) {
+  const TemporaryDirectory directory;
+  const transport::SharedBoard board = transport::make_board();
+  const exec::WindowLayout layout(2, 4096);
+  ProcessRanks ranks(2, [&](Rank rank) {
+    Result<Communicator> first = Communicator::create(*make_file_store(directory.path()), rank, 2, {});
+    transport::Member second;
+    if (!first.ok() || !join_group(second, *board, rank, 2, layout.bytes()).ok()) return 1;
+    if (rank == 1) _exit(0);
+    if (first->barrier().code() != StatusCode::kPeerLost) return 2;
+    const topology::Place place = topology::this_place().value();
+    const std::shared_ptr<Group> group = Group::create(Membership{.rank = rank,
+                                                                  .topology = topology::Topology({place, place}),
+                                                                  .selector = plan::Selector::create("").value(),
+                                                                  .layout = layout,
+                                                                  .endpoint = std::move(second.endpoint),
+                                                                  .links = std::move(second.links)},
+                                                       {.name = "second", .timeout = std::chrono::seconds(30)})
+                                             .value();
+    const bool lost =
+        transport::wait_until([&] { return !group->status().ok(); }, Deadline::in(std::chrono::seconds(5)));
+    return lost && group->status().ranks() == std::vector<Rank>{1} ? 0 : 3;
+  });
+  EXPECT_EQ(ranks.wait_all(Deadline::in(std::chrono::seconds(60))), (std::vector<int>{0, 0}));
 }
 
 }  // namespace

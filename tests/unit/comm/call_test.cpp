@@ -21,6 +21,23 @@ Call reduction() {
                       ReduceOp::kSum, 1);
 }
 
+TEST(Check, numbers_that_are_no_names_are_refused) {
+  const auto why = [](const std::function<void(Call&)>& change) {
+    Call call = reduction();
+    change(call);
+    return check_call(call, 1, 2).message();
+  };
+  EXPECT_EQ(why([](Call& call) { call.collective = static_cast<Collective>(55); }), "collective 55 is none");
+  EXPECT_EQ(name_of({.collective = static_cast<Collective>(55)}), "?");
+  EXPECT_EQ(why([](Call& call) { call.collective = Collective::kSendRecv; }),
+            "a message has a direction, and nothing else has one");
+  EXPECT_EQ(why([](Call& call) { call.direction = Direction::kSend; }),
+            "a message has a direction, and nothing else has one");
+  EXPECT_EQ(why([](Call& call) { call.input.dtype = static_cast<DType>(99); }), "dtype 99 is none");
+  EXPECT_EQ(why([](Call& call) { call.output.dtype = static_cast<DType>(17); }), "dtype 17 is none");
+  EXPECT_EQ(why([](Call& call) { call.op = static_cast<ReduceOp>(77); }), "op 77 is none");
+}
+
 TEST(Alike, are_calls_whose_memory_lies_elsewhere) {
   Call moved = reduction();
   moved.input.data = other.data();

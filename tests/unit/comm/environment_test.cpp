@@ -111,6 +111,8 @@ TEST(Environment, without_a_launcher_there_is_one_rank) {
 }
 
 TEST(Environment, wrong_values_name_the_variable) {
+  EXPECT_THAT(job_place({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", ""}}).status().message(),
+              HasSubstr("set MASTER_ADDR"));
   EXPECT_THAT(job_place({{"RANK", "4"}, {"WORLD_SIZE", "4"}}).status().message(), HasSubstr("RANK=4"));
   EXPECT_THAT(job_place({{"RANK", "x"}, {"WORLD_SIZE", "4"}}).status().message(), HasSubstr("RANK"));
   EXPECT_THAT(job_place({{"RANK", "0"}}).status().message(), HasSubstr("WORLD_SIZE"));

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <future>
 
 #include "transport/mapped_link.hpp"
 
@@ -145,6 +146,36 @@ TEST_F(GroupOfTwo, an_alarm_without_a_notice_is_a_failure_all_the_same) {
   const Status status = groups_[0]->run({.collective = Collective::kBarrier}, {});
   EXPECT_EQ(status.code(), StatusCode::kInternal) << status.to_string();
   EXPECT_THAT(status.message(), HasSubstr("\"tp\""));
+}
+
+TEST_F(GroupOfThree, who_hears_of_a_failure_tells_those_that_were_not_reached) {
+  look_[2] = [](Rank peer) { return peer == 1 ? PeerState::kLost : PeerState::kAlive; };
+  groups_[2]->abort("the loss is NaN");
+  ASSERT_TRUE(groups_[1]->healthy());
+  EXPECT_EQ(groups_[0]->run({.collective = Collective::kBarrier}, {}).code(), StatusCode::kAborted);
+  ASSERT_FALSE(groups_[1]->healthy());
+  const Status status = groups_[1]->run({.collective = Collective::kBarrier}, {});
+  EXPECT_EQ(status.code(), StatusCode::kAborted) << status.to_string();
+  EXPECT_EQ(status.ranks(), std::vector<Rank>{2});
+  EXPECT_THAT(status.message(),
+              HasSubstr("rank 0 reported: rank 2 reported: rank 2 aborted group \"tp\": the loss is NaN"));
+}
+
+// The caller may write to its buffers then, from which peers still read.
+TEST_F(GroupOfTwo, no_call_ends_before_the_peers_know_why) {
+  std::future<bool> peer_knew;
+  look_[0] = [&](Rank) {
+    if (!peer_knew.valid()) {
+      peer_knew = std::async(std::launch::async, [&] {
+        EXPECT_EQ(groups_[0]->run({.collective = Collective::kBarrier}, {}).code(), StatusCode::kAborted);
+        return !groups_[1]->healthy();
+      });
+      peer_knew.wait_for(std::chrono::milliseconds(100));  // it may end only after this look has
+    }
+    return PeerState::kAlive;
+  };
+  groups_[0]->abort("the loss is NaN");
+  EXPECT_TRUE(peer_knew.get());
 }
 
 class HintedGroup : public WatchedGroup, public ::testing::WithParamInterface<WaitPolicy> {
