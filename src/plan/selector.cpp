@@ -15,7 +15,8 @@
 namespace accord::plan {
 namespace {
 
-// Packets save the signal after the data, which counts while a message is a few cache lines. Two-shot moves 2/n of what
+// Packets save the signal after the data, which counts while a message is a few cache lines; longer ones are read faster without a
+// word to look at in each line. Two-shot moves 2/n of what
 // one-shot does per peer and overtakes it from a few KiB, the earlier the more ranks there are. What is only copied wants slots
 // that stay in the cache (256 KiB), sums fewer rounds; from 64 KiB until the caches are full, one copy by the kernel where
 // it may. Between hosts a step is tens of microseconds, so few ranks of middling messages take one (docs/decisions.md has
@@ -23,23 +24,28 @@ namespace {
 constexpr std::string_view kDefaultTable =
     "barrier:0-inf=direct;"
     "barrier[ranks=17-inf]:0-inf=dissemination;"
-    "broadcast:0-2k=packet,2k-inf=direct@256k;"
-    "broadcast[hosts=2-inf]:1m-inf=hierarchical;"
-    "all_gather:0-2k=packet,2k-8m=direct@256k,8m-inf=direct,64k-4m=zero_copy;"
-    "reduce_scatter:0-2k=packet,2k-inf=direct;"
-    "reduce_scatter[hosts=2-inf]:2k-inf=hierarchical;"
+    "broadcast:0-256=packet,256-inf=direct@256k;"
+    "broadcast[hosts=2-inf]:256-2k=packet,1m-inf=hierarchical;"
+    "all_gather:0-256=packet,256-8m=direct@256k,8m-inf=direct,64k-4m=zero_copy;"
+    "all_gather[hosts=2-inf]:256-2k=packet;"
+    "reduce_scatter:0-256=packet,256-inf=direct;"
+    "reduce_scatter[hosts=2-inf]:256-2k=packet,2k-inf=hierarchical;"
     "all_reduce:0-128=packet,128-8k=one_shot,8k-inf=two_shot;"
     "all_reduce[ranks=1-2]:128-128k=one_shot;"
     "all_reduce[ranks=9-inf]:0-1k=packet,1k-inf=two_shot;"
     "all_reduce[hosts=2-inf]:0-2k=packet,2k-inf=two_shot,8k-inf=hierarchical;"
     "all_reduce[ranks=1-8,hosts=2-inf]:2k-8k=one_shot;"
     "all_reduce[ranks=1-4,hosts=2-inf]:2k-32k=one_shot;"
-    "reduce:0-2k=packet,2k-32k=direct,32k-inf=two_shot;"
-    "reduce[hosts=2-inf]:128k-inf=hierarchical;"
-    "gather:0-2k=packet,2k-inf=direct;"
-    "scatter:0-2k=packet,2k-inf=direct;"
-    "all_to_all:0-2k=packet,2k-inf=direct,64k-2m=zero_copy;"
-    "send_recv:0-4k=packet,4k-inf=direct;"
+    "reduce:0-256=packet,256-32k=direct,32k-inf=two_shot;"
+    "reduce[hosts=2-inf]:256-2k=packet,128k-inf=hierarchical;"
+    "gather:0-256=packet,256-inf=direct;"
+    "gather[hosts=2-inf]:256-2k=packet;"
+    "scatter:0-256=packet,256-inf=direct;"
+    "scatter[hosts=2-inf]:256-2k=packet;"
+    "all_to_all:0-256=packet,256-inf=direct,64k-2m=zero_copy;"
+    "all_to_all[hosts=2-inf]:256-2k=packet;"
+    "send_recv:0-128=packet,128-inf=direct;"
+    "send_recv[hosts=2-inf]:128-4k=packet;"
     "broadcast[registered=yes]:2k-inf=zero_copy;"
     "all_gather[registered=yes]:2k-inf=zero_copy;"
     "reduce_scatter[registered=yes]:2k-inf=zero_copy;"
