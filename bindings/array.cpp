@@ -185,6 +185,19 @@ bool is_row_major(const nb::dlpack::dltensor& tensor) {
   return dense;
 }
 
+/// torch conjugates and negates some views when they are read only, and its C table gives their memory all the same. Dense ones are
+/// those of complex numbers, x.conj(), and a single element of x.conj().imag.
+void check_resolved(nb::handle object, const nb::dlpack::dltensor& tensor, std::string_view argument) {
+  const bool is_complex = tensor.dtype.code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::Complex);
+  const bool is_one = std::all_of(tensor.shape, tensor.shape + tensor.ndim, [](std::int64_t n) { return n == 1; });
+  if (!is_complex && !is_one) return;
+  const nb::object pending = nb::steal(PyObject_CallMethod(object.ptr(), is_complex ? "is_conj" : "is_neg", nullptr));
+  if (!pending.is_valid()) return PyErr_Clear();  // not of torch
+  if (pending.ptr() == Py_True)
+    raise_invalid(text(argument, is_complex ? "is conjugated only when it is read; pass tensor.resolve_conj()"
+                                            : "is negated only when it is read; pass tensor.resolve_neg()"));
+}
+
 }  // namespace
 
 ArrayView::ArrayView(nb::handle object, std::string_view argument, Access access, std::optional<DType> dtype) {
@@ -236,7 +249,8 @@ bool ArrayView::take_buffer(nb::handle object, std::string_view argument, Access
 
 void ArrayView::take_dlpack(nb::handle object, std::string_view argument) {
   if (const DlpackExchange* exchange = exchange_of(object)) {
-    if (exchange->from_object(object.ptr(), &versioned_) == 0) return;
+    if (exchange->from_object(object.ptr(), &versioned_) == 0)
+      return check_resolved(object, versioned_->tensor, argument);
     raise_type(text(argument, "its memory cannot be used (" + take_error() + ")"));
   }
   if (!nb::hasattr(object, "__dlpack__"))

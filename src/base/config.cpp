@@ -213,7 +213,7 @@ Result<Config> parse_config(const std::map<std::string, std::string>& environmen
 Result<GroupHints> parse_hints(std::string_view text, GroupHints hints) {
   Config config;
   config.hints = hints;
-  std::vector<std::string_view> names;
+  std::vector<std::string_view> names, given;
   for (const Variable& variable : kVariables)
     if (!variable.hint.empty()) names.push_back(variable.hint);
   for (const std::string_view item : text.empty() ? std::vector<std::string_view>() : split_text(text, ',')) {
@@ -224,6 +224,9 @@ Result<GroupHints> parse_hints(std::string_view text, GroupHints hints) {
     if (variable == kVariables.end() || name.empty()) return unknown_name("hint", name, names);
     if (equals == item.size())
       return Status(StatusCode::kInvalidArgument, fmt::format("hint {0} has no value; write {0}=VALUE", name));
+    if (std::find(given.begin(), given.end(), name) != given.end())
+      return Status(StatusCode::kInvalidArgument, fmt::format("hint {} is given twice", name));
+    given.push_back(name);
     const Status status = variable->read(item.substr(equals + 1), config);
     if (!status.ok()) return status.with_context(fmt::format("hint {}", name));
   }

@@ -4,7 +4,7 @@
 namespace accord {
 
 /// While it lives, slow waits of this thread that harm nothing when they are left look at `wanted` now and then, and end with
-/// kAborted once it gives true. Costs nothing where nothing waits. One at a time in each thread.
+/// kAborted once it gives true. Costs nothing where nothing waits. An inner one stands for the outer one while it lives.
 class Interruption {
  public:
   using Wanted = bool (*)();
@@ -16,6 +16,9 @@ class Interruption {
 
   /// Whether this thread is to leave its wait.
   static bool is_wanted();
+
+ private:
+  const Wanted outer_;
 };
 
 }  // namespace accord

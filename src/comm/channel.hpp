@@ -2,7 +2,6 @@
 // One order of operations: the calls on a group, or the messages of one pair of ranks in one direction.
 
 #include <array>
-#include <atomic>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -16,6 +15,7 @@
 #include "comm/counts_exchange.hpp"
 #include "comm/flight/recorder.hpp"
 #include "comm/pending_work.hpp"
+#include "comm/turns.hpp"
 #include "comm/window/window_table.hpp"
 #include "exec/cursor.hpp"
 #include "exec/domain.hpp"
@@ -55,7 +55,7 @@ class Channel {
   /// Lets go of windows that are no more, unless an operation runs: that one's successor will.
   void forget_windows();
 
-  bool idle() const { return pending(works_.load(std::memory_order_seq_cst)) == 0; }
+  bool idle() const { return turns_.idle(); }
   Group& group() const { return group_; }
 
  private:
@@ -70,10 +70,8 @@ class Channel {
     std::uint64_t algorithm = 0;      ///< the recorder's number of it
   };
 
-  /// Makes the caller its owner, with `works` more, unless there are some.
-  bool own(std::uint64_t works);
-  /// The owner is done with one.
-  void disown();
+  /// The caller, who took the turn, is done.
+  void give_back();
 
   // REQUIRES, for all of these: the caller owns the channel.
   /// Makes the cursor ready for `operation`, which lives until it has ended.
@@ -84,7 +82,7 @@ class Channel {
   void start_cursor(const Prepared& prepared, const void* input, void* output);
   Status begin_data(const exec::RequestRecord& record, const plan::Extent* extent, const Prepared* known = nullptr);
   /// Goes on with the operation. kMismatch also if its counts do not fit, of which the group has been told then.
-  exec::Progress poll();
+  exec::Progress poll(std::uint32_t looks = 1);
   exec::Progress go_on_with_data();
   /// The plan for a request, ready to run: built, lowered and kept on first use. `extent`: of parts that differ.
   Result<const Prepared*> prepare(const exec::RequestRecord& record, const plan::Extent* extent);
@@ -109,10 +107,6 @@ class Channel {
   Advance end_front(Status status);
 
   static constexpr std::size_t kPrepared = 64;
-  /// works_ holds two numbers: how many run or wait in its low bits, how many there ever were above.
-  static constexpr int kPendingBits = 24;
-  static constexpr std::uint64_t kOneCall = (std::uint64_t{1} << kPendingBits) + 1;
-  static std::uint64_t pending(std::uint64_t works) { return works & ((std::uint64_t{1} << kPendingBits) - 1); }
 
   Group& group_;
   exec::Domain domain_;
@@ -120,9 +114,9 @@ class Channel {
   std::vector<Rank> members_;
   WaitPolicy policy_;
 
-  /// Running or queued, and the calls so far; who moves the first from 0 owns the channel. Sequentially consistent, as is the
-  /// group's state: of an operation that begins and a close() either the one sees the other's store or the other way round.
-  std::atomic<std::uint64_t> works_ = 0;
+  /// Who has the turn owns the channel. Of an operation that begins and a close() either the one sees the other's store or the
+  /// other way round.
+  Turns turns_;
   std::mutex mutex_;
   std::deque<std::shared_ptr<PendingWork>> queue_;
 

@@ -317,6 +317,7 @@ void Group::close() {
     state_.store(CommunicatorState::kClosed, std::memory_order_seq_cst);
     recorder_->set_state(CommunicatorState::kClosed);
   }
+  Turns::settle();
   // Operations under way end by themselves now, and one that begins sees the state before it touches the window; then nobody
   // here does, and peers may be told.
   const auto busy = [](const std::unique_ptr<Channel>& channel) { return channel != nullptr && !channel->idle(); };

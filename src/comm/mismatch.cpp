@@ -11,7 +11,7 @@ namespace accord::comm {
 std::optional<Difference> find_difference(const exec::Domain& domain, int m) {
   std::optional<Difference> found;
   const std::uint64_t last = domain.round();
-  for (std::uint64_t round = last; round > 0 && round + exec::kLineDepth > last; --round) {
+  for (std::uint64_t round = last; round > 0 && round + exec::kCellDepth > last; --round) {
     Difference difference;
     std::uint64_t my_word = 0;
     std::uint64_t its_word = 0;

@@ -14,6 +14,9 @@ Result<SelectText> read_select(std::string_view select) {
   if (!select.starts_with('@')) return SelectText{.table = std::string(select)};
   const std::size_t end = std::min(select.find(';'), select.size());
   const std::string path(select.substr(1, end - 1));
+  if (path.empty())
+    return Status(StatusCode::kInvalidArgument,
+                  "selection table: no file is named after \"@\"; write @FILE or @FILE;TABLE");
   const Result<std::string> text = read_file(path, std::size_t{1} << 20);
   if (!text.ok()) return text.status().with_context("the tuner's table");
   const std::string where = fmt::format("the tuner's table {}", path);

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/wait.hpp"
 #include "exec/peer_memory.hpp"
 
 namespace accord::exec {
@@ -69,7 +70,8 @@ void Cursor::begin_round() {
   ++position_;
 }
 
-Progress Cursor::poll() {
+Progress Cursor::poll(std::uint32_t looks) {
+  looks_ = lanes_.size() == 1 ? looks : 1;
   while (true) {
     if (!in_round_) {
       if (!domain_->gate_open(plan_->depth)) {
@@ -101,7 +103,12 @@ std::uint64_t Cursor::elements(const LoweredStep& step) const {
 }
 
 bool Cursor::word_arrived(std::byte* address, int from) {
-  const std::uint64_t seen = Domain::word(address).load(std::memory_order_acquire);
+  const std::atomic_ref<std::uint64_t> word = Domain::word(address);
+  std::uint64_t seen = word.load(std::memory_order_acquire);
+  for (std::uint32_t looks = 1; seen != word_ && looks < looks_; ++looks) {
+    cpu_relax();
+    seen = word.load(std::memory_order_acquire);
+  }
   if (seen == word_) [[likely]]
     return true;
   waiting_for_ = from;

@@ -29,8 +29,9 @@ class Cursor {
   /// windows; outlives the execution.
   void start(Domain& domain, const LoweredPlan& plan, const void* input, void* output,
              std::complex<double> factor = 1.0, const Placement& placement = kNoPlacement);
-  /// Goes on as far as it can.
-  Progress poll();
+  /// Goes on as far as it can. `looks`: how often a lane that is alone looks for what it waits for before that counts as not here:
+  /// from one look to the next takes a tenth of what a whole poll does.
+  Progress poll(std::uint32_t looks = 1);
 
   /// The member that keeps it from going on; -1 if unknown.
   int waiting_for() const { return waiting_for_; }
@@ -93,6 +94,7 @@ class Cursor {
   std::uint64_t elements_done_ = 0;  ///< of each chunk, in earlier rounds
   std::uint64_t word_ = 0;           ///< what flags and packets of this round carry
   std::uint64_t position_ = 0;
+  std::uint32_t looks_ = 1;
   int waiting_for_ = -1;
   bool in_round_ = false;
   bool mismatch_ = false;

@@ -1,6 +1,7 @@
 #pragma once
 // The members of a round and how far each has come: the state that all plans of one domain share.
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
@@ -66,13 +67,13 @@ enum class Packets : std::uint8_t { kLines, kCells };
 struct RemoteMember {
   transport::RemoteWriter* writer = nullptr;  ///< null: it is mapped
   std::size_t region = 0;                     ///< the domain's region in its window
-  std::size_t mirror = 0;                     ///< where its window keeps the first page of this member's region
+  std::size_t mirror = 0;                     ///< where its window keeps the head of this member's region
 };
 
 /// One domain as one member sees it. Used by one thread at a time.
 class Domain {
  public:
-  /// `regions[m]`: the domain's region in the window of member m, mapped here; of a remote one the mirror of its first page, in
+  /// `regions[m]`: the domain's region in the window of member m, mapped here; of a remote one the mirror of its head, in
   /// which it tells its rounds. `remotes`: by member; empty if there is none.
   Domain(const DomainLayout& layout, int me, std::vector<std::byte*> regions, std::vector<RemoteMember> remotes = {});
 
@@ -113,7 +114,8 @@ class Domain {
   /// are many, peers are told once in a while only, as the line with the word goes back and forth for it. `heard_all`: the
   /// plan waited for every peer, so each had begun this round and completed the one before.
   void end_round(bool heard_all, std::uint32_t depth) {
-    if (depth < kLineDepth || round_ % (kLineDepth / 2) == 0) tell_completed(round_);
+    const std::uint64_t told_every = std::min(depth / 2, kLineDepth);  // a power of two
+    if ((round_ & (told_every - 1)) == 0) tell_completed(round_);
     if (heard_all) all_completed_ = round_ - 1;
     if (has_remotes() && !heard_all) [[unlikely]]
       tell_end();

@@ -35,6 +35,7 @@ class Lowering {
     if (fits_cells()) {
       out_.packets = Packets::kCells;
       out_.packet_data = kCellData;
+      out_.depth = kCellDepth;
     }
     out_.elements_per_line = out_.packet_data / out_.element_bytes;
     out_.record = request_;

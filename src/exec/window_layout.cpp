@@ -16,7 +16,7 @@ std::size_t DomainLayout::packets(int chunk) const {
 }
 
 std::size_t DomainLayout::lines(std::uint64_t round) const {
-  return kHeader + round_up(cell(packet_chunks()), kPage) + (round % kLineDepth) * lines_bytes();
+  return kHead + round_up(cell(packet_chunks()), kPage) + (round % kLineDepth) * lines_bytes();
 }
 
 std::size_t DomainLayout::slot(std::uint64_t round) const {

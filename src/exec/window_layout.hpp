@@ -4,7 +4,7 @@
 //   control   one block: the alarm that peers ring when something failed, a notice of each peer that says what, a
 //             board for each peer, where it writes when the survivors meet again (comm/shrink.hpp), and a mailbox for each,
 //             where members that make a group among themselves write to each other (comm/announcements.hpp)
-//   mirrors   of each peer the first page of its region of each domain that it shares with this rank; used only if its window is
+//   mirrors   of each peer the head of its region of each domain that it shares with this rank; used only if its window is
 //             not mapped here: then it writes there what others read of it in place
 //   domains   one region for each domain the rank is in: domain 0 is the whole group; then for each peer the
 //             pair (this rank -> peer) and the pair (peer -> this rank), so that messages need nobody else
@@ -13,8 +13,8 @@
 //   completed the last round that the owner has completed; behind it, while it waits long, for whom, and when it last looked
 //   records   for each round under way what the owner was asked to do, so that a mismatch can be told, and its factor where
 //             the op has one
-//   cells     small packets [chunk][round]: a word of data, then the round word; those of four rounds share a cache line, so that
-//             a rank that is ahead of its reader writes, and the reader fetches, one line for all of them
+//   cells     small packets [chunk][round], for kCellDepth rounds: a word of data, then the round word; those of four rounds share
+//             a cache line, so that a rank that is ahead of its reader writes, and the reader fetches, one line for all of them
 //   lines     for each of kLineDepth rounds: signal flags [from][id], packets [chunk]
 //   slots     for each of plan::kRoundDepth rounds: scratch
 // Windows are sparse: a page costs memory once it is touched, so regions of pairs that never talk cost none.
@@ -36,11 +36,14 @@ inline constexpr std::size_t kCellData = 8;
 /// Data that one packet chunk holds.
 inline constexpr std::size_t kPacketCapacity = 147 * kPacketData;  // 8232 bytes
 
-/// Rounds whose records, flags and packets may be under way at once: those of plans without scratch, which are small, so that a root
+/// Rounds whose flags and packets may be under way at once: those of plans without scratch, which are small, so that a root
 /// need not wait for each of its readers in turn. Plans are proved with plan::kRoundDepth of them; a gate that many rounds behind
 /// orders those that share a line in the same way.
-inline constexpr std::uint32_t kLineDepth = 8;
+inline constexpr std::uint32_t kLineDepth = 32;
 static_assert(kLineDepth % plan::kRoundDepth == 0);
+/// The same of rounds whose packets all lie in cells, and so of records.
+inline constexpr std::uint32_t kCellDepth = 64;
+static_assert(kCellDepth % kLineDepth == 0);
 
 /// Offsets within one domain's region.
 struct DomainLayout {
@@ -51,23 +54,24 @@ struct DomainLayout {
   static constexpr std::size_t completed() { return 0; }
   static constexpr std::size_t waiting() { return 8; }
   static constexpr std::size_t looked() { return 16; }
-  static constexpr std::size_t record(std::uint64_t round) { return kLine * (1 + round % kLineDepth); }
-  static constexpr std::size_t cells(std::uint64_t round) { return kHeader + (round % kLineDepth) * 2 * kCellData; }
+  static constexpr std::size_t record(std::uint64_t round) { return kLine * (1 + round % kCellDepth); }
+  static constexpr std::size_t cells(std::uint64_t round) { return kHead + (round % kCellDepth) * 2 * kCellData; }
   std::size_t lines(std::uint64_t round) const;
   std::size_t slot(std::uint64_t round) const;
   std::size_t bytes() const { return slot(plan::kRoundDepth - 1) + slot_room(); }
+  /// What peers read in place: the completed word and the records.
+  static constexpr std::size_t kHead = (kLine * (1 + kCellDepth) + kPage - 1) / kPage * kPage;
 
   /// A ring of packets takes one less than there are members of each pair; more than 16 of a pair nobody has needed.
   int packet_chunks() const { return plan::packet_chunks_of(members); }
 
   // Within the cells of a round:
-  static constexpr std::size_t cell(int chunk) { return static_cast<std::size_t>(chunk) * kLineDepth * 2 * kCellData; }
+  static constexpr std::size_t cell(int chunk) { return static_cast<std::size_t>(chunk) * kCellDepth * 2 * kCellData; }
   // Within the lines of a round:
   std::size_t flag(int from, int id) const { return kLine * (static_cast<std::size_t>(from) * signals + id); }
   std::size_t packets(int chunk) const;
 
  private:
-  static constexpr std::size_t kHeader = kPage;
   std::size_t lines_bytes() const;
   std::size_t slot_room() const;
 };
@@ -86,9 +90,9 @@ class WindowLayout {
   static constexpr std::size_t kMailboxBytes = 2 * kPage;
 
   /// The mirrors of `peer`: of the group's domain, and of the messages that the window's owner sends it or has from it.
-  std::size_t group_mirror(Rank peer) const { return mirrors() + static_cast<std::size_t>(peer) * 3 * kPage; }
-  std::size_t mirror_to(Rank peer) const { return group_mirror(peer) + kPage; }
-  std::size_t mirror_from(Rank peer) const { return group_mirror(peer) + 2 * kPage; }
+  std::size_t group_mirror(Rank peer) const { return mirrors() + static_cast<std::size_t>(peer) * 3 * kMirror; }
+  std::size_t mirror_to(Rank peer) const { return group_mirror(peer) + kMirror; }
+  std::size_t mirror_from(Rank peer) const { return group_mirror(peer) + 2 * kMirror; }
 
   const DomainLayout& group() const { return group_; }
   const DomainLayout& pair() const { return pair_; }
@@ -98,6 +102,7 @@ class WindowLayout {
   std::size_t bytes() const;
 
  private:
+  static constexpr std::size_t kMirror = DomainLayout::kHead;
   std::size_t mirrors() const { return mailbox(size_); }
   int size_;
   DomainLayout group_;

@@ -6,8 +6,9 @@
 
    Parameters (-D):
      N             ranks, 2 or 3
-     SCRATCH, FLAGS  how many rounds' scratch, and how many rounds' flags, packets and records there are: round k uses number
-                   k mod that, and begins once all have completed the round that used it before
+     SCRATCH, FLAGS, CELLS  how many rounds' scratch, how many rounds' flags and packets, and how many rounds' small packets and
+                   records there are: round k uses number k mod that, and begins once all have completed the round that used
+                   it before. CELLS is FLAGS if not given
      ROUNDS        how many each rank goes through
      CALLS         a mask of the calls that may come (see below); each round's is chosen freely
      DISAGREE      ranks choose for themselves, all but the last round, which is a barrier: then all have to hear of it
@@ -22,13 +23,19 @@
 #define BROADCAST       1  /* from rank 0, through its scratch */
 #define BROADCAST_LAST  2  /* from the last rank, likewise */
 #define PACKETS         3  /* each rank's packets to all others */
-#define SEND_PACKETS    4  /* from rank 0 to all others */
-#define TO_FIRST        5  /* packets from all others to rank 0 */
+#define SEND_PACKETS    4  /* small ones from rank 0 to all others */
+#define TO_FIRST        5  /* small packets from all others to rank 0 */
 #define PUT_TO_FIRST    6  /* all others write to rank 0's scratch */
 #define BARRIER         7  /* flags only */
 
 #define USES_SCRATCH(c) (c == EXCHANGE || c == BROADCAST || c == BROADCAST_LAST || c == PUT_TO_FIRST)
-#define TELL_EVERY (FLAGS > 1 -> FLAGS / 2 : 1)
+#define USES_CELLS(c) (c == SEND_PACKETS || c == TO_FIRST)
+#ifndef CELLS
+#define CELLS FLAGS
+#endif
+#define HALF_OF_CELLS (CELLS > 1 -> CELLS / 2 : 1)
+#define HALF_OF_FLAGS (FLAGS > 1 -> FLAGS / 2 : 1)
+#define TELL_EVERY(c) (USES_CELLS(c) -> (HALF_OF_CELLS < FLAGS -> HALF_OF_CELLS : FLAGS) : HALF_OF_FLAGS)
 #define HEARS_ALL(c) (c == EXCHANGE || c == PACKETS || c == BARRIER)
 #define LAST (N - 1)
 
@@ -47,12 +54,14 @@
 #ifdef BROKEN_FEW_RECORDS
 #define RECORDS SCRATCH
 #else
-#define RECORDS FLAGS
+#define RECORDS CELLS
 #endif
 
 int flag[N * N * FLAGS];         /* [to][from]: a word */
 int packet_word[N * N * FLAGS];  /* [to][from] */
 byte packet_data[N * N * FLAGS];
+int cell_word[N * N * CELLS];    /* the same of small packets */
+byte cell_data[N * N * CELLS];
 byte scratch[N * N * SCRATCH];   /* [owner][writer]: the round that wrote it */
 int record[N * RECORDS];         /* the word of the round that a rank has begun last, for each place */
 byte completed[N];               /* the last round that a rank has completed, and the word of it: one cell */
@@ -70,6 +79,8 @@ bit ended[N];
 #define FLAG(to, from) flag[(to * N + from) * FLAGS + k % FLAGS]
 #define PACKET_WORD(to, from) packet_word[(to * N + from) * FLAGS + k % FLAGS]
 #define PACKET_DATA(to, from) packet_data[(to * N + from) * FLAGS + k % FLAGS]
+#define CELL_WORD(to, from) cell_word[(to * N + from) * CELLS + k % CELLS]
+#define CELL_DATA(to, from) cell_data[(to * N + from) * CELLS + k % CELLS]
 #define SCRATCH_OF(owner, writer) scratch[(owner * N + writer) * SCRATCH + k % SCRATCH]
 
 /* A rank that waits looks at these now and then. */
@@ -113,9 +124,9 @@ bit ended[N];
 
 /* The gate: the round that had this place before has been completed by all. */
 #ifdef BROKEN_DEPTH
-#define DEPTH ((USES_SCRATCH(call) -> SCRATCH : FLAGS) + 1)
+#define DEPTH ((USES_SCRATCH(call) -> SCRATCH : (USES_CELLS(call) -> CELLS : FLAGS)) + 1)
 #else
-#define DEPTH (USES_SCRATCH(call) -> SCRATCH : FLAGS)
+#define DEPTH (USES_SCRATCH(call) -> SCRATCH : (USES_CELLS(call) -> CELLS : FLAGS))
 #endif
 #ifdef BROKEN_NO_GATE
 #define GATE_IS_OPEN(known) true
@@ -240,10 +251,10 @@ proctype Rank(byte me) provided (!dead[me]) {
     :: call == PACKETS ->
       FOR_PEERS(true, SEND(PACKET_DATA(p, me), PACKET_WORD(p, me) = word));
       FOR_PEERS(true, WAIT_FOR(PACKET_WORD(me, p)); READ(PACKET_DATA(me, p)))
-    :: call == SEND_PACKETS && me == 0 -> FOR_PEERS(true, SEND(PACKET_DATA(p, me), PACKET_WORD(p, me) = word))
-    :: call == SEND_PACKETS && me != 0 -> WAIT_FOR(PACKET_WORD(me, 0)); READ(PACKET_DATA(me, 0))
-    :: call == TO_FIRST && me != 0 -> SEND(PACKET_DATA(0, me), PACKET_WORD(0, me) = word)
-    :: call == TO_FIRST && me == 0 -> FOR_PEERS(true, WAIT_FOR(PACKET_WORD(me, p)); READ(PACKET_DATA(me, p)))
+    :: call == SEND_PACKETS && me == 0 -> FOR_PEERS(true, SEND(CELL_DATA(p, me), CELL_WORD(p, me) = word))
+    :: call == SEND_PACKETS && me != 0 -> WAIT_FOR(CELL_WORD(me, 0)); READ(CELL_DATA(me, 0))
+    :: call == TO_FIRST && me != 0 -> SEND(CELL_DATA(0, me), CELL_WORD(0, me) = word)
+    :: call == TO_FIRST && me == 0 -> FOR_PEERS(true, WAIT_FOR(CELL_WORD(me, p)); READ(CELL_DATA(me, p)))
     :: call == PUT_TO_FIRST && me != 0 -> SEND(SCRATCH_OF(0, me), FLAG(0, me) = word)
     :: call == PUT_TO_FIRST && me == 0 -> FOR_PEERS(true, WAIT_FOR(FLAG(me, p)); READ(SCRATCH_OF(me, p)))
     :: call == BARRIER ->
@@ -253,8 +264,8 @@ proctype Rank(byte me) provided (!dead[me]) {
     skip;
     d_step {
       if  /* where many rounds may be under way, the others are told every now and then */
-      :: USES_SCRATCH(call) || k % TELL_EVERY == 0 -> completed[me] = k; completed_word[me] = word
-      :: !USES_SCRATCH(call) && k % TELL_EVERY != 0 -> skip
+      :: USES_SCRATCH(call) || k % TELL_EVERY(call) == 0 -> completed[me] = k; completed_word[me] = word
+      :: !USES_SCRATCH(call) && k % TELL_EVERY(call) != 0 -> skip
       fi;
 #ifdef BROKEN_CLAIM
       known = (HEARS_ALL(call) -> k : known);
@@ -296,7 +307,7 @@ ends:
 #define CAME_THROUGH(m) (dead[m] || !(failed[m] || alarm[m]))
 #define AGREES(m) (history_of[m] == history_of[0])
 /* What was called so long ago that every gate since has seen it. */
-#define OLD(m) (history_of[m] >> (3 * 2 * FLAGS))
+#define OLD(m) (history_of[m] >> (3 * 2 * CELLS))
 
 /* When nothing can go on any more, all have ended, as they should. */
 proctype Judge() {

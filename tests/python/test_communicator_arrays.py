@@ -70,6 +70,12 @@ def test_torch_tensors_are_arrays_of_every_dtype(comm):
         comm.all_reduce(tensor)
     with pytest.raises(TypeError, match="array: its dtype is .*; accord has int8, int16"):
         comm.all_reduce(torch.zeros(2, dtype=torch.float8_e4m3fnuz))
+    conjugate = torch.tensor([1 + 2j]).conj()
+    for lazy in (conjugate, conjugate.imag):
+        with pytest.raises(accord.InvalidArgument, match="array: is .* only when it is read; pass tensor.resolve_"):
+            comm.all_reduce(lazy)
+    comm.all_gather(conjugate.resolve_conj(), out := torch.zeros(1, dtype=torch.complex64))
+    assert out.tolist() == [1 - 2j]
     offset = torch.arange(10.0)[4:]
     comm.all_gather(offset, out := torch.zeros(6))
     assert out.tolist() == offset.tolist()

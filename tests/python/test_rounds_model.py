@@ -44,6 +44,16 @@ AFTER_PACKETS = (2, 2, 8, 5, BROADCAST | SEND_PACKETS, "DISAGREE")
 RIGHT = {
     "any calls of 2 ranks": (2, 2, 3, 4, ALL),
     "flags and packets of 8 rounds": (2, 2, 8, 10, BROADCAST | SEND_PACKETS),
+    "cells of 4 rounds among packets of 2": (2, 1, 2, 7, SEND_PACKETS | TO_FIRST | PACKETS, "CELLS=4"),
+    "cells of 4 rounds among flags of 2 and scratch": (
+        2,
+        1,
+        2,
+        6,
+        BROADCAST | BROADCAST_LAST | SEND_PACKETS | BARRIER,
+        "CELLS=4",
+    ),
+    "cells of 4 rounds, and ranks that disagree": (2, 1, 2, 6, BROADCAST | SEND_PACKETS, "CELLS=4", "DISAGREE"),
     "flags of 4 rounds among scratch": MIXED,
     "3 ranks that hear from all, and roots": (3, 1, 2, 3, EXCHANGE | BROADCAST | PACKETS | TO_FIRST),
     "3 ranks of which none hears from all": (3, 1, 2, 3, BROADCAST | SEND_PACKETS | PUT_TO_FIRST),
@@ -63,7 +73,7 @@ def test_no_order_of_steps_loses_a_wake_up_or_overwrites_what_is_read(tmp_path, 
     assert states > 50_000, "the model came to an end too early to show anything"
 
 
-OVERWRITTEN, HUNG, NOT_TOLD = r"scratch|packet_data", r"ended", r"history_of|alarm"
+OVERWRITTEN, HUNG, NOT_TOLD = r"scratch|packet_data|cell_data", r"ended", r"history_of|alarm"
 TWO = (2, 2, 3, 4, ALL)
 BROKEN = {
     "BROKEN_DEPTH": (TWO, OVERWRITTEN),

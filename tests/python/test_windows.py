@@ -4,6 +4,8 @@ import gc
 import os
 import re
 import signal
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -135,6 +137,27 @@ def test_a_wait_that_times_out_names_the_rank_and_may_be_repeated(window):
     window.wait(0)
 
 
+def test_signal_handlers_run_while_a_wait_goes_on_and_may_wait_themselves(window):
+    def waits(*_):
+        window.signal(0)
+        window.wait(0)
+
+    def raises(*_):
+        raise KeyError("from the handler")
+
+    before = [signal.signal(signal.SIGUSR1, waits), signal.signal(signal.SIGUSR2, raises)]
+    for seconds, number in ((0.1, signal.SIGUSR1), (0.4, signal.SIGUSR2)):
+        threading.Timer(seconds, os.kill, (os.getpid(), number)).start()
+    begun = time.monotonic()
+    try:
+        with pytest.raises(KeyError, match="from the handler"):
+            window.wait(0, timeout=20)
+        assert time.monotonic() - begun < 15, "the wait has gone on to its own timeout"
+    finally:
+        signal.signal(signal.SIGUSR1, before[0])
+        signal.signal(signal.SIGUSR2, before[1])
+
+
 def test_a_wait_without_a_timeout_has_the_communicator_s():
     with accord.Communicator.create(accord.MemoryStore(), 0, 1, timeout=0.2) as comm:
         window = comm.window(64)
@@ -170,7 +193,6 @@ def test_ctrl_c_ends_a_wait_and_harms_nothing(fresh_ranks):
 def interrupted_between_hosts(comm):
     import signal
     import threading
-    import time
     from pathlib import Path
 
     window = comm.window(1 << 20)

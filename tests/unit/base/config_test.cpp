@@ -116,6 +116,7 @@ TEST(Hints, that_are_unknown_or_have_no_meaning_are_refused_by_name) {
                                                          {"log=info", "known are wait, slot_bytes and recorder_size"},
                                                          {"wait=spin,", "unknown hint \"\""},
                                                          {"wait", "hint wait has no value; write wait=VALUE"},
+                                                         {"wait=spin,wait=auto", "hint wait is given twice"},
                                                          {"=spin", "unknown hint \"\""},
                                                          {"wait=spn", "hint wait: unknown way to wait \"spn\""},
                                                          {"slot_bytes=5000", "hint slot_bytes: "},

@@ -40,6 +40,9 @@ TEST(Join, wrong_options_are_refused_before_anybody_is_asked) {
   EXPECT_THAT(refusal({.name = "tp", .select = "all_reduze:0-inf=packet"}).message(), HasSubstr("\"all_reduce\""));
   const Status no_text = refusal({.name = "tp", .select = "\xff\xfe"});
   EXPECT_EQ(no_text.code(), StatusCode::kInvalidArgument) << no_text.to_string();
+  for (const char* nameless : {"@", "@;all_reduce:0-inf=ring"})
+    EXPECT_THAT(resolve({.select = nameless}).status().message(), HasSubstr("no file is named after \"@\""))
+        << nameless;
   const Status too_many = join({.rank = 0, .size = 2147483647, .options = {.name = "tp"}}, never).status();
   EXPECT_THAT(too_many.message(), HasSubstr("2147483647 ranks are more than the 1048576 that a group may have"));
 }

@@ -44,10 +44,12 @@ TEST(WindowLayout, things_of_a_domain_do_not_overlap_and_begin_where_they_should
     std::vector<Piece> pieces = {{"completed", DomainLayout::completed(), kLine}};
     for (std::uint64_t round = 1; round <= plan::kRoundDepth; ++round)
       pieces.push_back({"slot", layout.slot(round), layout.slot_bytes});
-    for (std::uint64_t round = 1; round <= kLineDepth; ++round) {
+    for (std::uint64_t round = 1; round <= kCellDepth; ++round) {
       pieces.push_back({"record", DomainLayout::record(round), kLine});
       for (int chunk = 0; chunk < layout.packet_chunks(); ++chunk)
         pieces.push_back({"cell", DomainLayout::cells(round) + DomainLayout::cell(chunk), 2 * kCellData});
+    }
+    for (std::uint64_t round = 1; round <= kLineDepth; ++round) {
       const std::size_t lines = layout.lines(round);
       for (int from = 0; from < size; ++from) {
         for (int id = 0; id < layout.signals; ++id) pieces.push_back({"flag", lines + layout.flag(from, id), kLine});
@@ -72,10 +74,10 @@ TEST(WindowLayout, rounds_share_their_slots_and_lines_with_those_a_depth_later_o
   EXPECT_EQ(layout.slot(5), layout.slot(5 + plan::kRoundDepth));
   EXPECT_NE(layout.slot(5), layout.slot(6));
   EXPECT_EQ(layout.lines(5), layout.lines(5 + kLineDepth));
-  EXPECT_EQ(DomainLayout::cells(5), DomainLayout::cells(5 + kLineDepth));
-  EXPECT_EQ(DomainLayout::record(5), DomainLayout::record(5 + kLineDepth));
-  for (std::uint64_t later = 6; later < 5 + kLineDepth; ++later) {
-    EXPECT_NE(layout.lines(5), layout.lines(later));
+  for (std::uint64_t later = 6; later < 5 + kLineDepth; ++later) EXPECT_NE(layout.lines(5), layout.lines(later));
+  EXPECT_EQ(DomainLayout::cells(5), DomainLayout::cells(5 + kCellDepth));
+  EXPECT_EQ(DomainLayout::record(5), DomainLayout::record(5 + kCellDepth));
+  for (std::uint64_t later = 6; later < 5 + kCellDepth; ++later) {
     EXPECT_NE(DomainLayout::cells(5), DomainLayout::cells(later));
     EXPECT_NE(DomainLayout::record(5), DomainLayout::record(later));
   }

@@ -1,0 +1,121 @@
+#include "comm/turns.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+namespace accord::comm {
+namespace {
+
+TEST(Turns, are_taken_one_at_a_time) {
+  Turns turns;
+  EXPECT_TRUE(turns.idle());
+  ASSERT_TRUE(turns.take(Turns::kCall));
+  EXPECT_FALSE(turns.idle());
+  EXPECT_FALSE(turns.take(Turns::kCall));
+  EXPECT_FALSE(turns.give_back());
+  EXPECT_TRUE(turns.idle());
+  EXPECT_TRUE(turns.take(Turns::kNoCall));
+}
+
+TEST(Turns, go_through_the_queue) {
+  Turns turns;
+  ASSERT_TRUE(turns.take(Turns::kCall));
+  EXPECT_EQ(turns.queue().before, 1u);
+  EXPECT_EQ(turns.queue().before, 2u);
+  EXPECT_TRUE(turns.give_back());
+  EXPECT_FALSE(turns.take(Turns::kCall));
+  EXPECT_TRUE(turns.next());
+  EXPECT_FALSE(turns.next());
+  EXPECT_EQ(turns.queue().before, 0u);
+}
+
+TEST(Turns, number_calls_and_nothing_else) {
+  Turns turns;
+  ASSERT_TRUE(turns.take(Turns::kCall));
+  turns.give_back();
+  ASSERT_TRUE(turns.take(Turns::kNoCall));
+  turns.give_back();
+  EXPECT_EQ(turns.queue().number, 2u);
+  EXPECT_EQ(turns.queue().number, 3u);
+}
+
+/// Takes or queues; whoever has the turn runs what waits for it.
+class Together {
+ public:
+  void run_one() {
+    if (turns_.take(Turns::kCall)) {
+      section();
+      if (turns_.give_back()) run_queued();
+    } else if (turns_.queue().before == 0) {
+      run_queued();
+    }
+  }
+  long done() const { return done_; }
+
+ private:
+  void run_queued() {
+    do section();
+    while (turns_.next());
+  }
+  void section() {
+    EXPECT_FALSE(inside_.exchange(true, std::memory_order_relaxed));
+    ++done_;
+    inside_.store(false, std::memory_order_relaxed);
+  }
+
+  Turns turns_;
+  std::atomic<bool> inside_ = false;  // orders nothing: that is for the turns to do
+  long done_ = 0;
+};
+
+// Again and again, as the moment in which the second thread comes is there once in the life of the turns.
+TEST(Turns, are_one_at_a_time_also_when_the_first_thread_stays_alone_no_longer) {
+  constexpr int kLives = 50, kThreads = 3, kEach = 300;
+  for (int life = 0; life < kLives; ++life) {
+    Together together;
+    std::atomic<int> ready = 0;
+    std::vector<std::thread> others;
+    for (int i = 1; i < kThreads; ++i)
+      others.emplace_back([&] {
+        ++ready;
+        for (int k = 0; k < kEach; ++k) together.run_one();
+      });
+    int alone = 0;
+    for (; ready < kThreads - 1; ++alone) together.run_one();
+    for (int k = 0; k < kEach; ++k) together.run_one();
+    for (std::thread& other : others) other.join();
+    ASSERT_EQ(together.done(), alone + kThreads * kEach);
+  }
+}
+
+TEST(Turns, of_who_takes_one_and_who_says_stop_one_sees_the_other) {
+  for (int life = 0; life < 200; ++life) {
+    Turns turns;
+    std::atomic<bool> stop = false;
+    std::atomic<long> taken = 0;
+    bool gone = false;
+    std::thread worker([&] {
+      for (bool stopped = false; !stopped;) {
+        ASSERT_TRUE(turns.take(Turns::kCall));
+        stopped = stop.load(std::memory_order_seq_cst);
+        EXPECT_TRUE(stopped || !gone);
+        turns.give_back();
+        taken.fetch_add(1, std::memory_order_relaxed);
+      }
+    });
+    while (taken.load(std::memory_order_relaxed) < 10 + life % 7) {
+    }
+    stop.store(true, std::memory_order_seq_cst);
+    Turns::settle();
+    while (!turns.idle()) {
+    }
+    gone = true;
+    worker.join();
+  }
+}
+
+}  // namespace
+}  // namespace accord::comm
