@@ -20,8 +20,14 @@ namespace {
 
 /// The progress thread polls a stuck operation this often between two looks for failures.
 constexpr std::uint32_t kLookEvery = 256;
-/// A rank that has a core to itself looks this often in one place before it does anything else: some 0.5 us.
-constexpr std::uint32_t kLooks = 50;
+/// A rank that has a core to itself looks some 0.5 us in one place before it does anything else. Of ranks that share cores only
+/// as many run as there are cores: if no more are missing than run beside this one they may come in less time than its
+/// core takes to go to another and come back.
+exec::Patience patience_of(const Group& group) {
+  if (group.wait_policy() == WaitPolicy::kSpin) return {.looks = 50};
+  if (group.options().hints.wait || group.topology().host_count() > 1) return {};
+  return {.looks = 25, .missing = group.topology().cores_of_host(0) - 1};
+}
 
 /// What the operation counts as: a buffer or one part of it, or where parts differ what this rank has of them.
 std::size_t bytes_of(const Operation& operation) {
@@ -39,6 +45,7 @@ Channel::Channel(Group& group, exec::Domain domain, topology::Topology topology,
       topology_(std::move(topology)),
       members_(std::move(members)),
       policy_(group.wait_policy()),
+      patience_(patience_of(group)),
       recorder_(recorder) {
   if (!topology_.readable()) return;
   for (const Rank r : topology_.ranks()) processes_.push_back(topology_.place(r).process);
@@ -112,7 +119,7 @@ Status Channel::run_owned(const Operation& operation) {
   std::uint64_t position = cursor_.position();
   std::optional<Deadline> deadline;  // set once the wait is slow, which spares quick calls a look at the clock
   while (true) {
-    const exec::Progress progress = poll(policy_ == WaitPolicy::kSpin ? kLooks : 1);
+    const exec::Progress progress = poll(patience_);
     if (!recorded) {
       recorder_.begin(number_, cursor_.plan().record, bytes, algorithm_);
       recorded = true;
@@ -214,9 +221,9 @@ Status Channel::begin_data(const exec::RequestRecord& record, const plan::Extent
   return {};
 }
 
-exec::Progress Channel::poll(std::uint32_t looks) {
+exec::Progress Channel::poll(exec::Patience patience) {
   if (stage_ == Stage::kRefused) return exec::Progress::kMismatch;
-  const exec::Progress progress = cursor_.poll(looks);
+  const exec::Progress progress = cursor_.poll(patience);
   if (progress != exec::Progress::kDone) return progress;
   if (stage_ == Stage::kCounts) return go_on_with_data();
   // Who has given up waits no longer until its memory has been read.

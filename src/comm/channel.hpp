@@ -82,7 +82,7 @@ class Channel {
   void start_cursor(const Prepared& prepared, const void* input, void* output);
   Status begin_data(const exec::RequestRecord& record, const plan::Extent* extent, const Prepared* known = nullptr);
   /// Goes on with the operation. kMismatch also if its counts do not fit, of which the group has been told then.
-  exec::Progress poll(std::uint32_t looks = 1);
+  exec::Progress poll(exec::Patience patience = {});
   exec::Progress go_on_with_data();
   /// The plan for a request, ready to run: built, lowered and kept on first use. `extent`: of parts that differ.
   Result<const Prepared*> prepare(const exec::RequestRecord& record, const plan::Extent* extent);
@@ -113,6 +113,7 @@ class Channel {
   topology::Topology topology_;
   std::vector<Rank> members_;
   WaitPolicy policy_;
+  exec::Patience patience_;  ///< of a thread that runs one operation
 
   /// Who has the turn owns the channel. Of an operation that begins and a close() either the one sees the other's store or the
   /// other way round.

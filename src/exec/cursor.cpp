@@ -10,6 +10,8 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <numeric>
+#include <span>
 
 #include "base/wait.hpp"
 #include "exec/peer_memory.hpp"
@@ -70,8 +72,8 @@ void Cursor::begin_round() {
   ++position_;
 }
 
-Progress Cursor::poll(std::uint32_t looks) {
-  looks_ = lanes_.size() == 1 ? looks : 1;
+Progress Cursor::poll(Patience patience) {
+  patience_ = lanes_.size() == 1 ? patience : Patience{};
   while (true) {
     if (!in_round_) {
       if (!domain_->gate_open(plan_->depth)) {
@@ -105,7 +107,7 @@ std::uint64_t Cursor::elements(const LoweredStep& step) const {
 bool Cursor::word_arrived(std::byte* address, int from) {
   const std::atomic_ref<std::uint64_t> word = Domain::word(address);
   std::uint64_t seen = word.load(std::memory_order_acquire);
-  for (std::uint32_t looks = 1; seen != word_ && looks < looks_; ++looks) {
+  for (std::uint32_t looks = 1; seen != word_ && looks < patience_.looks; ++looks) {
     cpu_relax();
     seen = word.load(std::memory_order_acquire);
   }
@@ -114,6 +116,26 @@ bool Cursor::word_arrived(std::byte* address, int from) {
   waiting_for_ = from;
   mismatch_ = seen != 0 && same_round(seen, word_);
   return false;
+}
+
+void Cursor::lose_patience(const std::vector<LoweredStep>& steps, std::size_t next) {
+  if (patience_.missing >= domain_->members() || patience_.looks == 1) [[likely]]
+    return;
+  int missing = 0;
+  for (std::size_t i = next; i < steps.size() && missing <= patience_.missing; ++i) missing += missing_in(steps[i]);
+  if (missing > patience_.missing) patience_.looks = 1;
+}
+
+int Cursor::missing_in(const LoweredStep& step) const {
+  const auto is_missing = [this](std::byte* at) {
+    return Domain::word(at).load(std::memory_order_acquire) != word_ ? 1 : 0;
+  };
+  if (step.opcode == Opcode::kWait) return is_missing(address(step.destination));
+  if (step.opcode != Opcode::kCopyPackets && step.opcode != Opcode::kReducePackets) return 0;
+  const auto operands = std::span(plan_->operands).subspan(step.first_source, step.sources);
+  return std::accumulate(operands.begin(), operands.end(), 0, [&](int missing, const Operand& operand) {
+    return missing + (operand.packets ? is_missing(address(operand) + plan_->packet_data) : 0);
+  });
 }
 
 Progress Cursor::poll_lane(std::size_t index) {
@@ -144,6 +166,7 @@ Progress Cursor::poll_lane(std::size_t index) {
       case Opcode::kReducePartials: reduce_partials(step, elements(step)); break;
       case Opcode::kSignal: Domain::word(address(step.destination)).store(word_, std::memory_order_release); break;
       case Opcode::kWait:
+        lose_patience(steps, state.next);
         if (!word_arrived(address(step.destination), step.peer))
           return mismatch_ ? Progress::kMismatch : Progress::kPending;
         break;
@@ -163,6 +186,7 @@ Progress Cursor::poll_lane(std::size_t index) {
       case Opcode::kPutPackets:
       case Opcode::kCopyPackets:
       case Opcode::kReducePackets: {
+        lose_patience(steps, state.next);
         const Progress progress = run_packets(step, state);
         if (progress != Progress::kDone) return progress;
         break;

@@ -3,6 +3,7 @@
 
 #include <complex>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +21,13 @@ enum class Progress : std::uint8_t {
   kMismatch,  ///< waiting_for() runs this round, or ran one before, for another request
 };
 
+/// How often a lane that is alone looks for what it waits for before that counts as not here, which takes a tenth of what as many polls
+/// do, and while it waits for at most `missing` signals and packets.
+struct Patience {
+  std::uint32_t looks = 1;
+  int missing = std::numeric_limits<int>::max();
+};
+
 /// One execution of one plan on one domain. Reusable: start() again after kDone. Allocates only when a plan is larger
 /// than any it met before.
 class Cursor {
@@ -29,9 +37,8 @@ class Cursor {
   /// windows; outlives the execution.
   void start(Domain& domain, const LoweredPlan& plan, const void* input, void* output,
              std::complex<double> factor = 1.0, const Placement& placement = kNoPlacement);
-  /// Goes on as far as it can. `looks`: how often a lane that is alone looks for what it waits for before that counts as not here:
-  /// from one look to the next takes a tenth of what a whole poll does.
-  Progress poll(std::uint32_t looks = 1);
+  /// Goes on as far as it can.
+  Progress poll(Patience patience = {});
 
   /// The member that keeps it from going on; -1 if unknown.
   int waiting_for() const { return waiting_for_; }
@@ -69,6 +76,9 @@ class Cursor {
   void run_kernel(void* destination, void* mirror, std::uint16_t sources, std::uint64_t count);
   bool barrier_passed(const LoweredStep& step, LaneState& state);
   bool word_arrived(std::byte* address, int from);
+  /// Looks once only from here on if more is missing than there is patience for, of all that the lane waits for from step `next` on.
+  void lose_patience(const std::vector<LoweredStep>& steps, std::size_t next);
+  int missing_in(const LoweredStep& step) const;
   void tell_places(std::byte* flag_line) const;
   bool learn_places(std::byte* flag_line, int from);
   std::uint64_t elements(const LoweredStep& step) const;
@@ -94,7 +104,7 @@ class Cursor {
   std::uint64_t elements_done_ = 0;  ///< of each chunk, in earlier rounds
   std::uint64_t word_ = 0;           ///< what flags and packets of this round carry
   std::uint64_t position_ = 0;
-  std::uint32_t looks_ = 1;
+  Patience patience_;
   int waiting_for_ = -1;
   bool in_round_ = false;
   bool mismatch_ = false;

@@ -49,6 +49,8 @@ Topology::Topology(std::vector<Place> places) : places_(std::move(places)), rank
               });
 }
 
+int Topology::cores_of_host(int host) const { return static_cast<int>(cores_together(places_, ranks_of_host(host))); }
+
 // How many of them share a core is still so.
 Topology Topology::apart() const {
   std::vector<Place> places = places_;

@@ -47,6 +47,8 @@ class Topology {
   int host_of(Rank rank) const { return host_of_[static_cast<std::size_t>(rank)]; }
   /// Ranks of a host, ascending.
   const std::vector<Rank>& ranks_of_host(int host) const { return hosts_[static_cast<std::size_t>(host)]; }
+  /// Physical cores that the ranks of a host may use together.
+  int cores_of_host(int host) const;
   /// True if all ranks are on one host and may read each other's memory: process_vm_readv.
   bool readable() const { return readable_; }
   /// True if a host has more ranks than physical cores that they may use: then waiting ranks must yield at once.
