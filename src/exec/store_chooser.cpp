@@ -13,6 +13,9 @@ constexpr std::uint8_t kDearSamples = 3;
 /// The other kind must be cheaper by this much to be worth a change.
 constexpr double kCheaper = 0.85;
 
+/// One that costs this much more than the kind in use will not become the cheaper one.
+constexpr double kHopeless = 4;
+
 constexpr Store other(Store kind) { return kind == Store::kTemporal ? Store::kNonTemporal : Store::kTemporal; }
 
 }  // namespace
@@ -27,6 +30,13 @@ void StoreChooser::learn(Choice& choice, Store kind, double cost) {
   if (choice.look == kNoLook) {
     choice.dear = cost > kDear * known ? choice.dear + 1 : 0;
     if (choice.dear == kDearSamples || choice.blocks % kLookEvery == 0) choice.look = 0;
+    return;
+  }
+  const double in_use = choice.cost[static_cast<std::size_t>(choice.kind)];
+  const bool regular = in_use > 0 && choice.dear < kDearSamples;
+  if (regular && kind != choice.kind && cost > kHopeless * in_use) {
+    choice.look = kNoLook;
+    choice.dear = 0;
     return;
   }
   known = choice.look % 2 == 0 ? cost : std::min(known, cost);

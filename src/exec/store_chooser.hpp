@@ -18,7 +18,7 @@ namespace accord::exec {
 /// hide which case holds and move between them. The kind affects no result, so each rank decides for itself.
 ///
 /// A look measures both kinds twice (the lower counts: the other may have been interrupted) and happens at first use, each
-/// kLookEvery blocks, and when the kind in use has become dearer. Other blocks cost a comparison, and every
+/// kLookEvery blocks, and when the kind in use has become dearer; a regular one ends with a block that is far too dear. Other blocks cost a comparison, and every
 /// kSampleEvery-th two readings of the clock. Used by one thread at a time.
 class StoreChooser {
  public:
@@ -51,7 +51,7 @@ class StoreChooser {
 
  private:
   static constexpr std::uint32_t kSampleEvery = 16;
-  static constexpr std::uint32_t kLookEvery = 1024;
+  static constexpr std::uint32_t kLookEvery = 256;
   static constexpr std::uint8_t kLookLength = 4;  // two blocks of each kind
   static constexpr std::uint8_t kNoLook = kLookLength;
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "ranks/thread_ranks.hpp"
+#include "sanitized.hpp"
 
 namespace accord {
 namespace {
@@ -235,10 +236,13 @@ TEST_P(Failure, calls_that_differ_and_wait_for_nobody_are_found_by_the_next_call
   });
 }
 
+// Between hosts both roots write into the third rank's window while it reads there: a race that the calls have, not accord, but
+// a sanitizer sees it.
 TEST_P(Failure, ranks_that_never_wait_for_each_other_find_that_they_differ) {
+  const int size = testing::kSanitized && GetParam() == std::string("ucx") ? 2 : 3;
   for (const std::size_t count : {1, 100000}) {
     std::atomic<int> failed = 0;
-    run_thread_ranks(3, options(), [&](Communicator comm) {
+    run_thread_ranks(size, options(), [&](Communicator comm) {
       std::vector<float> values(count);
       Status status;
       const auto broadcast = [&](Rank root) {
@@ -247,7 +251,7 @@ TEST_P(Failure, ranks_that_never_wait_for_each_other_find_that_they_differ) {
       while (status.ok()) status = broadcast(comm.rank() < 2 ? comm.rank() : 0);
       ++failed;
       EXPECT_EQ(status.code(), StatusCode::kMismatch) << status.to_string();
-      while (failed.load() < 3) std::this_thread::yield();
+      while (failed.load() < size) std::this_thread::yield();
     });
   }
 }
