@@ -31,7 +31,7 @@ constexpr std::string_view kDefaultTable =
     "reduce_scatter:0-256=packet,256-inf=direct;"
     "reduce_scatter[hosts=2-inf]:256-2k=packet,2k-inf=hierarchical;"
     "all_reduce:0-128=packet,128-8k=one_shot,8k-inf=two_shot;"
-    "all_reduce[ranks=1-2]:128-128k=one_shot;"
+    "all_reduce[ranks=1-2]:128-64k=one_shot,64k-192k=one_shot@32k;"
     "all_reduce[ranks=9-inf]:0-1k=packet,1k-inf=two_shot;"
     "all_reduce[hosts=2-inf]:0-2k=packet,2k-inf=two_shot,8k-inf=hierarchical;"
     "all_reduce[ranks=1-8,hosts=2-inf]:2k-8k=one_shot;"
