@@ -72,15 +72,15 @@ auto run_interruptibly(Work work) {
   const auto shared = std::make_shared<Shared>();
   {
     const BlockedSignals blocked;
-    std::thread([shared, work = std::move(work)]() mutable {
+    std::thread([shared, work = std::make_unique<Work>(std::move(work))]() mutable {
       std::optional<Value> value;
       std::exception_ptr exception;
       try {
-        Work own = std::move(work);  // let go of before its end is told, not at some moment after
-        value.emplace(own());
+        value.emplace((*work)());
       } catch (...) {
         exception = std::current_exception();
       }
+      work.reset();  // what it uses is let go of before its end is told, not at some moment after
       const std::lock_guard lock(shared->mutex);
       shared->value = std::move(value);
       shared->exception = exception;

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <thread>
 
 #include "base/log.hpp"
 
@@ -22,11 +23,15 @@ bool has_heavy_fence() {
   return registered;
 }
 
-// It does not fail once the process has registered, unless the process forbids itself the call later.
+// Once the process has registered it fails for want of memory only, or because the process has forbidden itself the call since.
 void heavy_fence() {
-  if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) return;
-  log().critical("membarrier, which this process was allowed before, fails: {}", std::strerror(errno));
-  std::terminate();
+  while (!membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) {
+    if (errno != ENOMEM) {
+      log().critical("membarrier, which this process was allowed before, fails: {}", std::strerror(errno));
+      std::terminate();
+    }
+    std::this_thread::yield();
+  }
 }
 
 }  // namespace accord

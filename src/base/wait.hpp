@@ -26,12 +26,15 @@ inline void cpu_relax() {
 ///
 ///   Waiter waiter(policy);
 ///   while (!ready()) if (waiter.pause() && failed()) return ...;
+///
+/// `looks`: how many pauses a look takes by itself; the spins are that much fewer.
 class Waiter {
  public:
-  explicit Waiter(WaitPolicy policy)
-      : spins_(policy == WaitPolicy::kSpin          ? kSpins
-               : policy == WaitPolicy::kSpinBriefly ? kBriefSpins
-                                                    : 0) {}
+  explicit Waiter(WaitPolicy policy, std::uint32_t looks = 1)
+      : spins_((policy == WaitPolicy::kSpin          ? kSpins
+                : policy == WaitPolicy::kSpinBriefly ? kBriefSpins
+                                                     : 0) /
+               looks) {}
   bool pause() {
     if (spins_ > 0) [[likely]] {
       --spins_;

@@ -115,7 +115,7 @@ Status Channel::run_owned(const Operation& operation) {
   const std::size_t bytes = bytes_of(operation);
   bool recorded = recorder_.times(bytes) || stage_ != Stage::kData;
   if (recorded) recorder_.begin(number_, cursor_.plan().record, bytes, algorithm_);
-  Waiter waiter(policy_);
+  Waiter waiter(policy_, patience_.looks);
   std::uint64_t position = cursor_.position();
   std::optional<Deadline> deadline;  // set once the wait is slow, which spares quick calls a look at the clock
   while (true) {
@@ -132,7 +132,7 @@ Status Channel::run_owned(const Operation& operation) {
     const bool mismatch = progress == exec::Progress::kMismatch;
     if (!mismatch && cursor_.position() != position) {
       position = cursor_.position();
-      waiter = Waiter(policy_);
+      waiter = Waiter(policy_, patience_.looks);
       if (waited_long_) domain_.tell_waiting(-1, Clock::now());
     } else if (mismatch || waiter.pause()) {
       if (!deadline) deadline = Deadline::in(operation.timeout);

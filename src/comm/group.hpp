@@ -114,7 +114,7 @@ class Group : public std::enable_shared_from_this<Group> {
  private:
   Group(Membership membership, GroupOptions options, std::unique_ptr<flight::Recorder> recorder);
   Result<Channel*> pair_channel(Rank peer, Direction direction);
-  /// One member of a domain: where the region lies in its window, and the mirrors, here of its first page and there of this rank's.
+  /// One member of a domain: where the region lies in its window, and the mirrors, here of its head and there of this rank's.
   struct Part {
     Rank rank = 0;
     std::size_t region = 0;

@@ -130,7 +130,7 @@ int Cursor::missing_in(const LoweredStep& step) const {
   const auto is_missing = [this](std::byte* at) {
     return Domain::word(at).load(std::memory_order_acquire) != word_ ? 1 : 0;
   };
-  if (step.opcode == Opcode::kWait) return is_missing(address(step.destination));
+  if (step.opcode == Opcode::kWait || step.opcode == Opcode::kWaitPlaces) return is_missing(address(step.destination));
   if (step.opcode != Opcode::kCopyPackets && step.opcode != Opcode::kReducePackets) return 0;
   const auto operands = std::span(plan_->operands).subspan(step.first_source, step.sources);
   return std::accumulate(operands.begin(), operands.end(), 0, [&](int missing, const Operand& operand) {
@@ -177,6 +177,7 @@ Progress Cursor::poll_lane(std::size_t index) {
         break;
       }
       case Opcode::kWaitPlaces: {
+        lose_patience(steps, state.next);
         std::byte* const line = address(step.destination);
         if (!word_arrived(line, step.peer)) return mismatch_ ? Progress::kMismatch : Progress::kPending;
         if (!learn_places(line, step.peer)) [[unlikely]]
