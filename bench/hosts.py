@@ -1,7 +1,8 @@
 """Collectives of two ranks on two hosts (network namespaces, TCP): accord, Open MPI, and for the link what ucx_perftest shows.
 
 Beside all_reduce stands "link": the time in which ucx_perftest sends as many bytes in one direction, which is what each rank must send at
-least. Open MPI runs by btl tcp and by UCX's tcp, each with its own choice of algorithms, ring and recursive doubling.
+least; --rate slows the link down, so that it is what limits, and not the cores that both hosts share. Open MPI runs by btl tcp and by
+UCX's tcp, each with its own choice of algorithms, ring and recursive doubling.
 
 Then, on hosts of several ranks, accord by its default table, by plans in which each rank deals with all others, and by hierarchical ones. Needs root.
 """
@@ -88,6 +89,8 @@ def link_seconds(hosts: Hosts, size: int) -> float:
 
 def two_ranks(options: argparse.Namespace, results: list[dict]) -> None:
     hosts = Hosts(2)
+    if options.rate:
+        hosts.slow_down(options.rate)
     jobs = {}
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary)
@@ -160,6 +163,7 @@ def main() -> int:
     parser.add_argument("--build", type=Path, default=Path("build/release"))
     parser.add_argument("--output", type=Path, default=Path("build/bench/hosts.json"))
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rate", help="what each of the two hosts sends at most, as tc writes it: 2gbit")
     parser.add_argument("--only", choices=("two ranks", *SHAPES), help="one of the parts")
     options = parser.parse_args()
     if reason := why_not():
