@@ -58,7 +58,7 @@ class Communicator {
                                                    CommunicatorOptions options = {});
   /// The same from RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (accord run, torchrun, by hand), else from the variables
   /// of Open MPI, PMI or Slurm; without any of them a group of one. Every such group of a process shares one store.
-  [[nodiscard]] static Result<Communicator> from_environment(CommunicatorOptions options = {});
+  [[nodiscard]] static Result<Communicator> from_environment(const CommunicatorOptions& options = {});
 
   Rank rank() const;
   int size() const;
@@ -254,10 +254,10 @@ class Communicator {
   /// keep their ranks, the others follow in the order in which they come. All ranks of this one call it, like a collective; this one
   /// goes on as it is. kTimeout names the ranks that did not come, in the new numbering; they may try again. kMismatch: another rank
   /// wants another number, or has other rules or options. kPeerLost: it was refused, or died.
-  [[nodiscard]] Result<Communicator> grow(std::shared_ptr<Store> store, int added, CommunicatorOptions options);
+  [[nodiscard]] Result<Communicator> grow(const std::shared_ptr<Store>& store, int added, CommunicatorOptions options);
   /// Waits until a communicator grows to `options.name` in `store`, and joins it. Its `transport`, `select` and slots are to be those of the
   /// ranks that are there, else kMismatch. kTimeout: none did, or others took all places. kPeerLost: the others gave up, and why.
-  [[nodiscard]] static Result<Communicator> join(std::shared_ptr<Store> store, CommunicatorOptions options);
+  [[nodiscard]] static Result<Communicator> join(const std::shared_ptr<Store>& store, CommunicatorOptions options);
 
   /// The ranks that are left make a new communicator, in the order of their ranks; this one stays as it is and can be closed.
   /// Each of them calls it once, after a failure or without one. Whoever has died or closed is left out at once; whoever is

@@ -49,7 +49,7 @@ Result<Communicator> Communicator::create(std::shared_ptr<Store> store, Rank ran
   return meet(std::move(store), {.rank = rank, .size = size, .options = std::move(*resolved), .deadline = deadline});
 }
 
-Result<Communicator> Communicator::from_environment(CommunicatorOptions options) {
+Result<Communicator> Communicator::from_environment(const CommunicatorOptions& options) {
   Result<comm::GroupOptions> resolved = comm::resolve(options);
   const Result<comm::JobPlace> job = comm::job_place(process_environment());
   if (!resolved.ok()) {
@@ -99,12 +99,12 @@ Result<std::optional<Communicator>> Communicator::split_ranks(std::span<const Ra
   return part(comm::split_by_ranks(*group_, ranks, std::move(options)));
 }
 
-Result<Communicator> Communicator::grow(std::shared_ptr<Store> store, int added, CommunicatorOptions options) {
+Result<Communicator> Communicator::grow(const std::shared_ptr<Store>& store, int added, CommunicatorOptions options) {
   ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<comm::Group> group, comm::grow(*group_, store, added, std::move(options)));
   return Communicator(std::move(group));
 }
 
-Result<Communicator> Communicator::join(std::shared_ptr<Store> store, CommunicatorOptions options) {
+Result<Communicator> Communicator::join(const std::shared_ptr<Store>& store, CommunicatorOptions options) {
   ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<comm::Group> group, comm::join_growing(store, std::move(options)));
   return Communicator(std::move(group));
 }

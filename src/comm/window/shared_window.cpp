@@ -160,6 +160,7 @@ SharedWindow::~SharedWindow() { group_->remove_window(number_); }
 
 void SharedWindow::register_memory() {
   std::vector<std::byte*> members;
+  members.reserve(sz(group_->size()));
   for (Rank r = 0; r < group_->size(); ++r) members.push_back(memory(r).data());
   group_->windows().add(number_, memory(group_->rank()), std::move(members), links_);
 }
@@ -265,7 +266,7 @@ Status SharedWindow::get_between_hosts(std::span<std::byte> destination, Rank fr
     ACCORD_RETURN_IF_ERROR(wait_for_room("get from", from));
     const std::uint64_t number = remote.begin_read(offset, destination.first(now));
     bool ended = false;
-    const Status status = wait_for("get from", from, [&]() -> Result<bool> {
+    Status status = wait_for("get from", from, [&]() -> Result<bool> {
       Result<bool> answer = remote.read_ended(number);
       ended = !answer.ok() || *answer;
       return answer;

@@ -52,6 +52,7 @@ Result<Plan> all_reduce_hierarchical(const topology::Topology& topology, const R
       for (int step = 1; step <= hosts; ++step) {
         const int to = (host + step) % hosts, block = block_of(column, to);
         std::vector<Chunk> sources;
+        sources.reserve(near.size());
         for (const Rank peer : near) sources.push_back(peer == rank ? input(rank, block) : scratch(peer, block));
         if (hosts == 1) {
           plan.on(rank).reduce(std::move(sources), {output(rank, block), scratch(rank, block)});
