@@ -51,10 +51,10 @@ class Channel {
   enum class Advance : std::uint8_t { kIdle, kMoved, kStuck };
   Advance advance();
 
-  /// True while no operation runs or waits; once the group has failed or closed it becomes so by itself.
   /// Lets go of windows that are no more, unless an operation runs: that one's successor will.
   void forget_windows();
 
+  /// True while no operation runs or waits; once the group has failed or closed it becomes so by itself. REQUIRES what Turns::idle() does.
   bool idle() const { return turns_.idle(); }
   Group& group() const { return group_; }
 

@@ -3,12 +3,12 @@
 #include "comm/joiners.hpp"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <utility>
 
 #include "base/text.hpp"
+#include "topology/namespaces.hpp"
 #include "topology/topology.hpp"
 
 namespace accord::comm {
@@ -22,9 +22,9 @@ std::string key_of(std::string_view prefix, Rank rank) { return fmt::format("{}/
 
 std::string process_table() {
   const Result<topology::Place> place = topology::this_place();
-  struct stat processes = {};
-  if (!place.ok() || ::stat("/proc/self/ns/pid", &processes) != 0) return std::string(kUnknown);
-  return fmt::format("{}/pid-{}", place->host, processes.st_ino);
+  const Result<std::uint64_t> processes = topology::namespace_number("pid");
+  if (!place.ok() || !processes.ok()) return std::string(kUnknown);
+  return fmt::format("{}/pid-{}", place->host, *processes);
 }
 
 ShownJoiner::ShownJoiner(std::shared_ptr<Store> store, std::string_view prefix, Rank rank, std::string_view table)

@@ -4,7 +4,6 @@
 // ACCORD_HOST_ID.
 #include <fmt/format.h>
 #include <sched.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,6 +11,7 @@
 #include "base/config.hpp"
 #include "base/fd.hpp"
 #include "topology/cores.hpp"
+#include "topology/namespaces.hpp"
 #include "topology/reader.hpp"
 #include "topology/topology.hpp"
 
@@ -51,9 +51,8 @@ Result<Place> this_place() {
   Place place;
   place.process = getpid();
   ACCORD_ASSIGN_OR_RETURN(place.host, machine_id());
-  struct stat network = {};
-  if (stat("/proc/self/ns/net", &network) != 0) return errno_status(errno, "/proc/self/ns/net");
-  place.host += fmt::format("/net-{}", network.st_ino);
+  ACCORD_ASSIGN_OR_RETURN(const std::uint64_t network, namespace_number("net"));
+  place.host += fmt::format("/net-{}", network);
   ACCORD_RETURN_IF_ERROR(config().status());
   if (!config()->host_id.empty()) place.host += "/" + config()->host_id;
   ACCORD_ASSIGN_OR_RETURN(place.cpus, usable_cpus());

@@ -4,12 +4,12 @@
 
 #include <fmt/format.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/config.hpp"
 #include "base/fd.hpp"
+#include "topology/namespaces.hpp"
 
 namespace accord::topology {
 namespace {
@@ -34,10 +34,10 @@ std::string this_reader() {
   const Result<Config>& settings = config();
   if (!settings.ok() || !settings->single_copy) return "";
   const bool one_user = getuid() == geteuid() && getgid() == getegid();
-  struct stat processes = {};
-  if (!one_user || prctl(PR_GET_DUMPABLE) != 1 || stat("/proc/self/ns/pid", &processes) != 0) return "";
+  const Result<std::uint64_t> processes = namespace_number("pid");
+  if (!one_user || prctl(PR_GET_DUMPABLE) != 1 || !processes.ok()) return "";
   if (!reads_itself() || !yama_consents()) return "";
-  return fmt::format("user-{}-{}/pid-{}", getuid(), getgid(), processes.st_ino);
+  return fmt::format("user-{}-{}/pid-{}", getuid(), getgid(), *processes);
 }
 
 }  // namespace accord::topology

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from accord_command import wait_until
 from hosts import Hosts, why_not
+from stopped_rank import use_window_of_a_stopped_rank
 
 REASON = why_not()
 SHAPES = {"2 x 2": [0, 0, 1, 1], "4 x 1": [0, 1, 2, 3], "3 + 2 + 1": [0, 0, 0, 1, 1, 2], "taking turns": [0, 1, 0, 1]}
@@ -186,49 +187,11 @@ def test_windows_between_hosts(on_hosts, count):
     assert ranks.run(exchange_by_windows, count) == [[True, True, False], [True, True, False], [False, False, True]]
 
 
-def exchange_with_one_that_is_stopped(comm):
-    import resource
-    import signal
-    import time
-    from pathlib import Path
-
-    window = comm.window(1 << 20)
-    pids = np.empty(2, np.int64)
-    comm.all_gather(np.array([os.getpid()]), pids)
-    if comm.rank == 1:
-        os.kill(os.getpid(), signal.SIGSTOP)
-        window.wait(0)
-        comm.barrier()
-        return int(np.asarray(window.local)[0])
-    while Path(f"/proc/{pids[1]}/stat").read_text().rpartition(")")[2].split()[0] != "T":
-        time.sleep(0.01)
-    piece, before, outcomes = np.full(1 << 20, 7, np.uint8), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, []
-
-    def put_much():
-        for _ in range(1024):
-            window.put(piece, 1)
-
-    def signal_much():
-        for _ in range(100_000):
-            window.signal(1)
-
-    for attempt in (put_much, signal_much, lambda: window.get(piece.copy(), 1)):
-        try:
-            attempt()
-        except accord.Timeout as error:  # noqa: F821
-            outcomes.append((error.ranks, str(error)))
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10
-    os.kill(int(pids[1]), signal.SIGCONT)
-    window.signal(1)
-    comm.barrier(timeout=30)
-    return outcomes, grown
-
-
 def test_a_stopped_peer_is_owed_little_and_named_after_the_timeout(on_hosts):
     _, ranks = on_hosts([0, 1])
-    (outcomes, grown), byte = ranks.run(exchange_with_one_that_is_stopped, timeout=1)
-    assert [at_fault for at_fault, _ in outcomes] == [(1,)] * 3
-    for (_, text), operation in zip(outcomes, ("put to", "signal to", "get from"), strict=True):
+    (errors, _, grown, _), byte = ranks.run(use_window_of_a_stopped_rank, None, timeout=1)
+    assert [(kind, at_fault) for kind, at_fault, _ in errors] == [("Timeout", (1,))] * 3
+    for (*_, text), operation in zip(errors, ("put to", "signal to", "get from"), strict=True):
         assert f"window {operation} rank 1" in text and "nothing came through in time" in text
     assert byte == 7
     assert grown < 64, f"{grown} MiB"

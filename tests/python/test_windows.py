@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from accord_command import ROOT
 from accord_command import accord as accord_command
+from stopped_rank import use_window_of_a_stopped_rank
 
 import accord
 
@@ -190,47 +191,11 @@ def test_ctrl_c_ends_a_wait_and_harms_nothing(fresh_ranks):
     assert fresh_ranks(2).run(interrupted) == ["ready", "ready"]
 
 
-def interrupted_between_hosts(comm):
-    import signal
-    import threading
-    from pathlib import Path
-
-    window = comm.window(1 << 20)
-    pids = np.empty(2, np.int64)
-    comm.all_gather(np.array([os.getpid()]), pids)
-    if comm.rank == 1:
-        os.kill(os.getpid(), signal.SIGSTOP)
-        window.wait(0)
-        comm.barrier()
-        return int(np.asarray(window.local)[0])
-    while Path(f"/proc/{pids[1]}/stat").read_text().rpartition(")")[2].split()[0] != "T":
-        time.sleep(0.01)
-    piece, begun, ended = np.full(1 << 20, 7, np.uint8), time.monotonic(), []
-
-    def put_much():
-        for _ in range(1024):
-            window.put(piece, 1)
-
-    def signal_much():
-        for _ in range(1_000_000):
-            window.signal(1)
-
-    for attempt in (put_much, signal_much, lambda: window.get(piece.copy(), 1)):
-        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
-        try:
-            attempt()
-        except KeyboardInterrupt:
-            ended.append(time.monotonic() - begun < 20)
-    os.kill(int(pids[1]), signal.SIGCONT)
-    window.signal(1)
-    comm.barrier()
-    return ended, comm.state
-
-
 def test_ctrl_c_ends_a_put_that_waits_for_another_host_and_harms_nothing(fresh_ranks):
     ranks = fresh_ranks(2, environments=[{"ACCORD_HOST_ID": "a"}, {"ACCORD_HOST_ID": "b"}])
-    (ended, state), byte = ranks.run(interrupted_between_hosts)
-    assert ended == [True] * 3 and state == "ready"
+    (errors, seconds, _, state), byte = ranks.run(use_window_of_a_stopped_rank, 0.3)
+    assert [kind for kind, *_ in errors] == ["KeyboardInterrupt"] * 3 and seconds < 20
+    assert state == "ready"
     assert byte == 7
 
 
