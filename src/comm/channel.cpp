@@ -3,15 +3,11 @@
 // calls run in the order in which they were made.
 #include "comm/channel.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <optional>
 #include <utility>
 
-#include "base/text.hpp"
 #include "comm/group.hpp"
-#include "comm/mismatch.hpp"
 #include "comm/progress.hpp"
 #include "plan/registry.hpp"
 
@@ -39,14 +35,16 @@ std::size_t bytes_of(const Operation& operation) {
 }  // namespace
 
 Channel::Channel(Group& group, exec::Domain domain, topology::Topology topology, std::vector<Rank> members,
-                 flight::OrderRecorder recorder)
+                 flight::OrderRecorder recorder, Direction direction)
     : group_(group),
       domain_(std::move(domain)),
       topology_(std::move(topology)),
       members_(std::move(members)),
       policy_(group.wait_policy()),
       patience_(patience_of(group)),
-      recorder_(recorder) {
+      recorder_(recorder),
+      sends_(direction == Direction::kSend),
+      receives_(direction == Direction::kReceive) {
   if (!topology_.readable()) return;
   for (const Rank r : topology_.ranks()) processes_.push_back(topology_.place(r).process);
   in_memory_.processes = &processes_;
@@ -102,26 +100,27 @@ std::shared_ptr<PendingWork> Channel::start(const Operation& operation) {
 Channel::Queued Channel::enqueue(const Operation& operation) {
   auto work = std::make_shared<PendingWork>(group_.handle(), operation);
   const std::lock_guard lock(mutex_);
-  queue_.push_back(work);
   const Turns::Place place = turns_.queue();
+  queue_.push_back({work, place.number});
+  queued_.fetch_add(1, std::memory_order_release);
   recorder_.queue(place.number, place.before, operation.record);
   return {std::move(work), place.before == 0};
 }
 
 Status Channel::run_owned(const Operation& operation) {
   const exec::RequestRecord& record = operation.record;
-  ACCORD_RETURN_IF_ERROR(begin(operation));
+  ACCORD_RETURN_IF_ERROR(begin(operation, last_number_ + 1));
   // What is quick is recorded once its own part is done, while the peers' is on its way.
   const std::size_t bytes = bytes_of(operation);
   bool recorded = recorder_.times(bytes) || stage_ != Stage::kData;
-  if (recorded) recorder_.begin(number_, cursor_.plan().record, bytes, algorithm_);
+  if (recorded) recorder_.begin(number_, told(operation), bytes, algorithm_);
   Waiter waiter(policy_, patience_.looks);
   std::uint64_t position = cursor_.position();
   std::optional<Deadline> deadline;  // set once the wait is slow, which spares quick calls a look at the clock
   while (true) {
     const exec::Progress progress = poll(patience_);
     if (!recorded) {
-      recorder_.begin(number_, cursor_.plan().record, bytes, algorithm_);
+      recorder_.begin(number_, told(operation), bytes, algorithm_);
       recorded = true;
     }
     if (progress == exec::Progress::kDone) [[likely]] {
@@ -145,8 +144,9 @@ Status Channel::run_owned(const Operation& operation) {
   }
 }
 
-Status Channel::begin(const Operation& operation) {
-  ++number_;
+Status Channel::begin(const Operation& operation, std::uint64_t number) {
+  number_ = number;
+  last_number_ = std::max(last_number_, number);
   if (!group_.healthy()) [[unlikely]] {
     if (!std::exchange(refused_one_, true)) {
       recorder_.refuse(number_, operation.record);
@@ -158,6 +158,7 @@ Status Channel::begin(const Operation& operation) {
   waited_long_ = false;
   if (operation.record.phase == exec::Phase::kCountsFirst) [[unlikely]]
     return begin_counts();
+  if (receives_) return begin_receive(operation);
   if (group_.windows().version() != 0) [[unlikely]]
     return begin_in_windows(operation);
   return begin_data(operation.record, operation.extent,
@@ -207,6 +208,10 @@ void Channel::start_cursor(const Prepared& prepared, const void* input, void* ou
 }
 
 Status Channel::begin_data(const exec::RequestRecord& record, const plan::Extent* extent, const Prepared* known) {
+  if (record.root != 0 && record.collective == Collective::kSendRecv) [[unlikely]] {
+    stage_ = Stage::kData;
+    return begin_message(record, operation_->input, operation_->output);
+  }
   const Prepared* prepared = known;
   if (known == nullptr || prepared_version_ != plan::registry_version()) {
     prepared = slot_of(record, extent).get();
@@ -223,8 +228,10 @@ Status Channel::begin_data(const exec::RequestRecord& record, const plan::Extent
 
 exec::Progress Channel::poll(exec::Patience patience) {
   if (stage_ == Stage::kRefused) return exec::Progress::kMismatch;
+  if (stage_ == Stage::kMessage) [[unlikely]]
+    return receive(patience);
   const exec::Progress progress = cursor_.poll(patience);
-  if (progress != exec::Progress::kDone) return progress;
+  if (progress != exec::Progress::kDone) return receives_ ? look_for_others(progress) : progress;
   if (stage_ == Stage::kCounts) return go_on_with_data();
   // Who has given up waits no longer until its memory has been read.
   if (cursor_.plan().reads && !group_.healthy()) {
@@ -249,20 +256,25 @@ exec::Progress Channel::go_on_with_data() {
       return exec::Progress::kPending;
     }
   }
-  (void)group_.fail(status);
+  return refuse(status);
+}
+
+exec::Progress Channel::refuse(const Status& failure) {
+  (void)group_.fail(failure);
   stage_ = Stage::kRefused;
   return exec::Progress::kMismatch;
 }
 
 Channel::Advance Channel::advance() {
-  std::shared_ptr<PendingWork> work;
+  Queuer front;
   {
     const std::lock_guard lock(mutex_);
-    work = queue_.front();
+    front = queue_.front();
   }
+  const std::shared_ptr<PendingWork>& work = front.work;
   const Operation& operation = work->operation();
   if (!front_started_) {
-    if (Status status = begin(operation); !status.ok()) {
+    if (Status status = begin(operation, front.number); !status.ok()) {
       recorder_.drop(number_);
       return end_front(std::move(status));
     }
@@ -299,92 +311,12 @@ Channel::Advance Channel::end_front(Status status) {
   front_started_ = false;
   {
     const std::lock_guard lock(mutex_);
-    work = std::move(queue_.front());
+    work = std::move(queue_.front().work);
     queue_.pop_front();
   }
   const bool more = turns_.next();
   work->finish(std::move(status));
   return more ? Advance::kMoved : Advance::kIdle;
-}
-
-std::optional<Status> Channel::conclude(const Status& failure) {
-  // A peer that left or died may have done its part before: what has arrived counts.
-  const std::uint64_t position = cursor_.position();
-  const int waited_for = cursor_.waiting_for();
-  if (poll() == exec::Progress::kDone) return Status();
-  const bool moved = cursor_.position() != position || cursor_.waiting_for() != waited_for;
-  if (moved && group_.healthy()) return std::nullopt;
-  return group_.fail(failure);
-}
-
-Status Channel::examine(exec::Progress progress, const exec::RequestRecord& record, Deadline deadline) {
-  const Rank waited_for = rank_waited_for();
-  recorder_.waiting_long(waited_for, !std::exchange(waited_long_, true));
-  domain_.flush_notes();
-  const Clock::time_point now = Clock::now();
-  if (!cursor_.at_gate()) domain_.tell_waiting(cursor_.waiting_for(), now);
-  if (!group_.healthy()) return group_.examine_alarm(where(record));
-  if (progress == exec::Progress::kMismatch && cursor_.read_error() != 0)
-    return unreadable(where(record), waited_for, cursor_.read_error());
-  if (progress == exec::Progress::kMismatch && cursor_.unknown_window() >= 0)
-    return lost_window(where(record), members_[domain_.me()], waited_for, cursor_.unknown_window());
-  // A peer that waits for it at a gate finds out there what it called instead.
-  domain_.tell_completed(domain_.round() - (cursor_.at_gate() || domain_.round() == 0 ? 0 : 1));
-  ACCORD_RETURN_IF_ERROR(find_mismatch());
-  if (progress == exec::Progress::kMismatch)
-    return mismatch_long_ago(where(record), members_[domain_.me()], waited_for);
-  if (waited_for >= 0 && group_.peer_state(waited_for) == transport::PeerState::kLeft)
-    return Status(
-        StatusCode::kPeerLost,
-        fmt::format("{}: rank {} has closed its communicator and takes no more part", where(record), waited_for),
-        {waited_for});
-  if (deadline.at() <= now) return timed_out(where(record));
-  const std::lock_guard lock(mutex_);
-  for (const auto& work : queue_)
-    if (work->deadline().at() <= now)
-      return timed_out(fmt::format("{}, queued behind {}", where(work->operation().record), exec::to_string(record)));
-  return {};
-}
-
-Status Channel::timed_out(std::string_view what) const {
-  std::vector<Rank> missing;
-  if (!cursor_.at_gate()) missing = ranks_not_in_round();
-  // One that has come, and waits for another itself, is not who is late.
-  const Clock::time_point since = Clock::now() - operation_->timeout / 2;
-  if (const int member = cursor_.waiting_for(); missing.empty() && member >= 0)
-    missing.push_back(members_[cursor_.at_gate() ? member : domain_.last_waited_for(member, since)]);
-  return Status(
-      StatusCode::kTimeout,
-      fmt::format("{}: {} did not come in time; raise the timeout if it is only slow", what, ranks_text(missing)),
-      missing);
-}
-
-Status Channel::find_mismatch() const {
-  for (int m = 0; m < domain_.members(); ++m)
-    if (const std::optional<Difference> found = find_difference(domain_, m))
-      return mismatch(*found, where(found->mine), members_[domain_.me()], members_[m]);
-  return {};
-}
-
-std::vector<Rank> Channel::ranks_not_in_round() const {
-  std::vector<Rank> missing;
-  for (int m = 0; m < domain_.members(); ++m) {
-    std::uint64_t its_word = 0;
-    exec::RequestRecord record;
-    if (m != domain_.me() && !domain_.record_of(m, domain_.round(), &its_word, &record)) missing.push_back(members_[m]);
-  }
-  return missing;
-}
-
-Rank Channel::rank_waited_for() const {
-  const int member = cursor_.waiting_for();
-  return member < 0 ? -1 : members_[member];
-}
-
-std::string Channel::where(const exec::RequestRecord& record) const {
-  if (record.collective != Collective::kSendRecv) return group_.where(exec::name_of(record));
-  const bool sends = domain_.me() == 0;
-  return group_.where(fmt::format("{} rank {}", sends ? "send to" : "recv from", members_[sends ? 1 : 0]));
 }
 
 }  // namespace accord::comm
