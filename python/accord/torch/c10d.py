@@ -1,0 +1,82 @@
+"""What accord uses of torch.distributed that is not public, all of it, so that one look tells what a new torch may break.
+
+tests/python/test_torch_versions.py goes through it on each version that is supported.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+from torch.distributed.distributed_c10d import (
+    AllgatherOptions,
+    AllreduceCoalescedOptions,
+    AllreduceOptions,
+    AllToAllOptions,
+    BarrierOptions,
+    BroadcastOptions,
+    GatherOptions,
+    ReduceOptions,
+    ReduceScatterOptions,
+    ScatterOptions,
+)
+
+__all__ = [
+    "AllToAllOptions",
+    "AllgatherOptions",
+    "AllreduceCoalescedOptions",
+    "AllreduceOptions",
+    "BarrierOptions",
+    "BroadcastOptions",
+    "GatherOptions",
+    "ReduceOptions",
+    "ReduceScatterOptions",
+    "ScatterOptions",
+    "backend_for",
+    "factor_of",
+    "make_group",
+    "profiler_enabled",
+]
+
+
+def profiler_enabled() -> bool:
+    """True while a torch.profiler runs. Cost: some 40 ns."""
+    return torch.autograd._profiler_enabled()
+
+
+def factor_of(op: Any) -> float | torch.Tensor:
+    """What a PREMUL_SUM multiplies by."""
+    return op.__getstate__()[1]
+
+
+def backend_for(group: dist.ProcessGroup, device: str) -> str | None:
+    """The backend that the group's creator named for tensors of `device`: "nccl" in "cpu:accord,cuda:nccl"."""
+    config = distributed_c10d._world.pg_backend_config.get(group, "")
+    return dict(entry.split(":") for entry in config.split(",") if ":" in entry).get(device)
+
+
+def make_group(name: str, device: str, store: dist.Store, rank: int, size: int, timeout: Any) -> dist.ProcessGroup:
+    """A group of torch's own for tensors of `device`, as init_process_group would make it for that backend."""
+    store = dist.PrefixStore(f"{device}/", store)
+    group = dist.ProcessGroup(store, rank, size)
+    kind = distributed_c10d.Backend.backend_type_map.get(name, dist.ProcessGroup.BackendType.CUSTOM)
+    if name == "nccl":
+        options = dist.ProcessGroupNCCL.Options()
+        options._timeout = timeout
+        backend = dist.ProcessGroupNCCL(store, rank, size, options)
+    elif name == "gloo":
+        backend = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
+    else:
+        plugin = distributed_c10d.Backend._plugins[name.upper()]
+        if plugin.extended_api:
+            options = distributed_c10d._DistributedBackendOptions()
+            options.store, options.group_rank, options.group_size = store, rank, size
+            options.timeout, options.group_id = timeout, "other"
+            backend = plugin.creator_fn(options, None)
+        else:
+            backend = plugin.creator_fn(store, rank, size, timeout)
+    group._set_default_backend(kind)
+    group._register_backend(torch.device(device), kind, backend)
+    return group
