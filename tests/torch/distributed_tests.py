@@ -9,6 +9,7 @@ whatever the backend is, and `Name` makes their comparisons with "gloo" true for
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -18,6 +19,7 @@ import traceback
 import types
 import unittest
 from pathlib import Path
+from unittest import mock
 
 DEADLINE = 60  # seconds of a test, after which its ranks are killed
 # Reasons to leave a test out that do not hold here: what only MPI could do once, what fails on machines of torch's own CI, and a store
@@ -53,11 +55,9 @@ def torchs_tests(backend: str, ranks: int) -> types.ModuleType:
     needs_gpus = common_distributed.skip_if_lt_x_gpu
 
     def skip_if_lt_x_gpu(gpus: int, **options):
-        """The tests of subgroups ask for two GPUs and use none."""
-        lifted = gpus == 2
-        return lambda test: (
-            test if lifted and test.__name__.startswith("test_new_subgroups") else needs_gpus(gpus, **options)(test)
-        )
+        """The tests of subgroups ask for GPUs and use none."""
+        needs = needs_gpus(gpus, **options)
+        return lambda test: test if test.__name__.startswith("test_new_subgroups") else needs(test)
 
     common_distributed.skip_if_lt_x_gpu = skip_if_lt_x_gpu
     common_distributed.skip_if_small_worldsize = lambda test: test  # fewer than 8
@@ -89,7 +89,14 @@ def distributed_as_seen_by_tests(dist: types.ModuleType) -> types.ModuleType:
 
         return call
 
-    seen.get_backend = lambda *arguments: Name(dist.get_backend(*arguments))
+    def monitored_barrier(*arguments, **options):
+        """torch's refuses other names than "gloo"."""
+        with mock.patch.object(dist.distributed_c10d, "get_backend", seen.get_backend):
+            dist.monitored_barrier(*arguments, **options)
+
+    seen.monitored_barrier = monitored_barrier
+    get_backend = dist.get_backend
+    seen.get_backend = lambda *arguments: Name(get_backend(*arguments))
     seen.init_process_group, seen.new_group = plain(dist.init_process_group), plain(dist.new_group)
     return seen
 
@@ -123,7 +130,9 @@ def test_class(module: types.ModuleType) -> type[unittest.TestCase]:
 def why(error: BaseException) -> str:
     """The last line of what the first rank raised, without torch's C++ stack."""
     text = str(error).split("\nException raised from ")[0].split("\nC++ CapturedTraceback")[0].strip()
-    raised = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception|Exit|Timeout|Lost|Mismatch|Aborted)\b.*$", text, re.MULTILINE)
+    raised = re.findall(
+        r"^(?:\w+\.)*\w*(?:Error|Exception|Exit|Timeout|Lost|Mismatch|Aborted)\b.*$", text, re.MULTILINE
+    )
     return (raised or text.splitlines() or [type(error).__name__])[0 if raised else -1]
 
 
@@ -159,6 +168,8 @@ def main() -> None:
     backend, ranks, outcomes, names = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:]
     module = torchs_tests(backend, ranks)
     cases = test_class(module)
+    if backend == "accord":  # once, not in every rank
+        importlib.import_module("accord.torch")
     chosen = names or unittest.TestLoader().getTestCaseNames(cases)
     unittest.TestSuite(cases(name) for name in chosen).run(Outcomes(outcomes))
 
