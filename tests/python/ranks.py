@@ -76,6 +76,26 @@ TORCH_PROGRAM = _LOOP.format(
 """,
 )
 
+# The same with a communicator of torchcomms': functions are called as function(comm, *arguments), and have torch, dist and
+# torchcomms.
+TORCHCOMMS_PROGRAM = _LOOP.format(
+    imports="import datetime, torch, torchcomms\nimport torch.distributed as dist\ntorch.set_num_threads(1)",
+    names=', "datetime": datetime, "torch": torch, "dist": dist, "torchcomms": torchcomms',
+    call="""
+        os.environ.update(TORCHCOMM_RANK=str(job["rank"]), TORCHCOMM_SIZE=str(job["size"]))
+        comm = torchcomms.new_comm(
+            job["backend"], torch.device("cpu"), "world", store=dist.FileStore(job["store"], job["size"]),
+            timeout=datetime.timedelta(seconds=job["timeout"]))
+        try:
+            outcome["value"] = names[job["function"]](comm, *job["arguments"])
+        finally:
+            try:
+                comm.finalize()
+            except RuntimeError as error:
+                assert "already finalized" in str(error), error
+""",
+)
+
 
 class RanksFailed(AssertionError):
     """Some rank did not do what it should; says what every rank did and wrote."""
