@@ -20,7 +20,13 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 # Tests that gloo passes and accord does not, and why; docs/pytorch.md tells the same.
-DIFFERENCES: dict[str, str] = {}
+DIFFERENCES = {
+    "test_barrier_timeout_arg": "the other ranks have left the group, which accord says instead of waiting",
+    "test_send_recv_any_source": "a message from any source cannot be received yet",
+    "test_send_recv_any_source_autograd_profiler": "likewise",
+    "test_send_recv_any_source_torch_profiler": "likewise",
+    "test_sparse_all_reduce_sum": "sparse tensors are refused",
+}
 
 
 def run(backend: str, ranks: int, tests: list[str] = (), seconds: float = 1800) -> dict[str, dict]:
