@@ -5,6 +5,7 @@ tests/python/test_torch_versions.py goes through it on each version that is supp
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -38,12 +39,19 @@ __all__ = [
     "factor_of",
     "make_group",
     "profiler_enabled",
+    "record_until",
 ]
 
 
 def profiler_enabled() -> bool:
     """True while a torch.profiler runs. Cost: some 40 ns."""
     return torch.autograd._profiler_enabled()
+
+
+def record_until(name: str, reads: Sequence[torch.Tensor], last: torch.futures.Future) -> torch.futures.Future:
+    """Starts a range in torch's profiler, with the shapes of `reads`, that ends when `last` does. Its own future ends after that."""
+    range_ = torch._C._autograd._record_function_with_args_enter(name, *reads)
+    return torch.ops.profiler._call_end_callbacks_on_jit_fut._RecordFunction(range_, last)
 
 
 def factor_of(op: Any) -> float | torch.Tensor:
