@@ -38,7 +38,7 @@ ON_TWO_RANKS = [
     "pipeline_1f1b",
     "pipeline_interleaved",
     "compiled_aot",
-    "compiled_ddp",
+    "ddp_compiled",
     pytest.param("compiled_inductor", marks=pytest.mark.slow),
 ]
 ON_FOUR_RANKS = ["ddp", "fsdp2", "hsdp", "fsdp2_of_tensor_parallel", "sharded_tensors", "meshes", "pipeline_1f1b"]
@@ -47,9 +47,10 @@ ON_FOUR_RANKS = ["ddp", "fsdp2", "hsdp", "fsdp2_of_tensor_parallel", "sharded_te
 def training(group, folder, name):
     if folder not in sys.path:
         sys.path.insert(0, folder)
+    import ddp_runs
     import training_runs
 
-    return getattr(training_runs, name)()
+    return getattr(ddp_runs if name.startswith("ddp") else training_runs, name)()
 
 
 @pytest.mark.parametrize("name", ON_TWO_RANKS)

@@ -10,7 +10,6 @@ import copy
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 STEPS = 20
 WIDTH = 16
@@ -54,148 +53,6 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer | None = None, rank
         optimizer.zero_grad()
         losses.append(loss.item())
     return losses
-
-
-def ddp(**options: object) -> list[float]:
-    return train(DistributedDataParallel(make_model(), **options))
-
-
-def ddp_small_buckets() -> list[float]:
-    return ddp(bucket_cap_mb=0.002)
-
-
-def ddp_buckets_as_gradients() -> list[float]:
-    return ddp(gradient_as_bucket_view=True, bucket_cap_mb=0.002)
-
-
-def ddp_static_graph() -> list[float]:
-    return ddp(static_graph=True)
-
-
-def ddp_unused_parameters() -> list[float]:
-    class Either(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.branches = make_model()
-            self.calls = 0
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            self.calls += 1
-            skipped = (self.calls + dist.get_rank()) % 3
-            for number, block in enumerate(self.branches):
-                x = x if number == skipped else block(x)
-            return x
-
-    return train(DistributedDataParallel(Either(), find_unused_parameters=True))
-
-
-def ddp_buffers() -> list[float]:
-    torch.manual_seed(1)
-    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH), nn.Linear(WIDTH, WIDTH))
-    model = DistributedDataParallel(model)
-    losses = train(model)
-    return [*losses, *model.module[1].running_mean.tolist()]
-
-
-def ddp_no_sync() -> list[float]:
-    model = DistributedDataParallel(make_model())
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    losses = []
-    for step in range(STEPS):
-        with model.no_sync():
-            x, wanted = batch_of(step, dist.get_rank())
-            loss_of(model(x), wanted).backward()
-        x, wanted = batch_of(step + STEPS, dist.get_rank())
-        loss = loss_of(model(x), wanted)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    return losses
-
-
-def ddp_uneven_inputs() -> list[float]:
-    model = DistributedDataParallel(make_model())
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    losses = []
-    with model.join():
-        for step in range(5 + 3 * dist.get_rank()):
-            x, wanted = batch_of(step, dist.get_rank())
-            loss = loss_of(model(x), wanted)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            losses.append(loss.item())
-    return [*losses, *model.module[2].bias.tolist()]
-
-
-def ddp_zero() -> list[float]:
-    from torch.distributed.optim import ZeroRedundancyOptimizer
-
-    model = DistributedDataParallel(make_model())
-    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=0.01)
-    losses = train(model, optimizer)
-    optimizer.consolidate_state_dict(to=0)
-    return [*losses, len(optimizer.state_dict()["state"]) if dist.get_rank() == 0 else 0]
-
-
-def ddp_hook(hook: object, state: object = None) -> list[float]:
-    model = DistributedDataParallel(make_model(), bucket_cap_mb=0.002)
-    model.register_comm_hook(state, hook)
-    return train(model)
-
-
-def ddp_hook_allreduce() -> list[float]:
-    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-
-    return ddp_hook(default_hooks.allreduce_hook)
-
-
-def ddp_hook_fp16() -> list[float]:
-    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-
-    return ddp_hook(default_hooks.fp16_compress_hook)
-
-
-def ddp_hook_bf16() -> list[float]:
-    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-
-    return ddp_hook(default_hooks.bf16_compress_hook)
-
-
-def ddp_hook_power_sgd() -> list[float]:
-    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
-
-    state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=3)
-    return ddp_hook(powerSGD_hook.powerSGD_hook, state)
-
-
-def ddp_hook_own() -> list[float]:
-    def halves(group: dist.ProcessGroup | None, bucket: dist.GradBucket) -> torch.futures.Future:
-        """Adds the gradients by two calls, the second of which a callback of the first starts."""
-        first, second = bucket.buffer().div_(dist.get_world_size()).chunk(2)
-
-        def then(_: torch.futures.Future) -> torch.Tensor:
-            dist.all_reduce(second)
-            return bucket.buffer()
-
-        return dist.all_reduce(first, async_op=True).get_future().then(then)
-
-    return ddp_hook(halves)
-
-
-def ddp_local_sgd() -> list[float]:
-    from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook
-    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
-    from torch.distributed.optim import PostLocalSGDOptimizer
-
-    model = DistributedDataParallel(make_model())
-    state = post_localSGD_hook.PostLocalSGDState(process_group=None, subgroup=dist.group.WORLD, start_localSGD_iter=5)
-    model.register_comm_hook(state, post_localSGD_hook.post_localSGD_hook)
-    optimizer = PostLocalSGDOptimizer(
-        torch.optim.SGD(model.parameters(), lr=0.05), PeriodicModelAverager(period=4, warmup_steps=5)
-    )
-    return train(model, optimizer)
 
 
 def sharded(mesh: object = None, **options: object) -> nn.Module:
@@ -250,7 +107,9 @@ def fsdp2_divide_factor() -> list[float]:
 
 
 def hsdp() -> list[float]:
-    mesh = dist.device_mesh.init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("copies", "shards"))
+    mesh = dist.device_mesh.init_device_mesh(
+        "cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("copies", "shards")
+    )
     model = sharded(mesh)
     return train(model, torch.optim.AdamW(model.parameters(), lr=0.01))
 
@@ -259,9 +118,10 @@ def fsdp1() -> list[float]:
     from torch.distributed.fsdp import FullyShardedDataParallel
     from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
-    model = FullyShardedDataParallel(make_model(), auto_wrap_policy=ModuleWrapPolicy({Block}), device_id=torch.device("cpu"))
-    losses = train(model, torch.optim.AdamW(model.parameters(), lr=0.01))
-    return [*losses, model.clip_grad_norm_(1.0).item()]
+    model = FullyShardedDataParallel(
+        make_model(), auto_wrap_policy=ModuleWrapPolicy({Block}), device_id=torch.device("cpu")
+    )
+    return train(model, torch.optim.AdamW(model.parameters(), lr=0.01))
 
 
 def split_by_tensor(model: nn.Module, mesh: object, *, sequence: bool = False) -> nn.Module:
@@ -343,7 +203,11 @@ def meshes() -> list[float]:
     size = dist.get_world_size()
     mesh = dist.device_mesh.init_device_mesh("cpu", (size // 2, 2), mesh_dim_names=("rows", "columns"))
     found = []
-    for group in (mesh["rows"].get_group(), mesh["columns"].get_group(), mesh["rows", "columns"]._flatten().get_group()):
+    for group in (
+        mesh["rows"].get_group(),
+        mesh["columns"].get_group(),
+        mesh["rows", "columns"]._flatten().get_group(),
+    ):
         x = torch.tensor([dist.get_rank() + 1.0])
         dist.all_reduce(x, group=group)
         found.append(x.item())
@@ -405,7 +269,9 @@ def functional_collectives(x: torch.Tensor) -> torch.Tensor:
     y = y + functional.all_reduce(x, "avg", group)
     parts = functional.reduce_scatter_tensor(y, "sum", 0, group)
     whole = functional.all_gather_tensor(parts + 1, 0, group)
-    turned = functional.all_to_all_single(whole, [whole.shape[0] // size] * size, [whole.shape[0] // size] * size, group)
+    turned = functional.all_to_all_single(
+        whole, [whole.shape[0] // size] * size, [whole.shape[0] // size] * size, group
+    )
     return turned + functional.broadcast(turned, 1, group)
 
 
@@ -423,8 +289,3 @@ def compiled_aot() -> list[float]:
 
 def compiled_inductor() -> list[float]:
     return compiled("inductor")
-
-
-def compiled_ddp() -> list[float]:
-    torch._dynamo.reset()
-    return train(torch.compile(DistributedDataParallel(make_model()), backend="aot_eager"))
