@@ -36,7 +36,7 @@ __all__ = [
     "ReduceOptions",
     "ReduceScatterOptions",
     "ScatterOptions",
-    "backend_for",
+    "backends_of",
     "factor_of",
     "make_group",
     "never_compiled",
@@ -71,10 +71,10 @@ def factor_of(op: Any) -> float | torch.Tensor:
     return op.__getstate__()[1]
 
 
-def backend_for(group: dist.ProcessGroup, device: str) -> str | None:
-    """The backend that the group's creator named for tensors of `device`: "nccl" in "cpu:accord,cuda:nccl"."""
+def backends_of(group: dist.ProcessGroup) -> dict[str, str]:
+    """The backends that the group's creator named for each kind of device: those in "cpu:accord,cuda:nccl"."""
     config = distributed_c10d._world.pg_backend_config.get(group, "")
-    return dict(entry.split(":") for entry in config.split(",") if ":" in entry).get(device)
+    return dict(entry.split(":") for entry in config.split(",") if ":" in entry)
 
 
 def make_group(name: str, device: str, store: dist.Store, rank: int, size: int, timeout: Any) -> dist.ProcessGroup:

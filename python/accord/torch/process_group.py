@@ -296,6 +296,29 @@ class ProcessGroup(Calls, dist.ProcessGroup):
         for other in self._others.groups():
             other.shutdown()
 
+    # torch asks a group for its backend for a device, and that for what it can do. This one is its own backend.
+
+    supports_coalescing = False
+    supports_shrinking = False
+    supports_splitting = False
+    _supports_time_estimate = False
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        return False
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        """None yet while torch makes the group: for one that has some it would look for a backend in C++ then, to record its calls."""
+        return [torch.device(kind) for kind in c10d.backends_of(self)]
+
+    def _get_backend(self, device: torch.device) -> dist.ProcessGroup:
+        if device.type == "cpu":
+            return self
+        other = self._others.group_for(device)
+        if other is None:
+            raise RuntimeError(f"No backend type associated with device type {device.type}")
+        return other._get_backend(device)
+
     # What torch asks of a group besides; the names are those of C++, which calls some of them.
 
     def get_group_store(self) -> dist.Store:
