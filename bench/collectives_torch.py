@@ -116,21 +116,9 @@ def time_of(iterations: int, call: Call) -> float:
     return statistics.median(times)
 
 
-def main() -> None:
-    if sys.argv[1] == "--missing":
-        print(missing(sys.argv[2]))
-        return
-    name, path = sys.argv[1:]
-    import torch
-    import torch.distributed as dist
-
-    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    cpus = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cpus[rank % len(cpus)]})
-    torch.set_num_threads(1)
-    if name != "deepspeed":
-        dist.init_process_group("gloo")
-    operation = PEERS[name]()
+def serve(path: str, rank: int, operation: Callable[[str, int, int], Call]) -> None:
+    """Answers what contender.py asks through the pipes at `path` until they are closed."""
+    ranks = int(os.environ["WORLD_SIZE"])
     with open(f"{path}.{rank}.in") as commands, open(f"{path}.{rank}.out", "w") as answers:
         for line in commands:
             collective, size, iterations = line.split()[0], *map(int, line.split()[1:])
@@ -139,6 +127,27 @@ def main() -> None:
             except Exception as error:
                 answer = f"error {type(error).__name__}: {error}".splitlines()[0]
             print(answer, file=answers, flush=True)
+
+
+def keep_to_one_core(rank: int) -> None:
+    cpus = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cpus[rank % len(cpus)]})
+
+
+def main() -> None:
+    if sys.argv[1] == "--missing":
+        print(missing(sys.argv[2]))
+        return
+    name, path = sys.argv[1:]
+    import torch
+    import torch.distributed as dist
+
+    rank = int(os.environ["RANK"])
+    keep_to_one_core(rank)
+    torch.set_num_threads(1)
+    if name != "deepspeed":
+        dist.init_process_group("gloo")
+    serve(path, rank, PEERS[name]())
 
 
 if __name__ == "__main__":

@@ -3,8 +3,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <string>
 
+#include "base/clock.hpp"
+#include "base/config.hpp"
+#include "comm/environment.hpp"
 #include "duration.hpp"
 #include "gil.hpp"
 #include "interrupt.hpp"
@@ -91,6 +95,20 @@ void make_tcp(TcpStore* self, std::string host, int port, bool is_host, nb::hand
       [role, host = std::move(host), port, limit] { return make_tcp_store(role, host, port, limit); })));
 }
 
+/// The store that from_environment() would meet in, for a rank and size that may have come from elsewhere.
+AnyStore job_store(Rank rank, int size, nb::handle timeout) {
+  const Duration limit = duration_argument(timeout).value_or(kDefaultTimeout);
+  std::map<std::string, std::string> environment = process_environment();
+  Result<comm::JobPlace> place = comm::job_place(environment);
+  if (!place.ok() || place->rank != rank || place->size != size) {
+    environment["RANK"] = std::to_string(rank);
+    environment["WORLD_SIZE"] = std::to_string(size);
+    place = comm::job_place(environment);
+  }
+  return AnyStore(value_or_raise(run_interruptibly(
+      [job = value_or_raise(std::move(place)), limit] { return comm::job_store(job, Deadline::in(limit)); })));
+}
+
 int tcp_port(TcpStore& self) {
   const std::string where = self.use()->describe();
   return std::stoi(where.substr(where.rfind(':') + 1));
@@ -155,6 +173,10 @@ minutes by default), then raises Timeout.)")
           },
           nb::arg("store"), nb::arg("prefix"),
           nb::sig("def __init__(self, store: Store | accord._arrays.StoreLike, prefix: str) -> None"));
+
+  module.def("job_store", &job_store, nb::arg("rank"), nb::arg("size"), nb::arg("timeout") = nb::none(),
+             nb::sig("def job_store(rank: int, size: int, timeout: float | None = None) -> Store"),
+             "The store of the job, in which Communicator.from_environment() meets; kept as long as the process.");
 }
 
 std::shared_ptr<Store> store_argument(nb::handle object) {

@@ -4,7 +4,7 @@ import signal
 from collections.abc import Callable, Iterator
 
 import pytest
-from ranks import Ranks
+from ranks import TORCH_PROGRAM, TORCHCOMMS_PROGRAM, Ranks
 
 
 def pytest_configure() -> None:
@@ -18,6 +18,24 @@ def pytest_configure() -> None:
 def ranks() -> Iterator[Callable[[int], Ranks]]:
     started: dict[int, Ranks] = {}
     yield lambda size: started.setdefault(size, Ranks(size))
+    for processes in started.values():
+        processes.end()
+
+
+@pytest.fixture(scope="session")
+def torch_ranks() -> Iterator[Callable[[int], Ranks]]:
+    """The same with torch in them, and a process group of the backend "accord", or another, for each function."""
+    started: dict[int, Ranks] = {}
+    yield lambda size: started.setdefault(size, Ranks(size, program=TORCH_PROGRAM))
+    for processes in started.values():
+        processes.end()
+
+
+@pytest.fixture(scope="session")
+def torchcomms_ranks() -> Iterator[Callable[[int], Ranks]]:
+    """The same with a communicator of torchcomms' for each function, of the backend "accord"."""
+    started: dict[int, Ranks] = {}
+    yield lambda size: started.setdefault(size, Ranks(size, program=TORCHCOMMS_PROGRAM))
     for processes in started.values():
         processes.end()
 

@@ -21,21 +21,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# What a rank runs: it reads jobs from its standard input and writes their outcomes to the descriptor that is its argument.
-RANK_PROGRAM = """
+# What a rank runs: it reads jobs from its standard input and writes their outcomes to the descriptor that is its argument. `call` sets
+# outcome["value"] to what names[job["function"]] gives.
+_LOOP = """
 import os, pickle, sys, time, traceback
 import numpy as np
 import accord
+{imports}
 jobs, outcomes = sys.stdin.buffer, os.fdopen(int(sys.argv[1]), "wb")
 while True:
     try:
         job = pickle.load(jobs)
     except EOFError:
         break
-    names = {"accord": accord, "np": np, "os": os, "sys": sys, "time": time, "__name__": "rank"}
+    names = {{"accord": accord, "np": np, "os": os, "sys": sys, "time": time, "__name__": "rank"{names}}}
     exec(compile(job["source"], job["function"], "exec"), names)
-    outcome = {}
+    outcome = {{}}
     try:
+{call}
+    except BaseException:
+        outcome["error"] = traceback.format_exc()
+    data = pickle.dumps(outcome)
+    outcomes.write(len(data).to_bytes(8, "little") + data)
+    outcomes.flush()
+"""
+
+RANK_PROGRAM = _LOOP.format(
+    imports="",
+    names="",
+    call="""
         comm = accord.Communicator.create(
             accord.FileStore(job["store"]), job["rank"], job["size"], name="world", timeout=job["timeout"])
         try:
@@ -43,12 +57,44 @@ while True:
         finally:
             comm.close()
         assert "torch" not in sys.modules or job["torch"], "torch was imported"
-    except BaseException:
-        outcome["error"] = traceback.format_exc()
-    data = pickle.dumps(outcome)
-    outcomes.write(len(data).to_bytes(8, "little") + data)
-    outcomes.flush()
-"""
+""",
+)
+
+# The same with a process group of torch.distributed's: functions are called as function(group, *arguments), and have torch and dist.
+TORCH_PROGRAM = _LOOP.format(
+    imports="import datetime, torch\nimport torch.distributed as dist\ntorch.set_num_threads(1)",
+    names=', "torch": torch, "dist": dist',
+    call="""
+        dist.init_process_group(
+            job["backend"], store=dist.FileStore(job["store"], job["size"]), rank=job["rank"], world_size=job["size"],
+            timeout=datetime.timedelta(seconds=job["timeout"]))
+        try:
+            outcome["value"] = names[job["function"]](dist.group.WORLD, *job["arguments"])
+        finally:
+            if dist.is_initialized():
+                dist.destroy_process_group()
+""",
+)
+
+# The same with a communicator of torchcomms': functions are called as function(comm, *arguments), and have torch, dist and
+# torchcomms.
+TORCHCOMMS_PROGRAM = _LOOP.format(
+    imports="import datetime, torch, torchcomms\nimport torch.distributed as dist\ntorch.set_num_threads(1)",
+    names=', "datetime": datetime, "torch": torch, "dist": dist, "torchcomms": torchcomms',
+    call="""
+        os.environ.update(TORCHCOMM_RANK=str(job["rank"]), TORCHCOMM_SIZE=str(job["size"]))
+        comm = torchcomms.new_comm(
+            job["backend"], torch.device("cpu"), "world", store=dist.FileStore(job["store"], job["size"]),
+            timeout=datetime.timedelta(seconds=job["timeout"]))
+        try:
+            outcome["value"] = names[job["function"]](comm, *job["arguments"])
+        finally:
+            try:
+                comm.finalize()
+            except RuntimeError as error:
+                assert "already finalized" in str(error), error
+""",
+)
 
 
 class RanksFailed(AssertionError):
@@ -65,11 +111,13 @@ class Outcome:
 
 
 class _Rank:
-    def __init__(self, rank: int, environment: dict[str, str], folder: Path, prefix: Sequence[str] = ()) -> None:
+    def __init__(
+        self, rank: int, environment: dict[str, str], folder: Path, prefix: Sequence[str] = (), program: str = ""
+    ) -> None:
         self.output = (folder / f"rank{rank}.txt").open("w+b")
         ours, theirs = os.pipe()
         self.process = subprocess.Popen(
-            [*prefix, sys.executable, "-c", RANK_PROGRAM, str(theirs)],
+            [*prefix, sys.executable, "-c", program, str(theirs)],
             stdin=subprocess.PIPE,
             stdout=self.output,
             stderr=subprocess.STDOUT,
@@ -110,13 +158,16 @@ class Ranks:
         environment: dict[str, str] | None = None,
         environments: Sequence[dict[str, str]] = (),
         prefixes: Sequence[Sequence[str]] = (),
+        program: str = RANK_PROGRAM,
     ) -> None:
-        """environments: more of it for each rank. prefixes: what stands before each rank's command, which execs it."""
+        """environments: more of it for each rank. prefixes: what stands before each rank's command, which execs it.
+        program: RANK_PROGRAM or TORCH_PROGRAM."""
         self.size = size
         self.environment = environment or {}
         self.environments = environments or [{}] * size
         self.prefixes = prefixes or [()] * size
         self._folder = tempfile.TemporaryDirectory(prefix="accord-ranks-")
+        self._program = program
         self._ranks: list[_Rank] = []
         self._jobs = 0
 
@@ -128,11 +179,12 @@ class Ranks:
         deadline: float = 60,
         timeout: float = 30,
         torch: bool = False,
+        backend: str = "accord",
     ) -> list[Any]:
         """What `function` gives on each rank, in rank order; RanksFailed unless all of them give something within
-        `deadline` seconds. per_rank: further arguments of each rank. timeout: the communicator's."""
+        `deadline` seconds. per_rank: further arguments of each rank. timeout: the communicator's. backend: torch's, of the group."""
         outcomes = self.outcomes(
-            function, *arguments, per_rank=per_rank, deadline=deadline, timeout=timeout, torch=torch
+            function, *arguments, per_rank=per_rank, deadline=deadline, timeout=timeout, torch=torch, backend=backend
         )
         if any(outcome.error or outcome.exit_code is not None for outcome in outcomes):
             report = self._report(function, outcomes)
@@ -148,6 +200,7 @@ class Ranks:
         deadline: float = 60,
         timeout: float = 30,
         torch: bool = False,
+        backend: str = "accord",
         while_running: Callable[[list[subprocess.Popen]], None] | None = None,
     ) -> list[Outcome]:
         """What each rank did, also if it ended badly; RanksFailed only if one has not ended within `deadline`.
@@ -156,7 +209,7 @@ class Ranks:
             self.end()
             folder = Path(self._folder.name)
             self._ranks = [
-                _Rank(rank, {**self.environment, **self.environments[rank]}, folder, self.prefixes[rank])
+                _Rank(rank, {**self.environment, **self.environments[rank]}, folder, self.prefixes[rank], self._program)
                 for rank in range(self.size)
             ]
         self._jobs += 1
@@ -171,6 +224,7 @@ class Ranks:
                     "size": self.size,
                     "timeout": timeout,
                     "torch": torch,
+                    "backend": backend,
                 }
             )
         if while_running:

@@ -1,0 +1,62 @@
+"""One rank of a backend of torch.distributed, for through_torch.py: python through_torch_rank.py BACKEND PATH (as in worker.hpp)."""
+
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from collectives_torch import Call, gloo, serve
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+WIDTH = 1448  # five layers of it have 10.5 million parameters
+BATCH = 8
+
+
+def training_step(kind: str) -> Call:
+    """A step of SGD on a model of 10.5 million parameters in fp32, on 8 samples, so that the step is not all arithmetic."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*[torch.nn.Linear(WIDTH, WIDTH) for _ in range(5)])
+    if kind == "ddp_step":
+        model = DistributedDataParallel(model)
+    else:
+        for layer in model:
+            fully_shard(layer)
+        fully_shard(model)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    samples = torch.randn(BATCH, WIDTH)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(samples).sum().backward()
+        optimizer.step()
+
+    return step
+
+
+def main() -> None:
+    backend, path = sys.argv[1:]
+    torch.set_num_threads(1)
+    dist.init_process_group(backend)
+    collective = gloo()
+
+    def operation(name: str, size: int, ranks: int) -> Call:
+        if name.endswith("_step"):
+            return training_step(name)
+        if name == "ping_pong":
+            values, rank = torch.ones(size // 4), dist.get_rank()
+            return lambda: (
+                (dist.send(values, 1), dist.recv(values, 1))
+                if rank == 0
+                else (dist.recv(values, 0), dist.send(values, 0))
+            )
+        if name == "all_reduce_async":
+            values = torch.ones(size // 4)
+            return lambda: dist.all_reduce(values, async_op=True).wait()
+        return collective(name, size, ranks)
+
+    serve(path, int(os.environ["RANK"]), operation)
+
+
+if __name__ == "__main__":
+    main()

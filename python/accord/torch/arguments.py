@@ -1,0 +1,73 @@
+"""The arguments of torch's calls, read and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+
+from accord.torch.tensors import counts_of
+
+Tensors = Sequence[torch.Tensor]
+
+
+def options(kind: type, given: Any, timeout: timedelta | None = None, **fields: Any) -> Any:
+    """torch's options of a call. `given`: those, or what stands in their place where it is called by hand."""
+    if isinstance(given, kind):
+        return given
+    made = kind()
+    for name, value in fields.items():
+        if value is not None:
+            setattr(made, name, value)
+    if timeout is not None:
+        made.timeout = timeout
+    return made
+
+
+def single(tensors: Tensors | torch.Tensor, call: str) -> torch.Tensor:
+    if isinstance(tensors, torch.Tensor):
+        return tensors
+    if len(tensors) != 1:
+        raise ValueError(f"accord: {call} takes one tensor, not {len(tensors)}")
+    return tensors[0]
+
+
+def list_of(tensors: Any, call: str) -> Tensors:
+    """The one list of tensors in a list of lists; a plain list is that already."""
+    if len(tensors) == 1 and not isinstance(tensors[0], torch.Tensor):
+        return tensors[0]
+    if any(not isinstance(tensor, torch.Tensor) for tensor in tensors):
+        raise ValueError(f"accord: {call} takes one list of tensors, not {len(tensors)}")
+    return tensors
+
+
+def check_parts(parts: Sequence, size: int, call: str, what: str) -> None:
+    if len(parts) != size:
+        raise ValueError(f"accord: {call} takes {size} {what}, one for each rank, not {len(parts)}")
+
+
+def form_of(call: str, parts: Tensors) -> tuple[str, tuple]:
+    """The form of a call with parts of these counts, and its argument for them."""
+    counts = counts_of(parts)
+    if min(counts) == max(counts):
+        return call, ()
+    return f"{call}_v", (counts,)
+
+
+def split_counts(tensor: torch.Tensor, sizes: Sequence[int], size: int, what: str, memory: torch.Tensor) -> list[int]:
+    """Elements of each of `size` parts of `memory`, which is that of `tensor`, whose first dimension is divided into `sizes`; equal parts
+    if there are none."""
+    rows = tensor.size(0) if tensor.dim() > 0 else 1
+    if not sizes:
+        if rows % size != 0:
+            raise ValueError(f"accord: all_to_all: the {what} has {rows} rows, which {size} ranks cannot divide")
+        sizes = [rows // size] * size
+    elif len(sizes) != size or min(sizes) < 0 or sum(sizes) != rows:
+        raise ValueError(
+            f"accord: all_to_all: {what} splits {list(sizes)} for {size} ranks and {rows} rows: one for each rank, which "
+            "add up to the rows"
+        )
+    row = memory.numel() // rows if rows else 0
+    return [count * row for count in sizes]

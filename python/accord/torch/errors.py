@@ -1,0 +1,28 @@
+"""accord's errors as torch's programs expect them: each is also a torch.distributed.DistBackendError, and so a RuntimeError."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch.distributed as dist
+
+import accord
+
+_ALSO_OF_TORCH = {
+    error: type(
+        error.__name__, (error, dist.DistBackendError), {"__module__": "accord.torch", "__doc__": error.__doc__}
+    )
+    for error in vars(accord).values()
+    if isinstance(error, type) and issubclass(error, accord.Error) and error is not accord.Error
+}
+
+
+def as_torch_error(error: accord.Error, global_ranks: Sequence[int]) -> accord.Error:
+    """`error` as an exception of both; its `ranks` stay those of the group, and a note gives the global ones where they differ.
+
+    global_ranks: of the group's ranks."""
+    error.__class__ = _ALSO_OF_TORCH.get(type(error), type(error))
+    at_fault = [global_ranks[rank] for rank in error.ranks]
+    if at_fault != list(error.ranks):
+        error.add_note(f"global ranks: {', '.join(map(str, at_fault))}")
+    return error

@@ -1,0 +1,340 @@
+"""The process group "accord": torch.distributed's calls, each as one call of an accord.Communicator.
+
+A call that torch waits for at once (`opts.asyncOp` is false) runs on the caller's thread; others are started and go on by themselves.
+Nothing is copied where tensors are dense, and lists of tensors where they lie side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+import accord
+from accord.torch import c10d
+from accord.torch.arguments import Tensors, check_parts, form_of, list_of, options, single, split_counts
+from accord.torch.calls import Calls
+from accord.torch.devices import OtherDevices, on_its_device
+from accord.torch.monitored_barrier import MonitoredBarrier
+from accord.torch.tensors import (
+    CopyBack,
+    counts_of,
+    joined_source,
+    joined_target,
+    op_of,
+    source,
+    target,
+)
+
+
+@c10d.never_compiled
+class ProcessGroup(Calls, dist.ProcessGroup):
+    """A torch.distributed process group over an accord.Communicator.
+
+    Errors are those of accord (PeerLost, Timeout, Mismatch, ...) and torch.distributed.DistBackendError at once; `ranks` are ranks of the
+    group. Any thread may call any method. The methods and their arguments are torch's.
+    """
+
+    def __init__(
+        self, comm: accord.Communicator, store: dist.Store, global_ranks: list[int], timeout: timedelta
+    ) -> None:
+        dist.ProcessGroup.__init__(self, comm.rank, comm.size)
+        Calls.__init__(self, comm, global_ranks)
+        self._store = store
+        self._timeout = timeout
+        self._name = comm.name
+        self._description = "undefined"
+        self._monitored_barrier = MonitoredBarrier(store, comm.rank, comm.size)
+        self._others = OtherDevices(self, store, timeout)
+
+    @property
+    def communicator(self) -> accord.Communicator:
+        return self._comm
+
+    # Collectives.
+
+    @on_its_device
+    def allreduce(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None, op: Any = None) -> dist.Work:
+        opts = options(c10d.AllreduceOptions, opts, timeout, reduceOp=op if opts is None else opts)
+        tensor = single(tensors, "all_reduce")
+        back: list[CopyBack] = []
+        name, factor = op_of(opts.reduceOp)
+        memory = target(tensor, "all_reduce", back, reads=True, reduces=True)
+        return self._run("all_reduce", opts, (tensor,), back, memory, name, **factor)
+
+    @on_its_device
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> dist.Work:
+        opts = options(c10d.AllreduceCoalescedOptions, opts)
+        back: list[CopyBack] = []
+        name, factor = op_of(opts.reduceOp)
+        memory = [target(tensor, "all_reduce", back, reads=True, reduces=True) for tensor in tensors]
+        return self._run_all("all_reduce", opts, tensors, back, [(part, name) for part in memory], **factor)
+
+    @on_its_device
+    def broadcast(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None, root: int = 0) -> dist.Work:
+        opts = options(
+            c10d.BroadcastOptions, opts, timeout, rootRank=opts if isinstance(opts, int) else root, rootTensor=0
+        )
+        tensor = single(tensors, "broadcast")
+        back: list[CopyBack] = []
+        is_root = self._comm.rank == opts.rootRank
+        memory = source(tensor, "broadcast") if is_root else target(tensor, "broadcast", back)
+        return self._run("broadcast", opts, (tensor,), back, memory, opts.rootRank)
+
+    @on_its_device
+    def reduce(
+        self, tensors: Any, opts: Any = None, op: Any = None, timeout: timedelta | None = None, root: int = 0
+    ) -> dist.Work:
+        opts = options(c10d.ReduceOptions, opts, timeout, rootRank=opts if isinstance(opts, int) else root, reduceOp=op)
+        tensor = single(tensors, "reduce")
+        back: list[CopyBack] = []
+        name, factor = op_of(opts.reduceOp)
+        if self._comm.rank == opts.rootRank:
+            memory = target(tensor, "reduce", back, reads=True, reduces=True)
+        else:
+            memory = source(tensor, "reduce", reduces=True)
+        return self._run("reduce", opts, (tensor,), back, memory, opts.rootRank, name, **factor)
+
+    @on_its_device
+    def allgather(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> dist.Work:
+        opts = options(c10d.AllgatherOptions, opts, opts)
+        outputs, tensor = list_of(output_tensors, "all_gather"), single(input_tensors, "all_gather")
+        check_parts(outputs, self._comm.size, "all_gather", "outputs")
+        back: list[CopyBack] = []
+        arguments = source(tensor, "all_gather"), joined_target(outputs, "all_gather", back)
+        call, counts = form_of("all_gather", outputs)
+        return self._run(call, opts, outputs, back, *arguments, *counts)
+
+    @on_its_device
+    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
+        opts = options(c10d.AllgatherOptions, opts, opts)
+        back: list[CopyBack] = []
+        memory = target(output, "all_gather", back)
+        return self._run("all_gather", opts, (output,), back, source(input, "all_gather"), memory)
+
+    @on_its_device
+    def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> dist.Work:
+        opts = options(c10d.AllgatherOptions, opts)
+        back: list[CopyBack] = []
+        calls = [
+            (source(tensor, "all_gather"), target(output, "all_gather", back))
+            for output, tensor in zip(outputs, inputs, strict=True)
+        ]
+        return self._run_all("all_gather", opts, outputs, back, calls)
+
+    @on_its_device
+    def allgather_coalesced(self, output_lists: Sequence[Tensors], input_list: Tensors, opts: Any = None) -> dist.Work:
+        opts = options(c10d.AllgatherOptions, opts)
+        check_parts(output_lists, self._comm.size, "all_gather_coalesced", "output lists")
+        back: list[CopyBack] = []
+        calls = [
+            (source(tensor, "all_gather"), joined_target(outputs, "all_gather", back))
+            for tensor, outputs in zip(input_list, zip(*output_lists, strict=True), strict=True)
+        ]
+        return self._run_all("all_gather", opts, [t for outputs in output_lists for t in outputs], back, calls)
+
+    @on_its_device
+    def gather(
+        self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: timedelta | None = None, root: int = 0
+    ) -> dist.Work:
+        opts = options(c10d.GatherOptions, opts, timeout, rootRank=opts if isinstance(opts, int) else root)
+        tensor = single(input_tensors, "gather")
+        memory = source(tensor, "gather")
+        if self._comm.rank != opts.rootRank:
+            if len(output_tensors) > 0 and len(output_tensors[0]) > 0:
+                raise ValueError(f"accord: gather: only rank {opts.rootRank}, the root, gives outputs")
+            return self._run("gather", opts, (), [], memory, None, opts.rootRank)
+        outputs = list_of(output_tensors, "gather")
+        check_parts(outputs, self._comm.size, "gather", "outputs")
+        for output in outputs:
+            if output.numel() != tensor.numel():
+                raise ValueError(f"accord: gather: outputs of {tensor.numel()} elements each, not {output.numel()}")
+        back: list[CopyBack] = []
+        joined = joined_target(outputs, "gather", back)
+        return self._run("gather", opts, outputs, back, memory, joined, opts.rootRank)
+
+    @on_its_device
+    def gather_single(self, output: torch.Tensor | None, input: torch.Tensor, opts: Any = None) -> dist.Work:
+        opts = options(c10d.GatherOptions, opts)
+        back: list[CopyBack] = []
+        at_root = self._comm.rank == opts.rootRank
+        memory = target(output, "gather", back) if at_root else None
+        outputs = (output,) if at_root else ()
+        return self._run("gather", opts, outputs, back, source(input, "gather"), memory, opts.rootRank)
+
+    @on_its_device
+    def scatter(
+        self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: timedelta | None = None, root: int = 0
+    ) -> dist.Work:
+        opts = options(c10d.ScatterOptions, opts, timeout, rootRank=opts if isinstance(opts, int) else root)
+        output = single(output_tensors, "scatter")
+        back: list[CopyBack] = []
+        memory = target(output, "scatter", back)
+        if self._comm.rank != opts.rootRank:
+            if len(input_tensors) > 0 and len(input_tensors[0]) > 0:
+                raise ValueError(f"accord: scatter: only rank {opts.rootRank}, the root, gives inputs")
+            return self._run("scatter", opts, (output,), back, None, memory, opts.rootRank)
+        inputs = list_of(input_tensors, "scatter")
+        check_parts(inputs, self._comm.size, "scatter", "inputs")
+        for tensor in inputs:
+            if tensor.numel() != output.numel():
+                raise ValueError(f"accord: scatter: inputs of {output.numel()} elements each, not {tensor.numel()}")
+        joined = joined_source(inputs, "scatter")
+        return self._run("scatter", opts, (output,), back, joined, memory, opts.rootRank, reads=inputs)
+
+    @on_its_device
+    def reduce_scatter(
+        self,
+        output_tensors: Any,
+        input_tensors: Any,
+        opts: Any = None,
+        timeout: timedelta | None = None,
+        op: Any = None,
+    ) -> dist.Work:
+        opts = options(c10d.ReduceScatterOptions, opts, timeout, reduceOp=op if opts is None else opts)
+        output, inputs = single(output_tensors, "reduce_scatter"), list_of(input_tensors, "reduce_scatter")
+        check_parts(inputs, self._comm.size, "reduce_scatter", "inputs")
+        back: list[CopyBack] = []
+        name, factor = op_of(opts.reduceOp)
+        joined = joined_source(inputs, "reduce_scatter", reduces=True)
+        memory = target(output, "reduce_scatter", back, reduces=True)
+        call, counts = form_of("reduce_scatter", inputs)
+        return self._run(call, opts, (output,), back, joined, memory, *counts, name, reads=inputs, **factor)
+
+    @on_its_device
+    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
+        opts = options(c10d.ReduceScatterOptions, opts)
+        back: list[CopyBack] = []
+        name, factor = op_of(opts.reduceOp)
+        memory = target(output, "reduce_scatter", back, reduces=True)
+        read = source(input, "reduce_scatter", reduces=True)
+        return self._run("reduce_scatter", opts, (output,), back, read, memory, name, **factor)
+
+    @on_its_device
+    def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> dist.Work:
+        opts = options(c10d.ReduceScatterOptions, opts)
+        back: list[CopyBack] = []
+        name, factor = op_of(opts.reduceOp)
+        calls = [
+            (
+                source(tensor, "reduce_scatter", reduces=True),
+                target(output, "reduce_scatter", back, reduces=True),
+                name,
+            )
+            for output, tensor in zip(outputs, inputs, strict=True)
+        ]
+        return self._run_all("reduce_scatter", opts, outputs, back, calls, **factor)
+
+    @on_its_device
+    def all_to_all_single(
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,
+        output_split_sizes: Sequence[int],
+        input_split_sizes: Sequence[int],
+        opts: Any = None,
+    ) -> dist.Work:
+        opts = options(c10d.AllToAllOptions, opts, opts)
+        back: list[CopyBack] = []
+        arguments = source(input, "all_to_all"), target(output, "all_to_all", back)
+        if not output_split_sizes and not input_split_sizes:
+            return self._run("all_to_all", opts, (output,), back, *arguments)
+        sent = split_counts(input, input_split_sizes, self._comm.size, "input", arguments[0])
+        received = split_counts(output, output_split_sizes, self._comm.size, "output", arguments[1])
+        return self._run("all_to_all_v", opts, (output,), back, arguments[0], sent, arguments[1], received)
+
+    @on_its_device
+    def alltoall(self, output_tensors: Tensors, input_tensors: Tensors, opts: Any = None) -> dist.Work:
+        opts = options(c10d.AllToAllOptions, opts, opts)
+        check_parts(output_tensors, self._comm.size, "all_to_all", "outputs")
+        check_parts(input_tensors, self._comm.size, "all_to_all", "inputs")
+        back: list[CopyBack] = []
+        sent, received = joined_source(input_tensors, "all_to_all"), joined_target(output_tensors, "all_to_all", back)
+        counts = counts_of(input_tensors), counts_of(output_tensors)
+        arguments = sent, counts[0], received, counts[1]
+        return self._run("all_to_all_v", opts, output_tensors, back, *arguments, reads=input_tensors)
+
+    def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> dist.Work:
+        return self._run("barrier", options(c10d.BarrierOptions, opts, timeout or opts), (), [])
+
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        self._monitored_barrier(self._timeout if timeout is None else timeout, wait_all_ranks)
+
+    # Names that older torch calls the same by.
+    _allgather_base = all_gather_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    gather_into_tensor = gather_single
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+    alltoall_base = all_to_all_single
+
+    # Messages.
+
+    @on_its_device
+    def send(self, tensors: Any, rank: int, tag: int = 0) -> dist.Work:
+        tensor = single(tensors, "send")
+        return self._start("send", (tensor,), [], source(tensor, "send"), rank)
+
+    @on_its_device
+    def recv(self, tensors: Any, rank: int, tag: int = 0) -> dist.Work:
+        tensor = single(tensors, "recv")
+        back: list[CopyBack] = []
+        return self._start("recv", (tensor,), back, target(tensor, "recv", back), rank)
+
+    # The end.
+
+    def abort(self) -> None:
+        self._comm.abort("torch.distributed aborted the process group")
+        for other in self._others.groups():
+            other.abort()
+
+    def shutdown(self) -> None:
+        self._comm.close()
+        for other in self._others.groups():
+            other.shutdown()
+
+    # torch asks a group for its backend for a device, and that for what it can do. This one is its own backend.
+
+    supports_coalescing = False
+    supports_shrinking = False
+    supports_splitting = False
+    _supports_time_estimate = False
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        return False
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        """None yet while torch makes the group: for one that has some it would look for a backend in C++ then, to record its calls."""
+        return [torch.device(kind) for kind in c10d.backends_of(self)]
+
+    def _get_backend(self, device: torch.device) -> dist.ProcessGroup:
+        if device.type == "cpu":
+            return self
+        other = self._others.group_for(device)
+        if other is None:
+            raise RuntimeError(f"No backend type associated with device type {device.type}")
+        return other._get_backend(device)
+
+    # What torch asks of a group besides; the names are those of C++, which calls some of them.
+
+    def get_group_store(self) -> dist.Store:
+        return self._store
+
+    def getBackendName(self) -> str:  # noqa: N802
+        return "accord"
+
+    def getGroupName(self) -> str:  # noqa: N802
+        return self._name
+
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        self._name = name
+
+    def getGroupDesc(self) -> str:  # noqa: N802
+        return self._description
+
+    def setGroupDesc(self, description: str) -> None:  # noqa: N802
+        self._description = description

@@ -1,0 +1,174 @@
+"""Tensors as accord takes them: dense memory of the CPU in row-major order, of a dtype that it knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+
+from accord.torch import c10d
+
+#: What the core reduces; others are moved as bytes, and refused where they would be reduced.
+DTYPES = frozenset(
+    {
+        torch.int8,
+        torch.int16,
+        torch.int32,
+        torch.int64,
+        torch.uint8,
+        torch.uint16,
+        torch.uint32,
+        torch.uint64,
+        torch.float16,
+        torch.bfloat16,
+        torch.float32,
+        torch.float64,
+        torch.float8_e4m3fn,
+        torch.float8_e5m2,
+        torch.complex64,
+        torch.complex128,
+        torch.bool,
+    }
+)
+
+_OPS = {
+    dist.ReduceOp.SUM: "sum",
+    dist.ReduceOp.AVG: "avg",
+    dist.ReduceOp.PRODUCT: "product",
+    dist.ReduceOp.MIN: "min",
+    dist.ReduceOp.MAX: "max",
+    dist.ReduceOp.BAND: "band",
+    dist.ReduceOp.BOR: "bor",
+    dist.ReduceOp.BXOR: "bxor",
+    dist.ReduceOp.PREMUL_SUM: "premul_sum",
+}
+
+#: A tensor, and the memory that stood in for it and is copied to it once the operation has ended.
+CopyBack = tuple[torch.Tensor, torch.Tensor]
+
+
+def op_of(op: dist.ReduceOp) -> tuple[str, dict]:
+    """Its name, and keywords for its factor."""
+    name = _OPS[op.op]
+    if name != "premul_sum":
+        return name, {}
+    factor = c10d.factor_of(op)
+    if isinstance(factor, torch.Tensor):
+        factor = factor.reshape(-1)[:1]
+    return name, {"factor": factor}
+
+
+class WrongDevice(Exception):
+    """A tensor is not on the CPU. Of torch's calls another backend may serve it."""
+
+    def __init__(self, device: torch.device, call: str) -> None:
+        super().__init__(
+            f"accord: {call} of a tensor on {device}: this group has no backend for it; name one, "
+            f'as in init_process_group("cpu:accord,{device.type}:BACKEND")'
+        )
+        self.device = device
+
+
+def counts_of(parts: Sequence[torch.Tensor]) -> list[int]:
+    """The elements of each, as the core counts those of source() and target()."""
+    return [part.numel() if part.dtype in DTYPES else part.nbytes for part in parts]
+
+
+def check(tensor: torch.Tensor, call: str) -> None:
+    """Refuses what has no memory that accord could use."""
+    if not tensor.is_cpu:
+        raise WrongDevice(tensor.device, call)
+    if tensor.layout is not torch.strided:
+        raise TypeError(
+            f"accord: {call} of a tensor of layout {tensor.layout}: only dense ones can be used; pass tensor.to_dense()"
+        )
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return tensor.is_contiguous() and tensor.dtype in DTYPES and not (tensor.is_conj() or tensor.is_neg())
+
+
+def _as_known(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.dtype in DTYPES else tensor.reshape(-1).view(torch.uint8)
+
+
+def source(tensor: torch.Tensor, call: str, *, reduces: bool = False) -> torch.Tensor:
+    """What a call that reads `tensor` is given: its own memory, or a copy where that is not dense."""
+    check(tensor, call)
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if _is_plain(tensor):
+        return tensor
+    _check_dtype(tensor, call, reduces)
+    return _as_known(tensor.resolve_conj().resolve_neg().contiguous())
+
+
+def target(
+    tensor: torch.Tensor, call: str, back: list[CopyBack], *, reads: bool = False, reduces: bool = False
+) -> torch.Tensor:
+    """What a call that writes `tensor` is given: its own memory, or where that is not dense other memory, noted in `back`.
+
+    reads: the call reads it too.
+    """
+    check(tensor, call)
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if _is_plain(tensor):
+        return tensor
+    _check_dtype(tensor, call, reduces)
+    if tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg()):
+        return _as_known(tensor)
+    memory = torch.empty(tensor.shape, dtype=tensor.dtype)
+    if reads:
+        memory.copy_(tensor)
+    back.append((tensor, memory))
+    return _as_known(memory)
+
+
+def _check_dtype(tensor: torch.Tensor, call: str, reduces: bool) -> None:
+    if reduces and tensor.dtype not in DTYPES:
+        raise TypeError(f"accord: {call} of {tensor.dtype}: accord cannot add such numbers; convert the tensor first")
+
+
+def joined_source(parts: Sequence[torch.Tensor], call: str, *, reduces: bool = False) -> torch.Tensor:
+    """The elements of all `parts` in one piece of memory: theirs, if they lie side by side, or a copy."""
+    memory = [source(part, call, reduces=reduces) for part in parts]
+    _check_one_dtype(memory, call)
+    return _side_by_side(memory) if _lie_side_by_side(memory) else torch.cat([part.reshape(-1) for part in memory])
+
+
+def joined_target(parts: Sequence[torch.Tensor], call: str, back: list[CopyBack]) -> torch.Tensor:
+    """Memory that gets the elements of all `parts`: theirs, if they lie side by side, or other memory, noted in `back`."""
+    memory = [target(part, call, back) for part in parts]
+    _check_one_dtype(memory, call)
+    if _lie_side_by_side(memory):
+        return _side_by_side(memory)
+    joined = torch.empty(sum(part.numel() for part in memory), dtype=memory[0].dtype)
+    pieces = joined.split([part.numel() for part in memory])
+    # Before what is there already: a part that has a stand-in is copied from it.
+    back[:0] = [(part.reshape(-1), piece) for part, piece in zip(memory, pieces, strict=True)]
+    return joined
+
+
+def _check_one_dtype(memory: Sequence[torch.Tensor], call: str) -> None:
+    for part in memory:
+        if part.dtype != memory[0].dtype:
+            raise TypeError(
+                f"accord: {call} of tensors of {memory[0].dtype} and {part.dtype} together; they need one dtype"
+            )
+
+
+def _lie_side_by_side(memory: Sequence[torch.Tensor]) -> bool:
+    storage = memory[0].untyped_storage().data_ptr()
+    end = memory[0].data_ptr()
+    for part in memory:
+        if part.data_ptr() != end or part.untyped_storage().data_ptr() != storage or part.dtype != memory[0].dtype:
+            return False
+        end += part.nbytes
+    return True
+
+
+def _side_by_side(memory: Sequence[torch.Tensor]) -> torch.Tensor:
+    count = sum(part.numel() for part in memory)
+    return memory[0].as_strided((count,), (1,))

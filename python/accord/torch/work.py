@@ -1,0 +1,133 @@
+"""Operations under way, as torch.distributed knows them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+import accord
+from accord.torch.c10d import never_compiled
+from accord.torch.errors import as_torch_error
+from accord.torch.futures import future_of
+from accord.torch.ranges import Range
+from accord.torch.tensors import CopyBack
+
+_AS_LONG_AS_IT_TAKES = timedelta(0)  # what torch passes where no timeout is given
+
+
+@never_compiled
+class Work(dist.Work):
+    """An operation that goes on by itself. Its future ends with it, so hooks of DDP may be chained to it."""
+
+    _range: Range | None = None
+
+    def __init__(
+        self,
+        work: accord.Work,
+        tensors: Sequence[torch.Tensor],
+        back: Sequence[CopyBack],
+        global_ranks: Sequence[int],
+    ) -> None:
+        super().__init__()
+        self._work = work
+        self._tensors = list(tensors)
+        self._back = back
+        self._global_ranks = global_ranks
+        self._future: torch.futures.Future | None = None
+        self._finishing = threading.Lock()
+
+    def is_recorded_by(self, span: Range) -> None:
+        """The profiler's range ends with the operation, and is ended when wait() returns."""
+        self._range = span
+        self._work.on_end(lambda _: span.end())
+
+    def wait(self, timeout: timedelta = _AS_LONG_AS_IT_TAKES) -> bool:
+        limit = timeout if timeout > _AS_LONG_AS_IT_TAKES else None
+        try:
+            ended = self._work.wait(limit)
+        except accord.Error as error:
+            raise as_torch_error(error, self._global_ranks) from None
+        if not ended:
+            text = f"Work.wait: the operation has not ended after {timeout.total_seconds():g} s; it goes on"
+            raise as_torch_error(accord.Timeout(text), self._global_ranks)
+        self._finish()
+        if self._range is not None:
+            self._range.wait()
+        return True
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def is_completed(self) -> bool:
+        if not self._work.test():
+            return False
+        if self._work.error is None:
+            self._finish()
+        return True
+
+    def is_success(self) -> bool:
+        return self.is_completed() and self._work.error is None
+
+    def exception(self) -> accord.Error | None:
+        error = self._work.error
+        return None if error is None else as_torch_error(error, self._global_ranks)
+
+    def result(self) -> list[torch.Tensor]:
+        self.wait()
+        return self._tensors
+
+    def get_future(self) -> torch.futures.Future:
+        # Only what is chained to a future can end it by an error that C++ (DDP) sees as one.
+        if self._future is None:
+            self._future = future_of(self._work).then(lambda _: self.result())
+        return self._future
+
+    def _finish(self) -> None:
+        if not self._back:
+            return
+        with self._finishing:
+            copy_back(self._back)
+            self._back = ()
+
+
+@never_compiled
+class FinishedWork(dist.Work):
+    """One that ended well before it was given."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor] = ()) -> None:
+        super().__init__()
+        self._tensors = list(tensors)
+
+    def wait(self, timeout: timedelta = _AS_LONG_AS_IT_TAKES) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        pass
+
+    def is_completed(self) -> bool:
+        return True
+
+    def is_success(self) -> bool:
+        return True
+
+    def exception(self) -> None:
+        return None
+
+    def result(self) -> list[torch.Tensor]:
+        return self._tensors
+
+    def get_future(self) -> torch.futures.Future:
+        future: torch.futures.Future = torch.futures.Future()
+        future.set_result(self._tensors)
+        return future
+
+
+def copy_back(back: Sequence[CopyBack]) -> None:
+    """Gives tensors what was received in their place."""
+    with torch.no_grad():
+        for tensor, memory in back:
+            tensor.copy_(memory)

@@ -1,0 +1,90 @@
+"""Where the ranks of a new communicator meet: the store of the caller's options, else one that the job makes for itself.
+
+Rank and size are what torchcomms' other backends take, from the same variables in the same order. The keys of a communicator begin with
+how often this rank has made one of that name in that store, which the store itself counts: so communicators of one name follow one
+another without meeting each other's keys, whichever objects lead to the store.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import accord
+from accord import _core
+
+if TYPE_CHECKING:
+    from torchcomms import CommOptions
+
+# (name of the method, variables of the rank, variables of the size); the first set that is complete counts.
+_SOURCES = (
+    ("", ("TORCHCOMM_RANK",), ("TORCHCOMM_SIZE",)),
+    ("mpi", ("OMPI_COMM_WORLD_RANK",), ("OMPI_COMM_WORLD_SIZE",)),
+    ("mpi", ("PMI_RANK",), ("PMI_SIZE",)),
+    ("pals", ("PALS_RANKID",), ("PALS_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "WORLD_SIZE")),
+    ("torchrun", ("RANK",), ("WORLD_SIZE",)),
+)
+
+
+def _number(names: tuple[str, ...]) -> int | None:
+    for name in names:
+        text = os.environ.get(name, "").strip()
+        if text:
+            try:
+                return int(text)
+            except ValueError:
+                raise RuntimeError(f"Invalid value for environment variable {name}: {text}") from None
+    return None
+
+
+def rank_and_size() -> tuple[int, int]:
+    """This process's rank and how many there are, by the environment. Raises RuntimeError if it does not say."""
+    method = os.environ.get("TORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD", "auto").strip().lower()
+    for of, ranks, sizes in _SOURCES:
+        if of and method not in ("auto", of):
+            continue
+        rank, size = _number(ranks), _number(sizes)
+        if rank is not None and size is not None and rank >= 0 and size > 0:
+            return rank, size
+    raise RuntimeError(
+        "accord cannot tell this process's rank and the number of ranks: set TORCHCOMM_RANK and TORCHCOMM_SIZE, or start it "
+        "with torchrun, accord run or mpirun"
+    )
+
+
+def keywords_of(options: CommOptions) -> dict[str, Any]:
+    """The keywords of accord.Communicator.create that options' timeout and hints stand for."""
+    keywords: dict[str, Any] = {"timeout": timeout_of(options.timeout)}
+    others = []
+    for name, value in sorted(options.hints.items()):
+        if name in ("select", "transport"):
+            keywords[name] = value
+        elif name not in ("async", "persistent_store"):
+            if set(name + value) & set(",="):
+                raise RuntimeError(f'hint "{name}": neither it nor its value "{value}" may have a comma or "=" in it')
+            others.append(f"{name}={value}")
+    return keywords | {"hints": ",".join(others)}
+
+
+def starts_collectives(options: CommOptions) -> bool:
+    """Whether the hint "async" asks for collectives that go on by themselves."""
+    value = options.hints.get("async", "at_once")
+    if value not in ("at_once", "background"):
+        raise RuntimeError(f'hint "async" is "{value}"; it may be "at_once" or "background"')
+    return value == "background"
+
+
+def timeout_of(timeout: Any) -> float | None:
+    """Seconds, or None for torchcomms' 0, "the default"."""
+    return timeout.total_seconds() or None
+
+
+def communicator(name: str, options: CommOptions) -> accord.Communicator:
+    """Makes the communicator with all other ranks of the job."""
+    rank, size = rank_and_size()
+    keywords = keywords_of(options)
+    store = options.store
+    if store is None:
+        store = _core.job_store(rank, size, keywords["timeout"])
+    count = store.add(f"accord/{name}/{rank}", 1)
+    return accord.Communicator.create(accord.PrefixStore(store, f"accord/{count}"), rank, size, name=name, **keywords)

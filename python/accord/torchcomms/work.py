@@ -1,0 +1,37 @@
+"""What an asynchronous call gives to torchcomms: an object with wait()."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import accord
+from accord.torch.errors import as_torch_error
+from accord.torch.tensors import CopyBack
+from accord.torch.work import copy_back
+
+
+class Work:
+    """A call that goes on by itself. Its results reach the caller's tensors whether or not anybody waits."""
+
+    def __init__(self, work: accord.Work, back: Sequence[CopyBack], size: int) -> None:
+        self._work = work
+        self._back = back
+        self._ranks = range(size)
+        self._finishing = threading.Lock()
+        if back:
+            work.on_end(self._ended)
+
+    def wait(self) -> None:
+        try:
+            self._work.wait()
+        except accord.Error as error:
+            raise as_torch_error(error, self._ranks) from None
+        if self._back:
+            self._ended(None)
+
+    def _ended(self, error: accord.Error | None) -> None:
+        with self._finishing:
+            if error is None:
+                copy_back(self._back)
+            self._back = ()

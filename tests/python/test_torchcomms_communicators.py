@@ -1,0 +1,311 @@
+"""Communicators of torchcomms over accord: how they meet, split, time out and end; and through torch.distributed."""
+# ruff: noqa: F821 (what ranks.py gives to functions)
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torchcomms", reason="torchcomms is not installed; it is built from its sources")
+
+from accord_command import ROOT, accord, clean_environment, python_file
+
+from accord.torchcomms import rendezvous
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"TORCHCOMM_RANK": "1", "TORCHCOMM_SIZE": "2", "RANK": "3", "WORLD_SIZE": "4"}, (1, 2)),
+        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "3", "PMI_RANK": "0", "PMI_SIZE": "9"}, (1, 3)),
+        ({"PMI_RANK": "2", "PMI_SIZE": "5", "RANK": "0", "WORLD_SIZE": "1"}, (2, 5)),
+        ({"PALS_RANKID": "1", "PMI_SIZE": "6"}, (1, 6)),
+        ({"PALS_RANKID": "1", "WORLD_SIZE": "7", "RANK": "0"}, (1, 7)),
+        ({"RANK": " 3 ", "WORLD_SIZE": "4"}, (3, 4)),
+        ({"TORCHCOMM_RANK": "1", "RANK": "0", "WORLD_SIZE": "2"}, (0, 2)),
+        (
+            {
+                "TORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD": "torchrun",
+                "OMPI_COMM_WORLD_RANK": "1",
+                "OMPI_COMM_WORLD_SIZE": "3",
+                "RANK": "0",
+                "WORLD_SIZE": "2",
+            },
+            (0, 2),
+        ),
+    ],
+)
+def test_rank_and_size_come_from_the_variables_that_torchcomms_reads(variables, expected, monkeypatch):
+    for name in list(os.environ):
+        if name.startswith(("TORCHCOMM_", "OMPI_", "PMI_", "PALS_")) or name in ("RANK", "WORLD_SIZE"):
+            monkeypatch.delenv(name)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert rendezvous.rank_and_size() == expected
+
+
+def test_a_process_without_a_rank_and_one_with_a_wrong_rank_are_told(monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(RuntimeError, match="set TORCHCOMM_RANK and TORCHCOMM_SIZE"):
+        rendezvous.rank_and_size()
+    monkeypatch.setenv("TORCHCOMM_RANK", "first")
+    with pytest.raises(RuntimeError, match="TORCHCOMM_RANK: first"):
+        rendezvous.rank_and_size()
+
+
+def many_communicators(comm, folder, with_store):
+    """Several of one name after another, and several at once from threads; each adds in its own group."""
+    import threading
+
+    rank, found = comm.get_rank(), {}
+    store = dist.FileStore(os.path.join(folder, "store"), 2) if with_store else None
+
+    def add(key, name):
+        made = torchcomms.new_comm("accord", torch.device("cpu"), name, store=store)
+        values = torch.full((3,), float(key * (rank + 1)))
+        made.all_reduce(values, torchcomms.ReduceOp.SUM, False)
+        found[key] = values.tolist()
+        return made
+
+    kept = [add(key, "same") for key in range(3)]
+    threads = [threading.Thread(target=add, args=(3 + i, f"thread{i}")) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for made in kept:
+        made.finalize()
+    add(7, "same").finalize()
+    return found
+
+
+@pytest.mark.parametrize("with_store", [True, False])
+def test_communicators_of_one_name_and_of_several_threads_do_not_meet_each_other(
+    torchcomms_ranks, tmp_path, with_store, monkeypatch
+):
+    ranks = torchcomms_ranks(2)
+    if not with_store:
+        ranks.end()
+        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+        monkeypatch.setenv("MASTER_PORT", "29731")
+    for found in ranks.run(many_communicators, str(tmp_path), with_store):
+        assert found == {key: [3.0 * key] * 3 for key in range(8)}
+
+
+def parts_of(comm):
+    rank = comm.get_rank()
+    device = torch.get_default_device()
+    turned = comm.split([2, 0], "part", timeout=datetime.timedelta(seconds=20)) if rank != 1 else comm.split([], "part")
+    assert (turned is None) == (rank == 1)
+    found = None
+    if turned is not None:
+        values = torch.full((2,), rank + 1.0)
+        turned.all_reduce(values, torchcomms.ReduceOp.SUM, False)
+        again = turned.split([0, 1], "part")
+        again.broadcast(values.add_(rank), 0, False)
+        found = turned.get_rank(), turned.get_size(), values.tolist()
+        again.finalize()
+        turned.finalize()
+    said = []
+    for wrong in ([(rank + 1) % 3], [rank, rank], [rank, 3], [-1, rank]):
+        try:
+            comm.split(wrong, "wrong")
+        except RuntimeError as error:
+            said.append(str(error))
+    assert torch.get_default_device() == device
+    assert not torch.cuda.is_initialized()
+    return found, said
+
+
+def test_a_split_numbers_ranks_by_the_list_and_refuses_a_wrong_one(torchcomms_ranks):
+    first, second, third = torchcomms_ranks(3).run(parts_of)
+    assert first[0] == (1, 2, [6.0, 6.0])
+    assert second[0] is None
+    assert third[0] == (0, 2, [6.0, 6.0])
+    for rank, (_, said) in enumerate((first, second, third)):
+        assert f"Current rank {rank} is not included" in said[0]
+        assert "names a rank twice" in said[1]
+        assert "there is no rank 3" in said[2]
+        assert "there is no rank -1" in said[3]
+
+
+def life(comm, folder):
+    import accord.torchcomms
+
+    said = []
+
+    def says(call):
+        try:
+            call()
+        except RuntimeError as error:
+            said.append(str(error))
+
+    unborn = accord.torchcomms.Backend()
+    says(unborn.finalize)
+    says(lambda: unborn.barrier(False))
+    comm.finalize()
+    says(comm.finalize)
+    says(lambda: comm.barrier(False))
+    for options in (
+        {"device": torch.device("meta")},
+        {"hints": {"wayt": "spin"}},
+        {"hints": {"wait": "spin,slot_bytes=1k"}},
+        {"hints": {"async": "maybe"}},
+        {"enable_reconfigure": True},
+    ):
+        given = {"device": torch.device("cpu"), "store": dist.FileStore(os.path.join(folder, "store"), 2)} | options
+        says(lambda given=given: torchcomms.new_comm("accord", name="refused", **given))
+    return said
+
+
+def test_a_communicator_that_is_not_there_and_options_that_mean_nothing_are_named(torchcomms_ranks, tmp_path):
+    for said in torchcomms_ranks(2).run(life, str(tmp_path)):
+        texts = [
+            'communicator "" is not initialized',
+            'communicator "" is not initialized',
+            'communicator "world" is already finalized',
+            'communicator "world" is already finalized',
+            'accord cannot make communicator "refused" for meta',
+            "wayt.*wait",
+            'hint "wait".*comma',
+            'hint "async" is "maybe"',
+            "enable_reconfigure=true is not supported",
+        ]
+        assert len(said) == len(texts), said
+        for found, text in zip(said, texts, strict=True):
+            assert re.search(text, found), found
+
+
+def in_background(comm, folder):
+    """Two communicators on which the ranks start their all_reduces in opposite order."""
+    rank = comm.get_rank()
+    made = [
+        torchcomms.new_comm(
+            "accord",
+            torch.device("cpu"),
+            name,
+            store=dist.FileStore(os.path.join(folder, "store"), 2),
+            hints={"async": "background", "wait": "yield", "select": "all_reduce:0-inf=ring"},
+        )
+        for name in ("one", "other")
+    ]
+    values = [torch.full((5, 2), rank + 1.0)[:, 0] for _ in made]
+    works = {}
+    for i in (0, 1) if rank == 0 else (1, 0):
+        works[i] = made[i].all_reduce(values[i], torchcomms.ReduceOp.SUM, True)
+    for work in works.values():
+        work.wait()
+    for one in made:
+        one.finalize()
+    return [tensor.tolist() for tensor in values]
+
+
+def test_a_hint_lets_collectives_go_on_by_themselves(torchcomms_ranks, tmp_path):
+    assert torchcomms_ranks(2).run(in_background, str(tmp_path)) == [[[3.0] * 5] * 2] * 2
+
+
+def failures(comm, folder):
+    from accord import Mismatch, PeerLost, Timeout
+
+    rank, said = comm.get_rank(), []
+    late = comm.split([0, 1], "late")
+    late.set_timeout(datetime.timedelta(milliseconds=200))
+    if rank == 0:
+        try:
+            late.recv(torch.ones(1), 1, True).wait()
+        except RuntimeError as error:
+            said.append((isinstance(error, Timeout), error.ranks, "late" in str(error)))
+    try:
+        comm.all_reduce(torch.ones(4 + rank), torchcomms.ReduceOp.SUM, False)
+    except RuntimeError as error:
+        said.append((isinstance(error, (Mismatch, PeerLost)), "world" in str(error)))
+    return said
+
+
+def test_failures_are_those_of_accord_and_runtime_errors_at_once(torchcomms_ranks, tmp_path):
+    first, second = torchcomms_ranks(2).run(failures, str(tmp_path))
+    assert first == [(True, (1,), True), (True, True)]
+    assert second == [(True, True)]
+    torchcomms_ranks(2).end()
+
+
+def run_ranks(program: str, folder: Path, **variables: str) -> str:
+    """What two ranks of `program` print."""
+    path = python_file(folder, program)
+    done = accord("run", "-n", 2, sys.executable, path, env=clean_environment(**variables), timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+TRAINING = """
+import torch  # before torchcomms, which torch would not see otherwise
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+torch.set_num_threads(1)
+dist.init_process_group("cpu:accord")
+rank, size = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(1)
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+alone = [p.detach().clone().requires_grad_() for p in model.parameters()]
+data = torch.randn(20, size, 4, 8)
+ddp = DistributedDataParallel(model)
+optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.1), []
+for step in range(20):
+    optimizer.zero_grad()
+    loss = ddp(data[step, rank]).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    whole = loss.detach().clone()
+    dist.all_reduce(whole, dist.ReduceOp.AVG)
+    losses.append(whole.item())
+    # The same on all ranks' data at once, in plain torch.
+    hidden = torch.tanh(data[step].reshape(-1, 8) @ alone[0].T + alone[1])
+    expected = (hidden @ alone[2].T + alone[3]).pow(2).mean()
+    gradients = torch.autograd.grad(expected, alone)
+    with torch.no_grad():
+        for parameter, gradient in zip(alone, gradients):
+            parameter -= 0.1 * gradient
+    assert abs(losses[-1] - expected.item()) < 1e-6, (step, losses[-1], expected.item())
+part = dist.new_group([0, 1])
+values = torch.ones(2)
+dist.all_reduce(values, group=part)
+dist.barrier()
+assert type(dist.group.WORLD._get_backend(torch.device("cpu"))).__name__ == "_BackendWrapper"
+print("trained", values.tolist())
+dist.destroy_process_group()
+"""
+
+
+def test_ddp_through_torch_distributed_trains_as_plain_torch_does(tmp_path):
+    out = run_ranks(TRAINING, tmp_path, TORCH_DISTRIBUTED_USE_TORCHCOMMS="1")
+    assert out.count("trained [2.0, 2.0]") == 2, out
+
+
+def test_a_process_that_finalizes_nothing_ends_well(tmp_path):
+    program = """
+import torch, torchcomms
+comm = torchcomms.new_comm("accord", torch.device("cpu"), "left")
+values = torch.ones(2)
+comm.all_reduce(values, torchcomms.ReduceOp.SUM, False)
+print("sum", values.tolist())
+"""
+    assert run_ranks(program, tmp_path).count("sum [2.0, 2.0]") == 2
+
+
+def test_importing_torch_imports_nothing_of_this():
+    script = (
+        "import torch, torchcomms, sys; assert not [m for m in sys.modules if m.startswith('accord.')], sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_the_guide_runs(tmp_path):
+    snippets = re.findall(
+        r"^```python\n(.*?)^```$", (ROOT / "docs/torchcomms.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert len(snippets) == 2
+    program = "\n".join(snippets) + "print(values.tolist(), theirs.tolist())\n"
+    assert run_ranks(program, tmp_path).count("[1.0, 1.0, 1.0, 1.0] [1.0, 1.0, 1.0]") == 2
