@@ -6,6 +6,8 @@ Each case also shows accord's own time from C++, so that what torch and Python a
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
 import sys
 import tempfile
 from functools import partial
@@ -21,6 +23,17 @@ COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter"]
 TIMES_FASTER = {8: 5, 128 << 10: 8, 64 << 20: 4}
 TIMES_FASTER_STEP = {"ddp_step": 1.3, "fsdp_step": 1.5}
 OVER_CPP_MICROSECONDS = 10
+
+IMPORT_MICROSECONDS = 5000  # at most, of `import torch`
+# What torch does with accord's entry point when it is imported; it looks for entry points whether there are any or not.
+IMPORT = """
+import time, torch
+from importlib.metadata import entry_points
+(accord,) = entry_points(group="torch.backends", name="accord")
+began = time.perf_counter()
+accord.load()()
+print(1e6 * (time.perf_counter() - began))
+"""
 
 Case = tuple[str, int]
 
@@ -74,6 +87,14 @@ def measure(arguments: argparse.Namespace, ranks: int, directory: Path) -> list[
     return lines
 
 
+def measure_import(arguments: argparse.Namespace) -> dict:
+    environment = os.environ | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    command = [arguments.python, "-c", IMPORT]
+    run = partial(subprocess.run, command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    medians = report.in_turn({"accord": lambda: float(run().stdout)}, arguments.rounds)
+    return report.result("torch", "added to import torch", "us", medians, IMPORT_MICROSECONDS) | {"bounds": {}}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", type=Path, default=Path("build/release"))
@@ -83,7 +104,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--python", default=sys.executable, help="interpreter that has torch")
     arguments = parser.parse_args()
-    lines = []
+    lines = [measure_import(arguments)]
     with tempfile.TemporaryDirectory() as directory:
         for ranks in arguments.ranks:
             lines += measure(arguments, ranks, Path(directory))

@@ -5,6 +5,7 @@ tests/python/test_torch_versions.py goes through it on each version that is supp
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -34,10 +35,11 @@ __all__ = [
     "ReduceOptions",
     "ReduceScatterOptions",
     "ScatterOptions",
-    "backend_for",
+    "backends_of",
     "factor_of",
     "make_group",
     "profiler_enabled",
+    "record_until",
 ]
 
 
@@ -46,15 +48,21 @@ def profiler_enabled() -> bool:
     return torch.autograd._profiler_enabled()
 
 
+def record_until(name: str, reads: Sequence[torch.Tensor], last: torch.futures.Future) -> torch.futures.Future:
+    """Starts a range in torch's profiler, with the shapes of `reads`, that ends when `last` does. Its own future ends after that."""
+    range_ = torch._C._autograd._record_function_with_args_enter(name, *reads)
+    return torch.ops.profiler._call_end_callbacks_on_jit_fut._RecordFunction(range_, last)
+
+
 def factor_of(op: Any) -> float | torch.Tensor:
     """What a PREMUL_SUM multiplies by."""
     return op.__getstate__()[1]
 
 
-def backend_for(group: dist.ProcessGroup, device: str) -> str | None:
-    """The backend that the group's creator named for tensors of `device`: "nccl" in "cpu:accord,cuda:nccl"."""
+def backends_of(group: dist.ProcessGroup) -> dict[str, str]:
+    """The backends that the group's creator named for each kind of device: those in "cpu:accord,cuda:nccl"."""
     config = distributed_c10d._world.pg_backend_config.get(group, "")
-    return dict(entry.split(":") for entry in config.split(",") if ":" in entry).get(device)
+    return dict(entry.split(":") for entry in config.split(",") if ":" in entry)
 
 
 def make_group(name: str, device: str, store: dist.Store, rank: int, size: int, timeout: Any) -> dist.ProcessGroup:

@@ -28,7 +28,7 @@ class OtherDevices:
         """None if the program named no backend for `device`."""
         if device.type not in self._groups:
             group = self._group()
-            name = c10d.backend_for(group, device.type)
+            name = c10d.backends_of(group).get(device.type)
             self._groups[device.type] = name and c10d.make_group(
                 name, device.type, self._store, group.rank(), group.size(), self._timeout
             )

@@ -6,7 +6,7 @@ Nothing is copied where tensors are dense, and lists of tensors where they lie s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -16,8 +16,8 @@ import torch.distributed as dist
 import accord
 from accord.torch import c10d
 from accord.torch.arguments import Tensors, check_parts, form_of, list_of, options, single, split_counts
+from accord.torch.calls import Calls
 from accord.torch.devices import OtherDevices, on_its_device
-from accord.torch.errors import as_torch_error
 from accord.torch.monitored_barrier import MonitoredBarrier
 from accord.torch.tensors import (
     CopyBack,
@@ -28,13 +28,9 @@ from accord.torch.tensors import (
     source,
     target,
 )
-from accord.torch.work import FinishedWork, Work, copy_back
-
-_FINISHED = FinishedWork()
-_UNSET = c10d.BarrierOptions().timeout
 
 
-class ProcessGroup(dist.ProcessGroup):
+class ProcessGroup(Calls, dist.ProcessGroup):
     """A torch.distributed process group over an accord.Communicator.
 
     Errors are those of accord (PeerLost, Timeout, Mismatch, ...) and torch.distributed.DistBackendError at once; `ranks` are ranks of the
@@ -44,17 +40,13 @@ class ProcessGroup(dist.ProcessGroup):
     def __init__(
         self, comm: accord.Communicator, store: dist.Store, global_ranks: list[int], timeout: timedelta
     ) -> None:
-        super().__init__(comm.rank, comm.size)
-        self._comm = comm
+        dist.ProcessGroup.__init__(self, comm.rank, comm.size)
+        Calls.__init__(self, comm, global_ranks)
         self._store = store
-        self._global_ranks = global_ranks
         self._timeout = timeout
         self._name = comm.name
         self._description = "undefined"
-        self._sequence_number = 0
         self._monitored_barrier = MonitoredBarrier(store, comm.rank, comm.size)
-        self._batch: accord.Batch | None = None
-        self._batch_back: list[CopyBack] = []
         self._others = OtherDevices(self, store, timeout)
 
     @property
@@ -189,7 +181,8 @@ class ProcessGroup(dist.ProcessGroup):
         for tensor in inputs:
             if tensor.numel() != output.numel():
                 raise ValueError(f"accord: scatter: inputs of {output.numel()} elements each, not {tensor.numel()}")
-        return self._run("scatter", opts, (output,), back, joined_source(inputs, "scatter"), memory, opts.rootRank)
+        joined = joined_source(inputs, "scatter")
+        return self._run("scatter", opts, (output,), back, joined, memory, opts.rootRank, reads=inputs)
 
     @on_its_device
     def reduce_scatter(
@@ -208,7 +201,7 @@ class ProcessGroup(dist.ProcessGroup):
         joined = joined_source(inputs, "reduce_scatter", reduces=True)
         memory = target(output, "reduce_scatter", back, reduces=True)
         call, counts = form_of("reduce_scatter", inputs)
-        return self._run(call, opts, (output,), back, joined, memory, *counts, name, **factor)
+        return self._run(call, opts, (output,), back, joined, memory, *counts, name, reads=inputs, **factor)
 
     @on_its_device
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
@@ -260,7 +253,8 @@ class ProcessGroup(dist.ProcessGroup):
         back: list[CopyBack] = []
         sent, received = joined_source(input_tensors, "all_to_all"), joined_target(output_tensors, "all_to_all", back)
         counts = counts_of(input_tensors), counts_of(output_tensors)
-        return self._run("all_to_all_v", opts, output_tensors, back, sent, counts[0], received, counts[1])
+        arguments = sent, counts[0], received, counts[1]
+        return self._run("all_to_all_v", opts, output_tensors, back, *arguments, reads=input_tensors)
 
     def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> dist.Work:
         return self._run("barrier", options(c10d.BarrierOptions, opts, timeout or opts), (), [])
@@ -289,77 +283,6 @@ class ProcessGroup(dist.ProcessGroup):
         back: list[CopyBack] = []
         return self._start("recv", (tensor,), back, target(tensor, "recv", back), rank)
 
-    # Several calls as one.
-
-    def _start_coalescing(self, device: torch.device) -> None:
-        self._batch, self._batch_back = self._comm.batch(), []
-
-    def _end_coalescing(self, device: torch.device) -> dist.Work:
-        batch, self._batch = self._batch, None
-        return self._work_of(lambda: batch.start(), (), self._batch_back)
-
-    # How all of them run.
-
-    def _run(
-        self, call: str, opts: Any, tensors: Tensors, back: list[CopyBack], *arguments: Any, **keywords: Any
-    ) -> dist.Work:
-        """Runs a call of the communicator, or starts it, or lists it where several are to run as one."""
-        timeout = opts.timeout
-        if timeout != _UNSET:
-            keywords["timeout"] = timeout
-        if opts.asyncOp or self._batch is not None:
-            return self._start(call, tensors, back, *arguments, **keywords)
-        self._sequence_number += 1
-        try:
-            if c10d.profiler_enabled():
-                with torch.profiler.record_function(f"accord:{call}"):
-                    getattr(self._comm, call)(*arguments, **keywords)
-            else:
-                getattr(self._comm, call)(*arguments, **keywords)
-        except accord.Error as error:
-            raise as_torch_error(error, self._global_ranks) from None
-        if back:
-            copy_back(back)
-        return _FINISHED
-
-    def _start(self, call: str, tensors: Tensors, back: list[CopyBack], *arguments: Any, **keywords: Any) -> dist.Work:
-        if self._batch is not None:
-            keywords.pop("timeout", None)
-            getattr(self._batch, call)(*arguments, **keywords)
-            self._batch_back += back
-            return _FINISHED
-        start = getattr(self._comm, f"{call}_async")
-        if c10d.profiler_enabled():
-            with torch.profiler.record_function(f"accord:{call}"):
-                return self._work_of(lambda: start(*arguments, **keywords), tensors, back)
-        return self._work_of(lambda: start(*arguments, **keywords), tensors, back)
-
-    def _run_all(
-        self,
-        call: str,
-        opts: Any,
-        tensors: Tensors,
-        back: list[CopyBack],
-        calls: Sequence[tuple],
-        **keywords: Any,
-    ) -> dist.Work:
-        """The same call with several arguments, as one."""
-        batch = self._comm.batch()
-        for arguments in calls:
-            getattr(batch, call)(*arguments, **keywords)
-        timeout = None if opts.timeout == _UNSET else opts.timeout
-        work = self._work_of(lambda: batch.start(timeout), tensors, back)
-        if not opts.asyncOp:
-            work.wait()
-        return work
-
-    def _work_of(self, start: Callable[[], accord.Work], tensors: Tensors, back: list[CopyBack]) -> Work:
-        self._sequence_number += 1
-        try:
-            return Work(start(), tensors, back, self._global_ranks)
-        except accord.Error as error:
-            raise as_torch_error(error, self._global_ranks) from None
-
     # The end.
 
     def abort(self) -> None:
@@ -371,6 +294,29 @@ class ProcessGroup(dist.ProcessGroup):
         self._comm.close()
         for other in self._others.groups():
             other.shutdown()
+
+    # torch asks a group for its backend for a device, and that for what it can do. This one is its own backend.
+
+    supports_coalescing = False
+    supports_shrinking = False
+    supports_splitting = False
+    _supports_time_estimate = False
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        return False
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        """None yet while torch makes the group: for one that has some it would look for a backend in C++ then, to record its calls."""
+        return [torch.device(kind) for kind in c10d.backends_of(self)]
+
+    def _get_backend(self, device: torch.device) -> dist.ProcessGroup:
+        if device.type == "cpu":
+            return self
+        other = self._others.group_for(device)
+        if other is None:
+            raise RuntimeError(f"No backend type associated with device type {device.type}")
+        return other._get_backend(device)
 
     # What torch asks of a group besides; the names are those of C++, which calls some of them.
 

@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 import accord
 from accord.torch.errors import as_torch_error
+from accord.torch.ranges import Range
 from accord.torch.tensors import CopyBack
 
 _AS_LONG_AS_IT_TAKES = timedelta(0)  # what torch passes where no timeout is given
@@ -18,6 +19,8 @@ _AS_LONG_AS_IT_TAKES = timedelta(0)  # what torch passes where no timeout is giv
 
 class Work(dist.Work):
     """An operation that goes on by itself. Its future ends with it, so hooks of DDP may be chained to it."""
+
+    _range: Range | None = None
 
     def __init__(
         self,
@@ -34,6 +37,11 @@ class Work(dist.Work):
         self._future: torch.futures.Future | None = None
         self._finishing = threading.Lock()
 
+    def is_recorded_by(self, span: Range) -> None:
+        """The profiler's range ends with the operation, and is ended when wait() returns."""
+        self._range = span
+        self._work.on_end(lambda _: span.end())
+
     def wait(self, timeout: timedelta = _AS_LONG_AS_IT_TAKES) -> bool:
         limit = timeout if timeout > _AS_LONG_AS_IT_TAKES else None
         try:
@@ -44,6 +52,8 @@ class Work(dist.Work):
             text = f"Work.wait: the operation has not ended after {timeout.total_seconds():g} s; it goes on"
             raise as_torch_error(accord.Timeout(text), self._global_ranks)
         self._finish()
+        if self._range is not None:
+            self._range.wait()
         return True
 
     def synchronize(self) -> None:

@@ -1,0 +1,124 @@
+"""How a process group runs calls of its communicator: at once, as Work that goes on, or several as one; in the profiler's ranges."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+import accord
+from accord.torch import c10d
+from accord.torch.arguments import Tensors
+from accord.torch.errors import as_torch_error
+from accord.torch.ranges import Range, recorded
+from accord.torch.tensors import CopyBack
+from accord.torch.work import FinishedWork, Work, copy_back
+
+_FINISHED = FinishedWork()
+_UNSET = c10d.BarrierOptions().timeout
+
+
+class Calls:
+    """Part of a process group."""
+
+    def __init__(self, comm: accord.Communicator, global_ranks: list[int]) -> None:
+        self._comm = comm
+        self._global_ranks = global_ranks
+        self._sequence_number = 0
+        self._batch: accord.Batch | None = None
+        self._batch_back: list[CopyBack] = []
+
+    def _run(
+        self,
+        call: str,
+        opts: Any,
+        tensors: Tensors,
+        back: list[CopyBack],
+        *arguments: Any,
+        reads: Tensors | None = None,
+        **keywords: Any,
+    ) -> dist.Work:
+        """Runs a call of the communicator, or starts it, or lists it where several are to run as one.
+
+        reads: what the profiler is told of, where that is not the first of the call's arguments.
+        """
+        timeout = opts.timeout
+        if timeout != _UNSET:
+            keywords["timeout"] = timeout
+        if opts.asyncOp or self._batch is not None:
+            return self._start(call, tensors, back, *arguments, reads=reads, **keywords)
+        self._sequence_number += 1
+        try:
+            if c10d.profiler_enabled():
+                with Range(call, _reads(arguments, reads)):
+                    getattr(self._comm, call)(*arguments, **keywords)
+            else:
+                getattr(self._comm, call)(*arguments, **keywords)
+        except accord.Error as error:
+            raise as_torch_error(error, self._global_ranks) from None
+        if back:
+            copy_back(back)
+        return _FINISHED
+
+    def _start(
+        self,
+        call: str,
+        tensors: Tensors,
+        back: list[CopyBack],
+        *arguments: Any,
+        reads: Tensors | None = None,
+        **keywords: Any,
+    ) -> dist.Work:
+        if self._batch is not None:
+            keywords.pop("timeout", None)
+            getattr(self._batch, call)(*arguments, **keywords)
+            self._batch_back += back
+            return _FINISHED
+        start = getattr(self._comm, f"{call}_async")
+        if c10d.profiler_enabled():
+            started = functools.partial(self._work_of, lambda: start(*arguments, **keywords), tensors, back)
+            return recorded(call, _reads(arguments, reads), started)
+        return self._work_of(lambda: start(*arguments, **keywords), tensors, back)
+
+    def _run_all(
+        self,
+        call: str,
+        opts: Any,
+        tensors: Tensors,
+        back: list[CopyBack],
+        calls: Sequence[tuple],
+        **keywords: Any,
+    ) -> dist.Work:
+        """The same call with several arguments, as one."""
+        batch = self._comm.batch()
+        for arguments in calls:
+            getattr(batch, call)(*arguments, **keywords)
+        timeout = None if opts.timeout == _UNSET else opts.timeout
+        started = functools.partial(self._work_of, lambda: batch.start(timeout), tensors, back)
+        work = recorded(call, [read for read, *_ in calls], started) if c10d.profiler_enabled() else started()
+        if not opts.asyncOp:
+            work.wait()
+        return work
+
+    def _work_of(self, start: Callable[[], accord.Work], tensors: Tensors, back: list[CopyBack]) -> Work:
+        self._sequence_number += 1
+        try:
+            return Work(start(), tensors, back, self._global_ranks)
+        except accord.Error as error:
+            raise as_torch_error(error, self._global_ranks) from None
+
+    def _start_coalescing(self, device: torch.device) -> None:
+        self._batch, self._batch_back = self._comm.batch(), []
+
+    def _end_coalescing(self, device: torch.device) -> dist.Work:
+        batch, self._batch = self._batch, None
+        started = functools.partial(self._work_of, batch.start, (), self._batch_back)
+        return recorded("coalesced", (), started) if c10d.profiler_enabled() else started()
+
+
+def _reads(arguments: Sequence, given: Tensors | None) -> Tensors:
+    """What the profiler is told that a call of the communicator with these arguments reads."""
+    return [argument for argument in arguments[:1] if isinstance(argument, torch.Tensor)] if given is None else given

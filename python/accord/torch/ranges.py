@@ -1,0 +1,59 @@
+"""The ranges of accord's calls in torch's profiler: "accord:all_reduce" with the shapes of what it reads, from its start to its end.
+
+A range ends in a thread of its own, some 20 us after its call: so the profiler tells work that goes on beside a program from what the
+program itself does, as it does with torch's own backends.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+
+from accord.torch import c10d
+
+
+class Range:
+    """Starts when it is made; as a context it ends with that."""
+
+    def __init__(self, call: str, reads: Sequence[torch.Tensor]) -> None:
+        self._last: torch.futures.Future = torch.futures.Future()
+        self._recorded = c10d.record_until(f"accord:{call}", reads, self._last)
+
+    def end(self) -> None:
+        """Ends it soon; wait() waits for that."""
+        _ends_ranges().submit(self._last.set_result, None)
+
+    def wait(self) -> None:
+        self._recorded.wait()
+
+    def __enter__(self) -> Range:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.end()
+        self.wait()
+
+
+def recorded(call: str, reads: Sequence[torch.Tensor], start: Callable):
+    """The Work that start() gives, in a range that ends with it."""
+    span = Range(call, reads)
+    try:
+        work = start()
+    except BaseException:
+        span.end()
+        raise
+    work.is_recorded_by(span)
+    return work
+
+
+@functools.cache
+def _ends_ranges() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, "accord-ranges")
+
+
+# A forked process has no threads of its parent.
+os.register_at_fork(after_in_child=_ends_ranges.cache_clear)

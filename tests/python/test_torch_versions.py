@@ -1,0 +1,42 @@
+"""What accord uses of torch that is not public (accord.torch.c10d), on the version that is installed: scripts/test --torch VERSION."""
+# ruff: noqa: F821 (what ranks.py gives to functions)
+
+
+def uses(group):
+    from datetime import timedelta
+
+    from torch._C._distributed_c10d import _make_nccl_premul_sum
+
+    from accord.torch import c10d
+
+    assert c10d.factor_of(_make_nccl_premul_sum(0.25)) == 0.25
+    assert c10d.backends_of(group) == {"cpu": "accord"}
+    assert c10d.BarrierOptions().timeout == c10d.AllreduceOptions().timeout
+
+    assert not c10d.profiler_enabled()
+    with torch.autograd.profiler.profile(record_shapes=True) as profiler:
+        assert c10d.profiler_enabled()
+        last = torch.futures.Future()
+        ended = c10d.record_until("accord:some", [torch.ones(2, 3), torch.ones(4)], last)
+        assert not ended.done()
+        last.set_result(None)
+        ended.wait()
+    assert [event.input_shapes for event in profiler.function_events if event.name == "accord:some"] == [[[2, 3], [4]]]
+
+    others = c10d.make_group("gloo", "meta", group.get_group_store(), group.rank(), group.size(), timedelta(seconds=20))
+    assert others._device_types == [torch.device("meta")] and others._get_backend(torch.device("meta")).name() == "gloo"
+
+    assert group._device_types == [torch.device("cpu")] and group._get_backend(torch.device("cpu")) is group
+    try:
+        group._get_backend(torch.device("cuda"))
+    except RuntimeError as error:
+        assert "cuda" in str(error)
+    else:
+        raise AssertionError("a backend for cuda")
+    return torch.__version__
+
+
+def test_what_accord_uses_of_torch_is_there(torch_ranks):
+    import torch
+
+    assert torch_ranks(2).run(uses) == [torch.__version__] * 2

@@ -1,0 +1,178 @@
+"""Runs torch's own distributed tests, which ship in its wheel, over one backend: ranks are forked processes of this one.
+
+    distributed_tests.py BACKEND RANKS OUTCOMES [NAME ...]
+
+OUTCOMES gets a line of JSON for each test: its name, how it ended, why, and its seconds. NAMEs choose tests, all without them.
+The tests are written for the backends that torch knows. They are chosen here as for gloo, with more than torch chooses (GATES),
+whatever the backend is, and `Name` makes their comparisons with "gloo" true for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import sys
+import time
+import traceback
+import types
+import unittest
+from pathlib import Path
+from unittest import mock
+
+DEADLINE = 60  # seconds of a test, after which its ranks are killed
+# Reasons to leave a test out that do not hold here: what only MPI could do once, what fails on machines of torch's own CI, and a store
+# that is made twice.
+GATES = re.compile(
+    r"Only MPI supports (CPU )?all_to_all|https://github.com/pytorch/pytorch/issues/|Requires file:// initialization method"
+)
+
+
+class Name(str):
+    """The name of a backend which the tests take for gloo; it is printed as it is."""
+
+    def __hash__(self) -> int:
+        return hash("gloo")
+
+    def __eq__(self, other: object) -> bool:
+        return str.__eq__(self, other) or other == "gloo"
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+
+def torchs_tests(backend: str, ranks: int) -> types.ModuleType:
+    """torch's module of tests, which reads what it is to test from the environment when it is imported."""
+    os.environ |= {
+        "BACKEND": "gloo",
+        "WORLD_SIZE": str(ranks),
+        "OMP_NUM_THREADS": "1",
+        "DISTRIBUTED_TESTS_DEFAULT_TIMEOUT": str(DEADLINE),
+    }
+    from torch.testing._internal import common_distributed
+
+    needs_gpus = common_distributed.skip_if_lt_x_gpu
+
+    def skip_if_lt_x_gpu(gpus: int, **options):
+        """The tests of subgroups ask for GPUs and use none."""
+        needs = needs_gpus(gpus, **options)
+        return lambda test: test if test.__name__.startswith("test_new_subgroups") else needs(test)
+
+    common_distributed.skip_if_lt_x_gpu = skip_if_lt_x_gpu
+    common_distributed.skip_if_small_worldsize = lambda test: test  # fewer than 8
+    common_distributed.TIMEOUT_OVERRIDE.clear()
+    from torch.testing._internal.distributed import distributed_test as module
+
+    tests = module.DistributedTest._DistTestBase
+    for name, test in list(vars(tests).items()):
+        if GATES.match(getattr(test, "__unittest_skip_why__", "")):
+            if test.__code__.co_name == "skip_wrapper":
+                test = test.__wrapped__
+            test.__unittest_skip__ = False
+            setattr(tests, name, test)
+    module.dist = distributed_as_seen_by_tests(module.dist)
+    module.BACKEND = Name(backend)
+    return module
+
+
+def distributed_as_seen_by_tests(dist: types.ModuleType) -> types.ModuleType:
+    """torch.distributed, whose names of backends the tests can compare with "gloo". Everything else in torch sees plain names."""
+    seen = types.ModuleType(dist.__name__)
+    seen.__getattr__ = lambda name: getattr(dist, name)
+
+    def plain(function):
+        def call(*arguments, **options):
+            if isinstance(options.get("backend"), Name):
+                options["backend"] = str(options["backend"])
+            return function(*arguments, **options)
+
+        return call
+
+    def monitored_barrier(*arguments, **options):
+        """torch's refuses other names than "gloo"."""
+        with mock.patch.object(dist.distributed_c10d, "get_backend", seen.get_backend):
+            dist.monitored_barrier(*arguments, **options)
+
+    seen.monitored_barrier = monitored_barrier
+    get_backend = dist.get_backend
+    seen.get_backend = lambda *arguments: Name(get_backend(*arguments))
+    seen.init_process_group, seen.new_group = plain(dist.init_process_group), plain(dist.new_group)
+    return seen
+
+
+def test_class(module: types.ModuleType) -> type[unittest.TestCase]:
+    from torch import multiprocessing
+
+    class TorchDistributed(module.TestDistBackend, module.DistributedTest._DistTestBase):
+        def setUp(self) -> None:
+            super().setUp()
+            module.INIT_METHOD = os.environ["INIT_METHOD"]
+            self._start_processes(multiprocessing.get_context("fork").Process)
+            self.forked = list(self.processes)
+
+        def tearDown(self) -> None:
+            super().tearDown()
+            for process in self.forked:
+                process.kill()
+                process.join()
+
+        def _check_return_codes(self, fn, elapsed_time: float) -> None:
+            """torch looks at the exit code of the first rank alone, where none has raised."""
+            super()._check_return_codes(fn, elapsed_time)
+            codes = [process.exitcode for process in self.processes]
+            if fn not in self.skip_return_code_checks and len(set(codes)) > 1:
+                raise RuntimeError(f"ranks ended with different exit codes: {codes}")
+
+    return TorchDistributed
+
+
+def why(error: BaseException) -> str:
+    """The last line of what the first rank raised, without torch's C++ stack."""
+    text = str(error).split("\nException raised from ")[0].split("\nC++ CapturedTraceback")[0].strip()
+    raised = re.findall(
+        r"^(?:\w+\.)*\w*(?:Error|Exception|Exit|Timeout|Lost|Mismatch|Aborted)\b.*$", text, re.MULTILINE
+    )
+    return (raised or text.splitlines() or [type(error).__name__])[0 if raised else -1]
+
+
+class Outcomes(unittest.TestResult):
+    """Writes a line for each test as it ends."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.file = path.open("w")
+
+    def startTest(self, test: unittest.TestCase) -> None:  # noqa: N802
+        super().startTest(test)
+        self.began = time.monotonic()
+        self.outcome, self.message, self.detail = "passed", "", ""
+        print(f"--- {test._testMethodName}", flush=True)
+
+    def addSkip(self, test: unittest.TestCase, reason: str) -> None:  # noqa: N802
+        self.outcome, self.message = "skipped", reason
+
+    def addFailure(self, test: unittest.TestCase, error: tuple) -> None:  # noqa: N802
+        self.outcome, self.message = "failed", why(error[1])
+        self.detail = "".join(traceback.format_exception(*error))
+
+    addError = addFailure  # noqa: N815
+
+    def stopTest(self, test: unittest.TestCase) -> None:  # noqa: N802
+        row = {"test": test._testMethodName, "outcome": self.outcome, "message": self.message}
+        row |= {"seconds": round(time.monotonic() - self.began, 2), "detail": self.detail}
+        print(json.dumps(row), file=self.file, flush=True)
+
+
+def main() -> None:
+    backend, ranks, outcomes, names = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:]
+    module = torchs_tests(backend, ranks)
+    cases = test_class(module)
+    if backend == "accord":  # once, not in every rank
+        importlib.import_module("accord.torch")
+    chosen = names or unittest.TestLoader().getTestCaseNames(cases)
+    unittest.TestSuite(cases(name) for name in chosen).run(Outcomes(outcomes))
+
+
+if __name__ == "__main__":
+    main()
