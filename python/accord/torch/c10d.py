@@ -5,6 +5,7 @@ tests/python/test_torch_versions.py goes through it on each version that is supp
 
 from __future__ import annotations
 
+import types
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,6 +39,7 @@ __all__ = [
     "backends_of",
     "factor_of",
     "make_group",
+    "never_compiled",
     "profiler_enabled",
     "record_until",
 ]
@@ -46,6 +48,16 @@ __all__ = [
 def profiler_enabled() -> bool:
     """True while a torch.profiler runs. Cost: some 40 ns."""
     return torch.autograd._profiler_enabled()
+
+
+def never_compiled(kind: type) -> type:
+    """A class whose methods torch.compile leaves alone: C++ calls them in the middle of compiled programs. Costs them nothing."""
+    dynamo = torch._C._dynamo.eval_frame
+    alone = dynamo._FrameExecStrategy(dynamo._FrameAction.SKIP, dynamo._FrameAction.SKIP)
+    for method in vars(kind).values():
+        if isinstance(method, types.FunctionType):
+            dynamo.set_code_exec_strategy(method.__code__, alone)
+    return kind
 
 
 def record_until(name: str, reads: Sequence[torch.Tensor], last: torch.futures.Future) -> torch.futures.Future:

@@ -30,6 +30,7 @@ from accord.torch.tensors import (
 )
 
 
+@c10d.never_compiled
 class ProcessGroup(Calls, dist.ProcessGroup):
     """A torch.distributed process group over an accord.Communicator.
 

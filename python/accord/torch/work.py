@@ -10,13 +10,16 @@ import torch
 import torch.distributed as dist
 
 import accord
+from accord.torch.c10d import never_compiled
 from accord.torch.errors import as_torch_error
+from accord.torch.futures import future_of
 from accord.torch.ranges import Range
 from accord.torch.tensors import CopyBack
 
 _AS_LONG_AS_IT_TAKES = timedelta(0)  # what torch passes where no timeout is given
 
 
+@never_compiled
 class Work(dist.Work):
     """An operation that goes on by itself. Its future ends with it, so hooks of DDP may be chained to it."""
 
@@ -80,9 +83,7 @@ class Work(dist.Work):
     def get_future(self) -> torch.futures.Future:
         # Only what is chained to a future can end it by an error that C++ (DDP) sees as one.
         if self._future is None:
-            ended: torch.futures.Future = torch.futures.Future()
-            self._future = ended.then(lambda _: self.result())
-            self._work.on_end(lambda _: ended.set_result(None))
+            self._future = future_of(self._work).then(lambda _: self.result())
         return self._future
 
     def _finish(self) -> None:
@@ -93,6 +94,7 @@ class Work(dist.Work):
             self._back = ()
 
 
+@never_compiled
 class FinishedWork(dist.Work):
     """One that ended well before it was given."""
 
