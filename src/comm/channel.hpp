@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "accord/communicator.hpp"
@@ -40,18 +41,42 @@ class Channel {
   /// Runs one operation to its end; or a call, which is checked first.
   Status run(const Operation& operation);
   Status run(const Call& call, const CallOptions& options);
-  /// Queues one; the progress thread takes it up.
+  /// Starts one; the progress thread takes it up if it does not end at once.
   std::shared_ptr<PendingWork> start(const Operation& operation);
-  /// Queues one. `owned`: the channel was idle and is the caller's now, who drives it by advance() or hands it to the progress thread.
+  /// Queues one. `owned`: the channel was idle and is the caller's now, who drives it by advance(), or start()s to, or hands it over.
   struct Queued {
     std::shared_ptr<PendingWork> work;
     bool owned = false;
   };
   Queued enqueue(const Operation& operation);
 
+  /// Works that have ended, and how: whoever drove it tells, once nothing is held that its callbacks may need.
+  struct Ended {
+    std::shared_ptr<PendingWork> work;
+    Status status;
+    std::vector<std::shared_ptr<PendingWork>> early;  ///< well, and before their turn
+    bool has_any() const { return work != nullptr || !early.empty(); }
+    void tell() {
+      for (const auto& one : std::exchange(early, {})) one->finish({});
+      if (work != nullptr) std::exchange(work, nullptr)->finish(std::move(status));
+    }
+  };
   /// Its owner only: goes on with the queue, which is not empty; kIdle once it is, and the channel is given up.
   enum class Advance : std::uint8_t { kIdle, kMoved, kStuck };
-  Advance advance();
+  Advance advance(Ended& ended, exec::Patience patience = {});
+  /// Its owner only, who has queued one in front: drives it as far as it goes at once, if that takes no time worth speaking of, and hands
+  /// over what is left.
+  void begin_driving(const Operation& operation);
+  /// Its owner only: gives it to the progress thread, its queue not being empty.
+  void hand_over();
+
+  /// What follows is for channels that were handed over, which one thread drives at a time. Each handover has a number.
+  enum class Driven : std::uint8_t { kIdle, kMoved, kStuck, kByAnother };
+  /// The progress thread: goes on. kIdle: that handover is over.
+  Driven drive(std::uint64_t handover);
+  /// A thread that waits for `work`: drives it until that has ended, or the deadline, or another thread drives it. False if it may not
+  /// drive it at all.
+  bool drive_until_ended(const PendingWork& work, Deadline deadline);
 
   /// Lets go of windows that are no more, unless an operation runs: that one's successor will.
   void forget_windows();
@@ -74,6 +99,8 @@ class Channel {
 
   /// The caller, who took the turn, is done.
   void give_back();
+  /// advance() of a channel that was handed over. REQUIRES: driving_ is held.
+  Advance advance_handed_over(Ended& ended, exec::Patience patience);
 
   /// One that waits for its turn.
   struct Queuer {
@@ -112,7 +139,7 @@ class Channel {
   /// The last word on an operation that shall end by `failure`: it may have ended well after all, or moved on, in which case
   /// it goes on; else the group fails.
   std::optional<Status> conclude(const Status& failure);
-  Advance end_front(Status status);
+  Advance end_front(Status status, Ended& ended);
   /// What peers are told, but for the tag of a message.
   const exec::RequestRecord& told(const Operation& operation) const {
     return operation.record.collective == Collective::kSendRecv ? operation.record : cursor_.plan().record;
@@ -143,9 +170,13 @@ class Channel {
   Status give_kept();
   /// kMismatch if a message is not what its receive expects.
   Status check_fits(const exec::RequestRecord& message, const Operation& receive) const;
-  Status hand_over(const KeptMessage& message, const Operation& receive) const;
+  Status deliver(const KeptMessage& message, const Operation& receive) const;
   /// Ends a receive in the queue before its turn has come.
   void end_early(const Queuer& receive);
+  /// Of those that did, whoever waits.
+  void tell_early() {
+    for (const auto& work : std::exchange(early_, {})) work->finish({});
+  }
   /// True while a receive waits for what its sender says of the next message.
   bool waits_for_message() const { return stage_ == Stage::kMessage && !aside_; }
 
@@ -164,6 +195,10 @@ class Channel {
   std::mutex mutex_;
   std::deque<Queuer> queue_;
   std::atomic<std::uint64_t> queued_ = 0;  ///< grows with each one
+
+  std::mutex driving_;           ///< held by who drives it after it was handed over
+  std::uint64_t handovers_ = 0;  ///< guarded by driving_
+  bool handed_over_ = false;     ///< the same
 
   // Used by the owner only.
   /// The last call that ran by itself, with what was found out about it: programs make the same calls over and over.
@@ -202,9 +237,10 @@ class Channel {
   std::uint64_t round_before_ = 0;  ///< of the domain, before the receive
   std::uint32_t history_before_ = 0;
   std::optional<Aside> aside_;
-  KeptMessages kept_;              ///< changed with mutex_ held, so that others may look while they hold it
-  bool kept_more_ = false;         ///< since kept messages were last given to the queue
-  std::uint64_t queued_seen_ = 0;  ///< queued_ was that then
+  KeptMessages kept_;  ///< changed with mutex_ held, so that others may look while they hold it
+  std::vector<std::shared_ptr<PendingWork>> early_;  ///< receives that have ended so and are to be told
+  bool kept_more_ = false;                           ///< since kept messages were last given to the queue
+  std::uint64_t queued_seen_ = 0;                    ///< queued_ was that then
 };
 
 }  // namespace accord::comm

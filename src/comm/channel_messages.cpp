@@ -75,7 +75,7 @@ exec::Progress Channel::receive(exec::Patience patience) {
     if (const exec::Progress progress = go_on_aside(patience); progress != exec::Progress::kDone) return progress;
   const Rank tag = operation_->record.root;
   if (const std::optional<KeptMessage> kept = take_kept(tag)) {
-    if (const Status taken = hand_over(*kept, *operation_); !taken.ok()) return refuse(taken);
+    if (const Status taken = deliver(*kept, *operation_); !taken.ok()) return refuse(taken);
     recorder_.chose(kept->algorithm);
     return exec::Progress::kDone;
   }
@@ -179,7 +179,7 @@ Status Channel::give_kept() {
       message = kept_.take(receive.work->operation().record.root);
     }
     const Operation& operation = receive.work->operation();
-    ACCORD_RETURN_IF_ERROR(hand_over(*message, operation));
+    ACCORD_RETURN_IF_ERROR(deliver(*message, operation));
     flight::OrderRecorder recorder = recorder_;
     recorder.begin(receive.number, operation.record, bytes_of(operation.record), message->algorithm);
     recorder.end(true);
@@ -192,7 +192,7 @@ Status Channel::check_fits(const exec::RequestRecord& message, const Operation& 
   return mismatch({.mine = receive.record, .theirs = message}, where(receive.record), members_[1], members_[0]);
 }
 
-Status Channel::hand_over(const KeptMessage& message, const Operation& receive) const {
+Status Channel::deliver(const KeptMessage& message, const Operation& receive) const {
   ACCORD_RETURN_IF_ERROR(check_fits(message.record, receive));
   const std::size_t bytes = bytes_of(message.record);
   if (bytes > 0) std::memcpy(receive.output, message.memory.get(), bytes);
@@ -206,7 +206,7 @@ void Channel::end_early(const Queuer& receive) {
     std::erase_if(queue_, [&](const Queuer& queuer) { return queuer.work == receive.work; });
   }
   (void)turns_.next();  // the running operation is another one
-  receive.work->finish({});
+  early_.push_back(receive.work);
 }
 
 }  // namespace accord::comm

@@ -18,10 +18,12 @@ from accord.torch import c10d
 from accord.torch.arguments import Tensors, check_parts, form_of, list_of, options, single, split_counts
 from accord.torch.calls import Calls
 from accord.torch.devices import OtherDevices, on_its_device
+from accord.torch.errors import as_torch_error
 from accord.torch.monitored_barrier import MonitoredBarrier
 from accord.torch.tensors import (
     CopyBack,
     counts_of,
+    dtype_name,
     joined_source,
     joined_target,
     op_of,
@@ -39,12 +41,18 @@ class ProcessGroup(Calls, dist.ProcessGroup):
     """
 
     def __init__(
-        self, comm: accord.Communicator, store: dist.Store, global_ranks: list[int], timeout: timedelta
+        self,
+        comm: accord.Communicator,
+        store: dist.Store,
+        global_ranks: list[int],
+        timeout: timedelta,
+        window: accord.Window | None = None,
     ) -> None:
         dist.ProcessGroup.__init__(self, comm.rank, comm.size)
         Calls.__init__(self, comm, global_ranks)
         self._store = store
         self._timeout = timeout
+        self._window = window
         self._name = comm.name
         self._description = "undefined"
         self._monitored_barrier = MonitoredBarrier(store, comm.rank, comm.size)
@@ -53,6 +61,29 @@ class ProcessGroup(Calls, dist.ProcessGroup):
     @property
     def communicator(self) -> accord.Communicator:
         return self._comm
+
+    @property
+    def global_ranks(self) -> list[int]:
+        return self._global_ranks
+
+    # Memory.
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        return self._window is not None and device.type == "cpu"
+
+    def allocate_tensor(
+        self, size: int | Sequence[int], *, dtype: torch.dtype, device: torch.device | None = None
+    ) -> torch.Tensor:
+        """A tensor in the group's window; accord.torch.empty() says more."""
+        if self._window is None:
+            text = (
+                "the group was made without memory for tensors; pass pg_options=accord.torch.Options(window_bytes=...)"
+            )
+            raise as_torch_error(accord.WrongState(text), self._global_ranks)
+        try:
+            return torch.from_dlpack(self._window.empty(size, dtype_name(dtype)))
+        except accord.Error as error:
+            raise as_torch_error(error, self._global_ranks) from None
 
     # Collectives.
 
@@ -302,9 +333,6 @@ class ProcessGroup(Calls, dist.ProcessGroup):
     supports_shrinking = False
     supports_splitting = False
     _supports_time_estimate = False
-
-    def supports_tensor_alloc(self, device: torch.device) -> bool:
-        return False
 
     @property
     def _device_types(self) -> list[torch.device]:
