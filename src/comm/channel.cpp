@@ -16,8 +16,6 @@ namespace {
 
 /// The progress thread polls a stuck operation this often between two looks for failures.
 constexpr std::uint32_t kLookEvery = 256;
-/// What is started and no larger than that is driven by its caller as far as it goes: its own part takes a microsecond or two.
-constexpr std::size_t kDrivenAtOnce = 8 << 10;
 /// A rank that has a core to itself looks some 0.5 us in one place before it does anything else. Of ranks that share cores only
 /// as many run as there are cores: if no more are missing than run beside this one they may come in less time than its
 /// core takes to go to another and come back.
@@ -25,13 +23,6 @@ exec::Patience patience_of(const Group& group) {
   if (group.wait_policy() == WaitPolicy::kSpin) return {.looks = 50};
   if (group.options().hints.wait || group.topology().host_count() > 1) return {};
   return {.looks = 25, .missing = group.topology().cores_of_host(0) - 1};
-}
-
-/// What the operation counts as: a buffer or one part of it, or where parts differ what this rank has of them.
-std::size_t bytes_of(const Operation& operation) {
-  if (operation.extent == nullptr) return operation.record.count * size_of(operation.record.dtype);
-  const plan::Extent& extent = *operation.extent;
-  return std::max(extent.input_count, extent.output_count) * size_of(operation.record.dtype);
 }
 
 }  // namespace
@@ -54,69 +45,6 @@ Channel::Channel(Group& group, exec::Domain domain, topology::Topology topology,
 
 void Channel::give_back() {
   if (turns_.give_back()) hand_over();
-}
-
-void Channel::hand_over() {
-  const std::lock_guard lock(driving_);
-  handed_over_ = true;
-  ProgressThread::instance().activate(group_.shared_from_this(), *this, ++handovers_);
-}
-
-void Channel::begin_driving(const Operation& operation) {
-  const bool quick = bytes_of(operation) <= kDrivenAtOnce && operation.extent == nullptr;
-  for (Advance advanced = Advance::kMoved; quick && advanced == Advance::kMoved;) {
-    Ended ended;
-    advanced = advance(ended, patience_);
-    ended.tell();
-    if (advanced == Advance::kIdle) return;
-  }
-  hand_over();
-}
-
-Channel::Advance Channel::advance_handed_over(Ended& ended, exec::Patience patience) {
-  const Advance advanced = advance(ended, patience);
-  if (advanced == Advance::kIdle) handed_over_ = false;
-  return advanced;
-}
-
-Channel::Driven Channel::drive(std::uint64_t handover) {
-  Ended ended;
-  Advance advanced;
-  {
-    const std::unique_lock lock(driving_, std::try_to_lock);
-    if (!lock.owns_lock()) return Driven::kByAnother;
-    if (!handed_over_ || handovers_ != handover) return Driven::kIdle;
-    advanced = advance_handed_over(ended, {});
-  }
-  ended.tell();
-  switch (advanced) {
-    case Advance::kIdle: return Driven::kIdle;
-    case Advance::kMoved: return Driven::kMoved;
-    case Advance::kStuck: break;
-  }
-  return Driven::kStuck;
-}
-
-bool Channel::drive_until_ended(const PendingWork& work, Deadline deadline) {
-  std::unique_lock lock(driving_, std::try_to_lock);
-  if (!lock.owns_lock() || !handed_over_) return false;
-  Waiter waiter(policy_, patience_.looks);
-  while (!work.done()) {
-    Ended ended;
-    const Advance advanced = advance_handed_over(ended, patience_);
-    if (ended.has_any()) {
-      lock.unlock();
-      ended.tell();
-      if (advanced == Advance::kIdle || !lock.try_lock() || !handed_over_) return true;
-    }
-    if (advanced == Advance::kMoved)
-      waiter = Waiter(policy_, patience_.looks);
-    else if (waiter.pause() && deadline.at() <= Clock::now())
-      break;
-  }
-  lock.unlock();
-  ProgressThread::instance().look_again();
-  return true;
 }
 
 Status Channel::run(const Operation& operation) {
