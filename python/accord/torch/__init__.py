@@ -3,10 +3,11 @@
     torch.distributed.init_process_group("accord")
 
 is all that a program needs: torch finds the backend by itself when accord is installed (docs/pytorch.md). This module has what such a
-program may want besides: `Options` of a group, and the communicator behind one.
+program may want besides: `Options` of a group, the communicator behind one, and `shrink`, which goes on without ranks that have failed.
 """
 
 from accord.torch.groups import Options, communicator
 from accord.torch.process_group import ProcessGroup
+from accord.torch.recovery import shrink
 
-__all__ = ["Options", "ProcessGroup", "communicator"]
+__all__ = ["Options", "ProcessGroup", "communicator", "shrink"]

@@ -40,7 +40,7 @@ def create(options: Any, backend_options: Options | None) -> ProcessGroup:
         )
     except accord.Error as error:
         raise as_torch_error(error, global_ranks) from None
-    return ProcessGroup(comm, options.store, global_ranks, options.timeout)
+    return ProcessGroup(comm, options.store, global_ranks, options.timeout, backend_options)
 
 
 def communicator(group: dist.ProcessGroup | None = None) -> accord.Communicator:

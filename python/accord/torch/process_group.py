@@ -39,10 +39,17 @@ class ProcessGroup(Calls, dist.ProcessGroup):
     """
 
     def __init__(
-        self, comm: accord.Communicator, store: dist.Store, global_ranks: list[int], timeout: timedelta
+        self,
+        comm: accord.Communicator,
+        store: dist.Store,
+        global_ranks: list[int],
+        timeout: timedelta,
+        options_given: Any = None,
     ) -> None:
+        """options_given: pg_options, for a group that takes the place of this one."""
         dist.ProcessGroup.__init__(self, comm.rank, comm.size)
         Calls.__init__(self, comm, global_ranks)
+        self.options_given = options_given
         self._store = store
         self._timeout = timeout
         self._name = comm.name
@@ -53,6 +60,10 @@ class ProcessGroup(Calls, dist.ProcessGroup):
     @property
     def communicator(self) -> accord.Communicator:
         return self._comm
+
+    @property
+    def timeout(self) -> timedelta:
+        return self._timeout
 
     # Collectives.
 
