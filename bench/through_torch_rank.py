@@ -9,6 +9,8 @@ from collectives_torch import Call, gloo, serve
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+import accord.torch
+
 WIDTH = 1448  # five layers of it have 10.5 million parameters
 BATCH = 8
 
@@ -19,6 +21,10 @@ def training_step(kind: str) -> Call:
     model = torch.nn.Sequential(*[torch.nn.Linear(WIDTH, WIDTH) for _ in range(5)])
     if kind == "ddp_step":
         model = DistributedDataParallel(model)
+    elif kind == "ddp_view_step":
+        model = DistributedDataParallel(model, gradient_as_bucket_view=True)
+        if dist.get_backend() == "accord":
+            accord.torch.in_window(model)
     else:
         for layer in model:
             fully_shard(layer)

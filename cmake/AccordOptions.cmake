@@ -1,6 +1,6 @@
 # Checks what was asked for, before anything is looked for: an option that does not exist or has no meaning is an error, and
 # ON is an error where the part cannot be built.
-set(accord_options ACCORD_CUDA ACCORD_HWLOC ACCORD_UCX ACCORD_PYTHON ACCORD_TESTS ACCORD_BENCH ACCORD_FUZZ ACCORD_SANITIZE)
+set(accord_options ACCORD_CUDA ACCORD_HWLOC ACCORD_UCX ACCORD_PYTHON ACCORD_TORCHCOMMS ACCORD_TESTS ACCORD_BENCH ACCORD_FUZZ ACCORD_SANITIZE)
 get_cmake_property(accord_cached CACHE_VARIABLES)
 foreach(name IN LISTS accord_cached)
   if(name MATCHES "^ACCORD_" AND NOT name IN_LIST accord_options)
@@ -18,4 +18,7 @@ endforeach()
 if(ACCORD_CUDA STREQUAL "ON")
   message(FATAL_ERROR "ACCORD_CUDA=ON, but accord ${PROJECT_VERSION} has no CUDA code: GPUs are not supported yet. "
                       "Set it to AUTO or OFF for a build without them.")
+endif()
+if(ACCORD_TORCHCOMMS AND ACCORD_PYTHON STREQUAL "OFF")
+  message(FATAL_ERROR "ACCORD_TORCHCOMMS=${ACCORD_TORCHCOMMS} needs the Python module; set ACCORD_PYTHON to ON")
 endif()

@@ -20,6 +20,8 @@ namespace {
 
 /// The progress thread polls a stuck operation this often between two looks for failures.
 constexpr std::uint32_t kLookEvery = 256;
+/// What is started and no larger than that is driven by its caller as far as it goes: its own part takes a microsecond or two.
+constexpr std::size_t kDrivenAtOnce = 8 << 10;
 /// A rank that has a core to itself looks some 0.5 us in one place before it does anything else. Of ranks that share cores only
 /// as many run as there are cores: if no more are missing than run beside this one they may come in less time than its
 /// core takes to go to another and come back.
@@ -53,7 +55,70 @@ Channel::Channel(Group& group, exec::Domain domain, topology::Topology topology,
 }
 
 void Channel::give_back() {
-  if (turns_.give_back()) ProgressThread::instance().activate(group_.shared_from_this(), *this);
+  if (turns_.give_back()) hand_over();
+}
+
+void Channel::hand_over() {
+  const std::lock_guard lock(driving_);
+  handed_over_ = true;
+  ProgressThread::instance().activate(group_.shared_from_this(), *this, ++handovers_);
+}
+
+void Channel::begin_driving(const Operation& operation) {
+  const bool quick = bytes_of(operation) <= kDrivenAtOnce && operation.extent == nullptr;
+  for (Advance advanced = Advance::kMoved; quick && advanced == Advance::kMoved;) {
+    Ended ended;
+    advanced = advance(ended, patience_);
+    ended.tell();
+    if (advanced == Advance::kIdle) return;
+  }
+  hand_over();
+}
+
+Channel::Advance Channel::advance_handed_over(Ended& ended, exec::Patience patience) {
+  const Advance advanced = advance(ended, patience);
+  if (advanced == Advance::kIdle) handed_over_ = false;
+  return advanced;
+}
+
+Channel::Driven Channel::drive(std::uint64_t handover) {
+  Ended ended;
+  Advance advanced;
+  {
+    const std::unique_lock lock(driving_, std::try_to_lock);
+    if (!lock.owns_lock()) return Driven::kByAnother;
+    if (!handed_over_ || handovers_ != handover) return Driven::kIdle;
+    advanced = advance_handed_over(ended, {});
+  }
+  ended.tell();
+  switch (advanced) {
+    case Advance::kIdle: return Driven::kIdle;
+    case Advance::kMoved: return Driven::kMoved;
+    case Advance::kStuck: break;
+  }
+  return Driven::kStuck;
+}
+
+bool Channel::drive_until_ended(const PendingWork& work, Deadline deadline) {
+  std::unique_lock lock(driving_, std::try_to_lock);
+  if (!lock.owns_lock() || !handed_over_) return false;
+  Waiter waiter(policy_, patience_.looks);
+  while (!work.done()) {
+    Ended ended;
+    const Advance advanced = advance_handed_over(ended, patience_);
+    if (ended.work != nullptr) {
+      lock.unlock();
+      ended.tell();
+      if (advanced == Advance::kIdle || !lock.try_lock() || !handed_over_) return true;
+    }
+    if (advanced == Advance::kMoved)
+      waiter = Waiter(policy_, patience_.looks);
+    else if (waiter.pause() && deadline.at() <= Clock::now())
+      break;
+  }
+  lock.unlock();
+  ProgressThread::instance().look_again();
+  return true;
 }
 
 Status Channel::run(const Operation& operation) {
@@ -95,12 +160,12 @@ Status Channel::run_owned(const Call& call, const CallOptions& options) {
 
 std::shared_ptr<PendingWork> Channel::start(const Operation& operation) {
   Queued queued = enqueue(operation);
-  if (queued.owned) ProgressThread::instance().activate(group_.shared_from_this(), *this);
+  if (queued.owned) begin_driving(operation);
   return std::move(queued.work);
 }
 
 Channel::Queued Channel::enqueue(const Operation& operation) {
-  auto work = std::make_shared<PendingWork>(group_.handle(), operation);
+  auto work = std::make_shared<PendingWork>(group_.handle(), this, operation);
   const std::lock_guard lock(mutex_);
   queue_.push_back(work);
   const Turns::Place place = turns_.queue();
@@ -254,7 +319,7 @@ exec::Progress Channel::go_on_with_data() {
   return exec::Progress::kMismatch;
 }
 
-Channel::Advance Channel::advance() {
+Channel::Advance Channel::advance(Ended& ended, exec::Patience patience) {
   std::shared_ptr<PendingWork> work;
   {
     const std::lock_guard lock(mutex_);
@@ -264,17 +329,17 @@ Channel::Advance Channel::advance() {
   if (!front_started_) {
     if (Status status = begin(operation); !status.ok()) {
       recorder_.drop(number_);
-      return end_front(std::move(status));
+      return end_front(std::move(status), ended);
     }
     recorder_.begin(number_, operation.record, bytes_of(operation), algorithm_);
     front_started_ = true;
     front_stuck_ = 0;
     front_position_ = cursor_.position();
   }
-  const exec::Progress progress = poll();
+  const exec::Progress progress = poll(patience);
   if (progress == exec::Progress::kDone) {
     recorder_.end(true);
-    return end_front({});
+    return end_front({}, ended);
   }
   recorder_.waiting();
   if (progress == exec::Progress::kPending && cursor_.position() != front_position_) {
@@ -288,23 +353,21 @@ Channel::Advance Channel::advance() {
     if (!failure.ok())
       if (std::optional<Status> end = conclude(failure)) {
         recorder_.end(end->ok());
-        return end_front(*std::move(end));
+        return end_front(*std::move(end), ended);
       }
   }
   return Advance::kStuck;
 }
 
-Channel::Advance Channel::end_front(Status status) {
-  std::shared_ptr<PendingWork> work;
+Channel::Advance Channel::end_front(Status status, Ended& ended) {
   front_started_ = false;
+  ended.status = std::move(status);
   {
     const std::lock_guard lock(mutex_);
-    work = std::move(queue_.front());
+    ended.work = std::move(queue_.front());
     queue_.pop_front();
   }
-  const bool more = turns_.next();
-  work->finish(std::move(status));
-  return more ? Advance::kMoved : Advance::kIdle;
+  return turns_.next() ? Advance::kMoved : Advance::kIdle;
 }
 
 std::optional<Status> Channel::conclude(const Status& failure) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "accord/communicator.hpp"
@@ -38,18 +39,39 @@ class Channel {
   /// Runs one operation to its end; or a call, which is checked first.
   Status run(const Operation& operation);
   Status run(const Call& call, const CallOptions& options);
-  /// Queues one; the progress thread takes it up.
+  /// Starts one; the progress thread takes it up if it does not end at once.
   std::shared_ptr<PendingWork> start(const Operation& operation);
-  /// Queues one. `owned`: the channel was idle and is the caller's now, who drives it by advance() or hands it to the progress thread.
+  /// Queues one. `owned`: the channel was idle and is the caller's now, who drives it by advance(), or start()s to, or hands it over.
   struct Queued {
     std::shared_ptr<PendingWork> work;
     bool owned = false;
   };
   Queued enqueue(const Operation& operation);
 
+  /// A work that has ended, and how: whoever drove it tells, once nothing is held that its callbacks may need.
+  struct Ended {
+    std::shared_ptr<PendingWork> work;
+    Status status;
+    void tell() {
+      if (work != nullptr) std::exchange(work, nullptr)->finish(std::move(status));
+    }
+  };
   /// Its owner only: goes on with the queue, which is not empty; kIdle once it is, and the channel is given up.
   enum class Advance : std::uint8_t { kIdle, kMoved, kStuck };
-  Advance advance();
+  Advance advance(Ended& ended, exec::Patience patience = {});
+  /// Its owner only, who has queued one in front: drives it as far as it goes at once, if that takes no time worth speaking of, and hands
+  /// over what is left.
+  void begin_driving(const Operation& operation);
+  /// Its owner only: gives it to the progress thread, its queue not being empty.
+  void hand_over();
+
+  /// What follows is for channels that were handed over, which one thread drives at a time. Each handover has a number.
+  enum class Driven : std::uint8_t { kIdle, kMoved, kStuck, kByAnother };
+  /// The progress thread: goes on. kIdle: that handover is over.
+  Driven drive(std::uint64_t handover);
+  /// A thread that waits for `work`: drives it until that has ended, or the deadline, or another thread drives it. False if it may not
+  /// drive it at all.
+  bool drive_until_ended(const PendingWork& work, Deadline deadline);
 
   /// Lets go of windows that are no more, unless an operation runs: that one's successor will.
   void forget_windows();
@@ -72,6 +94,8 @@ class Channel {
 
   /// The caller, who took the turn, is done.
   void give_back();
+  /// advance() of a channel that was handed over. REQUIRES: driving_ is held.
+  Advance advance_handed_over(Ended& ended, exec::Patience patience);
 
   // REQUIRES, for all of these: the caller owns the channel.
   /// Makes the cursor ready for `operation`, which lives until it has ended.
@@ -104,7 +128,7 @@ class Channel {
   /// The last word on an operation that shall end by `failure`: it may have ended well after all, or moved on, in which case
   /// it goes on; else the group fails.
   std::optional<Status> conclude(const Status& failure);
-  Advance end_front(Status status);
+  Advance end_front(Status status, Ended& ended);
 
   static constexpr std::size_t kPrepared = 64;
 
@@ -120,6 +144,10 @@ class Channel {
   Turns turns_;
   std::mutex mutex_;
   std::deque<std::shared_ptr<PendingWork>> queue_;
+
+  std::mutex driving_;           ///< held by who drives it after it was handed over
+  std::uint64_t handovers_ = 0;  ///< guarded by driving_
+  bool handed_over_ = false;     ///< the same
 
   // Used by the owner only.
   /// The last call that ran by itself, with what was found out about it: programs make the same calls over and over.

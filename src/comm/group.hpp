@@ -45,6 +45,12 @@ class Group : public std::enable_shared_from_this<Group> {
     if (topology().oversubscribed()) return WaitPolicy::kYield;
     return topology().host_count() > 1 ? WaitPolicy::kSpinBriefly : WaitPolicy::kSpin;
   }
+  /// How the progress thread does it, which is one more thread beside each rank: where it has no core to itself it must leave that of the
+  /// callers to them.
+  WaitPolicy wait_policy_of_progress() const {
+    const bool has_core = topology().host_count() > 1 || topology().cores_of_host(0) >= 2 * size();
+    return has_core || options_.hints.wait ? wait_policy() : WaitPolicy::kYield;
+  }
   const Membership& membership() const { return members_; }
   const plan::Selector& selector() const { return members_.selector; }
   const std::vector<std::unique_ptr<transport::Link>>& links() const { return members_.links; }

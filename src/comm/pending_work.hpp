@@ -17,6 +17,7 @@
 
 namespace accord::comm {
 
+class Channel;
 class Group;
 
 /// One operation of a channel: what is agreed with the peers, and this rank's memory.
@@ -49,8 +50,12 @@ Status check_may_wait();
 /// A queued or running operation, shared by its Work handles and the channel that runs it. Ends exactly once.
 class PendingWork {
  public:
-  PendingWork(std::shared_ptr<Group> group, const Operation& operation)
-      : operation_(operation), deadline_(Deadline::in(operation.timeout)), group_(std::move(group)) {}
+  /// `channel`: of the group, which runs it; null for one that no channel runs.
+  PendingWork(std::shared_ptr<Group> group, Channel* channel, const Operation& operation)
+      : operation_(operation),
+        deadline_(Deadline::in(operation.timeout)),
+        group_(std::move(group)),
+        channel_(channel) {}
 
   const Operation& operation() const { return operation_.get(); }
   /// Its timeout counts from the call, not from when its turn comes.
@@ -73,9 +78,14 @@ class PendingWork {
   const Status& status() const { return status_; }
 
  private:
+  /// Drives what is to end it, where that is not done by somebody who waits as well; returns when there is no more to do here.
+  void help(Deadline deadline);
+
   const OwnedOperation operation_;
   const Deadline deadline_;
-  std::shared_ptr<Group> group_;  ///< keeps the group open until the work has ended
+  std::shared_ptr<Group> group_;  ///< keeps the group open until the work has ended; changes with mutex_ held
+  Channel* const channel_;
+  std::vector<std::shared_ptr<PendingWork>> parts_;  ///< of all()
   std::atomic<bool> done_ = false;
   std::mutex mutex_;
   std::condition_variable ended_;

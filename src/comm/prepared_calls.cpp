@@ -42,7 +42,9 @@ Status PreparedCalls::run() const {
     if (first_left == queued.end()) break;
     bool moved = false;
     std::erase_if(mine, [&moved](Channel* channel) {
-      const Channel::Advance advance = channel->advance();
+      Channel::Ended one;
+      const Channel::Advance advance = channel->advance(one);
+      one.tell();
       moved |= advance != Channel::Advance::kStuck;
       return advance == Channel::Advance::kIdle;
     });
@@ -52,7 +54,7 @@ Status PreparedCalls::run() const {
       (void)waiter.pause();
     }
   }
-  for (Channel* const channel : mine) ProgressThread::instance().activate(group_->shared_from_this(), *channel);
+  for (Channel* const channel : mine) channel->hand_over();
   Status first;
   for (const Channel::Queued& one : queued)
     if (Status status = one.work->wait(); first.ok()) first = std::move(status);
@@ -66,7 +68,7 @@ std::shared_ptr<PendingWork> PreparedCalls::start() const {
   std::vector<std::shared_ptr<PendingWork>> works;
   works.reserve(queued.size());
   for (std::size_t i = 0; i < queued.size(); ++i) {
-    if (queued[i].owned) ProgressThread::instance().activate(group_->shared_from_this(), *entries_[i].channel);
+    if (queued[i].owned) entries_[i].channel->begin_driving(entries_[i].operation->get());
     works.push_back(std::move(queued[i].work));
   }
   return PendingWork::all(std::move(works));

@@ -25,6 +25,8 @@ namespace {
 
 constexpr int kWakeupKey = -1;  // no descriptor
 constexpr int kPollsBetweenLooks = 1024;
+/// While others drive all channels it looks this often, should they leave one without a word.
+constexpr int kAttendedMilliseconds = 5;
 
 std::atomic<ProgressThread*> the_thread = nullptr;
 std::mutex making;
@@ -84,12 +86,18 @@ void ProgressThread::wake() {
   [[maybe_unused]] const ssize_t written = write(wakeup_.get(), &one, sizeof one);
 }
 
-void ProgressThread::activate(std::shared_ptr<Group> group, Channel& channel) {
+void ProgressThread::activate(std::shared_ptr<Group> group, Channel& channel, std::uint64_t handover) {
+  bool asleep;
   {
     const std::lock_guard lock(mutex_);
-    arrived_.push_back({std::move(group), &channel});
+    arrived_.push_back({std::move(group), &channel, handover});
+    asleep = asleep_;
   }
-  wake();
+  if (asleep) wake();
+}
+
+void ProgressThread::look_again() {
+  if (asleep_) wake();
 }
 
 Status ProgressThread::watch(const std::shared_ptr<Group>& group) {
@@ -156,34 +164,47 @@ void ProgressThread::look_at_peers(int timeout_milliseconds) {
   }
 }
 
-// As patient as the least patient of their groups.
+// As patient as the least patient of their groups; and where it has no core to itself the caller's own threads go first.
 WaitPolicy ProgressThread::policy_of(const std::vector<Active>& active) {
   WaitPolicy policy = WaitPolicy::kSpin;
-  for (const Active& entry : active) policy = std::max(policy, entry.group->wait_policy());
+  for (const Active& entry : active) policy = std::max(policy, entry.group->wait_policy_of_progress());
   return policy;
+}
+
+void ProgressThread::sleep(int timeout_milliseconds) {
+  look_at_peers(timeout_milliseconds);
+  asleep_ = false;
 }
 
 void ProgressThread::loop() {
   std::vector<Active> active;
   Waiter waiter(WaitPolicy::kSpin);
   int polls = 0;
+  bool attended = false;  // others drive all that there is
   while (true) {
+    bool arrivals = false;
     {
       const std::lock_guard lock(mutex_);
+      attended = attended && arrived_.empty();
+      arrivals = !arrived_.empty();
       std::move(arrived_.begin(), arrived_.end(), std::back_inserter(active));
       arrived_.clear();
+      asleep_ = active.empty() || attended;
     }
-    if (active.empty()) {
-      look_at_peers(-1);
-      waiter = Waiter(WaitPolicy::kSpin);
+    if (asleep_) {
+      sleep(active.empty() ? -1 : kAttendedMilliseconds);
+      attended = false;
       continue;
     }
-    bool moved = false;
-    std::erase_if(active, [&moved](const Active& entry) {
-      const Channel::Advance advance = entry.channel->advance();
-      moved |= advance != Channel::Advance::kStuck;
-      return advance == Channel::Advance::kIdle;
+    bool moved = arrivals;
+    attended = true;
+    std::erase_if(active, [&](const Active& entry) {
+      const Channel::Driven driven = entry.channel->drive(entry.handover);
+      moved |= driven == Channel::Driven::kMoved;
+      attended &= driven == Channel::Driven::kByAnother || driven == Channel::Driven::kIdle;
+      return driven == Channel::Driven::kIdle;
     });
+    if (attended) continue;
     if (moved) waiter = Waiter(policy_of(active));
     if (waiter.pause() || ++polls % kPollsBetweenLooks == 0) look_at_peers(0);
   }

@@ -24,8 +24,10 @@ class ProgressThread {
   /// How often this process has been forked off since the first group; a group of an older generation is the parent's.
   static int fork_generation() { return forks_.load(std::memory_order_relaxed); }
 
-  /// Hands over a channel whose queue is not empty.
-  void activate(std::shared_ptr<Group> group, Channel& channel);
+  /// Hands over a channel whose queue is not empty; `handover`: the number that Channel::drive() is given.
+  void activate(std::shared_ptr<Group> group, Channel& channel, std::uint64_t handover);
+  /// A channel that another thread drove is left to this one.
+  void look_again();
   /// Watches the liveness of `group`'s peers until forget().
   Status watch(const std::shared_ptr<Group>& group);
   void forget(Group& group);
@@ -34,6 +36,7 @@ class ProgressThread {
   struct Active {
     std::shared_ptr<Group> group;
     Channel* channel;
+    std::uint64_t handover;
   };
   struct Watcher {
     std::weak_ptr<Group> group;
@@ -46,6 +49,8 @@ class ProgressThread {
   ProgressThread(UniqueFd epoll, UniqueFd wakeup);
   void loop();
   void look_at_peers(int timeout_milliseconds);
+  /// look_at_peers() of a thread that has told that it is asleep.
+  void sleep(int timeout_milliseconds);
   static WaitPolicy policy_of(const std::vector<Active>& active);
   void wake();
   /// Ends the watch of those watchers of `fd`. REQUIRES: mutex_ is held.
@@ -58,6 +63,7 @@ class ProgressThread {
   UniqueFd wakeup_;
   std::mutex mutex_;
   std::vector<Active> arrived_;                  // guarded by mutex_
+  std::atomic<bool> asleep_ = false;             // set with mutex_ held
   std::map<int, std::vector<Watcher>> watched_;  // by liveness descriptor; guarded by mutex_
 };
 

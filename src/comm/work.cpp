@@ -1,7 +1,11 @@
-// A waiting thread looks for a moment, since most works end soon, and then sleeps: the progress thread needs the core.
+// A waiting thread drives the channel itself where the progress thread would do it: that one need not be woken and needs no core
+// then. Where another thread drives it, it looks for a moment, since most works end soon, and then sleeps.
 #include "accord/work.hpp"
 
+#include <algorithm>
+
 #include "base/wait.hpp"
+#include "comm/channel.hpp"
 #include "comm/group.hpp"
 #include "comm/pending_work.hpp"
 
@@ -9,6 +13,8 @@ namespace accord {
 namespace comm {
 namespace {
 constexpr int kLooks = 200;
+/// While it sleeps it looks this often whether it may drive.
+constexpr std::chrono::milliseconds kSleep(2);
 thread_local bool calls_callbacks = false;
 }  // namespace
 
@@ -35,7 +41,11 @@ OwnedOperation::OwnedOperation(const Operation& operation) : operation_(operatio
 
 void PendingWork::finish(Status status) {
   // Before anybody is told: whoever then lets go of the communicator is the last to do so, and closes it there and then.
-  group_.reset();
+  {
+    std::shared_ptr<Group> group;
+    const std::lock_guard lock(mutex_);
+    group.swap(group_);
+  }
   std::vector<std::function<void(const Status&)>> callbacks;
   {
     const std::lock_guard lock(mutex_);
@@ -62,52 +72,58 @@ void PendingWork::on_end(std::function<void(const Status&)> callback) {
 }
 
 std::shared_ptr<PendingWork> PendingWork::ended(Status status) {
-  auto work = std::make_shared<PendingWork>(nullptr, Operation{});
+  auto work = std::make_shared<PendingWork>(nullptr, nullptr, Operation{});
   work->finish(std::move(status));
   return work;
 }
 
 std::shared_ptr<PendingWork> PendingWork::all(std::vector<std::shared_ptr<PendingWork>> works) {
-  auto whole = std::make_shared<PendingWork>(nullptr, Operation{});
-  struct Parts {
-    std::vector<std::shared_ptr<PendingWork>> works;
-    std::atomic<std::size_t> left;
-  };
-  auto parts = std::make_shared<Parts>();
-  parts->left = works.size() + 1;  // one for this function, so that it ends after the last callback was set
-  parts->works = std::move(works);
-  const auto one_ended = [whole, parts](const Status&) {
-    if (parts->left.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+  auto whole = std::make_shared<PendingWork>(nullptr, nullptr, Operation{});
+  whole->parts_ = std::move(works);
+  // One for this function, so that it ends after the last callback was set.
+  auto left = std::make_shared<std::atomic<std::size_t>>(whole->parts_.size() + 1);
+  const auto one_ended = [whole, left](const Status&) {
+    if (left->fetch_sub(1, std::memory_order_acq_rel) > 1) return;
     Status first;
-    for (const auto& work : parts->works)
+    for (const auto& work : whole->parts_)
       if (first.ok()) first = work->status();
     whole->finish(std::move(first));
   };
-  for (const auto& work : parts->works) work->on_end(one_ended);
+  for (const auto& work : whole->parts_) work->on_end(one_ended);
   one_ended({});
   return whole;
 }
 
-Status PendingWork::wait() {
-  for (int look = 0; look < kLooks; ++look) {
-    if (done()) return status_;
+void PendingWork::help(Deadline deadline) {
+  for (const auto& part : parts_) part->help(deadline);
+  if (done() || channel_ == nullptr) return;
+  std::shared_ptr<Group> group;
+  {
+    const std::lock_guard lock(mutex_);
+    if (group_ == nullptr) return;
+    group = group_->shared_from_this();  // no handle
+  }
+  for (int look = 0; look < kLooks && !done(); ++look) {
+    if (channel_->drive_until_ended(*this, deadline) && deadline.at() <= Clock::now()) return;
     cpu_relax();
   }
+}
+
+Status PendingWork::wait() {
+  if (done()) return status_;
   ACCORD_RETURN_IF_ERROR(check_may_wait());
-  std::unique_lock lock(mutex_);
-  ended_.wait(lock, [this] { return done(); });
-  return status_;
+  return *wait_until(Deadline::in(Duration::max()));
 }
 
 std::optional<Status> PendingWork::wait_until(Deadline deadline) {
-  if (done()) return status_;
-  if (Status status = check_may_wait(); !status.ok()) return status;
-  std::unique_lock lock(mutex_);
-  if (deadline.at() == Clock::time_point::max()) {
-    ended_.wait(lock, [this] { return done(); });
-    return status_;
+  while (!done()) {
+    if (Status status = check_may_wait(); !status.ok()) return status;
+    help(deadline);
+    std::unique_lock lock(mutex_);
+    const Clock::time_point now = Clock::now();
+    if (ended_.wait_until(lock, std::min(deadline.at(), now + kSleep), [this] { return done(); })) break;
+    if (deadline.at() <= now) return std::nullopt;
   }
-  if (!ended_.wait_until(lock, deadline.at(), [this] { return done(); })) return std::nullopt;
   return status_;
 }
 

@@ -14,11 +14,13 @@ from accord.torch.process_group import ProcessGroup
 
 @dataclass
 class Options:
-    """What `pg_options=` of init_process_group and new_group takes; the fields are those of accord.Communicator.create."""
+    """What `pg_options=` of init_process_group and new_group takes; the fields are those of accord.Communicator.create, and
+    window_bytes: this rank's share of the memory that accord.torch.empty() and FSDP2 allocate from. What is not used costs nothing."""
 
     transport: str | None = None
     select: str = ""
     hints: str = ""
+    window_bytes: int = 0
 
 
 def create(options: Any, backend_options: Options | None) -> ProcessGroup:
@@ -38,14 +40,22 @@ def create(options: Any, backend_options: Options | None) -> ProcessGroup:
             select=chosen.select,
             hints=chosen.hints,
         )
+        window = comm.window(chosen.window_bytes) if chosen.window_bytes else None
     except accord.Error as error:
         raise as_torch_error(error, global_ranks) from None
-    return ProcessGroup(comm, options.store, global_ranks, options.timeout, backend_options)
+    group = ProcessGroup(comm, options.store, global_ranks, options.timeout, window)
+    group.options_given = backend_options
+    return group
+
+
+def group_of(group: dist.ProcessGroup | None) -> ProcessGroup:
+    """`group`, or the default one; TypeError if it is none of this backend."""
+    found = dist.group.WORLD if group is None else group
+    if not isinstance(found, ProcessGroup):
+        raise TypeError(f'accord: {found!r} is no process group of the backend "accord"')
+    return found
 
 
 def communicator(group: dist.ProcessGroup | None = None) -> accord.Communicator:
     """The communicator behind `group` (the default one if None), for what torch.distributed has no call for."""
-    found = dist.group.WORLD if group is None else group
-    if not isinstance(found, ProcessGroup):
-        raise TypeError(f'accord.torch.communicator: {found!r} is no process group of the backend "accord"')
-    return found.communicator
+    return group_of(group).communicator

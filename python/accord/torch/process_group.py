@@ -18,10 +18,12 @@ from accord.torch import c10d
 from accord.torch.arguments import Tensors, check_parts, form_of, list_of, options, single, split_counts
 from accord.torch.calls import Calls
 from accord.torch.devices import OtherDevices, on_its_device
+from accord.torch.errors import as_torch_error
 from accord.torch.monitored_barrier import MonitoredBarrier
 from accord.torch.tensors import (
     CopyBack,
     counts_of,
+    dtype_name,
     joined_source,
     joined_target,
     op_of,
@@ -44,14 +46,14 @@ class ProcessGroup(Calls, dist.ProcessGroup):
         store: dist.Store,
         global_ranks: list[int],
         timeout: timedelta,
-        options_given: Any = None,
+        window: accord.Window | None = None,
     ) -> None:
-        """options_given: pg_options, for a group that takes the place of this one."""
         dist.ProcessGroup.__init__(self, comm.rank, comm.size)
         Calls.__init__(self, comm, global_ranks)
-        self.options_given = options_given
+        self.options_given: Any = None  # pg_options, for a group that takes the place of this one
         self._store = store
         self._timeout = timeout
+        self._window = window
         self._name = comm.name
         self._description = "undefined"
         self._monitored_barrier = MonitoredBarrier(store, comm.rank, comm.size)
@@ -64,6 +66,29 @@ class ProcessGroup(Calls, dist.ProcessGroup):
     @property
     def timeout(self) -> timedelta:
         return self._timeout
+
+    @property
+    def global_ranks(self) -> list[int]:
+        return self._global_ranks
+
+    # Memory.
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        return self._window is not None and device.type == "cpu"
+
+    def allocate_tensor(
+        self, size: int | Sequence[int], *, dtype: torch.dtype, device: torch.device | None = None
+    ) -> torch.Tensor:
+        """A tensor in the group's window; accord.torch.empty() says more."""
+        if self._window is None:
+            text = (
+                "the group was made without memory for tensors; pass pg_options=accord.torch.Options(window_bytes=...)"
+            )
+            raise as_torch_error(accord.WrongState(text), self._global_ranks)
+        try:
+            return torch.from_dlpack(self._window.empty(size, dtype_name(dtype)))
+        except accord.Error as error:
+            raise as_torch_error(error, self._global_ranks) from None
 
     # Collectives.
 
@@ -295,6 +320,33 @@ class ProcessGroup(Calls, dist.ProcessGroup):
         back: list[CopyBack] = []
         return self._start("recv", (tensor,), back, target(tensor, "recv", back), rank)
 
+    # Other groups.
+
+    def split_group(
+        self,
+        new_ranks: list[int],
+        timeout: timedelta | None = None,
+        opts: Any = None,
+        group_name: str | None = None,
+        group_desc: str | None = None,
+        device_types: Any = None,
+    ) -> ProcessGroup | None:
+        """A group of the listed ranks of this one, in that order; None on the others. It is known to torch.distributed's functions only if
+        dist.split_group made it. `opts` and `device_types` are for backends of other devices."""
+        if self._comm.rank not in new_ranks:
+            return None
+        try:
+            comm = self._comm.split_ranks(new_ranks, group_name, timeout=timeout or self._timeout)
+        except accord.Error as error:
+            raise as_torch_error(error, self._global_ranks) from None
+        store = dist.PrefixStore(f"{comm.name}/", self._store)
+        global_ranks = [self._global_ranks[rank] for rank in new_ranks]
+        group = ProcessGroup(comm, store, global_ranks, timeout or self._timeout)
+        group.setGroupDesc(group_desc or "undefined")
+        return group
+
+    splitGroup = split_group  # noqa: N815 - as C++ calls it
+
     # The end.
 
     def abort(self) -> None:
@@ -314,9 +366,6 @@ class ProcessGroup(Calls, dist.ProcessGroup):
     supports_splitting = False
     _supports_time_estimate = False
 
-    def supports_tensor_alloc(self, device: torch.device) -> bool:
-        return False
-
     @property
     def _device_types(self) -> list[torch.device]:
         """None yet while torch makes the group: for one that has some it would look for a backend in C++ then, to record its calls."""
@@ -331,6 +380,12 @@ class ProcessGroup(Calls, dist.ProcessGroup):
         return other._get_backend(device)
 
     # What torch asks of a group besides; the names are those of C++, which calls some of them.
+
+    def _set_sequence_number_for_group(self) -> None:
+        """Ranks count their calls alike by themselves."""
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._sequence_number
 
     def get_group_store(self) -> dist.Store:
         return self._store

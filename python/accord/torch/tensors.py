@@ -70,6 +70,11 @@ class WrongDevice(Exception):
         self.device = device
 
 
+def dtype_name(dtype: torch.dtype) -> str:
+    """As accord calls it."""
+    return str(dtype).removeprefix("torch.")
+
+
 def counts_of(parts: Sequence[torch.Tensor]) -> list[int]:
     """The elements of each, as the core counts those of source() and target()."""
     return [part.numel() if part.dtype in DTYPES else part.nbytes for part in parts]

@@ -1,7 +1,8 @@
 """The backend: each of torchcomms' calls becomes one call of an accord.Communicator.
 
-A call that is to be asynchronous is complete when it returns if it is a collective, since torchcomms lets a backend in Python tell of an
-end inside wait() only, for which DDP does not ask; the hint async=background starts it. send and recv are always started.
+A call that is to be asynchronous is complete when it returns if it is a collective: DDP waits to be told of its end, which torchcomms can
+lose. The hint async=background starts it. send and recv are always started. What torchcomms hands to C++ only (timeout, tag, batches, the
+factor of PREMUL_SUM) comes from bindings/torchcomms where that is built.
 """
 
 from __future__ import annotations
@@ -9,76 +10,33 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from math import prod
 from typing import Any
 
 import torch
-from torchcomms import CommOptions, RedOpType, ReduceOp, TorchCommBackend
+from torchcomms import CommOptions, TorchCommBackend
 
 import accord
 from accord.torch.errors import as_torch_error
 from accord.torch.tensors import CopyBack, WrongDevice, counts_of, joined_source, joined_target, source, target
 from accord.torch.work import copy_back
 from accord.torchcomms import rendezvous
+from accord.torchcomms.arguments import Operation, Timeout, check_tag, operation_of, parts_of
 from accord.torchcomms.work import Work
-
-_OPS = {
-    RedOpType.SUM: "sum",
-    RedOpType.PRODUCT: "product",
-    RedOpType.MIN: "min",
-    RedOpType.MAX: "max",
-    RedOpType.BAND: "band",
-    RedOpType.BOR: "bor",
-    RedOpType.BXOR: "bxor",
-    RedOpType.AVG: "avg",
-}
-
-
-def _name_of(op: ReduceOp) -> str:
-    kind = op.type
-    if kind not in _OPS:
-        raise RuntimeError(
-            f"accord cannot do {kind} here: torchcomms does not give its factor to a backend in Python. Multiply the tensor "
-            'and use SUM, or call comm.get_backend_impl().communicator.all_reduce(tensor, "premul_sum", factor=...)'
-        )
-    return _OPS[kind]
 
 
 def _raises_torch_errors(method: Callable) -> Callable:
     """The same, and what it raises is a RuntimeError, as with torchcomms' other backends; one of accord's stays one of accord's too."""
 
     @functools.wraps(method)
-    def call(self: Backend, *arguments: Any) -> Any:
+    def call(self: Backend, *arguments: Any, **keywords: Any) -> Any:
         try:
-            return method(self, *arguments)
+            return method(self, *arguments, **keywords)
         except accord.Error as error:
             raise as_torch_error(error, range(self._size)) from None
         except WrongDevice as wrong:
             raise RuntimeError(f"accord takes tensors on the CPU, not on {wrong.device}") from None
 
     return call
-
-
-def _parts(tensor: torch.Tensor, splits: Sequence[int], size: int, what: str) -> list[int]:
-    """Elements of each rank's part, from split sizes, which count rows; equal parts without any."""
-    if tensor.dim() == 0:
-        raise RuntimeError(f"all_to_all_v_single: {what} has no dimension that could be split")
-    rows = tensor.size(0)
-    if not splits:
-        if rows % size:
-            raise RuntimeError(
-                f"all_to_all_v_single: {what} has {rows} rows, which do not split evenly over {size} ranks"
-            )
-        splits = [rows // size] * size
-    if len(splits) != size:
-        raise RuntimeError(
-            f"all_to_all_v_single: {what} has {len(splits)} split sizes; expected {size}, one for each rank"
-        )
-    if sum(splits) > rows:
-        raise RuntimeError(
-            f"all_to_all_v_single: the split sizes of {what} come to {sum(splits)} rows, but it has {rows}"
-        )
-    return [split * prod(tensor.shape[1:]) for split in splits]
 
 
 class Backend(TorchCommBackend):
@@ -144,6 +102,10 @@ class Backend(TorchCommBackend):
         part._take(communicator.split_ranks(ranks, name, **rendezvous.keywords_of(options)), options)
         return part
 
+    def is_failed(self) -> bool:
+        """True once the communicator has failed or was aborted."""
+        return self._communicator is not None and self._communicator.state == "failed"
+
     def get_rank(self) -> int:
         return self._rank
 
@@ -161,19 +123,19 @@ class Backend(TorchCommBackend):
 
     # What they have in common
 
-    def _run(self, name: str, *arguments: Any, back: Sequence[CopyBack] = ()) -> None:
-        getattr(self.communicator, name)(*arguments, timeout=self._timeout)
+    def _run(self, timeout: Timeout, name: str, *arguments: Any, back: Sequence[CopyBack] = (), **factor: Any) -> None:
+        getattr(self.communicator, name)(*arguments, timeout=timeout or self._timeout, **factor)
         if back:
             copy_back(back)
 
-    def _start(self, name: str, *arguments: Any, back: Sequence[CopyBack] = ()) -> Work:
-        work = getattr(self.communicator, name + "_async")(*arguments, timeout=self._timeout)
+    def _start(
+        self, timeout: Timeout, name: str, *arguments: Any, back: Sequence[CopyBack] = (), **factor: Any
+    ) -> Work:
+        work = getattr(self.communicator, name + "_async")(*arguments, timeout=timeout or self._timeout, **factor)
         return Work(work, back, self._size)
 
-    def _collective(self, async_op: bool, name: str, *arguments: Any, back: Sequence[CopyBack] = ()) -> Work | None:
-        if async_op and self._starts_collectives:
-            return self._start(name, *arguments, back=back)
-        return self._run(name, *arguments, back=back)
+    def _collective(self, async_op: bool, *arguments: Any, **keywords: Any) -> Work | None:
+        return (self._start if async_op and self._starts_collectives else self._run)(*arguments, **keywords)
 
     def _check_list(self, call: str, tensors: Sequence[torch.Tensor], like: torch.Tensor | None = None) -> None:
         """Refuses a list that has not one tensor for each rank, each of as many elements as `like`."""
@@ -188,91 +150,142 @@ class Backend(TorchCommBackend):
     # The calls
 
     @_raises_torch_errors
-    def send(self, tensor: torch.Tensor, dst: int, async_op: bool) -> Work | None:
-        return (self._start if async_op else self._run)("send", source(tensor, "send"), dst)
+    def send(
+        self, tensor: torch.Tensor, dst: int, async_op: bool, tag: int = 0, timeout: Timeout = None
+    ) -> Work | None:
+        check_tag(tag)
+        return (self._start if async_op else self._run)(timeout, "send", source(tensor, "send"), dst)
 
     @_raises_torch_errors
-    def recv(self, tensor: torch.Tensor, src: int, async_op: bool) -> Work | None:
+    def recv(
+        self, tensor: torch.Tensor, src: int, async_op: bool, tag: int = 0, timeout: Timeout = None
+    ) -> Work | None:
+        check_tag(tag)
         back: list[CopyBack] = []
-        return (self._start if async_op else self._run)("recv", target(tensor, "recv", back), src, back=back)
+        return (self._start if async_op else self._run)(timeout, "recv", target(tensor, "recv", back), src, back=back)
 
     @_raises_torch_errors
-    def broadcast(self, tensor: torch.Tensor, root: int, async_op: bool) -> Work | None:
+    def batch_op_issue(
+        self, ops: list[tuple[bool, torch.Tensor, int]], async_op: bool, timeout: Timeout = None
+    ) -> Work | None:
+        """Messages that are under way together, each (whether it is sent, its tensor, the peer). Called by _native only."""
+        if not ops:
+            raise RuntimeError("Cannot issue empty batch operation")
+        back: list[CopyBack] = []
+        batch = self.communicator.batch()
+        for is_sent, tensor, peer in ops:
+            if is_sent:
+                batch.send(source(tensor, "send"), peer)
+            else:
+                batch.recv(target(tensor, "recv", back), peer)
+        if async_op:
+            return Work(batch.start(timeout=timeout or self._timeout), back, self._size)
+        batch.run(timeout=timeout or self._timeout)
+        copy_back(back)
+        return None
+
+    @_raises_torch_errors
+    def broadcast(self, tensor: torch.Tensor, root: int, async_op: bool, timeout: Timeout = None) -> Work | None:
         back: list[CopyBack] = []
         is_root = root == self._rank
         array = source(tensor, "broadcast") if is_root else target(tensor, "broadcast", back)
-        return self._collective(async_op, "broadcast", array, root, back=back)
+        return self._collective(async_op, timeout, "broadcast", array, root, back=back)
 
     @_raises_torch_errors
-    def all_reduce(self, tensor: torch.Tensor, op: ReduceOp, async_op: bool) -> Work | None:
+    def all_reduce(self, tensor: torch.Tensor, op: Operation, async_op: bool, timeout: Timeout = None) -> Work | None:
         back: list[CopyBack] = []
         array = target(tensor, "all_reduce", back, reads=True, reduces=True)
-        return self._collective(async_op, "all_reduce", array, _name_of(op), back=back)
+        name, factor = operation_of(op, array)
+        return self._collective(async_op, timeout, "all_reduce", array, name, back=back, **factor)
 
     @_raises_torch_errors
-    def reduce(self, tensor: torch.Tensor, root: int, op: ReduceOp, async_op: bool) -> Work | None:
+    def reduce(
+        self, tensor: torch.Tensor, root: int, op: Operation, async_op: bool, timeout: Timeout = None
+    ) -> Work | None:
         back: list[CopyBack] = []
         if root == self._rank:
             array = target(tensor, "reduce", back, reads=True, reduces=True)
         else:
             array = source(tensor, "reduce", reduces=True)
-        return self._collective(async_op, "reduce", array, root, _name_of(op), back=back)
+        name, factor = operation_of(op, array)
+        return self._collective(async_op, timeout, "reduce", array, root, name, back=back, **factor)
 
     @_raises_torch_errors
-    def all_gather(self, tensor_list: list[torch.Tensor], tensor: torch.Tensor, async_op: bool) -> Work | None:
+    def all_gather(
+        self, tensor_list: list[torch.Tensor], tensor: torch.Tensor, async_op: bool, timeout: Timeout = None
+    ) -> Work | None:
         self._check_list("all_gather", tensor_list, tensor)
         back: list[CopyBack] = []
         array, output = source(tensor, "all_gather"), joined_target(tensor_list, "all_gather", back)
-        return self._collective(async_op, "all_gather", array, output, back=back)
+        return self._collective(async_op, timeout, "all_gather", array, output, back=back)
 
     @_raises_torch_errors
-    def all_gather_v(self, tensor_list: list[torch.Tensor], tensor: torch.Tensor, async_op: bool) -> Work | None:
+    def all_gather_v(
+        self, tensor_list: list[torch.Tensor], tensor: torch.Tensor, async_op: bool, timeout: Timeout = None
+    ) -> Work | None:
         self._check_list("all_gather_v", tensor_list)
         back: list[CopyBack] = []
         array, output = source(tensor, "all_gather_v"), joined_target(tensor_list, "all_gather_v", back)
-        return self._collective(async_op, "all_gather_v", array, output, counts_of(tensor_list), back=back)
+        return self._collective(async_op, timeout, "all_gather_v", array, output, counts_of(tensor_list), back=back)
 
     @_raises_torch_errors
-    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, async_op: bool) -> Work | None:
+    def all_gather_single(
+        self, output: torch.Tensor, input: torch.Tensor, async_op: bool, timeout: Timeout = None
+    ) -> Work | None:
         back: list[CopyBack] = []
         array, into = source(input, "all_gather_single"), target(output, "all_gather_single", back)
-        return self._collective(async_op, "all_gather", array, into, back=back)
+        return self._collective(async_op, timeout, "all_gather", array, into, back=back)
 
     @_raises_torch_errors
     def reduce_scatter(
-        self, output: torch.Tensor, input_list: list[torch.Tensor], op: ReduceOp, async_op: bool
+        self,
+        output: torch.Tensor,
+        input_list: list[torch.Tensor],
+        op: Operation,
+        async_op: bool,
+        timeout: Timeout = None,
     ) -> Work | None:
         self._check_list("reduce_scatter", input_list, output)
         back: list[CopyBack] = []
         array = joined_source(input_list, "reduce_scatter", reduces=True)
         into = target(output, "reduce_scatter", back, reduces=True)
-        return self._collective(async_op, "reduce_scatter", array, into, _name_of(op), back=back)
+        name, factor = operation_of(op, array)
+        return self._collective(async_op, timeout, "reduce_scatter", array, into, name, back=back, **factor)
 
     @_raises_torch_errors
     def reduce_scatter_v(
-        self, output: torch.Tensor, input_list: list[torch.Tensor], op: ReduceOp, async_op: bool
+        self,
+        output: torch.Tensor,
+        input_list: list[torch.Tensor],
+        op: Operation,
+        async_op: bool,
+        timeout: Timeout = None,
     ) -> Work | None:
         self._check_list("reduce_scatter_v", input_list)
         back: list[CopyBack] = []
         array = joined_source(input_list, "reduce_scatter_v", reduces=True)
         into = target(output, "reduce_scatter_v", back, reduces=True)
         counts = counts_of(input_list)
-        return self._collective(async_op, "reduce_scatter_v", array, into, counts, _name_of(op), back=back)
+        name, factor = operation_of(op, array)
+        return self._collective(async_op, timeout, "reduce_scatter_v", array, into, counts, name, back=back, **factor)
 
     @_raises_torch_errors
     def reduce_scatter_single(
-        self, output: torch.Tensor, input: torch.Tensor, op: ReduceOp, async_op: bool
+        self, output: torch.Tensor, input: torch.Tensor, op: Operation, async_op: bool, timeout: Timeout = None
     ) -> Work | None:
         back: list[CopyBack] = []
         array = source(input, "reduce_scatter_single", reduces=True)
         into = target(output, "reduce_scatter_single", back, reduces=True)
-        return self._collective(async_op, "reduce_scatter", array, into, _name_of(op), back=back)
+        name, factor = operation_of(op, array)
+        return self._collective(async_op, timeout, "reduce_scatter", array, into, name, back=back, **factor)
 
     @_raises_torch_errors
-    def all_to_all_single(self, output: torch.Tensor, input: torch.Tensor, async_op: bool) -> Work | None:
+    def all_to_all_single(
+        self, output: torch.Tensor, input: torch.Tensor, async_op: bool, timeout: Timeout = None
+    ) -> Work | None:
         back: list[CopyBack] = []
         array, into = source(input, "all_to_all_single"), target(output, "all_to_all_single", back)
-        return self._collective(async_op, "all_to_all", array, into, back=back)
+        return self._collective(async_op, timeout, "all_to_all", array, into, back=back)
 
     @_raises_torch_errors
     def all_to_all_v_single(
@@ -282,10 +295,11 @@ class Backend(TorchCommBackend):
         output_split_sizes: list[int],
         input_split_sizes: list[int],
         async_op: bool,
+        timeout: Timeout = None,
     ) -> Work | None:
         back: list[CopyBack] = []
-        parts = _parts(input, input_split_sizes, self._size, "input")
-        into_parts = _parts(output, output_split_sizes, self._size, "output")
+        parts = parts_of(input, input_split_sizes, self._size, "input")
+        into_parts = parts_of(output, output_split_sizes, self._size, "output")
         # Rows of the output that nobody sends stay as they are.
         array = source(input, "all_to_all_v_single").reshape(-1)
         into = target(output, "all_to_all_v_single", back, reads=True).view(-1)
@@ -294,11 +308,15 @@ class Backend(TorchCommBackend):
             for sizes, flat, of in ((parts, array, input), (into_parts, into, output))
         )
         array, into = array[: sum(counts)], into[: sum(into_counts)]
-        return self._collective(async_op, "all_to_all_v", array, counts, into, into_counts, back=back)
+        return self._collective(async_op, timeout, "all_to_all_v", array, counts, into, into_counts, back=back)
 
     @_raises_torch_errors
     def all_to_all(
-        self, output_tensor_list: list[torch.Tensor], input_tensor_list: list[torch.Tensor], async_op: bool
+        self,
+        output_tensor_list: list[torch.Tensor],
+        input_tensor_list: list[torch.Tensor],
+        async_op: bool,
+        timeout: Timeout = None,
     ) -> Work | None:
         self._check_list("all_to_all", output_tensor_list)
         self._check_list("all_to_all", input_tensor_list)
@@ -306,15 +324,20 @@ class Backend(TorchCommBackend):
         array = joined_source(input_tensor_list, "all_to_all")
         into = joined_target(output_tensor_list, "all_to_all", back)
         counts, into_counts = counts_of(input_tensor_list), counts_of(output_tensor_list)
-        return self._collective(async_op, "all_to_all_v", array, counts, into, into_counts, back=back)
+        return self._collective(async_op, timeout, "all_to_all_v", array, counts, into, into_counts, back=back)
 
     @_raises_torch_errors
-    def barrier(self, async_op: bool) -> Work | None:
-        return self._collective(async_op, "barrier")
+    def barrier(self, async_op: bool, timeout: Timeout = None) -> Work | None:
+        return self._collective(async_op, timeout, "barrier")
 
     @_raises_torch_errors
     def scatter(
-        self, output_tensor: torch.Tensor, input_tensor_list: list[torch.Tensor], root: int, async_op: bool
+        self,
+        output_tensor: torch.Tensor,
+        input_tensor_list: list[torch.Tensor],
+        root: int,
+        async_op: bool,
+        timeout: Timeout = None,
     ) -> Work | None:
         back: list[CopyBack] = []
         array = None
@@ -322,15 +345,20 @@ class Backend(TorchCommBackend):
             self._check_list("scatter", input_tensor_list, output_tensor)
             array = joined_source(input_tensor_list, "scatter")
         into = target(output_tensor, "scatter", back)
-        return self._collective(async_op, "scatter", array, into, root, back=back)
+        return self._collective(async_op, timeout, "scatter", array, into, root, back=back)
 
     @_raises_torch_errors
     def gather(
-        self, output_tensor_list: list[torch.Tensor], input_tensor: torch.Tensor, root: int, async_op: bool
+        self,
+        output_tensor_list: list[torch.Tensor],
+        input_tensor: torch.Tensor,
+        root: int,
+        async_op: bool,
+        timeout: Timeout = None,
     ) -> Work | None:
         back: list[CopyBack] = []
         into = None
         if root == self._rank:
             self._check_list("gather", output_tensor_list, input_tensor)
             into = joined_target(output_tensor_list, "gather", back)
-        return self._collective(async_op, "gather", source(input_tensor, "gather"), into, root, back=back)
+        return self._collective(async_op, timeout, "gather", source(input_tensor, "gather"), into, root, back=back)

@@ -1,8 +1,10 @@
 // Several calls at once: messages in any order, collectives in the order of the list; and what a Work tells when it ends.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -277,6 +279,62 @@ TEST_P(Together, a_callback_may_start_operations_but_not_wait_for_them) {
     EXPECT_TRUE(second->wait().ok());
     EXPECT_EQ(more, std::vector<float>(50000, 2));
     EXPECT_EQ(listed, std::vector<float>(4, 1)) << "a list that was refused was run";
+  });
+}
+
+TEST_P(Together, threads_that_wait_for_works_of_one_group_in_any_order_all_come_back) {
+  run_thread_ranks(2, options(), [](Communicator comm) {
+    constexpr int kWorks = 60;
+    std::vector<std::vector<float>> values;
+    for (int i = 0; i < kWorks; ++i) values.emplace_back(i % 3 == 0 ? 2 : i % 3 == 1 ? 3000 : 40000, comm.rank() + i);
+    std::vector<Work> works;
+    for (std::vector<float>& value : values) works.push_back(comm.all_reduce_async(buffer(value), ReduceOp::kSum));
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 3; ++t)
+      threads.emplace_back([&works, t] {
+        for (int i = 0; i < kWorks; ++i) {
+          Work work = works[static_cast<std::size_t>(t == 0 ? i : t == 1 ? kWorks - 1 - i : (i * 7) % kWorks)];
+          if (t == 2)
+            while (!work.wait_for(std::chrono::microseconds(50)).has_value()) continue;
+          const Status status = work.wait();
+          EXPECT_TRUE(status.ok()) << status.to_string();
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+    for (int i = 0; i < kWorks; ++i) {
+      const std::vector<float>& value = values[static_cast<std::size_t>(i)];
+      ASSERT_EQ(value, std::vector<float>(value.size(), static_cast<float>(2 * i + 1))) << i;
+    }
+  });
+}
+
+TEST_P(Together, callbacks_of_two_groups_start_operations_on_each_other) {
+  run_thread_ranks(2, options(), [](Communicator comm) {
+    constexpr int kSteps = 200;
+    Result<std::optional<Communicator>> second = comm.split(0, comm.rank(), "second");
+    ASSERT_TRUE(second.ok()) << second.status().to_string();
+    std::array<Communicator, 2> groups = {comm, **second};
+    std::mutex mutex;
+    std::condition_variable called;
+    int ended = 0;
+    // Two chains, one begins on each group; each step starts the next one on the other group. A group's operations are in the same order
+    // on both ranks, since it has at most one of each chain, which are alike.
+    std::function<void(int, int)> step = [&](int chain, int number) {
+      groups[static_cast<std::size_t>((chain + number) % 2)].barrier_async().on_end(
+          [&, chain, number](const Status& status) {
+            EXPECT_TRUE(status.ok()) << status.to_string();
+            if (number + 1 < kSteps) return step(chain, number + 1);
+            const std::lock_guard lock(mutex);
+            ++ended;
+            called.notify_all();
+          });
+    };
+    std::thread other([&] { step(1, 0); });
+    step(0, 0);
+    std::unique_lock lock(mutex);
+    called.wait(lock, [&] { return ended == 2; });
+    lock.unlock();
+    other.join();
   });
 }
 

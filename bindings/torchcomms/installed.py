@@ -1,0 +1,8 @@
+"""Prints the folders and versions of torch and torchcomms, as a list of CMake's, for the Python that runs it."""
+
+import importlib.metadata
+import importlib.util
+
+names = ("torch", "torchcomms")
+folders = [importlib.util.find_spec(name).submodule_search_locations[0] for name in names]
+print(";".join([*folders, *map(importlib.metadata.version, names)]))
