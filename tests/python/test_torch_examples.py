@@ -7,18 +7,22 @@ import subprocess
 import sys
 
 import pytest
-from accord_command import ACCORD, ROOT, clean_environment
+from accord_command import ACCORD, ROOT, accord, clean_environment, python_file
 
 ACCORD_RUN = [str(ACCORD), "run", "-n", "2"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 STEPS = 40
 
 
+def rank_environment() -> dict[str, str]:
+    return clean_environment(PYTHONPATH=os.environ.get("PYTHONPATH", ""), OMP_NUM_THREADS="1")
+
+
 def run_example(launcher: list[str], name: str, *arguments: object) -> tuple[dict[int, float], str]:
     """The losses by step, and all that was written."""
     result = subprocess.run(
         [*launcher, str(ROOT / "examples/torch" / name), *map(str, arguments)],
-        env=clean_environment(PYTHONPATH=os.environ.get("PYTHONPATH", ""), OMP_NUM_THREADS="1"),
+        env=rank_environment(),
         capture_output=True,
         text=True,
         timeout=240,
@@ -73,3 +77,13 @@ def test_accelerate_trains_the_same_and_divides_the_prompts(data_parallel):
     assert losses == pytest.approx(data_parallel[0], abs=1e-3)
     prompts = re.findall(r"^\[0\] '(The|A class|If the|Python|An object) ", text, re.MULTILINE)
     assert prompts == ["The", "A class", "If the", "Python", "An object"]
+
+
+def test_the_guide_runs(tmp_path):
+    snippets = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/pytorch.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert len(snippets) >= 4
+    folder = f"folder = {str(tmp_path / 'checkpoint')!r}\n"
+    program = python_file(tmp_path, folder + "\n".join(snippets) + "print('end', values.tolist())\n")
+    result = accord("run", "-n", 2, program, timeout=120, env=rank_environment())
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("end [6.0, 6.0, 6.0, 6.0]") == 2

@@ -20,6 +20,7 @@ from accord.torch.calls import Calls
 from accord.torch.devices import OtherDevices, on_its_device
 from accord.torch.errors import as_torch_error
 from accord.torch.monitored_barrier import MonitoredBarrier
+from accord.torch.names import Named
 from accord.torch.tensors import (
     CopyBack,
     counts_of,
@@ -33,7 +34,7 @@ from accord.torch.tensors import (
 
 
 @c10d.never_compiled
-class ProcessGroup(Calls, dist.ProcessGroup):
+class ProcessGroup(Calls, Named, dist.ProcessGroup):
     """A torch.distributed process group over an accord.Communicator.
 
     Errors are those of accord (PeerLost, Timeout, Mismatch, ...) and torch.distributed.DistBackendError at once; `ranks` are ranks of the
@@ -50,12 +51,11 @@ class ProcessGroup(Calls, dist.ProcessGroup):
     ) -> None:
         dist.ProcessGroup.__init__(self, comm.rank, comm.size)
         Calls.__init__(self, comm, global_ranks)
+        Named.__init__(self, comm.name)
         self.options_given: Any = None  # pg_options, for a group that takes the place of this one
         self._store = store
         self._timeout = timeout
         self._window = window
-        self._name = comm.name
-        self._description = "undefined"
         self._monitored_barrier = MonitoredBarrier(store, comm.rank, comm.size)
         self._others = OtherDevices(self, store, timeout)
 
@@ -379,7 +379,7 @@ class ProcessGroup(Calls, dist.ProcessGroup):
             raise RuntimeError(f"No backend type associated with device type {device.type}")
         return other._get_backend(device)
 
-    # What torch asks of a group besides; the names are those of C++, which calls some of them.
+    # What torch asks of a group besides.
 
     def _set_sequence_number_for_group(self) -> None:
         """Ranks count their calls alike by themselves."""
@@ -389,18 +389,3 @@ class ProcessGroup(Calls, dist.ProcessGroup):
 
     def get_group_store(self) -> dist.Store:
         return self._store
-
-    def getBackendName(self) -> str:  # noqa: N802
-        return "accord"
-
-    def getGroupName(self) -> str:  # noqa: N802
-        return self._name
-
-    def setGroupName(self, name: str) -> None:  # noqa: N802
-        self._name = name
-
-    def getGroupDesc(self) -> str:  # noqa: N802
-        return self._description
-
-    def setGroupDesc(self, description: str) -> None:  # noqa: N802
-        self._description = description
