@@ -44,9 +44,7 @@ def without_gpu():
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(torch.cuda, "current_device", lambda: torch.device("cpu")))
         stack.enter_context(mock.patch.object(torch.cuda, "synchronize", lambda *_: None))
-        stack.enter_context(
-            mock.patch.object(CudaRNGStatesTracker, "fork", lambda *_, **__: contextlib.nullcontext())
-        )
+        stack.enter_context(mock.patch.object(CudaRNGStatesTracker, "fork", lambda *_, **__: contextlib.nullcontext()))
         stack.enter_context(mock.patch.object(WrappedTorchNorm, "__new__", norm))
         stack.enter_context(_OnCpu())
         yield
@@ -93,7 +91,7 @@ def train(tensor: int, pipeline: int, sequence: bool) -> list[float]:
         def forward(_, part, step=step):
             tokens, places, mask = batch_of(step)
             found = part(tokens, places, mask, labels=tokens.roll(-1, 1))
-            return found, lambda losses: (losses.mean(), {"loss": losses.mean().item()})
+            return found, lambda each: (each.mean(), {"loss": each.mean().item()})
 
         reduced = get_forward_backward_func()(
             forward_step_func=forward,
