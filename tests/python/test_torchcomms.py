@@ -174,7 +174,7 @@ def splits(comm):
     """Rank 1 sends one row to rank 0 and none to itself; the rows beyond the splits stay as they are."""
     rank = comm.get_rank()
     sent = torch.arange(6.0).reshape(3, 2) + 10 * rank
-    received = torch.full((3, 2), -1.0)
+    received = torch.full((3, 4), -1.0)[:, ::2]
     output = [1, 1] if rank == 0 else [2, 0]
     comm.all_to_all_v_single(received, sent, output, [1, 2] if rank == 0 else [1, 0], False)
     nothing = torch.empty(0, 4)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -28,8 +30,8 @@ class Calls:
         self._comm = comm
         self._global_ranks = global_ranks
         self._sequence_number = 0
-        self._batch: accord.Batch | None = None
-        self._batch_back: list[CopyBack] = []
+        self._new_timeout: timedelta | None = None
+        self._batches: dict[int, tuple[accord.Batch, list[CopyBack]]] = {}  # of threads that list calls, by thread
 
     def _run(
         self,
@@ -48,8 +50,10 @@ class Calls:
         timeout = opts.timeout
         if timeout != _UNSET:
             keywords["timeout"] = timeout
-        if opts.asyncOp or self._batch is not None:
+        if opts.asyncOp or self._batches:
             return self._start(call, tensors, back, *arguments, reads=reads, **keywords)
+        if self._new_timeout is not None:
+            keywords.setdefault("timeout", self._new_timeout)
         self._sequence_number += 1
         try:
             if c10d.profiler_enabled():
@@ -72,11 +76,14 @@ class Calls:
         reads: Tensors | None = None,
         **keywords: Any,
     ) -> dist.Work:
-        if self._batch is not None:
+        listed = self._batches.get(threading.get_ident()) if self._batches else None
+        if listed is not None:
             keywords.pop("timeout", None)
-            getattr(self._batch, call)(*arguments, **keywords)
-            self._batch_back += back
+            getattr(listed[0], call)(*arguments, **keywords)
+            listed[1].extend(back)
             return _FINISHED
+        if self._new_timeout is not None:
+            keywords.setdefault("timeout", self._new_timeout)
         start = getattr(self._comm, f"{call}_async")
         if c10d.profiler_enabled():
             started = functools.partial(self._work_of, lambda: start(*arguments, **keywords), tensors, back)
@@ -96,7 +103,7 @@ class Calls:
         batch = self._comm.batch()
         for arguments in calls:
             getattr(batch, call)(*arguments, **keywords)
-        timeout = None if opts.timeout == _UNSET else opts.timeout
+        timeout = self._new_timeout if opts.timeout == _UNSET else opts.timeout
         started = functools.partial(self._work_of, lambda: batch.start(timeout), tensors, back)
         work = recorded(call, [read for read, *_ in calls], started) if c10d.profiler_enabled() else started()
         if not opts.asyncOp:
@@ -110,12 +117,16 @@ class Calls:
         except accord.Error as error:
             raise as_torch_error(error, self._global_ranks) from None
 
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Of later calls that have none of their own."""
+        self._new_timeout = timeout
+
     def _start_coalescing(self, device: torch.device) -> None:
-        self._batch, self._batch_back = self._comm.batch(), []
+        self._batches[threading.get_ident()] = self._comm.batch(), []
 
     def _end_coalescing(self, device: torch.device) -> dist.Work:
-        batch, self._batch = self._batch, None
-        started = functools.partial(self._work_of, batch.start, (), self._batch_back)
+        batch, back = self._batches.pop(threading.get_ident())
+        started = functools.partial(self._work_of, lambda: batch.start(self._new_timeout), (), back)
         return recorded("coalesced", (), started) if c10d.profiler_enabled() else started()
 
 

@@ -315,6 +315,33 @@ class ProcessGroup(Calls, dist.ProcessGroup):
         back: list[CopyBack] = []
         return self._start("recv", (tensor,), back, target(tensor, "recv", back), rank)
 
+    # Other groups.
+
+    def split_group(
+        self,
+        new_ranks: list[int],
+        timeout: timedelta | None = None,
+        opts: Any = None,
+        group_name: str | None = None,
+        group_desc: str | None = None,
+        device_types: Any = None,
+    ) -> ProcessGroup | None:
+        """A group of the listed ranks of this one, in that order; None on the others. It is known to torch.distributed's functions only if
+        dist.split_group made it. `opts` and `device_types` are for backends of other devices."""
+        if self._comm.rank not in new_ranks:
+            return None
+        try:
+            comm = self._comm.split_ranks(new_ranks, group_name, timeout=timeout or self._timeout)
+        except accord.Error as error:
+            raise as_torch_error(error, self._global_ranks) from None
+        store = dist.PrefixStore(f"{comm.name}/", self._store)
+        global_ranks = [self._global_ranks[rank] for rank in new_ranks]
+        group = ProcessGroup(comm, store, global_ranks, timeout or self._timeout)
+        group.setGroupDesc(group_desc or "undefined")
+        return group
+
+    splitGroup = split_group  # noqa: N815 - as C++ calls it
+
     # The end.
 
     def abort(self) -> None:
@@ -348,6 +375,12 @@ class ProcessGroup(Calls, dist.ProcessGroup):
         return other._get_backend(device)
 
     # What torch asks of a group besides; the names are those of C++, which calls some of them.
+
+    def _set_sequence_number_for_group(self) -> None:
+        """Ranks count their calls alike by themselves."""
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._sequence_number
 
     def get_group_store(self) -> dist.Store:
         return self._store

@@ -1,8 +1,6 @@
-"""Where the ranks of a new communicator meet: the store of the caller's options, else one that the job makes for itself.
+"""Where the ranks of a new communicator meet: the store of the caller's options, else the one that the job makes for itself.
 
-Rank and size are what torchcomms' other backends take, from the same variables in the same order. The keys of a communicator begin with
-how often this rank has made one of that name in that store, which the store itself counts: so communicators of one name follow one
-another without meeting each other's keys, whichever objects lead to the store.
+Rank and size are what torchcomms' other backends take, from the same variables in the same order.
 """
 
 from __future__ import annotations
@@ -86,5 +84,4 @@ def communicator(name: str, options: CommOptions) -> accord.Communicator:
     store = options.store
     if store is None:
         store = _core.job_store(rank, size, keywords["timeout"])
-    count = store.add(f"accord/{name}/{rank}", 1)
-    return accord.Communicator.create(accord.PrefixStore(store, f"accord/{count}"), rank, size, name=name, **keywords)
+    return accord.Communicator.create(accord.PrefixStore(store, "torchcomms"), rank, size, name=name, **keywords)
