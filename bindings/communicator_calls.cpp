@@ -96,12 +96,12 @@ void read_all_to_all_v(CallArguments& arguments, const Communicator&, nb::handle
                                       arguments.output_counts(output_counts, "output_counts"));
 }
 
-void read_send(CallArguments& arguments, const Communicator&, nb::handle array, Rank to) {
-  arguments.call = Call::send(arguments.input(array, "array"), to);
+void read_send(CallArguments& arguments, const Communicator&, nb::handle array, Rank to, std::int32_t tag) {
+  arguments.call = Call::send(arguments.input(array, "array"), to, tag);
 }
 
-void read_recv(CallArguments& arguments, const Communicator&, nb::handle array, Rank source) {
-  arguments.call = Call::recv(arguments.output(array, "array"), source);
+void read_recv(CallArguments& arguments, const Communicator&, nb::handle array, Rank source, std::int32_t tag) {
+  arguments.call = Call::recv(arguments.output(array, "array"), source, tag);
 }
 
 void run(Communicator& communicator, const CallArguments& arguments) {
@@ -274,12 +274,15 @@ has a meaning for which dtype.)",
          ", output_counts: " ACCORD_COUNTS_SIG ", *",
          "`input_counts[p]` elements go to rank p, `output_counts[p]` come from it; Mismatch if p says otherwise.",
          input, nb::arg("input_counts"), output, nb::arg("output_counts"), only);
-  define(callers, "send", &read_send, "array: " ACCORD_ARRAY_SIG ", to: int, *",
-         "Sends `array` to rank `to`, which calls recv with the same count and dtype. Returns when it may be reused.",
-         array, nb::arg("to"), only);
-  define(callers, "recv", &read_recv, "array: " ACCORD_ARRAY_SIG ", source: int, *",
-         "Receives into `array` what rank `source` sends; messages of a pair of ranks arrive in order.", array,
-         nb::arg("source"), only);
+  const auto tag = nb::arg("tag") = 0;
+  define(callers, "send", &read_send, "array: " ACCORD_ARRAY_SIG ", to: int, tag: int = 0, *",
+         "Sends `array` to rank `to`, which calls recv with the same count, dtype and tag. Returns when it may be "
+         "reused. Tags are not negative.",
+         array, nb::arg("to"), tag, only);
+  define(callers, "recv", &read_recv, "array: " ACCORD_ARRAY_SIG ", source: int, tag: int = 0, *",
+         "Receives into `array` the next message of that tag from rank `source`; those of a pair of ranks and a tag "
+         "arrive in order.",
+         array, nb::arg("source"), tag, only);
 }
 
 }  // namespace accord::python

@@ -341,7 +341,7 @@ typedef struct accord_call {
   accord_op_t op;       /* where values are combined */
   int32_t root;         /* broadcast, reduce, gather, scatter */
   int32_t peer;         /* send, recv: the other rank */
-  int32_t reserved;     /* zero */
+  int32_t tag;          /* send, recv: tells messages of one pair of ranks apart; not negative */
   const void* factor;   /* premul_sum: one element of the dtype, read before the call, or the start of it, returns */
   /* The forms with V: the elements of each rank's part, in rank order and without gaps, where this rank has that buffer and it
    * has parts; one for each rank, read before the call, or the start of it, returns. */
@@ -474,7 +474,8 @@ ACCORD_API accord_status_t accord_scatter_v(accord_communicator_t* communicator,
 ACCORD_API accord_status_t accord_all_to_all_v(accord_communicator_t* communicator, const void* input,
                                                const size_t* input_counts, void* output, const size_t* output_counts,
                                                accord_dtype_t dtype, const accord_call_options_t* options);
-/* Sends `buffer` to rank `to`, which must call recv with the same count and dtype. Returns when the buffer may be reused. */
+/* Sends `buffer` to rank `to`, which must call recv with the same count and dtype. Returns when the buffer may be reused. Messages
+ * with a tag are sent and received by accord_run and accord_start; these have none, which is tag 0. */
 ACCORD_API accord_status_t accord_send(accord_communicator_t* communicator, const void* buffer, size_t count,
                                        accord_dtype_t dtype, int32_t to, const accord_call_options_t* options);
 ACCORD_API accord_status_t accord_recv(accord_communicator_t* communicator, void* buffer, size_t count,

@@ -77,6 +77,7 @@ struct Call {
   Rank root = 0;                           ///< where the collective has one
   Rank peer = -1;                          ///< send, recv
   Direction direction = Direction::kNone;  ///< send, recv
+  std::int32_t tag = 0;                    ///< send, recv: tells messages of one pair of ranks apart; not negative
   /// kByCounts: what all ranks say alike, also those that have no divided buffer.
   Division division = Division::kEqual;
   /// kByCounts: the elements of each rank's part, in rank order and without gaps, where this rank has the buffer and it is
@@ -125,11 +126,16 @@ struct Call {
                            std::span<const std::size_t> output_counts) {
     return all_to_all(input, output).by_counts(input_counts, output_counts);
   }
-  static Call send(ConstBuffer buffer, Rank to) {
-    return {.collective = Collective::kSendRecv, .input = buffer, .peer = to, .direction = Direction::kSend};
+  static Call send(ConstBuffer buffer, Rank to, std::int32_t tag = 0) {
+    return {
+        .collective = Collective::kSendRecv, .input = buffer, .peer = to, .direction = Direction::kSend, .tag = tag};
   }
-  static Call recv(Buffer buffer, Rank from) {
-    return {.collective = Collective::kSendRecv, .output = buffer, .peer = from, .direction = Direction::kReceive};
+  static Call recv(Buffer buffer, Rank from, std::int32_t tag = 0) {
+    return {.collective = Collective::kSendRecv,
+            .output = buffer,
+            .peer = from,
+            .direction = Direction::kReceive,
+            .tag = tag};
   }
 
  private:

@@ -44,7 +44,7 @@ std::string_view to_string(CommunicatorState state);
 ///
 /// A handle: copies refer to the same group, which closes when close() is called or the last handle and Work are gone.
 /// Thread-safe: any thread may call any method; calls on one communicator run in the order they were made, calls on
-/// different communicators are independent. Messages of send and recv are ordered for each pair of ranks and direction.
+/// different communicators are independent. Messages of send and recv are ordered for each pair of ranks, direction and tag.
 ///
 /// Failure is sticky: the first one (a dead peer, a timeout, a mismatch between ranks, abort) ends every pending and later
 /// call with its Status, which names the ranks at fault. Nothing hangs: each call ends within its timeout, and within a
@@ -161,12 +161,21 @@ class Communicator {
     return run(Call::all_to_all_v(input, input_counts, output, output_counts), options);
   }
 
-  /// Sends `buffer` to rank `to`, which must call recv with the same count and dtype. Returns when the buffer may be reused.
+  /// Sends `buffer` to rank `to`, which must call recv with the same count, dtype and tag. Returns when the buffer may be reused.
   [[nodiscard]] Status send(ConstBuffer buffer, Rank to, const CallOptions& options = {}) {
-    return run(Call::send(buffer, to), options);
+    return send(buffer, to, 0, options);
   }
+  [[nodiscard]] Status send(ConstBuffer buffer, Rank to, std::int32_t tag, const CallOptions& options = {}) {
+    return run(Call::send(buffer, to, tag), options);
+  }
+  /// Receives the next message of that tag from rank `from`; kMismatch if it has another count or dtype. A message goes to the receive
+  /// of its tag that was called first. What comes before it with other tags, and finds no receive, is kept in memory of its own until
+  /// one is called, and then copied. Tags: 0 (what is meant without one) to 2^31 - 1.
   [[nodiscard]] Status recv(Buffer buffer, Rank from, const CallOptions& options = {}) {
-    return run(Call::recv(buffer, from), options);
+    return recv(buffer, from, 0, options);
+  }
+  [[nodiscard]] Status recv(Buffer buffer, Rank from, std::int32_t tag, const CallOptions& options = {}) {
+    return run(Call::recv(buffer, from, tag), options);
   }
 
   // The same, started.
@@ -221,10 +230,16 @@ class Communicator {
     return start(Call::all_to_all_v(input, input_counts, output, output_counts), options);
   }
   [[nodiscard]] Work send_async(ConstBuffer buffer, Rank to, const CallOptions& options = {}) {
-    return start(Call::send(buffer, to), options);
+    return send_async(buffer, to, 0, options);
+  }
+  [[nodiscard]] Work send_async(ConstBuffer buffer, Rank to, std::int32_t tag, const CallOptions& options = {}) {
+    return start(Call::send(buffer, to, tag), options);
   }
   [[nodiscard]] Work recv_async(Buffer buffer, Rank from, const CallOptions& options = {}) {
-    return start(Call::recv(buffer, from), options);
+    return recv_async(buffer, from, 0, options);
+  }
+  [[nodiscard]] Work recv_async(Buffer buffer, Rank from, std::int32_t tag, const CallOptions& options = {}) {
+    return start(Call::recv(buffer, from, tag), options);
   }
 
   /// Ranks with the same `color` form a new communicator, ordered by (`key`, rank). Collective over this one; a negative

@@ -57,8 +57,6 @@ Result<ReadCall> read_call(const accord_call_t* given, const accord_call_options
                            std::string_view function) {
   ACCORD_ASSIGN_OR_RETURN(const accord_call_t call, accord::c::read_struct(given, function));
   ACCORD_ASSIGN_OR_RETURN(const accord_call_options_t options, accord::c::read_struct(given_options, function));
-  if (call.reserved != 0)
-    return Status(StatusCode::kInvalidArgument, fmt::format("{}: reserved is {}, expected 0", function, call.reserved));
   ACCORD_ASSIGN_OR_RETURN(const accord::c::CallKind kind,
                           accord::c::value_of(accord::c::kCallKinds, call.kind, function, "kind"));
   ACCORD_ASSIGN_OR_RETURN(const accord::ReduceOp op, accord::c::value_of(accord::c::kOps, call.op, function, "op"));
@@ -80,6 +78,7 @@ Result<ReadCall> read_call(const accord_call_t* given, const accord_call_options
                    .root = call.root,
                    .peer = call.peer,
                    .direction = kind.direction,
+                   .tag = call.tag,
                    .division = kind.division,
                    .input_counts = counts(call.input_counts),
                    .output_counts = counts(call.output_counts)},

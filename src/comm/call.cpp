@@ -182,6 +182,7 @@ Status check_call(const Call& call, Rank rank, int size) {
     if (call.division != Division::kEqual) return invalid("a message has no parts to give counts of");
     ACCORD_RETURN_IF_ERROR(check_rank("peer", call.peer, size));
     if (call.peer == rank) return invalid(fmt::format("peer {} is the caller itself", rank));
+    if (call.tag < 0) return invalid(fmt::format("tag {} is negative", call.tag));
     if (call.direction == Direction::kSend) return check_buffer("input", in);
     return check_buffer("output", out);
   }
@@ -218,6 +219,7 @@ exec::RequestRecord record_of(const Call& call, Rank rank, int size) {
     const bool sends = call.direction == Direction::kSend;
     record.dtype = sends ? call.input.dtype : call.output.dtype;
     record.count = sends ? call.input.count : call.output.count;
+    record.root = call.tag;
     return record;
   }
   const plan::CollectiveTraits& traits = plan::traits_of(call.collective);

@@ -3,15 +3,11 @@
 // calls run in the order in which they were made.
 #include "comm/channel.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <optional>
 #include <utility>
 
-#include "base/text.hpp"
 #include "comm/group.hpp"
-#include "comm/mismatch.hpp"
 #include "comm/progress.hpp"
 #include "plan/registry.hpp"
 
@@ -20,8 +16,6 @@ namespace {
 
 /// The progress thread polls a stuck operation this often between two looks for failures.
 constexpr std::uint32_t kLookEvery = 256;
-/// What is started and no larger than that is driven by its caller as far as it goes: its own part takes a microsecond or two.
-constexpr std::size_t kDrivenAtOnce = 8 << 10;
 /// A rank that has a core to itself looks some 0.5 us in one place before it does anything else. Of ranks that share cores only
 /// as many run as there are cores: if no more are missing than run beside this one they may come in less time than its
 /// core takes to go to another and come back.
@@ -31,24 +25,19 @@ exec::Patience patience_of(const Group& group) {
   return {.looks = 25, .missing = group.topology().cores_of_host(0) - 1};
 }
 
-/// What the operation counts as: a buffer or one part of it, or where parts differ what this rank has of them.
-std::size_t bytes_of(const Operation& operation) {
-  if (operation.extent == nullptr) return operation.record.count * size_of(operation.record.dtype);
-  const plan::Extent& extent = *operation.extent;
-  return std::max(extent.input_count, extent.output_count) * size_of(operation.record.dtype);
-}
-
 }  // namespace
 
 Channel::Channel(Group& group, exec::Domain domain, topology::Topology topology, std::vector<Rank> members,
-                 flight::OrderRecorder recorder)
+                 flight::OrderRecorder recorder, Direction direction)
     : group_(group),
       domain_(std::move(domain)),
       topology_(std::move(topology)),
       members_(std::move(members)),
       policy_(group.wait_policy()),
       patience_(patience_of(group)),
-      recorder_(recorder) {
+      recorder_(recorder),
+      sends_(direction == Direction::kSend),
+      receives_(direction == Direction::kReceive) {
   if (!topology_.readable()) return;
   for (const Rank r : topology_.ranks()) processes_.push_back(topology_.place(r).process);
   in_memory_.processes = &processes_;
@@ -56,69 +45,6 @@ Channel::Channel(Group& group, exec::Domain domain, topology::Topology topology,
 
 void Channel::give_back() {
   if (turns_.give_back()) hand_over();
-}
-
-void Channel::hand_over() {
-  const std::lock_guard lock(driving_);
-  handed_over_ = true;
-  ProgressThread::instance().activate(group_.shared_from_this(), *this, ++handovers_);
-}
-
-void Channel::begin_driving(const Operation& operation) {
-  const bool quick = bytes_of(operation) <= kDrivenAtOnce && operation.extent == nullptr;
-  for (Advance advanced = Advance::kMoved; quick && advanced == Advance::kMoved;) {
-    Ended ended;
-    advanced = advance(ended, patience_);
-    ended.tell();
-    if (advanced == Advance::kIdle) return;
-  }
-  hand_over();
-}
-
-Channel::Advance Channel::advance_handed_over(Ended& ended, exec::Patience patience) {
-  const Advance advanced = advance(ended, patience);
-  if (advanced == Advance::kIdle) handed_over_ = false;
-  return advanced;
-}
-
-Channel::Driven Channel::drive(std::uint64_t handover) {
-  Ended ended;
-  Advance advanced;
-  {
-    const std::unique_lock lock(driving_, std::try_to_lock);
-    if (!lock.owns_lock()) return Driven::kByAnother;
-    if (!handed_over_ || handovers_ != handover) return Driven::kIdle;
-    advanced = advance_handed_over(ended, {});
-  }
-  ended.tell();
-  switch (advanced) {
-    case Advance::kIdle: return Driven::kIdle;
-    case Advance::kMoved: return Driven::kMoved;
-    case Advance::kStuck: break;
-  }
-  return Driven::kStuck;
-}
-
-bool Channel::drive_until_ended(const PendingWork& work, Deadline deadline) {
-  std::unique_lock lock(driving_, std::try_to_lock);
-  if (!lock.owns_lock() || !handed_over_) return false;
-  Waiter waiter(policy_, patience_.looks);
-  while (!work.done()) {
-    Ended ended;
-    const Advance advanced = advance_handed_over(ended, patience_);
-    if (ended.work != nullptr) {
-      lock.unlock();
-      ended.tell();
-      if (advanced == Advance::kIdle || !lock.try_lock() || !handed_over_) return true;
-    }
-    if (advanced == Advance::kMoved)
-      waiter = Waiter(policy_, patience_.looks);
-    else if (waiter.pause() && deadline.at() <= Clock::now())
-      break;
-  }
-  lock.unlock();
-  ProgressThread::instance().look_again();
-  return true;
 }
 
 Status Channel::run(const Operation& operation) {
@@ -167,26 +93,28 @@ std::shared_ptr<PendingWork> Channel::start(const Operation& operation) {
 Channel::Queued Channel::enqueue(const Operation& operation) {
   auto work = std::make_shared<PendingWork>(group_.handle(), this, operation);
   const std::lock_guard lock(mutex_);
-  queue_.push_back(work);
   const Turns::Place place = turns_.queue();
+  queue_.push_back({work, place.number});
+  queued_.fetch_add(1, std::memory_order_release);
   recorder_.queue(place.number, place.before, operation.record);
   return {std::move(work), place.before == 0};
 }
 
 Status Channel::run_owned(const Operation& operation) {
   const exec::RequestRecord& record = operation.record;
-  ACCORD_RETURN_IF_ERROR(begin(operation));
+  ACCORD_RETURN_IF_ERROR(begin(operation, last_number_ + 1));
   // What is quick is recorded once its own part is done, while the peers' is on its way.
   const std::size_t bytes = bytes_of(operation);
   bool recorded = recorder_.times(bytes) || stage_ != Stage::kData;
-  if (recorded) recorder_.begin(number_, cursor_.plan().record, bytes, algorithm_);
+  if (recorded) recorder_.begin(number_, told(operation), bytes, algorithm_);
   Waiter waiter(policy_, patience_.looks);
   std::uint64_t position = cursor_.position();
   std::optional<Deadline> deadline;  // set once the wait is slow, which spares quick calls a look at the clock
   while (true) {
     const exec::Progress progress = poll(patience_);
+    tell_early();
     if (!recorded) {
-      recorder_.begin(number_, cursor_.plan().record, bytes, algorithm_);
+      recorder_.begin(number_, told(operation), bytes, algorithm_);
       recorded = true;
     }
     if (progress == exec::Progress::kDone) [[likely]] {
@@ -203,6 +131,7 @@ Status Channel::run_owned(const Operation& operation) {
       if (!deadline) deadline = Deadline::in(operation.timeout);
       if (const Status failure = examine(progress, record, *deadline); !failure.ok())
         if (std::optional<Status> end = conclude(failure)) {
+          tell_early();
           recorder_.end(end->ok());
           return *std::move(end);
         }
@@ -210,8 +139,9 @@ Status Channel::run_owned(const Operation& operation) {
   }
 }
 
-Status Channel::begin(const Operation& operation) {
-  ++number_;
+Status Channel::begin(const Operation& operation, std::uint64_t number) {
+  number_ = number;
+  last_number_ = std::max(last_number_, number);
   if (!group_.healthy()) [[unlikely]] {
     if (!std::exchange(refused_one_, true)) {
       recorder_.refuse(number_, operation.record);
@@ -223,6 +153,7 @@ Status Channel::begin(const Operation& operation) {
   waited_long_ = false;
   if (operation.record.phase == exec::Phase::kCountsFirst) [[unlikely]]
     return begin_counts();
+  if (receives_) return begin_receive(operation);
   if (group_.windows().version() != 0) [[unlikely]]
     return begin_in_windows(operation);
   return begin_data(operation.record, operation.extent,
@@ -272,6 +203,10 @@ void Channel::start_cursor(const Prepared& prepared, const void* input, void* ou
 }
 
 Status Channel::begin_data(const exec::RequestRecord& record, const plan::Extent* extent, const Prepared* known) {
+  if (record.root != 0 && record.collective == Collective::kSendRecv) [[unlikely]] {
+    stage_ = Stage::kData;
+    return begin_message(record, operation_->input, operation_->output);
+  }
   const Prepared* prepared = known;
   if (known == nullptr || prepared_version_ != plan::registry_version()) {
     prepared = slot_of(record, extent).get();
@@ -288,8 +223,10 @@ Status Channel::begin_data(const exec::RequestRecord& record, const plan::Extent
 
 exec::Progress Channel::poll(exec::Patience patience) {
   if (stage_ == Stage::kRefused) return exec::Progress::kMismatch;
+  if (stage_ == Stage::kMessage) [[unlikely]]
+    return receive(patience);
   const exec::Progress progress = cursor_.poll(patience);
-  if (progress != exec::Progress::kDone) return progress;
+  if (progress != exec::Progress::kDone) return receives_ ? look_for_others(progress) : progress;
   if (stage_ == Stage::kCounts) return go_on_with_data();
   // Who has given up waits no longer until its memory has been read.
   if (cursor_.plan().reads && !group_.healthy()) {
@@ -314,20 +251,25 @@ exec::Progress Channel::go_on_with_data() {
       return exec::Progress::kPending;
     }
   }
-  (void)group_.fail(status);
+  return refuse(status);
+}
+
+exec::Progress Channel::refuse(const Status& failure) {
+  (void)group_.fail(failure);
   stage_ = Stage::kRefused;
   return exec::Progress::kMismatch;
 }
 
 Channel::Advance Channel::advance(Ended& ended, exec::Patience patience) {
-  std::shared_ptr<PendingWork> work;
+  Queuer front;
   {
     const std::lock_guard lock(mutex_);
-    work = queue_.front();
+    front = queue_.front();
   }
+  const std::shared_ptr<PendingWork>& work = front.work;
   const Operation& operation = work->operation();
   if (!front_started_) {
-    if (Status status = begin(operation); !status.ok()) {
+    if (Status status = begin(operation, front.number); !status.ok()) {
       recorder_.drop(number_);
       return end_front(std::move(status), ended);
     }
@@ -337,6 +279,7 @@ Channel::Advance Channel::advance(Ended& ended, exec::Patience patience) {
     front_position_ = cursor_.position();
   }
   const exec::Progress progress = poll(patience);
+  ended.early = std::exchange(early_, {});
   if (progress == exec::Progress::kDone) {
     recorder_.end(true);
     return end_front({}, ended);
@@ -362,92 +305,14 @@ Channel::Advance Channel::advance(Ended& ended, exec::Patience patience) {
 Channel::Advance Channel::end_front(Status status, Ended& ended) {
   front_started_ = false;
   ended.status = std::move(status);
+  ended.early.insert(ended.early.end(), early_.begin(), early_.end());
+  early_.clear();
   {
     const std::lock_guard lock(mutex_);
-    ended.work = std::move(queue_.front());
+    ended.work = std::move(queue_.front().work);
     queue_.pop_front();
   }
   return turns_.next() ? Advance::kMoved : Advance::kIdle;
-}
-
-std::optional<Status> Channel::conclude(const Status& failure) {
-  // A peer that left or died may have done its part before: what has arrived counts.
-  const std::uint64_t position = cursor_.position();
-  const int waited_for = cursor_.waiting_for();
-  if (poll() == exec::Progress::kDone) return Status();
-  const bool moved = cursor_.position() != position || cursor_.waiting_for() != waited_for;
-  if (moved && group_.healthy()) return std::nullopt;
-  return group_.fail(failure);
-}
-
-Status Channel::examine(exec::Progress progress, const exec::RequestRecord& record, Deadline deadline) {
-  const Rank waited_for = rank_waited_for();
-  recorder_.waiting_long(waited_for, !std::exchange(waited_long_, true));
-  domain_.flush_notes();
-  const Clock::time_point now = Clock::now();
-  if (!cursor_.at_gate()) domain_.tell_waiting(cursor_.waiting_for(), now);
-  if (!group_.healthy()) return group_.examine_alarm(where(record));
-  if (progress == exec::Progress::kMismatch && cursor_.read_error() != 0)
-    return unreadable(where(record), waited_for, cursor_.read_error());
-  if (progress == exec::Progress::kMismatch && cursor_.unknown_window() >= 0)
-    return lost_window(where(record), members_[domain_.me()], waited_for, cursor_.unknown_window());
-  // A peer that waits for it at a gate finds out there what it called instead.
-  domain_.tell_completed(domain_.round() - (cursor_.at_gate() || domain_.round() == 0 ? 0 : 1));
-  ACCORD_RETURN_IF_ERROR(find_mismatch());
-  if (progress == exec::Progress::kMismatch)
-    return mismatch_long_ago(where(record), members_[domain_.me()], waited_for);
-  if (waited_for >= 0 && group_.peer_state(waited_for) == transport::PeerState::kLeft)
-    return Status(
-        StatusCode::kPeerLost,
-        fmt::format("{}: rank {} has closed its communicator and takes no more part", where(record), waited_for),
-        {waited_for});
-  if (deadline.at() <= now) return timed_out(where(record));
-  const std::lock_guard lock(mutex_);
-  for (const auto& work : queue_)
-    if (work->deadline().at() <= now)
-      return timed_out(fmt::format("{}, queued behind {}", where(work->operation().record), exec::to_string(record)));
-  return {};
-}
-
-Status Channel::timed_out(std::string_view what) const {
-  std::vector<Rank> missing;
-  if (!cursor_.at_gate()) missing = ranks_not_in_round();
-  // One that has come, and waits for another itself, is not who is late.
-  const Clock::time_point since = Clock::now() - operation_->timeout / 2;
-  if (const int member = cursor_.waiting_for(); missing.empty() && member >= 0)
-    missing.push_back(members_[cursor_.at_gate() ? member : domain_.last_waited_for(member, since)]);
-  return Status(
-      StatusCode::kTimeout,
-      fmt::format("{}: {} did not come in time; raise the timeout if it is only slow", what, ranks_text(missing)),
-      missing);
-}
-
-Status Channel::find_mismatch() const {
-  for (int m = 0; m < domain_.members(); ++m)
-    if (const std::optional<Difference> found = find_difference(domain_, m))
-      return mismatch(*found, where(found->mine), members_[domain_.me()], members_[m]);
-  return {};
-}
-
-std::vector<Rank> Channel::ranks_not_in_round() const {
-  std::vector<Rank> missing;
-  for (int m = 0; m < domain_.members(); ++m) {
-    std::uint64_t its_word = 0;
-    exec::RequestRecord record;
-    if (m != domain_.me() && !domain_.record_of(m, domain_.round(), &its_word, &record)) missing.push_back(members_[m]);
-  }
-  return missing;
-}
-
-Rank Channel::rank_waited_for() const {
-  const int member = cursor_.waiting_for();
-  return member < 0 ? -1 : members_[member];
-}
-
-std::string Channel::where(const exec::RequestRecord& record) const {
-  if (record.collective != Collective::kSendRecv) return group_.where(exec::name_of(record));
-  const bool sends = domain_.me() == 0;
-  return group_.where(fmt::format("{} rank {}", sends ? "send to" : "recv from", members_[sends ? 1 : 0]));
 }
 
 }  // namespace accord::comm

@@ -2,6 +2,7 @@
 // One order of operations: the calls on a group, or the messages of one pair of ranks in one direction.
 
 #include <array>
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -15,6 +16,7 @@
 #include "base/wait.hpp"
 #include "comm/counts_exchange.hpp"
 #include "comm/flight/recorder.hpp"
+#include "comm/kept_messages.hpp"
 #include "comm/pending_work.hpp"
 #include "comm/turns.hpp"
 #include "comm/window/window_table.hpp"
@@ -32,9 +34,9 @@ class Group;
 /// others are queued and run on the progress thread. Thread-safe. Lives as long as its Group.
 class Channel {
  public:
-  /// `members[m]`: the group's rank that is member m of the domain.
+  /// `members[m]`: the group's rank that is member m of the domain. `direction`: of the messages.
   Channel(Group& group, exec::Domain domain, topology::Topology topology, std::vector<Rank> members,
-          flight::OrderRecorder recorder);
+          flight::OrderRecorder recorder, Direction direction = Direction::kNone);
 
   /// Runs one operation to its end; or a call, which is checked first.
   Status run(const Operation& operation);
@@ -48,11 +50,14 @@ class Channel {
   };
   Queued enqueue(const Operation& operation);
 
-  /// A work that has ended, and how: whoever drove it tells, once nothing is held that its callbacks may need.
+  /// Works that have ended, and how: whoever drove it tells, once nothing is held that its callbacks may need.
   struct Ended {
     std::shared_ptr<PendingWork> work;
     Status status;
+    std::vector<std::shared_ptr<PendingWork>> early;  ///< well, and before their turn
+    bool has_any() const { return work != nullptr || !early.empty(); }
     void tell() {
+      for (const auto& one : std::exchange(early, {})) one->finish({});
       if (work != nullptr) std::exchange(work, nullptr)->finish(std::move(status));
     }
   };
@@ -97,9 +102,15 @@ class Channel {
   /// advance() of a channel that was handed over. REQUIRES: driving_ is held.
   Advance advance_handed_over(Ended& ended, exec::Patience patience);
 
+  /// One that waits for its turn.
+  struct Queuer {
+    std::shared_ptr<PendingWork> work;
+    std::uint64_t number = 0;  ///< of the operation
+  };
+
   // REQUIRES, for all of these: the caller owns the channel.
-  /// Makes the cursor ready for `operation`, which lives until it has ended.
-  Status begin(const Operation& operation);
+  /// Makes the cursor ready for `operation`, the one of that number, which lives until it has ended.
+  Status begin(const Operation& operation, std::uint64_t number);
   Status begin_in_windows(const Operation& operation);
   Status begin_counts();
   /// Starts the cursor on the operation, or on the counts of its parts.
@@ -129,6 +140,45 @@ class Channel {
   /// it goes on; else the group fails.
   std::optional<Status> conclude(const Status& failure);
   Advance end_front(Status status, Ended& ended);
+  /// What peers are told, but for the tag of a message.
+  const exec::RequestRecord& told(const Operation& operation) const {
+    return operation.record.collective == Collective::kSendRecv ? operation.record : cursor_.plan().record;
+  }
+  /// The group fails, and the running operation with it.
+  exec::Progress refuse(const Status& failure);
+
+  // Messages with tags (channel_messages.cpp).
+  /// A message under way that is not the running operation's.
+  struct Aside {
+    KeptMessage message;
+    Queuer receive;                  ///< that it is for; none: it is to be kept
+    flight::OrderRecorder recorder;  ///< of that one
+  };
+  /// Makes the cursor ready for a message, from or to memory that fits it.
+  Status begin_message(const exec::RequestRecord& record, const void* input, void* output);
+  Status begin_receive(const Operation& operation);
+  /// Goes on with a receive that began as if its message came next, unless another one does.
+  exec::Progress look_for_others(exec::Progress progress);
+  /// Goes on with a receive that waits for its message to come next.
+  exec::Progress receive(exec::Patience patience);
+  void wait_for_record();
+  Status begin_aside(const exec::RequestRecord& record);
+  /// kDone once that message is where it belongs.
+  exec::Progress go_on_aside(exec::Patience patience);
+  std::optional<KeptMessage> take_kept(Rank tag);
+  /// What is kept goes to the receives in the queue that wait for it.
+  Status give_kept();
+  /// kMismatch if a message is not what its receive expects.
+  Status check_fits(const exec::RequestRecord& message, const Operation& receive) const;
+  Status deliver(const KeptMessage& message, const Operation& receive) const;
+  /// Ends a receive in the queue before its turn has come.
+  void end_early(const Queuer& receive);
+  /// Of those that did, whoever waits.
+  void tell_early() {
+    for (const auto& work : std::exchange(early_, {})) work->finish({});
+  }
+  /// True while a receive waits for what its sender says of the next message.
+  bool waits_for_message() const { return stage_ == Stage::kMessage && !aside_; }
 
   static constexpr std::size_t kPrepared = 64;
 
@@ -143,7 +193,8 @@ class Channel {
   /// other way round.
   Turns turns_;
   std::mutex mutex_;
-  std::deque<std::shared_ptr<PendingWork>> queue_;
+  std::deque<Queuer> queue_;
+  std::atomic<std::uint64_t> queued_ = 0;  ///< grows with each one
 
   std::mutex driving_;           ///< held by who drives it after it was handed over
   std::uint64_t handovers_ = 0;  ///< guarded by driving_
@@ -159,7 +210,8 @@ class Channel {
   LastCall last_call_;
   exec::Cursor cursor_;
   const Operation* operation_ = nullptr;
-  enum class Stage : std::uint8_t { kCounts, kData, kRefused } stage_ = Stage::kData;
+  /// kMessage: it is not known yet whether the message of this receive comes next.
+  enum class Stage : std::uint8_t { kCounts, kMessage, kData, kRefused } stage_ = Stage::kData;
   CountsExchange counts_;
   std::shared_ptr<const WindowTable> windows_;  ///< as they were at the last look
   exec::Placement placement_;                   ///< of the operation's buffers
@@ -167,16 +219,28 @@ class Channel {
   exec::Placement in_memory_;                   ///< of the buffers of one that is served so
   std::vector<std::byte> copied_;               ///< the input of one that is served so in place
   flight::OrderRecorder recorder_;
-  std::uint64_t algorithm_ = 0;  ///< as the recorder numbers them, of the operation that runs
-  std::uint64_t number_ = 0;     ///< of the operation that runs or ran last, counted from 1
-  bool waited_long_ = false;     ///< it did
-  bool refused_one_ = false;     ///< a call has met a group that had failed; only the first one is recorded
+  std::uint64_t algorithm_ = 0;    ///< as the recorder numbers them, of the operation that runs
+  std::uint64_t number_ = 0;       ///< of the operation that runs or ran last, counted from 1
+  std::uint64_t last_number_ = 0;  ///< the highest of those that began or ended
+  bool waited_long_ = false;       ///< it did
+  bool refused_one_ = false;       ///< a call has met a group that had failed; only the first one is recorded
   std::array<std::unique_ptr<Prepared>, kPrepared> prepared_;
   std::uint64_t prepared_version_ = 0;  ///< of the registry of plans, when they were prepared
   std::vector<std::unique_ptr<plan::Plan>> plans_;
   bool front_started_ = false;
   std::uint64_t front_position_ = 0;
   std::uint32_t front_stuck_ = 0;
+  const bool sends_;
+  const bool receives_;
+  bool hopes_ = false;  ///< a receive began as if its message came next, which is not known yet
+  std::uint32_t polls_in_hope_ = 0;
+  std::uint64_t round_before_ = 0;  ///< of the domain, before the receive
+  std::uint32_t history_before_ = 0;
+  std::optional<Aside> aside_;
+  KeptMessages kept_;  ///< changed with mutex_ held, so that others may look while they hold it
+  std::vector<std::shared_ptr<PendingWork>> early_;  ///< receives that have ended so and are to be told
+  bool kept_more_ = false;                           ///< since kept messages were last given to the queue
+  std::uint64_t queued_seen_ = 0;                    ///< queued_ was that then
 };
 
 }  // namespace accord::comm

@@ -143,7 +143,7 @@ Result<Channel*> Group::pair_channel(Rank peer, Direction direction) {
   topology::Topology pair({topology().place(members[0]), topology().place(members[1])});
   const std::vector<Part> parts = sends ? std::vector{mine, its} : std::vector{its, mine};
   channel = std::make_unique<Channel>(*this, domain_of(layout.pair(), parts), std::move(pair), std::move(members),
-                                      recorder_->messages(peer, direction));
+                                      recorder_->messages(peer, direction), direction);
   return channel.get();
 }
 

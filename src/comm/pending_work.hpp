@@ -1,6 +1,7 @@
 #pragma once
 // What a Work refers to.
 
+#include <algorithm>
 #include <atomic>
 #include <complex>
 #include <condition_variable>
@@ -29,6 +30,13 @@ struct Operation {
   Duration timeout = {};
   const plan::Extent* extent = nullptr;  ///< of parts that differ
 };
+
+/// What the operation counts as: a buffer or one part of it, or where parts differ what this rank has of them.
+inline std::size_t bytes_of(const Operation& operation) {
+  if (operation.extent == nullptr) return operation.record.count * size_of(operation.record.dtype);
+  const plan::Extent& extent = *operation.extent;
+  return std::max(extent.input_count, extent.output_count) * size_of(operation.record.dtype);
+}
 
 /// An Operation with what it refers to, but for the buffers.
 class OwnedOperation {

@@ -27,13 +27,14 @@ std::size_t lines_of(std::uint64_t elements, const LoweredPlan& plan) {
 }  // namespace
 
 void Cursor::start(Domain& domain, const LoweredPlan& plan, const void* input, void* output,
-                   std::complex<double> factor, const Placement& placement) {
+                   std::complex<double> factor, const Placement& placement, Rank tag) {
   if (domain_ != &domain || plan_number_ != plan.number) make_room(domain, plan);
   plan_ = &plan;
   placement_ = &placement;
   bases_[Operand::kInput] = static_cast<std::byte*>(const_cast<void*>(input));
   bases_[Operand::kOutput] = static_cast<std::byte*>(output);
   factor_ = factor;
+  tag_ = tag;
   rounds_done_ = 0;
   elements_done_ = 0;
   in_round_ = false;
@@ -60,7 +61,10 @@ void Cursor::make_room(Domain& domain, const LoweredPlan& plan) {
 }
 
 void Cursor::begin_round() {
-  domain_->begin_round(plan_->record, plan_->signature, factor_, plan_->packets);
+  if (tag_ != 0) [[unlikely]]
+    domain_->begin_tagged_round(plan_->record, plan_->signature, tag_, plan_->packets);
+  else
+    domain_->begin_round(plan_->record, plan_->signature, factor_, plan_->packets);
   word_ = domain_->current_word();
   for (int m = 0; m < domain_->members(); ++m) {
     bases_[Operand::lines_of(m)] = domain_->lines(m);

@@ -34,9 +34,9 @@ class Cursor {
  public:
   /// Begins `plan` on `domain`; both outlive the execution, as do the buffers. No other execution of the domain is under way.
   /// `factor`: what this rank's input is multiplied by if the op is premul_sum. `placement`: for plans whose buffers lie in
-  /// windows; outlives the execution.
+  /// windows; outlives the execution. `tag`: of a message.
   void start(Domain& domain, const LoweredPlan& plan, const void* input, void* output,
-             std::complex<double> factor = 1.0, const Placement& placement = kNoPlacement);
+             std::complex<double> factor = 1.0, const Placement& placement = kNoPlacement, Rank tag = 0);
   /// Goes on as far as it can.
   Progress poll(Patience patience = {});
 
@@ -91,6 +91,7 @@ class Cursor {
   std::vector<const void*> sources_;
   std::vector<std::complex<double>> factors_;  ///< of the sources, for premul_sum
   std::complex<double> factor_ = 1.0;
+  Rank tag_ = 0;
   std::vector<LaneState> lanes_;
   std::vector<std::uint32_t> barrier_arrivals_;
   StoreChooser stores_;

@@ -30,6 +30,7 @@ std::string to_string(const RequestRecord& record) {
   }
   text += fmt::format(" {}", accord::to_string(record.dtype));
   if (traits.reduces) text += fmt::format(" ({})", accord::to_string(record.op));
+  if (record.collective == Collective::kSendRecv && record.root != 0) text += fmt::format(", tag {}", record.root);
   if (traits.rooted) {
     const bool from_root = traits.output.holders == plan::Holders::kAll;
     text += fmt::format(" {} rank {}", from_root ? "from" : "to", record.root);
@@ -50,6 +51,7 @@ std::uint32_t signature_of(const RequestRecord& record, std::string_view plan_na
   for (const char letter : plan_name) mix(static_cast<unsigned char>(letter));
   if (plan_digest != 0) mix(plan_digest);
   const auto bits = static_cast<std::uint32_t>(hash ^ (hash >> 24) ^ (hash >> 48)) & 0xffffff;
+  if (record.collective == Collective::kSendRecv) return std::max(bits & ~1U, 2U);
   return bits == 0 ? 1 : bits;
 }
 

@@ -34,7 +34,7 @@ struct RequestRecord {
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   Phase phase = Phase::kEqualParts;
-  Rank root = 0;
+  Rank root = 0;            ///< of a message: its tag
   std::uint64_t count = 0;  ///< of a buffer, or of one part; of the longest part; kCountsFirst: 0
   std::uint64_t parts = 0;  ///< kUnequalParts: a hash of the counts, where every rank was given all of them
   bool operator==(const RequestRecord&) const = default;
@@ -58,7 +58,12 @@ constexpr std::uint32_t history_after(std::uint32_t history, std::uint32_t signa
 }
 inline bool same_round(std::uint64_t a, std::uint64_t b) { return (a >> 24) == (b >> 24); }
 /// 24 bits, never zero. `plan_name`, `plan_digest`: ranks that chose different plans, or other ones of that name, disagree as well.
+/// Of a message it is even: that of one with a tag is odd, so who waits for a message without one never takes another for it.
 std::uint32_t signature_of(const RequestRecord& record, std::string_view plan_name, std::uint64_t plan_digest = 0);
+/// That of the same message with a tag, which is not 0.
+constexpr std::uint32_t signature_with_tag(std::uint32_t signature, Rank tag) {
+  return (signature ^ ((static_cast<std::uint32_t>(tag) * 0x9e3779b1) >> 8)) | 1;
+}
 
 /// Where the packets of a plan go.
 enum class Packets : std::uint8_t { kLines, kCells };
@@ -94,6 +99,8 @@ class Domain {
   const DomainLayout& layout() const { return layout_; }
   /// The round that runs or ran last; the first one is 1.
   std::uint64_t round() const { return round_; }
+  /// The requests of the rounds up to that.
+  std::uint32_t history() const { return history_; }
   /// What flags and packets of that round carry.
   std::uint64_t current_word() const { return round_word(round_, history_); }
 
@@ -109,6 +116,17 @@ class Domain {
     word(line).store(current_word(), std::memory_order_release);
     if (has_remotes()) [[unlikely]]
       tell_begin(line);
+  }
+  /// The same of a message with a tag; `signature`: without it.
+  void begin_tagged_round(RequestRecord record, std::uint32_t signature, Rank tag, Packets packets) {
+    record.root = tag;
+    begin_round(record, signature_with_tag(signature, tag), 1.0, packets);
+  }
+  /// Takes back the round that runs, in which this member has sent nothing: the next one begins in its place. `history`: as it was before.
+  void take_back_round(std::uint32_t history) {
+    word(regions_[me_] + DomainLayout::record(round_)).store(0, std::memory_order_relaxed);
+    --round_;
+    history_ = history;
   }
   /// Ends it: its scratch, packets and flags may be used again. `depth`: how many rounds of its kind may be under way. Where these
   /// are many, peers are told once in a while only, as the line with the word goes back and forth for it. `heard_all`: the

@@ -19,6 +19,7 @@ from accord.torch.arguments import Tensors, check_parts, form_of, list_of, optio
 from accord.torch.calls import Calls
 from accord.torch.devices import OtherDevices, on_its_device
 from accord.torch.errors import as_torch_error
+from accord.torch.identity import Identity
 from accord.torch.monitored_barrier import MonitoredBarrier
 from accord.torch.tensors import (
     CopyBack,
@@ -33,7 +34,7 @@ from accord.torch.tensors import (
 
 
 @c10d.never_compiled
-class ProcessGroup(Calls, dist.ProcessGroup):
+class ProcessGroup(Calls, Identity, dist.ProcessGroup):
     """A torch.distributed process group over an accord.Communicator.
 
     Errors are those of accord (PeerLost, Timeout, Mismatch, ...) and torch.distributed.DistBackendError at once; `ranks` are ranks of the
@@ -50,11 +51,9 @@ class ProcessGroup(Calls, dist.ProcessGroup):
     ) -> None:
         dist.ProcessGroup.__init__(self, comm.rank, comm.size)
         Calls.__init__(self, comm, global_ranks)
-        self._store = store
+        Identity.__init__(self, comm.name, store)
         self._timeout = timeout
         self._window = window
-        self._name = comm.name
-        self._description = "undefined"
         self._monitored_barrier = MonitoredBarrier(store, comm.rank, comm.size)
         self._others = OtherDevices(self, store, timeout)
 
@@ -353,49 +352,3 @@ class ProcessGroup(Calls, dist.ProcessGroup):
         self._comm.close()
         for other in self._others.groups():
             other.shutdown()
-
-    # torch asks a group for its backend for a device, and that for what it can do. This one is its own backend.
-
-    supports_coalescing = False
-    supports_shrinking = False
-    supports_splitting = False
-    _supports_time_estimate = False
-
-    @property
-    def _device_types(self) -> list[torch.device]:
-        """None yet while torch makes the group: for one that has some it would look for a backend in C++ then, to record its calls."""
-        return [torch.device(kind) for kind in c10d.backends_of(self)]
-
-    def _get_backend(self, device: torch.device) -> dist.ProcessGroup:
-        if device.type == "cpu":
-            return self
-        other = self._others.group_for(device)
-        if other is None:
-            raise RuntimeError(f"No backend type associated with device type {device.type}")
-        return other._get_backend(device)
-
-    # What torch asks of a group besides; the names are those of C++, which calls some of them.
-
-    def _set_sequence_number_for_group(self) -> None:
-        """Ranks count their calls alike by themselves."""
-
-    def _get_sequence_number_for_group(self) -> int:
-        return self._sequence_number
-
-    def get_group_store(self) -> dist.Store:
-        return self._store
-
-    def getBackendName(self) -> str:  # noqa: N802
-        return "accord"
-
-    def getGroupName(self) -> str:  # noqa: N802
-        return self._name
-
-    def setGroupName(self, name: str) -> None:  # noqa: N802
-        self._name = name
-
-    def getGroupDesc(self) -> str:  # noqa: N802
-        return self._description
-
-    def setGroupDesc(self, description: str) -> None:  # noqa: N802
-        self._description = description

@@ -1,7 +1,8 @@
 // Ranks that agree call the same thing under the same number. So the first number under which two ranks did different things
 // is a mismatch; and if some ranks wait in call k, whoever is outside of any call and has not come to k is behind. A rank that
 // waits in an earlier call than others is not at fault, but whom it waits for. Messages of a pair have numbers of
-// their own: who waits in the k-th one waits for the other's k-th call.
+// their own: who waits in the k-th one waits for the other's k-th call. If they have tags they are received in any order, and then
+// who waits for a message waits for a rank that is in no call for that pair.
 #include "cli/diagnose/diagnosis.hpp"
 
 #include <fmt/format.h>
@@ -21,13 +22,22 @@ using comm::flight::Operation;
 using comm::flight::OperationState;
 using comm::flight::Order;
 
-/// One call of one order in words: "call 5, all_reduce of 4 x float32 (sum)", "send 3, 4 x float32 to rank 1".
+/// One call of one order in words: "call 5, all_reduce of 4 x float32 (sum)", "send 3, 4 x float32 to rank 1", "send of 4 x float32, tag 7,
+/// to rank 1".
 std::string call_text(const Operation& operation, Direction direction, Rank peer) {
   if (direction == Direction::kNone)
     return fmt::format("call {}, {}", operation.number, exec::to_string(operation.request));
   const bool sends = direction == Direction::kSend;
-  return fmt::format("{} {}, {} x {} {} rank {}", sends ? "send" : "recv", operation.number, operation.request.count,
-                     to_string(operation.request.dtype), sends ? "to" : "from", peer);
+  const std::string what = fmt::format("{} x {}", operation.request.count, to_string(operation.request.dtype));
+  const std::string_view name = sends ? "send" : "recv", with = sends ? "to" : "from";
+  if (operation.request.root != 0)
+    return fmt::format("{} of {}, tag {}, {} rank {}", name, what, operation.request.root, with, peer);
+  return fmt::format("{} {}, {} {} rank {}", name, operation.number, what, with, peer);
+}
+
+bool has_tags(const Order* order) {
+  return order != nullptr && std::any_of(order->operations.begin(), order->operations.end(),
+                                         [](const Operation& operation) { return operation.request.root != 0; });
 }
 
 bool never_ended(const Operation& operation) {
@@ -277,18 +287,24 @@ class GroupDoctor {
     const FlightLog* theirs = log_of(order.peer);
     const Order* mirror =
         theirs == nullptr ? nullptr : theirs->order(sends ? Direction::kReceive : Direction::kSend, rank);
-    if (mirror != nullptr) {
+    if (has_tags(&order) || has_tags(mirror)) {
+      const Operation* last = mirror == nullptr ? nullptr : mirror->last_begun();
+      if (last != nullptr && never_ended(*last)) return blame_if_it_stands_still(order.peer, rank);
+    } else if (mirror != nullptr) {
       for (const Operation& operation : mirror->operations)
         if (operation.number == mine.number && operation.state != OperationState::kQueued) {
           note_mismatch(fmt::format("message {} from rank {} to rank {}", mine.number, sends ? rank : order.peer,
                                     sends ? order.peer : rank),
                         {{rank, &mine}, {order.peer, &operation}});
-          if (state(order.peer).condition == Condition::kStopped || state(order.peer).condition == Condition::kGone)
-            blame(order.peer, "", {rank}, true);
-          return;
+          return blame_if_it_stands_still(order.peer, rank);
         }
     }
     blame(order.peer, call_text(mine, sends ? Direction::kReceive : Direction::kSend, rank), {rank}, false);
+  }
+
+  void blame_if_it_stands_still(Rank peer, Rank waiting) {
+    if (state(peer).condition == Condition::kStopped || state(peer).condition == Condition::kGone)
+      blame(peer, "", {waiting}, true);
   }
 
   void fill_waits() {

@@ -16,6 +16,12 @@ std::string_view to_string(OperationState state) {
 }
 
 const Operation* Order::last_begun() const {
+  // Receives of different tags end out of order: who waits may have others behind it that have ended.
+  const auto waits = std::find_if(operations.rbegin(), operations.rend(), [](const Operation& operation) {
+    return operation.state == OperationState::kRunning ||
+           (operation.state == OperationState::kFailed && operation.started_ns.has_value());
+  });
+  if (waits != operations.rend()) return &*waits;
   const auto last = std::find_if(operations.rbegin(), operations.rend(), [](const Operation& operation) {
     return operation.state != OperationState::kQueued &&
            (operation.state != OperationState::kFailed || operation.started_ns.has_value());

@@ -34,7 +34,7 @@ struct Order {
   Rank peer = -1;
   std::vector<Operation> operations;  ///< by number
 
-  /// The last one that began; null if none has.
+  /// The last one that began and has not ended well; without one, that which began last; null if none has.
   const Operation* last_begun() const;
 };
 

@@ -38,6 +38,7 @@ ordered_json to_json(const Operation& operation, bool is_message) {
           {"dtype", to_string(request.dtype)},
           {"op", traits.reduces ? ordered_json(to_string(request.op)) : ordered_json()},
           {"root", traits.rooted && !is_message ? ordered_json(request.root) : ordered_json()},
+          {"tag", is_message ? ordered_json(request.root) : ordered_json()},
           {"count", request.count},
           {"bytes", request.count * size_of(request.dtype)},
           {"algorithm", operation.algorithm.empty() ? ordered_json() : ordered_json(operation.algorithm)},
@@ -150,6 +151,8 @@ Operation read_operation(const ordered_json& json, int size) {
   if (const auto op = read_or_null<std::string>(json, "op"))
     operation.request.op = or_wrong(reduce_op_from_string(*op));
   if (!field(json, "root").is_null()) operation.request.root = read_rank(json, "root", size);
+  // Dumps of the first version have none.
+  if (json.contains("tag") && !json["tag"].is_null()) operation.request.root = read_rank(json, "tag", INT32_MAX);
   operation.request.count = read<std::uint64_t>(json, "count");
   operation.algorithm = read_or_null<std::string>(json, "algorithm").value_or("");
   operation.queued_ns = read_or_null<std::int64_t>(json, "queued_ns");

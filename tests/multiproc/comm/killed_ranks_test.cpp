@@ -125,6 +125,28 @@ TEST_F(KilledRanks, pending_works_and_later_calls_name_the_dead) {
   EXPECT_EQ(exits, (std::vector<int>{kNamedTheDead, 128 + SIGKILL}));
 }
 
+TEST_F(KilledRanks, receives_of_tags_end_with_their_sender_and_what_it_sent_before_is_there) {
+  const std::vector<int> exits = exits_of(3, 1, [&](Rank rank) {
+    Result<Communicator> comm = join(rank, 3);
+    if (!comm.ok()) return static_cast<int>(kNoGroup);
+    float value = 5, later = 0;
+    const Buffer one{&value, 1, DType::kFloat32};
+    if (rank == 1) {
+      for (const std::int32_t tag : {1, 2})
+        if (!comm->send(ConstBuffer(one), 0, tag).ok()) return static_cast<int>(kOther);
+      ++board_->ready;
+      pause();
+    }
+    ++board_->ready;
+    if (rank == 2) return judge(comm->recv(one, 1), 1);
+    if (!comm->recv(one, 1, 2).ok() || value != 5) return static_cast<int>(kOther);
+    Work waits = comm->recv_async(Buffer{&later, 1, DType::kFloat32}, 1);
+    if (const int seen = judge(comm->recv(one, 1, 3), 1); seen != kNamedTheDead) return seen;
+    return judge(waits.wait(), 1);
+  });
+  EXPECT_EQ(exits, (std::vector<int>{kNamedTheDead, 128 + SIGKILL, kNamedTheDead}));
+}
+
 TEST_F(KilledRanks, a_wait_for_a_signal_ends_and_the_dead_rank_s_memory_can_still_be_read) {
   const std::vector<int> exits = exits_of(3, 2, [&](Rank rank) {
     Result<Communicator> comm = join(rank, 3);

@@ -192,6 +192,28 @@ TEST(Diagnosis, a_message_that_the_other_side_calls_differently_is_a_mismatch) {
               HasSubstr("rank 1 has not come to recv 3, 10 x int8 from rank 0, where rank 0 waits"));
 }
 
+TEST(Diagnosis, messages_with_tags_are_not_told_apart_by_their_numbers) {
+  const auto message = [](std::uint64_t count, Rank tag) {
+    return exec::RequestRecord{.collective = Collective::kSendRecv, .dtype = DType::kInt8, .root = tag, .count = count};
+  };
+  GroupEvidence group = group_of({{}, {}});
+  group.ranks[0].log->orders.push_back({Direction::kSend, 1, {done(3, message(10, 1))}});
+  group.ranks[1].log->orders.push_back(
+      {Direction::kReceive, 0, {running(3, 5 * kSecond, message(20, 2)), done(4, message(10, 1))}});
+  GroupDiagnosis found = diagnosis_of(group);
+  ASSERT_THAT(found.findings, SizeIs(1));
+  EXPECT_EQ(found.findings[0].kind, FindingKind::kBehind);
+  EXPECT_THAT(found.findings[0].ranks, ElementsAre(0));
+  EXPECT_THAT(found.findings[0].text,
+              HasSubstr("rank 0 has not come to send of 20 x int8, tag 2, to rank 1, where rank 1 waits"));
+  EXPECT_EQ(found.ranks[1].what_call(), "recv of 20 x int8, tag 2, from rank 0");
+  // A long message on its way to a receive that waits for a later one.
+  group.ranks[0].log->orders[1].operations.push_back(running(4, 5 * kSecond, message(30, 7)));
+  found = diagnosis_of(group);
+  ASSERT_THAT(found.findings, SizeIs(1));
+  EXPECT_EQ(found.findings[0].kind, FindingKind::kAllIn);
+}
+
 TEST(Diagnosis, failures_are_told_once) {
   GroupEvidence group = group_of({{running(5)}, {running(5)}});
   for (RankEvidence& rank : group.ranks) {

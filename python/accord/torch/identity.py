@@ -1,0 +1,68 @@
+"""What torch asks of a process group besides its calls: its names, its store, its devices, and the backend for each of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from accord.torch import c10d
+
+
+class Identity:
+    """Part of a process group."""
+
+    _others: Any
+    _sequence_number: int
+
+    def __init__(self, name: str, store: dist.Store) -> None:
+        self._name = name
+        self._description = "undefined"
+        self._store = store
+
+    # torch asks a group for its backend for a device, and that for what it can do. This one is its own backend.
+
+    supports_coalescing = False
+    supports_shrinking = False
+    supports_splitting = False
+    _supports_time_estimate = False
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        """None yet while torch makes the group: for one that has some it would look for a backend in C++ then, to record its calls."""
+        return [torch.device(kind) for kind in c10d.backends_of(self)]
+
+    def _get_backend(self, device: torch.device) -> dist.ProcessGroup:
+        if device.type == "cpu":
+            return self
+        other = self._others.group_for(device)
+        if other is None:
+            raise RuntimeError(f"No backend type associated with device type {device.type}")
+        return other._get_backend(device)
+
+    # What torch asks of a group besides; the names are those of C++, which calls some of them.
+
+    def _set_sequence_number_for_group(self) -> None:
+        """Ranks count their calls alike by themselves."""
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._sequence_number
+
+    def get_group_store(self) -> dist.Store:
+        return self._store
+
+    def getBackendName(self) -> str:  # noqa: N802
+        return "accord"
+
+    def getGroupName(self) -> str:  # noqa: N802
+        return self._name
+
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        self._name = name
+
+    def getGroupDesc(self) -> str:  # noqa: N802
+        return self._description
+
+    def setGroupDesc(self, description: str) -> None:  # noqa: N802
+        self._description = description

@@ -1,0 +1,79 @@
+// Who drives a channel whose queue is not empty: the caller who found it idle, then the progress thread, or a thread that waits for one of
+// its works in the progress thread's place.
+#include "base/wait.hpp"
+#include "comm/channel.hpp"
+#include "comm/group.hpp"
+#include "comm/progress.hpp"
+
+namespace accord::comm {
+namespace {
+
+/// What is started and no larger than that is driven by its caller as far as it goes: its own part takes a microsecond or two.
+constexpr std::size_t kDrivenAtOnce = 8 << 10;
+
+}  // namespace
+
+void Channel::hand_over() {
+  const std::lock_guard lock(driving_);
+  handed_over_ = true;
+  ProgressThread::instance().activate(group_.shared_from_this(), *this, ++handovers_);
+}
+
+void Channel::begin_driving(const Operation& operation) {
+  const bool quick = bytes_of(operation) <= kDrivenAtOnce && operation.extent == nullptr;
+  for (Advance advanced = Advance::kMoved; quick && advanced == Advance::kMoved;) {
+    Ended ended;
+    advanced = advance(ended, patience_);
+    ended.tell();
+    if (advanced == Advance::kIdle) return;
+  }
+  hand_over();
+}
+
+Channel::Advance Channel::advance_handed_over(Ended& ended, exec::Patience patience) {
+  const Advance advanced = advance(ended, patience);
+  if (advanced == Advance::kIdle) handed_over_ = false;
+  return advanced;
+}
+
+Channel::Driven Channel::drive(std::uint64_t handover) {
+  Ended ended;
+  Advance advanced;
+  {
+    const std::unique_lock lock(driving_, std::try_to_lock);
+    if (!lock.owns_lock()) return Driven::kByAnother;
+    if (!handed_over_ || handovers_ != handover) return Driven::kIdle;
+    advanced = advance_handed_over(ended, {});
+  }
+  ended.tell();
+  switch (advanced) {
+    case Advance::kIdle: return Driven::kIdle;
+    case Advance::kMoved: return Driven::kMoved;
+    case Advance::kStuck: break;
+  }
+  return Driven::kStuck;
+}
+
+bool Channel::drive_until_ended(const PendingWork& work, Deadline deadline) {
+  std::unique_lock lock(driving_, std::try_to_lock);
+  if (!lock.owns_lock() || !handed_over_) return false;
+  Waiter waiter(policy_, patience_.looks);
+  while (!work.done()) {
+    Ended ended;
+    const Advance advanced = advance_handed_over(ended, patience_);
+    if (ended.has_any()) {
+      lock.unlock();
+      ended.tell();
+      if (advanced == Advance::kIdle || !lock.try_lock() || !handed_over_) return true;
+    }
+    if (advanced == Advance::kMoved)
+      waiter = Waiter(policy_, patience_.looks);
+    else if (waiter.pause() && deadline.at() <= Clock::now())
+      break;
+  }
+  lock.unlock();
+  ProgressThread::instance().look_again();
+  return true;
+}
+
+}  // namespace accord::comm

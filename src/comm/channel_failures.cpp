@@ -1,0 +1,106 @@
+// Why an operation has to end, if it must: asked once its wait is slow, or once it has met what it did not expect.
+#include <fmt/format.h>
+
+#include <optional>
+#include <utility>
+
+#include "base/text.hpp"
+#include "comm/channel.hpp"
+#include "comm/group.hpp"
+#include "comm/mismatch.hpp"
+
+namespace accord::comm {
+
+std::optional<Status> Channel::conclude(const Status& failure) {
+  // A peer that left or died may have done its part before: what has arrived counts.
+  const std::uint64_t position = cursor_.position();
+  const int waited_for = cursor_.waiting_for();
+  if (poll() == exec::Progress::kDone) return Status();
+  const bool moved = cursor_.position() != position || (!waits_for_message() && cursor_.waiting_for() != waited_for);
+  if (moved && group_.healthy()) return std::nullopt;
+  return group_.fail(failure);
+}
+
+Status Channel::examine(exec::Progress progress, const exec::RequestRecord& record, Deadline deadline) {
+  const Rank waited_for = rank_waited_for();
+  recorder_.waiting_long(waited_for, !std::exchange(waited_long_, true));
+  domain_.flush_notes();
+  const Clock::time_point now = Clock::now();
+  if (!waits_for_message() && !cursor_.at_gate()) domain_.tell_waiting(cursor_.waiting_for(), now);
+  if (!group_.healthy()) return group_.examine_alarm(where(record));
+  if (progress == exec::Progress::kMismatch && cursor_.read_error() != 0)
+    return unreadable(where(record), waited_for, cursor_.read_error());
+  if (progress == exec::Progress::kMismatch && cursor_.unknown_window() >= 0)
+    return lost_window(where(record), members_[domain_.me()], waited_for, cursor_.unknown_window());
+  // A peer that waits for it at a gate finds out there what it called instead.
+  const bool between_rounds = waits_for_message() || cursor_.at_gate() || domain_.round() == 0;
+  domain_.tell_completed(domain_.round() - (between_rounds ? 0 : 1));
+  ACCORD_RETURN_IF_ERROR(find_mismatch());
+  if (progress == exec::Progress::kMismatch)
+    return mismatch_long_ago(where(record), members_[domain_.me()], waited_for);
+  if (waited_for >= 0 && group_.peer_state(waited_for) == transport::PeerState::kLeft)
+    return Status(
+        StatusCode::kPeerLost,
+        fmt::format("{}: rank {} has closed its communicator and takes no more part", where(record), waited_for),
+        {waited_for});
+  if (deadline.at() <= now) return timed_out(where(record));
+  const std::lock_guard lock(mutex_);
+  for (const auto& [work, number] : queue_)
+    if (work->deadline().at() <= now)
+      return timed_out(
+          receives_ ? where(work->operation().record)
+                    : fmt::format("{}, queued behind {}", where(work->operation().record), exec::to_string(record)));
+  return {};
+}
+
+Status Channel::timed_out(std::string_view what) const {
+  std::vector<Rank> missing;
+  if (waits_for_message()) {
+    missing.push_back(members_[0]);
+  } else if (!cursor_.at_gate()) {
+    missing = ranks_not_in_round();
+  }
+  // One that has come, and waits for another itself, is not who is late.
+  const Clock::time_point since = Clock::now() - operation_->timeout / 2;
+  if (const int member = cursor_.waiting_for(); missing.empty() && member >= 0)
+    missing.push_back(members_[cursor_.at_gate() ? member : domain_.last_waited_for(member, since)]);
+  const std::string kept = kept_.empty() ? "" : fmt::format(" (it has sent messages of tags {})", kept_.tags_text());
+  return Status(StatusCode::kTimeout,
+                fmt::format("{}: {} did not come in time{}; raise the timeout if it is only slow", what,
+                            ranks_text(missing), kept),
+                missing);
+}
+
+// A receiver's record of a round is no more than what it hopes for, until it has seen that of the sender; and it is the receiver who then
+// finds out whether they differ.
+Status Channel::find_mismatch() const {
+  if (sends_) return {};
+  for (int m = 0; m < domain_.members(); ++m)
+    if (const std::optional<Difference> found = find_difference(domain_, m);
+        found && !(receives_ && found->mine.root != found->theirs.root))
+      return mismatch(*found, where(found->mine), members_[domain_.me()], members_[m]);
+  return {};
+}
+
+std::vector<Rank> Channel::ranks_not_in_round() const {
+  std::vector<Rank> missing;
+  for (int m = 0; m < domain_.members(); ++m) {
+    std::uint64_t its_word = 0;
+    exec::RequestRecord record;
+    if (m != domain_.me() && !domain_.record_of(m, domain_.round(), &its_word, &record)) missing.push_back(members_[m]);
+  }
+  return missing;
+}
+
+Rank Channel::rank_waited_for() const {
+  const int member = waits_for_message() ? 0 : cursor_.waiting_for();
+  return member < 0 ? -1 : members_[member];
+}
+
+std::string Channel::where(const exec::RequestRecord& record) const {
+  if (record.collective != Collective::kSendRecv) return group_.where(exec::name_of(record));
+  const std::string tag = record.root == 0 ? "" : fmt::format(", tag {},", record.root);
+  return group_.where(fmt::format("{} rank {}{}", sends_ ? "send to" : "recv from", members_[sends_ ? 1 : 0], tag));
+}
+
+}  // namespace accord::comm

@@ -1,0 +1,212 @@
+// The messages of a pair of ranks come in the order in which they were sent; by tags, receives may ask for them in another one. A
+// receive without a tag begins at once, as if its message came next, so that programs without tags pay nothing: the word of the
+// round tells if it is another one, and if nothing comes for a while the sender's record of that round does. Then, or if it has a
+// tag, it waits for that record before it begins. A message of another tag goes aside: into the buffer of the first receive of its
+// tag in the queue, which ends early, or into memory of its own, where receives look first.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "comm/channel.hpp"
+#include "comm/group.hpp"
+#include "comm/mismatch.hpp"
+
+namespace accord::comm {
+namespace {
+
+/// A receive that hopes looks for another message at each power of two of its polls, and this often once they are many.
+constexpr std::uint32_t kLookEvery = 64;
+
+std::size_t bytes_of(const exec::RequestRecord& record) { return record.count * size_of(record.dtype); }
+
+}  // namespace
+
+Status Channel::begin_message(const exec::RequestRecord& record, const void* input, void* output) {
+  exec::RequestRecord without_tag = record;
+  without_tag.root = 0;
+  ACCORD_ASSIGN_OR_RETURN(const Prepared* const prepared, prepare(without_tag, nullptr));
+  cursor_.start(domain_, prepared->plan, input, output, 1.0, in_memory_, record.root);
+  algorithm_ = prepared->algorithm;
+  return {};
+}
+
+Status Channel::begin_receive(const Operation& operation) {
+  round_before_ = domain_.round();
+  history_before_ = domain_.history();
+  hopes_ = operation.record.root == 0 && kept_.empty() && !aside_;
+  if (hopes_) [[likely]] {
+    polls_in_hope_ = 0;
+    return begin_data(operation.record, nullptr);
+  }
+  stage_ = Stage::kMessage;
+  algorithm_ = 0;
+  return {};
+}
+
+exec::Progress Channel::look_for_others(exec::Progress progress) {
+  if (const Status given = give_kept(); !given.ok()) return refuse(given);
+  if (!hopes_) return progress;
+  if (domain_.round() > round_before_ + 1) {
+    hopes_ = false;
+    return progress;
+  }
+  ++polls_in_hope_;
+  const bool due =
+      polls_in_hope_ > 1 && ((polls_in_hope_ & (polls_in_hope_ - 1)) == 0 || polls_in_hope_ % kLookEvery == 0);
+  if (progress == exec::Progress::kPending && !due) return progress;
+  std::uint64_t its_word = 0;
+  exec::RequestRecord next;
+  if (!domain_.record_of(0, round_before_ + 1, &its_word, &next)) {
+    domain_.tell_completed(round_before_);  // a long message waits for that, where a short one is hoped for
+    return cursor_.at_gate() ? progress : exec::Progress::kPending;
+  }
+  hopes_ = false;
+  if (next.root == operation_->record.root) return progress;
+  if (!cursor_.at_gate()) domain_.take_back_round(history_before_);
+  stage_ = Stage::kMessage;
+  return receive({});
+}
+
+exec::Progress Channel::receive(exec::Patience patience) {
+  if (aside_)
+    if (const exec::Progress progress = go_on_aside(patience); progress != exec::Progress::kDone) return progress;
+  const Rank tag = operation_->record.root;
+  if (const std::optional<KeptMessage> kept = take_kept(tag)) {
+    if (const Status taken = deliver(*kept, *operation_); !taken.ok()) return refuse(taken);
+    recorder_.chose(kept->algorithm);
+    return exec::Progress::kDone;
+  }
+  if (const Status given = give_kept(); !given.ok()) return refuse(given);
+  std::uint64_t its_word = 0;
+  exec::RequestRecord next;
+  for (std::uint32_t looks = 1; !domain_.record_of(0, domain_.round() + 1, &its_word, &next); ++looks) {
+    if (looks >= patience.looks) {
+      wait_for_record();
+      return exec::Progress::kPending;
+    }
+    cpu_relax();
+  }
+  if (next.root != tag) {
+    if (const Status begun = begin_aside(next); !begun.ok()) return refuse(begun);
+    // Who polls sees that this one has moved, and comes back at once.
+    const exec::Progress progress = go_on_aside(patience);
+    return progress == exec::Progress::kDone ? exec::Progress::kPending : progress;
+  }
+  Status begun = check_fits(next, *operation_);
+  if (begun.ok()) begun = begin_message(operation_->record, nullptr, operation_->output);
+  if (!begun.ok()) return refuse(begun);
+  stage_ = Stage::kData;
+  hopes_ = false;
+  recorder_.chose(algorithm_);
+  return poll(patience);
+}
+
+// The sender may be at a gate, and may be one whose words have to be fetched.
+void Channel::wait_for_record() {
+  domain_.tell_completed(domain_.round());
+  if (!domain_.has_remotes()) return;
+  domain_.flush_remotes();
+  domain_.progress_remotes();
+}
+
+Status Channel::begin_aside(const exec::RequestRecord& record) {
+  Aside aside{.message = {.record = record}, .receive = {}, .recorder = recorder_};
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(queue_.begin(), queue_.end(), [&](const Queuer& queuer) {
+      const Operation& operation = queuer.work->operation();
+      return &operation != operation_ && operation.record.root == record.root;
+    });
+    if (found != queue_.end()) aside.receive = *found;
+  }
+  if (aside.receive.work != nullptr) {
+    const Operation& operation = aside.receive.work->operation();
+    ACCORD_RETURN_IF_ERROR(check_fits(record, operation));
+    ACCORD_RETURN_IF_ERROR(begin_message(record, nullptr, operation.output));
+    aside.recorder.begin(aside.receive.number, operation.record, bytes_of(record), algorithm_);
+  } else {
+    aside.message.memory.reset(new (std::nothrow) std::byte[bytes_of(record)]);
+    if (aside.message.memory == nullptr)
+      return Status(StatusCode::kResourceExhausted, fmt::format("{}: no memory to keep {} until it is received",
+                                                                where(operation_->record), exec::to_string(record)));
+    ACCORD_RETURN_IF_ERROR(begin_message(record, nullptr, aside.message.memory.get()));
+  }
+  aside.message.algorithm = algorithm_;
+  aside_ = std::move(aside);
+  return {};
+}
+
+exec::Progress Channel::go_on_aside(exec::Patience patience) {
+  const exec::Progress progress = cursor_.poll(patience);
+  if (progress != exec::Progress::kDone) return progress;
+  Aside ended = *std::exchange(aside_, std::nullopt);
+  if (ended.receive.work != nullptr) {
+    ended.recorder.end(true);
+    end_early(ended.receive);
+  } else {
+    const std::lock_guard lock(mutex_);
+    kept_.keep(std::move(ended.message));
+    kept_more_ = true;
+  }
+  return progress;
+}
+
+std::optional<KeptMessage> Channel::take_kept(Rank tag) {
+  if (kept_.empty()) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  return kept_.take(tag);
+}
+
+// The running operation, which is before them, has looked by now.
+Status Channel::give_kept() {
+  if (kept_.empty()) return {};
+  const std::uint64_t queued = queued_.load(std::memory_order_acquire);
+  if (std::exchange(queued_seen_, queued) == queued && !std::exchange(kept_more_, false)) return {};
+  while (true) {
+    Queuer receive;
+    std::optional<KeptMessage> message;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = std::find_if(queue_.begin(), queue_.end(), [this](const Queuer& queuer) {
+        const Operation& operation = queuer.work->operation();
+        return &operation != operation_ && kept_.has(operation.record.root);
+      });
+      if (found == queue_.end()) return {};
+      receive = *found;
+      message = kept_.take(receive.work->operation().record.root);
+    }
+    const Operation& operation = receive.work->operation();
+    ACCORD_RETURN_IF_ERROR(deliver(*message, operation));
+    flight::OrderRecorder recorder = recorder_;
+    recorder.begin(receive.number, operation.record, bytes_of(operation.record), message->algorithm);
+    recorder.end(true);
+    end_early(receive);
+  }
+}
+
+Status Channel::check_fits(const exec::RequestRecord& message, const Operation& receive) const {
+  if (message.count == receive.record.count && message.dtype == receive.record.dtype) return {};
+  return mismatch({.mine = receive.record, .theirs = message}, where(receive.record), members_[1], members_[0]);
+}
+
+Status Channel::deliver(const KeptMessage& message, const Operation& receive) const {
+  ACCORD_RETURN_IF_ERROR(check_fits(message.record, receive));
+  const std::size_t bytes = bytes_of(message.record);
+  if (bytes > 0) std::memcpy(receive.output, message.memory.get(), bytes);
+  return {};
+}
+
+void Channel::end_early(const Queuer& receive) {
+  last_number_ = std::max(last_number_, receive.number);
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(queue_, [&](const Queuer& queuer) { return queuer.work == receive.work; });
+  }
+  (void)turns_.next();  // the running operation is another one
+  early_.push_back(receive.work);
+}
+
+}  // namespace accord::comm

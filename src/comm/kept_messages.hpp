@@ -1,0 +1,57 @@
+#pragma once
+// Messages that came before their receive.
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "exec/domain.hpp"
+
+namespace accord::comm {
+
+/// One in memory of its own.
+struct KeptMessage {
+  exec::RequestRecord record;  ///< what its sender said
+  std::unique_ptr<std::byte[]> memory = {};
+  std::uint64_t algorithm = 0;  ///< the recorder's number of it
+};
+
+/// Those of one pair of ranks and direction: by tag, and in the order in which they came.
+class KeptMessages {
+ public:
+  bool empty() const { return by_tag_.empty(); }
+  bool has(Rank tag) const { return by_tag_.contains(tag); }
+  void keep(KeptMessage message) { by_tag_[message.record.root].push_back(std::move(message)); }
+  /// The first of that tag.
+  std::optional<KeptMessage> take(Rank tag) {
+    const auto found = by_tag_.find(tag);
+    if (found == by_tag_.end()) return std::nullopt;
+    KeptMessage message = std::move(found->second.front());
+    found->second.pop_front();
+    if (found->second.empty()) by_tag_.erase(found);
+    return message;
+  }
+  /// "3, 7, 12, ...": the tags that there are, the lowest ones.
+  std::string tags_text() const {
+    constexpr std::size_t kMost = 8;
+    std::string text;
+    std::size_t told = 0;
+    for (const auto& [tag, messages] : by_tag_) {
+      if (++told > kMost) return text + ", ...";
+      text += fmt::format("{}{}", text.empty() ? "" : ", ", tag);
+    }
+    return text;
+  }
+
+ private:
+  std::map<Rank, std::deque<KeptMessage>> by_tag_;
+};
+
+}  // namespace accord::comm

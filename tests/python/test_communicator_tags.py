@@ -1,0 +1,64 @@
+"""Messages with tags, on ranks that are processes."""
+
+import numpy as np
+import pytest
+
+import accord
+
+TAGS = (0, 1, 5, 2**31 - 1)
+
+
+def swapped(comm, count, starts, packed):
+    """Each rank sends messages of all tags to the other one, who receives them in the opposite order."""
+    peer = 1 - comm.rank
+    sent = [np.full(count, 100.0 * comm.rank + i) for i in range(4)]
+    arrived = [np.empty(count) for _ in range(4)]
+    tags = (0, 1, 5, 2**31 - 1)
+    if packed:
+        with comm.batch() as batch:
+            for i in range(4):
+                batch.send(sent[i], peer, tags[i])
+                batch.recv(arrived[3 - i], peer, tag=tags[3 - i])
+    elif starts:
+        works = [comm.recv_async(arrived[i], peer, tags[i]) for i in reversed(range(4))]
+        works += [comm.send_async(sent[i], peer, tag=tags[i]) for i in range(4)]
+        assert all(work.wait() for work in works)
+    else:
+        works = [comm.send_async(sent[i], peer, tags[i]) for i in range(4)]
+        for i in reversed(range(4)):
+            comm.recv(arrived[i], source=peer, tag=tags[i])
+        assert all(work.wait() for work in works)
+    return [(values.min(), values.max()) if count else (-1, -1) for values in arrived]
+
+
+@pytest.mark.parametrize(("starts", "packed"), [(False, False), (True, False), (False, True)])
+def test_each_message_goes_to_the_receive_of_its_tag(ranks, starts, packed):
+    for count in (0, 1, 12_500, 400_000):
+        for rank, arrived in enumerate(ranks(2).run(swapped, count, starts, packed)):
+            expected = [100.0 * (1 - rank) + i if count else -1 for i in range(len(TAGS))]
+            assert arrived == [(value, value) for value in expected]
+
+
+def wrong(comm):
+    refused = []
+    for tag in (-1, 2**31, 1.5, "1"):
+        try:
+            comm.send(np.zeros(1), 1 - comm.rank, tag=tag)
+        except (TypeError, ValueError) as error:
+            refused.append(type(error).__name__)
+    comm.barrier()
+    try:
+        if comm.rank == 1:
+            comm.recv(np.zeros(3), 0, tag=7)
+        else:
+            comm.send(np.zeros(4), 1, tag=7)
+            comm.barrier()
+    except accord.Mismatch as error:
+        return refused, str(error)
+    return refused, ""
+
+
+def test_tags_that_are_none_are_refused_and_a_message_of_another_count_is_a_mismatch(ranks):
+    for refused, told in ranks(2).run(wrong):
+        assert refused == ["InvalidArgument", "TypeError", "TypeError", "TypeError"]
+        assert "rank 0 called send_recv of 4 x float64, tag 7, rank 1 called send_recv of 3 x float64, tag 7" in told
