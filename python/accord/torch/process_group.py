@@ -311,13 +311,13 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
     @on_its_device
     def send(self, tensors: Any, rank: int, tag: int = 0) -> dist.Work:
         tensor = single(tensors, "send")
-        return self._start("send", (tensor,), [], source(tensor, "send"), rank)
+        return self._start("send", (tensor,), [], source(tensor, "send"), rank, tag)
 
     @on_its_device
     def recv(self, tensors: Any, rank: int, tag: int = 0) -> dist.Work:
         tensor = single(tensors, "recv")
         back: list[CopyBack] = []
-        return self._start("recv", (tensor,), back, target(tensor, "recv", back), rank)
+        return self._start("recv", (tensor,), back, target(tensor, "recv", back), rank, tag)
 
     # Other groups.
 
