@@ -243,6 +243,7 @@ def run_ranks(program: str, folder: Path, **variables: str) -> str:
 TRAINING = """
 import torch  # before torchcomms, which torch would not see otherwise
 import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 torch.set_num_threads(1)
 dist.init_process_group("cpu:accord")
@@ -269,6 +270,19 @@ for step in range(20):
         for parameter, gradient in zip(alone, gradients):
             parameter -= 0.1 * gradient
     assert abs(losses[-1] - expected.item()) < 1e-6, (step, losses[-1], expected.item())
+torch.manual_seed(1)
+sharded = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+for module in (sharded[0], sharded[2], sharded):
+    fully_shard(module)
+optimizer = torch.optim.SGD(sharded.parameters(), lr=0.1)
+for step in range(5):
+    optimizer.zero_grad()
+    loss = sharded(data[step, rank]).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    whole = loss.detach().clone()
+    dist.all_reduce(whole, dist.ReduceOp.AVG)
+    assert abs(whole.item() - losses[step]) < 1e-6, (step, whole.item(), losses[step])
 part = dist.new_group([0, 1])
 values = torch.ones(2)
 dist.all_reduce(values, group=part)
@@ -279,7 +293,7 @@ dist.destroy_process_group()
 """
 
 
-def test_ddp_through_torch_distributed_trains_as_plain_torch_does(tmp_path):
+def test_ddp_and_fsdp_through_torch_distributed_train_as_plain_torch_does(tmp_path):
     out = run_ranks(TRAINING, tmp_path, TORCH_DISTRIBUTED_USE_TORCHCOMMS="1")
     assert out.count("trained [2.0, 2.0]") == 2, out
 

@@ -56,6 +56,28 @@ def test_messages_of_a_batch_go_in_any_order(torchcomms_ranks):
         assert "Cannot issue empty batch operation" in said
 
 
+def tags(comm):
+    """Through c10d, whose messages have tags: rank 1 takes the second message first."""
+    from torchcomms._comms import _BackendWrapper
+
+    wrapper, found = _BackendWrapper(comm), []
+    if comm.get_rank() == 0:
+        works = [wrapper.send([torch.full((3,), float(tag))], 1, tag) for tag in (5, 7)]
+    else:
+        received = {tag: torch.zeros(3) for tag in (7, 5)}
+        works = [wrapper.recv([received[tag]], 0, tag) for tag in (7, 5)]
+    for work in works:
+        work.wait()
+    if comm.get_rank() == 1:
+        found = [received[tag].tolist() for tag in (5, 7)]
+    comm.barrier(False)
+    return found
+
+
+def test_messages_find_each_other_by_their_tags(torchcomms_ranks):
+    assert torchcomms_ranks(2).run(tags) == [[], [[5.0] * 3, [7.0] * 3]]
+
+
 def options_of_calls(comm):
     rank, said = comm.get_rank(), []
 

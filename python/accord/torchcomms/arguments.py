@@ -1,4 +1,4 @@
-"""What torchcomms' arguments mean to accord: reduce ops, timeouts, tags, split sizes."""
+"""What torchcomms' arguments mean to accord: reduce ops, timeouts, split sizes."""
 
 from __future__ import annotations
 
@@ -38,13 +38,6 @@ def operation_of(op: Operation, array: torch.Tensor) -> tuple[str, dict[str, Any
             'and use SUM, or call comm.get_backend_impl().communicator.all_reduce(tensor, "premul_sum", factor=...)'
         )
     return _OPS[kind], {}
-
-
-def check_tag(tag: int) -> None:
-    if tag:
-        raise RuntimeError(
-            f"accord: a message with the tag {tag}: messages of two ranks arrive in the order in which they were sent; use no tags"
-        )
 
 
 def parts_of(tensor: torch.Tensor, splits: Sequence[int], size: int, what: str) -> list[int]:

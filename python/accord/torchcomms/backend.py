@@ -20,7 +20,7 @@ from accord.torch.errors import as_torch_error
 from accord.torch.tensors import CopyBack, WrongDevice, counts_of, joined_source, joined_target, source, target
 from accord.torch.work import copy_back
 from accord.torchcomms import rendezvous
-from accord.torchcomms.arguments import Operation, Timeout, check_tag, operation_of, parts_of
+from accord.torchcomms.arguments import Operation, Timeout, operation_of, parts_of
 from accord.torchcomms.work import Work
 
 
@@ -153,16 +153,16 @@ class Backend(TorchCommBackend):
     def send(
         self, tensor: torch.Tensor, dst: int, async_op: bool, tag: int = 0, timeout: Timeout = None
     ) -> Work | None:
-        check_tag(tag)
-        return (self._start if async_op else self._run)(timeout, "send", source(tensor, "send"), dst)
+        return (self._start if async_op else self._run)(timeout, "send", source(tensor, "send"), dst, tag)
 
     @_raises_torch_errors
     def recv(
         self, tensor: torch.Tensor, src: int, async_op: bool, tag: int = 0, timeout: Timeout = None
     ) -> Work | None:
-        check_tag(tag)
         back: list[CopyBack] = []
-        return (self._start if async_op else self._run)(timeout, "recv", target(tensor, "recv", back), src, back=back)
+        return (self._start if async_op else self._run)(
+            timeout, "recv", target(tensor, "recv", back), src, tag, back=back
+        )
 
     @_raises_torch_errors
     def batch_op_issue(
