@@ -71,20 +71,21 @@ def torchs_tests(backend: str, ranks: int) -> types.ModuleType:
                 test = test.__wrapped__
             test.__unittest_skip__ = False
             setattr(tests, name, test)
-    module.dist = distributed_as_seen_by_tests(module.dist)
+    module.dist = distributed_as_seen_by_tests(module.dist, backend)
     module.BACKEND = Name(backend)
     return module
 
 
-def distributed_as_seen_by_tests(dist: types.ModuleType) -> types.ModuleType:
-    """torch.distributed, whose names of backends the tests can compare with "gloo". Everything else in torch sees plain names."""
+def distributed_as_seen_by_tests(dist: types.ModuleType, backend: str) -> types.ModuleType:
+    """torch.distributed, whose "gloo" is `backend` and whose names of backends can be compared with "gloo". Everything else in torch
+    sees plain names."""
     seen = types.ModuleType(dist.__name__)
     seen.__getattr__ = lambda name: getattr(dist, name)
 
     def plain(function):
         def call(*arguments, **options):
-            if isinstance(options.get("backend"), Name):
-                options["backend"] = str(options["backend"])
+            if options.get("backend") == "gloo":
+                options["backend"] = backend
             return function(*arguments, **options)
 
         return call
@@ -101,13 +102,13 @@ def distributed_as_seen_by_tests(dist: types.ModuleType) -> types.ModuleType:
     return seen
 
 
-def test_class(module: types.ModuleType) -> type[unittest.TestCase]:
+def forking(*bases: type) -> type[unittest.TestCase]:
+    """A class of tests of torch's whose ranks are forked."""
     from torch import multiprocessing
 
-    class TorchDistributed(module.TestDistBackend, module.DistributedTest._DistTestBase):
+    class TorchDistributed(*bases):
         def setUp(self) -> None:
             super().setUp()
-            module.INIT_METHOD = os.environ["INIT_METHOD"]
             self._start_processes(multiprocessing.get_context("fork").Process)
             self.forked = list(self.processes)
 
@@ -125,6 +126,30 @@ def test_class(module: types.ModuleType) -> type[unittest.TestCase]:
                 raise RuntimeError(f"ranks ended with different exit codes: {codes}")
 
     return TorchDistributed
+
+
+def distributed_test(backend: str, ranks: int) -> type[unittest.TestCase]:
+    module = torchs_tests(backend, ranks)
+
+    class TestDistBackend(module.TestDistBackend):
+        def setUp(self) -> None:
+            super().setUp()
+            module.INIT_METHOD = os.environ["INIT_METHOD"]
+
+    return forking(TestDistBackend, module.DistributedTest._DistTestBase)
+
+
+def ddp_under_dist_autograd_test(backend: str) -> list[type[unittest.TestCase]]:
+    """DDP together with torch's RPC; how many ranks they have is fixed."""
+    from torch.testing._internal.common_distributed import MultiProcessTestCase
+    from torch.testing._internal.distributed import ddp_under_dist_autograd_test as module
+    from torch.testing._internal.distributed.rpc.tensorpipe_rpc_agent_test_fixture import TensorPipeRpcAgentTestFixture
+
+    module.dist = distributed_as_seen_by_tests(module.dist, backend)
+    return [
+        forking(TensorPipeRpcAgentTestFixture, tests, MultiProcessTestCase)
+        for tests in (module.DdpUnderDistAutogradTest, module.DdpComparisonTest)
+    ]
 
 
 def why(error: BaseException) -> str:
@@ -166,12 +191,11 @@ class Outcomes(unittest.TestResult):
 
 def main() -> None:
     backend, ranks, outcomes, names = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:]
-    module = torchs_tests(backend, ranks)
-    cases = test_class(module)
     if backend == "accord":  # once, not in every rank
         importlib.import_module("accord.torch")
-    chosen = names or unittest.TestLoader().getTestCaseNames(cases)
-    unittest.TestSuite(cases(name) for name in chosen).run(Outcomes(outcomes))
+    classes = [distributed_test(backend, ranks), *(ddp_under_dist_autograd_test(backend) if ranks == 4 else [])]
+    cases = {name: cases(name) for cases in classes for name in unittest.TestLoader().getTestCaseNames(cases)}
+    unittest.TestSuite(cases[name] for name in names or cases).run(Outcomes(outcomes))
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ class MonitoredBarrier:
                 missing.append(rank)
                 if not wait_all_ranks:
                     break
-        names = f"Rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
+        names = f"Rank{'s' if wait_all_ranks else ''} {', '.join(map(str, missing))}"
         verdict = f"{names} failed to pass monitoredBarrier in {milliseconds} ms" if missing else _PASSED
         for arrival in came:
             self._store.set(f"{arrival}/verdict", verdict)

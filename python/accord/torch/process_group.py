@@ -52,6 +52,7 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
         dist.ProcessGroup.__init__(self, comm.rank, comm.size)
         Calls.__init__(self, comm, global_ranks)
         Identity.__init__(self, comm.name, store)
+        self.options_given: Any = None  # pg_options, for a group that takes the place of this one
         self._timeout = timeout
         self._window = window
         self._monitored_barrier = MonitoredBarrier(store, comm.rank, comm.size)
@@ -60,6 +61,10 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
     @property
     def communicator(self) -> accord.Communicator:
         return self._comm
+
+    @property
+    def timeout(self) -> timedelta:
+        return self._timeout
 
     @property
     def global_ranks(self) -> list[int]:
@@ -306,13 +311,13 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
     @on_its_device
     def send(self, tensors: Any, rank: int, tag: int = 0) -> dist.Work:
         tensor = single(tensors, "send")
-        return self._start("send", (tensor,), [], source(tensor, "send"), rank)
+        return self._start("send", (tensor,), [], source(tensor, "send"), rank, tag)
 
     @on_its_device
     def recv(self, tensors: Any, rank: int, tag: int = 0) -> dist.Work:
         tensor = single(tensors, "recv")
         back: list[CopyBack] = []
-        return self._start("recv", (tensor,), back, target(tensor, "recv", back), rank)
+        return self._start("recv", (tensor,), back, target(tensor, "recv", back), rank, tag)
 
     # Other groups.
 

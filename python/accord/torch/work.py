@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import ClassVar
 
 import torch
 import torch.distributed as dist
@@ -24,6 +26,10 @@ class Work(dist.Work):
     """An operation that goes on by itself. Its future ends with it, so hooks of DDP may be chained to it."""
 
     _range: Range | None = None
+    _awaited = True
+    # C++ may have been given a Work (by DDP.join) and wait for it when Python has let go of it; but it finds wait() in the Python object
+    # only, and without that would wait for ever. So those that nobody has waited for are kept, the latest of them.
+    _kept: ClassVar[deque[Work]] = deque(maxlen=16)
 
     def __init__(
         self,
@@ -39,6 +45,11 @@ class Work(dist.Work):
         self._global_ranks = global_ranks
         self._future: torch.futures.Future | None = None
         self._finishing = threading.Lock()
+        self._awaited = False
+
+    def __del__(self) -> None:
+        if not self._awaited:
+            self._kept.append(self)
 
     def is_recorded_by(self, span: Range) -> None:
         """The profiler's range ends with the operation, and is ended when wait() returns."""
@@ -46,6 +57,7 @@ class Work(dist.Work):
         self._work.on_end(lambda _: span.end())
 
     def wait(self, timeout: timedelta = _AS_LONG_AS_IT_TAKES) -> bool:
+        self._awaited = True
         limit = timeout if timeout > _AS_LONG_AS_IT_TAKES else None
         try:
             ended = self._work.wait(limit)

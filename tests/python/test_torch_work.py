@@ -1,0 +1,40 @@
+"""Works that only C++ holds."""
+# ruff: noqa: F821 (what ranks.py gives to functions)
+
+
+def uneven_inputs(group):
+    """DDP.join gives the Work of a collective of its own to C++, which waits for it in the backward pass."""
+    torch.manual_seed(0)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with model.join(divide_by_initial_world_size=False):
+        for step in range(1 + 2 * dist.get_rank()):
+            optimizer.zero_grad()
+            model(torch.full((4, 3), 1.0 + step + dist.get_rank())).square().sum().backward()
+            optimizer.step()
+    return [parameter.tolist() for parameter in model.module.parameters()]
+
+
+def test_ddp_join_gives_what_it_gives_over_gloo(torch_ranks):
+    ours = torch_ranks(2).run(uneven_inputs, deadline=30)
+    assert ours == torch_ranks(2).run(uneven_inputs, backend="gloo")
+
+
+def let_go(group):
+    import gc
+    import weakref
+
+    from accord.torch.work import Work
+
+    works = [weakref.ref(dist.all_reduce(torch.ones(4), async_op=True)) for _ in range(40)]
+    gc.collect()
+    alive = sum(work() is not None for work in works)
+    waited = dist.all_reduce(torch.ones(4), async_op=True)
+    waited.wait()
+    waited = weakref.ref(waited)
+    return alive, Work._kept.maxlen, waited() is None
+
+
+def test_few_works_that_nobody_waits_for_are_kept_and_others_not_at_all(torch_ranks):
+    for alive, most, gone in torch_ranks(2).run(let_go):
+        assert alive == most and gone
