@@ -61,6 +61,9 @@ class Channel {
       if (work != nullptr) std::exchange(work, nullptr)->finish(std::move(status));
     }
   };
+  /// Receives a message of the operation's tag if one has come; else takes in what has, so that one may.
+  std::optional<Status> try_receive(const Operation& operation);
+
   /// Its owner only: goes on with the queue, which is not empty; kIdle once it is, and the channel is given up.
   enum class Advance : std::uint8_t { kIdle, kMoved, kStuck };
   Advance advance(Ended& ended, exec::Patience patience = {});
@@ -127,7 +130,7 @@ class Channel {
   bool serves(const Prepared* prepared, const exec::RequestRecord& record, const plan::Extent* extent) const;
   Result<Prepared> lower(const exec::RequestRecord& record, const plan::Extent* extent);
   Result<const plan::Plan*> plan_for(const plan::AlgorithmEntry& algorithm, Rank root);
-  Status run_owned(const Operation& operation);
+  Status run_owned(const Operation& operation, std::uint64_t number);
   Status run_owned(const Call& call, const CallOptions& options);
   /// Slow half of a wait: why the running operation must end, if it must.
   Status examine(exec::Progress progress, const exec::RequestRecord& record, Deadline deadline);
@@ -162,7 +165,10 @@ class Channel {
   /// Goes on with a receive that waits for its message to come next.
   exec::Progress receive(exec::Patience patience);
   void wait_for_record();
-  Status begin_aside(const exec::RequestRecord& record);
+  /// The first receive of that tag in the queue but the running operation; none if there is none.
+  Queuer find_receive(Rank tag);
+  /// `receive`: that the message is for; none: it is to be kept.
+  Status begin_aside(const exec::RequestRecord& record, Queuer receive);
   /// kDone once that message is where it belongs.
   exec::Progress go_on_aside(exec::Patience patience);
   std::optional<KeptMessage> take_kept(Rank tag);
@@ -171,6 +177,8 @@ class Channel {
   /// kMismatch if a message is not what its receive expects.
   Status check_fits(const exec::RequestRecord& message, const Operation& receive) const;
   Status deliver(const KeptMessage& message, const Operation& receive) const;
+  /// True once a message of that tag is kept or comes next. Others that come go aside.
+  bool has_come(const Operation& operation);
   /// Ends a receive in the queue before its turn has come.
   void end_early(const Queuer& receive);
   /// Of those that did, whoever waits.
@@ -179,6 +187,9 @@ class Channel {
   }
   /// True while a receive waits for what its sender says of the next message.
   bool waits_for_message() const { return stage_ == Stage::kMessage && !aside_; }
+
+  /// REQUIRES: mutex_ is held.
+  Queued enqueue_locked(const Operation& operation);
 
   static constexpr std::size_t kPrepared = 64;
 

@@ -57,6 +57,8 @@ class Group : public std::enable_shared_from_this<Group> {
 
   flight::Recorder& recorder() const { return *recorder_; }
   WindowRegistry& windows() { return windows_; }
+  /// Where a receive from any rank begins to look, so that ranks are served in turns.
+  std::atomic<std::size_t>& next_source() { return next_source_; }
   /// Calls on buffers in it are ordinary ones from now on, and this rank keeps peers' memory of it no longer.
   void remove_window(int number);
 
@@ -158,6 +160,7 @@ class Group : public std::enable_shared_from_this<Group> {
   flight::FailureDump dump_;
   WindowRegistry windows_;
   std::unique_ptr<Channel> group_channel_;
+  std::atomic<std::size_t> next_source_ = 0;
   std::vector<std::unique_ptr<Channel>> pair_channels_;  ///< to rank p at 2p, from it at 2p + 1; made on first use
 };
 
