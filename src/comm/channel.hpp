@@ -61,8 +61,14 @@ class Channel {
       if (work != nullptr) std::exchange(work, nullptr)->finish(std::move(status));
     }
   };
+  /// Whether a message of some tag has come; perhaps, if others came before it, or another operation takes in what comes.
+  enum class Come : std::uint8_t { kNo, kPerhaps, kYes };
+  struct Tried {
+    Come come = Come::kNo;
+    Status status = {};  ///< kYes: how it was received
+  };
   /// Receives a message of the operation's tag if one has come; else takes in what has, so that one may.
-  std::optional<Status> try_receive(const Operation& operation);
+  Tried try_receive(const Operation& operation);
 
   /// Its owner only: goes on with the queue, which is not empty; kIdle once it is, and the channel is given up.
   enum class Advance : std::uint8_t { kIdle, kMoved, kStuck };
@@ -177,8 +183,8 @@ class Channel {
   /// kMismatch if a message is not what its receive expects.
   Status check_fits(const exec::RequestRecord& message, const Operation& receive) const;
   Status deliver(const KeptMessage& message, const Operation& receive) const;
-  /// True once a message of that tag is kept or comes next. Others that come go aside.
-  bool has_come(const Operation& operation);
+  /// Whether a message of that tag is kept or comes next. Others that come go aside.
+  Come look_for_message(const Operation& operation);
   /// Ends a receive in the queue before its turn has come.
   void end_early(const Queuer& receive);
   /// Of those that did, whoever waits.
@@ -243,7 +249,8 @@ class Channel {
   std::uint32_t front_stuck_ = 0;
   const bool sends_;
   const bool receives_;
-  bool hopes_ = false;  ///< a receive began as if its message came next, which is not known yet
+  std::atomic<Rank> running_tag_ = 0;  ///< of the receive that runs or ran last
+  bool hopes_ = false;                 ///< a receive began as if its message came next, which is not known yet
   std::uint32_t polls_in_hope_ = 0;
   std::uint64_t round_before_ = 0;  ///< of the domain, before the receive
   std::uint32_t history_before_ = 0;

@@ -36,6 +36,7 @@ Status Channel::begin_message(const exec::RequestRecord& record, const void* inp
 Status Channel::begin_receive(const Operation& operation) {
   round_before_ = domain_.round();
   history_before_ = domain_.history();
+  running_tag_.store(operation.record.root, std::memory_order_relaxed);
   hopes_ = operation.record.root == 0 && kept_.empty() && !aside_;
   if (hopes_) [[likely]] {
     polls_in_hope_ = 0;
@@ -114,6 +115,7 @@ void Channel::wait_for_record() {
 
 Channel::Queuer Channel::find_receive(Rank tag) {
   const std::lock_guard lock(mutex_);
+  if (kept_.has(tag)) return {};  // one that has just come to the queue is to have that first
   const auto found = std::find_if(queue_.begin(), queue_.end(), [&](const Queuer& queuer) {
     const Operation& operation = queuer.work->operation();
     return &operation != operation_ && operation.record.root == tag;
@@ -200,49 +202,56 @@ Status Channel::deliver(const KeptMessage& message, const Operation& receive) co
   return {};
 }
 
-// Whoever has the turn keeps what is of this tag and nobody else's: a receive joins the queue once there is a message for it.
-std::optional<Status> Channel::try_receive(const Operation& operation) {
+// Whoever has the turn keeps what is of this tag and nobody else's: a receive joins the queue once there is a message for it, which
+// no other receive is to have.
+Channel::Tried Channel::try_receive(const Operation& operation) {
   if (!turns_.take(Turns::kNoCall)) {
     Queued queued;
     {
       const std::lock_guard lock(mutex_);
-      if (!kept_.has(operation.record.root)) return std::nullopt;
+      const Rank tag = operation.record.root;
+      const auto before = std::count_if(queue_.begin(), queue_.end(), [tag](const Queuer& queuer) {
+        return queuer.work->operation().record.root == tag;
+      });
+      if (kept_.count(tag) <= static_cast<std::size_t>(before) || running_tag_.load(std::memory_order_relaxed) == tag)
+        return {.come = Come::kPerhaps};
       queued = enqueue_locked(operation);
     }
     if (queued.owned) begin_driving(operation);
-    return queued.work->wait();
+    return {Come::kYes, queued.work->wait()};
   }
-  std::optional<Status> status;
-  if (group_.healthy() && has_come(operation)) status = run_owned(operation, turns_.count_call());
+  Tried tried;
+  if (group_.healthy()) tried.come = look_for_message(operation);
+  if (tried.come == Come::kYes) tried.status = run_owned(operation, turns_.count_call());
   give_back();
-  return status;
+  return tried;
 }
 
 // What comes is kept, not given to a receive that has joined the queue meanwhile, since that one may have the turn before all of it
 // is here.
-bool Channel::has_come(const Operation& operation) {
+Channel::Come Channel::look_for_message(const Operation& operation) {
   const Rank tag = operation.record.root;
   operation_ = &operation;
   stage_ = Stage::kMessage;
   std::uint64_t its_word = 0;
   exec::RequestRecord next;
   if (!aside_) {
-    if (kept_.has(tag)) return true;
+    if (kept_.has(tag)) return Come::kYes;
     if (!domain_.record_of(0, domain_.round() + 1, &its_word, &next)) {
       wait_for_record();
-      return false;
+      return Come::kNo;
     }
-    if (next.root == tag) return true;
+    if (next.root == tag) return Come::kYes;
     if (const Status begun = begin_aside(next, {}); !begun.ok()) {
       (void)group_.fail(begun);
-      return false;
+      return Come::kPerhaps;
     }
   }
   if (go_on_aside({}) == exec::Progress::kMismatch) {
     const Status found = find_mismatch();
     (void)group_.fail(found.ok() ? mismatch_long_ago(where(operation.record), members_[1], members_[0]) : found);
   }
-  return !aside_ && kept_.has(tag);
+  return Come::kPerhaps;
 }
 
 void Channel::end_early(const Queuer& receive) {

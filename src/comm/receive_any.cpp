@@ -27,7 +27,8 @@ class AnySource {
       if (!group_.healthy()) return group_.examine_alarm(where());
       const bool all_left = long_wait && have_all_left();  // asked before the last look at what they have sent
       if (const std::optional<Result<Rank>> received = look_at_all()) return *received;
-      if (all_left) return fail(StatusCode::kPeerLost, "have closed their communicators and send no more");
+      if (all_left && nothing_more_)
+        return fail(StatusCode::kPeerLost, "closed the communicator, and nobody is left to send one");
       if (long_wait && deadline.passed())
         return fail(StatusCode::kTimeout, "sent none in time; raise the timeout if they are only slow");
       if ((long_wait = waiter.pause())) operation_.timeout = deadline.remaining();
@@ -50,13 +51,16 @@ class AnySource {
   }
 
   std::optional<Result<Rank>> look_at_all() {
-    const std::size_t first = group_.next_source().load(std::memory_order_relaxed);
+    nothing_more_ = true;
+    const std::lock_guard lock(group_.source_turns().mutex);
+    const std::size_t first = group_.source_turns().next;
     for (std::size_t i = 0; i < sources_.size(); ++i) {
       const std::size_t place = (first + i) % sources_.size();
-      const std::optional<Status> status = channels_[place]->try_receive(operation_);
-      if (!status) continue;
-      if (!status->ok()) return *status;
-      group_.next_source().store(place + 1, std::memory_order_relaxed);
+      const Channel::Tried tried = channels_[place]->try_receive(operation_);
+      nothing_more_ = nothing_more_ && tried.come == Channel::Come::kNo;
+      if (tried.come != Channel::Come::kYes) continue;
+      if (!tried.status.ok()) return tried.status;
+      group_.source_turns().next = place + 1;
       return sources_[place];
     }
     return std::nullopt;
@@ -66,6 +70,7 @@ class AnySource {
   const std::vector<Rank> sources_;
   const std::vector<Channel*> channels_;  ///< by place in sources_
   Operation operation_;
+  bool nothing_more_ = false;  ///< at the last look none of them had sent what has not been taken in
 };
 
 }  // namespace

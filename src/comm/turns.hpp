@@ -38,14 +38,7 @@ class Turns {
   }
   /// Who took the turn by kNoCall makes a call after all: its number.
   std::uint64_t count_call() {
-    constexpr std::uint64_t kOne = std::uint64_t{1} << kWaitingBits;
-    if (alone()) [[likely]] {
-      const std::uint64_t works = works_.load(std::memory_order_acquire);
-      works_.store(works + kOne, std::memory_order_release);
-      changing_.store(false, std::memory_order_release);
-      return (works >> kWaitingBits) + 1;
-    }
-    return (works_.fetch_add(kOne, std::memory_order_acq_rel) >> kWaitingBits) + 1;
+    return (works_.fetch_add(std::uint64_t{1} << kWaitingBits, std::memory_order_acq_rel) >> kWaitingBits) + 1;
   }
   /// The thread that took it gives it back; true if somebody waits for it.
   bool give_back() {

@@ -43,7 +43,9 @@ def create(options: Any, backend_options: Options | None) -> ProcessGroup:
         window = comm.window(chosen.window_bytes) if chosen.window_bytes else None
     except accord.Error as error:
         raise as_torch_error(error, global_ranks) from None
-    return ProcessGroup(comm, options.store, global_ranks, options.timeout, window)
+    group = ProcessGroup(comm, options.store, global_ranks, options.timeout, window)
+    group.options_given = backend_options
+    return group
 
 
 def group_of(group: dist.ProcessGroup | None) -> ProcessGroup:

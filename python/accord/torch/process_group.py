@@ -54,6 +54,7 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
         dist.ProcessGroup.__init__(self, comm.rank, comm.size)
         Calls.__init__(self, comm, global_ranks)
         Identity.__init__(self, comm.name, store)
+        self.options_given: Any = None  # pg_options, for a group that takes the place of this one
         self._timeout = timeout
         self._window = window
         self._monitored_barrier = MonitoredBarrier(store, comm.rank, comm.size)
@@ -63,6 +64,10 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
     @property
     def communicator(self) -> accord.Communicator:
         return self._comm
+
+    @property
+    def timeout(self) -> timedelta:
+        return self._timeout
 
     @property
     def global_ranks(self) -> list[int]:

@@ -1,0 +1,58 @@
+"""How a training goes on after ranks have failed."""
+
+from __future__ import annotations
+
+import socket
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+import accord
+from accord.torch.errors import as_torch_error
+from accord.torch.groups import communicator
+
+_NAME_BYTES = 256  # more than a host's name may have
+
+
+def shrink(timeout: float | timedelta | None = None) -> list[int]:
+    """Makes a new default group of the ranks that are left of it, and gives the ranks that they had.
+
+    Each rank that is left calls it once: after a failure, or to go on without a rank that has closed. All groups are destroyed, as by
+    dist.destroy_process_group(); the new one has the same backend, options and timeout, and a store of its own at the new rank 0. So
+    neither the old store nor the environment is needed; RANK and WORLD_SIZE there stay what they were.
+
+    timeout: how long to wait for ranks that live and do not call it (seconds; the group's by default); they are left out.
+    Fails with the errors of accord.Communicator.shrink.
+    """
+    comm, old = communicator(), dist.group.WORLD
+    try:
+        with comm.shrink(timeout=timeout) as left:
+            ranks = torch.empty(left.size, dtype=torch.int64)
+            left.all_gather(torch.tensor([comm.rank]), ranks)
+            store = _store_at_the_first(left, old.timeout)
+            rank, size = left.rank, left.size
+    except accord.Error as error:
+        raise as_torch_error(error, range(comm.size)) from None
+    backend, options, limit = dist.get_backend(old), old.options_given, old.timeout
+    dist.destroy_process_group()
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit, pg_options=options)
+    return ranks.tolist()
+
+
+def _store_at_the_first(comm: accord.Communicator, timeout: timedelta) -> dist.TCPStore:
+    """A store that rank 0 serves at a free port, and where all ranks are."""
+    name = torch.zeros(_NAME_BYTES, dtype=torch.uint8)
+    encoded = socket.gethostname().encode()
+    name[: len(encoded)] = torch.frombuffer(bytearray(encoded), dtype=torch.uint8)
+    names = torch.empty(comm.size, _NAME_BYTES, dtype=torch.uint8)
+    comm.all_gather(name, names)
+    one_host = bool((names == names[0]).all())
+    host = "127.0.0.1" if one_host else bytes(names[0].tolist()).rstrip(b"\0").decode()
+    port = torch.zeros(1, dtype=torch.int64)
+    store = None
+    if comm.rank == 0:
+        store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=timeout)
+        port[0] = store.port
+    comm.broadcast(port, 0)
+    return store or dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=timeout)

@@ -1,0 +1,121 @@
+"""megatron-core's GPT trained on CPUs, for test_megatron.py: runs on every rank of one backend of torch.distributed and of another."""
+
+from __future__ import annotations
+
+import contextlib
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from megatron.core import parallel_state
+from megatron.core.models.gpt import GPTModel
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+from megatron.core.pipeline_parallel import get_forward_backward_func
+from megatron.core.tensor_parallel.random import CudaRNGStatesTracker
+from megatron.core.transformer import TransformerConfig
+from megatron.core.transformer.torch_norm import WrappedTorchNorm
+from torch.overrides import TorchFunctionMode
+
+STEPS = 20
+LENGTH = 16
+WORDS = 64
+
+
+class _OnCpu(TorchFunctionMode):
+    """What asks for memory of a GPU gets it on the CPU."""
+
+    def __torch_function__(self, function, types, arguments=(), keywords=None):
+        keywords = dict(keywords or {})
+        if str(keywords.get("device", "")).startswith("cuda"):
+            keywords["device"] = torch.device("cpu")
+        return function(*arguments, **keywords)
+
+
+@contextlib.contextmanager
+def without_gpu():
+    """megatron-core as if the CPU were its GPU."""
+
+    def norm(cls, config, hidden_size, eps=1e-5, **_):
+        made = torch.nn.LayerNorm(hidden_size, eps)
+        for parameter in made.parameters():
+            parameter.sequence_parallel = config.sequence_parallel
+        return made
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(torch.cuda, "current_device", lambda: torch.device("cpu")))
+        stack.enter_context(mock.patch.object(torch.cuda, "synchronize", lambda *_: None))
+        stack.enter_context(mock.patch.object(CudaRNGStatesTracker, "fork", lambda *_, **__: contextlib.nullcontext()))
+        stack.enter_context(mock.patch.object(WrappedTorchNorm, "__new__", norm))
+        stack.enter_context(_OnCpu())
+        yield
+
+
+def batch_of(step: int) -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator().manual_seed(step)
+    tokens = torch.randint(0, WORDS, (2, LENGTH), generator=generator)
+    places = torch.arange(LENGTH).expand(2, LENGTH)
+    mask = torch.triu(torch.ones(LENGTH, LENGTH, dtype=torch.bool), 1)[None, None]
+    return tokens, places, mask
+
+
+def train(tensor: int, pipeline: int, sequence: bool) -> list[float]:
+    config = TransformerConfig(
+        num_layers=2,
+        hidden_size=32,
+        num_attention_heads=4,
+        use_cpu_initialization=True,
+        attention_dropout=0.0,
+        hidden_dropout=0.0,
+        tensor_model_parallel_size=tensor,
+        pipeline_model_parallel_size=pipeline,
+        sequence_parallel=sequence,
+        pipeline_dtype=torch.float32,
+        gradient_accumulation_fusion=False,
+        bias_dropout_fusion=False,
+        masked_softmax_fusion=False,
+        persist_layer_norm=False,
+    )
+    torch.manual_seed(7)
+    model = GPTModel(
+        config,
+        get_gpt_layer_local_spec(),
+        vocab_size=WORDS,
+        max_sequence_length=LENGTH,
+        pre_process=parallel_state.is_pipeline_first_stage(),
+        post_process=parallel_state.is_pipeline_last_stage(),
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    losses = []
+    for step in range(STEPS):
+
+        def forward(_, part, step=step):
+            tokens, places, mask = batch_of(step)
+            found = part(tokens, places, mask, labels=tokens.roll(-1, 1))
+            return found, lambda each: (each.mean(), {"loss": each.mean().item()})
+
+        reduced = get_forward_backward_func()(
+            forward_step_func=forward,
+            data_iterator=None,
+            model=model,
+            num_microbatches=2,
+            seq_length=LENGTH,
+            micro_batch_size=2,
+            forward_only=False,
+        )
+        losses += [part["loss"] for part in reduced]
+        for parameter in model.parameters():
+            if getattr(parameter, "sequence_parallel", False):
+                dist.all_reduce(parameter.grad, group=parallel_state.get_tensor_model_parallel_group())
+        optimizer.step()
+        optimizer.zero_grad()
+    return [*losses, *[parameter.sum().item() for parameter in model.parameters()]]
+
+
+def gpt(tensor: int, pipeline: int, sequence: bool) -> list[float]:
+    """The loss of each part of each step, where the last layers are, and the sum of each of this rank's parameters at the end."""
+    with without_gpu():
+        parallel_state.initialize_model_parallel(tensor, pipeline, create_gloo_process_groups=False)
+        try:
+            return train(tensor, pipeline, sequence)
+        finally:
+            parallel_state.destroy_model_parallel()
