@@ -198,9 +198,34 @@ void define_barrier(const Callers& callers) {
           async_documentation("barrier").c_str());
 }
 
+#define ACCORD_ARRAY_SIG "accord._arrays.ArrayLike"
+
+// It gives the rank, so it is neither a Call nor started.
+void define_recv_any(const Callers& callers) {
+  callers.communicator.def(
+      "recv_any",
+      [](CommunicatorHandle& self, nb::handle array, std::int32_t tag, nb::handle timeout, nb::handle dtype) {
+        CallArguments arguments(timeout, dtype);
+        const Buffer buffer = arguments.output(array, "array");
+        Communicator& communicator = self.use();
+        std::optional<Result<Rank>> source;
+        {
+          const InterruptScope interrupts(std::span(&communicator, 1));
+          const WithoutGil without_gil;
+          source.emplace(communicator.recv_any(buffer, tag, arguments.options));
+        }
+        return value_or_raise(*std::move(source));
+      },
+      nb::arg("array"), nb::arg("tag") = 0, nb::kw_only(), nb::arg("timeout") = nb::none(),
+      nb::arg("dtype") = nb::none(),
+      nb::sig("def recv_any(self, array: " ACCORD_ARRAY_SIG ", tag: int = 0, *, " ACCORD_TIMEOUT_SIG
+              ", dtype: accord._arrays.DTypeName | None = None) -> int"),
+      "Receives into `array` the next message of that tag from whichever rank sends one, and gives the rank. Ranks are "
+      "served in turns; receives from one rank that were called before take its messages first.");
+}
+
 }  // namespace
 
-#define ACCORD_ARRAY_SIG "accord._arrays.ArrayLike"
 #define ACCORD_OP_SIG "op: accord._arrays.ReduceOp = 'sum'"
 #define ACCORD_FACTOR_SIG "*, factor: complex | " ACCORD_ARRAY_SIG " | None = None"
 #define ACCORD_OUT_SIG "out: " ACCORD_ARRAY_SIG " | None = None"
@@ -283,6 +308,7 @@ has a meaning for which dtype.)",
          "Receives into `array` the next message of that tag from rank `source`; those of a pair of ranks and a tag "
          "arrive in order.",
          array, nb::arg("source"), tag, only);
+  define_recv_any(callers);
 }
 
 }  // namespace accord::python

@@ -480,6 +480,11 @@ ACCORD_API accord_status_t accord_send(accord_communicator_t* communicator, cons
                                        accord_dtype_t dtype, int32_t to, const accord_call_options_t* options);
 ACCORD_API accord_status_t accord_recv(accord_communicator_t* communicator, void* buffer, size_t count,
                                        accord_dtype_t dtype, int32_t from, const accord_call_options_t* options);
+/* Receives the next message of that tag from whichever rank sends one, and writes the rank to `source`. Ranks are served in turns;
+ * receives from one rank that were called before take its messages first. */
+ACCORD_API accord_status_t accord_recv_any(accord_communicator_t* communicator, void* buffer, size_t count,
+                                           accord_dtype_t dtype, int32_t tag, const accord_call_options_t* options,
+                                           int32_t* source);
 
 /* ---- Counters ------------------------------------------------------------------------------------------------------------ */
 

@@ -178,6 +178,11 @@ class Communicator {
     return run(Call::recv(buffer, from, tag), options);
   }
 
+  /// Receives the next message of that tag from whichever rank has sent one, and gives that rank. Ranks are served in turns: who comes after
+  /// the one served last is looked at first. Receives from one rank that were called before take its messages first. kMismatch,
+  /// kPeerLost as recv; kPeerLost also once all other ranks have closed; kTimeout names all of them. Cost: a look at each rank.
+  [[nodiscard]] Result<Rank> recv_any(Buffer buffer, std::int32_t tag = 0, const CallOptions& options = {});
+
   // The same, started.
   [[nodiscard]] Work barrier_async(const CallOptions& options = {}) { return start(Call::barrier(), options); }
   [[nodiscard]] Work broadcast_async(Buffer buffer, Rank root, const CallOptions& options = {}) {

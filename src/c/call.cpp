@@ -162,6 +162,25 @@ extern "C" accord_status_t accord_start(accord_communicator_t* communicator, con
                 });
 }
 
+extern "C" accord_status_t accord_recv_any(accord_communicator_t* communicator, void* buffer, size_t count,
+                                           accord_dtype_t dtype, int32_t tag, const accord_call_options_t* options,
+                                           int32_t* source) {
+  if (source != nullptr) *source = -1;
+  return answer(
+      __func__, {{"communicator", communicator}, {"source", source}}, [&](std::string_view function) -> Status {
+        accord_call_t call = ACCORD_CALL_INIT;
+        call.kind = ACCORD_CALL_RECV;
+        call.dtype = dtype;
+        call.output = buffer;
+        call.output_count = count;
+        call.tag = tag;
+        ACCORD_ASSIGN_OR_RETURN(const ReadCall read, read_call(&call, options, ranks_of(communicator), function));
+        ACCORD_ASSIGN_OR_RETURN(*source,
+                                communicator->communicator.recv_any(read.call.output, read.call.tag, read.options));
+        return {};
+      });
+}
+
 extern "C" accord_status_t accord_run_batch(accord_communicator_t* communicator, const accord_call_t* calls,
                                             size_t count, const accord_call_options_t* options) {
   constexpr accord::c::Needed kNothing{"", ""};

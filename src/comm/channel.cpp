@@ -52,7 +52,7 @@ Status Channel::run(const Operation& operation) {
     if (const Status may_not = check_may_wait(); !may_not.ok()) return may_not.with_context(where(operation.record));
     return start(operation)->wait();
   }
-  Status status = run_owned(operation);
+  Status status = run_owned(operation, last_number_ + 1);
   give_back();
   return status;
 }
@@ -74,13 +74,13 @@ Status Channel::run_owned(const Call& call, const CallOptions& options) {
     operation.input = call.input.data;
     operation.output = call.output.data;
     operation.timeout = options.timeout.value_or(group_.options().timeout);
-    return run_owned(operation);
+    return run_owned(operation, last_number_ + 1);
   }
   ACCORD_RETURN_IF_ERROR(group_.check(call));
   return group_.with_operation(call, options, [&](const Operation& operation) {
-    if (!is_alike(call, call)) return run_owned(operation);
+    if (!is_alike(call, call)) return run_owned(operation, last_number_ + 1);
     last_call_ = {.call = call, .operation = operation};
-    return run_owned(last_call_.operation);
+    return run_owned(last_call_.operation, last_number_ + 1);
   });
 }
 
@@ -91,8 +91,12 @@ std::shared_ptr<PendingWork> Channel::start(const Operation& operation) {
 }
 
 Channel::Queued Channel::enqueue(const Operation& operation) {
-  auto work = std::make_shared<PendingWork>(group_.handle(), this, operation);
   const std::lock_guard lock(mutex_);
+  return enqueue_locked(operation);
+}
+
+Channel::Queued Channel::enqueue_locked(const Operation& operation) {
+  auto work = std::make_shared<PendingWork>(group_.handle(), this, operation);
   const Turns::Place place = turns_.queue();
   queue_.push_back({work, place.number});
   queued_.fetch_add(1, std::memory_order_release);
@@ -100,9 +104,9 @@ Channel::Queued Channel::enqueue(const Operation& operation) {
   return {std::move(work), place.before == 0};
 }
 
-Status Channel::run_owned(const Operation& operation) {
+Status Channel::run_owned(const Operation& operation, std::uint64_t number) {
   const exec::RequestRecord& record = operation.record;
-  ACCORD_RETURN_IF_ERROR(begin(operation, last_number_ + 1));
+  ACCORD_RETURN_IF_ERROR(begin(operation, number));
   // What is quick is recorded once its own part is done, while the peers' is on its way.
   const std::size_t bytes = bytes_of(operation);
   bool recorded = recorder_.times(bytes) || stage_ != Stage::kData;

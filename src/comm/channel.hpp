@@ -61,6 +61,15 @@ class Channel {
       if (work != nullptr) std::exchange(work, nullptr)->finish(std::move(status));
     }
   };
+  /// Whether a message of some tag has come; perhaps, if others came before it, or another operation takes in what comes.
+  enum class Come : std::uint8_t { kNo, kPerhaps, kYes };
+  struct Tried {
+    Come come = Come::kNo;
+    Status status = {};  ///< kYes: how it was received
+  };
+  /// Receives a message of the operation's tag if one has come; else takes in what has, so that one may.
+  Tried try_receive(const Operation& operation);
+
   /// Its owner only: goes on with the queue, which is not empty; kIdle once it is, and the channel is given up.
   enum class Advance : std::uint8_t { kIdle, kMoved, kStuck };
   Advance advance(Ended& ended, exec::Patience patience = {});
@@ -127,7 +136,7 @@ class Channel {
   bool serves(const Prepared* prepared, const exec::RequestRecord& record, const plan::Extent* extent) const;
   Result<Prepared> lower(const exec::RequestRecord& record, const plan::Extent* extent);
   Result<const plan::Plan*> plan_for(const plan::AlgorithmEntry& algorithm, Rank root);
-  Status run_owned(const Operation& operation);
+  Status run_owned(const Operation& operation, std::uint64_t number);
   Status run_owned(const Call& call, const CallOptions& options);
   /// Slow half of a wait: why the running operation must end, if it must.
   Status examine(exec::Progress progress, const exec::RequestRecord& record, Deadline deadline);
@@ -162,7 +171,10 @@ class Channel {
   /// Goes on with a receive that waits for its message to come next.
   exec::Progress receive(exec::Patience patience);
   void wait_for_record();
-  Status begin_aside(const exec::RequestRecord& record);
+  /// The first receive of that tag in the queue but the running operation; none if there is none.
+  Queuer find_receive(Rank tag);
+  /// `receive`: that the message is for; none: it is to be kept.
+  Status begin_aside(const exec::RequestRecord& record, Queuer receive);
   /// kDone once that message is where it belongs.
   exec::Progress go_on_aside(exec::Patience patience);
   std::optional<KeptMessage> take_kept(Rank tag);
@@ -171,6 +183,8 @@ class Channel {
   /// kMismatch if a message is not what its receive expects.
   Status check_fits(const exec::RequestRecord& message, const Operation& receive) const;
   Status deliver(const KeptMessage& message, const Operation& receive) const;
+  /// Whether a message of that tag is kept or comes next. Others that come go aside.
+  Come look_for_message(const Operation& operation);
   /// Ends a receive in the queue before its turn has come.
   void end_early(const Queuer& receive);
   /// Of those that did, whoever waits.
@@ -179,6 +193,9 @@ class Channel {
   }
   /// True while a receive waits for what its sender says of the next message.
   bool waits_for_message() const { return stage_ == Stage::kMessage && !aside_; }
+
+  /// REQUIRES: mutex_ is held.
+  Queued enqueue_locked(const Operation& operation);
 
   static constexpr std::size_t kPrepared = 64;
 
@@ -232,7 +249,8 @@ class Channel {
   std::uint32_t front_stuck_ = 0;
   const bool sends_;
   const bool receives_;
-  bool hopes_ = false;  ///< a receive began as if its message came next, which is not known yet
+  std::atomic<Rank> running_tag_ = 0;  ///< of the receive that runs or ran last
+  bool hopes_ = false;                 ///< a receive began as if its message came next, which is not known yet
   std::uint32_t polls_in_hope_ = 0;
   std::uint64_t round_before_ = 0;  ///< of the domain, before the receive
   std::uint32_t history_before_ = 0;

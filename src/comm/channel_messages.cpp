@@ -36,6 +36,7 @@ Status Channel::begin_message(const exec::RequestRecord& record, const void* inp
 Status Channel::begin_receive(const Operation& operation) {
   round_before_ = domain_.round();
   history_before_ = domain_.history();
+  running_tag_.store(operation.record.root, std::memory_order_relaxed);
   hopes_ = operation.record.root == 0 && kept_.empty() && !aside_;
   if (hopes_) [[likely]] {
     polls_in_hope_ = 0;
@@ -90,7 +91,7 @@ exec::Progress Channel::receive(exec::Patience patience) {
     cpu_relax();
   }
   if (next.root != tag) {
-    if (const Status begun = begin_aside(next); !begun.ok()) return refuse(begun);
+    if (const Status begun = begin_aside(next, find_receive(next.root)); !begun.ok()) return refuse(begun);
     // Who polls sees that this one has moved, and comes back at once.
     const exec::Progress progress = go_on_aside(patience);
     return progress == exec::Progress::kDone ? exec::Progress::kPending : progress;
@@ -112,16 +113,18 @@ void Channel::wait_for_record() {
   domain_.progress_remotes();
 }
 
-Status Channel::begin_aside(const exec::RequestRecord& record) {
-  Aside aside{.message = {.record = record}, .receive = {}, .recorder = recorder_};
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = std::find_if(queue_.begin(), queue_.end(), [&](const Queuer& queuer) {
-      const Operation& operation = queuer.work->operation();
-      return &operation != operation_ && operation.record.root == record.root;
-    });
-    if (found != queue_.end()) aside.receive = *found;
-  }
+Channel::Queuer Channel::find_receive(Rank tag) {
+  const std::lock_guard lock(mutex_);
+  if (kept_.has(tag)) return {};  // one that has just come to the queue is to have that first
+  const auto found = std::find_if(queue_.begin(), queue_.end(), [&](const Queuer& queuer) {
+    const Operation& operation = queuer.work->operation();
+    return &operation != operation_ && operation.record.root == tag;
+  });
+  return found == queue_.end() ? Queuer() : *found;
+}
+
+Status Channel::begin_aside(const exec::RequestRecord& record, Queuer receive) {
+  Aside aside{.message = {.record = record}, .receive = std::move(receive), .recorder = recorder_};
   if (aside.receive.work != nullptr) {
     const Operation& operation = aside.receive.work->operation();
     ACCORD_RETURN_IF_ERROR(check_fits(record, operation));
@@ -197,6 +200,58 @@ Status Channel::deliver(const KeptMessage& message, const Operation& receive) co
   const std::size_t bytes = bytes_of(message.record);
   if (bytes > 0) std::memcpy(receive.output, message.memory.get(), bytes);
   return {};
+}
+
+// Whoever has the turn keeps what is of this tag and nobody else's: a receive joins the queue once there is a message for it, which
+// no other receive is to have.
+Channel::Tried Channel::try_receive(const Operation& operation) {
+  if (!turns_.take(Turns::kNoCall)) {
+    Queued queued;
+    {
+      const std::lock_guard lock(mutex_);
+      const Rank tag = operation.record.root;
+      const auto before = std::count_if(queue_.begin(), queue_.end(), [tag](const Queuer& queuer) {
+        return queuer.work->operation().record.root == tag;
+      });
+      if (kept_.count(tag) <= static_cast<std::size_t>(before) || running_tag_.load(std::memory_order_relaxed) == tag)
+        return {.come = Come::kPerhaps};
+      queued = enqueue_locked(operation);
+    }
+    if (queued.owned) begin_driving(operation);
+    return {Come::kYes, queued.work->wait()};
+  }
+  Tried tried;
+  if (group_.healthy()) tried.come = look_for_message(operation);
+  if (tried.come == Come::kYes) tried.status = run_owned(operation, turns_.count_call());
+  give_back();
+  return tried;
+}
+
+// What comes is kept, not given to a receive that has joined the queue meanwhile, since that one may have the turn before all of it
+// is here.
+Channel::Come Channel::look_for_message(const Operation& operation) {
+  const Rank tag = operation.record.root;
+  operation_ = &operation;
+  stage_ = Stage::kMessage;
+  std::uint64_t its_word = 0;
+  exec::RequestRecord next;
+  if (!aside_) {
+    if (kept_.has(tag)) return Come::kYes;
+    if (!domain_.record_of(0, domain_.round() + 1, &its_word, &next)) {
+      wait_for_record();
+      return Come::kNo;
+    }
+    if (next.root == tag) return Come::kYes;
+    if (const Status begun = begin_aside(next, {}); !begun.ok()) {
+      (void)group_.fail(begun);
+      return Come::kPerhaps;
+    }
+  }
+  if (go_on_aside({}) == exec::Progress::kMismatch) {
+    const Status found = find_mismatch();
+    (void)group_.fail(found.ok() ? mismatch_long_ago(where(operation.record), members_[1], members_[0]) : found);
+  }
+  return Come::kPerhaps;
 }
 
 void Channel::end_early(const Queuer& receive) {

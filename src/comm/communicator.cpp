@@ -9,6 +9,7 @@
 #include "comm/group.hpp"
 #include "comm/grow.hpp"
 #include "comm/prepared_calls.hpp"
+#include "comm/receive_any.hpp"
 #include "comm/shrink.hpp"
 #include "comm/split.hpp"
 #include "comm/window/shared_window.hpp"
@@ -78,6 +79,10 @@ Status Communicator::run(std::span<const Call> calls, const CallOptions& options
 Work Communicator::start(std::span<const Call> calls, const CallOptions& options) {
   const Result<comm::PreparedCalls> prepared = comm::PreparedCalls::make(group_, calls, options);
   return prepared.ok() ? Work(prepared->start()) : Work(prepared.status());
+}
+
+Result<Rank> Communicator::recv_any(Buffer buffer, std::int32_t tag, const CallOptions& options) {
+  return comm::receive_any(*group_, buffer, tag, options);
 }
 
 Result<Prepared> Communicator::prepare(const Call& call, const CallOptions& options) {

@@ -57,6 +57,13 @@ class Group : public std::enable_shared_from_this<Group> {
 
   flight::Recorder& recorder() const { return *recorder_; }
   WindowRegistry& windows() { return windows_; }
+  /// Of receives from any rank: one at a time looks at the ranks, and the next one begins where that ended, so that ranks are served in
+  /// turns.
+  struct SourceTurns {
+    std::mutex mutex;
+    std::size_t next = 0;  ///< guarded by mutex
+  };
+  SourceTurns& source_turns() { return source_turns_; }
   /// Calls on buffers in it are ordinary ones from now on, and this rank keeps peers' memory of it no longer.
   void remove_window(int number);
 
@@ -158,6 +165,7 @@ class Group : public std::enable_shared_from_this<Group> {
   flight::FailureDump dump_;
   WindowRegistry windows_;
   std::unique_ptr<Channel> group_channel_;
+  SourceTurns source_turns_;
   std::vector<std::unique_ptr<Channel>> pair_channels_;  ///< to rank p at 2p, from it at 2p + 1; made on first use
 };
 

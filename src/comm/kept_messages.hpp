@@ -28,6 +28,10 @@ class KeptMessages {
  public:
   bool empty() const { return by_tag_.empty(); }
   bool has(Rank tag) const { return by_tag_.contains(tag); }
+  std::size_t count(Rank tag) const {
+    const auto found = by_tag_.find(tag);
+    return found == by_tag_.end() ? 0 : found->second.size();
+  }
   void keep(KeptMessage message) { by_tag_[message.record.root].push_back(std::move(message)); }
   /// The first of that tag.
   std::optional<KeptMessage> take(Rank tag) {

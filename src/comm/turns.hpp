@@ -36,6 +36,10 @@ class Turns {
     } while (!works_.compare_exchange_weak(works, works + more, std::memory_order_seq_cst));
     return true;
   }
+  /// Who took the turn by kNoCall makes a call after all: its number.
+  std::uint64_t count_call() {
+    return (works_.fetch_add(std::uint64_t{1} << kWaitingBits, std::memory_order_acq_rel) >> kWaitingBits) + 1;
+  }
   /// The thread that took it gives it back; true if somebody waits for it.
   bool give_back() {
     if (alone()) [[likely]] {

@@ -1,4 +1,4 @@
-"""Messages with tags, on ranks that are processes."""
+"""Messages with tags, and receives from any rank, on ranks that are processes."""
 
 import numpy as np
 import pytest
@@ -62,3 +62,37 @@ def test_tags_that_are_none_are_refused_and_a_message_of_another_count_is_a_mism
     for refused, told in ranks(2).run(wrong):
         assert refused == ["InvalidArgument", "TypeError", "TypeError", "TypeError"]
         assert "rank 0 called send_recv of 4 x float64, tag 7, rank 1 called send_recv of 3 x float64, tag 7" in told
+
+
+def collected(comm):
+    """Rank 0 takes three messages of each other rank, whoever has one, and then those of another tag from each."""
+    if comm.rank:
+        for number in range(3):
+            comm.send(np.full(2, -1.0), 0)
+            comm.send(np.full(5000, 10.0 * comm.rank + number), 0, tag=4)
+        try:
+            comm.barrier()  # until rank 0 has waited in vain
+        except accord.Timeout:
+            return []
+    seen, values, others = [], np.empty(5000), np.empty(2)
+    for _ in range(3 * (comm.size - 1)):
+        source = comm.recv_any(values, tag=4)
+        seen.append((source, values.min(), values.max()))
+    for source in range(1, comm.size):
+        for _ in range(3):
+            comm.recv(others, source)
+            assert (others == -1).all()
+    try:
+        comm.recv_any(values, 4, timeout=0.1)
+    except accord.Timeout as error:
+        seen.append(error.ranks)
+    return seen
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_receive_from_any_rank_tells_whose_message_it_got(ranks, size):
+    *seen, missing = ranks(size).run(collected)[0]
+    assert list(missing) == list(range(1, size))
+    for rank in range(1, size):
+        mine = [values for source, *values in seen if source == rank]
+        assert mine == [[10.0 * rank + number] * 2 for number in range(3)]

@@ -8,6 +8,7 @@
 #include <random>
 #include <unordered_map>
 
+#include "conformance/comm/messages.hpp"
 #include "exec/domain.hpp"
 #include "ranks/thread_ranks.hpp"
 #include "sanitized.hpp"
@@ -15,57 +16,30 @@
 namespace accord {
 namespace {
 
+using testing::content;
+using testing::expect_message;
 using ::testing::HasSubstr;
+using testing::kMessageCounts;
 using testing::run_thread_ranks;
+using testing::send_message;
+using testing::words;
 
 class Tags : public ::testing::TestWithParam<std::string> {
  protected:
-  CommunicatorOptions options(Duration timeout = std::chrono::seconds(60)) const {
-    CommunicatorOptions options;
-    options.name = "tp";
-    options.timeout = timeout;
-    options.transport = GetParam();
-    return options;
-  }
+  CommunicatorOptions options() const { return testing::message_options(GetParam()); }
 };
-
-/// None, 8 B, 100 KB and 3 MB.
-const std::vector<std::size_t> kCounts = {0, 2, 25'600, 786'432};
-
-/// What message `number` of a tag holds.
-std::vector<std::uint32_t> content(Rank from, std::int32_t tag, int number, std::size_t count) {
-  std::mt19937 random(static_cast<std::uint32_t>(from * 1'000'003 + tag * 1009 + number));
-  std::vector<std::uint32_t> values(count);
-  for (std::uint32_t& value : values) value = static_cast<std::uint32_t>(random());
-  return values;
-}
-
-Buffer buffer(std::vector<std::uint32_t>& values) { return {values.data(), values.size(), DType::kUInt32}; }
-
-void send(Communicator& comm, Rank to, std::int32_t tag, int number, std::size_t count) {
-  std::vector<std::uint32_t> values = content(comm.rank(), tag, number, count);
-  const Status status = comm.send(ConstBuffer(buffer(values)), to, tag);
-  ASSERT_TRUE(status.ok()) << status.to_string();
-}
-
-void expect(Communicator& comm, Rank from, std::int32_t tag, int number, std::size_t count) {
-  std::vector<std::uint32_t> values(count, 77);
-  const Status status = comm.recv(buffer(values), from, tag);
-  ASSERT_TRUE(status.ok()) << status.to_string();
-  ASSERT_EQ(values, content(from, tag, number, count)) << "message " << number << " of tag " << tag;
-}
 
 TEST_P(Tags, receives_in_another_order_than_the_sends_get_their_own_messages) {
   run_thread_ranks(2, options(), [](Communicator comm) {
-    for (const std::size_t count : kCounts)
+    for (const std::size_t count : kMessageCounts)
       for (const std::vector<std::int32_t>& order :
            {std::vector{1, 2, 3}, {3, 2, 1}, {2, 3, 1}, {0, 1, 2}, {2, 1, 0}, {INT32_MAX, 0, 1}}) {
         if (comm.rank() == 0) {
           std::vector<std::int32_t> sorted = order;
           std::sort(sorted.begin(), sorted.end());
-          for (const std::int32_t tag : sorted) send(comm, 1, tag, 0, count);
+          for (const std::int32_t tag : sorted) send_message(comm, 1, tag, 0, count);
         } else {
-          for (const std::int32_t tag : order) expect(comm, 0, tag, 0, count);
+          for (const std::int32_t tag : order) expect_message(comm, 0, tag, 0, count);
         }
       }
   });
@@ -74,16 +48,16 @@ TEST_P(Tags, receives_in_another_order_than_the_sends_get_their_own_messages) {
 // Small and large ones go by different plans, whose words lie in different places.
 TEST_P(Tags, messages_of_different_sizes_pass_each_other) {
   run_thread_ranks(2, options(), [](Communicator comm) {
-    for (const std::size_t first : kCounts)
-      for (const std::size_t second : kCounts)
+    for (const std::size_t first : kMessageCounts)
+      for (const std::size_t second : kMessageCounts)
         for (const std::int32_t first_tag : {0, 4}) {
           const std::int32_t second_tag = 4 - first_tag;
           if (comm.rank() == 0) {
-            send(comm, 1, first_tag, 0, first);
-            send(comm, 1, second_tag, 1, second);
+            send_message(comm, 1, first_tag, 0, first);
+            send_message(comm, 1, second_tag, 1, second);
           } else {
-            expect(comm, 0, second_tag, 1, second);
-            expect(comm, 0, first_tag, 0, first);
+            expect_message(comm, 0, second_tag, 1, second);
+            expect_message(comm, 0, first_tag, 0, first);
           }
         }
   });
@@ -91,18 +65,18 @@ TEST_P(Tags, messages_of_different_sizes_pass_each_other) {
 
 TEST_P(Tags, a_receive_ends_as_soon_as_its_own_message_is_there) {
   run_thread_ranks(2, options(), [](Communicator comm) {
-    for (const std::size_t count : kCounts)
+    for (const std::size_t count : kMessageCounts)
       for (const std::int32_t first : {1, 0}) {  // a receive without a tag waits in another way
         const std::int32_t second = first + 1;
         float go = 1;
         if (comm.rank() == 0) {
-          send(comm, 1, first, 0, count);
+          send_message(comm, 1, first, 0, count);
           ASSERT_TRUE(comm.recv(Buffer{&go, 1, DType::kFloat32}, 1).ok());
-          send(comm, 1, second, 0, count);
+          send_message(comm, 1, second, 0, count);
         } else {
           std::vector<std::uint32_t> of_first(count), of_second(count);
-          Work late = comm.recv_async(buffer(of_second), 0, second);
-          Work early = comm.recv_async(buffer(of_first), 0, first);
+          Work late = comm.recv_async(words(of_second), 0, second);
+          Work early = comm.recv_async(words(of_first), 0, first);
           ASSERT_TRUE(early.wait().ok());
           ASSERT_EQ(of_first, content(0, first, 0, count));
           ASSERT_FALSE(late.test());
@@ -119,15 +93,15 @@ TEST_P(Tags, what_is_kept_goes_to_a_receive_that_comes_while_another_one_waits) 
     for (const std::int32_t awaited : {0, 9}) {
       float go = 1;
       if (comm.rank() == 0) {
-        send(comm, 1, 5, 0, 1000);
-        send(comm, 1, 6, 0, 1000);
+        send_message(comm, 1, 5, 0, 1000);
+        send_message(comm, 1, 6, 0, 1000);
         ASSERT_TRUE(comm.recv(Buffer{&go, 1, DType::kFloat32}, 1).ok());
-        send(comm, 1, awaited, 0, 3);
+        send_message(comm, 1, awaited, 0, 3);
       } else {
         std::vector<std::uint32_t> values(3);
-        Work waits = comm.recv_async(buffer(values), 0, awaited);
-        expect(comm, 0, 6, 0, 1000);  // so that of tag 5, which came before, is kept
-        expect(comm, 0, 5, 0, 1000);
+        Work waits = comm.recv_async(words(values), 0, awaited);
+        expect_message(comm, 0, 6, 0, 1000);  // so that of tag 5, which came before, is kept
+        expect_message(comm, 0, 5, 0, 1000);
         ASSERT_FALSE(waits.test());
         ASSERT_TRUE(comm.send(ConstBuffer(&go, 1, DType::kFloat32), 0).ok());
         ASSERT_TRUE(waits.wait().ok());
@@ -142,15 +116,15 @@ TEST_P(Tags, messages_of_one_tag_stay_in_order_and_go_to_receives_in_the_order_o
     constexpr int kEach = 40;
     if (comm.rank() == 0) {
       for (int number = 0; number < kEach; ++number)
-        for (const std::int32_t tag : {3, 0, 8}) send(comm, 1, tag, number, 50);
+        for (const std::int32_t tag : {3, 0, 8}) send_message(comm, 1, tag, number, 50);
     } else {
-      for (int number = 0; number < kEach / 2; ++number) expect(comm, 0, 8, number, 50);
+      for (int number = 0; number < kEach / 2; ++number) expect_message(comm, 0, 8, number, 50);
       std::vector<std::vector<std::uint32_t>> values(kEach, std::vector<std::uint32_t>(50));
       std::vector<Work> works;
       works.reserve(kEach);
-      for (std::vector<std::uint32_t>& each : values) works.push_back(comm.recv_async(buffer(each), 0, 3));
-      for (int number = kEach / 2; number < kEach; ++number) expect(comm, 0, 8, number, 50);
-      for (int number = 0; number < kEach; ++number) expect(comm, 0, 0, number, 50);
+      for (std::vector<std::uint32_t>& each : values) works.push_back(comm.recv_async(words(each), 0, 3));
+      for (int number = kEach / 2; number < kEach; ++number) expect_message(comm, 0, 8, number, 50);
+      for (int number = 0; number < kEach; ++number) expect_message(comm, 0, 0, number, 50);
       for (int number = 0; number < kEach; ++number) {
         ASSERT_TRUE(works[static_cast<std::size_t>(number)].wait().ok());
         ASSERT_EQ(values[static_cast<std::size_t>(number)], content(0, 3, number, 50));
@@ -211,8 +185,8 @@ TEST_P(Tags, many_messages_between_several_pairs_arrive_in_any_order_of_receives
         memory.push_back(sends ? content(from, message.tag, message.number, message.count)
                                : std::vector<std::uint32_t>(message.count, 77));
       for (std::size_t i = 0; i < order.size(); ++i) {
-        const Call call = sends ? Call::send(ConstBuffer(buffer(memory[i])), to, order[i].tag)
-                                : Call::recv(buffer(memory[i]), from, order[i].tag);
+        const Call call = sends ? Call::send(ConstBuffer(words(memory[i])), to, order[i].tag)
+                                : Call::recv(words(memory[i]), from, order[i].tag);
         if (random() % 2 == 0) {
           works.push_back(comm.start(call));
         } else {
@@ -247,8 +221,8 @@ TEST_P(Tags, batches_and_prepared_calls_have_tags) {
     for (const std::int32_t tag : {10, 11, 12}) out.push_back(content(comm.rank(), tag, 0, 30'000));
     std::vector<Call> calls;
     for (std::size_t i = 0; i < 3; ++i) {
-      calls.push_back(Call::send(ConstBuffer(buffer(out[i])), peer, static_cast<std::int32_t>(10 + i)));
-      calls.push_back(Call::recv(buffer(in[2 - i]), peer, static_cast<std::int32_t>(12 - i)));
+      calls.push_back(Call::send(ConstBuffer(words(out[i])), peer, static_cast<std::int32_t>(10 + i)));
+      calls.push_back(Call::recv(words(in[2 - i]), peer, static_cast<std::int32_t>(12 - i)));
     }
     Result<Prepared> prepared = comm.prepare(calls);
     ASSERT_TRUE(prepared.ok());
@@ -272,11 +246,11 @@ TEST_P(Tags, tags_that_the_word_of_a_round_cannot_tell_apart_are_not_mixed_up) {
   }
   run_thread_ranks(2, options(), [&](Communicator comm) {
     if (comm.rank() == 0) {
-      send(comm, 1, one, 0, 2);
-      send(comm, 1, other, 0, 2);
+      send_message(comm, 1, one, 0, 2);
+      send_message(comm, 1, other, 0, 2);
     } else {
-      expect(comm, 0, other, 0, 2);
-      expect(comm, 0, one, 0, 2);
+      expect_message(comm, 0, other, 0, 2);
+      expect_message(comm, 0, one, 0, 2);
     }
   });
 }
@@ -286,13 +260,13 @@ TEST_P(Tags, a_message_that_is_not_what_its_receive_expects_is_a_mismatch_whenev
     for (const std::int32_t tag : {0, 6}) {
       run_thread_ranks(2, options(), [&](Communicator comm) {
         if (comm.rank() == 0) {
-          send(comm, 1, tag, 0, 5);
-          if (kept) send(comm, 1, tag + 1, 0, 1);
+          send_message(comm, 1, tag, 0, 5);
+          if (kept) send_message(comm, 1, tag + 1, 0, 1);
           return (void)comm.barrier();  // until the other rank has found it
         }
-        if (kept) expect(comm, 0, tag + 1, 0, 1);
+        if (kept) expect_message(comm, 0, tag + 1, 0, 1);
         std::vector<std::uint32_t> values(4);
-        const Status status = comm.recv(buffer(values), 0, tag);
+        const Status status = comm.recv(words(values), 0, tag);
         ASSERT_EQ(status.code(), StatusCode::kMismatch) << status.to_string();
         EXPECT_EQ(status.ranks(), std::vector<Rank>{0});
         const std::string told = tag == 0 ? "" : ", tag 6";
@@ -306,16 +280,16 @@ TEST_P(Tags, a_message_that_does_not_come_is_a_timeout_that_names_its_tag_and_th
   std::atomic<bool> over = false;
   run_thread_ranks(2, options(), [&](Communicator comm) {
     if (comm.rank() == 0) {
-      send(comm, 1, 4, 0, 2);
-      send(comm, 1, 3, 0, 2);
+      send_message(comm, 1, 4, 0, 2);
+      send_message(comm, 1, 3, 0, 2);
       while (!over.load()) std::this_thread::yield();  // present, but it sends no more
       return;
     }
-    expect(comm, 0, 3, 0, 2);
+    expect_message(comm, 0, 3, 0, 2);
     std::vector<std::uint32_t> values(2);
     CallOptions soon;
     soon.timeout = std::chrono::milliseconds(100);
-    const Status status = comm.recv(buffer(values), 0, 2, soon);
+    const Status status = comm.recv(words(values), 0, 2, soon);
     over = true;
     EXPECT_EQ(status.code(), StatusCode::kTimeout) << status.to_string();
     EXPECT_EQ(status.ranks(), std::vector<Rank>{0});
@@ -327,13 +301,13 @@ TEST_P(Tags, a_message_that_does_not_come_is_a_timeout_that_names_its_tag_and_th
 TEST_P(Tags, what_was_sent_before_the_sender_left_is_still_received) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     if (comm.rank() == 0) {
-      for (const std::int32_t tag : {1, 2, 0}) send(comm, 1, tag, 0, 2);
+      for (const std::int32_t tag : {1, 2, 0}) send_message(comm, 1, tag, 0, 2);
       return comm.close();
     }
     std::vector<std::uint32_t> values(2);
-    expect(comm, 0, 0, 0, 2);
-    expect(comm, 0, 2, 0, 2);
-    const Status status = comm.recv(buffer(values), 0, 5);
+    expect_message(comm, 0, 0, 0, 2);
+    expect_message(comm, 0, 2, 0, 2);
+    const Status status = comm.recv(words(values), 0, 5);
     EXPECT_EQ(status.code(), StatusCode::kPeerLost) << status.to_string();
   });
 }
@@ -341,7 +315,7 @@ TEST_P(Tags, what_was_sent_before_the_sender_left_is_still_received) {
 TEST_P(Tags, a_negative_tag_is_refused_at_once) {
   run_thread_ranks(2, options(), [](Communicator comm) {
     std::vector<std::uint32_t> values(2);
-    const Status status = comm.send(ConstBuffer(buffer(values)), 1 - comm.rank(), -3);
+    const Status status = comm.send(ConstBuffer(words(values)), 1 - comm.rank(), -3);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     EXPECT_THAT(status.message(), HasSubstr("tag -3 is negative"));
     EXPECT_TRUE(comm.barrier().ok());

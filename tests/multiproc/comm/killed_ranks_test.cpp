@@ -147,6 +147,18 @@ TEST_F(KilledRanks, receives_of_tags_end_with_their_sender_and_what_it_sent_befo
   EXPECT_EQ(exits, (std::vector<int>{kNamedTheDead, 128 + SIGKILL, kNamedTheDead}));
 }
 
+TEST_F(KilledRanks, a_receive_from_any_rank_ends_when_one_of_them_is_killed) {
+  const std::vector<int> exits = exits_of(3, 2, [&](Rank rank) {
+    Result<Communicator> comm = join(rank, 3);
+    if (!comm.ok()) return static_cast<int>(kNoGroup);
+    ++board_->ready;
+    if (rank == 2) pause();
+    float value = 0;
+    return judge(comm->recv_any(Buffer{&value, 1, DType::kFloat32}, 3).status(), 2);
+  });
+  EXPECT_EQ(exits, (std::vector<int>{kNamedTheDead, kNamedTheDead, 128 + SIGKILL}));
+}
+
 TEST_F(KilledRanks, a_wait_for_a_signal_ends_and_the_dead_rank_s_memory_can_still_be_read) {
   const std::vector<int> exits = exits_of(3, 2, [&](Rank rank) {
     Result<Communicator> comm = join(rank, 3);

@@ -289,6 +289,44 @@ TEST_P(Calls, nobody_leaves_a_barrier_before_all_have_come) {
   });
 }
 
+TEST(Messages, go_to_the_receive_of_their_tag_and_to_one_from_any_rank) {
+  run_c_ranks(3, [](accord_communicator_t* comm, int rank) {
+    int32_t value = 0;
+    accord_call_t message = ACCORD_CALL_INIT;
+    message.kind = rank == 0 ? ACCORD_CALL_RECV : ACCORD_CALL_SEND;
+    message.dtype = ACCORD_INT32;
+    message.input = message.output = &value;
+    message.input_count = message.output_count = 1;
+    if (rank > 0) {
+      for (message.tag = 0; message.tag < 3; ++message.tag) {
+        value = 10 * rank + message.tag;
+        EXPECT_TRUE(is_ok(accord_run(comm, &message, nullptr)));
+      }
+      message.tag = -1;
+      EXPECT_EQ(accord_run(comm, &message, nullptr), ACCORD_INVALID_ARGUMENT);
+      return;
+    }
+    for (const auto& [source, tag] : {std::pair{2, 2}, {1, 1}}) {
+      message.peer = source;
+      message.tag = tag;
+      EXPECT_TRUE(is_ok(accord_run(comm, &message, nullptr)));
+      EXPECT_EQ(value, 10 * source + tag);
+    }
+    int32_t source = 0;
+    int32_t sources = 0;
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_TRUE(is_ok(accord_recv_any(comm, &value, 1, ACCORD_INT32, 0, nullptr, &source)));
+      EXPECT_EQ(value, 10 * source);
+      sources += source;
+    }
+    EXPECT_EQ(sources, 3);
+    EXPECT_TRUE(is_ok(accord_recv_any(comm, &value, 1, ACCORD_INT32, 2, nullptr, &source)));
+    EXPECT_EQ(source, 1);
+    EXPECT_EQ(value, 12);
+    EXPECT_EQ(accord_recv_any(comm, &value, 1, ACCORD_INT32, 0, nullptr, nullptr), ACCORD_INVALID_ARGUMENT);
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, Calls,
                          ::testing::Combine(::testing::Values(1, 2, 3, 5),
                                             ::testing::Values(Way::kByName, Way::kRun, Way::kStart, Way::kPrepared)),

@@ -40,6 +40,11 @@ TEST(Turns, number_calls_and_nothing_else) {
   turns.give_back();
   EXPECT_EQ(turns.queue().number, 2u);
   EXPECT_EQ(turns.queue().number, 3u);
+  Turns others;
+  ASSERT_TRUE(others.take(Turns::kNoCall));
+  EXPECT_EQ(others.queue().number, 1u);
+  EXPECT_EQ(others.count_call(), 2u);
+  EXPECT_EQ(others.queue().number, 3u);
 }
 
 /// Takes or queues; whoever has the turn runs what waits for it.

@@ -1,0 +1,96 @@
+// Looks at the channels from all ranks in turns, and takes in what comes with other tags on the way. It holds a channel only while it
+// looks at it, so receives from one rank go on beside it; and it is counted as a receive only once it has found its message.
+#include "comm/receive_any.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "base/text.hpp"
+#include "base/wait.hpp"
+
+namespace accord::comm {
+namespace {
+
+class AnySource {
+ public:
+  AnySource(Group& group, std::vector<Rank> sources, std::vector<Channel*> channels, const Operation& operation)
+      : group_(group), sources_(std::move(sources)), channels_(std::move(channels)), operation_(operation) {}
+
+  Result<Rank> receive() {
+    Waiter waiter(group_.wait_policy());
+    const Deadline deadline = Deadline::in(operation_.timeout);
+    bool long_wait = false;
+    while (true) {
+      if (!group_.healthy()) return group_.examine_alarm(where());
+      const bool all_left = long_wait && have_all_left();  // asked before the last look at what they have sent
+      if (const std::optional<Result<Rank>> received = look_at_all()) return *received;
+      if (all_left && nothing_more_)
+        return fail(StatusCode::kPeerLost, "closed the communicator, and nobody is left to send one");
+      if (long_wait && deadline.passed())
+        return fail(StatusCode::kTimeout, "sent none in time; raise the timeout if they are only slow");
+      if ((long_wait = waiter.pause())) operation_.timeout = deadline.remaining();
+    }
+  }
+
+ private:
+  std::string where() const {
+    const Rank tag = operation_.record.root;
+    return group_.where(tag == 0 ? "recv_any" : fmt::format("recv_any of tag {}", tag));
+  }
+
+  Status fail(StatusCode code, std::string_view why) const {
+    return group_.fail({code, fmt::format("{}: {} {}", where(), ranks_text(sources_), why), sources_});
+  }
+
+  bool have_all_left() const {
+    return std::all_of(sources_.begin(), sources_.end(),
+                       [this](Rank source) { return group_.peer_state(source) == transport::PeerState::kLeft; });
+  }
+
+  std::optional<Result<Rank>> look_at_all() {
+    nothing_more_ = true;
+    const std::lock_guard lock(group_.source_turns().mutex);
+    const std::size_t first = group_.source_turns().next;
+    for (std::size_t i = 0; i < sources_.size(); ++i) {
+      const std::size_t place = (first + i) % sources_.size();
+      const Channel::Tried tried = channels_[place]->try_receive(operation_);
+      nothing_more_ = nothing_more_ && tried.come == Channel::Come::kNo;
+      if (tried.come != Channel::Come::kYes) continue;
+      if (!tried.status.ok()) return tried.status;
+      group_.source_turns().next = place + 1;
+      return sources_[place];
+    }
+    return std::nullopt;
+  }
+
+  Group& group_;
+  const std::vector<Rank> sources_;
+  const std::vector<Channel*> channels_;  ///< by place in sources_
+  Operation operation_;
+  bool nothing_more_ = false;  ///< at the last look none of them had sent what has not been taken in
+};
+
+}  // namespace
+
+Result<Rank> receive_any(Group& group, Buffer buffer, std::int32_t tag, const CallOptions& options) {
+  std::vector<Rank> sources;
+  std::vector<Channel*> channels;
+  for (const Rank source : group.topology().ranks()) {
+    if (source == group.rank()) continue;
+    ACCORD_ASSIGN_OR_RETURN(Channel* const channel, group.channel_for(Call::recv(buffer, source, tag)));
+    sources.push_back(source);
+    channels.push_back(channel);
+  }
+  if (sources.empty())
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{}: there is no other rank to receive from", group.where("recv_any")));
+  ACCORD_RETURN_IF_ERROR(check_may_wait());
+  return group.with_operation(Call::recv(buffer, sources[0], tag), options, [&](const Operation& operation) {
+    return AnySource(group, std::move(sources), std::move(channels), operation).receive();
+  });
+}
+
+}  // namespace accord::comm
