@@ -241,3 +241,53 @@ def test_a_rank_killed_in_a_step_of_ddp_is_named_within_a_second(fresh_ranks, tm
         when, said = outcomes[rank].value
         assert "PeerLost" in said and "rank 1" in said
         assert when - killed[0] < 3, "a busy machine may take longer than the second that it takes"
+
+
+def own_plan(group, folder):
+    program = accord.plan.Program("all_reduce", ranks=2, name="of_torchs_user")
+    for mine, peer in ((program.rank(0), program.rank(1)), (program.rank(1), program.rank(0))):
+        mine.copy(mine.input[0], mine.scratch[0]).signal(peer).wait(peer)
+        mine.reduce(sorted([mine.input[0], peer.scratch[0]]), mine.output[0])
+    program.register(bytes="0-4k")
+    sums = [torch.full((n,), dist.get_rank() + 1.0) for n in (100, 4000)]
+    for values in sums:
+        dist.all_reduce(values)
+    with open(group.communicator.dump(folder)) as dumped:
+        served = dumped.read().count("of_torchs_user")
+    return [values.unique().tolist() for values in sums], served
+
+
+def test_a_plan_of_the_users_own_serves_the_calls_of_its_sizes(torch_ranks, tmp_path):
+    for sums, served in torch_ranks(2).run(own_plan, str(tmp_path)):
+        assert sums == [[3.0], [3.0]]
+        assert served == 1
+
+
+def in_detail(group, folder):
+    """The same with torch's checks of every call, in a process that had none."""
+    from torch.distributed import distributed_c10d
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    dist.destroy_process_group()
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
+    try:
+        store = dist.FileStore(f"{folder}/detail", size)
+        dist.init_process_group("accord", store=store, rank=rank, world_size=size)
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 3))
+        model(torch.ones(1, 3)).sum().backward()
+        x = torch.ones(2)
+        dist.all_reduce(x)
+        said = ""
+        try:
+            dist.all_reduce(torch.ones(2 + rank))
+        except RuntimeError as error:
+            said = str(error)
+        return x.tolist(), said, distributed_c10d.get_backend()
+    finally:
+        dist.set_debug_level(dist.DebugLevel.OFF)
+
+
+def test_torchs_debug_level_detail(torch_ranks, tmp_path):
+    for x, said, backend in torch_ranks(2).run(in_detail, str(tmp_path)):
+        assert x == [2.0, 2.0] and backend == "accord"
+        assert "all_reduce" in said and "2 x float32" in said and "3 x float32" in said
