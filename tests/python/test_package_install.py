@@ -39,7 +39,9 @@ def python(wheel, tmp_path_factory) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True, timeout=120)
     python = folder / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-index", str(wheel)]
-    subprocess.run(pip, check=True, timeout=300)
+    subprocess.run(
+        pip, check=True, timeout=300, env=clean_environment()
+    )  # else pip finds the one that is built in the tree
     return python
 
 
