@@ -1,5 +1,6 @@
 """The wheel, installed as a user would, in an environment that has nothing else."""
 
+import configparser
 import importlib.util
 import os
 import subprocess
@@ -38,7 +39,9 @@ def python(wheel, tmp_path_factory) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True, timeout=120)
     python = folder / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-index", str(wheel)]
-    subprocess.run(pip, check=True, timeout=300)
+    subprocess.run(
+        pip, check=True, timeout=300, env=clean_environment()
+    )  # else pip finds the one that is built in the tree
     return python
 
 
@@ -55,6 +58,38 @@ def test_the_wheel_holds_the_package_its_library_its_command_and_its_types(wheel
     assert any(name.startswith("accord/libaccord.so.") for name in names)
     assert any(name.startswith("accord/_core.") and name.endswith(".so") for name in names)
     assert all(name.startswith("accord") for name in names), "nothing is put beside the package"
+
+
+def test_the_wheel_is_found_by_torch_and_torchcomms(wheel):
+    files = zipfile.ZipFile(wheel)
+    (name,) = [name for name in files.namelist() if name.endswith(".dist-info/entry_points.txt")]
+    entries = configparser.ConfigParser()
+    entries.read_string(files.read(name).decode())
+    assert dict(entries["torch.backends"]) == {"accord": "accord_autoload:register"}
+    assert dict(entries["torchcomms.backends"]) == {"accord": "accord.torchcomms"}
+    assert {"accord_autoload/__init__.py", "accord/torch/__init__.py"} <= set(files.namelist())
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="there is no torch")
+def test_torch_beside_it_needs_nothing_else(python):
+    program = python.parents[1] / "train.py"
+    program.write_text(
+        "import torch, torch.distributed as dist\n"
+        "dist.init_process_group('accord')\n"
+        "x = torch.tensor([dist.get_rank() + 1.0])\n"
+        "dist.all_reduce(x)\n"
+        "print('sum', x.item(), flush=True)\n"
+        "dist.destroy_process_group()\n"
+    )
+    (site,) = python.parents[1].glob("lib/python*/site-packages")
+    beside = site / "beside.pth"
+    beside.write_text(f"{Path(importlib.util.find_spec('torch').origin).parents[1]}\n")
+    try:
+        launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", program]
+        assert run([python, *launch]).count("sum 3.0") == 2
+        assert run([python.parent / "accord", "run", "-n", "2", program], PATH="/usr/bin:/bin").count("sum 3.0") == 2
+    finally:
+        beside.unlink()
 
 
 def test_it_works_without_numpy_and_torch(python):

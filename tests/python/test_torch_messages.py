@@ -31,3 +31,48 @@ def test_each_message_goes_to_the_receive_of_its_tag(torch_ranks):
     for rank, (found, arrived) in enumerate(torch_ranks(2).run(tags)):
         assert found == [{10.0 * (1 - rank) + tag} for tag in (2, 0, 3, 1)] * 2
         assert arrived == [[7.0, 7.0], [8.0, 8.0]]
+
+
+def from_anyone(group):
+    """Rank 0 receives from whoever sends: one for each rank and tag, those of a tag in the order of their receives."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if rank > 0:
+        for tag in (3, 4):
+            dist.send(torch.tensor([float(rank), tag]), 0, tag=tag)
+        dist.barrier()
+        dist.send(torch.zeros(1), 0)
+        return None
+    late = dist.irecv(torch.empty(1))  # nobody sends for it yet, which delays no other tag
+    later = [torch.empty(2) for _ in range(1, size)]
+    works = [dist.irecv(tensor, tag=4) for tensor in later]
+    arrived, sources = torch.empty(2, 2)[:, 0], []
+    for _ in range(1, size):
+        sources.append((dist.recv(arrived, tag=3), arrived.tolist()))
+    for tensor, work in zip(later, works, strict=True):
+        assert work.wait() and work.is_completed()
+        sources.append((work._source_rank(), tensor.tolist()))
+    assert not late.is_completed()
+    dist.barrier()
+    late.get_future().wait()
+    for _ in range(2, size):
+        dist.recv(torch.empty(1))
+    return sorted(sources)
+
+
+def test_receives_from_any_source_tell_the_source(torch_ranks):
+    found = torch_ranks(3).run(from_anyone)[0]
+    assert found == [(rank, [float(rank), tag]) for rank in (1, 2) for tag in (3.0, 4.0)]
+
+
+def nobody_sends(group):
+    if dist.get_rank() == 1:
+        return None  # and closes
+    work = dist.irecv(torch.empty(1))
+    try:
+        work.wait()
+    except RuntimeError as error:
+        return type(error).__name__, [name for name in ("is_success", "is_completed") if getattr(work, name)()]
+
+
+def test_a_receive_from_any_source_fails_when_all_others_have_left(torch_ranks):
+    assert torch_ranks(2).run(nobody_sends)[0] == ("PeerLost", ["is_completed"])

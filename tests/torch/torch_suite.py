@@ -23,9 +23,6 @@ HERE = Path(__file__).resolve().parent
 DIFFERENCES = {
     "test_barrier_timeout_arg": "the other ranks have left the group, which accord says instead of waiting",
     "test_ddp_dist_autograd_sparse_grads": "sparse tensors are refused",
-    "test_send_recv_any_source": "a message from any source cannot be received yet",
-    "test_send_recv_any_source_autograd_profiler": "likewise",
-    "test_send_recv_any_source_torch_profiler": "likewise",
     "test_sparse_all_reduce_sum": "sparse tensors are refused",
 }
 

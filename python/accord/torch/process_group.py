@@ -15,12 +15,14 @@ import torch.distributed as dist
 
 import accord
 from accord.torch import c10d
+from accord.torch.any_source import AnySource, ReceiveWork
 from accord.torch.arguments import Tensors, check_parts, form_of, list_of, options, single, split_counts
 from accord.torch.calls import Calls
 from accord.torch.devices import OtherDevices, on_its_device
 from accord.torch.errors import as_torch_error
 from accord.torch.identity import Identity
 from accord.torch.monitored_barrier import MonitoredBarrier
+from accord.torch.ranges import recorded
 from accord.torch.tensors import (
     CopyBack,
     counts_of,
@@ -57,6 +59,7 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
         self._window = window
         self._monitored_barrier = MonitoredBarrier(store, comm.rank, comm.size)
         self._others = OtherDevices(self, store, timeout)
+        self._any_source = AnySource(comm)
 
     @property
     def communicator(self) -> accord.Communicator:
@@ -318,6 +321,18 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
         tensor = single(tensors, "recv")
         back: list[CopyBack] = []
         return self._start("recv", (tensor,), back, target(tensor, "recv", back), rank, tag)
+
+    @on_its_device
+    def recv_anysource(self, tensors: Any, tag: int = 0) -> dist.Work:
+        tensor = single(tensors, "recv")
+        back: list[CopyBack] = []
+        memory = target(tensor, "recv", back)
+
+        def start() -> ReceiveWork:
+            return ReceiveWork(self._any_source.start(memory, tag), (tensor,), back, self._global_ranks)
+
+        self._sequence_number += 1
+        return recorded("recvAnySource", (tensor,), start) if c10d.profiler_enabled() else start()
 
     # Other groups.
 
