@@ -16,7 +16,7 @@ inline const std::vector<std::size_t> kMessageCounts = {0, 2, 25'600, 786'432};
 
 /// What message `number` of a tag holds.
 inline std::vector<std::uint32_t> content(Rank from, std::int32_t tag, int number, std::size_t count) {
-  std::mt19937 random(static_cast<std::uint32_t>(from * 1'000'003 + tag * 1009 + number));
+  std::mt19937 random(static_cast<std::uint32_t>(from * INT64_C(1'000'003) + tag * INT64_C(1009) + number));
   std::vector<std::uint32_t> values(count);
   for (std::uint32_t& value : values) value = static_cast<std::uint32_t>(random());
   return values;
