@@ -51,11 +51,8 @@ def main() -> None:
             return training_step(name)
         if name == "ping_pong":
             values, rank = torch.ones(size // 4), dist.get_rank()
-            return lambda: (
-                (dist.send(values, 1), dist.recv(values, 1))
-                if rank == 0
-                else (dist.recv(values, 0), dist.send(values, 0))
-            )
+            calls = {0: (dist.send, dist.recv), 1: (dist.recv, dist.send)}.get(rank, ())
+            return lambda: [call(values, 1 - rank) for call in calls]
         if name == "all_reduce_async":
             values = torch.ones(size // 4)
             return lambda: dist.all_reduce(values, async_op=True).wait()

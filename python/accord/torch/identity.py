@@ -7,8 +7,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from accord.torch import c10d
-
 
 class Identity:
     """Part of a process group."""
@@ -31,7 +29,7 @@ class Identity:
     @property
     def _device_types(self) -> list[torch.device]:
         """None yet while torch makes the group: for one that has some it would look for a backend in C++ then, to record its calls."""
-        return [torch.device(kind) for kind in c10d.backends_of(self)]
+        return [torch.device(kind) for kind in self._others.named()]
 
     def _get_backend(self, device: torch.device) -> dist.ProcessGroup:
         if device.type == "cpu":
