@@ -6,6 +6,7 @@ Nothing is copied where tensors are dense, and lists of tensors where they lie s
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -56,6 +57,7 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
         Identity.__init__(self, comm.name, store)
         self.options_given: Any = None  # pg_options, for a group that takes the place of this one
         self._timeout = timeout
+        self._process = os.getpid()
         self._window = window
         self._monitored_barrier = MonitoredBarrier(store, comm.rank, comm.size)
         self._others = OtherDevices(self, store, timeout)
@@ -369,6 +371,8 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
             other.abort()
 
     def shutdown(self) -> None:
+        if os.getpid() != self._process:
+            return  # a forked child lets go of what is its parent's
         self._comm.close()
         for other in self._others.groups():
             other.shutdown()
