@@ -291,34 +291,3 @@ def test_torchs_debug_level_detail(torch_ranks, tmp_path):
     for x, said, backend in torch_ranks(2).run(in_detail, str(tmp_path)):
         assert x == [2.0, 2.0] and backend == "accord"
         assert "all_reduce" in said and "2 x float32" in said and "3 x float32" in said
-
-
-def forked(group, folder):
-    """What a child of each rank may do with the parent's group, and a group of the children's own; then the parents go on."""
-    import json
-
-    rank, size = dist.get_rank(), dist.get_world_size()
-    child = os.fork()
-    if child == 0:
-        found = []
-        try:
-            dist.all_reduce(torch.ones(2))
-        except accord.WrongState as error:
-            found.append("forked" in str(error))
-        dist.destroy_process_group()
-        dist.init_process_group("accord", store=dist.FileStore(f"{folder}/s", size), rank=rank, world_size=size)
-        x = torch.ones(2)
-        dist.all_reduce(x)
-        dist.destroy_process_group()
-        with open(f"{folder}/{rank}", "w") as file:
-            json.dump([found, x.tolist()], file)
-        os._exit(0)
-    ended = os.waitpid(child, 0)[1]
-    x = torch.ones(2)
-    dist.all_reduce(x)
-    with open(f"{folder}/{rank}") as file:
-        return ended, json.load(file), x.tolist()
-
-
-def test_a_forked_child_can_have_a_group_of_its_own(torch_ranks, tmp_path):
-    assert torch_ranks(2).run(forked, str(tmp_path)) == [(0, [[True], [2.0, 2.0]], [2.0, 2.0])] * 2

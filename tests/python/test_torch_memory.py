@@ -143,3 +143,27 @@ def test_fsdp_in_windows_trains_as_without(torch_ranks):
     plain = torch_ranks(2).run(shard, 0)
     assert plain[0] == plain[1]
     assert torch_ranks(2).run(shard, 8 << 20) == plain
+
+
+def fail_in_a_step(group):
+    """What a step says when the other rank has left; all_reduces go on beside the backward pass."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    import accord.torch
+
+    model = DistributedDataParallel(torch.nn.Linear(9, 9), gradient_as_bucket_view=True)
+    accord.torch.in_window(model, overlap=True)
+    said = []
+    for step in range(4):
+        if dist.get_rank() == 1 and step == 2:
+            return said
+        try:
+            model(torch.ones(1, 9)).sum().backward()
+        except RuntimeError as error:
+            said.append((step, str(error)))
+    return said
+
+
+def test_a_failure_in_a_window_is_one_of_the_step(torch_ranks):
+    said = torch_ranks(2).run(fail_in_a_step)
+    assert [step for step, _ in said[0]] == [2, 3] and "PeerLost" in said[0][0][1]

@@ -7,9 +7,13 @@ program may want besides: `Options` of a group, the communicator behind one, ten
 goes on without ranks that have failed.
 """
 
+from accord.torch.errors import ALSO_OF_TORCH
 from accord.torch.groups import Options, communicator
 from accord.torch.memory import empty, in_window
 from accord.torch.process_group import ProcessGroup
 from accord.torch.recovery import shrink
+
+# The errors of its groups, which are torch.distributed's as well.
+globals().update({error.__name__: error for error in ALSO_OF_TORCH.values()})
 
 __all__ = ["Options", "ProcessGroup", "communicator", "empty", "in_window", "shrink"]

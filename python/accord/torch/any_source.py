@@ -18,7 +18,7 @@ class Receive:
 
     def __init__(self, memory: torch.Tensor, tag: int) -> None:
         self.source = -1
-        self.error: accord.Error | None = None
+        self.error: BaseException | None = None
         self._memory = memory
         self._tag = tag
         self._ended = threading.Event()
@@ -28,7 +28,7 @@ class Receive:
     def run(self, comm: accord.Communicator) -> None:
         try:
             self.source = comm.recv_any(self._memory, self._tag)
-        except accord.Error as error:
+        except BaseException as error:
             self.error = error
         with self._lock:
             self._ended.set()

@@ -119,9 +119,13 @@ class Calls:
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Of later calls that have none of their own."""
-        self._new_timeout = timeout
+        self._timeout = self._new_timeout = timeout
 
     def _start_coalescing(self, device: torch.device) -> None:
+        if threading.get_ident() in self._batches:
+            raise RuntimeError(
+                "accord: this thread lists calls of the group already; a block before was left by an error"
+            )
         self._batches[threading.get_ident()] = self._comm.batch(), []
 
     def _end_coalescing(self, device: torch.device) -> dist.Work:

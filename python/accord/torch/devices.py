@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 import weakref
 from collections.abc import Callable
 from datetime import timedelta
@@ -23,21 +24,23 @@ class OtherDevices:
         self._store = store
         self._timeout = timeout
         self._groups: dict[str, dist.ProcessGroup | None] = {}
+        self._making = threading.RLock()
         self._made_now: str | None = None
 
     def group_for(self, device: torch.device) -> dist.ProcessGroup | None:
         """None if the program named no backend for `device`."""
-        if device.type not in self._groups:
-            group = self._group()
-            name = c10d.backends_of(group).get(device.type)
-            self._made_now = device.type
-            try:
-                self._groups[device.type] = name and c10d.make_group(
-                    name, device.type, self._store, group.rank(), group.size(), self._timeout
-                )
-            finally:
-                self._made_now = None
-        return self._groups[device.type]
+        with self._making:
+            if device.type not in self._groups:
+                group = self._group()
+                name = c10d.backends_of(group).get(device.type)
+                self._made_now = device.type
+                try:
+                    self._groups[device.type] = name and c10d.make_group(
+                        name, device.type, self._store, group.rank(), group.size(), self._timeout
+                    )
+                finally:
+                    self._made_now = None
+            return self._groups[device.type]
 
     def named(self) -> list[str]:
         """The kinds of device that the program named backends for, the CPU among them; not one whose group is made now, as what makes it

@@ -8,7 +8,8 @@ import torch.distributed as dist
 
 import accord
 
-_ALSO_OF_TORCH = {
+#: By accord's own class. They are names of accord.torch, too.
+ALSO_OF_TORCH = {
     error: type(
         error.__name__, (error, dist.DistBackendError), {"__module__": "accord.torch", "__doc__": error.__doc__}
     )
@@ -21,8 +22,8 @@ def as_torch_error(error: accord.Error, global_ranks: Sequence[int]) -> accord.E
     """`error` as an exception of both; its `ranks` stay those of the group, and a note gives the global ones where they differ.
 
     global_ranks: of the group's ranks."""
-    error.__class__ = _ALSO_OF_TORCH.get(type(error), type(error))
+    error.__class__ = ALSO_OF_TORCH.get(type(error), type(error))
     at_fault = [global_ranks[rank] for rank in error.ranks]
-    if at_fault != list(error.ranks):
+    if at_fault != list(error.ranks) and not hasattr(error, "__notes__"):
         error.add_note(f"global ranks: {', '.join(map(str, at_fault))}")
     return error

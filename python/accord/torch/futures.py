@@ -6,6 +6,7 @@ after the other in a thread for them; those of operations that were started ther
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import threading
@@ -22,14 +23,17 @@ def future_of(work: accord.Work) -> torch.futures.Future:
     """A future without a value that ends after `work`, well or not."""
     ended: torch.futures.Future = torch.futures.Future()
     caller, depth = threading.get_ident(), getattr(_here, "depth", 0)
+    has_ended_before = True  # if end() is called here, and not when this thread drives the operation later
 
     def end(_: accord.Error | None) -> None:
-        if threading.get_ident() == caller:
+        if has_ended_before and threading.get_ident() == caller:
             ended.set_result(None)
-        else:
+            return
+        with contextlib.suppress(RuntimeError):  # the interpreter ends, and nobody waits any more
             _thread(depth + 1).submit(ended.set_result, None)
 
     work.on_end(end)
+    has_ended_before = False
     return ended
 
 

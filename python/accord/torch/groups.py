@@ -9,6 +9,7 @@ import torch.distributed as dist
 
 import accord
 from accord.torch.errors import as_torch_error
+from accord.torch.monitored_barrier import announce
 from accord.torch.process_group import ProcessGroup
 
 
@@ -29,6 +30,8 @@ def create(options: Any, backend_options: Options | None) -> ProcessGroup:
         raise TypeError(f"accord: pg_options is a {type(backend_options).__name__}; pass accord.torch.Options(...)")
     chosen = backend_options or Options()
     global_ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
+    if options.group_rank == 0:
+        announce(options.store)
     try:
         comm = accord.Communicator.create(
             options.store,

@@ -49,7 +49,7 @@ class _Buckets:
                 buffer.set_(memory.untyped_storage(), 0, buffer.size(), buffer.stride())
         work = dist.all_reduce(buffer, dist.ReduceOp.AVG, self._group, async_op=self._overlap)
         if work is not None:
-            return work.get_future().then(lambda _: buffer)
+            return work.get_future().then(lambda ended: (ended.value(), buffer)[1])  # value() raises a failure
         done: torch.futures.Future = torch.futures.Future()
         done.set_result(buffer)
         return done
@@ -66,11 +66,13 @@ class _Buckets:
         """Each gradient and where in the bucket it begins. One that is elsewhere would be lost when the bucket moves."""
         places = []
         for parameter in bucket.parameters():
+            if parameter.numel() == 0:
+                continue
             place = -1 if parameter.grad is None else parameter.grad.data_ptr() - buffer.data_ptr()
             if not 0 <= place < buffer.nbytes:
                 raise RuntimeError(
                     f"accord.torch.in_window: a parameter of shape {tuple(parameter.shape)} has no gradient in its bucket: every "
-                    "parameter needs one in each step (no find_unused_parameters), and none may be replaced"
+                    "parameter needs one in each step (no find_unused_parameters, no join), and none may be replaced"
                 )
             places.append((parameter.grad, place // buffer.element_size()))
         return places

@@ -22,7 +22,7 @@ from accord.torch.calls import Calls
 from accord.torch.devices import OtherDevices, on_its_device
 from accord.torch.errors import as_torch_error
 from accord.torch.identity import Identity
-from accord.torch.monitored_barrier import MonitoredBarrier
+from accord.torch.monitored_barrier import MonitoredBarrier, announce
 from accord.torch.ranges import recorded
 from accord.torch.tensors import (
     CopyBack,
@@ -351,11 +351,14 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
         dist.split_group made it. `opts` and `device_types` are for backends of other devices."""
         if self._comm.rank not in new_ranks:
             return None
+        name = group_name or f"{self._comm.name}/{','.join(map(str, new_ranks))}"
+        store = dist.PrefixStore(f"{name}/", self._store)
+        if self._comm.rank == new_ranks[0]:
+            announce(store)
         try:
-            comm = self._comm.split_ranks(new_ranks, group_name, timeout=timeout or self._timeout)
+            comm = self._comm.split_ranks(new_ranks, name, timeout=timeout or self._timeout)
         except accord.Error as error:
             raise as_torch_error(error, self._global_ranks) from None
-        store = dist.PrefixStore(f"{comm.name}/", self._store)
         global_ranks = [self._global_ranks[rank] for rank in new_ranks]
         group = ProcessGroup(comm, store, global_ranks, timeout or self._timeout)
         group.setGroupDesc(group_desc or "undefined")

@@ -6,6 +6,7 @@ program itself does, as it does with torch's own backends.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Callable, Sequence
@@ -25,7 +26,8 @@ class Range:
 
     def end(self) -> None:
         """Ends it soon; wait() waits for that."""
-        _ends_ranges().submit(self._last.set_result, None)
+        with contextlib.suppress(RuntimeError):  # the interpreter ends
+            _ends_ranges().submit(self._last.set_result, None)
 
     def wait(self) -> None:
         self._recorded.wait()

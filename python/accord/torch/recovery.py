@@ -26,14 +26,16 @@ def shrink(timeout: float | timedelta | None = None) -> list[int]:
     Fails with the errors of accord.Communicator.shrink.
     """
     comm, old = communicator(), dist.group.WORLD
+    known_as = list(range(comm.size))  # the old ranks, of the group whose call fails
     try:
         with comm.shrink(timeout=timeout) as left:
             ranks = torch.empty(left.size, dtype=torch.int64)
             left.all_gather(torch.tensor([comm.rank]), ranks)
+            known_as = ranks.tolist()
             store = _store_at_the_first(left, old.timeout)
             rank, size = left.rank, left.size
     except accord.Error as error:
-        raise as_torch_error(error, range(comm.size)) from None
+        raise as_torch_error(error, known_as) from None
     backend, options, limit = dist.get_backend(old), old.options_given, old.timeout
     dist.destroy_process_group()
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit, pg_options=options)

@@ -122,6 +122,10 @@ def target(
     if _is_plain(tensor):
         return tensor
     _check_dtype(tensor, call, reduces)
+    if any(stride == 0 and extent > 1 for stride, extent in zip(tensor.stride(), tensor.shape, strict=True)):
+        raise ValueError(
+            f"accord: {call} cannot write an expanded tensor, whose elements share memory; pass tensor.contiguous()"
+        )
     if tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg()):
         return _as_known(tensor)
     memory = torch.empty(tensor.shape, dtype=tensor.dtype)

@@ -18,6 +18,7 @@ from accord.torch.futures import future_of
 from accord.torch.ranges import Range
 from accord.torch.tensors import CopyBack
 
+_KEPT_BYTES = 4096  # of the tensors of a Work that is kept: the one of DDP.join is a number
 _AS_LONG_AS_IT_TAKES = timedelta(0)  # what torch passes where no timeout is given
 
 
@@ -46,9 +47,11 @@ class Work(dist.Work):
         self._future: torch.futures.Future | None = None
         self._finishing = threading.Lock()
         self._awaited = False
+        if back:  # whether anybody waits or not
+            work.on_end(lambda error: self._finish() if error is None else None)
 
     def __del__(self) -> None:
-        if not self._awaited:
+        if not self._awaited and sum(tensor.nbytes for tensor in self._tensors) <= _KEPT_BYTES:
             self._kept.append(self)
 
     def is_recorded_by(self, span: Range) -> None:
@@ -140,6 +143,6 @@ class FinishedWork(dist.Work):
 
 def copy_back(back: Sequence[CopyBack]) -> None:
     """Gives tensors what was received in their place."""
-    with torch.no_grad():
-        for tensor, memory in back:
+    for tensor, memory in back:
+        with torch.inference_mode() if tensor.is_inference() else torch.no_grad():
             tensor.copy_(memory)

@@ -1,0 +1,128 @@
+"""What a program may do to torch.distributed over accord that is seldom done: fork, come late, chain, drop, pickle."""
+# ruff: noqa: F821 (what ranks.py gives to functions)
+
+import os
+
+
+def forked(group, folder):
+    """What a child of each rank may do with the parent's group, and a group of the children's own; then the parents go on."""
+    import json
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    child = os.fork()
+    if child == 0:
+        found = []
+        try:
+            dist.all_reduce(torch.ones(2))
+        except accord.WrongState as error:
+            found.append("forked" in str(error))
+        dist.destroy_process_group()
+        dist.init_process_group("accord", store=dist.FileStore(f"{folder}/s", size), rank=rank, world_size=size)
+        x = torch.ones(2)
+        dist.all_reduce(x)
+        dist.destroy_process_group()
+        with open(f"{folder}/{rank}", "w") as file:
+            json.dump([found, x.tolist()], file)
+        os._exit(0)
+    ended = os.waitpid(child, 0)[1]
+    x = torch.ones(2)
+    dist.all_reduce(x)
+    with open(f"{folder}/{rank}") as file:
+        return ended, json.load(file), x.tolist()
+
+
+def test_a_forked_child_can_have_a_group_of_its_own(torch_ranks, tmp_path):
+    assert torch_ranks(2).run(forked, str(tmp_path)) == [(0, [[True], [2.0, 2.0]], [2.0, 2.0])] * 2
+
+
+def late_to_barriers(group, folder):
+    """Rank 1 comes late to the first barrier; the ones after that hold again, also in a new group on the same store."""
+    import datetime
+    import threading
+
+    rank, size, seconds = dist.get_rank(), dist.get_world_size(), lambda s: datetime.timedelta(seconds=s)
+    store = dist.FileStore(f"{folder}/barriers", size)
+    said, order = [], []
+
+    def enter(limit):
+        try:
+            dist.group.WORLD.monitored_barrier(seconds(limit), True)
+            said.append("passed")
+        except RuntimeError as error:
+            said.append(str(error))
+
+    for _ in range(2):
+        dist.destroy_process_group()
+        dist.init_process_group("accord", store=store, rank=rank, world_size=size)
+        if rank == 0:
+            enter(0.2)
+        dist.barrier()
+        if rank == 1:
+            enter(0.2)
+        dist.barrier()
+        # Now both: rank 0 must not pass before rank 1 has come.
+        if rank == 1:
+            threading.Event().wait(0.3)
+            store.set(f"came {_}", "")
+        enter(20)
+        order.append(store.check([f"came {_}"]))
+    return said, order
+
+
+def test_a_rank_that_is_late_to_a_monitored_barrier_is_not_taken_for_a_later_one(torch_ranks, tmp_path):
+    found = torch_ranks(2).run(late_to_barriers, str(tmp_path))
+    for rank, (said, order) in enumerate(found):
+        assert order == [True, True]
+        assert len(said) == 4 and said[1] == said[3] == "passed"
+        for failed in (said[0], said[2]):
+            assert ("Rank 1 failed to pass" if rank == 0 else "Rank 1 successfully reached") in failed
+
+
+def chains(group):
+    """What is chained to a future communicates, whoever drives the operation to its end."""
+    a, b, c = torch.ones(4), torch.ones(4), torch.ones(60_000)
+    first, second = dist.all_reduce(a, async_op=True), dist.all_reduce(c, async_op=True)
+    chained = first.get_future().then(lambda _: dist.all_reduce(b))
+    second.wait()
+    chained.wait()
+    return b.tolist()
+
+
+def test_what_is_chained_to_a_future_communicates(torch_ranks):
+    for _ in range(5):
+        assert torch_ranks(2).run(chains) == [[2.0] * 4] * 2
+
+
+def odds_and_ends(group):
+    import pickle
+
+    import accord.torch
+
+    said = []
+    for call in (
+        lambda: dist.irecv(torch.ones(2), src=None, tag=1 << 33).wait(),
+        lambda: dist.all_reduce(torch.ones(1).expand(4)),
+    ):
+        try:
+            call()
+        except Exception as error:
+            said.append((type(error).__name__, str(error)))
+    try:
+        dist.all_reduce(torch.ones(2), dist.ReduceOp.BXOR)
+    except accord.torch.InvalidArgument as error:
+        said.append((type(pickle.loads(pickle.dumps(error))).__name__, str(error)))
+    with torch.inference_mode():
+        inferred = torch.zeros(6)
+    dist.all_reduce(inferred[::2], async_op=True).get_future().wait()
+    dropped = torch.zeros(8)
+    dropped[::2] = 1
+    dist.all_reduce(dropped[::2], async_op=True)  # nobody waits
+    dist.barrier()
+    return said, inferred.tolist(), dropped.tolist()
+
+
+def test_odds_and_ends(torch_ranks):
+    for said, inferred, dropped in torch_ranks(2).run(odds_and_ends):
+        assert [kind for kind, _ in said] == ["TypeError", "ValueError", "InvalidArgument"]
+        assert "expanded" in said[1][1] and "bxor" in said[2][1]
+        assert inferred == [0.0] * 6 and dropped == [2.0, 0.0] * 4
