@@ -20,6 +20,21 @@ std::uint64_t fork_generation();
 /// True until the interpreter begins to end; after that no thread may ask for the GIL. Any thread.
 bool interpreter_alive();
 
+/// Around a callback into Python on a thread of C++: the interpreter does not end while it lasts, for a few seconds at most. (Python
+/// ends a thread that asks for the GIL after that by unwinding it, also from the middle of the callback, which C++ does not survive.)
+class CallbackScope {
+ public:
+  CallbackScope();
+  ~CallbackScope();
+  CallbackScope(const CallbackScope&) = delete;
+  CallbackScope& operator=(const CallbackScope&) = delete;
+  /// False if the interpreter is ending: nothing may be called.
+  bool may_call() const { return may_call_; }
+
+ private:
+  bool may_call_;
+};
+
 /// Throws WrongState for an object made before the fork that made this process. `what`: "this communicator".
 [[noreturn]] void raise_forked(std::string_view what);
 

@@ -65,12 +65,14 @@ void WorkHandle::on_end(nb::object callback) {
   if (PyCallable_Check(callback.ptr()) == 0) throw nb::type_error("callback: it cannot be called");
   // The thread that calls it, and lets it go, may be one of C++, and may come when the interpreter has ended.
   const std::shared_ptr<nb::object> held(new nb::object(std::move(callback)), [](const nb::object* object) {
-    if (!interpreter_alive()) return;
+    const CallbackScope scope;
+    if (!scope.may_call()) return;
     const WithGil gil;
     delete object;
   });
   work_.use("this Work").on_end([held](const Status& status) {
-    if (!interpreter_alive()) return;
+    const CallbackScope scope;
+    if (!scope.may_call()) return;
     const WithGil gil;
     try {
       (*held)(exception_for(status));
@@ -93,7 +95,9 @@ before it has ended; a failure is then seen by the communicator's next call.)")
       .def(
           "on_end", &WorkHandle::on_end, nb::arg("callback"),
           nb::sig("def on_end(self, callback: collections.abc.Callable[[Error | None], object]) -> None"),
-          R"(Calls `callback` once with the operation's error, or None: now if it has ended, else on accord's own thread.
+          R"(Calls `callback` once with the operation's error, or None: now if it has ended, else on the thread that ends it.
+
+That is accord's own, or one that waits for a work of the group or starts one.
 
 Other operations stand still meanwhile, so it must be short and wait for none of them. What it raises goes to
 sys.unraisablehook.)")

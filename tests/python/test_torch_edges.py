@@ -3,6 +3,8 @@
 
 import os
 
+from accord_command import accord, python_file
+
 
 def forked(group, folder):
     """What a child of each rank may do with the parent's group, and a group of the children's own; then the parents go on."""
@@ -126,3 +128,37 @@ def test_odds_and_ends(torch_ranks):
         assert [kind for kind, _ in said] == ["TypeError", "ValueError", "InvalidArgument"]
         assert "expanded" in said[1][1] and "bxor" in said[2][1]
         assert inferred == [0.0] * 6 and dropped == [2.0, 0.0] * 4
+
+
+ENDS_IN_A_CALLBACK = """
+import sys, time
+import numpy as np
+import accord
+
+class Slow:
+    def __del__(self, sleep=time.sleep):
+        sleep(1)  # the interpreter's end takes a while, as with torch
+
+comm = accord.Communicator.from_environment()
+begun = []
+values = np.ones(100_000, np.float32)
+if comm.rank == 0:
+    sys.modules["slow"] = Slow()
+    def end(error):
+        begun.append(error)
+        time.sleep(0.5)
+        print("ended well", flush=True)
+    comm.all_reduce_async(values).on_end(end)
+    comm.send(values, 1)
+    while not begun:
+        time.sleep(0.001)
+else:
+    comm.recv(values, 0)
+    comm.all_reduce(values)
+"""
+
+
+def test_a_program_may_end_while_a_callback_is_under_way(tmp_path):
+    result = accord("run", "-n", "2", python_file(tmp_path, ENDS_IN_A_CALLBACK), timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert "ended well" in result.stdout
