@@ -23,8 +23,8 @@ def gloo():
     def operation(collective: str, size: int, ranks: int) -> Call:
         count = size // 4
         values, gathered = torch.ones(count), torch.ones(count * ranks)
-        part, parts = torch.ones(count // ranks), torch.ones(count // ranks * ranks)
-        exchanged = torch.ones(count // ranks * ranks)
+        each = max(1, count // ranks)
+        part, parts, exchanged = torch.ones(each), torch.ones(each * ranks), torch.ones(each * ranks)
         return {
             "all_reduce": lambda: dist.all_reduce(values),
             "all_reduce_in_place": lambda: dist.all_reduce(values),
