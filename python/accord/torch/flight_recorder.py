@@ -28,8 +28,18 @@ _SIZES = {
     "scatter": ("n", "1"),
     "all_to_all": ("n", "n"),
 }
-_DTYPES = {"float32": "Float", "float64": "Double", "float16": "Half", "int64": "Long", "int32": "Int", "int8": "Char"}
-_MORE_DTYPES = {"uint8": "Byte", "bool": "Bool", "bfloat16": "BFloat16", "int16": "Short"}
+_DTYPES = {
+    "float32": "Float",
+    "float64": "Double",
+    "float16": "Half",
+    "bfloat16": "BFloat16",
+    "int64": "Long",
+    "int32": "Int",
+    "int16": "Short",
+    "int8": "Char",
+    "uint8": "Byte",
+    "bool": "Bool",
+}
 
 Process = tuple[str, int]  # a host's name, and a process of it
 
@@ -129,7 +139,7 @@ def _entry(
     reads, writes = _SIZES.get(call, ("1", "1"))
     count = operation["count"]
     size = {"1": [[count]], "n": [[count * dump["size"]]]}
-    dtype = (_DTYPES | _MORE_DTYPES).get(operation["dtype"], operation["dtype"])
+    dtype = _DTYPES.get(operation["dtype"], operation["dtype"])
     none: list[list[int]] = [[]]
     return {
         "record_id": 0,
