@@ -78,7 +78,7 @@ def test_torch_beside_it_needs_nothing_else(python):
         "dist.init_process_group('accord')\n"
         "x = torch.tensor([dist.get_rank() + 1.0])\n"
         "dist.all_reduce(x)\n"
-        "print('sum', x.item(), flush=True)\n"
+        "print(f'sum {x.item()}\\n', end='', flush=True)\n"
         "dist.destroy_process_group()\n"
     )
     (site,) = python.parents[1].glob("lib/python*/site-packages")
