@@ -22,6 +22,24 @@ _KEPT_BYTES = 4096  # of the tensors of a Work that is kept: the one of DDP.join
 _AS_LONG_AS_IT_TAKES = timedelta(0)  # what torch passes where no timeout is given
 
 
+class Results:
+    """What an operation received in the place of tensors; it reaches them once, whether anybody waits or not."""
+
+    def __init__(self, work: accord.Work, back: Sequence[CopyBack]) -> None:
+        self._back = back
+        self._arriving = threading.Lock()
+        if back:
+            work.on_end(lambda error: self.arrive() if error is None else None)
+
+    def arrive(self) -> None:
+        """REQUIRES: the operation has ended well. Who waits calls it too, as it may go on before the callback."""
+        if not self._back:
+            return
+        with self._arriving:
+            copy_back(self._back)
+            self._back = ()
+
+
 @never_compiled
 class Work(dist.Work):
     """An operation that goes on by itself. Its future ends with it, so hooks of DDP may be chained to it."""
@@ -42,13 +60,10 @@ class Work(dist.Work):
         super().__init__()
         self._work = work
         self._tensors = list(tensors)
-        self._back = back
+        self._results = Results(work, back)
         self._global_ranks = global_ranks
         self._future: torch.futures.Future | None = None
-        self._finishing = threading.Lock()
         self._awaited = False
-        if back:  # whether anybody waits or not
-            work.on_end(lambda error: self._finish() if error is None else None)
 
     def __del__(self) -> None:
         if not self._awaited and sum(tensor.nbytes for tensor in self._tensors) <= _KEPT_BYTES:
@@ -69,7 +84,7 @@ class Work(dist.Work):
         if not ended:
             text = f"Work.wait: the operation has not ended after {timeout.total_seconds():g} s; it goes on"
             raise as_torch_error(accord.Timeout(text), self._global_ranks)
-        self._finish()
+        self._results.arrive()
         if self._range is not None:
             self._range.wait()
         return True
@@ -81,7 +96,7 @@ class Work(dist.Work):
         if not self._work.test():
             return False
         if self._work.error is None:
-            self._finish()
+            self._results.arrive()
         return True
 
     def is_success(self) -> bool:
@@ -100,13 +115,6 @@ class Work(dist.Work):
         if self._future is None:
             self._future = future_of(self._work).then(lambda _: self.result())
         return self._future
-
-    def _finish(self) -> None:
-        if not self._back:
-            return
-        with self._finishing:
-            copy_back(self._back)
-            self._back = ()
 
 
 @never_compiled

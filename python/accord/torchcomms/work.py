@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 
 import accord
 from accord.torch.errors import as_torch_error
 from accord.torch.tensors import CopyBack
-from accord.torch.work import copy_back
+from accord.torch.work import Results
 
 
 class Work:
@@ -16,22 +15,12 @@ class Work:
 
     def __init__(self, work: accord.Work, back: Sequence[CopyBack], size: int) -> None:
         self._work = work
-        self._back = back
+        self._results = Results(work, back)
         self._ranks = range(size)
-        self._finishing = threading.Lock()
-        if back:
-            work.on_end(self._ended)
 
     def wait(self) -> None:
         try:
             self._work.wait()
         except accord.Error as error:
             raise as_torch_error(error, self._ranks) from None
-        if self._back:
-            self._ended(None)
-
-    def _ended(self, error: accord.Error | None) -> None:
-        with self._finishing:
-            if error is None:
-                copy_back(self._back)
-            self._back = ()
+        self._results.arrive()
