@@ -6,15 +6,12 @@ after the other in a thread for them; those of operations that were started ther
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
 import accord
+from accord.torch.threads import run_in
 
 _here = threading.local()
 
@@ -29,18 +26,13 @@ def future_of(work: accord.Work) -> torch.futures.Future:
         if has_ended_before and threading.get_ident() == caller:
             ended.set_result(None)
             return
-        with contextlib.suppress(RuntimeError):  # the interpreter ends, and nobody waits any more
-            _thread(depth + 1).submit(ended.set_result, None)
+        run_in(f"accord-futures-{depth + 1}", _end_at, depth + 1, ended)
 
     work.on_end(end)
     has_ended_before = False
     return ended
 
 
-@functools.cache
-def _thread(depth: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, f"accord-futures-{depth}", lambda: setattr(_here, "depth", depth))
-
-
-# A forked process has no threads of its parent.
-os.register_at_fork(after_in_child=_thread.cache_clear)
+def _end_at(depth: int, ended: torch.futures.Future) -> None:
+    _here.depth = depth
+    ended.set_result(None)

@@ -6,15 +6,12 @@ program itself does, as it does with torch's own backends.
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
 from accord.torch import c10d
+from accord.torch.threads import run_in
 
 
 class Range:
@@ -26,8 +23,7 @@ class Range:
 
     def end(self) -> None:
         """Ends it soon; wait() waits for that."""
-        with contextlib.suppress(RuntimeError):  # the interpreter ends
-            _ends_ranges().submit(self._last.set_result, None)
+        run_in("accord-ranges", self._last.set_result, None)
 
     def wait(self) -> None:
         self._recorded.wait()
@@ -50,12 +46,3 @@ def recorded(call: str, reads: Sequence[torch.Tensor], start: Callable):
         raise
     work.is_recorded_by(span)
     return work
-
-
-@functools.cache
-def _ends_ranges() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, "accord-ranges")
-
-
-# A forked process has no threads of its parent.
-os.register_at_fork(after_in_child=_ends_ranges.cache_clear)

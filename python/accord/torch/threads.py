@@ -1,0 +1,25 @@
+"""Threads in which futures end, one thing after the other."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+
+def run_in(name: str, call: Callable, *arguments: Any) -> None:
+    """Runs it soon, in the thread of that name, which is made at first use; not at all once the interpreter ends."""
+    with contextlib.suppress(RuntimeError):
+        _thread(name).submit(call, *arguments)
+
+
+@functools.cache
+def _thread(name: str) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, name)
+
+
+# A forked process has no threads of its parent.
+os.register_at_fork(after_in_child=_thread.cache_clear)
