@@ -20,7 +20,7 @@ class WithoutGil {
 };
 
 /// Has the GIL while it lives; for threads of C++, which may have it already. The same holds at the interpreter's end: ask
-/// interpreter_alive() first where the thread has more to do than to stop.
+/// PythonCallScope first where the thread has more to do than to stop.
 class WithGil {
  public:
   WithGil();

@@ -73,8 +73,10 @@ void put_handler_first() {
   sigaction(SIGINT, &now, nullptr);
 }
 
-/// Whether SIGINT raises KeyboardInterrupt; false if the program has set a handler of its own.
+/// Whether SIGINT raises KeyboardInterrupt; false if the program has set a handler of its own, or ends.
 bool default_handler_is_set() {
+  const PythonCallScope scope;
+  if (!scope.may_call()) return false;
   const WithGil with_gil;
   try {
     const nb::module_ signals = nb::module_::import_("signal");
@@ -89,7 +91,7 @@ void abort_when_interrupted(Watch& own) {
     std::uint64_t count = 0;
     if (read(own.event, &count, sizeof count) < 0 && errno != EINTR) return;
     const std::uint64_t scope = own.interrupted.load();
-    if (scope != own.active.load() || !interpreter_alive() || !default_handler_is_set()) continue;
+    if (scope != own.active.load() || !default_handler_is_set()) continue;
     std::vector<Communicator> communicators;
     {
       const std::lock_guard lock(own.mutex);

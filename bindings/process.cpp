@@ -16,39 +16,37 @@ namespace accord::python {
 namespace {
 std::atomic<std::uint64_t> generation = 0;
 std::atomic<bool> alive = true;
-std::atomic<int> callbacks = 0;  // under way
+std::atomic<int> calls_into_python = 0;  // under way
 
-constexpr std::chrono::seconds kLongestCallback(5);
+constexpr std::chrono::seconds kLongestCall(5);
 
-/// The callbacks that are under way need the GIL to end.
+/// The calls that are under way need the GIL to end.
 void end_interpreter() {
   alive.store(false, std::memory_order_seq_cst);
   const WithoutGil without_gil;
-  const auto deadline = std::chrono::steady_clock::now() + kLongestCallback;
-  while (callbacks.load(std::memory_order_seq_cst) > 0 && std::chrono::steady_clock::now() < deadline)
+  const auto deadline = std::chrono::steady_clock::now() + kLongestCall;
+  while (calls_into_python.load(std::memory_order_seq_cst) > 0 && std::chrono::steady_clock::now() < deadline)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 }  // namespace
 
-CallbackScope::CallbackScope() {
-  callbacks.fetch_add(1, std::memory_order_seq_cst);
+PythonCallScope::PythonCallScope() {
+  calls_into_python.fetch_add(1, std::memory_order_seq_cst);
   may_call_ = alive.load(std::memory_order_seq_cst);
 }
 
-CallbackScope::~CallbackScope() { callbacks.fetch_sub(1, std::memory_order_seq_cst); }
+PythonCallScope::~PythonCallScope() { calls_into_python.fetch_sub(1, std::memory_order_seq_cst); }
 
 void watch_process() {
   pthread_atfork(nullptr, nullptr, [] {
     generation.fetch_add(1, std::memory_order_relaxed);
-    callbacks.store(0, std::memory_order_relaxed);  // of threads that the child has not
+    calls_into_python.store(0, std::memory_order_relaxed);  // of threads that the child has not
   });
   const nb::module_ atexit = nb::module_::import_("atexit");
   atexit.attr("register")(nb::cpp_function(&end_interpreter));
 }
 
 std::uint64_t fork_generation() { return generation.load(std::memory_order_relaxed); }
-
-bool interpreter_alive() { return alive.load(std::memory_order_acquire); }
 
 void raise_forked(std::string_view what) {
   raise(Status(StatusCode::kWrongState, std::string(what) + " was made before this process (" +

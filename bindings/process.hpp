@@ -17,17 +17,14 @@ void watch_process();
 /// How many forks this process descends from since the module was loaded.
 std::uint64_t fork_generation();
 
-/// True until the interpreter begins to end; after that no thread may ask for the GIL. Any thread.
-bool interpreter_alive();
-
-/// Around a callback into Python on a thread of C++: the interpreter does not end while it lasts, for a few seconds at most. (Python
-/// ends a thread that asks for the GIL after that by unwinding it, also from the middle of the callback, which C++ does not survive.)
-class CallbackScope {
+/// Around a call into Python on a thread of C++: the interpreter does not end while it lasts, for a few seconds at most. (Python
+/// ends a thread that asks for the GIL after that by unwinding it, also from the middle of the call, which C++ does not survive.)
+class PythonCallScope {
  public:
-  CallbackScope();
-  ~CallbackScope();
-  CallbackScope(const CallbackScope&) = delete;
-  CallbackScope& operator=(const CallbackScope&) = delete;
+  PythonCallScope();
+  ~PythonCallScope();
+  PythonCallScope(const PythonCallScope&) = delete;
+  PythonCallScope& operator=(const PythonCallScope&) = delete;
   /// False if the interpreter is ending: nothing may be called.
   bool may_call() const { return may_call_; }
 

@@ -38,7 +38,8 @@ class PythonStore final : public Store {
         has_check_(nb::hasattr(object_, "check")) {}
 
   ~PythonStore() override {
-    if (!interpreter_alive()) {
+    const PythonCallScope scope;
+    if (!scope.may_call()) {
       (void)object_.release();
       return;
     }
@@ -96,7 +97,8 @@ class PythonStore final : public Store {
  private:
   template <typename Body>
   Status call(const char* method, std::string_view key, Body body) {
-    if (!interpreter_alive()) return ended();
+    const PythonCallScope scope;
+    if (!scope.may_call()) return ended();
     const WithGil with_gil;
     try {
       return body();

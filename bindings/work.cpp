@@ -65,13 +65,13 @@ void WorkHandle::on_end(nb::object callback) {
   if (PyCallable_Check(callback.ptr()) == 0) throw nb::type_error("callback: it cannot be called");
   // The thread that calls it, and lets it go, may be one of C++, and may come when the interpreter has ended.
   const std::shared_ptr<nb::object> held(new nb::object(std::move(callback)), [](const nb::object* object) {
-    const CallbackScope scope;
+    const PythonCallScope scope;
     if (!scope.may_call()) return;
     const WithGil gil;
     delete object;
   });
   work_.use("this Work").on_end([held](const Status& status) {
-    const CallbackScope scope;
+    const PythonCallScope scope;
     if (!scope.may_call()) return;
     const WithGil gil;
     try {
