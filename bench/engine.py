@@ -1,7 +1,10 @@
-"""MiniLM sentence embeddings in C++ engines on one and two ranks, beside PyTorch eager on one thread, in one interleaved run.
+"""Models in C++ engines on one and two ranks, in interleaved runs.
 
-Each rank and the peer have one core. In the lines "TP 2" the engine on one rank is among the peers, so that their ratio is
-the gain of the second rank if PyTorch is no faster.
+Part `sentences`: MiniLM embeddings, beside PyTorch eager on one thread. Each rank and the peer have one core; in the lines
+"TP 2" the engine on one rank is among the peers, so that their ratio is the gain of the second rank if PyTorch is no faster.
+Part `language`: two Llamas (engine_language.py).
+Part `sums`: what comes between two products on two ranks, all_reduce, residual and RMSNorm of 8 KB, as one step; beside it as
+three (engine_sums.py).
 """
 
 from __future__ import annotations
@@ -11,11 +14,19 @@ import sys
 import tempfile
 from pathlib import Path
 
+import engine_language
+import engine_sums
+import llama
 import report
+import torch
 from contender import Contender, rank_environments
 
 # What a second rank on a core of its own must gain at batch 8, length 128.
 GAIN_OF_SECOND_RANK = 1.5
+PARTS = ["sentences", "sums", "language"]
+# What all_reduce, residual and norm of 8 KB may take in all, us.
+SUMS_LIMIT = 1.5
+SUMS_RUNS = 100
 SHAPES = ["1x7", "1x128", "8x7", "8x128", "8x512"]
 
 
@@ -34,38 +45,97 @@ def iterations_for(shape: str) -> int:
     return max(2, 2000 // (batch * length))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--build", type=Path, default=Path("build/release"))
-    parser.add_argument(
-        "--package", type=Path, default=Path("build/demo/minilm.accord"), help="as examples/export_minilm.py writes it"
-    )
-    parser.add_argument("--output", type=Path, default=Path("build/bench/engine.json"))
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--shapes", nargs="+", default=SHAPES, help="batch x length")
-    arguments = parser.parse_args()
-
+def sentences(build: Path, package: Path, rounds: int, shapes: list[str]) -> list[dict]:
+    """The lines of the sentence embeddings."""
     one_rank, two_ranks = [], []
     with tempfile.TemporaryDirectory() as directory:
-        peers = contenders(arguments.build, arguments.package, Path(directory))
-        for done, shape in enumerate(arguments.shapes):
-            report.progress(done, len(arguments.shapes), shape)
+        peers = contenders(build, package, Path(directory))
+        for done, shape in enumerate(shapes):
+            report.progress(done, len(shapes), shape)
             iterations = iterations_for(shape)
             measures = {
                 name: lambda peer=peer, shape=shape, n=iterations: peer.measure(shape, 0, n)
                 for name, peer in peers.items()
             }
-            medians = report.in_turn(measures, arguments.rounds)
+            medians = report.in_turn(measures, rounds)
             torch_time = {"torch eager": medians["torch eager"]}
             with_torch = {"accord": medians["TP 1"], **torch_time}
             one_rank.append(report.result("engine", f"TP 1, {shape}", "ms", with_torch, medians["torch eager"]))
             with_one = {"accord": medians["TP 2"], "accord TP 1": medians["TP 1"], **torch_time}
             limit = medians["TP 1"] / GAIN_OF_SECOND_RANK if shape == "8x128" else None
             two_ranks.append(report.result("engine", f"TP 2, {shape}", "ms", with_one, limit))
-        report.progress(len(arguments.shapes), len(arguments.shapes), "done")
+        report.progress(len(shapes), len(shapes), "done")
         for peer in peers.values():
             peer.close()
-    report.write("engine", one_rank + two_ranks, arguments.output)
+    return one_rank + two_ranks
+
+
+def sums(build: Path, rounds: int) -> list[dict]:
+    """The lines of sums over the ranks."""
+    lines = []
+    cases = [("float32", 2048), ("bfloat16", 4096)]
+    for done, (dtype, width) in enumerate(cases):
+        report.progress(done, len(cases), f"sums {dtype}")
+        with tempfile.TemporaryDirectory() as directory:
+            ranks = {}
+            for name, whole in (("accord", True), ("three steps", False)):
+                package = Path(directory) / f"{whole}.accord"
+                engine_sums.export_sums(package, width, getattr(torch, dtype), whole=whole)
+                program = [str(build / "bin/bench_engine_accord"), str(package)]
+                ranks[name] = Contender(
+                    [(program, env) for env in rank_environments(2)], 2, Path(directory) / f"{whole}"
+                )
+            medians = report.in_turn(
+                {name: lambda peer=peer: peer.measure("sums", 0, SUMS_RUNS) for name, peer in ranks.items()}, rounds
+            )
+            for peer in ranks.values():
+                peer.close()
+        lines.append(report.result("engine", f"sum and norm of {width} x {dtype}", "us", medians, SUMS_LIMIT))
+    report.progress(len(cases), len(cases), "done")
+    return lines
+
+
+def language(options: engine_language.Options, models: list[str], precisions: list[str]) -> list[dict]:
+    """The lines of the language models."""
+    options.files.mkdir(parents=True, exist_ok=True)
+    cases = [(model, precision) for model in models for precision in precisions]
+    lines = []
+    for done, (model, precision) in enumerate(cases):
+        report.progress(done, len(cases), f"{model} {precision}")
+        with tempfile.TemporaryDirectory() as directory:
+            lines += engine_language.measure(model, precision, options, Path(directory))
+    report.progress(len(cases), len(cases), "done")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=Path, default=Path("build/release"))
+    parser.add_argument("--output", type=Path, default=Path("build/bench/engine.json"))
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument(
+        "--package", type=Path, default=Path("build/demo/minilm.accord"), help="as examples/export_minilm.py writes it"
+    )
+    parser.add_argument("--shapes", nargs="+", default=SHAPES, help="of sentences: batch x length")
+    parser.add_argument("--models", nargs="+", choices=list(llama.MODELS), default=list(llama.MODELS))
+    parser.add_argument("--precisions", nargs="+", choices=llama.PRECISIONS, default=llama.PRECISIONS)
+    parser.add_argument("--files", type=Path, default=Path("build/bench/models"), help="where the Llamas are kept")
+    parser.add_argument("--peers", nargs="*", choices=list(engine_language.PEERS), default=list(engine_language.PEERS))
+    parser.add_argument("--python", default=sys.executable, help="interpreter that has the peers")
+    arguments = parser.parse_args()
+
+    lines = []
+    if "sentences" in arguments.parts:
+        lines += sentences(arguments.build, arguments.package, arguments.rounds, arguments.shapes)
+    if "sums" in arguments.parts:
+        lines += sums(arguments.build, arguments.rounds)
+    if "language" in arguments.parts:
+        options = engine_language.Options(
+            arguments.build, arguments.files, arguments.rounds, arguments.python, arguments.peers
+        )
+        lines += language(options, arguments.models, arguments.precisions)
+    report.write("engine", lines, arguments.output)
 
 
 if __name__ == "__main__":

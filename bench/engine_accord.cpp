@@ -1,5 +1,6 @@
-// accord's ranks in the engine benchmark: a MiniLM package, over as many ranks as WORLD_SIZE says. A command's "collective"
-// is the shape of the batch, "8x128"; its bytes are not used. Token ids run through the vocabulary, nothing is masked.
+// accord's ranks in the engine benchmark: a package, over as many ranks as WORLD_SIZE says. A command's "collective" is the
+// shape of a batch for MiniLM, "8x128" (token ids run through the vocabulary, nothing is masked), or "sums" for a package of
+// engine_sums.py: then the time is that of all ops but the products, for each layer. Its bytes are not used.
 #include <algorithm>
 #include <cstdlib>
 #include <string>
@@ -13,7 +14,7 @@ namespace {
 
 using namespace accord;
 
-std::string measure(EngineContext& context, Communicator& comm, const bench::Command& command) {
+std::string measure_batches(EngineContext& context, Communicator& comm, const bench::Command& command) {
   const std::size_t cross = command.collective.find('x');
   const std::int64_t batch = std::stoll(command.collective);
   const std::int64_t length = std::stoll(command.collective.substr(cross + 1));
@@ -27,6 +28,43 @@ std::string measure(EngineContext& context, Communicator& comm, const bench::Com
     if (status.ok()) status = context.run(inputs).status();
   });
   return status.ok() ? std::to_string(microseconds / 1000) : "error " + status.to_string();
+}
+
+struct Spent {
+  double seconds = 0;
+  std::uint64_t products = 0;
+};
+
+// What the context has measured of all ops that are no product.
+Spent spent_beside_products(const EngineContext& context) {
+  Spent spent;
+  for (const OpTime& op : context.profile()) {
+    if (op.op.find("linear") == std::string::npos) {
+      spent.seconds += op.seconds;
+    } else {
+      spent.products += op.calls;
+    }
+  }
+  return spent;
+}
+
+std::string measure_sums(Engine& engine, EngineContext& context, Communicator& comm, const bench::Command& command) {
+  const TensorInfo& info = engine.inputs()[0];
+  const auto width = std::stoll(info.shape[1]);
+  std::vector<std::byte> hidden(static_cast<std::size_t>(width) * size_of(info.dtype));
+  const TensorView input{{hidden.data(), static_cast<std::size_t>(width), info.dtype, {}}, {1, width}};
+  Status status = comm.barrier();
+  std::vector<double> times;
+  context.set_profiling(Profiling::kOn);
+  for (int batch = 0; batch < 15; ++batch) {
+    const Spent before = spent_beside_products(context);
+    for (int i = 0; i < command.iterations && status.ok(); ++i) status = context.run({&input, 1}).status();
+    const Spent after = spent_beside_products(context);
+    const auto layers = static_cast<double>(after.products - before.products) / 2;
+    times.push_back((after.seconds - before.seconds) * 1e6 / layers);
+  }
+  std::nth_element(times.begin(), times.begin() + 7, times.end());
+  return status.ok() ? std::to_string(times[7]) : "error " + status.to_string();
 }
 
 }  // namespace
@@ -49,5 +87,9 @@ int main(int, char** argv) {
     return 1;
   }
   return accord::bench::serve(std::string(argv[2]) + "." + std::to_string(comm->rank()),
-                              [&](const accord::bench::Command& command) { return measure(*context, *comm, command); });
+                              [&](const accord::bench::Command& command) {
+                                if (command.collective == "sums")
+                                  return measure_sums(*engine, *context, *comm, command);
+                                return measure_batches(*context, *comm, command);
+                              });
 }

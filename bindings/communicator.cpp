@@ -171,6 +171,12 @@ nb::dict counters(CommunicatorHandle& self) {
   return all;
 }
 
+std::vector<Rank> gone(CommunicatorHandle& self) {
+  const Communicator communicator = self.use();
+  const WithoutGil without_gil;
+  return communicator.gone();
+}
+
 std::string_view state(CommunicatorHandle& self) { return to_string(self.use().state()); }
 
 std::string repr(CommunicatorHandle& self) {
@@ -229,6 +235,10 @@ variables of Open MPI, PMI or Slurm; without any of them a group of one.)")
           "name", [](CommunicatorHandle& self) { return self.use().name(); }, "The name that errors give.")
       .def_prop_ro("state", &state, nb::sig("def state(self) -> typing.Literal['ready', 'failed', 'closed']"),
                    "\"ready\", \"failed\" or \"closed\".")
+      .def(
+          "gone", &gone,
+          R"(The ranks that have died (known within a second) or closed, in the order in which this one learnt of it, also after a
+failure; none once this one has closed.)")
       .def("split", &split, nb::arg("color"), nb::arg("key") = 0, nb::arg("name") = nb::none(), only, timeout,
            nb::arg("transport") = nb::none(), nb::arg("select") = "", nb::arg("hints") = "",
            nb::sig("def split(self, color: int, key: int = 0, name: str | None = None, "

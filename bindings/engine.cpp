@@ -5,6 +5,9 @@
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -12,11 +15,16 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
+#include <variant>
 #include <vector>
 
 #include "accord/engine.hpp"
 #include "array.hpp"
+#include "base/text.hpp"
 #include "communicator.hpp"
+#include "engine_context.hpp"
+#include "engine_descriptions.hpp"
 #include "gil.hpp"
 #include "interrupt.hpp"
 #include "output_array.hpp"
@@ -29,116 +37,27 @@ namespace {
 
 using Communicators = std::map<std::string, Communicator>;
 
-/// What Ctrl-C aborts: an engine and its contexts, also those made before bind(), share one. bind() replaces the list as a
-/// whole, so that a call under way keeps the one that it began with. Used under the GIL only.
-struct Binding {
-  std::shared_ptr<std::vector<Communicator>> communicators = std::make_shared<std::vector<Communicator>>();
-};
-
-struct ContextState {
-  ProcessBound<EngineContext> context;
-  std::vector<TensorInfo> inputs;
-  std::shared_ptr<const Binding> binding;
-  std::shared_ptr<RunCount> count = std::make_shared<RunCount>();
-  std::atomic<bool> running = false;
-
-  ContextState(EngineContext made, std::vector<TensorInfo> infos, std::shared_ptr<const Binding> bound)
-      : context(std::move(made)), inputs(std::move(infos)), binding(std::move(bound)) {}
-};
-
-struct ContextHandle {
-  std::shared_ptr<ContextState> state;
-};
-
 struct EngineHandle {
+  std::shared_ptr<const Weights> weights;  // of an assembled engine; it goes after the engine
   ProcessBound<Engine> engine;
   std::shared_ptr<Binding> binding = std::make_shared<Binding>();
   std::shared_ptr<ContextState> own_context;
+  nb::dict communicators;  // that it is bound to, by group
 
   explicit EngineHandle(Engine made) : engine(std::move(made)) {}
   Engine& use() { return engine.use("this engine"); }
 };
 
-/// Marks a context as running for as long as it lives.
-class Running {
- public:
-  explicit Running(ContextState& state) : state_(state) {
-    if (state_.running.exchange(true))
-      raise(Status(StatusCode::kWrongState,
-                   "this context is running in another thread; give each thread its own by create_context()"));
-  }
-  ~Running() { state_.running = false; }
-  Running(const Running&) = delete;
-  Running& operator=(const Running&) = delete;
-
- private:
-  ContextState& state_;
-};
-
-std::string names_of(const std::vector<TensorInfo>& tensors) {
-  std::string names;
-  for (const TensorInfo& tensor : tensors) names += (names.empty() ? "" : ", ") + tensor.name;
-  return names;
-}
-
-/// The arguments in the order of the engine's inputs; TypeError if one is missing, given twice or unknown.
-std::vector<nb::object> in_order(const std::vector<TensorInfo>& inputs, const nb::args& given,
-                                 const nb::kwargs& named) {
-  const auto fail = [&](const std::string& what) {
-    throw nb::type_error((what + "; the engine's inputs are: " + names_of(inputs)).c_str());
-  };
-  if (given.size() > inputs.size())
-    fail(std::to_string(given.size()) + " inputs were given, expected " + std::to_string(inputs.size()));
-  std::vector<nb::object> ordered(inputs.size());
-  for (std::size_t i = 0; i < given.size(); ++i) ordered[i] = nb::borrow(given[i]);
-  for (const auto& [key, value] : named) {
-    const std::string name = nb::cast<std::string>(key);
-    const auto found =
-        std::find_if(inputs.begin(), inputs.end(), [&](const TensorInfo& input) { return input.name == name; });
-    if (found == inputs.end()) fail("unknown input \"" + name + "\"");
-    nb::object& place = ordered[static_cast<std::size_t>(found - inputs.begin())];
-    if (place.is_valid()) fail("input \"" + name + "\" was given twice");
-    place = nb::borrow(value);
-  }
-  for (std::size_t i = 0; i < inputs.size(); ++i)
-    if (!ordered[i].is_valid()) fail("input \"" + inputs[i].name + "\" is missing");
-  return ordered;
-}
-
-nb::list run(const std::shared_ptr<ContextState>& state, const nb::args& given, const nb::kwargs& named) {
-  const std::vector<nb::object> objects = in_order(state->inputs, given, named);
-  std::vector<std::unique_ptr<ArrayView>> views;
-  std::vector<TensorView> inputs;
-  for (std::size_t i = 0; i < objects.size(); ++i) {
-    views.push_back(std::make_unique<ArrayView>(objects[i], state->inputs[i].name, Access::kRead));
-    inputs.push_back({views.back()->buffer(), views.back()->shape()});
-  }
-  EngineContext& context = state->context.use("this engine's context");
-  Result<std::vector<TensorView>> outputs(std::vector<TensorView>{});
-  {
-    const Running running(*state);
-    ++state->count->runs;
-    const std::shared_ptr<std::vector<Communicator>> communicators = state->binding->communicators;
-    const InterruptScope interrupts(*communicators);
-    const WithoutGil without_gil;
-    outputs = context.run(inputs);
-  }
-  nb::list arrays;
-  for (TensorView& output : value_or_raise(std::move(outputs)))
-    arrays.append(OutputArray(state, state->count, std::move(output)));
-  return arrays;
-}
-
 std::shared_ptr<ContextState> make_context(EngineHandle& self) {
   Engine engine = self.use();
   EngineContext context = value_or_raise(run_interruptibly([engine]() mutable { return engine.create_context(); }));
-  return std::make_shared<ContextState>(std::move(context), engine.inputs(), self.binding);
+  return std::make_shared<ContextState>(self.weights, std::move(context), engine.inputs(), self.binding);
 }
 
 nb::list run_engine(EngineHandle& self, const nb::args& given, const nb::kwargs& named) {
   self.use();
   if (!self.own_context) self.own_context = make_context(self);
-  return run(std::shared_ptr(self.own_context), given, named);
+  return run_context(std::shared_ptr(self.own_context), given, named);
 }
 
 /// A dict of communicators, or of None for a group of one rank.
@@ -162,19 +81,58 @@ std::shared_ptr<std::vector<Communicator>> values_of(const Communicators& groups
   return values;
 }
 
-EngineHandle load(nb::handle path, const std::map<std::string, std::pair<int, int>>& groups, int threads) {
+using Places = std::map<std::string, std::pair<int, int>>;
+
+std::map<std::string, GroupPlace> places_argument(const Places& groups) {
   std::map<std::string, GroupPlace> places;
   for (const auto& [name, place] : groups) places[name] = {place.first, place.second};
-  return EngineHandle(value_or_raise(run_interruptibly(
-      [file = path_argument(path), places, threads] { return Engine::load(file, places, {.threads = threads}); })));
+  return places;
 }
 
-EngineHandle load_and_bind(nb::handle path, nb::handle groups, int threads) {
+EngineHandle assemble(const std::string& graph, const std::map<std::string, nb::object>& weights, const Places& groups,
+                      const std::map<std::string, std::int64_t>& sizes, const std::string& name, int threads) {
+  const auto views = std::make_shared<Weights>();
+  EngineParts parts{name, graph, {}, sizes};
+  for (const auto& [weight, array] : weights) {
+    views->push_back(std::make_unique<ArrayView>(array, weight, Access::kRead));
+    parts.weights[weight] = {views->back()->buffer(), views->back()->shape()};
+  }
+  const auto assembled = [&] {
+    const WithoutGil without_gil;
+    return Engine::assemble(parts, places_argument(groups), {.threads = threads});
+  };
+  EngineHandle handle(value_or_raise(assembled()));
+  handle.weights = views;
+  return handle;
+}
+
+/// `memory_limit`: bytes, or text such as "2GiB".
+LoadOptions load_options(int threads, int canonical_ranks,
+                         const std::variant<std::uint64_t, std::string>& memory_limit) {
+  const auto* text = std::get_if<std::string>(&memory_limit);
+  return {.threads = threads,
+          .canonical_ranks = canonical_ranks,
+          .memory_limit = text == nullptr ? std::get<std::uint64_t>(memory_limit) : value_or_raise(parse_bytes(*text))};
+}
+
+EngineHandle load(nb::handle path, const Places& groups, int threads, int canonical_ranks,
+                  const std::variant<std::uint64_t, std::string>& memory_limit) {
+  const std::map<std::string, GroupPlace> places = places_argument(groups);
+  return EngineHandle(value_or_raise(run_interruptibly(
+      [file = path_argument(path), places, options = load_options(threads, canonical_ranks, memory_limit)] {
+        return Engine::load(file, places, options);
+      })));
+}
+
+EngineHandle load_and_bind(nb::handle path, nb::handle groups, int threads, int canonical_ranks,
+                           const std::variant<std::uint64_t, std::string>& memory_limit) {
   const Communicators communicators = communicators_argument(groups);
-  EngineHandle handle(value_or_raise(run_interruptibly([file = path_argument(path), communicators, threads] {
-    return Engine::load_and_bind(file, communicators, {.threads = threads});
-  })));
+  EngineHandle handle(value_or_raise(run_interruptibly(
+      [file = path_argument(path), communicators, options = load_options(threads, canonical_ranks, memory_limit)] {
+        return Engine::load_and_bind(file, communicators, options);
+      })));
   handle.binding->communicators = values_of(communicators);
+  if (!groups.is_none()) handle.communicators = nb::cast<nb::dict>(groups);
   return handle;
 }
 
@@ -183,6 +141,13 @@ void bind(EngineHandle& self, nb::handle groups) {
   raise_if_error(
       run_interruptibly([engine = self.use(), communicators]() mutable { return engine.bind(communicators); }));
   self.binding->communicators = values_of(communicators);
+  self.communicators = groups.is_none() ? nb::dict() : nb::cast<nb::dict>(groups);
+}
+
+void unbind(EngineHandle& self) {
+  raise_if_error(self.use().unbind());
+  self.binding->communicators = values_of({});
+  self.communicators = nb::dict();
 }
 
 void close(EngineHandle& self) {
@@ -197,63 +162,17 @@ std::map<std::string, std::pair<int, int>> groups_of(EngineHandle& self) {
   return groups;
 }
 
-/// Numbers as int, symbols as str.
-nb::tuple shape_of(const TensorInfo& info) {
-  nb::list shape;
-  for (const std::string& extent : info.shape) {
-    const bool number =
-        !extent.empty() && std::all_of(extent.begin(), extent.end(), [](char c) { return c >= '0' && c <= '9'; });
-    if (number) {
-      shape.append(std::stoll(extent));
-    } else {
-      shape.append(extent);
-    }
-  }
-  return nb::tuple(shape);
-}
-
-std::string repr_info(const TensorInfo& info) {
-  return "TensorInfo(name='" + info.name + "', dtype='" + std::string(to_string(info.dtype)) +
-         "', shape=" + nb::cast<std::string>(nb::str(shape_of(info))) + ")";
-}
-
-std::string repr_report(const LoadReport& report) {
-  return "LoadReport(manifest_bytes=" + std::to_string(report.manifest_bytes) +
-         ", weight_bytes_read=" + std::to_string(report.weight_bytes_read) +
-         ", shard_bytes=" + std::to_string(report.shard_bytes) +
-         ", replicated_bytes=" + std::to_string(report.replicated_bytes) +
-         ", seconds=" + std::to_string(report.seconds) + ")";
-}
-
-void bind_descriptions(nb::module_& module) {
-  nb::class_<TensorInfo>(module, "TensorInfo", "What an engine takes or gives.")
-      .def_ro("name", &TensorInfo::name)
-      .def_prop_ro("dtype", [](const TensorInfo& self) { return std::string(to_string(self.dtype)); })
-      .def_prop_ro("shape", &shape_of, nb::sig("def shape(self) -> tuple[int | str, ...]"),
-                   "Each extent a number, or the name of a symbol.")
-      .def("__repr__", &repr_info);
-  nb::class_<LoadReport>(module, "LoadReport", "What loading cost; bytes are counted by the reader, not estimated.")
-      .def_ro("manifest_bytes", &LoadReport::manifest_bytes,
-              "Bytes read of manifest, graph and the headers of weight files.")
-      .def_ro("weight_bytes_read", &LoadReport::weight_bytes_read, "Bytes read of weight files.")
-      .def_ro("shard_bytes", &LoadReport::shard_bytes, "Bytes of this rank's part of the sharded tensors.")
-      .def_ro("replicated_bytes", &LoadReport::replicated_bytes, "Bytes of the tensors that every rank holds.")
-      .def_ro("seconds", &LoadReport::seconds, "How long it took.")
-      .def("__repr__", &repr_report);
-  nb::class_<ContextHandle>(module, "EngineContext",
-                            "One run's memory; for one thread at a time. Made by Engine.create_context().")
-      .def(
-          "run", [](ContextHandle& self, nb::args given, nb::kwargs named) { return run(self.state, given, named); },
-          nb::sig("def run(self, *inputs: accord._arrays.ArrayLike, **named: accord._arrays.ArrayLike) -> "
-                  "list[OutputArray]"),
-          "As Engine.run(), in this context's memory.");
-}
-
 }  // namespace
+
+Engine engine_of(nb::handle object) {
+  if (!nb::isinstance<EngineHandle>(object)) throw nb::type_error("expected an accord.Engine");
+  return nb::cast<EngineHandle&>(object).use();
+}
 
 void bind_engine(nb::module_& module) {
   bind_output_array(module);
-  bind_descriptions(module);
+  bind_engine_descriptions(module);
+  bind_engine_contexts(module);
   nb::class_<EngineHandle>(
       module, "Engine", nb::is_weak_referenceable(),
       R"(A compiled model with its collectives inside. Made by accord.load(), or by Engine.load() and bind().
@@ -262,27 +181,43 @@ States: "unbound", "bound", "running", "closed". Any order of destruction is saf
 context, contexts the engine, the engine its communicators.)")
       .def_static(
           "load", &load, nb::arg("path"), nb::arg("groups") = nb::dict(), nb::kw_only(), nb::arg("threads") = 0,
+          nb::arg("canonical_ranks") = 0,
+          nb::arg("memory_limit") = std::variant<std::uint64_t, std::string>(std::uint64_t{0}),
           nb::sig(
               "def load(path: str | os.PathLike[str], groups: collections.abc.Mapping[str, tuple[int, int]] = {}, *, "
-              "threads: int = 0) -> Engine"),
+              "threads: int = 0, canonical_ranks: int = 0, memory_limit: int | str = 0) -> Engine"),
           R"(Reads the package at `path` for one place (rank, size) in each of its groups; an absent one counts as (0, 1).
 
 Reads and checks only this rank's shard. The engine is unbound: it runs after bind(). threads: that a context
-computes with; 0 is ACCORD_THREADS. Raises NotFound, Corrupt (naming file and tensor), Unsupported (naming
-the op and its place in the model), InvalidArgument (more ranks than units to share, an unknown group).)")
+computes with; 0 is ACCORD_THREADS. canonical_ranks, memory_limit: as for accord.load(). Raises NotFound, Corrupt (naming file and tensor),
+Unsupported (naming the op and its place in the model), InvalidArgument (more ranks than units to share, an unknown
+group), ResourceExhausted.)")
+      .def_static(
+          "assemble", &assemble, nb::arg("graph"), nb::arg("weights"), nb::arg("groups") = nb::dict(), nb::kw_only(),
+          nb::arg("sizes") = nb::dict(), nb::arg("name") = "engine", nb::arg("threads") = 0,
+          nb::sig("def assemble(graph: str, weights: collections.abc.Mapping[str, accord._arrays.ArrayLike], "
+                  "groups: collections.abc.Mapping[str, tuple[int, int]] = {}, *, "
+                  "sizes: collections.abc.Mapping[str, int] = {}, name: str = 'engine', threads: int = 0) -> Engine"),
+          R"(An engine of a graph (as a package's graph.json) and of weights in memory, as they are for this rank.
+
+Weights are held, not copied, but for those of matrix products, which are packed. groups: this rank's place
+(rank, size) in each group that the graph names. sizes: of symbols, for which all ops are tried. The engine is
+unbound. Raises Unsupported (naming the op and its place in the model), Corrupt, InvalidArgument.)")
       .def_static(
           "load_and_bind", &load_and_bind, nb::arg("path"), nb::arg("groups") = nb::none(), nb::kw_only(),
-          nb::arg("threads") = 0,
+          nb::arg("threads") = 0, nb::arg("canonical_ranks") = 0,
+          nb::arg("memory_limit") = std::variant<std::uint64_t, std::string>(std::uint64_t{0}),
           nb::sig(
               "def load_and_bind(path: str | os.PathLike[str], groups: collections.abc.Mapping[str, Communicator] | "
-              "None = None, *, threads: int = 0) -> Engine"),
+              "None = None, *, threads: int = 0, canonical_ranks: int = 0, memory_limit: int | str = 0) -> Engine"),
           "load() and bind() in one, agreed: if one rank cannot load, every rank gets its error and none runs.")
       .def(
           "bind", &bind, nb::arg("groups") = nb::none(),
           nb::sig("def bind(self, groups: collections.abc.Mapping[str, Communicator] | None = None) -> None"),
           R"(Gives each group of more than one rank its communicator, of the rank and size that load() was told. Collective.
 
-Raises Mismatch if ranks loaded different packages, naming them.)")
+A bound engine may be bound to others, not during a run. Raises Mismatch if ranks loaded different packages,
+naming them.)")
       .def("run", &run_engine,
            nb::sig("def run(self, *inputs: accord._arrays.ArrayLike, **named: accord._arrays.ArrayLike) -> "
                    "list[OutputArray]"),
@@ -293,6 +228,46 @@ of the dtypes in `inputs`, never copied or converted in silence. A shape that wa
       .def(
           "create_context", [](EngineHandle& self) { return ContextHandle{make_context(self)}; },
           "A context with memory of its own, to run from another thread or to keep outputs longer.")
+      .def(
+          "report",
+          [](EngineHandle& self, const std::map<std::string, std::int64_t>& sizes) {
+            const std::string json =
+                value_or_raise(run_interruptibly([engine = self.use(), sizes] { return engine.report(sizes); }));
+            return nb::module_::import_("json").attr("loads")(nb::str(json.data(), json.size()));
+          },
+          nb::arg("sizes") = nb::dict(),
+          nb::sig("def report(self, sizes: collections.abc.Mapping[str, int] = {}) -> dict[str, typing.Any]"),
+          R"(Where each op of this rank runs, what was fused into it, its bytes and flops, collectives, the plan of the arena.
+
+As a rank of `accord engine report --json`. sizes: of the package's symbols ({"batch": 8}); an absent one is the smallest.)")
+      .def(
+          "load_package_weights",
+          [](EngineHandle& self, nb::handle path) {
+            raise_if_error(run_interruptibly(
+                [engine = self.use(), file = path_argument(path)]() mutable { return engine.load_weights(file); }));
+          },
+          nb::arg("path"), nb::sig("def load_package_weights(self, path: str | os.PathLike[str]) -> None"),
+          R"(Takes the weights of another package of the same graph, as load_weights() says.)")
+      .def(
+          "load_weights",
+          [](nb::object self, nb::handle weights) {
+            nb::module_::import_("accord.engine_weights").attr("load_weights")(self, weights);
+          },
+          nb::arg("weights"),
+          nb::sig(
+              "def load_weights(self, weights: str | os.PathLike[str] | collections.abc.Mapping[str, torch.Tensor]) "
+              "-> None"),
+          R"(Replaces the weights: by those of another package of the same graph, of safetensors files (one, or a folder of
+them), or of a state dict. A checkpoint of transformers fits a package that was exported of its model; what LoRA learned is merged first
+(PEFT's merge_and_unload()).
+
+All is read and checked before anything changes, and on several ranks agreed: on an error the old weights stay. Runs under way end
+with the old weights, later ones have the new, on whatever thread. A LanguageModel of one rank computes what it keeps of
+its sequences again; one of several ranks keeps the weights that it was made with. Collective over the bound groups, on all ranks between the
+same runs. Needs PyTorch unless it is given a package. Raises Mismatch naming a tensor that is another, NotFound, Corrupt,
+ResourceExhausted.)")
+      .def_prop_ro(
+          "path", [](EngineHandle& self) { return self.use().path(); }, "The package that it was loaded from.")
       .def_prop_ro(
           "state", [](EngineHandle& self) { return std::string(to_string(self.use().state())); },
           nb::sig("def state(self) -> typing.Literal['unbound', 'bound', 'running', 'closed']"),
@@ -305,7 +280,21 @@ of the dtypes in `inputs`, never copied or converted in silence. A shape that wa
       .def_prop_ro(
           "outputs", [](EngineHandle& self) { return std::vector<TensorInfo>(self.use().outputs()); },
           "What run() gives.")
+      .def_prop_ro(
+          "communicators", [](EngineHandle& self) { return nb::dict(self.communicators); },
+          nb::sig("def communicators(self) -> dict[str, Communicator]"),
+          "The communicators that it is bound to, by group.")
+      .def(
+          "module",
+          [](nb::object self) { return nb::module_::import_("accord.jit.modules").attr("EngineModule")(self); },
+          nb::sig("def module(self) -> torch.nn.Module"),
+          R"(The engine as a torch.nn.Module: called with tensors, by position or by name, it gives tensors of their own.
+
+Its groups are those that the engine is bound to, or what accord.distributed_context() and accord.set_groups() say.
+Needs PyTorch.)")
       .def_prop_ro("groups", &groups_of, "The package's groups and this rank's place (rank, size) in each.")
+      .def("unbind", &unbind,
+           "Lets go of the communicators: the engine has to be bound before it runs again. WrongState during a run.")
       .def("close", &close, "Ends the engine: contexts raise WrongState from now on. Idempotent.")
       .def("__enter__", [](nb::object self) { return self; })
       .def(

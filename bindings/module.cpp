@@ -5,11 +5,16 @@
 #include "engine.hpp"
 #include "information.hpp"
 #include "interrupt.hpp"
+#include "language_model.hpp"
 #include "package.hpp"
+#include "packing.hpp"
 #include "plan.hpp"
 #include "process.hpp"
+#include "sampling.hpp"
 #include "status.hpp"
 #include "store.hpp"
+#include "text_stream.hpp"
+#include "tokenizer.hpp"
 #include "window.hpp"
 #include "work.hpp"
 
@@ -24,7 +29,12 @@ NB_MODULE(_core, module) {
   accord::python::bind_window(module);
   accord::python::bind_communicator(module);
   accord::python::bind_engine(module);
+  accord::python::bind_text_stream(module);
+  accord::python::bind_language_model(module);
   accord::python::bind_package(module);
+  accord::python::bind_packing(module);
   accord::python::bind_plans(module);
+  accord::python::bind_tokenizer(module);
   accord::python::bind_information(module);
+  accord::python::bind_sampling(module);
 }

@@ -34,7 +34,8 @@ class PythonStore final : public Store {
  public:
   explicit PythonStore(nb::object object)
       : object_(std::move(object)),
-        name_(std::string("python ") + nb::type_name(object_.type()).c_str()),
+        name_(nb::hasattr(object_, "describe") ? nb::cast<std::string>(object_.attr("describe")())
+                                               : std::string("python ") + nb::type_name(object_.type()).c_str()),
         has_check_(nb::hasattr(object_, "check")) {}
 
   ~PythonStore() override {

@@ -3,8 +3,8 @@
 python examples/torch/survive.py
 
 starts three ranks, one of which is killed on the way. On a cluster each rank is started with RANK, WORLD_SIZE, MASTER_ADDR and
-MASTER_PORT, by what lets the others live when one dies: `srun --kill-on-bad-exit=0`, a container for each rank (torchrun and `accord run`
-end them all, to start all anew).
+MASTER_PORT and with --checkpoints, by what lets the others live when one dies: `srun --kill-on-bad-exit=0`, a container for each rank
+(torchrun and `accord run` end them all, to start all anew).
 """
 
 import argparse
@@ -28,7 +28,7 @@ import accord.torch
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=30)
-parser.add_argument("--checkpoints", type=Path)
+parser.add_argument("--checkpoints", type=Path, help="a folder that all ranks reach, where there is a RANK")
 parser.add_argument("--ranks", type=int, default=3, help="how many to start, where there is no RANK")
 parser.add_argument("--kill", type=int, default=0, help="the rank that is killed")
 parser.add_argument("--kill-at", type=int, default=17, help="in which step")
@@ -51,7 +51,13 @@ def start_ranks() -> int:
 def die_in_the_middle(rank: int, step: int) -> None:
     """A hook of the model's first layer, the last whose gradient comes: kills this rank while the others add gradients."""
     if rank == options.kill and step == options.kill_at:
+        (options.checkpoints / "killed").touch()
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def since_the_kill() -> str:
+    killed = options.checkpoints / "killed"
+    return f", {time.time() - killed.stat().st_mtime:.2f} s after the kill" if killed.exists() else ""
 
 
 class Training:
@@ -95,13 +101,12 @@ def main() -> None:
     rank = dist.get_rank()
     training = Training()
     while training.step < options.steps:
-        began = time.monotonic()
         try:
             loss = training.run_a_step(rank)
         except RuntimeError as error:
             if accord.torch.communicator().state != "failed":
                 raise
-            print(f"rank {rank} after {time.monotonic() - began:.2f} s: {str(error).splitlines()[0]}", flush=True)
+            print(f"rank {rank}{since_the_kill()}: {str(error).splitlines()[0]}", flush=True)
             left = accord.torch.shrink()
             training = Training()
             print(f"rank {rank} goes on from step {training.step} with ranks {left} of the old group", flush=True)
@@ -112,7 +117,11 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if "RANK" in os.environ:
-        main()
-    else:
+    if "RANK" not in os.environ:
         sys.exit(start_ranks())
+    if options.checkpoints is None:
+        parser.error(
+            "start it without a launcher: python examples/torch/survive.py (torchrun and `accord run` end all ranks when one "
+            "dies); a launcher that lets the others live gives each rank --checkpoints FOLDER, too"
+        )
+    main()

@@ -530,6 +530,145 @@ ACCORD_API accord_status_t accord_register_plan(const char* json, const accord_p
 /* The same of the file `path`, which errors name. */
 ACCORD_API accord_status_t accord_register_plan_file(const char* path, const accord_plan_options_t* options);
 
+/* ---- Engines ------------------------------------------------------------------------------------------------------------- */
+
+/* A compiled model with its collectives inside, loaded for this rank. docs/engine-format.md is its package. */
+typedef struct accord_engine accord_engine_t;
+
+/* The ranks that share a package: one of its logical groups ("tp"), and the communicator that it is bound to. */
+typedef struct accord_engine_group {
+  const char* name;
+  accord_communicator_t* communicator;
+} accord_engine_group_t;
+
+/* Loads the package at `path` for this rank and binds its groups; one that is not among the `count` given has one rank. `threads`: that
+ * it computes with; 0: ACCORD_THREADS. Collective over the groups, and agreed: if one rank cannot load, every rank gets its error.
+ * ACCORD_NOT_FOUND, ACCORD_CORRUPT (names file and tensor), ACCORD_UNSUPPORTED (names the op), ACCORD_INVALID_ARGUMENT (more ranks than
+ * units to share, an unknown group), ACCORD_MISMATCH (ranks that loaded different packages). */
+ACCORD_API accord_status_t accord_engine_load(const char* path, const accord_engine_group_t* groups, size_t count,
+                                              int32_t threads, accord_engine_t** engine);
+/* Writes what the package at `path` holds as JSON (that of `accord engine inspect`): inputs, outputs, sharding, bytes. As
+ * accord_info_json. */
+ACCORD_API accord_status_t accord_engine_inspect(const char* path, char* buffer, size_t size, size_t* needed);
+
+/* An input or output: contiguous, row-major, on the CPU. */
+typedef struct accord_tensor {
+  void* data;
+  const int64_t* shape; /* of `dimensions` numbers */
+  int32_t dimensions;
+  accord_dtype_t dtype;
+} accord_tensor_t;
+
+/* Runs the engine on `input_count` inputs, in their order, and fills in its `output_count` outputs, which are valid until the engine's
+ * next run. Collective: every rank gives equal inputs. One thread at a time. ACCORD_INVALID_ARGUMENT names an input of a wrong
+ * dtype or shape, or says how many there are. */
+ACCORD_API accord_status_t accord_engine_run(accord_engine_t* engine, const accord_tensor_t* inputs, size_t input_count,
+                                             accord_tensor_t* outputs, size_t output_count);
+/* Gives the handle back; a language model goes on without it. */
+ACCORD_API void accord_engine_free(accord_engine_t* engine);
+
+/* ---- Language models ------------------------------------------------------------------------------------------------------- */
+
+/* A language model on all ranks of an engine: rank 0 takes requests, batches them and samples; the others follow.
+ * docs/language-models.md is the guide. */
+typedef struct accord_language_model accord_language_model_t;
+
+typedef struct accord_language_model_options {
+  size_t struct_size;
+  int32_t cache_tokens;       /* that the cache holds, of all sequences together; 0: those of one whole context */
+  int32_t block_tokens;       /* a multiple of 16; 0: 16 */
+  accord_dtype_t cache_dtype; /* ACCORD_FLOAT32, ACCORD_BFLOAT16 or ACCORD_INT8; 0: ACCORD_FLOAT32 */
+  int32_t max_sequences;      /* that one step computes; 0: 64 */
+  int32_t max_rows;           /* tokens that one step computes; 0: 512 */
+  int32_t reserved;           /* 0 */
+} accord_language_model_options_t;
+
+#define ACCORD_LANGUAGE_MODEL_OPTIONS_INIT \
+  { sizeof(accord_language_model_options_t), 0, 0, 0, 0, 0, 0 }
+
+/* Makes the cache and, on rank 0, the thread that runs the model. Collective, and agreed. `all_ranks` connects the ranks of an engine
+ * that is bound to several groups, or to none; else null. ACCORD_UNSUPPORTED if the package is no language model. */
+ACCORD_API accord_status_t accord_language_model_create(accord_engine_t* engine,
+                                                        const accord_language_model_options_t* options,
+                                                        accord_communicator_t* all_ranks,
+                                                        accord_language_model_t** model);
+/* The other ranks: computes what rank 0 decides, until it stops (ACCORD_OK) or something fails on any rank. */
+ACCORD_API accord_status_t accord_language_model_follow(accord_language_model_t* model);
+/* Rank 0: ends all requests and the other ranks' follow. Idempotent. Gives the failure if there was one. */
+ACCORD_API accord_status_t accord_language_model_stop(accord_language_model_t* model);
+/* Rank 0's stops the model, and waits for the step that is under way. */
+ACCORD_API void accord_language_model_free(accord_language_model_t* model);
+
+/* One turn of a conversation. */
+typedef struct accord_message {
+  const char* role; /* "system", "user", "assistant" */
+  const char* content;
+} accord_message_t;
+
+/* A text to be continued, or a conversation to be answered, and how tokens are drawn: the meaning is that of transformers. */
+typedef struct accord_text_request {
+  size_t struct_size;
+  const char* prompt;               /* or null */
+  const accord_message_t* messages; /* instead of a prompt: written as the package's chat format says */
+  size_t message_count;
+  const char* const* stop; /* texts that end an answer, of which they are no part */
+  size_t stop_count;
+  uint64_t seed;             /* equal seeds give equal tokens, whatever else is computed and on however many ranks */
+  int32_t max_new_tokens;    /* 0: as many as context and cache hold */
+  int32_t samples;           /* continuations of the same prompt; 0: 1 */
+  int32_t priority;          /* [-100, 100], higher ones first */
+  int32_t top_k;             /* draw from the best ones only; 0: all */
+  double temperature;        /* 0: the best token */
+  double top_p;              /* draw from the best ones of this probability together; 0: all */
+  double min_p;              /* draw from those with this part of the best one's probability; 0: all */
+  double repetition_penalty; /* divides the logits of tokens seen; 0: 1 */
+} accord_text_request_t;
+
+#define ACCORD_TEXT_REQUEST_INIT \
+  { sizeof(accord_text_request_t), NULL, NULL, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/* The text of one request as it comes. Used by one thread at a time. */
+typedef struct accord_text_stream accord_text_stream_t;
+
+/* Rank 0: asks. ACCORD_INVALID_ARGUMENT names what cannot be, ACCORD_NOT_FOUND: the package has no tokenizer or chat format,
+ * ACCORD_RESOURCE_EXHAUSTED: too many wait; ACCORD_CLOSED after stop, or what ended the model. */
+ACCORD_API accord_status_t accord_language_model_generate(accord_language_model_t* model,
+                                                          const accord_text_request_t* request,
+                                                          accord_text_stream_t** stream);
+
+typedef int32_t accord_finish_t;
+
+enum {
+  ACCORD_FINISH_NONE = 0, /* it goes on */
+  ACCORD_FINISH_STOP_TOKEN = 1,
+  ACCORD_FINISH_STOP_SEQUENCE = 2, /* one of the texts that stop */
+  ACCORD_FINISH_LENGTH = 3,
+  ACCORD_FINISH_CANCELLED = 4,
+  ACCORD_FINISH_ERROR = 5 /* told by the answer of accord_text_stream_next */
+};
+
+/* More text of a sample, or its end, or both. */
+typedef struct accord_text_event {
+  size_t struct_size;
+  const char* text;       /* whole characters, valid until the stream's next call; null: all samples have ended */
+  int32_t sample;         /* which of the request's samples */
+  accord_finish_t finish; /* of the sample */
+} accord_text_event_t;
+
+#define ACCORD_TEXT_EVENT_INIT \
+  { sizeof(accord_text_event_t), NULL, 0, 0 }
+
+/* Waits for more text, at most `timeout_ns`; 0 does not wait. ACCORD_TIMEOUT: it may be called again; another error has ended a sample. */
+ACCORD_API accord_status_t accord_text_stream_next(accord_text_stream_t* stream, int64_t timeout_ns,
+                                                   accord_text_event_t* event);
+/* Tokens of the prompt, and those generated so far in all samples. Either result may be null. */
+ACCORD_API accord_status_t accord_text_stream_usage(accord_text_stream_t* stream, int64_t* prompt_tokens,
+                                                    int64_t* completion_tokens);
+/* Ends the request soon: text that is there, or comes until then, is given first. */
+ACCORD_API accord_status_t accord_text_stream_cancel(accord_text_stream_t* stream);
+/* Cancels what has not ended. */
+ACCORD_API void accord_text_stream_free(accord_text_stream_t* stream);
+
 #ifdef __cplusplus
 }
 #endif

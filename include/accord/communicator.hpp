@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "accord/buffer.hpp"
 #include "accord/call.hpp"
@@ -66,6 +67,10 @@ class Communicator {
   CommunicatorState state() const;
   /// Why the state is kFailed or kClosed; ok when kReady.
   Status status() const;
+
+  /// The ranks that have died (known within a second) or closed, in the order in which this rank learnt of it, also after a failure; none
+  /// once this rank has closed. For those who wait for each other elsewhere, in a store. Cost: a look at each rank.
+  std::vector<Rank> gone() const;
 
   /// Runs `call` to its end.
   [[nodiscard]] Status run(const Call& call, const CallOptions& options = {});

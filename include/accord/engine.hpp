@@ -2,6 +2,7 @@
 // Compiled models: an engine package, loaded for one rank of each group, bound to communicators, and run.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -24,6 +25,13 @@ struct GroupPlace {
   Rank rank = 0;
   int size = 1;
 };
+
+/// The group over which any package may be loaded as a pipeline: each rank holds and runs one stage, a run of layers with
+/// about an equal part of the weights, and every rank gets the outputs.
+inline constexpr const char* kStageGroup = "pp";
+/// The group over which any package whose outputs are batches may be loaded as replicas: every rank gives a run the whole batch,
+/// computes a part of it, and gets the whole outputs. For models whose rows do not depend on each other.
+inline constexpr const char* kBatchGroup = "dp";
 
 /// An input or output of an engine: its memory and its shape. Contiguous, row-major, on the CPU.
 struct TensorView {
@@ -49,14 +57,47 @@ struct LoadReport {
 
 struct LoadOptions {
   int threads = 0;  ///< that a context computes with; 0: ACCORD_THREADS
+  /// If not 0, a power of two: outputs have the same bits at every size of the groups that divides it, as each sum over the inputs
+  /// of a row-parallel layer is made as if so many ranks had a part of it. The sums are float32 until they are whole. Needs
+  /// weights whose units it divides. Cost: docs/decisions.md has figures.
+  int canonical_ranks = 0;
+  /// Bytes that weights, arenas and caches may take together on this rank. What would need more is refused when it is made, with its
+  /// parts and what would fit: by load() weights and an arena at the largest sizes (of a language model LanguageModel::create()
+  /// knows them), by create_context() one more arena. 0: only the weights are held against what the machine and the control
+  /// group have left.
+  std::uint64_t memory_limit = 0;
+};
+
+/// What an engine is made of that does not come from a package.
+struct EngineParts {
+  std::string name;                           ///< what messages call it
+  std::string graph;                          ///< as a package's graph.json; docs/engine-format.md
+  std::map<std::string, TensorView> weights;  ///< by the names of the graph's parameters
+  std::map<std::string, std::int64_t> sizes;  ///< of symbols, for which all ops are tried; by default their smallest
+};
+
+/// What a context keeps of the sequences that a language model continues: keys and values in blocks of tokens, which the
+/// caller gives to sequences as it likes.
+struct KeyValueCacheOptions {
+  std::int64_t blocks = 0;
+  std::int64_t block_tokens = 16;  ///< a multiple of 16
+  DType dtype = DType::kFloat32;   ///< or bfloat16, or int8 with a scale for each token and head
+};
+
+/// Rows of one sequence in a run of a language model: row i is its token number `context` + i.
+struct SequenceRows {
+  std::int64_t rows = 0;
+  std::int64_t context = 0;              ///< its tokens before these rows, whose keys and values are in the cache
+  std::span<const std::int32_t> blocks;  ///< token t lies in block blocks[t / block_tokens]
 };
 
 enum class EngineState : std::uint8_t { kUnbound, kBound, kRunning, kClosed };
 
 std::string_view to_string(EngineState state);
 
-/// Whether a context measures its ops. Measuring costs about 50 ns for each.
-enum class Profiling : std::uint8_t { kOff, kOn };
+/// Whether a context measures its ops: the time in each kind of op, or when each step ran (the first million of them). Measuring
+/// costs about 50 ns for each.
+enum class Profiling : std::uint8_t { kOff, kOn, kTrace };
 
 /// The time that went into all calls of one op.
 struct OpTime {
@@ -64,6 +105,15 @@ struct OpTime {
   std::uint64_t calls = 0;
   double seconds = 0;
 };
+
+/// A value inside a model, as it is made; its memory lasts for the call that shows it.
+struct InnerValue {
+  std::string name;      ///< in the package's graph
+  std::string module;    ///< of the op that makes it, in the source model: "model.layers.0.mlp.up_proj"
+  std::size_t position;  ///< among all values of the graph, in their order
+  TensorView value;      ///< whole, also where the ranks hold parts of it; without memory if it was fused away
+};
+using SeeValue = std::function<void(const InnerValue& value)>;
 
 /// One run's memory: its arena and its prepared kernel calls, for each shape of inputs that it has met. One thread at a time.
 class EngineContext {
@@ -76,10 +126,29 @@ class EngineContext {
   /// If memory runs out or a kernel fails, the groups are aborted: the other ranks get kAborted instead of waiting.
   [[nodiscard]] Result<std::vector<TensorView>> run(std::span<const TensorView> inputs);
 
+  /// The same for a language model, whose inputs hold the rows of several sequences one after the other: their keys and
+  /// values are added to the cache, and each row sees the tokens of its own sequence up to itself. A row's result has the same
+  /// bits whatever else is in the batch. run() without sequences computes one sequence and keeps nothing of it.
+  /// kInvalidArgument if the sequences do not fill the rows, or name blocks that are none.
+  [[nodiscard]] Result<std::vector<TensorView>> run(std::span<const TensorView> inputs,
+                                                    std::span<const SequenceRows> sequences);
+  /// Runs once, slowly, and shows `see` every value of the model: those that the engine makes, in their order, then those that were
+  /// fused away. A language model computes one sequence. Collective over the bound groups; reads the package's graph again.
+  [[nodiscard]] Status run_observed(std::span<const TensorView> inputs, const SeeValue& see);
+
+  /// Makes the cache that the sequences of run() need, and forgets an earlier one. Its memory is taken when it is used.
+  [[nodiscard]] Status create_cache(const KeyValueCacheOptions& options);
+  /// Copies a block of the cache, in all layers.
+  [[nodiscard]] Status copy_block(std::int32_t from, std::int32_t to);
+  std::size_t cache_bytes() const;
+
   /// From the next run on.
   void set_profiling(Profiling profiling);
-  /// What was measured so far, the op that took longest first.
+  /// What Profiling::kOn measured so far, the op that took longest first.
   std::vector<OpTime> profile() const;
+  /// What Profiling::kTrace recorded so far on all ranks, side by side, with arrows from the rank that came to a collective last to
+  /// those that waited: JSON for ui.perfetto.dev. Collective over the bound groups; every rank gets the same text.
+  [[nodiscard]] Result<std::string> trace();
   /// Bytes of the arena, which is as large as the largest shape met so far needs.
   std::size_t arena_bytes() const;
 
@@ -89,35 +158,65 @@ class EngineContext {
   std::shared_ptr<engine::RunContext> context_;
 };
 
+class LanguageModel;
+
 /// A model with its collectives inside.
 ///
-/// A handle: copies refer to the same engine. States: Unbound -> Bound -> Running -> Bound, any -> Closed; a move that is not
+/// A handle: copies refer to the same engine. States: Unbound <-> Bound <-> Running, any -> Closed; a move that is not
 /// in the table is kWrongState. Thread-safe; several contexts may run at once over one copy of the weights if their
 /// collectives are ordered alike on all ranks. Any order of destruction is safe: contexts hold the engine, the
 /// engine holds its communicators.
 class Engine {
  public:
   /// Reads the package at `path` for this rank: the manifest, the graph, and only the granules of its shard, each checked.
-  /// `groups`: this rank's place in each logical group of the package; an absent one counts as a group of one rank.
+  /// `groups`: this rank's place in each logical group of the package, in kStageGroup and in kBatchGroup; an absent one
+  /// counts as a group of one rank.
   /// kCorrupt names file, tensor and what is wrong; kInvalidArgument more ranks than units to share, a group unknown to
   /// the package; kUnsupported an op, with its place in the source model. Reads, beside the manifest, exactly its shard.
   [[nodiscard]] static Result<Engine> load(const std::string& path,
                                            const std::map<std::string, GroupPlace>& groups = {},
                                            const LoadOptions& options = {});
 
+  /// The same of parts in memory, as they are for this rank: nothing is divided, the collectives are in the graph. `groups`: this
+  /// rank's place in each group that the graph names. Weights that no matrix product uses stay where they are: their memory must
+  /// outlive the engine and its contexts. Errors as of load(); kInvalidArgument names a weight that is not as the graph says.
+  [[nodiscard]] static Result<Engine> assemble(const EngineParts& parts,
+                                               const std::map<std::string, GroupPlace>& groups = {},
+                                               const LoadOptions& options = {});
+
   /// Gives each logical group of more than one rank its communicator, of the rank and size that load() was told. Collective:
-  /// the ranks agree that all loaded the same package, and kMismatch names those that did not.
+  /// the ranks agree that all loaded the same package (of assembled engines, the same collectives), and kMismatch names those
+  /// that did not. A bound engine may be bound to others, not during a run; if that fails, it stays as it was.
   [[nodiscard]] Status bind(const std::map<std::string, Communicator>& groups = {});
+  /// Lets go of the communicators: the engine has to be bound before it runs again. kWrongState during a run.
+  [[nodiscard]] Status unbind();
 
   /// load() and bind() in one, for a caller that has the communicators: the outcome is agreed, so that if one rank cannot
-  /// load, every rank gets its error and none runs.
+  /// load, every rank gets its error and none runs. Here and in bind() ranks wait up to an hour for one that takes longer,
+  /// whatever the communicators' timeouts; one that dies is an error at once.
   [[nodiscard]] static Result<Engine> load_and_bind(const std::string& path,
                                                     const std::map<std::string, Communicator>& groups,
                                                     const LoadOptions& options = {});
 
   [[nodiscard]] Result<EngineContext> create_context();
 
+  /// One JSON object that tells where each op of this rank runs, what it was fused into, its bytes and flops, the collectives and
+  /// the plan of the arena, for these sizes of the package's symbols (an absent one is the smallest); docs/cli.md describes it.
+  /// kInvalidArgument for a symbol that there is not or a size out of its range. Reads the package's graph again.
+  [[nodiscard]] Result<std::string> report(const std::map<std::string, std::int64_t>& sizes = {}) const;
+
+  /// Takes the weights of another package of the same graph: a new checkpoint, or the same one with what was learned merged into it.
+  /// Everything is read and checked before anything changes, and on several ranks agreed: on an error all go on with the old weights.
+  /// Runs under way end with the old weights, later ones have the new; so each run, of any context on any thread, has
+  /// either. A LanguageModel of one rank computes what it keeps of its sequences anew. Collective over the bound groups, on all
+  /// ranks between the same runs; a LanguageModel of several ranks keeps the weights that it was made with.
+  /// kMismatch names a tensor or graph that is another; kCorrupt, kNotFound as load(); kResourceExhausted: while old
+  /// runs last, both are in memory.
+  [[nodiscard]] Status load_weights(const std::string& path);
+
   EngineState state() const;
+  /// The package that it was loaded from.
+  const std::string& path() const;
   const LoadReport& load_report() const;
   const std::vector<TensorInfo>& inputs() const;
   const std::vector<TensorInfo>& outputs() const;
@@ -130,6 +229,7 @@ class Engine {
   explicit Engine(std::shared_ptr<engine::LoadedEngine> engine);
 
  private:
+  friend class LanguageModel;
   std::shared_ptr<engine::LoadedEngine> engine_;
 };
 

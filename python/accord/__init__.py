@@ -6,7 +6,8 @@
         x = numpy.full(4, comm.rank, dtype=numpy.float32)
         comm.all_reduce(x)
 
-Importing accord imports neither NumPy nor PyTorch. `accord.export` alone needs PyTorch, and imports it when it is used.
+Importing accord imports neither NumPy nor PyTorch. `accord.export`, `accord.compile` and what
+belongs to them need PyTorch, and import it when they are used.
 """
 
 import importlib
@@ -49,35 +50,59 @@ from accord.engine import (
     Damage,
     Engine,
     EngineContext,
+    GenerationEvent,
+    GenerationStream,
+    LanguageModel,
     LoadReport,
     OutputArray,
     TensorInfo,
+    TextEvent,
+    TextStream,
     inspect,
     load,
     verify,
 )
+from accord.text_generation import GeneratedText, generate
+from accord.tokenizer import ChatFormat, Encoding, StreamingDecoder, Tokenizer
 
 if TYPE_CHECKING:
+    from accord.comparison import Comparison, compare
     from accord.export_graph import UnsupportedOpError
     from accord.export_sharding import Column, ExportError, Row
+    from accord.export_weights import Int4, Int8
     from accord.exporter import export
+    from accord.gguf import export_gguf
+    from accord.jit.bound_engine import distributed_context, set_groups
+    from accord.jit.compiled_graph import compilation_report
+    from accord.jit.modules import compile
+    from accord.jit.report import CompilationReport
 
 __all__ = [
     "Aborted",
     "Batch",
+    "ChatFormat",
     "Closed",
     "Column",
     "Communicator",
+    "Comparison",
+    "CompilationReport",
     "Corrupt",
     "Damage",
+    "Encoding",
     "Engine",
     "EngineContext",
     "Error",
     "ExportError",
     "FileStore",
+    "GeneratedText",
+    "GenerationEvent",
+    "GenerationStream",
+    "Int4",
+    "Int8",
     "InternalError",
     "InvalidArgument",
     "IoError",
+    "LanguageModel",
     "LoadReport",
     "MemoryStore",
     "Mismatch",
@@ -89,9 +114,13 @@ __all__ = [
     "ResourceExhausted",
     "Row",
     "Store",
+    "StreamingDecoder",
     "TcpStore",
     "TensorInfo",
+    "TextEvent",
+    "TextStream",
     "Timeout",
+    "Tokenizer",
     "Unsupported",
     "UnsupportedOpError",
     "Window",
@@ -99,11 +128,18 @@ __all__ = [
     "Work",
     "WrongState",
     "__version__",
+    "compare",
+    "compilation_report",
+    "compile",
+    "distributed_context",
     "export",
+    "export_gguf",
+    "generate",
     "info",
     "inspect",
     "load",
     "plan",
+    "set_groups",
     "verify",
 ]
 
@@ -111,13 +147,23 @@ for _public in [value for name, value in globals().items() if name in __all__ an
     _public.__module__ = "accord"  # what tracebacks and repr() say
 
 
-# Of the exporter: where each name is, imported (with PyTorch, where it needs that) when it is first used.
+# Of the exporter and compiler: where each name is, imported (with PyTorch, where it needs that) when it is first used.
 _EXPORTER = {
     "Column": "accord.export_sharding",
+    "Comparison": "accord.comparison",
+    "compare": "accord.comparison",
+    "CompilationReport": "accord.jit.report",
     "ExportError": "accord.export_sharding",
+    "Int4": "accord.export_weights",
+    "Int8": "accord.export_weights",
     "Row": "accord.export_sharding",
     "UnsupportedOpError": "accord.export_graph",
+    "compilation_report": "accord.jit.compiled_graph",
+    "compile": "accord.jit.modules",
+    "distributed_context": "accord.jit.bound_engine",
     "export": "accord.exporter",
+    "export_gguf": "accord.gguf",
+    "set_groups": "accord.jit.bound_engine",
 }
 
 

@@ -41,7 +41,7 @@ class StoreLike(Protocol):
     """An object that serves as a store, such as those of torch.distributed.
 
     A key that is not set yet: `check([key])` is False, if the object has that, else get gives None or raises LookupError.
-    delete_key(key) is optional.
+    delete_key(key) is optional, and describe(), which gives what errors call it.
     """
 
     def set(self, key: str, value: bytes) -> Any: ...

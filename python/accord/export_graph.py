@@ -18,10 +18,12 @@ from dataclasses import dataclass, field
 
 import sympy
 import torch
-from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 
+from accord.export_arguments import argument_names, equal, is_integer_zero, renamed, values_in
+from accord.export_joined import SLICE, SPLIT, Joined
 from accord.export_ops import ARGUMENTS, IGNORED, KEPT_WHOLE
 from accord.export_sharding import ExportError
+from accord.export_traced import TracedGraph
 
 DTYPES = {
     torch.float32: "float32",
@@ -32,6 +34,7 @@ DTYPES = {
     torch.bool: "bool",
     torch.uint8: "uint8",
 }
+ENLARGE = "aten.upsample_nearest2d.vec"
 MAX_DIMS = 8  # of a tensor, as the C++ side has it
 
 
@@ -58,16 +61,20 @@ def decompose(program: torch.export.ExportedProgram) -> torch.export.ExportedPro
 
 
 class GraphBuilder:
-    """Builds one ExportedGraph of a decomposed program. `dim_names`: the user's names of symbols, by torch's own
-    name."""
+    """Builds one ExportedGraph of what was traced. `prefix`: what module paths begin with in the program, and not in the
+    graph."""
 
-    def __init__(self, program, dim_names: dict[str, str], output_names: list[str] | None):
-        self.program = program
+    def __init__(self, traced: TracedGraph, output_names: list[str] | None = None, prefix: str = ""):
+        self.traced = traced
+        self.prefix = prefix
         self.output_names = output_names
-        self.symbols = self._read_symbols(dim_names)
+        self.symbols = {symbol.torch_name: symbol.name for symbol in traced.symbols}
+        self.groups: dict[str, object] = {}  # logical name -> torch's group, of the collectives
         self.values: dict[str, dict] = {}  # name in the graph -> {"name", "dtype", "shape"}
         self.of_node: dict[torch.fx.Node, str] = {}  # torch's node -> name in the graph
         self.results: dict[torch.fx.Node, list[str]] = {}  # of calls with several
+        self.empty: set[torch.fx.Node] = set()  # those that give tensors without elements
+        self.joined: dict[str, Joined] = {}  # what cat made
         self.counters: dict[str, int] = {}
         self.tensor_of_value: dict[str, str] = {}
         self.tensors: dict[str, torch.Tensor] = {}
@@ -77,75 +84,51 @@ class GraphBuilder:
 
     def build(self) -> ExportedGraph:
         self._read_placeholders()
-        for node in self.program.graph.nodes:
+        for node in self.traced.nodes:
             if node.op == "call_function":
-                self._read_call(node)
+                self.read_call(node)
             elif node.op not in ("placeholder", "output"):
-                raise ExportError(f"{_place(node)}: a graph with {node.op} nodes cannot be exported")
+                raise ExportError(f"{place_of(node)}: a graph with {node.op} nodes cannot be exported")
         outputs = self._read_outputs()
         self._drop_unused(outputs)
         uses: dict[str, list[tuple[str, str, str]]] = {}
         for node in self.nodes:
             for argument, value in node["arguments"].items():
-                for name in _values_in(value):
+                for name in values_in(value):
                     if name in self.tensor_of_value:
                         place = f"{node['source']} (module {node['module'] or 'top'})"
                         uses.setdefault(self.tensor_of_value[name], []).append((node["op"], argument, place))
         document = {
-            "symbols": self.symbol_table,
+            "symbols": sorted(
+                ({"name": symbol.name, "min": symbol.min, "max": symbol.max} for symbol in self.traced.symbols),
+                key=lambda symbol: symbol["name"],
+            ),
             "inputs": self.inputs,
             "parameters": self.parameters,
             "nodes": self.nodes,
             "outputs": outputs,
         }
-        stored = {entry["tensor"]: self.tensors[entry["tensor"]] for entry in self.parameters}
+        stored = {entry["tensor"]: self.tensors[entry["tensor"]] for entry in self.parameters if self.tensors}
         return ExportedGraph(document, stored, uses)
 
-    def _read_symbols(self, dim_names: dict[str, str]) -> dict[str, str]:
-        self.symbol_table = []
-        names = {}
-        for symbol, limits in self.program.range_constraints.items():
-            torch_name = str(symbol)
-            name = dim_names.get(torch_name)
-            if name is None:
-                continue
-            if not limits.upper.is_Integer:
-                raise ExportError(f'dimension "{name}" has no upper bound: give it one, e.g. Dim("{name}", max=512)')
-            names[torch_name] = name
-            self.symbol_table.append({"name": name, "min": max(1, int(limits.lower)), "max": int(limits.upper)})
-        self.symbol_table.sort(key=lambda symbol: symbol["name"])
-        return names
-
     def _read_placeholders(self) -> None:
-        program = self.program
-        nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+        for node in self.traced.inputs:
+            self.inputs.append(self._new_value(node, node.name))
         stored: dict[tuple, str] = {}  # what a tensor is in memory -> its value, so that tied weights are one
-        for spec in program.graph_signature.input_specs:
-            if isinstance(spec.arg, ConstantArgument):
-                continue
-            if not isinstance(spec.arg, TensorArgument):
-                raise ExportError(f'input "{spec.arg.name}" is no tensor: an engine takes and gives tensors only')
-            node = nodes[spec.arg.name]
-            if spec.kind == InputKind.USER_INPUT:
-                self.inputs.append(self._new_value(node, node.name))
-                continue
-            if spec.kind not in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
-                raise ExportError(f'"{spec.target}" ({spec.kind.name}) cannot be exported')
-            tensor = program.state_dict.get(spec.target)
-            if tensor is None:
-                tensor = program.constants[spec.target]
-            tensor = tensor.detach()
-            key = memory_key(tensor)
+        for weight in self.traced.weights:
+            key = (weight.name,) if weight.tensor is None else memory_key(weight.tensor)
             if key in stored:
-                self.of_node[node] = stored[key]
+                self.of_node[weight.node] = stored[key]
                 continue
-            value = self._new_value(node, "weight." + spec.target)
+            value = self._new_value(weight.node, "weight." + weight.name)
             stored[key] = value["name"]
-            self.tensors[spec.target] = tensor
-            self.tensor_of_value[value["name"]] = spec.target
-            self.parameters.append({**value, "tensor": spec.target})
+            if weight.tensor is not None:
+                self.tensors[weight.name] = weight.tensor
+            self.tensor_of_value[value["name"]] = weight.name
+            self.parameters.append({**value, "tensor": weight.name})
 
-    def _read_call(self, node: torch.fx.Node) -> None:
+    def read_call(self, node: torch.fx.Node) -> None:
+        """Adds the node of a call; ExportError if there can be none."""
         value = node.meta.get("val")
         op = str(node.target)
         if _is_assertion(op) or isinstance(value, (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)):
@@ -153,15 +136,25 @@ class GraphBuilder:
         if node.target is operator.getitem:
             self.of_node[node] = self.results[node.args[0]][node.args[1]]
             return
+        if isinstance(value, torch.Tensor) and 0 in value.shape:
+            self.empty.add(node)  # part of a tensor of which nothing is left; others may be joined with it
+            return
         same = self._same_as(node, op)
         if same is not None:
             self.of_node[node] = same
             return
+        if self._is_part_of_joined(node, op):
+            return
+        arguments = None
+        if op == ENLARGE:
+            op, arguments = self._enlargement(node)
         if op not in ARGUMENTS:
             near = difflib.get_close_matches(op, ARGUMENTS, n=1)
             hint = f'; the nearest that there is: "{near[0]}"' if near else ""
-            raise UnsupportedOpError(f'unsupported op "{op}" at {_place(node)}, in module "{_module(node)}"{hint}')
-        arguments = self._read_arguments(node, op)
+            raise UnsupportedOpError(
+                f'unsupported op "{op}" at {place_of(node)}, in module "{self._module(node)}"{hint}'
+            )
+        arguments = arguments or self._read_arguments(node, op)
         base = op.split(".")[1].strip("_")
         number = self.counters.get(base, 0)
         self.counters[base] = number + 1
@@ -170,9 +163,32 @@ class GraphBuilder:
             self.results[node] = [output["name"] for output in outputs]
         else:
             outputs = [self._new_value(node, f"{base}_{number}")]
+        if op == "aten.cat.default" and (joined := Joined.of_cat(arguments, outputs[0], self.values)):
+            self.joined[outputs[0]["name"]] = joined
         self.nodes.append(
-            {"op": op, "arguments": arguments, "outputs": outputs, "module": _module(node), "source": _place(node)}
+            {
+                "op": op,
+                "arguments": arguments,
+                "outputs": outputs,
+                "module": self._module(node),
+                "source": place_of(node),
+            }
         )
+
+    def _enlargement(self, node: torch.fx.Node) -> tuple[str, dict]:
+        """Factors become the sizes that they give, if they are whole ones."""
+        image, _, factors = (*node.args, None)[:3]
+        given, made = image.meta["val"].shape[2:], node.meta["val"].shape[2:]
+        if factors and any(
+            before * factor != after for before, after, factor in zip(given, made, factors, strict=True)
+        ):
+            raise UnsupportedOpError(f'op "{ENLARGE}" at {place_of(node)}: factors {factors} do not give whole sizes')
+        arguments = {"self": self._encode(image, node), "output_size": [self._size(size, node) for size in made]}
+        return "aten.upsample_nearest2d.default", arguments
+
+    def _module(self, node: torch.fx.Node) -> str:
+        stack = list(node.meta.get("nn_module_stack", {}).values())
+        return stack[-1][0].removeprefix(self.prefix) if stack else ""
 
     def _same_as(self, node: torch.fx.Node, op: str) -> str | None:
         """The value that this call gives back unchanged, if it does."""
@@ -184,15 +200,27 @@ class GraphBuilder:
         if [str(size) for size in source.shape] != [str(size) for size in result.shape]:
             return None
         keeps = op in (
+            "_c10d_functional.wait_tensor.default",  # collectives of an engine are done when they are over
             "aten.clone.default",
             "aten.alias.default",
             "aten.detach.default",
+            "aten.lift_fresh_copy.default",
             "aten._to_copy.default",
             "aten.view.default",
             "aten.expand.default",
         )
-        adds_nothing = op == "aten.add.Tensor" and not result.dtype.is_floating_point and _is_integer_zero(node.args[1])
+        adds_nothing = op == "aten.add.Tensor" and not result.dtype.is_floating_point and is_integer_zero(node.args[1])
         return self.of_node[node.args[0]] if keeps or adds_nothing else None
+
+    def _is_part_of_joined(self, node: torch.fx.Node, op: str) -> bool:
+        """Whether the call takes apart what cat joined, at the same places; its results are then the parts themselves."""
+        joined = self.joined.get(self.of_node.get(node.args[0])) if op in (SPLIT, SLICE) else None
+        parts = joined.taken_apart(node, op) if joined else None
+        if parts and op == SPLIT:
+            self.results[node] = parts
+        elif parts:
+            (self.of_node[node],) = parts
+        return parts is not None
 
     def _read_arguments(self, node: torch.fx.Node, op: str) -> dict:
         known = {name for name, _ in argument_names(op)}
@@ -204,14 +232,23 @@ class GraphBuilder:
                 given = node.kwargs[schema.name]
             else:
                 continue
-            if schema.name in IGNORED or (schema.has_default_value() and _equal(given, schema.default_value)):
+            if schema.name in IGNORED or (schema.has_default_value() and equal(given, schema.default_value)):
                 continue
             if schema.name not in known:
                 raise UnsupportedOpError(
-                    f'op "{op}" at {_place(node)}: argument "{schema.name}" = {given} is not supported'
+                    f'op "{op}" at {place_of(node)}: argument "{schema.name}" = {given} is not supported'
                 )
-            arguments[schema.name] = self._encode(given, node)
+            arguments[schema.name] = self._group(given) if schema.name == "group_name" else self._encode(given, node)
         return arguments
+
+    def _group(self, given) -> str:
+        from accord.jit.process_groups import logical_name, process_group  # not needed for most models
+
+        group = process_group(given)
+        name = logical_name(group)
+        if self.groups.setdefault(name, group) is not group:
+            raise ExportError(f'two groups are called "{name}"; give them names of their own (group_desc of new_group)')
+        return name
 
     def _encode(self, given, node: torch.fx.Node):
         """One argument as JSON; docs/engine-format.md lists the forms."""
@@ -229,12 +266,13 @@ class GraphBuilder:
         if isinstance(given, torch.dtype):
             return {"dtype": self._dtype(given, node)}
         if isinstance(given, (list, tuple)):
+            given = [item for item in given if not (isinstance(item, torch.fx.Node) and item in self.empty)]
             if any(isinstance(item, torch.fx.Node) and item in self.of_node for item in given):
                 return {"values": [None if item is None else self.of_node[item] for item in given]}
             items = [item.meta["val"] if isinstance(item, torch.fx.Node) else item for item in given]
             if all(isinstance(item, (int, torch.SymInt)) and not isinstance(item, bool) for item in items):
                 return [self._size(item, node) for item in items]
-        raise ExportError(f"{_place(node)}: an argument of type {type(given).__name__} cannot be exported")
+        raise ExportError(f"{place_of(node)}: an argument of type {type(given).__name__} cannot be exported")
 
     def _size(self, size: int | torch.SymInt, node: torch.fx.Node) -> int | str:
         """A number, or an expression over the symbols: a sum of products."""
@@ -246,7 +284,7 @@ class GraphBuilder:
         unknown = [str(symbol) for symbol in expression.free_symbols if str(symbol) not in self.symbols]
         if unknown or not expression.is_polynomial(*expression.free_symbols):
             what = f"depends on {', '.join(unknown)}, which no input has" if unknown else "is no sum of products"
-            raise ExportError(f"{_place(node)}: the size {size} {what}; such a graph cannot be exported")
+            raise ExportError(f"{place_of(node)}: the size {size} {what}; such a graph cannot be exported")
         terms = []
         for powers, factor in sympy.Poly(expression).terms():
             factors = [] if factor == 1 and any(powers) else [str(factor)]
@@ -257,7 +295,9 @@ class GraphBuilder:
 
     def _dtype(self, dtype: torch.dtype, node: torch.fx.Node) -> str:
         if dtype not in DTYPES:
-            raise ExportError(f"{_place(node)}: dtype {dtype} is not supported; there are {', '.join(DTYPES.values())}")
+            raise ExportError(
+                f"{place_of(node)}: dtype {dtype} is not supported; there are {', '.join(DTYPES.values())}"
+            )
         return DTYPES[dtype]
 
     def _new_value(self, node: torch.fx.Node, name: str) -> dict:
@@ -266,10 +306,10 @@ class GraphBuilder:
 
     def _describe(self, node: torch.fx.Node, value, name: str) -> dict:
         if not isinstance(value, torch.Tensor):
-            raise ExportError(f'{_place(node)}: "{node.name}" gives something that is no tensor')
+            raise ExportError(f'{place_of(node)}: "{node.name}" gives something that is no tensor')
         if value.dim() > MAX_DIMS:
             raise ExportError(
-                f'{_place(node)}: "{node.name}" has {value.dim()} dimensions; engines take up to {MAX_DIMS}'
+                f'{place_of(node)}: "{node.name}" has {value.dim()} dimensions; engines take up to {MAX_DIMS}'
             )
         described = {
             "name": name,
@@ -280,14 +320,8 @@ class GraphBuilder:
         return described
 
     def _read_outputs(self) -> list[str]:
-        by_name = {node.name: node for node in self.program.graph.nodes}
         outputs = []
-        for spec in self.program.graph_signature.output_specs:
-            if spec.kind != OutputKind.USER_OUTPUT:
-                raise ExportError(f'the model changes "{spec.target}" while it runs; an engine keeps no such state')
-            if not isinstance(spec.arg, TensorArgument):
-                raise ExportError("the model returns something that is no tensor; an engine gives tensors only")
-            node = by_name[spec.arg.name]
+        for node in self.traced.outputs:
             name = self.of_node[node]
             made_here = any(output["name"] == name for made in self.nodes for output in made["outputs"])
             outputs.append(name if made_here and name not in outputs else self._copy(node))
@@ -309,7 +343,7 @@ class GraphBuilder:
                 "arguments": {"self": {"value": self.of_node[node]}},
                 "outputs": [self._describe(node, node.meta["val"], name)],
                 "module": "",
-                "source": _place(node),
+                "source": place_of(node),
             }
         )
         return name
@@ -321,7 +355,7 @@ class GraphBuilder:
         self.values[new] = self.values.pop(old)
         made[0]["name"] = new
         for node in self.nodes:
-            node["arguments"] = {key: _renamed(value, old, new) for key, value in node["arguments"].items()}
+            node["arguments"] = {key: renamed(value, old, new) for key, value in node["arguments"].items()}
 
     def _drop_unused(self, outputs: list[str]) -> None:
         needed = set(outputs)
@@ -330,7 +364,7 @@ class GraphBuilder:
             if any(output["name"] in needed for output in node["outputs"]):
                 kept.append(node)
                 for value in node["arguments"].values():
-                    needed.update(_values_in(value))
+                    needed.update(values_in(value))
         self.nodes = kept[::-1]
         self.parameters = [entry for entry in self.parameters if entry["name"] in needed]
 
@@ -340,48 +374,11 @@ def memory_key(tensor: torch.Tensor) -> tuple:
     return (tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
 
 
-def argument_names(op: str) -> list[tuple[str, str]]:
-    """(name, type) of each argument of an op in the table."""
-    pieces = [piece.split("=")[0].strip() for piece in ARGUMENTS[op].split(", ")]
-    return [(piece.split(" ")[1], piece.split(" ")[0]) for piece in pieces]
-
-
-def _equal(given, default) -> bool:
-    if isinstance(given, bool) or isinstance(default, bool):
-        return given is default
-    return isinstance(given, (int, float, str, type(None))) and given == default
-
-
-def _is_integer_zero(given) -> bool:
-    return isinstance(given, int) and not isinstance(given, bool) and given == 0
-
-
 def _is_assertion(op: str) -> bool:
     return bool(re.fullmatch(r"aten\.(_assert_\w+|sym_constrain_range\w*|_functional_assert\w*)\.\w+", op))
 
 
-def _values_in(argument) -> list[str]:
-    if isinstance(argument, dict) and "value" in argument:
-        return [argument["value"]]
-    if isinstance(argument, dict) and "values" in argument:
-        return [name for name in argument["values"] if name is not None]
-    return []
-
-
-def _renamed(argument, old: str, new: str):
-    if isinstance(argument, dict) and argument.get("value") == old:
-        return {"value": new}
-    if isinstance(argument, dict) and "values" in argument:
-        return {"values": [new if name == old else name for name in argument["values"]]}
-    return argument
-
-
-def _module(node: torch.fx.Node) -> str:
-    stack = list(node.meta.get("nn_module_stack", {}).values())
-    return stack[-1][0] if stack else ""
-
-
-def _place(node: torch.fx.Node) -> str:
+def place_of(node: torch.fx.Node) -> str:
     """file:line of the innermost frame that is not torch's own, relative to where Python found it."""
     frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
     torch_folder = os.path.dirname(torch.__file__) + os.sep

@@ -5,6 +5,16 @@ against torch's own schemas.
 """
 
 ARGUMENTS = {
+    "_c10d_functional.all_gather_into_tensor.default": "Tensor input, int group_size, str group_name",
+    "_c10d_functional.all_reduce.default": "Tensor input, str reduce_op, str group_name",
+    "_c10d_functional.all_to_all_single.default": "Tensor input, int[] output_split_sizes, int[] input_split_sizes, "
+    "str group_name",
+    "_c10d_functional.broadcast.default": "Tensor input, int src, str group_name",
+    "_c10d_functional.reduce_scatter_tensor.default": "Tensor input, str reduce_op, int group_size, str group_name",
+    "accord.attention.default": "Tensor query, Tensor key, Tensor value, int layer, float scale, int window=0, "
+    "float softcap=0.0",
+    "accord.experts.default": "Tensor input, Tensor experts, Tensor weights, Tensor up, Tensor down, Tensor? gate=None, "
+    'str activation="silu"',
     "aten._log_softmax.default": "Tensor self, int dim, bool half_to_float",
     "aten._softmax.default": "Tensor self, int dim, bool half_to_float",
     "aten._to_copy.default": "Tensor self, ScalarType? dtype=None",
@@ -27,7 +37,10 @@ ARGUMENTS = {
     "aten.cat.default": "Tensor[] tensors, int dim=0",
     "aten.ceil.default": "Tensor self",
     "aten.clamp.default": "Tensor self, Scalar? min=None, Scalar? max=None",
+    "aten.convolution.default": "Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, "
+    "int[] dilation, bool transposed, int[] output_padding, int groups",
     "aten.cos.default": "Tensor self",
+    "aten.cumsum.default": "Tensor self, int dim, ScalarType? dtype=None",
     "aten.div.Scalar": "Tensor self, Scalar other",
     "aten.div.Scalar_mode": "Tensor self, Scalar other, str? rounding_mode",
     "aten.div.Tensor": "Tensor self, Tensor|Scalar other",
@@ -45,6 +58,7 @@ ARGUMENTS = {
     "aten.ge.Scalar": "Tensor self, Scalar other",
     "aten.ge.Tensor": "Tensor self, Tensor other",
     "aten.gelu.default": 'Tensor self, str approximate="none"',
+    "aten.group_norm.default": "Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, float eps=1e-05",
     "aten.gt.Scalar": "Tensor self, Scalar other",
     "aten.gt.Tensor": "Tensor self, Tensor other",
     "aten.index.Tensor": "Tensor self, Tensor[] indices",
@@ -96,14 +110,16 @@ ARGUMENTS = {
     "aten.sub.Tensor": "Tensor|Scalar self, Tensor|Scalar other, Scalar alpha=1",
     "aten.sum.dim_IntList": "Tensor self, int[]? dim, bool keepdim=False, ScalarType? dtype=None",
     "aten.tanh.default": "Tensor self",
+    "aten.topk.default": "Tensor self, int k, int dim=-1, bool largest=True, bool sorted=True",
     "aten.unsqueeze.default": "Tensor self, int dim",
+    "aten.upsample_nearest2d.default": "Tensor self, int[] output_size, float? scales_h=None, float? scales_w=None",
     "aten.view.default": "Tensor self, int[] size",
     "aten.where.self": "Tensor condition, Tensor self, Tensor other",
 }
 
 # Arguments that say where and how torch keeps a tensor; values of an engine are dense and on its device, so these have
-# no meaning there. padding_idx, scale_grad_by_freq and sparse speak of gradients, implicit of vmap, cudnn_enable of
-# torch's own kernels.
+# no meaning there. padding_idx, scale_grad_by_freq and sparse speak of gradients, implicit of vmap, cudnn_enable and
+# cudnn_enabled of torch's own kernels.
 IGNORED = {
     "device",
     "layout",
@@ -116,6 +132,7 @@ IGNORED = {
     "sparse",
     "sparse_grad",
     "cudnn_enable",
+    "cudnn_enabled",
 }
 
 # Kept whole, though torch could decompose them: the engine has better kernels for the whole than for the parts.
@@ -123,6 +140,8 @@ KEPT_WHOLE = (
     "aten.linear.default",
     "aten.layer_norm.default",
     "aten.rms_norm.default",
+    "aten.group_norm.default",
+    "aten.upsample_nearest2d.vec",
     "aten.gelu.default",
     "aten.silu.default",
     "aten.embedding.default",

@@ -1,8 +1,10 @@
 """Which weights are divided among the ranks of a group, and in which units.
 
-A rule is a pattern over module paths and a style. The first pattern that matches a linear layer decides it. A
-column-parallel layer's weight [out, in] and bias [out] are divided along `out`; a row-parallel layer's weight along
-`in`, and its bias stays whole, because it is added once, after the sum over the ranks.
+A rule is a pattern over module paths and a style. The first pattern that matches a linear layer or an embedding decides
+it. A column-parallel layer's weight [out, in] and bias [out] are divided along `out`; a row-parallel layer's weight along
+`in`, and its bias stays whole, because it is added once, after the sum over the ranks. The table of an embedding,
+[ids, out], is divided along `out` by columns, and by ids by rows. A layer of experts is divided by rows within each expert:
+up and gate [experts, inner, hidden] and down [experts, hidden, inner] along `inner`.
 """
 
 from __future__ import annotations
@@ -17,6 +19,16 @@ if TYPE_CHECKING:
     import torch
 
 
+LINEAR = "aten.linear.default"
+EMBEDDING = "aten.embedding.default"
+EXPERTS = "accord.experts.default"
+DIVIDED = {
+    LINEAR: ("weight", "bias"),
+    EMBEDDING: ("weight",),
+    EXPERTS: ("up", "gate", "down"),
+}  # which arguments may be
+
+
 class ExportError(RuntimeError):
     """A model that cannot be exported, or not as asked; the message says where and what to do."""
 
@@ -25,21 +37,23 @@ class ExportError(RuntimeError):
 class _Parallel:
     unit: int | None = None
     group: str = "tp"
+    together: int = 1  # units that go to one rank as long as there are not more ranks (query heads of one key head)
 
 
+@dataclass(frozen=True)
 class Column(_Parallel):
-    """A linear layer divided along its outputs, in units of `unit` (a head; by default the largest power of two up to
-    64 that divides them), among the ranks of `group`."""
+    """A linear layer or an embedding divided along its outputs, in units of `unit` (a head; by default the largest power
+    of two up to 64 that divides them) among the ranks of `group`. The last unit may be shorter."""
 
     style = "column"
-    weight_dim = 0
+    copies: bool = False  # with more ranks than units, several ranks have the same one (key heads)
 
 
 class Row(_Parallel):
-    """A linear layer divided along its inputs, in units of `unit`; the partial results are summed over `group`."""
+    """A linear layer divided along its inputs, an embedding along its ids, experts along their inner size, in units of `unit`;
+    the partial results are summed over `group`."""
 
     style = "row"
-    weight_dim = 1
 
 
 @dataclass(frozen=True)
@@ -50,6 +64,8 @@ class Rule:
     style: str
     unit: int
     group: str
+    together: int = 1
+    copies: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,6 +75,16 @@ class TensorSharding:
     group: str
     dim: int
     unit: int
+    together: int = 1
+    copies: bool = False
+
+    def entry(self) -> dict:
+        """As the manifest has it."""
+        return {"group": self.group, "dim": self.dim, "unit": self.unit} | _sharing_entry(self)
+
+
+def _sharing_entry(given: Rule | TensorSharding) -> dict:
+    return ({"together": given.together} if given.together > 1 else {}) | ({"copies": True} if given.copies else {})
 
 
 @dataclass(frozen=True)
@@ -68,70 +94,119 @@ class ShardingPlan:
     groups: list[str]
 
 
+def _weight_dim(style: str, is_embedding: bool) -> int:
+    """Which dimension of the weight is divided: [out, in] of a linear layer, [ids, out] of an embedding."""
+    return int((style == "column") == is_embedding)
+
+
 def default_unit(size: int) -> int:
-    """The largest power of two up to 64 that divides `size`."""
+    """The largest power of two up to 64 that divides `size`; 64 for a large one that only small powers divide (a vocabulary of
+    50257): its last unit is shorter."""
     unit = 64
     while size % unit:
         unit //= 2
-    return unit
+    return 64 if unit < 16 and size >= 1024 else unit
 
 
-def plan_sharding(model: torch.nn.Module, sharding: Mapping[str, Column | Row | str] | None) -> ShardingPlan:
-    """Applies the patterns to the model's linear layers; a pattern that decides none is an error."""
+def plan_sharding(model: torch.nn.Module, sharding: Mapping[str, Column | Row | str | object] | None) -> ShardingPlan:
+    """Applies the patterns to the model's linear layers and embeddings; a pattern that decides none is an error. Styles may
+    also be torch's, as parallelize_module takes them."""
     import torch  # not before it is needed: Column and Row are for programs without it, too
 
-    linears = {name: module for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
-    undecided = dict(linears)
+    from accord.export_modules import Experts
+
+    kinds = (torch.nn.Linear, torch.nn.Embedding, Experts)
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, kinds)}
+    undecided = dict(layers)
     rules: list[Rule] = []
     tensors: dict[str, TensorSharding] = {}
     for pattern, given in (sharding or {}).items():
-        style = _style(pattern, given)
-        matcher = _matcher(pattern)
+        of_torch = _is_of_torch(given)
+        style = _of_torch(pattern, given) if of_torch else _style(pattern, given)
+        if style is None:
+            continue
+        matcher = pattern_matcher(pattern)
         matched = [name for name in undecided if matcher.fullmatch(name)]
         if not matched:
-            raise ExportError(_nothing_matched(pattern, matcher, model, linears))
-        sizes = {linears[name].weight.shape[style.weight_dim] for name in matched}
-        unit = style.unit if style.unit is not None else min(default_unit(size) for size in sizes)
-        rules.append(Rule(pattern, style.style, unit, style.group))
+            raise ExportError(_nothing_matched(pattern, matcher, model, layers))
+        divided = {name: _divided(name, layers[name], style.style) for name in matched}
+        sizes = {layers[name].get_parameter(part).shape[dim] for name in matched for part, dim in divided[name].items()}
+        units = (_unit_of_heads(model, size) if of_torch else default_unit(size) for size in sizes)
+        unit = style.unit if style.unit is not None else min(units)
+        sharing = style.together, getattr(style, "copies", False)
+        rules.append(Rule(pattern, style.style, unit, style.group, *sharing))
         for name in matched:
-            size = linears[name].weight.shape[style.weight_dim]
-            if size % unit:
-                side = "outputs" if style.style == "column" else "inputs"
-                raise ExportError(
-                    f'sharding pattern "{pattern}": unit {unit} does not divide the {size} {side} of "{name}"'
-                )
-            tensors[_joined(name, "weight")] = TensorSharding(style.group, style.weight_dim, unit)
-            if style.style == "column" and linears[name].bias is not None:
-                tensors[_joined(name, "bias")] = TensorSharding(style.group, 0, unit)
+            for part, dim in divided[name].items():
+                size = layers[name].get_parameter(part).shape[dim]
+                if unit > size:
+                    side = "outputs" if style.style == "column" else "inputs"
+                    raise ExportError(
+                        f'sharding pattern "{pattern}": unit {unit} is more than the {size} {side} of "{name}"'
+                    )
+                if -(-size // unit) % style.together:
+                    raise ExportError(
+                        f'sharding pattern "{pattern}": the {-(-size // unit)} units of "{name}" are no whole number of '
+                        f"{style.together}, which are to stay together"
+                    )
+                tensors[_joined(name, part)] = TensorSharding(style.group, dim, unit, *sharing)
             del undecided[name]
     return ShardingPlan(rules, tensors, sorted({rule.group for rule in rules}))
 
 
+def rule_entry(rule: Rule) -> dict:
+    """As the manifest has it."""
+    return {"pattern": rule.pattern, "style": rule.style, "unit": rule.unit, "group": rule.group} | _sharing_entry(rule)
+
+
+def _divided(name: str, layer: torch.nn.Module, style: str) -> dict[str, int]:
+    """The parameters of a layer that a rule divides, and in which dimension."""
+    import torch
+
+    if isinstance(layer, torch.nn.Embedding):
+        return {"weight": _weight_dim(style, is_embedding=True)}
+    if isinstance(layer, torch.nn.Linear):
+        with_bias = style == "column" and layer.bias is not None
+        return {"weight": _weight_dim(style, is_embedding=False), **({"bias": 0} if with_bias else {})}
+    if style == "column":
+        raise ExportError(f'"{name}" is a layer of experts, which are divided within each expert: use accord.Row')
+    return {**({"gate_proj": 1} if layer.gate_proj is not None else {}), "up_proj": 1, "down_proj": 2}
+
+
 def apply_rules(rules: list[Rule], document: dict) -> tuple[dict[str, TensorSharding], list[Rule]]:
-    """What the rules give the tensors of graph.json, by the modules of its linear layers, as the engine finds it when it
-    opens the package; and the rules that decide none of them."""
-    matchers = [(_matcher(rule.pattern), rule) for rule in rules]
+    """What the rules give the tensors of graph.json, by the modules of its linear layers and embeddings, as the engine
+    finds it when it opens the package; and the rules that decide none of them."""
+    matchers = [(pattern_matcher(rule.pattern), rule) for rule in rules]
     stored = {parameter["name"]: parameter["tensor"] for parameter in document["parameters"]}
     given: dict[str, tuple[TensorSharding | None, str]] = {}  # tensor -> what its layers give it, the first of them
     unused = list(rules)
     for node in document["nodes"]:
-        if node["op"] != "aten.linear.default":
+        if node["op"] not in DIVIDED:
             continue
         module = node["module"]
         rule = next((rule for matcher, rule in matchers if matcher.fullmatch(module)), None)
         if rule in unused:
             unused.remove(rule)
-        weight = rule and TensorSharding(rule.group, 0 if rule.style == "column" else 1, rule.unit)
-        bias = weight if rule and rule.style == "column" else None
-        for argument, sharding in (("weight", weight), ("bias", bias)):
-            tensor = stored.get(node["arguments"].get(argument, {}).get("value"))
+        for argument in DIVIDED[node["op"]]:
+            dim = rule and _argument_dim(node["op"], argument, rule.style)
+            sharding = None if dim is None else TensorSharding(rule.group, dim, rule.unit, rule.together, rule.copies)
+            tensor = stored.get((node["arguments"].get(argument) or {}).get("value"))
             if tensor is not None and given.setdefault(tensor, (sharding, module))[0] != sharding:
                 first = given[tensor][1]
                 raise ExportError(f'"{tensor}" is used by "{module}", which is to have other sharding than "{first}"')
     return {tensor: sharding for tensor, (sharding, _) in given.items() if sharding is not None}, unused
 
 
-def _matcher(pattern: str) -> re.Pattern:
+def _argument_dim(op: str, argument: str, style: str) -> int | None:
+    """The dimension in which a rule divides what an op takes as this argument; None if it stays whole."""
+    if op == EXPERTS:
+        return 2 if argument == "down" else 1
+    if argument == "bias":
+        return 0 if style == "column" else None
+    return _weight_dim(style, op == EMBEDDING)
+
+
+def pattern_matcher(pattern: str) -> re.Pattern:
+    """Of module paths: `*` stands for any characters."""
     return re.compile(".*".join(re.escape(piece) for piece in pattern.split("*")), re.DOTALL)
 
 
@@ -154,19 +229,58 @@ def _style(pattern: str, given: Column | Row | str) -> Column | Row:
         )
     if given.unit is not None and (not isinstance(given.unit, int) or given.unit < 1):
         raise ExportError(f'sharding pattern "{pattern}": a unit is a whole number from 1 up, got {given.unit!r}')
+    if not isinstance(given.together, int) or given.together < 1:
+        raise ExportError(f'sharding pattern "{pattern}": together is a number of units, got {given.together!r}')
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", given.group):
         raise ExportError(f'sharding pattern "{pattern}": "{given.group}" cannot be the name of a group')
     return given
 
 
-def _nothing_matched(pattern: str, matcher: re.Pattern, model: torch.nn.Module, linears: Mapping) -> str:
-    shadowed = [name for name in linears if matcher.fullmatch(name)]
+def _is_of_torch(given: object) -> bool:
+    """Whether it is one of torch's styles. Known by name, as older versions of torch have fewer of them."""
+    return any(kind.__module__.startswith("torch.distributed.tensor.parallel") for kind in type(given).__mro__)
+
+
+def _of_torch(pattern: str, given: object) -> Column | Row | None:
+    """torch's style as one of ours; None for those that say only how activations lie, which an engine settles itself."""
+    styles = {
+        "ColwiseParallel": Column(),
+        "RowwiseParallel": Row(),
+        "SequenceParallel": None,
+        "PrepareModuleInput": None,
+        "PrepareModuleOutput": None,
+        "PrepareModuleInputOutput": None,
+    }
+    name = type(given).__name__
+    if name not in styles:
+        raise ExportError(
+            f'sharding pattern "{pattern}": torch\'s style {name} is not known; there are {", ".join(styles)}'
+        )
+    return styles[name]
+
+
+def _unit_of_heads(model: torch.nn.Module, size: int) -> int:
+    """What stays together of a layer of `size`: a head of keys with all heads of queries that use it, where the model's
+    configuration says what heads it has."""
+    config = getattr(model, "config", None)
+    heads = getattr(config, "num_attention_heads", None)
+    if not heads:
+        return default_unit(size)
+    key_heads = getattr(config, "num_key_value_heads", None) or heads
+    head = getattr(config, "head_dim", None) or config.hidden_size // heads
+    if size == heads * head:
+        return heads // key_heads * head
+    return head if size == key_heads * head else default_unit(size)
+
+
+def _nothing_matched(pattern: str, matcher: re.Pattern, model: torch.nn.Module, layers: Mapping) -> str:
+    shadowed = [name for name in layers if matcher.fullmatch(name)]
     if shadowed:
         return f'sharding pattern "{pattern}": an earlier pattern decides all it matches, such as "{shadowed[0]}"'
     others = [(name, type(module).__name__) for name, module in model.named_modules() if matcher.fullmatch(name)]
     if others:
         name, kind = others[0]
-        return f'sharding pattern "{pattern}" matches no linear layer, only others such as "{name}" ({kind})'
-    near = difflib.get_close_matches(pattern, linears, n=3, cutoff=0.3) or list(linears)[:3]
+        return f'sharding pattern "{pattern}" matches no linear layer and no embedding, only others such as "{name}" ({kind})'
+    near = difflib.get_close_matches(pattern, layers, n=3, cutoff=0.3) or list(layers)[:3]
     names = ", ".join(f'"{name}"' for name in near)
-    return f'sharding pattern "{pattern}" matches no module; linear layers with near names: {names or "none"}'
+    return f'sharding pattern "{pattern}" matches no module; layers with near names: {names or "none"}'

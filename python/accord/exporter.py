@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import inspect
 import os
@@ -11,50 +12,107 @@ from pathlib import Path
 
 import torch
 
+from accord import export_language_model as language_model
+from accord.export_families import default_sharding
 from accord.export_graph import ExportedGraph, GraphBuilder, decompose, memory_key
-from accord.export_sharding import Column, ExportError, Row, ShardingPlan, TensorSharding, apply_rules, plan_sharding
+from accord.export_modules import taken_apart
+from accord.export_sharding import (
+    DIVIDED,
+    Column,
+    ExportError,
+    Row,
+    ShardingPlan,
+    TensorSharding,
+    apply_rules,
+    plan_sharding,
+)
+from accord.export_traced import traced_program
+from accord.export_weights import Int4, Int8, plan_packing
 from accord.package import Progress, write_package
 
 
 def export(
     model: torch.nn.Module,
-    example_inputs: Sequence[torch.Tensor],
+    example_inputs: Sequence[torch.Tensor] | None = None,
     *,
     path: str | os.PathLike,
-    sharding: Mapping[str, Column | Row | str] | None = None,
+    sharding: Mapping[str, Column | Row | str] | str | None = None,
     dynamic_shapes: Mapping | Sequence | None = None,
     output_names: Sequence[str] | None = None,
+    tokenizer: str | os.PathLike | None = None,
+    weights: str | Mapping[str, str | Int8 | Int4] | None = None,
     progress: Progress | None = None,
 ) -> Path:
     """Exports `model` to the engine package `path` (NAME.accord) and gives its path.
 
     `example_inputs`: the tensors for forward(), by position; a dimension that is to be dynamic should have
-    at least 2 elements.
+    at least 2 elements. Without them `model` is a causal language model of transformers, and the engine continues
+    sequences: it takes input_ids [tokens], positions [tokens] and rows [rows], and gives logits [rows, vocabulary].
     `sharding`: which linear layers are divided among the ranks of a group, by pattern over module paths (`*` stands
     for any characters, the first match decides): {"encoder.layer.*.attention.self.query": accord.Column(unit=64), ...}.
     A unit is what stays together on a rank: the size of a head for attention. Strings "column" and "row" take the
-    largest power of two up to 64 that divides the layer.
+    largest power of two up to 64 that divides the layer; a plan for parallelize_module (ColwiseParallel(), ...) does as well.
     `dynamic_shapes`: as for torch.export; each dynamic dimension needs a maximum. Sizes down to the minimum are
     checked: the exported program is run on the narrowed examples and must give what the model gives.
     `output_names`: names for the outputs; those of the inputs are the parameters of forward().
+    `tokenizer`: a tokenizer.json, or a folder that holds one, which then goes with the language model; so does what its
+    chat template says.
+    `weights`: "int8" or "int4" quantizes the weights of all linear layers; with "int4" the head of a language model gets 8 bits. By
+    pattern over module paths, as `sharding`: {"lm_head": "same", "*": accord.Int4(group=64)}; "same", and what no pattern
+    matches, keeps its dtype. accord.inspect() tells the error of each.
     `progress`: called with (bytes written, bytes in all).
 
     The package has no rank or world size in it: shapes are global, and loading decides how many ranks share it. An
     older package at `path` is replaced. Raises ExportError, which says where in the model and what to do;
     UnsupportedOpError for an op that no engine knows.
     """
-    example_inputs = tuple(example_inputs)
+    if tokenizer is not None and example_inputs is not None:
+        raise ExportError("a tokenizer goes with a language model, which is exported without example_inputs")
     if model.training:
         raise ExportError("the model is in training mode; call model.eval() first")
-    plan = plan_sharding(model, sharding)
-    with torch.no_grad():
-        program = torch.export.export(model, example_inputs, dynamic_shapes=dynamic_shapes)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(taken_apart(model))
+        if sharding == "auto":
+            sharding = default_sharding(model)
+        plan = plan_sharding(model, sharding)
+        traced, prefix, facts = model, "", None
+        if example_inputs is None:
+            _check_language_model(model, dynamic_shapes, output_names)
+            stack.enter_context(language_model.captured_attention(model))
+            traced, prefix = language_model.Steps(model), language_model.PREFIX
+            facts = language_model.facts(model, tokenizer)
+            example_inputs, dynamic_shapes = language_model.example_inputs(), language_model.dynamic_shapes()
+            output_names = ["logits"]
+        example_inputs = tuple(example_inputs)
+        program = torch.export.export(traced, example_inputs, dynamic_shapes=dynamic_shapes)
         decomposed = decompose(program)
-        names = _dimension_names(decomposed, _shapes_by_position(model, example_inputs, dynamic_shapes))
-        graph = GraphBuilder(decomposed, names, list(output_names) if output_names is not None else None).build()
-        _check_smallest(model, decomposed, example_inputs)
-    plan = _checked_plan(plan, graph, model)
-    return write_package(path, graph.document, graph.tensors, plan, _producer(), progress or _terminal_progress())
+        names = _dimension_names(decomposed, _shapes_by_position(traced, example_inputs, dynamic_shapes))
+        outputs = list(output_names) if output_names is not None else None
+        builder = GraphBuilder(traced_program(decomposed, names, prefix), outputs, prefix)
+        graph = builder.build()
+        if builder.groups:
+            raise ExportError(
+                f"the model has collectives of its own, over {', '.join(builder.groups)}: a package is a whole model, which gets them "
+                "by its sharding; torch.compile and accord.compile take such a model as it is"
+            )
+        if facts is not None:
+            language_model.check_attention(model, graph.document)
+        _check_smallest(traced, decomposed, example_inputs)
+        plan = _checked_plan(plan, graph, model)
+    progress = progress or _terminal_progress()
+    packings = plan_packing(graph, plan.tensors, weights)
+    return write_package(path, graph.document, graph.tensors, plan, _producer(), progress, facts, packings)
+
+
+def _check_language_model(model: torch.nn.Module, dynamic_shapes, output_names) -> None:
+    if not language_model.is_language_model(model):
+        raise ExportError(f"{type(model).__name__} is no causal language model of transformers: give example_inputs")
+    for name, given in (("dynamic_shapes", dynamic_shapes), ("output_names", output_names)):
+        if given is not None:
+            raise ExportError(
+                f"{name} go with example_inputs; a language model that is exported without them has its own"
+            )
 
 
 def _user_inputs(program: torch.export.ExportedProgram) -> list[torch.fx.Node]:
@@ -120,8 +178,8 @@ def _flat(outputs) -> list[torch.Tensor]:
 
 def _checked_plan(plan: ShardingPlan, graph: ExportedGraph, model: torch.nn.Module) -> ShardingPlan:
     """The plan for the tensors as they are stored: a tied weight under its one name, an unused one not at all. A
-    sharded tensor may only be what linear layers multiply with or add, each in the module that the rules name: the
-    engine applies them to the graph."""
+    sharded tensor may only be what linear layers multiply with or add and what embeddings read, each in the module that
+    the rules name: the engine applies them to the graph."""
     stored_names = {memory_key(tensor): name for name, tensor in graph.tensors.items()}
     parameters = dict(model.named_parameters(remove_duplicate=False))
     tensors: dict[str, TensorSharding] = {}
@@ -132,7 +190,7 @@ def _checked_plan(plan: ShardingPlan, graph: ExportedGraph, model: torch.nn.Modu
         if tensors.setdefault(stored, sharding) != sharding:
             raise ExportError(f'"{name}" and "{stored}" are one tied weight, but are to be sharded differently')
         for op, argument, place in graph.uses[stored]:
-            if op != "aten.linear.default" or argument not in ("weight", "bias"):
+            if argument not in DIVIDED.get(op, ()):
                 raise ExportError(f'"{name}" cannot be sharded: {op} at {place} uses it as "{argument}"')
     given, unused = apply_rules(plan.rules, graph.document)
     for name in sorted(tensors.keys() | given.keys()):

@@ -24,10 +24,11 @@ import torch
 import xxhash
 
 from accord.export_graph import DTYPES
-from accord.export_sharding import ExportError, Rule, ShardingPlan, TensorSharding
+from accord.export_sharding import ExportError, ShardingPlan, TensorSharding, rule_entry
+from accord.export_weights import PackedTensor, Packing
 
 FORMAT = "accord-package"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 GRANULE_BYTES = 1 << 20  # of a tensor that is not sharded
 FILE_BYTES = 4 << 30  # a weights file that reaches this is followed by another
 SAFETENSORS_DTYPES = {
@@ -43,6 +44,15 @@ SAFETENSORS_DTYPES = {
 Progress = Callable[[int, int], None]
 
 
+@dataclass(frozen=True)
+class LanguageModelFacts:
+    """What a package says of a causal language model beside its graph."""
+
+    max_context: int  # tokens of one sequence
+    stop_tokens: list[int]  # that end a text
+    texts: dict[str, bytes]  # file name -> contents: tokenizer.json, chat_format.json
+
+
 @dataclass
 class _Placed:
     """A tensor and where it lies in its file's data."""
@@ -51,29 +61,54 @@ class _Placed:
     tensor: torch.Tensor
     sharding: TensorSharding | None
     begin: int
-    bytes: int
+    packed: PackedTensor | None = None
 
-    def stored_shape(self) -> list[int]:
-        """Of a sharded tensor: [units, ...shape with its sharded dimension cut to one unit]."""
-        shape = list(self.tensor.shape)
+    @property
+    def bytes(self) -> int:
+        if self.packed:
+            return self.packed.units * self.packed.unit_bytes()
+        return self.tensor.numel() * self.tensor.element_size()
+
+    def stored(self) -> tuple[str, list[int]]:
+        """dtype and shape in the file. Of a tensor that is divided in equal units: [units, ...shape with its sharded dimension cut
+        to one unit]; where the last unit is shorter, all elements one after the other; of a packed one its bytes."""
+        if self.packed:
+            return "U8", [self.packed.units, self.packed.unit_bytes()]
+        dtype, shape = SAFETENSORS_DTYPES[DTYPES[self.tensor.dtype]], list(self.tensor.shape)
         if self.sharding is None:
-            return shape
-        units = shape[self.sharding.dim] // self.sharding.unit
+            return dtype, shape
+        units, rest = divmod(shape[self.sharding.dim], self.sharding.unit)
+        if rest:
+            return dtype, [self.tensor.numel()]
         shape[self.sharding.dim] = self.sharding.unit
-        return [units, *shape]
+        return dtype, [units, *shape]
 
     def granule_bytes(self) -> int:
-        return self.bytes // self.stored_shape()[0] if self.sharding else GRANULE_BYTES
+        if self.sharding is None:
+            return GRANULE_BYTES
+        if self.packed:
+            return self.packed.unit_bytes()
+        return self.bytes // self.tensor.shape[self.sharding.dim] * self.sharding.unit
 
     def granules(self):
         """The bytes of each granule, in order."""
-        if self.sharding is None:
-            flat = _bytes_of(self.tensor)
-            for begin in range(0, self.bytes, GRANULE_BYTES):
-                yield flat[begin : begin + GRANULE_BYTES]
-        else:
-            for piece in self.tensor.split(self.sharding.unit, dim=self.sharding.dim):
-                yield _bytes_of(piece)
+        if self.sharding is not None:
+            pieces = self.tensor.split(self.sharding.unit, dim=self.sharding.dim)
+            yield from self.packed.packed_units() if self.packed else map(_bytes_of, pieces)
+            return
+        (flat,) = self.packed.packed_units() if self.packed else (_bytes_of(self.tensor),)
+        for begin in range(0, self.bytes, GRANULE_BYTES):
+            yield flat[begin : begin + GRANULE_BYTES]
+
+    def in_words(self) -> str:
+        """For who reads the file without accord."""
+        words = "x".join(map(str, self.tensor.shape))
+        if self.sharding:
+            words += f", cut along dimension {self.sharding.dim} in units of {self.sharding.unit}"
+            words += "" if self.packed else ": concatenate the first dimension's slices along it"
+        if self.packed:
+            words += f", each packed as {self.packed.packing.type} for products; the manifest tells how"
+        return words
 
 
 def _bytes_of(tensor: torch.Tensor) -> memoryview:
@@ -88,19 +123,21 @@ def write_package(
     plan: ShardingPlan,
     producer: str,
     progress: Progress | None = None,
+    language_model: LanguageModelFacts | None = None,
+    packings: Mapping[str, Packing] | None = None,
 ) -> Path:
     """Writes the package at `path` (NAME.accord). An older package there is replaced in one step; anything else is left
     alone and an error. ExportError also if the disk is full."""
     destination = Path(os.path.abspath(path))
     _check_destination(destination)
-    files = _place(tensors, plan.tensors)
+    files = _place(tensors, plan.tensors, packings or {})
     total = sum(placed.bytes for file in files for placed in file)
     free = shutil.disk_usage(destination.parent).free
     if total > free:
         raise ExportError(f"{destination}: the weights take {total:,} bytes, the disk has {free:,} free")
     temporary = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", dir=destination.parent))
     try:
-        _write_files(temporary, graph, files, plan, producer, progress)
+        _write_files(temporary, graph, files, plan, producer, progress, language_model)
         os.chmod(temporary, 0o755)
         _move(temporary, destination)
     except OSError as error:
@@ -130,28 +167,42 @@ def is_package(path: Path) -> bool:
     return not path.is_symlink() and isinstance(manifest, dict) and manifest.get("format") == FORMAT
 
 
-def _place(tensors: Mapping[str, torch.Tensor], shardings: Mapping[str, TensorSharding]) -> list[list[_Placed]]:
-    """Spreads the tensors, in their given order, over as many files as are needed."""
+def _place(
+    tensors: Mapping[str, torch.Tensor], shardings: Mapping[str, TensorSharding], packings: Mapping[str, Packing]
+) -> list[list[_Placed]]:
+    """Spreads the tensors over as many files as are needed. What is packed, in multiples of 64 bytes, comes first, then larger
+    elements before smaller ones: so all are aligned in a file without gaps."""
     files: list[list[_Placed]] = [[]]
     begin = 0
-    for name, tensor in tensors.items():
-        size = tensor.numel() * tensor.element_size()
-        if size == 0:
+    for name in sorted(tensors, key=lambda name: -64 if name in packings else -tensors[name].element_size()):
+        tensor, sharding = tensors[name], shardings.get(name)
+        if tensor.numel() == 0:
             raise ExportError(f'tensor "{name}" is empty ({list(tensor.shape)}); an engine has no use for it')
-        if files[-1] and begin + size > FILE_BYTES:
+        packed = PackedTensor(tensor, packings[name], sharding) if name in packings else None
+        placed = _Placed(name, tensor, sharding, begin, packed)
+        if files[-1] and begin + placed.bytes > FILE_BYTES:
             files.append([])
-            begin = 0
-        files[-1].append(_Placed(name, tensor, shardings.get(name), begin, size))
-        begin += size
+            placed.begin = begin = 0
+        files[-1].append(placed)
+        begin += placed.bytes
     return [file for file in files if file]
 
 
 def _write_files(
-    folder: Path, graph: dict, files: list[list[_Placed]], plan: ShardingPlan, producer: str, progress: Progress | None
+    folder: Path,
+    graph: dict,
+    files: list[list[_Placed]],
+    plan: ShardingPlan,
+    producer: str,
+    progress: Progress | None,
+    language_model: LanguageModelFacts | None,
 ) -> None:
-    graph_bytes = (json.dumps(graph, indent=1, allow_nan=False) + "\n").encode()
-    _write(folder / "graph.json", graph_bytes)
-    entries = [{"name": "graph.json", "size": len(graph_bytes), "sha256": hashlib.sha256(graph_bytes).hexdigest()}]
+    texts = {"graph.json": (json.dumps(graph, indent=1, allow_nan=False) + "\n").encode()}
+    texts |= language_model.texts if language_model else {}
+    entries = []
+    for name, contents in texts.items():
+        _write(folder / name, contents)
+        entries.append({"name": name, "size": len(contents), "sha256": hashlib.sha256(contents).hexdigest()})
     tensors = []
     total = sum(placed.bytes for file in files for placed in file)
     done = 0
@@ -185,10 +236,13 @@ def _write_files(
         "format_version": FORMAT_VERSION,
         "producer": producer,
         "groups": plan.groups,
-        "rules": [_rule_entry(rule) for rule in plan.rules],
+        "rules": [rule_entry(rule) for rule in plan.rules],
         "files": entries,
         "tensors": tensors,
     }
+    if language_model:
+        facts = {"max_context": language_model.max_context, "stop_tokens": language_model.stop_tokens}
+        manifest["language_model"] = facts
     manifest_bytes = (json.dumps(manifest, indent=1, ensure_ascii=False) + "\n").encode()
     _write(folder / "manifest.json", manifest_bytes)
     _write(folder / "manifest.sha256", (hashlib.sha256(manifest_bytes).hexdigest() + "\n").encode())
@@ -196,35 +250,30 @@ def _write_files(
 
 
 def _safetensors_header(file: list[_Placed]) -> bytes:
-    """Length and JSON, padded with spaces to 8 bytes, as safetensors lays it down. __metadata__ says how the sharded
+    """Length and JSON, padded with spaces to 64 bytes in all, as safetensors allows. __metadata__ says how the sharded
     tensors are put together again."""
     metadata = {"format": FORMAT}
     entries = {}
     for placed in file:
-        if placed.sharding:
-            shape = "x".join(map(str, placed.tensor.shape))
-            metadata[f"sharded:{placed.name}"] = (
-                f"{shape}, cut along dimension {placed.sharding.dim} in units of {placed.sharding.unit}: "
-                f"concatenate the first dimension's slices along it"
-            )
+        if placed.sharding or placed.packed:
+            metadata[f"stored:{placed.name}"] = placed.in_words()
+        dtype, shape = placed.stored()
         entries[placed.name] = {
-            "dtype": SAFETENSORS_DTYPES[DTYPES[placed.tensor.dtype]],
-            "shape": placed.stored_shape(),
+            "dtype": dtype,
+            "shape": shape,
             "data_offsets": [placed.begin, placed.begin + placed.bytes],
         }
     text = json.dumps({"__metadata__": metadata, **entries}, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
+    text += b" " * (-(len(text) + 8) % 64)
     return struct.pack("<Q", len(text)) + text
 
 
 def _tensor_entry(placed: _Placed, file: str, header_size: int, hashes: list[str]) -> dict:
     entry = {"name": placed.name, "dtype": DTYPES[placed.tensor.dtype], "shape": list(placed.tensor.shape)}
     if placed.sharding:
-        entry["sharding"] = {
-            "group": placed.sharding.group,
-            "dim": placed.sharding.dim,
-            "unit": placed.sharding.unit,
-        }
+        entry["sharding"] = placed.sharding.entry()
+    if placed.packed:
+        entry["packed"] = placed.packed.packing.entry(placed.packed.error())
     return {
         **entry,
         "file": file,
@@ -232,10 +281,6 @@ def _tensor_entry(placed: _Placed, file: str, header_size: int, hashes: list[str
         "granule_bytes": placed.granule_bytes(),
         "xxh3": hashes,
     }
-
-
-def _rule_entry(rule: Rule) -> dict:
-    return {"pattern": rule.pattern, "style": rule.style, "unit": rule.unit, "group": rule.group}
 
 
 def _write(path: Path, contents: bytes) -> None:

@@ -155,14 +155,14 @@ Result<std::size_t> parse_bytes(std::string_view text) {
   std::size_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
-  const int shift = unit.empty()                 ? 0
-                    : unit == "k" || unit == "K" ? 10
-                    : unit == "m" || unit == "M" ? 20
-                    : unit == "g" || unit == "G" ? 30
-                                                 : -1;
+  const int shift = unit.empty()                                  ? 0
+                    : unit == "k" || unit == "K" || unit == "KiB" ? 10
+                    : unit == "m" || unit == "M" || unit == "MiB" ? 20
+                    : unit == "g" || unit == "G" || unit == "GiB" ? 30
+                                                                  : -1;
   if (error == std::errc::invalid_argument || shift < 0) {
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("\"{}\" is no size; write bytes as 4096, 4k, 2M, 1g or inf", text));
+                  fmt::format("\"{}\" is no size; write bytes as 4096, 4k, 2M, 1g, 1GiB or inf", text));
   }
   if (error == std::errc::result_out_of_range || value > std::numeric_limits<std::size_t>::max() >> shift) {
     return Status(StatusCode::kInvalidArgument, fmt::format("size \"{}\" does not fit in 64 bits", text));

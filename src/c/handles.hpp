@@ -5,10 +5,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "accord/accord.h"
 #include "accord/communicator.hpp"
+#include "accord/engine.hpp"
+#include "accord/language_model.hpp"
 #include "accord/prepared.hpp"
 #include "accord/store.hpp"
 #include "accord/window.hpp"
@@ -36,5 +40,20 @@ struct accord_work {
 
 struct accord_prepared {
   accord::Prepared prepared;
+};
+
+struct accord_engine {
+  accord::Engine engine;
+  std::optional<accord::EngineContext> context = {};  ///< of its runs, made at the first one
+  std::vector<accord::TensorView> outputs = {};       ///< of the last run, whose shapes the caller sees
+};
+
+struct accord_language_model {
+  accord::LanguageModel model;
+};
+
+struct accord_text_stream {
+  accord::TextStream stream;
+  std::string text = {};  ///< of the last event
 };
 // NOLINTEND(readability-identifier-naming)

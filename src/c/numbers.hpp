@@ -12,6 +12,7 @@
 #include "accord/accord.h"
 #include "accord/call.hpp"
 #include "accord/communicator.hpp"
+#include "accord/generation.hpp"
 #include "accord/status.hpp"
 #include "accord/store.hpp"
 
@@ -88,6 +89,14 @@ inline constexpr auto kStates = std::to_array<NumberRow<CommunicatorState>>({
     {ACCORD_STATE_CLOSED, CommunicatorState::kClosed},
 });
 
+inline constexpr auto kFinishReasons = std::to_array<NumberRow<FinishReason>>({
+    {ACCORD_FINISH_STOP_TOKEN, FinishReason::kStopToken},
+    {ACCORD_FINISH_STOP_SEQUENCE, FinishReason::kStopSequence},
+    {ACCORD_FINISH_LENGTH, FinishReason::kLength},
+    {ACCORD_FINISH_CANCELLED, FinishReason::kCancelled},
+    {ACCORD_FINISH_ERROR, FinishReason::kError},
+});
+
 /// A kind of call: the two directions of a message are kinds of their own, and so are the forms with counts.
 struct CallKind {
   Collective collective;
@@ -127,7 +136,7 @@ constexpr bool is_numbered(const std::array<NumberRow<Value>, kRows>& rows, std:
 }
 static_assert(is_numbered(kStatusCodes, 0) && is_numbered(kDTypes, 1) && is_numbered(kOps, 0));
 static_assert(is_numbered(kDevices, 0) && is_numbered(kStoreRoles, 0) && is_numbered(kStates, 0));
-static_assert(is_numbered(kCallKinds, 1));
+static_assert(is_numbered(kCallKinds, 1) && is_numbered(kFinishReasons, 1));
 static_assert(kStatusCodes.size() == static_cast<std::size_t>(StatusCode::kInternal) + 1, "a StatusCode has no number");
 static_assert(kDTypes.size() == kDTypeCount, "a DType has no number in accord.h, or no row here");
 static_assert(kOps.size() == kReduceOpCount, "a ReduceOp has no number in accord.h, or no row here");

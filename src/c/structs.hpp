@@ -36,6 +36,22 @@ template <>
 inline constexpr StructRule kStructRule<accord_plan_options_t> = {"accord_plan_options_t", "ACCORD_PLAN_OPTIONS_INIT",
                                                                   24};
 
+template <>
+inline constexpr StructRule kStructRule<accord_language_model_options_t> = {"accord_language_model_options_t",
+                                                                            "ACCORD_LANGUAGE_MODEL_OPTIONS_INIT", 32};
+template <>
+inline constexpr StructRule kStructRule<accord_text_request_t> = {"accord_text_request_t", "ACCORD_TEXT_REQUEST_INIT",
+                                                                  104};
+template <>
+inline constexpr StructRule kStructRule<accord_text_event_t> = {"accord_text_event_t", "ACCORD_TEXT_EVENT_INIT", 24};
+
+/// Whether a struct has no padding, in which a later field could hide. Of one with floats the compiler does not say.
+template <typename Struct>
+inline constexpr bool kIsWithoutPadding = std::has_unique_object_representations_v<Struct>;
+template <>
+inline constexpr bool kIsWithoutPadding<accord_text_request_t> = sizeof(accord_text_request_t) ==
+                                                                 7 * 8 + 4 * sizeof(int32_t) + 4 * sizeof(double);
+
 /// Larger structs than this are taken for uninitialized ones, and not read.
 inline constexpr std::size_t kLargestStruct = 4096;
 
@@ -46,7 +62,7 @@ Status copy_struct(const void* from, void* to, std::size_t known, const StructRu
 /// `given` in this library's version; the default if it is null.
 template <typename Struct>
 Result<Struct> read_struct(const Struct* given, std::string_view function) {
-  static_assert(std::has_unique_object_representations_v<Struct>, "padding: a later field could hide in it");
+  static_assert(kIsWithoutPadding<Struct>);
   static_assert(sizeof(Struct) >= kStructRule<Struct>.first_size && kStructRule<Struct>.first_size > 0);
   Struct known = {};
   if (given != nullptr)

@@ -14,11 +14,11 @@
 #include "base/config.hpp"
 #include "base/fd.hpp"
 #include "base/text.hpp"
-#include "cli/bench/interrupt.hpp"
 #include "cli/bench/meter.hpp"
-#include "cli/bench/ranks.hpp"
 #include "cli/bench/report.hpp"
+#include "cli/command_ranks.hpp"
 #include "cli/commands.hpp"
+#include "cli/interrupt.hpp"
 #include "comm/environment.hpp"
 #include "plan/collective.hpp"
 #include "plan/selector.hpp"
@@ -258,8 +258,9 @@ Status bench(const Options& options, const Sweep& sweep, Results& results) {
   const InterruptWatch watch;
   BenchReport& report = results.report;
   report = empty_report(sweep);
-  ACCORD_ASSIGN_OR_RETURN(const CommandRanks ranks,
-                          CommandRanks::create(options.ranks > 0 ? std::optional(options.ranks) : std::nullopt));
+  ACCORD_ASSIGN_OR_RETURN(
+      const CommandRanks ranks,
+      CommandRanks::create(options.ranks > 0 ? std::optional(options.ranks) : std::nullopt, kDefaultRanks));
   report.ranks = ranks.size();
   const bool tells = ranks.rank() == 0;
   Screen screen(tells, options.json != "-");

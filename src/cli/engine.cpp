@@ -13,6 +13,10 @@ void add_engine(CLI::App& app, Action& chosen) {
   add_engine_inspect(*engine, chosen);
   add_engine_verify(*engine, chosen);
   add_engine_run(*engine, chosen);
+  add_engine_report(*engine, chosen);
+  add_engine_compare(*engine, chosen);
+  add_engine_cache(*engine, chosen);
+  add_engine_generate(*engine, chosen);
 }
 
 int engine_failure(const char* command, const Status& status) {

@@ -11,6 +11,10 @@ namespace accord::cli {
 void add_engine_inspect(CLI::App& engine, Action& chosen);
 void add_engine_verify(CLI::App& engine, Action& chosen);
 void add_engine_run(CLI::App& engine, Action& chosen);
+void add_engine_report(CLI::App& engine, Action& chosen);
+void add_engine_compare(CLI::App& engine, Action& chosen);
+void add_engine_cache(CLI::App& engine, Action& chosen);
+void add_engine_generate(CLI::App& engine, Action& chosen);
 
 /// Prints why `accord engine COMMAND` failed and gives the exit code.
 int engine_failure(const char* command, const Status& status);

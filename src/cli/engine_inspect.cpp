@@ -44,6 +44,13 @@ void print_package(const Json& json) {
   }
   fmt::print("weights   {} tensors, {}, of which {} are divided\n", json["tensors"].dump(),
              size_text(json["weight_bytes"]), size_text(json["sharded_bytes"]));
+  for (const Json& tensor : json["quantized"]) {
+    const Json& error = tensor["error"];
+    fmt::print("quantized {:<40} {} in groups of {}{}, error {}\n", tensor["tensor"].get<std::string>(),
+               tensor["type"].get<std::string>(), tensor["group"].dump(),
+               tensor["minima"].get<bool>() ? " with minima" : "",
+               error.is_null() ? "unknown" : fmt::format("{:.2f} %", 100 * error.get<double>()));
+  }
   for (const Json& row : json["by_ranks"]) {
     const Json& bytes = row["weight_bytes_of_rank_0"];
     fmt::print("ranks {:<3} {}\n", row["ranks"].dump(),

@@ -20,9 +20,8 @@
 #include "base/hash.hpp"
 #include "base/text.hpp"
 #include "cli/engine.hpp"
+#include "cli/engine_load.hpp"
 #include "cli/safetensors.hpp"
-#include "engine/package/package.hpp"
-#include "engine/runtime/agreement.hpp"
 
 namespace accord::cli {
 namespace {
@@ -39,6 +38,7 @@ struct RunOptions {
   int threads = 0;
   bool check_ranks_equal = false;
   bool profile = false;
+  std::string trace;
   bool as_json = false;
 };
 
@@ -86,42 +86,6 @@ Result<std::vector<NamedTensor>> read_inputs(const std::string& path, const std:
   return inputs;
 }
 
-// What the job's ranks are to the package.
-struct GroupChoice {
-  std::optional<std::string> name;  ///< the group that they form; none if each of them runs all of the package
-  std::string identity;             ///< the package's SHA-256
-  std::uint64_t bytes_read = 0;     ///< to find that out
-};
-
-// The group that was asked for, or the package's only one. A package that cannot be opened is left to load(), where all
-// ranks learn of it.
-Result<GroupChoice> choose_group(const RunOptions& options, const Communicator& comm) {
-  if (!options.group.empty()) return GroupChoice{options.group, "", 0};
-  if (comm.size() == 1) return GroupChoice{};
-  const Result<engine::Package> package = engine::Package::open(options.package);
-  if (!package.ok()) return GroupChoice{"tp", "", 0};
-  const std::vector<std::string>& groups = package->manifest().groups;
-  GroupChoice choice{{}, package->manifest().sha256, package->metadata_bytes_read()};
-  if (groups.empty()) return choice;
-  if (groups.size() == 1) {
-    choice.name = groups.front();
-    return choice;
-  }
-  return Status(StatusCode::kInvalidArgument, fmt::format("{} has {} groups; say by --group which one the ranks form",
-                                                          options.package, groups.size()));
-}
-
-// Ranks that form no group of the package agree on it all the same: none runs unless all can.
-Result<Engine> load(const RunOptions& options, const Communicator& comm, const GroupChoice& group) {
-  std::map<std::string, Communicator> groups;
-  if (group.name) groups.emplace(*group.name, comm);
-  Result<Engine> engine = Engine::load_and_bind(options.package, groups, {.threads = options.threads});
-  if (!group.name && comm.size() > 1) {
-    ACCORD_RETURN_IF_ERROR(engine::agree({{"all ranks", comm}}, {engine.status(), group.identity}));
-  }
-  return engine;
-}
-
 std::vector<TensorView> views_of(std::vector<NamedTensor>& tensors) {
   std::vector<TensorView> views;
   for (NamedTensor& tensor : tensors) {
@@ -150,6 +114,7 @@ struct RunResult {
   std::vector<NamedTensor> outputs;
   RankFigures figures;
   std::vector<OpTime> profile;  ///< of the timed runs; empty unless asked for
+  std::string trace;            ///< as well
 };
 
 Result<RunResult> run_engine(const RunOptions& options, Engine& engine, const GroupChoice& group) {
@@ -160,6 +125,7 @@ Result<RunResult> run_engine(const RunOptions& options, Engine& engine, const Gr
   std::vector<std::int64_t> times;
   for (int turn = 0; turn < options.warm_up + options.repeat; ++turn) {
     if (turn == options.warm_up && options.profile) context.set_profiling(Profiling::kOn);
+    if (turn == options.warm_up && !options.trace.empty()) context.set_profiling(Profiling::kTrace);
     const auto began = Clock::now();
     ACCORD_ASSIGN_OR_RETURN(const std::vector<TensorView> outputs, context.run(views));
     if (turn >= options.warm_up) times.push_back(Duration(Clock::now() - began).count());
@@ -177,6 +143,9 @@ Result<RunResult> run_engine(const RunOptions& options, Engine& engine, const Gr
                     .peak_resident_bytes = peak_resident_bytes(),
                     .output_hash = hash_of(result.outputs)};
   result.profile = context.profile();
+  if (!options.trace.empty()) {
+    ACCORD_ASSIGN_OR_RETURN(result.trace, context.trace());
+  }
   return result;
 }
 
@@ -254,11 +223,12 @@ void print_report(const RunOptions& options, const std::vector<RankFigures>& ran
 
 Status run(const RunOptions& options) {
   ACCORD_ASSIGN_OR_RETURN(const Communicator comm, Communicator::from_environment());
-  ACCORD_ASSIGN_OR_RETURN(const GroupChoice group, choose_group(options, comm));
-  ACCORD_ASSIGN_OR_RETURN(Engine engine, load(options, comm, group));
+  ACCORD_ASSIGN_OR_RETURN(const GroupChoice group, choose_group(options.package, options.group, comm));
+  ACCORD_ASSIGN_OR_RETURN(Engine engine, load_on_ranks(options.package, comm, group, options.threads));
   ACCORD_ASSIGN_OR_RETURN(const RunResult result, run_engine(options, engine, group));
   ACCORD_ASSIGN_OR_RETURN(const std::vector<RankFigures> ranks, gather(comm, result.figures));
   if (comm.rank() == 0) {
+    if (!options.trace.empty()) ACCORD_RETURN_IF_ERROR(write_file(options.trace, result.trace));
     if (!options.outputs.empty()) ACCORD_RETURN_IF_ERROR(write_safetensors(options.outputs, result.outputs));
     if (options.as_json) {
       fmt::print("{}\n", report_json(options, ranks, result.profile).dump());
@@ -291,6 +261,10 @@ void add_engine_run(CLI::App& engine, Action& chosen) {
   command->add_flag("--check-ranks-equal", options->check_ranks_equal,
                     "Fail unless all ranks have outputs of the same bits");
   command->add_flag("--profile", options->profile, "Tell the time that rank 0 spent in each op");
+  command
+      ->add_option("--trace", options->trace,
+                   "Write what each rank did when in the timed runs to this file, for ui.perfetto.dev")
+      ->excludes("--profile");
   command->add_flag("--json", options->as_json, "One JSON object, on one line");
   command->callback([options, &chosen] {
     chosen = [options] {

@@ -16,10 +16,10 @@
 #include "base/config.hpp"
 #include "base/fd.hpp"
 #include "base/text.hpp"
-#include "cli/bench/interrupt.hpp"
 #include "cli/bench/meter.hpp"
-#include "cli/bench/ranks.hpp"
+#include "cli/command_ranks.hpp"
 #include "cli/commands.hpp"
+#include "cli/interrupt.hpp"
 #include "cli/tune/candidates.hpp"
 #include "cli/tune/kept_results.hpp"
 #include "cli/tune/winners.hpp"
@@ -256,8 +256,9 @@ Result<int> tune(const Options& options, Task task) {
   for (const std::string& file : {task.output, task.output + ".partial"})
     if (place.rank == 0) ACCORD_RETURN_IF_ERROR(check_writable(file));
   const InterruptWatch watch;
-  ACCORD_ASSIGN_OR_RETURN(const CommandRanks ranks,
-                          CommandRanks::create(options.ranks > 0 ? std::optional(options.ranks) : std::nullopt));
+  ACCORD_ASSIGN_OR_RETURN(
+      const CommandRanks ranks,
+      CommandRanks::create(options.ranks > 0 ? std::optional(options.ranks) : std::nullopt, kDefaultRanks));
   if (ranks.size() < 2) return Status(StatusCode::kInvalidArgument, "one rank has nothing to tune");
   task.facts.ranks = ranks.size();
   ACCORD_ASSIGN_OR_RETURN(const Communicator control, ranks.communicator("tune control"));

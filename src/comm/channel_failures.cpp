@@ -47,9 +47,9 @@ Status Channel::examine(exec::Progress progress, const exec::RequestRecord& reco
   const std::lock_guard lock(mutex_);
   for (const auto& [work, number] : queue_)
     if (work->deadline().at() <= now)
-      return timed_out(
-          receives_ ? where(work->operation().record)
-                    : fmt::format("{}, queued behind {}", where(work->operation().record), exec::to_string(record)));
+      return timed_out(receives_ ? where(work->operation().record)
+                                 : fmt::format("{}, queued behind {}", where(work->operation().record),
+                                               sends_ ? exec::to_string(record, "send") : exec::to_string(record)));
   return {};
 }
 

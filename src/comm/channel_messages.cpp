@@ -133,8 +133,9 @@ Status Channel::begin_aside(const exec::RequestRecord& record, Queuer receive) {
   } else {
     aside.message.memory.reset(new (std::nothrow) std::byte[bytes_of(record)]);
     if (aside.message.memory == nullptr)
-      return Status(StatusCode::kResourceExhausted, fmt::format("{}: no memory to keep {} until it is received",
-                                                                where(operation_->record), exec::to_string(record)));
+      return Status(StatusCode::kResourceExhausted,
+                    fmt::format("{}: no memory to keep {} until it is received", where(operation_->record),
+                                exec::to_string(record, "a message")));
     ACCORD_RETURN_IF_ERROR(begin_message(record, nullptr, aside.message.memory.get()));
   }
   aside.message.algorithm = algorithm_;

@@ -69,6 +69,7 @@ int Communicator::size() const { return group_->size(); }
 const std::string& Communicator::name() const { return group_->options().name; }
 CommunicatorState Communicator::state() const { return group_->state(); }
 Status Communicator::status() const { return group_->status(); }
+std::vector<Rank> Communicator::gone() const { return group_->gone(); }
 
 Status Communicator::run(const Call& call, const CallOptions& options) { return group_->run(call, options); }
 Work Communicator::start(const Call& call, const CallOptions& options) { return group_->start(call, options); }

@@ -75,6 +75,15 @@ class StoreExchange {
                   fmt::format("{}: {} of {} did not come in time", where(), ranks_text(missing), size_), missing);
   }
 
+  /// Rank 0 comes late also where it hosts a store that keeps it until all ranks have connected.
+  Status was_not_opened() const {
+    return Status(StatusCode::kTimeout,
+                  fmt::format("{}: rank 0 of {} did not come in time to open the group; it may be waiting itself for "
+                              "another rank that has not come",
+                              where(), size_),
+                  {0});
+  }
+
   Status open_generation() {
     const Result<std::int64_t> counted = store_->add(key("generations"), 1);
     ACCORD_RETURN_IF_ERROR(here(counted.status()));
@@ -89,11 +98,11 @@ class StoreExchange {
     std::int64_t open = 0;
     while (true) {
       const Result<std::string> shown = store_->get(key("open"), deadline_.remaining());
-      if (shown.status().code() == StatusCode::kTimeout) return did_not_come({0});
+      if (shown.status().code() == StatusCode::kTimeout) return was_not_opened();
       ACCORD_RETURN_IF_ERROR(here(shown.status()));
       ACCORD_ASSIGN_OR_RETURN(open, parse_integer(*shown, key("open")));
       if (open > *last) break;
-      if (deadline_.passed()) return did_not_come({0});
+      if (deadline_.passed()) return was_not_opened();
       std::this_thread::sleep_for(kPause);
     }
     generation_ = open;

@@ -200,7 +200,8 @@ Status Group::examine_alarm(std::string_view context) {
     first = first_failure_;
   }
   dump_.wait();
-  return first.with_context(context);
+  // A call like the one that failed would tell twice what and where that was.
+  return first.message().find(context) == std::string::npos ? first.with_context(context) : first;
 }
 
 void Group::dump_again() {
@@ -280,11 +281,28 @@ std::optional<Status> Group::read_notices() const {
 
 void Group::on_peer_news(Rank peer) {
   if (peer_state(peer) != transport::PeerState::kLost) return;
+  {
+    const std::lock_guard lock(mutex_);
+    note_gone(peer);
+  }
   (void)note_failure(Status(
       StatusCode::kPeerLost,
       fmt::format("rank {} of group \"{}\" (process {} on its host) died or exited without closing its communicator",
                   peer, options_.name, topology().place(peer).process),
       {peer}));
+}
+
+std::vector<Rank> Group::gone() {
+  const auto open = keep_open("gone");
+  if (!open.ok()) return {};
+  const std::lock_guard lock(mutex_);
+  for (const Rank r : topology().ranks())
+    if (r != rank() && peer_state(r) != transport::PeerState::kAlive) note_gone(r);
+  return gone_;
+}
+
+void Group::note_gone(Rank rank) {
+  if (std::find(gone_.begin(), gone_.end(), rank) == gone_.end()) gone_.push_back(rank);
 }
 
 void Group::abort(std::string_view reason) {

@@ -119,6 +119,8 @@ class Group : public std::enable_shared_from_this<Group> {
   /// The record has got what the dump of a failure that was seen before lacks: what this rank would have called.
   void dump_again();
   transport::PeerState peer_state(Rank rank) const { return members_.links[rank]->peer_state(); }
+  /// Those that have died or closed, in the order in which this rank learnt of it; none once it has closed.
+  std::vector<Rank> gone();
   /// Progress thread only: a link's descriptor had news.
   void on_peer_news(Rank peer);
   /// `all_reduce on group "tp" (ranks 0-3)`.
@@ -136,6 +138,8 @@ class Group : public std::enable_shared_from_this<Group> {
   };
   exec::Domain domain_of(const exec::DomainLayout& layout, const std::vector<Part>& parts) const;
   Operation operation_of(const Call& call, const CallOptions& options, const plan::Extent* extent) const;
+  /// Adds it to gone_, once. REQUIRES: mutex_ is held.
+  void note_gone(Rank rank);
   /// fail() without the wait for the dump.
   Status note_failure(const Status& failure);
   /// REQUIRES: mutex_ is held; it is the first one.
@@ -157,6 +161,7 @@ class Group : public std::enable_shared_from_this<Group> {
   mutable std::mutex mutex_;
   Status first_failure_;
   int fork_generation_;
+  std::vector<Rank> gone_;  ///< guarded by mutex_; may lack some that closed
   std::shared_mutex windows_in_use_;
   std::atomic<bool> shrunk_ = false;
   Announcements announcements_;

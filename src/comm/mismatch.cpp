@@ -50,9 +50,13 @@ Status mismatch(const Difference& difference, std::string_view where, Rank me, R
   if (with_my_parts == mine)
     return Status(StatusCode::kMismatch,
                   fmt::format("{}: rank {} gave other counts of the parts than rank {}", where, it, me), {it});
-  return Status(
-      StatusCode::kMismatch,
-      fmt::format("{}: rank {} called {}, rank {} called {}", where, it, to_string(theirs), me, to_string(mine)), {it});
+  // Of a message it is the receiver who finds out.
+  const bool message = mine.collective == Collective::kSendRecv;
+  return Status(StatusCode::kMismatch,
+                fmt::format("{}: rank {} called {}, rank {} called {}", where, it,
+                            message ? to_string(theirs, "send") : to_string(theirs), me,
+                            message ? to_string(mine, "recv") : to_string(mine)),
+                {it});
 }
 
 Status unreadable(std::string_view where, Rank it, int error) {

@@ -18,9 +18,11 @@ std::string name_of(const RequestRecord& record) {
   return fmt::format("{}{}", accord::to_string(record.collective), has_equal_parts(record.phase) ? "" : "_v");
 }
 
-std::string to_string(const RequestRecord& record) {
+std::string to_string(const RequestRecord& record) { return to_string(record, name_of(record)); }
+
+std::string to_string(const RequestRecord& record, std::string_view name) {
   const plan::CollectiveTraits& traits = plan::traits_of(record.collective);
-  std::string text = name_of(record);
+  std::string text(name);
   if (traits.input.holders == plan::Holders::kNobody) return text;
   switch (record.phase) {
     case Phase::kEqualParts:

@@ -46,6 +46,8 @@ using RequestWords = std::array<std::uint64_t, 3>;
 std::string name_of(const RequestRecord& record);
 /// "all_reduce of 4096 x float32 (sum)", "all_to_all_v of up to 4096 x float32".
 std::string to_string(const RequestRecord& record);
+/// The same of a call that is known by another name: "send of 4096 x float32".
+std::string to_string(const RequestRecord& record, std::string_view name);
 
 /// Round number and history in 8 bytes: the round's low 40 bits, then 24 bits of a hash of the requests of this round and all before
 /// it, which are never zero. It is what flags, packets and completed words carry, so a mismatch between ranks is seen by the

@@ -25,18 +25,19 @@ Status no_kernel(std::string_view what, DType input, DType output) {
 // Broadcasts the inputs to the output and runs the kernel.
 template <std::size_t kInputs>
 Status run(std::string_view what, RowKernel kernel, std::array<ConstView, kInputs> inputs, const View& y,
-           const RowParameters& parameters = {}) {
+           const RowParameters& parameters = {}, NarrowFloats narrow = NarrowFloats::kAsTheyAre) {
   const std::span<const std::int64_t> sizes(y.layout.sizes.data(), static_cast<std::size_t>(y.layout.dims));
   for (ConstView& input : inputs) {
     Result<Layout> layout = broadcast_layout(input.layout, sizes);
     if (!layout.ok()) return layout.status().with_context(what);
     input.layout = *layout;
   }
-  if (run_rows(kernel, inputs, y, parameters)) return {};
+  if (run_rows(kernel, inputs, y, parameters, narrow)) return {};
   return {StatusCode::kInvalidArgument, fmt::format("{}: division of a whole number by zero", what)};
 }
 
-bool is_real(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
+// What kernels compute in for operands of that dtype.
+DType computed(DType dtype) { return is_real(dtype) ? DType::kFloat32 : dtype; }
 
 // One element in memory, seen as a view without dimensions.
 struct Element {
@@ -57,6 +58,13 @@ Result<Element> element_of(Scalar value, DType dtype) {
   element.dtype = dtype;
   switch (dtype) {
     case DType::kFloat32: write<float>(element, value.real); return element;
+    case DType::kFloat16:
+    case DType::kBFloat16: {
+      const float real = static_cast<float>(value.real);
+      const void* const from = &real;
+      convert_row_kernel(DType::kFloat32, dtype)(&from, element.bytes, 1, {});
+      return element;
+    }
     case DType::kInt32: write<std::int32_t>(element, value.integer); return element;
     case DType::kInt64: write<std::int64_t>(element, value.integer); return element;
     case DType::kUInt8: write<std::uint8_t>(element, value.integer); return element;
@@ -125,30 +133,31 @@ std::string_view to_string(BinaryOp op) {
 }
 
 Status unary(UnaryOp op, const ConstView& x, const View& y) {
-  const RowKernel kernel = unary_row_kernel(op, x.dtype, y.dtype);
+  const RowKernel kernel = unary_row_kernel(op, computed(x.dtype), computed(y.dtype));
   if (kernel == nullptr) return no_kernel(to_string(op), x.dtype, y.dtype);
-  return run<1>(to_string(op), kernel, {x}, y);
+  return run<1>(to_string(op), kernel, {x}, y, {}, NarrowFloats::kAsFloat32);
 }
 
 Status pow_scalar(const ConstView& x, double exponent, const View& y) {
-  if (x.dtype != DType::kFloat32 || y.dtype != DType::kFloat32) return no_kernel("pow", x.dtype, y.dtype);
+  if (!is_real(x.dtype) || !is_real(y.dtype)) return no_kernel("pow", x.dtype, y.dtype);
   RowParameters parameters;
   parameters.real[0] = exponent;
-  return run<1>("pow", pow_row_kernel(), {x}, y, parameters);
+  return run<1>("pow", pow_row_kernel(), {x}, y, parameters, NarrowFloats::kAsFloat32);
 }
 
 Status binary(BinaryOp op, const ConstView& a, const ConstView& b, const View& y) {
-  const RowKernel kernel = a.dtype == b.dtype ? binary_row_kernel(op, a.dtype, y.dtype) : nullptr;
+  const RowKernel kernel =
+      computed(a.dtype) == computed(b.dtype) ? binary_row_kernel(op, computed(a.dtype), computed(y.dtype)) : nullptr;
   if (kernel == nullptr) {
     return {StatusCode::kUnsupported,
             fmt::format("{}: no kernel for {} and {} to {}", to_string(op), accord::to_string(a.dtype),
                         accord::to_string(b.dtype), accord::to_string(y.dtype))};
   }
-  return run<2>(to_string(op), kernel, {a, b}, y);
+  return run<2>(to_string(op), kernel, {a, b}, y, {}, NarrowFloats::kAsFloat32);
 }
 
 Status binary_scalar(BinaryOp op, const ConstView& a, Scalar b, const View& y) {
-  ACCORD_ASSIGN_OR_RETURN(const Element element, element_of(b, a.dtype));
+  ACCORD_ASSIGN_OR_RETURN(const Element element, element_of(b, computed(a.dtype)));
   return binary(op, a, element.view(), y);
 }
 
@@ -163,14 +172,15 @@ Status where(const ConstView& condition, const ConstView& a, const ConstView& b,
 }
 
 Status clamp(const ConstView& x, Scalar low, Scalar high, const View& y) {
-  const RowKernel kernel = x.dtype == y.dtype ? clamp_row_kernel(x.dtype) : nullptr;
+  const RowKernel kernel = x.dtype == y.dtype ? clamp_row_kernel(computed(x.dtype)) : nullptr;
   if (kernel == nullptr) return no_kernel("clamp", x.dtype, y.dtype);
   if (x.dtype == DType::kInt32) {
     using Range = std::numeric_limits<std::int32_t>;
     low.integer = std::clamp<std::int64_t>(low.integer, Range::min(), Range::max());
     high.integer = std::clamp<std::int64_t>(high.integer, Range::min(), Range::max());
   }
-  return run<1>("clamp", kernel, {x}, y, {{low.real, high.real}, {low.integer, high.integer}});
+  return run<1>("clamp", kernel, {x}, y, {{low.real, high.real}, {low.integer, high.integer}},
+                NarrowFloats::kAsFloat32);
 }
 
 Status fill(Scalar value, const View& y) {
@@ -192,7 +202,7 @@ Status arange(Scalar start, Scalar step, const View& y) {
            static_cast<std::uint64_t>(i) * static_cast<std::uint64_t>(step.integer);
   };
   for (std::int64_t i = 0; i < y.layout.sizes[0]; ++i) {
-    if (is_real(y.dtype)) {
+    if (y.dtype == DType::kFloat32) {
       static_cast<float*>(y.data)[i * stride] = static_cast<float>(start.real + static_cast<double>(i) * step.real);
     } else if (y.dtype == DType::kInt32) {
       static_cast<std::int32_t*>(y.data)[i * stride] = static_cast<std::int32_t>(number(i));
@@ -204,9 +214,11 @@ Status arange(Scalar start, Scalar step, const View& y) {
 }
 
 Status convert(const ConstView& x, const View& y) {
-  const RowKernel kernel = convert_row_kernel(x.dtype, y.dtype);
-  if (kernel == nullptr) return no_kernel("convert", x.dtype, y.dtype);
-  return run<1>("convert", kernel, {x}, y);
+  const RowKernel direct = convert_row_kernel(x.dtype, y.dtype);
+  if (direct != nullptr) return run<1>("convert", direct, {x}, y);
+  const RowKernel through = convert_row_kernel(computed(x.dtype), computed(y.dtype));
+  if (through == nullptr) return no_kernel("convert", x.dtype, y.dtype);
+  return run<1>("convert", through, {x}, y, {}, NarrowFloats::kAsFloat32);
 }
 
 }  // namespace accord::kernels

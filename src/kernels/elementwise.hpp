@@ -2,8 +2,10 @@
 // Elementwise kernels over strided, broadcasting views. Inputs are broadcast to the output's sizes (NumPy's rule). An output
 // may be exactly the same memory and layout as an input, not overlap it otherwise.
 //
+// float16 and bfloat16 are served where float32 is: computed in float32 and rounded once.
+//
 // All return kInvalidArgument where sizes do not fit and kUnsupported, naming op and dtypes, where a combination has no
-// kernel. Operands are not converted: both sides of a binary op have one dtype (use `convert`). Cost: one pass; operands
+// kernel. Operands are not converted otherwise: both sides of a binary op have one dtype (use `convert`). Cost: one pass; operands
 // whose innermost stride is 0 or 1 run at vector speed, others are gathered through small blocks.
 
 #include <cstdint>
@@ -87,14 +89,14 @@ Status where(const ConstView& condition, const ConstView& a, const ConstView& b,
 /// y = min(max(x, low), high), NaN stays NaN; float32, int32, int64. A bound past the dtype's range is none.
 Status clamp(const ConstView& x, Scalar low, Scalar high, const View& y);
 
-/// Every element becomes `value`; every dtype but float16 and bfloat16.
+/// Every element becomes `value`; every dtype.
 Status fill(Scalar value, const View& y);
 
 /// y[i] = start + i * step over one dimension; float32, int32, int64 (wraps).
 Status arange(Scalar start, Scalar step, const View& y);
 
 /// Converts as C does (float to integer truncates, out of range saturates, NaN gives 0; to bool: not zero); between
-/// float32, int32, int64, uint8, bool, and float32 to and from float16 and bfloat16 (to nearest even). The same dtype copies.
+/// float32, int32, int64, uint8 and bool, and float16 and bfloat16 by way of float32 (to nearest even). The same dtype copies.
 Status convert(const ConstView& x, const View& y);
 
 }  // namespace accord::kernels

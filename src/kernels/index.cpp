@@ -13,19 +13,19 @@
 
 namespace accord::kernels {
 
-namespace {
-
 std::int64_t id_at(const void* ids, DType dtype, std::int64_t i) {
   return dtype == DType::kInt64 ? static_cast<const std::int64_t*>(ids)[i] : static_cast<const std::int32_t*>(ids)[i];
 }
 
-std::optional<BadId> check_ids(const GatherCall& call) {
-  for (std::int64_t i = 0; i < call.count; ++i) {
-    const std::int64_t id = id_at(call.ids, call.id_dtype, i);
-    if (id < 0 || id >= call.table_rows) return BadId{i, id};
+std::optional<BadId> find_bad_id(const void* ids, DType dtype, std::int64_t count, std::int64_t rows) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t id = id_at(ids, dtype, i);
+    if (id < 0 || id >= rows) return BadId{i, id};
   }
   return std::nullopt;
 }
+
+namespace {
 
 template <typename Word>
 void copy_tile(const Word* x, std::int64_t x_across, Word* y, std::int64_t y_across, std::int64_t x_along,
@@ -86,12 +86,17 @@ void take_along(const ConstView& x, std::int64_t stride, const ConstView& index,
 }  // namespace
 
 std::optional<BadId> gather_rows(const GatherCall& call) {
-  if (const std::optional<BadId> bad = check_ids(call)) return bad;
+  const std::int64_t rows = call.rows_in_all.value_or(call.table_rows);
+  if (const std::optional<BadId> bad = find_bad_id(call.ids, call.id_dtype, call.count, rows)) return bad;
   const std::byte* const table = static_cast<const std::byte*>(call.table);
   for (std::int64_t i = 0; i < call.count; ++i) {
-    const std::int64_t row = id_at(call.ids, call.id_dtype, i);
-    std::memcpy(static_cast<std::byte*>(call.output) + i * call.output_row_stride, table + row * call.table_row_stride,
-                static_cast<std::size_t>(call.row_bytes));
+    const std::int64_t row = id_at(call.ids, call.id_dtype, i) - call.first_row;
+    std::byte* const to = static_cast<std::byte*>(call.output) + i * call.output_row_stride;
+    if (row >= 0 && row < call.table_rows) {
+      std::memcpy(to, table + row * call.table_row_stride, static_cast<std::size_t>(call.row_bytes));
+    } else {
+      std::memset(to, 0, static_cast<std::size_t>(call.row_bytes));
+    }
   }
   return std::nullopt;
 }

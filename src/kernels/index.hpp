@@ -26,10 +26,18 @@ struct GatherCall {
   std::int64_t table_row_stride = 0;
   void* output = nullptr;  ///< [count, row_bytes], rows `output_row_stride` bytes apart
   std::int64_t output_row_stride = 0;
+  std::int64_t first_row = 0;                    ///< of a table that is a part of a larger one: its first row there
+  std::optional<std::int64_t> rows_in_all = {};  ///< of the larger one; ids of its other rows give zeros
 };
 
-/// output[i] = table[ids[i]]. All ids are checked before anything is written: the first one below 0 or not below table_rows
-/// is returned and the output is untouched. REQUIRES: id_dtype is int64 or int32. Cost: one read and one write of the rows.
+/// Id number `i` of `ids`, of int64 or int32.
+std::int64_t id_at(const void* ids, DType dtype, std::int64_t i);
+
+/// The first id below 0 or not below `rows`, if there is one.
+std::optional<BadId> find_bad_id(const void* ids, DType dtype, std::int64_t count, std::int64_t rows);
+
+/// output[i] = table[ids[i] - first_row]. All ids are checked before anything is written: the first one below 0 or not below
+/// rows_in_all (table_rows) is returned and the output is untouched. REQUIRES: id_dtype is int64 or int32. Cost: one read and one write of the rows.
 std::optional<BadId> gather_rows(const GatherCall& call);
 
 /// y = x element by element (x is broadcast to y's sizes); one dtype, any. Permutes, slices, expands, makes contiguous: all

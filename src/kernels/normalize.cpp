@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 
 #include "kernels/simd_targets.hpp"
 
@@ -15,6 +16,7 @@
 #define HWY_TARGET_INCLUDE "kernels/normalize.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
+#include "kernels/half_simd.hpp"
 #include "kernels/math_simd.hpp"
 // clang-format on
 
@@ -25,67 +27,99 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Floats = hn::ScalableTag<float>;
 using Vector = hn::Vec<Floats>;
 
+HWY_INLINE Vector LoadWide(Floats d, const float* from) { return hn::LoadU(d, from); }
+HWY_INLINE Vector LoadWide(Floats d, const BFloat16* from) {
+  return BFloat16ToFloat(d, hn::LoadU(Halves<Floats>(), reinterpret_cast<const std::uint16_t*>(from)));
+}
+HWY_INLINE Vector LoadWide(Floats d, const Float16* from) {
+  return Float16ToFloat(d, hn::LoadU(Halves<Floats>(), reinterpret_cast<const std::uint16_t*>(from)));
+}
+HWY_INLINE void StoreNarrow(Floats d, Vector v, float* to) { hn::StoreU(v, d, to); }
+HWY_INLINE void StoreNarrow(Floats d, Vector v, BFloat16* to) {
+  hn::StoreU(FloatToBFloat16(d, CanonicalNaN(d, v)), Halves<Floats>(), reinterpret_cast<std::uint16_t*>(to));
+}
+HWY_INLINE void StoreNarrow(Floats d, Vector v, Float16* to) {
+  hn::StoreU(FloatToFloat16(d, CanonicalNaN(d, v)), Halves<Floats>(), reinterpret_cast<std::uint16_t*>(to));
+}
+
+// Of `count` < Lanes(d) elements; the other lanes are `fill`, and are not touched in memory.
+template <typename T>
+HWY_INLINE Vector LoadWidePart(Floats d, const T* from, std::size_t count, float fill) {
+  HWY_ALIGN T lanes[hn::MaxLanes(Floats())] = {};
+  std::memcpy(lanes, from, count * sizeof(T));
+  return hn::IfThenElse(hn::FirstN(d, count), LoadWide(d, lanes), hn::Set(d, fill));
+}
+template <typename T>
+HWY_INLINE void StoreNarrowPart(Floats d, Vector v, T* to, std::size_t count) {
+  HWY_ALIGN T lanes[hn::MaxLanes(Floats())];
+  StoreNarrow(d, v, lanes);
+  std::memcpy(to, lanes, count * sizeof(T));
+}
+
 // Sum of term(x[i]) over a row; term of the fill must be 0.
-template <class Term>
-HWY_INLINE float SumOfRow(const float* x, std::size_t width, float fill, Term term) {
+template <typename T, class Term>
+HWY_INLINE float SumOfRow(const T* x, std::size_t width, float fill, Term term) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d);
   auto s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
   std::size_t i = 0;
   for (; i + 4 * lanes <= width; i += 4 * lanes) {
-    s0 = hn::Add(s0, term(hn::LoadU(d, x + i)));
-    s1 = hn::Add(s1, term(hn::LoadU(d, x + i + lanes)));
-    s2 = hn::Add(s2, term(hn::LoadU(d, x + i + 2 * lanes)));
-    s3 = hn::Add(s3, term(hn::LoadU(d, x + i + 3 * lanes)));
+    s0 = hn::Add(s0, term(LoadWide(d, x + i)));
+    s1 = hn::Add(s1, term(LoadWide(d, x + i + lanes)));
+    s2 = hn::Add(s2, term(LoadWide(d, x + i + 2 * lanes)));
+    s3 = hn::Add(s3, term(LoadWide(d, x + i + 3 * lanes)));
   }
-  for (; i + lanes <= width; i += lanes) s0 = hn::Add(s0, term(hn::LoadU(d, x + i)));
-  if (i < width) s1 = hn::Add(s1, term(LoadPart(d, x + i, width - i, fill)));
+  for (; i + lanes <= width; i += lanes) s0 = hn::Add(s0, term(LoadWide(d, x + i)));
+  if (i < width) s1 = hn::Add(s1, term(LoadWidePart(d, x + i, width - i, fill)));
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
 }
 
 // y[i] = map(vector at i, loader of other rows at i).
-template <class Map>
-HWY_INLINE void MapRow(const float* x, float* y, std::size_t width, Map map) {
+template <typename T, class Map>
+HWY_INLINE void MapRow(const T* x, T* y, std::size_t width, Map map) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d);
   std::size_t i = 0;
   for (; i + lanes <= width; i += lanes) {
-    const auto at = [&](const float* row) HWY_ATTR { return hn::LoadU(d, row + i); };
-    hn::StoreU(map(at(x), at), d, y + i);
+    const auto at = [&](const T* row) HWY_ATTR { return LoadWide(d, row + i); };
+    StoreNarrow(d, map(at(x), at), y + i);
   }
   if (i < width) {
-    const auto at = [&](const float* row) HWY_ATTR { return LoadPart(d, row + i, width - i, 0.0F); };
-    StorePart(d, map(at(x), at), y + i, width - i);
+    const auto at = [&](const T* row) HWY_ATTR { return LoadWidePart(d, row + i, width - i, 0.0F); };
+    StoreNarrowPart(d, map(at(x), at), y + i, width - i);
   }
 }
 
-HWY_INLINE float SumOfSquares(const float* x, std::size_t width) {
+template <typename T>
+HWY_INLINE float SumOfSquares(const T* x, std::size_t width) {
   return SumOfRow(x, width, 0.0F, [](Vector v) HWY_ATTR { return hn::Mul(v, v); });
 }
 
 // The row to normalize: x itself, or x + residual, written where the caller wants it or else to y.
-HWY_INLINE const float* RowWithResidual(const RowsCall& rows, const NormParameters& parameters, std::int64_t row) {
-  const float* const x = rows.x + row * rows.x_row_stride;
+template <typename T>
+HWY_INLINE const T* RowWithResidual(const RowsOf<T>& rows, const NormParametersOf<T>& parameters, std::int64_t row) {
+  const T* const x = rows.x + row * rows.x_row_stride;
   if (parameters.residual == nullptr && parameters.sum == nullptr) return x;
-  float* const to =
+  T* const to =
       parameters.sum != nullptr ? parameters.sum + row * parameters.sum_row_stride : rows.y + row * rows.y_row_stride;
   const std::size_t width = static_cast<std::size_t>(rows.width);
   if (parameters.residual == nullptr) {
     MapRow(x, to, width, [](Vector v, auto) HWY_ATTR { return v; });
   } else {
-    const float* const residual = parameters.residual + row * parameters.residual_row_stride;
+    const T* const residual = parameters.residual + row * parameters.residual_row_stride;
     MapRow(x, to, width, [&](Vector v, auto at) HWY_ATTR { return hn::Add(v, at(residual)); });
   }
   return to;
 }
 
-void LayerNorm(const RowsCall& rows, const NormParameters& parameters) {
+template <typename T>
+HWY_INLINE void LayerNormOf(const RowsOf<T>& rows, const NormParametersOf<T>& parameters) {
   const Floats d;
   const std::size_t width = static_cast<std::size_t>(rows.width);
-  const float* const weight = parameters.weight;
-  const float* const bias = parameters.bias;
+  const T* const weight = parameters.weight;
+  const T* const bias = parameters.bias;
   for (std::int64_t row = 0; row < rows.rows; ++row) {
-    const float* const s = RowWithResidual(rows, parameters, row);
+    const T* const s = RowWithResidual(rows, parameters, row);
     const float mean = SumOfRow(s, width, 0.0F, [](Vector v) HWY_ATTR { return v; }) / static_cast<float>(width);
     const auto m = hn::Set(d, mean);
     const float squares = SumOfRow(s, width, mean, [&](Vector v) HWY_ATTR {
@@ -101,12 +135,13 @@ void LayerNorm(const RowsCall& rows, const NormParameters& parameters) {
   }
 }
 
-void RmsNorm(const RowsCall& rows, const NormParameters& parameters) {
+template <typename T>
+HWY_INLINE void RmsNormOf(const RowsOf<T>& rows, const NormParametersOf<T>& parameters) {
   const Floats d;
   const std::size_t width = static_cast<std::size_t>(rows.width);
-  const float* const weight = parameters.weight;
+  const T* const weight = parameters.weight;
   for (std::int64_t row = 0; row < rows.rows; ++row) {
-    const float* const s = RowWithResidual(rows, parameters, row);
+    const T* const s = RowWithResidual(rows, parameters, row);
     const float mean = SumOfSquares(s, width) / static_cast<float>(width);
     const auto factor = hn::Set(d, 1.0F / std::sqrt(mean + parameters.eps));
     MapRow(s, rows.y + row * rows.y_row_stride, width, [&](Vector v, auto at) HWY_ATTR {
@@ -114,6 +149,22 @@ void RmsNorm(const RowsCall& rows, const NormParameters& parameters) {
       return weight != nullptr ? hn::Mul(y, at(weight)) : y;
     });
   }
+}
+
+// For run-time dispatch, which takes no templates.
+void LayerNorm(const RowsCall& rows, const NormParameters& parameters) { LayerNormOf(rows, parameters); }
+void LayerNormFloat16(const RowsOf<Float16>& rows, const NormParametersOf<Float16>& parameters) {
+  LayerNormOf(rows, parameters);
+}
+void LayerNormBFloat16(const RowsOf<BFloat16>& rows, const NormParametersOf<BFloat16>& parameters) {
+  LayerNormOf(rows, parameters);
+}
+void RmsNorm(const RowsCall& rows, const NormParameters& parameters) { RmsNormOf(rows, parameters); }
+void RmsNormFloat16(const RowsOf<Float16>& rows, const NormParametersOf<Float16>& parameters) {
+  RmsNormOf(rows, parameters);
+}
+void RmsNormBFloat16(const RowsOf<BFloat16>& rows, const NormParametersOf<BFloat16>& parameters) {
+  RmsNormOf(rows, parameters);
 }
 
 void Softmax(const RowsCall& rows) {
@@ -149,15 +200,37 @@ HWY_AFTER_NAMESPACE();
 namespace accord::kernels {
 
 HWY_EXPORT(LayerNorm);
+HWY_EXPORT(LayerNormFloat16);
+HWY_EXPORT(LayerNormBFloat16);
 HWY_EXPORT(RmsNorm);
+HWY_EXPORT(RmsNormFloat16);
+HWY_EXPORT(RmsNormBFloat16);
 HWY_EXPORT(Softmax);
 HWY_EXPORT(LogSoftmax);
 
+template <>
 void layer_norm(const RowsCall& rows, const NormParameters& parameters) {
   HWY_DYNAMIC_DISPATCH(LayerNorm)(rows, parameters);
 }
+template <>
+void layer_norm(const RowsOf<Float16>& rows, const NormParametersOf<Float16>& parameters) {
+  HWY_DYNAMIC_DISPATCH(LayerNormFloat16)(rows, parameters);
+}
+template <>
+void layer_norm(const RowsOf<BFloat16>& rows, const NormParametersOf<BFloat16>& parameters) {
+  HWY_DYNAMIC_DISPATCH(LayerNormBFloat16)(rows, parameters);
+}
+template <>
 void rms_norm(const RowsCall& rows, const NormParameters& parameters) {
   HWY_DYNAMIC_DISPATCH(RmsNorm)(rows, parameters);
+}
+template <>
+void rms_norm(const RowsOf<Float16>& rows, const NormParametersOf<Float16>& parameters) {
+  HWY_DYNAMIC_DISPATCH(RmsNormFloat16)(rows, parameters);
+}
+template <>
+void rms_norm(const RowsOf<BFloat16>& rows, const NormParametersOf<BFloat16>& parameters) {
+  HWY_DYNAMIC_DISPATCH(RmsNormBFloat16)(rows, parameters);
 }
 void softmax(const RowsCall& rows) { HWY_DYNAMIC_DISPATCH(Softmax)(rows); }
 void log_softmax(const RowsCall& rows) { HWY_DYNAMIC_DISPATCH(LogSoftmax)(rows); }

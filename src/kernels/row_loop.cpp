@@ -1,11 +1,14 @@
 // The walk of all elementwise kernels. Where every operand's row is contiguous the kernel gets whole rows; otherwise the row
 // is cut into blocks of kBlock elements, the inputs that are not contiguous are gathered into a block each (once per row if
-// one element repeats), and a result that is not contiguous is scattered from one.
+// one element repeats), and a result that is not contiguous is scattered from one. Narrow floats are widened from there, or from
+// where they lie, into a second block.
 
 #include "kernels/row_loop.hpp"
 
 #include <algorithm>
 #include <cstring>
+
+#include "kernels/row_kernels.hpp"
 
 namespace accord::kernels {
 
@@ -50,24 +53,33 @@ void scatter(std::size_t element, const void* from, void* to, std::int64_t strid
 
 }  // namespace
 
-bool run_rows(RowKernel kernel, std::span<const ConstView> inputs, const View& output,
-              const RowParameters& parameters) {
+bool run_rows(RowKernel kernel, std::span<const ConstView> inputs, const View& output, const RowParameters& parameters,
+              NarrowFloats narrow) {
   const std::size_t out = kMaxInputs;  // the operand that is the output; unused inputs walk along with it
   std::array<const Layout*, kMaxInputs + 1> layouts;
   layouts.fill(&output.layout);
   for (std::size_t i = 0; i < inputs.size(); ++i) layouts[i] = &inputs[i].layout;
   const RowLoop<kMaxInputs + 1> loop(layouts);
 
+  std::array<RowKernel, kMaxInputs + 1> conversion{};
   std::array<std::size_t, kMaxInputs + 1> element{};
   bool contiguous = loop.row_size() == 1 || loop.row_stride(out) == 1;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     element[i] = size_of(inputs[i].dtype);
-    contiguous = contiguous && (loop.row_size() == 1 || loop.row_stride(i) == 1);
+    if (narrow == NarrowFloats::kAsFloat32 && is_narrow_float(inputs[i].dtype)) {
+      conversion[i] = convert_row_kernel(inputs[i].dtype, DType::kFloat32);
+    }
+    contiguous = contiguous && conversion[i] == nullptr && (loop.row_size() == 1 || loop.row_stride(i) == 1);
   }
   element[out] = size_of(output.dtype);
+  if (narrow == NarrowFloats::kAsFloat32 && is_narrow_float(output.dtype)) {
+    conversion[out] = convert_row_kernel(DType::kFloat32, output.dtype);
+    contiguous = false;
+  }
   const std::int64_t step = contiguous ? std::max<std::int64_t>(loop.row_size(), 1) : kBlock;
 
   std::array<Block, kMaxInputs + 1> blocks;
+  std::array<Block, kMaxInputs + 1> wide;
   return loop.for_each_row([&](const std::array<std::int64_t, kMaxInputs + 1>& offsets) {
     for (std::int64_t first = 0; first < loop.row_size(); first += step) {
       const std::int64_t count = std::min(step, loop.row_size() - first);
@@ -78,13 +90,25 @@ bool run_rows(RowKernel kernel, std::span<const ConstView> inputs, const View& o
                                       (offsets[i] + first * stride) * static_cast<std::int64_t>(element[i]);
         const bool direct = contiguous || stride == 1;
         pointers[i] = direct ? from : blocks[i].bytes;
-        if (!direct && (stride != 0 || first == 0)) gather(element[i], from, stride, blocks[i].bytes, count);
+        if (stride == 0 && first > 0) {
+          if (conversion[i] != nullptr) pointers[i] = wide[i].bytes;
+          continue;
+        }
+        if (!direct) gather(element[i], from, stride, blocks[i].bytes, count);
+        if (conversion[i] == nullptr) continue;
+        conversion[i](&pointers[i], wide[i].bytes, count, {});
+        pointers[i] = wide[i].bytes;
       }
       const std::int64_t stride = loop.row_stride(out);
       std::byte* const to = static_cast<std::byte*>(output.data) +
                             (offsets[out] + first * stride) * static_cast<std::int64_t>(element[out]);
       const bool direct = contiguous || stride == 1;
-      if (!kernel(pointers, direct ? to : blocks[out].bytes, count, parameters)) return false;
+      std::byte* const result = direct ? to : blocks[out].bytes;
+      if (!kernel(pointers, conversion[out] != nullptr ? wide[out].bytes : result, count, parameters)) return false;
+      if (conversion[out] != nullptr) {
+        const void* const computed = wide[out].bytes;
+        conversion[out](&computed, result, count, {});
+      }
       if (!direct) scatter(element[out], blocks[out].bytes, to, stride, count);
     }
     return true;

@@ -9,8 +9,9 @@
 
 namespace accord::kernels {
 
-/// The common walk of kOperands operands: dimensions of size 1 are gone, neighbours that every operand crosses in one
-/// stride are one. The last dimension is the row; there is always one.
+/// The common walk of kOperands operands in the order in which the last one (what is written) lies in memory: dimensions of
+/// size 1 are gone, neighbours that every operand crosses in one stride are one. The last dimension is the row; there is always
+/// one.
 template <std::size_t kOperands>
 struct RowLoop {
   int dims = 0;
@@ -22,9 +23,16 @@ struct RowLoop {
 
   /// REQUIRES: all layouts have the sizes of the first.
   explicit RowLoop(const std::array<const Layout*, kOperands>& layouts) {
+    std::array<int, kMaxDims> order{};
+    int count = 0;
     for (int i = 0; i < layouts[0]->dims; ++i) {
-      if (layouts[0]->sizes[i] != 1) append(layouts, i);
+      if (layouts[0]->sizes[i] == 1) continue;
+      int at = count++;
+      for (; at > 0 && layouts.back()->strides[order[at - 1]] < layouts.back()->strides[i]; --at)
+        order[at] = order[at - 1];
+      order[at] = i;
     }
+    for (int i = 0; i < count; ++i) append(layouts, order[i]);
     if (dims == 0) sizes[dims++] = 1;
   }
 
@@ -77,9 +85,13 @@ struct RowParameters {
 using RowKernel = bool (*)(const void* const* inputs, void* output, std::int64_t count,
                            const RowParameters& parameters);
 
+/// How a kernel sees float16 and bfloat16: as they are, or as float32, which is rounded once when it is stored.
+enum class NarrowFloats : std::uint8_t { kAsTheyAre, kAsFloat32 };
+
 /// Runs `kernel` over operands of equal sizes (at most 3 inputs). Rows that are not contiguous, in an input or in the
-/// output, pass through blocks on the stack. Returns whether every call of the kernel gave true.
+/// output, pass through blocks on the stack, and so do narrow floats that the kernel sees as float32. Returns whether every
+/// call of the kernel gave true.
 bool run_rows(RowKernel kernel, std::span<const ConstView> inputs, const View& output,
-              const RowParameters& parameters = {});
+              const RowParameters& parameters = {}, NarrowFloats narrow = NarrowFloats::kAsTheyAre);
 
 }  // namespace accord::kernels

@@ -10,6 +10,10 @@
 
 namespace accord::kernels {
 
+inline bool is_narrow_float(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
+/// A dtype that kernels compute in float32.
+inline bool is_real(DType dtype) { return dtype == DType::kFloat32 || is_narrow_float(dtype); }
+
 inline constexpr int kMaxDims = 8;
 using Dims = std::array<std::int64_t, kMaxDims>;
 

@@ -10,9 +10,9 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "base/json_node.hpp"
 #include "base/text.hpp"
 #include "plan/json.hpp"
-#include "plan/json_node.hpp"
 #include "plan/step_rules.hpp"
 
 namespace accord::plan {

@@ -62,16 +62,29 @@ def weights() -> tuple[bytes, int]:
         "w": {"dtype": "F32", "shape": [3, 4, 2], "data_offsets": [0, 96]},
         "b": {"dtype": "F32", "shape": [4], "data_offsets": [96, 112]},
     }
+    return safetensors(entries, bytes(range(112)))
+
+
+def packed_weights(unit_bytes: int) -> tuple[bytes, int]:
+    """The same with "w" packed, in units of `unit_bytes`."""
+    entries = {
+        "w": {"dtype": "U8", "shape": [3, unit_bytes], "data_offsets": [0, 3 * unit_bytes]},
+        "b": {"dtype": "F32", "shape": [4], "data_offsets": [3 * unit_bytes, 3 * unit_bytes + 16]},
+    }
+    return safetensors(entries, bytes(i % 61 for i in range(3 * unit_bytes + 16)))
+
+
+def safetensors(entries: dict, data: bytes) -> tuple[bytes, int]:
     header = json.dumps(entries).encode()
     header += b" " * (-len(header) % 8)
-    return struct.pack("<Q", len(header)) + header + bytes(range(112)), 8 + len(header)
+    return struct.pack("<Q", len(header)) + header + data, 8 + len(header)
 
 
 def manifest(header_size: int) -> dict:
     file = "weights-00001.safetensors"
     return {
         "format": "accord-package",
-        "format_version": 1,
+        "format_version": 2,
         "producer": "make_seeds.py",
         "groups": ["tp"],
         "rules": [{"pattern": "layer.*", "style": "row", "unit": 2, "group": "tp"}],
@@ -101,6 +114,15 @@ def manifest(header_size: int) -> dict:
             },
         ],
     }
+
+
+def packed_manifest(header_size: int, packed: dict, unit_bytes: int) -> dict:
+    whole = manifest(header_size)
+    w, b = whole["tensors"]
+    w |= {"packed": packed, "granule_bytes": unit_bytes}
+    b["offset"] = header_size + 3 * unit_bytes
+    whole["files"][1]["size"] = header_size + 3 * unit_bytes + 16
+    return whole
 
 
 def cut_graph() -> dict:
@@ -143,14 +165,26 @@ def main() -> None:
     graph_bytes = json.dumps(graph()).encode()
     manifest_bytes = json.dumps(manifest(header_size)).encode()
 
-    def package(graph_bytes: bytes) -> bytes:
+    def package(
+        graph_bytes: bytes, manifest_bytes: bytes = manifest_bytes, weight_bytes: bytes = weight_bytes
+    ) -> bytes:
         lengths = struct.pack("<II", len(manifest_bytes), len(graph_bytes))
         return lengths + manifest_bytes + graph_bytes + weight_bytes
+
+    def packed_package(packed: dict, unit_bytes: int) -> bytes:
+        weight_bytes, header_size = packed_weights(unit_bytes)
+        manifest_bytes = json.dumps(packed_manifest(header_size, packed, unit_bytes)).encode()
+        return package(graph_bytes, manifest_bytes, weight_bytes)
+
+    # A unit is [4, 2]: 16 outputs, and inputs for whole words or groups.
+    int4 = {"type": "int4", "group": 32, "scales": "float16", "minima": True, "error": 0.1}
 
     seeds = {
         "graph": (0, graph_bytes),
         "manifest": (1, manifest_bytes),
         "package": (2, package(graph_bytes)),
+        "packed_package": (2, packed_package({"type": "bfloat16"}, 64)),
+        "quantized_package": (2, packed_package(int4, 16 * 4 + 16 * 16)),
         "cut_package": (2, package(json.dumps(cut_graph()).encode())),
     }
     for name, (kind, content) in seeds.items():

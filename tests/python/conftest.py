@@ -52,3 +52,11 @@ def fresh_ranks() -> Iterator[Callable[..., Ranks]]:
     yield start
     for processes in started:
         processes.end()
+
+
+@pytest.fixture(scope="session")
+def text_model(tmp_path_factory: pytest.TempPathFactory):
+    """The language model of text_model.py, whose package tests share. Needs torch and transformers."""
+    from text_model import make_text_model
+
+    return make_text_model(tmp_path_factory.mktemp("text_model"))

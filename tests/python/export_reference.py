@@ -1,15 +1,69 @@
 """A slow, plain reader of engine packages: weights by the safetensors library, the graph run op by op with torch."""
 
 import json
+import math
 import re
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors.torch import load_file
 
 
 def read_json(package: Path, name: str) -> dict:
     return json.loads((package / name).read_text())
+
+
+def unpacked(data: np.ndarray, out: int, in_: int, packed: dict) -> np.ndarray:
+    """One packed block as float64 [out, in], by docs/engine-format.md and src/kernels/linear/format.hpp, element by element."""
+    group, rounded = packed.get("group", 0), -(-in_ // packed.get("group", 2)) * packed.get("group", 2)
+    result = np.zeros((out, rounded))
+    begin = 0
+    for first in range(0, out, 64):
+        width = min(64, -(-(out - first) // 16) * 16)
+
+        def take(count: int, dtype) -> np.ndarray:
+            nonlocal begin
+            taken = data[begin : (begin := begin + count * np.dtype(dtype).itemsize)].view(dtype)
+            return taken.reshape(-1, width)  # noqa: B023
+
+        if packed["type"] in ("float32", "float16"):
+            panel = take(in_ * width, packed["type"]).astype(np.float64).T
+        elif packed["type"] == "bfloat16":
+            words = take(rounded // 2 * width, np.uint32)
+            halves = [(words << 16).view(np.float32), (words & 0xFFFF0000).view(np.float32)]
+            panel = np.stack(halves, 1).reshape(-1, width).T
+        else:
+            bits, order = (8, [0, 2, 1, 3]) if packed["type"] == "int8" else (4, [0, 2, 4, 6, 1, 3, 5, 7])
+            groups = []
+            for _ in range(rounded // group):
+                scales = take(width, packed["scales"]).astype(np.float64)
+                minima = take(width, packed["scales"]).astype(np.float64) if packed["minima"] else 0.0
+                words = take(group * bits // 32 * width, np.uint32)
+                # Place `i` of a word holds the input order[i] behind the word's first.
+                places = [(words >> (bits * i)) & ((1 << bits) - 1) for i in range(32 // bits)]
+                codes = np.stack([places[order.index(i)] for i in range(32 // bits)], 1).reshape(-1, width)
+                zero = 0 if packed["minima"] else 1 << (bits - 1)
+                groups.append(scales * (codes.astype(np.float64) - zero) + minima)
+            panel = np.concatenate(groups).T
+        result[first : first + width, : panel.shape[1]] = panel[: out - first]
+    return result[:, :in_]
+
+
+def unpacked_tensor(stored: torch.Tensor, entry: dict) -> torch.Tensor:
+    """A packed tensor from the bytes of its units."""
+    packed, sharding, shape = entry["packed"], entry.get("sharding"), list(entry["shape"])
+    dim = sharding["dim"] if sharding else 0
+    unit = shape.copy()
+    if sharding:
+        unit[dim] = sharding["unit"]
+    transposed = packed.get("transposed", False)
+    blocks = []
+    for data in stored.numpy():
+        block = unpacked(data, *(unit[::-1] if transposed else unit), packed)
+        blocks.append(torch.from_numpy(block.T if transposed else block))
+    whole = torch.cat(blocks, dim).narrow(dim, 0, shape[dim])
+    return whole.to(getattr(torch, entry["dtype"])).contiguous()
 
 
 def read_tensors(package: Path) -> dict[str, torch.Tensor]:
@@ -21,7 +75,13 @@ def read_tensors(package: Path) -> dict[str, torch.Tensor]:
     tensors = {}
     for entry in manifest["tensors"]:
         tensor = stored.pop(entry["name"])
-        if "sharding" in entry:
+        if "packed" in entry:
+            tensor = unpacked_tensor(tensor, entry)
+        elif "sharding" in entry and tensor.dim() == 1:
+            before = entry["shape"][: entry["sharding"]["dim"]]
+            assert math.prod(before) == 1, "units of another dimension are woven"
+            tensor = tensor.reshape(entry["shape"])
+        elif "sharding" in entry:
             tensor = torch.cat(list(tensor), dim=entry["sharding"]["dim"])
         assert list(tensor.shape) == entry["shape"]
         tensors[entry["name"]] = tensor

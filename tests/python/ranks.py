@@ -6,6 +6,7 @@ what it needs (accord, os, sys, time and numpy as np are there). It is called as
 
 from __future__ import annotations
 
+import importlib.metadata
 import inspect
 import os
 import pickle
@@ -95,6 +96,14 @@ TORCHCOMMS_PROGRAM = _LOOP.format(
                 assert "already finalized" in str(error), error
 """,
 )
+
+
+def torch_is(version: str) -> bool:
+    """Whether the torch that is installed is a "2.11", say; read without importing it."""
+    try:
+        return importlib.metadata.version("torch").startswith(version + ".")
+    except importlib.metadata.PackageNotFoundError:
+        return False
 
 
 class RanksFailed(AssertionError):

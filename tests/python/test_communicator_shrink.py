@@ -22,7 +22,9 @@ def go_on_without_the_dead(comm, victim, folder):
         with comm.shrink() as rest:
             ranks = np.zeros(rest.size, np.int64)
             rest.all_gather(np.array([comm.rank]), ranks)
-            return rest.name, rest.rank, ranks.tolist(), comm.state
+            found = rest.name, rest.rank, ranks.tolist(), comm.state, comm.gone()[:1]
+            comm.close()
+            return *found, comm.gone()
 
 
 def test_the_ranks_that_are_left_shrink_to_a_group_of_their_own(fresh_ranks, tmp_path):
@@ -32,5 +34,5 @@ def test_the_ranks_that_are_left_shrink_to_a_group_of_their_own(fresh_ranks, tmp
 
     outcomes = fresh_ranks(4).outcomes(go_on_without_the_dead, 1, str(tmp_path), while_running=kill)
     assert [outcomes[rank].value for rank in (0, 2, 3)] == [
-        ("world/shrunk", place, [0, 2, 3], "failed") for place in range(3)
+        ("world/shrunk", place, [0, 2, 3], "failed", [1], []) for place in range(3)
     ]

@@ -148,6 +148,19 @@ def test_what_a_store_of_the_users_raises_is_told():
         accord.PrefixStore(object(), "p")
 
 
+class NamedStore(DictStore):
+    def describe(self) -> str:
+        return "the shelf"
+
+
+def test_a_rank_0_that_does_not_come_may_be_waiting_itself():
+    with pytest.raises(
+        accord.Timeout, match="in the shelf: rank 0 of 3 did not come in time .* waiting itself"
+    ) as caught:
+        accord.Communicator.create(NamedStore(), 1, 3, timeout=0.1)
+    assert caught.value.ranks == (0,)
+
+
 def test_a_path_is_a_text_without_null_bytes(tmp_path):
     with pytest.raises(TypeError, match="expected as str, got bytes"):
         accord.FileStore(b"store")

@@ -61,7 +61,7 @@ def wrong(comm):
 def test_tags_that_are_none_are_refused_and_a_message_of_another_count_is_a_mismatch(ranks):
     for refused, told in ranks(2).run(wrong):
         assert refused == ["InvalidArgument", "TypeError", "TypeError", "TypeError"]
-        assert "rank 0 called send_recv of 4 x float64, tag 7, rank 1 called send_recv of 3 x float64, tag 7" in told
+        assert "rank 0 called send of 4 x float64, tag 7, rank 1 called recv of 3 x float64, tag 7" in told
 
 
 def collected(comm):

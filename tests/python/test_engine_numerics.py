@@ -46,18 +46,17 @@ def embeddings() -> list[np.ndarray]:
 
 
 def weight_bytes(package: str, size: int) -> list[tuple[int, int]]:
-    """(shard, replicated) of each of `size` ranks, from the manifest alone: a sharded tensor is cut into units, which go to
+    """(shard, replicated) of each of `size` ranks, from the manifest alone: a sharded tensor is cut into granules, which go to
     the ranks in order, as evenly as they go."""
     manifest = json.loads((Path(package) / "manifest.json").read_text())
     shards, replicated = np.zeros(size, int), 0
     for tensor in manifest["tensors"]:
-        elements = math.prod(tensor["shape"])
         if "sharding" in tensor:
-            units = tensor["shape"][tensor["sharding"]["dim"]] // tensor["sharding"]["unit"]
-            of_rank = [len(part) for part in np.array_split(np.arange(units), size)]
-            shards += np.array(of_rank) * (elements // units) * np.dtype(tensor["dtype"]).itemsize
+            of_rank = [len(part) for part in np.array_split(tensor["xxh3"], size)]
+            shards += np.array(of_rank) * tensor["granule_bytes"]
         else:
-            replicated += elements * np.dtype(tensor["dtype"]).itemsize
+            assert "packed" not in tensor, "all layers of MiniLM are divided"
+            replicated += math.prod(tensor["shape"]) * np.dtype(tensor["dtype"]).itemsize
     return [(int(shard), replicated) for shard in shards]
 
 
@@ -83,7 +82,7 @@ def test_embeddings_are_those_of_pytorch_with_the_same_bits_on_every_rank_and_in
     expected_bytes = weight_bytes(package, size)
     assert [(shard, replicated) for _, _, _, shard, replicated in results] == expected_bytes
     for (_, _, read, *_), (shard, replicated) in zip(results, expected_bytes, strict=True):
-        assert shard + replicated <= read <= 1.02 * (shard + replicated)
+        assert read == shard + replicated
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])

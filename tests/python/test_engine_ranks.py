@@ -1,7 +1,9 @@
 """Engines of several ranks: bound in a call of their own, over one group or two, damaged for one rank, interrupted."""
 
+import os
 import shutil
 import signal
+import time
 from pathlib import Path
 
 import accord_command
@@ -62,8 +64,8 @@ def test_ranks_that_load_and_then_bind_two_groups_give_what_the_model_gives(rank
     with torch.no_grad():
         expected = Model(0)(x()).numpy()
     results = ranks(4).run(load_then_bind, packages[0], x().numpy())
-    # In each group half of the columns with their biases, and half of the rows.
-    shard = 2 * 4 * (INNER // 2) * (HIDDEN + 1 + HIDDEN)
+    # In each group half of the columns with their biases, and half of the rows; a unit of 8 columns takes a panel of 16.
+    shard = 4 * (INNER // 2) * ((2 * HIDDEN + 1 + HIDDEN) + (HIDDEN + 1 + HIDDEN))
     for unbound, bound, y, shard_bytes in results:
         assert (unbound, bound, shard_bytes) == ("unbound", "bound", shard)
         np.testing.assert_allclose(y, expected, atol=1e-5)
@@ -112,6 +114,35 @@ def load_over_both(comm, path):
     except accord.Error as error:
         return error.code, str(error)
     return "loaded", ""
+
+
+def load_late(comm, path, given, seconds):
+    inner, outer = comm.split(0), comm.split(comm.rank)
+    if comm.rank == 1:
+        time.sleep(seconds)
+    began = time.monotonic()
+    with accord.load(path, {"inner": inner, "outer": outer}) as engine:
+        return time.monotonic() - began, np.array(engine.run(given)[0])
+
+
+def test_a_rank_that_is_ready_later_than_the_timeout_is_waited_for(ranks, packages):
+    (waited, first), (_, second) = ranks(2).run(load_late, packages[0], x().numpy(), 5.0, timeout=4)
+    assert waited > 4
+    assert first.tobytes() == second.tobytes()
+
+
+def die_while_others_wait(comm, path):
+    if comm.rank == 1:
+        os.kill(os.getpid(), 9)
+    try:
+        accord.load(path, {"inner": comm})
+    except accord.PeerLost as error:
+        return list(error.ranks)
+
+
+def test_a_rank_that_dies_before_it_has_loaded_is_named_by_those_that_wait(fresh_ranks, packages):
+    first, second = fresh_ranks(2).outcomes(die_while_others_wait, packages[0])
+    assert (first.value, second.exit_code) == ([1], -9)
 
 
 def test_if_one_rank_cannot_load_no_rank_of_either_group_does(ranks, packages):

@@ -41,10 +41,9 @@ def test_ops_table_is_that_of_the_engine():
 
 @pytest.mark.parametrize("op", sorted(export_ops.ARGUMENTS))
 def test_ops_table_agrees_with_the_schemas_of_torch(op):
-    _, name, overload = op.split(".")
-    schema = {
-        argument.name: argument for argument in getattr(getattr(torch.ops.aten, name), overload)._schema.arguments
-    }
+    namespace, name, overload = op.split(".")
+    found = getattr(getattr(getattr(torch.ops, namespace), name), overload)
+    schema = {argument.name: argument for argument in found._schema.arguments}
     known = []
     for piece in export_ops.ARGUMENTS[op].split(", "):
         _, declared = piece.split(" ", 1)

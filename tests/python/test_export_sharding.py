@@ -1,8 +1,11 @@
 """Sharding rules: what they match, which tensors they divide, how they fail."""
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 import torch
-from export_reference import read_json, read_tensors
+from export_reference import read_json, read_tensors, unpacked
 
 from accord.export_sharding import Column, ExportError, Row, default_unit
 from accord.exporter import export
@@ -51,6 +54,26 @@ def test_a_column_divides_weight_and_bias_a_row_only_the_weight(export_with):
         assert found[f"{layer}.norm.weight"] is None
 
 
+def test_a_plan_of_parallelize_module_is_taken_as_it_is(export_with):
+    from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, SequenceParallel
+
+    plan = {"layers.*.up": ColwiseParallel(), "layers.*.norm": SequenceParallel(), "layers.*.down": RowwiseParallel()}
+    expected = shardings(export_with({"layers.*.up": "column", "layers.*.down": "row"}))
+    assert shardings(export_with(plan)) == expected
+    # A model that says what heads it has keeps them whole: 16 of 4 elements, of which two share one of keys.
+    model = Model()
+    model.config = SimpleNamespace(num_attention_heads=16, num_key_value_heads=8, head_dim=4)
+    found = shardings(export_with(plan, model))
+    assert found["layers.0.up.weight"] == {"group": "tp", "dim": 0, "unit": 8}
+
+    class OwnStyle(ParallelStyle):
+        def _apply(self, module, mesh):
+            return module
+
+    with pytest.raises(ExportError, match=r'"layers.\*.up": torch\'s style OwnStyle is not known'):
+        export_with({"layers.*.up": OwnStyle()})
+
+
 def test_sharded_tensors_come_back_whole(export_with):
     model = Model()
     package = export_with({"layers.*.up": Column(unit=8), "layers.*.down": Row(unit=4)}, model)
@@ -59,17 +82,18 @@ def test_sharded_tensors_come_back_whole(export_with):
         assert torch.equal(tensors[name], parameter), name
 
 
-def test_each_granule_is_one_unit_in_row_major_order(export_with):
+def test_each_granule_is_one_unit_packed_on_its_own(export_with):
     model = Model()
     package = export_with({"layers.*.down": Row(unit=16)}, model)
     (entry,) = [t for t in read_json(package, "manifest.json")["tensors"] if t["name"] == "layers.1.down.weight"]
-    data = (package / entry["file"]).read_bytes()
+    data = np.frombuffer((package / entry["file"]).read_bytes(), np.uint8)
     assert entry["granule_bytes"] == 32 * 16 * 4
     assert len(entry["xxh3"]) == 4
     for unit in range(4):
         begin = entry["offset"] + unit * entry["granule_bytes"]
-        expected = model.layers[1].down.weight[:, unit * 16 : (unit + 1) * 16].detach().contiguous()
-        assert data[begin : begin + entry["granule_bytes"]] == expected.numpy().tobytes()
+        assert begin % 64 == 0
+        expected = model.layers[1].down.weight[:, unit * 16 : (unit + 1) * 16].detach().numpy()
+        assert np.array_equal(unpacked(data[begin : begin + entry["granule_bytes"]], 32, 16, entry["packed"]), expected)
 
 
 def test_strings_take_the_default_unit(export_with):
@@ -77,7 +101,7 @@ def test_strings_take_the_default_unit(export_with):
     found = shardings(package)
     assert found["layers.0.up.weight"]["unit"] == 64
     assert found["layers.0.down.weight"]["unit"] == 64
-    assert [default_unit(size) for size in (1, 7, 12, 96, 128, 384, 1536)] == [1, 1, 4, 32, 64, 64, 64]
+    assert [default_unit(size) for size in (1, 7, 12, 96, 128, 384, 1536, 50257)] == [1, 1, 4, 32, 64, 64, 64, 64]
 
 
 def test_the_first_pattern_that_matches_decides(export_with):
@@ -97,12 +121,11 @@ def test_rules_and_groups_are_in_the_manifest(export_with):
     ("sharding", "message"),
     [
         ({"layers.*.upp": "column"}, r'"layers\.\*\.upp" matches no module; .*"layers\.\d\.up"'),
-        ({"layers.0.norm": "column"}, r"matches no linear layer, only others .*LayerNorm"),
+        ({"layers.0.norm": "column"}, r"matches no linear layer and no embedding, only others .*LayerNorm"),
         ({"*": "column", "layers.0.up": "column"}, r"an earlier pattern decides all it matches"),
         ({"layers.0.up": "colunm"}, r'unknown style "colunm"; did you mean "column"'),
         ({"layers.0.up": 3}, r"expected .* got int"),
-        ({"layers.0.up": Column(unit=7)}, r'unit 7 does not divide the 64 outputs of "layers\.0\.up"'),
-        ({"layers.0.down": Row(unit=48)}, r'unit 48 does not divide the 64 inputs of "layers\.0\.down"'),
+        ({"layers.0.up": Column(unit=65)}, r'unit 65 is more than the 64 outputs of "layers\.0\.up"'),
         ({"layers.0.down": Row(unit=0)}, r"a whole number from 1 up, got 0"),
         ({"layers.0.up": Column(group="t p")}, r'"t p" cannot be the name of a group'),
     ],
@@ -121,9 +144,9 @@ def test_a_weight_that_is_also_used_otherwise_cannot_be_sharded(tmp_path):
             self.head.weight = self.embedding.weight
 
         def forward(self, ids):
-            return self.head(self.embedding(ids))
+            return self.head(self.embedding(ids)) + self.head.weight.sum()
 
-    with pytest.raises(ExportError, match=r'"head.weight" cannot be sharded: aten.embedding.default at .* as "weight"'):
+    with pytest.raises(ExportError, match=r'"head.weight" cannot be sharded: aten.sum.dim_IntList at .* as "self"'):
         export(Tied().eval(), (torch.tensor([[1]]),), path=tmp_path / "m.accord", sharding={"head": "column"})
 
 

@@ -14,12 +14,30 @@ sys.path.insert(0, str(ROOT / "tests/soak"))
 from soak import Soak, SoakFailed
 
 
-def soak(seconds: float, *more: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(script: str, *options: str, timeout: float, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(BUILD / "python"), **variables}
-    command = [sys.executable, "tests/soak/soak.py", "--seconds", str(seconds), *more]
-    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=seconds + 300)
+    command = [sys.executable, f"tests/soak/{script}", *options]
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout)
     print(result.stdout[-20_000:] + result.stderr[-5_000:])
     return result
+
+
+def soak(seconds: float, *more: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return run("soak.py", "--seconds", str(seconds), *more, timeout=seconds + 300, **variables)
+
+
+@pytest.fixture(scope="module")
+def soak_requests(tmp_path_factory):
+    """Runs the soak test of requests; its model is made once."""
+    for needed in ("torch", "transformers"):
+        pytest.importorskip(needed)
+    model = str(tmp_path_factory.mktemp("model"))
+
+    def soak(number: int, *more: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        options = ["--requests", str(number), "--model", model, *more]
+        return run("requests_soak.py", *options, timeout=300 + number / 5, **variables)
+
+    return soak
 
 
 def new_seed() -> str:
@@ -27,19 +45,33 @@ def new_seed() -> str:
     return str(time.time_ns() % (1 << 31))
 
 
-def assert_goes_well(seconds: float) -> None:
-    result = soak(seconds, "--seed", new_seed())
+def assert_goes_well(result: subprocess.CompletedProcess[str]) -> None:
     last = (result.stdout + result.stderr).strip().splitlines()[-1]
     assert result.returncode == 0 and "soak: ok, " in result.stdout, last
 
 
 def test_a_minute_of_random_calls_groups_and_faults_goes_well():
-    assert_goes_well(50)
+    assert_goes_well(soak(50, "--seed", new_seed()))
 
 
 @pytest.mark.slow
 def test_ten_minutes_of_random_calls_groups_and_faults_go_well():
-    assert_goes_well(600)
+    assert_goes_well(soak(600, "--seed", new_seed()))
+
+
+def test_some_hundred_random_requests_to_a_language_model_and_kills_go_well(soak_requests):
+    assert_goes_well(soak_requests(600, "--seed", new_seed()))
+
+
+@pytest.mark.slow
+def test_ten_thousand_random_requests_to_a_language_model_and_kills_go_well(soak_requests):
+    assert_goes_well(soak_requests(10_000, "--seed", new_seed()))
+
+
+def test_it_notices_an_answer_that_is_wrong(soak_requests):
+    result = soak_requests(100, SOAK_DEFECT="sys.modules['__main__'].WAYS['greedy'] = {'temperature': 5.0}")
+    assert result.returncode == 1
+    assert "soak: FAILED" in result.stdout and "instead of" in result.stdout, result.stdout
 
 
 def ended(members: list[int], *errors: str) -> dict:
@@ -71,7 +103,7 @@ DEFECTS = {
         "__import__('threading').Thread(target=time.sleep, args=[1000], daemon=True).start()",
         "threads",
     ),
-    "a result is wrong": ("__import__('calls').OPS['sum'] = np.maximum", "element"),
+    "a result is wrong": ("__import__('calls').OPS['sum'] = __import__('numpy').maximum", "element"),
     "a rank ends": ("os._exit(5)", "ended"),
 }
 

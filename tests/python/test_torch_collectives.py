@@ -198,7 +198,7 @@ def test_strange_tensors_are_right_or_refused(torch_ranks):
             assert tiny == [1.0, 2.0]
         said = [text for _, text in errors]
         assert len(errors) == 6
-        assert "sparse" in said[0] and "to_dense" in said[0]
+        assert "sparse" in said[0] and "to_dense" in said[0] and "sparse=False" in said[0]
         assert "meta" in said[1] and "cpu:accord,meta:BACKEND" in said[1]
         assert "float8_e5m2fnuz" in said[2]
         assert "bxor" in said[3] and errors[3][0] == "InvalidArgument"

@@ -77,7 +77,7 @@ def test_a_rank_that_is_late_to_a_monitored_barrier_is_not_taken_for_a_later_one
         assert order == [True, True]
         assert len(said) == 4 and said[1] == said[3] == "passed"
         for failed in (said[0], said[2]):
-            assert ("Rank 1 failed to pass" if rank == 0 else "Rank 1 successfully reached") in failed
+            assert ("Ranks 1 failed to pass" if rank == 0 else "Rank 1 successfully reached") in failed
 
 
 def chains(group):
@@ -119,7 +119,9 @@ def odds_and_ends(group):
     dropped = torch.zeros(8)
     dropped[::2] = 1
     dist.all_reduce(dropped[::2], async_op=True)  # nobody waits
-    dist.barrier()
+    until = time.monotonic() + 10
+    while dropped.sum() < 8 and time.monotonic() < until:
+        time.sleep(0.001)
     return said, inferred.tolist(), dropped.tolist()
 
 

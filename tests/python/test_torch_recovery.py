@@ -41,7 +41,7 @@ def go_on_without_the_dead(group, dead, folder):
     try:
         model(torch.ones(2, 4)).sum().backward()
     except RuntimeError as error:
-        took, text = time.monotonic() - began, str(error)
+        took, text = time.monotonic() - began, f"{type(error).__name__}: {error}"
     state = accord.torch.communicator().state
     left = accord.torch.shrink()
     now = dist.group.WORLD
@@ -79,20 +79,125 @@ def test_the_ranks_that_are_left_make_a_new_default_group(fresh_ranks, tmp_path,
         assert found["made"] == ("accord", 25, "recorder_size=64")
 
 
-def test_the_example_goes_on_from_its_last_checkpoint():
-    result = subprocess.run(
+def wait_for_the_dead(group, folder):
+    """Rank 3 dies, and rank 2 a little later: what the others find who wait for them in the store."""
+    import datetime
+
+    rank, long = dist.get_rank(), datetime.timedelta(seconds=25)
+    found = {}
+
+    def died(victim):
+        if rank == victim:
+            with open(f"{folder}/{victim}", "w") as file:
+                file.write(repr(time.time()))
+            os.kill(os.getpid(), 9)
+
+    def refused(what, make, victim):
+        try:
+            make()
+        except accord.PeerLost as error:
+            with open(f"{folder}/{victim}") as file:
+                found[what] = time.time() - float(file.read()), error.ranks, str(error)
+
+    dist.barrier()
+    if rank == 3:
+        time.sleep(0.2)  # for most of the ways that the others may be in
+    died(3)
+    refused("dies", lambda: dist.new_group(timeout=long), 3)
+    refused("died", lambda: dist.new_group([1, 3, 0], timeout=long), 3)
+    left = dist.new_group([0, 1, 2], timeout=long)
+    x = torch.tensor([float(rank)])
+    dist.all_reduce(x, group=left)
+    found["left"] = x.item()
+    if rank == 0:
+        refused("all", lambda: group.monitored_barrier(datetime.timedelta(seconds=0.3), True), 3)
+    dist.barrier(group=left)
+    refused("barrier", lambda: group.monitored_barrier(long), 3)
+    dist.barrier(group=left)
+    if rank == 2:
+        time.sleep(0.2)
+    died(2)
+    refused("again", lambda: dist.new_group([0, 1, 2], timeout=long), 2)
+    return found
+
+
+def test_who_waits_in_the_store_for_a_rank_that_dies_hears_of_it_within_a_second(fresh_ranks, tmp_path):
+    outcomes = fresh_ranks(4, program=TORCH_PROGRAM).outcomes(wait_for_the_dead, str(tmp_path), deadline=50)
+    for rank in (0, 1):
+        assert outcomes[rank].error is None, outcomes[rank].error
+        found = outcomes[rank].value
+        assert found.pop("left") == 3
+        named = {what: ranks for what, (_, ranks, _) in found.items() if what != "all"}
+        assert named == {"dies": (3,), "died": (2,), "barrier": (3,), "again": (2,)}
+        # A busy machine may take longer than the second that each takes.
+        assert all(took < 5 for took, *_ in found.values()), found
+        assert "rank 3 of the default group died" in found["dies"][2]
+        assert "Rank 3 died or closed" in found["barrier"][2]
+    assert "Ranks 1, 2, 3 failed to pass monitoredBarrier in 300 ms; Rank 3 died" in outcomes[0].value["all"][2]
+
+
+def lose_the_store(group):
+    """Rank 0 serves the store, and dies."""
+    import datetime
+
+    rank, long = dist.get_rank(), datetime.timedelta(seconds=25)
+    port = torch.zeros(1, dtype=torch.int64)
+    if rank == 0:
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        port[0] = store.port
+    dist.broadcast(port, 0)
+    if rank > 0:
+        store = dist.TCPStore("127.0.0.1", int(port), is_master=False)
+    dist.destroy_process_group()
+    dist.init_process_group("accord", store=store, rank=rank, world_size=3)
+    dist.barrier()
+    if rank == 0:
+        time.sleep(0.2)  # for most of the way that the others may be in
+        os.kill(os.getpid(), 9)
+    found = []
+    calls = (lambda: dist.group.WORLD.monitored_barrier(long), lambda: dist.new_group(timeout=long))
+    for call in calls if rank == 1 else calls[::-1]:
+        began = time.monotonic()
+        try:
+            call()
+        except accord.PeerLost as error:
+            found.append((time.monotonic() - began, error.ranks))
+    return found
+
+
+def test_a_store_that_dies_with_its_rank_is_no_error_of_its_own(fresh_ranks):
+    outcomes = fresh_ranks(3, program=TORCH_PROGRAM).outcomes(lose_the_store, deadline=50)
+    for rank in (1, 2):
+        assert outcomes[rank].error is None, outcomes[rank].error
+        found = outcomes[rank].value
+        assert [ranks for _, ranks in found] == [(0,), (0,)]
+        assert all(took < 5 for took, _ in found), found
+
+
+def run_the_example(timeout: float, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [sys.executable, ROOT / "examples/torch/survive.py"],
-        env=clean_environment(PYTHONPATH=os.environ.get("PYTHONPATH", ""), OMP_NUM_THREADS="1"),
+        env=clean_environment(PYTHONPATH=os.environ.get("PYTHONPATH", ""), **environment),
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=timeout,
         check=False,
     )
+
+
+def test_the_example_goes_on_from_its_last_checkpoint():
+    result = run_the_example(180, OMP_NUM_THREADS="1")
     assert result.returncode == 0, result.stderr
-    noticed = re.findall(r"rank (\d) after ([\d.]+) s: .*PeerLost.* rank 0 of group", result.stdout)
+    noticed = re.findall(r"rank (\d), ([\d.]+) s after the kill: .*PeerLost.* rank 0 of group", result.stdout)
     assert sorted(rank for rank, _ in noticed) == ["1", "2"]
     assert all(float(seconds) < 1 for _, seconds in noticed)
     goes_on = re.findall(r"rank (\d) goes on from step 10 with ranks \[1, 2\]", result.stdout)
     assert sorted(goes_on) == ["1", "2"]
     losses = {int(step): float(loss) for step, loss in re.findall(r"step (\d+) loss ([\d.]+)", result.stdout)}
     assert sorted(losses) == [10, 20, 30] and losses[30] < losses[10]
+
+
+def test_the_example_says_how_it_is_started():
+    result = run_the_example(60, RANK="0")
+    assert result.returncode == 2
+    assert "start it without a launcher: python examples/torch/survive.py" in result.stderr

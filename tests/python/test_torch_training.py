@@ -7,6 +7,7 @@ Two ranks give the same bits: there is one order in which two numbers can be add
 from pathlib import Path
 
 import pytest
+from ranks import torch_is
 
 FOLDER = str(Path(__file__).parent)
 
@@ -28,7 +29,10 @@ ON_TWO_RANKS = [
     "ddp_local_sgd",
     "fsdp2",
     "fsdp2_kept_and_clipped",
-    "fsdp2_bfloat16",
+    pytest.param(
+        "fsdp2_bfloat16",
+        marks=pytest.mark.skipif(torch_is("2.11"), reason="torch 2.11 cannot train it, over gloo neither"),
+    ),
     "fsdp2_divide_factor",
     "fsdp1",
     "tensor_parallel",

@@ -12,21 +12,17 @@ from __future__ import annotations
 
 import argparse
 import collections
-import json
-import os
 import random
-import selectors
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+from processes import LONGEST, Process, SoakFailed, gather, shared_names, soak_until, weigh
+
 RANKS = 5
-LONGEST = 100  # seconds of an episode; it takes one
-MEMORY_SLACK = 8 << 20
 FAULTS = {"none": 6, "pause": 2, "kill": 8, "kill two": 2, "exit": 4, "raise": 4, "stop": 1, "mismatch": 2}
 # What the ranks that are not at fault may see. Whoever meets an error aborts its groups, so all may see that.
 ERRORS = {
@@ -41,42 +37,6 @@ ERRORS = {
 }
 
 
-class SoakFailed(Exception):
-    """Something that must not be."""
-
-
-class Process:
-    """One rank process; `log` is what it wrote."""
-
-    def __init__(self, folder: Path, number: int) -> None:
-        self.log = folder / f"process{number}.txt"
-        ours, theirs = os.pipe()
-        with self.log.open("ab") as log:
-            self.child = subprocess.Popen(
-                [sys.executable, str(Path(__file__).parent / "rank.py"), str(theirs)],
-                bufsize=0,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                pass_fds=[theirs],
-            )
-        os.close(theirs)
-        self.reader = os.fdopen(ours, "rb", buffering=0)
-        self.text = b""
-        self.is_new = True
-        self.memory: list[int] = []
-
-    def give(self, episode: dict) -> None:
-        self.child.stdin.write(json.dumps(episode).encode() + b"\n")
-
-    def end(self) -> None:
-        if self.child.poll() is None:
-            self.child.send_signal(signal.SIGKILL)
-        self.child.wait()
-        self.child.stdin.close()
-        self.reader.close()
-
-
 class Soak:
     def __init__(self, seed: int, folder: Path) -> None:
         self.seed, self.folder = seed, folder
@@ -87,7 +47,7 @@ class Soak:
 
     def start(self) -> Process:
         self.started += 1
-        return Process(self.folder, self.started)
+        return Process(self.folder, self.started, "rank.py")
 
     def episode(self, number: int) -> None:
         choice = random.Random(f"{self.seed}/{number}")
@@ -105,7 +65,7 @@ class Soak:
         self.what = f"episode {number}: {size} ranks, {steps} steps, fault {fault!r} of ranks {victims}"
         deadline = began + LONGEST
         # The timeouts of an episode are too short for the start of an interpreter on a busy machine.
-        self.gather([process for process in chosen if process.is_new], "ready", deadline)
+        gather([process for process in chosen if process.is_new], "ready", deadline)
         for rank, process in enumerate(chosen):
             process.is_new = False
             process.give(
@@ -121,7 +81,7 @@ class Soak:
                     "timeout": 4 if fault in ("stop", "mismatch") else 60,
                 }
             )
-        self.gather(chosen, "began", deadline)
+        gather(chosen, "began", deadline)
         moment = choice.random() * 0.8
         if fault in ("kill", "kill two", "stop", "pause"):
             time.sleep(moment)
@@ -134,7 +94,7 @@ class Soak:
         results: list[dict | None] = [None] * size
         others = [rank for rank in range(size) if not (fault == "stop" and rank in victims)]
         for waited in (others, [rank for rank in range(size) if rank not in others]):
-            told = self.gather([chosen[rank] for rank in waited], "resources", deadline)
+            told = gather([chosen[rank] for rank in waited], "resources", deadline)
             for rank, result in zip(waited, told, strict=True):
                 results[rank] = result
             if fault == "stop" and waited is others:
@@ -143,7 +103,7 @@ class Soak:
         self.longest = max(self.longest, took)
         self.judge(fault, victims, results)
         for rank, process in enumerate(chosen):
-            self.weigh(process, results[rank])
+            weigh(process, results[rank])
             if results[rank] is None or (fault.startswith("kill") and process in strikes):
                 process.end()
                 self.processes[self.processes.index(process)] = self.start()
@@ -152,42 +112,6 @@ class Soak:
         self.counts["calls"] += sum(result.get("calls", 0) for result in results if result)
         self.counts["groups that were shrunk"] += sum(bool(r and r.get("errors")) for r in results)
         shutil.rmtree(store)
-
-    def gather(self, processes: list[Process], key: str, deadline: float) -> list[dict | None]:
-        """The last thing that each told, which has `key`; None of one that has ended."""
-        told: dict[int, dict | None] = {}
-        with selectors.DefaultSelector() as selector:
-            for index, process in enumerate(processes):
-                selector.register(process.reader, selectors.EVENT_READ, index)
-            while True:
-                for index, process in enumerate(processes):
-                    line, newline, rest = process.text.partition(b"\n")
-                    if index not in told and newline:
-                        message = json.loads(line)
-                        if "resources" in message and key == "began":  # it failed before it began; told again later
-                            told[index] = message
-                            continue
-                        process.text = rest
-                        if key in message:
-                            told[index] = message
-                if len(told) == len(processes):
-                    return [told[index] for index in range(len(processes))]
-                if time.monotonic() > deadline:
-                    self.hangs([p for index, p in enumerate(processes) if index not in told])
-                for ready, _ in selector.select(timeout=0.5):
-                    process = processes[ready.data]
-                    piece = os.read(process.reader.fileno(), 1 << 16)
-                    process.text += piece
-                    if not piece:
-                        process.child.wait()
-                        told.setdefault(ready.data, None)
-                        selector.unregister(process.reader)
-
-    def hangs(self, processes: list[Process]) -> None:
-        for process in processes:
-            process.child.send_signal(signal.SIGUSR1)  # faulthandler writes all stacks
-        time.sleep(1)
-        raise SoakFailed(f"no end after {LONGEST} s: {[process.log.name for process in processes]}")
 
     @staticmethod
     def judge(fault: str, victims: list[int], results: list[dict | None]) -> None:
@@ -217,29 +141,6 @@ class Soak:
             if fault in ("none", "pause") and len(result["members"]) != len(results):
                 raise SoakFailed(f"rank {rank} lost ranks: {result}")
 
-    def weigh(self, process: Process, result: dict | None) -> None:
-        if result is None:
-            return
-        process.memory.append(result["memory"])
-        if result["resources"] != result["least"]:
-            raise SoakFailed(
-                f"{process.log.name} held {result['least']} after an episode, and {result['resources']} now"
-            )
-
-    def check_memory(self) -> str:
-        """Of the process that lived from beginning to end: the least of the second quarter against that of the last."""
-        memory = self.processes[0].memory
-        quarter = max(1, len(memory) // 4)
-        early, late = min(memory[quarter : 2 * quarter] or memory), min(memory[-quarter:])
-        text = f"memory of the first process {early / 1e6:.1f} MB early, {late / 1e6:.1f} MB late"
-        if late > early + MEMORY_SLACK:
-            raise SoakFailed(text)
-        return text
-
-    def logs(self) -> str:
-        texts = {path.name: path.read_text()[-4000:] for path in sorted(self.folder.glob("*.txt"))}
-        return "\n".join(f"--- {name}\n{text}" for name, text in texts.items() if text)
-
     def end(self) -> None:
         for process in self.processes:
             process.end()
@@ -253,32 +154,18 @@ def main() -> int:
     given = parser.parse_args()
     seed = given.seed if given.seed is not None else random.randrange(1 << 31)
     print(f"soak: {given.seconds:g} s, --seed {seed}", flush=True)
-    before = set(os.listdir("/dev/shm"))
+    before = shared_names()
     with tempfile.TemporaryDirectory(prefix="accord-soak-") as folder:
         soak = Soak(seed, Path(folder))
-        began = shown = time.monotonic()
-        episodes = 0
-        try:
-            while time.monotonic() - began < given.seconds:
-                soak.episode(episodes if given.episode is None else given.episode)
-                episodes += 1
-                if time.monotonic() - shown > 10:
-                    shown = time.monotonic()
-                    print(f"soak: {shown - began:.0f} s, {episodes} episodes, {soak.counts['calls']} calls", flush=True)
-            memory = soak.check_memory()
-            left = {name for name in set(os.listdir("/dev/shm")) - before if "accord" in name}
-            if left:
-                raise SoakFailed(f"left in /dev/shm: {left}")
-        except SoakFailed as failure:
-            print(f"{soak.logs()}\nsoak: FAILED with --seed {seed}, {soak.what}: {failure}", flush=True)
-            return 1
-        finally:
-            soak.end()
-        for name, count in sorted(soak.counts.items()):
-            print(f"soak: {count} {name}")
-        print(f"soak: longest episode {soak.longest:.1f} s; {memory}; descriptors, threads and segments exact")
-        print(f"soak: ok, {episodes} episodes, --seed {seed}", flush=True)
-    return 0
+        began = time.monotonic()
+        return soak_until(
+            soak,
+            is_enough=lambda: time.monotonic() - began >= given.seconds,
+            number_of=lambda episode: episode if given.episode is None else given.episode,
+            done=lambda: f"{time.monotonic() - began:.0f} s, {soak.counts['calls']} calls",
+            seed=seed,
+            before=before,
+        )
 
 
 if __name__ == "__main__":

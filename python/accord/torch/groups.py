@@ -11,6 +11,7 @@ import accord
 from accord.torch.errors import as_torch_error
 from accord.torch.monitored_barrier import announce
 from accord.torch.process_group import ProcessGroup
+from accord.torch.watched_store import WatchedStore
 
 
 @dataclass
@@ -32,12 +33,15 @@ def create(options: Any, backend_options: Options | None) -> ProcessGroup:
     global_ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
     if options.group_rank == 0:
         announce(options.store)
+    name, world = str(options.group_id), dist.group.WORLD
+    watched = world.communicator if isinstance(world, ProcessGroup) else None
+    store = WatchedStore(options.store, name, watched, global_ranks)
     try:
         comm = accord.Communicator.create(
-            options.store,
+            store,
             options.group_rank,
             options.group_size,
-            name=str(options.group_id),
+            name=name,
             timeout=options.timeout,
             transport=chosen.transport,
             select=chosen.select,
@@ -45,7 +49,7 @@ def create(options: Any, backend_options: Options | None) -> ProcessGroup:
         )
         window = comm.window(chosen.window_bytes) if chosen.window_bytes else None
     except accord.Error as error:
-        raise as_torch_error(error, global_ranks) from None
+        raise as_torch_error(store.cause_of(error), global_ranks) from None
     group = ProcessGroup(comm, options.store, global_ranks, options.timeout, window)
     group.options_given = backend_options
     return group

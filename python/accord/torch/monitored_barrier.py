@@ -1,12 +1,18 @@
-"""A barrier that tells which ranks did not come, over the store alone: the group is as it was afterwards."""
+"""A barrier that tells which ranks did not come, over the store: the group is as it was afterwards. The communicator only tells who is gone."""
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import torch.distributed as dist
+
+import accord
+from accord.torch.errors import as_torch_error
+from accord.torch.watched_store import NEWS_TAKE_SECONDS
 
 _PASSED = "passed"
 _LOOK_EVERY_SECONDS = 0.002
@@ -24,83 +30,149 @@ class MonitoredBarrier:
     later barrier.
     """
 
-    def __init__(self, store: dist.Store, rank: int, size: int) -> None:
+    def __init__(self, store: dist.Store, comm: accord.Communicator, global_ranks: Sequence[int]) -> None:
         """REQUIRES: announce() in that store, before."""
         self._root = store
-        self._rank = rank
-        self._size = size
-        self._arrivals = [0] * size  # rank 0: that were taken or withdrawn, of each rank; others: their own
+        self._comm = comm
+        self._rank = comm.rank
+        self._size = comm.size
+        self._global_ranks = global_ranks
+        self._arrivals = [0] * comm.size  # rank 0: that were taken or withdrawn, of each rank; others: their own
         self._store: dist.Store | None = None
 
     def __call__(self, timeout: timedelta, wait_all_ranks: bool) -> None:
         """Returns once all ranks have called it.
 
         Rank 0 raises RuntimeError naming the first rank that did not come within `timeout`, or with `wait_all_ranks` all of them; the
-        others tell what it found.
+        others tell what it found. Where ranks have died or closed the group it is PeerLost, and nobody waits for them.
         """
         deadline = time.monotonic() + timeout.total_seconds()
+        if self._rank == 0:
+            self._gather(self._opened(), timeout, deadline, wait_all_ranks)
+            return
+        try:
+            verdict = self._arrive(timeout, deadline)
+        except RuntimeError as error:  # the store, which rank 0 may host
+            verdict = f"the store cannot be reached ({error})"
+            _look_until(self._comm.gone, time.monotonic() + NEWS_TAKE_SECONDS)
+        if verdict != _PASSED:
+            raise self._failure(
+                f"[Rank {self._rank}]: Rank {self._rank} successfully reached monitoredBarrier, but received errors while "
+                f"waiting for send/recv from rank 0: {verdict}",
+                self._comm.gone()[:1],
+            )
+
+    def _opened(self) -> dist.Store:
         if self._store is None:
             group = self._root.get("monitored_barrier/group").decode()
             self._store = dist.PrefixStore(f"monitored_barrier/{group}", self._root)
-        if self._rank == 0:
-            self._gather(self._store, timeout, deadline, wait_all_ranks)
-        else:
-            self._arrive(self._store, timeout, deadline)
+        return self._store
 
-    def _arrive(self, store: dist.Store, timeout: timedelta, deadline: float) -> None:
+    def _failure(self, text: str, lost: Sequence[int]) -> RuntimeError:
+        if not lost:
+            return RuntimeError(text)
+        error = accord.PeerLost(f"{text}; {_names(lost)} died or closed the group")
+        error.ranks = tuple(lost)
+        return as_torch_error(error, self._global_ranks)
+
+    def _arrive(self, timeout: timedelta, deadline: float) -> str:
+        """What rank 0 found."""
+        store = self._opened()
         self._arrivals[self._rank] += 1
         arrival = f"{self._rank}/{self._arrivals[self._rank]}"
-        verdict = "it has not answered in time"
         store.set(arrival, "here")
-        answered = _wait(store, f"{arrival}/verdict", deadline)
-        if not answered and store.compare_set(arrival, "here", "gone") == b"taken":
+        answered = self._await_verdict(store, arrival, deadline)
+        # With a rank gone no barrier passes any more: nothing needs to be withdrawn, and rank 0 may be waiting for others still.
+        if not answered and not self._comm.gone() and store.compare_set(arrival, "here", "gone") == b"taken":
             # Rank 0 waits for others, and answers by the end of its own timeout.
-            answered = _wait(store, f"{arrival}/verdict", deadline + timeout.total_seconds())
-        if answered:
-            verdict = store.get(f"{arrival}/verdict").decode()
-            store.delete_key(f"{arrival}/verdict")
-            store.delete_key(arrival)
-        if verdict != _PASSED:
-            raise RuntimeError(
-                f"[Rank {self._rank}]: Rank {self._rank} successfully reached monitoredBarrier, but received errors while "
-                f"waiting for send/recv from rank 0: {verdict}"
-            )
+            answered = self._await_verdict(store, arrival, deadline + timeout.total_seconds())
+        if not answered:
+            return "it has not answered" + ("" if self._comm.gone() else " in time")
+        verdict = store.get(f"{arrival}/verdict").decode()
+        store.delete_key(f"{arrival}/verdict")
+        store.delete_key(arrival)
+        return verdict
+
+    def _await_verdict(self, store: dist.Store, arrival: str, deadline: float) -> bool:
+        """False if there is none by then, or soon after a rank has gone."""
+        gone_since = math.inf
+
+        def over() -> bool:
+            nonlocal gone_since
+            now = time.monotonic()
+            if gone_since == math.inf and self._comm.gone():
+                gone_since = now
+            return now >= min(deadline, gone_since + NEWS_TAKE_SECONDS)
+
+        return _look_until(lambda: store.check([f"{arrival}/verdict"]), over)
 
     def _gather(self, store: dist.Store, timeout: timedelta, deadline: float, wait_all_ranks: bool) -> None:
         milliseconds = round(timeout / timedelta(milliseconds=1))
         if milliseconds <= 0:
             raise RuntimeError(f"[Rank 0]: Rank 0 timed out in monitoredBarrier after {milliseconds} ms")
-        came, missing = [], []
+        came: dict[int, str] = {}
+        missing: list[int] = []
+        lost: list[int] = []
         for rank in range(1, self._size):
             # Who comes behind the first one that is missing is told so too, if it is here already.
-            arrival = self._take(store, rank, deadline if wait_all_ranks or not missing else 0)
+            counts = wait_all_ranks or not missing
+            watched = [rank] if wait_all_ranks else range(rank, self._size)
+            arrival = self._take(store, rank, watched, deadline if counts else 0)
             if arrival is not None:
-                came.append(arrival)
-            elif wait_all_ranks or not missing:
-                missing.append(rank)
-        names = f"Rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
-        verdict = f"{names} failed to pass monitoredBarrier in {milliseconds} ms" if missing else _PASSED
-        for arrival in came:
+                came[rank] = arrival
+            elif counts:
+                gone = self._lost(store, watched)[:1]  # others may have left because of it
+                missing += gone or [rank]
+                lost += gone
+        in_time = "" if missing == lost else f" in {milliseconds} ms"
+        names = _names(missing, plural=wait_all_ranks)  # as gloo has it, which programs look for
+        verdict = f"{names} failed to pass monitoredBarrier{in_time}" if missing else _PASSED
+        for arrival in came.values():
             store.set(f"{arrival}/verdict", verdict)
+        self._await_readers(store, came)
         if missing:
-            raise RuntimeError(f"[Rank 0]: {verdict}")
+            raise self._failure(f"[Rank 0]: {verdict}", lost)
 
-    def _take(self, store: dist.Store, rank: int, deadline: float) -> str | None:
-        """The next arrival of a rank that has not been withdrawn; None if there is none by then."""
+    def _take(self, store: dist.Store, rank: int, watched: Sequence[int], deadline: float) -> str | None:
+        """The next arrival of a rank that has not been withdrawn; None if there is none by then, or one of `watched` is lost."""
         while True:
-            arrival = f"{rank}/{self._arrivals[rank] + 1}"
-            if not _wait(store, arrival, deadline):
+            arrival = self._next_arrival(rank)
+            if not _look_until(
+                lambda key=arrival: store.check([key]),
+                lambda: time.monotonic() >= deadline or bool(self._lost(store, watched)),
+            ):
                 return None
             self._arrivals[rank] += 1
             if store.compare_set(arrival, "here", "taken") == b"taken":
                 return arrival
             store.delete_key(arrival)
 
+    def _next_arrival(self, rank: int) -> str:
+        return f"{rank}/{self._arrivals[rank] + 1}"
 
-def _wait(store: dist.Store, key: str, deadline: float) -> bool:
-    """False if `key` is not set by then. (Store.wait() of torch's stores logs each timeout as an error.)"""
-    while not store.check([key]):
-        if time.monotonic() >= deadline:
+    def _lost(self, store: dist.Store, ranks: Sequence[int]) -> list[int]:
+        """Those that went before they came."""
+        return [rank for rank in self._comm.gone() if rank in ranks and not store.check([self._next_arrival(rank)])]
+
+    def _await_readers(self, store: dist.Store, came: dict[int, str]) -> None:
+        """A while: this rank may end now, and the store that it hosts with it."""
+        deadline = time.monotonic() + NEWS_TAKE_SECONDS
+        for rank, arrival in came.items():
+            _look_until(
+                lambda rank=rank, key=arrival: not store.check([key]) or rank in self._comm.gone(),
+                deadline,
+            )
+
+
+def _names(ranks: Sequence[int], plural: bool = False) -> str:
+    return f"Rank{'s' if plural or len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+
+
+def _look_until(found: Callable[[], object], over: Callable[[], bool] | float) -> bool:
+    """False if it is over, a moment (time.monotonic()) or a condition, before `found`. (Store.wait() of torch's stores logs each timeout
+    as an error.)"""
+    while not found():
+        if over() if callable(over) else time.monotonic() >= over:
             return False
         time.sleep(_LOOK_EVERY_SECONDS)
     return True

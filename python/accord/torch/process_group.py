@@ -59,7 +59,7 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
         self._timeout = timeout
         self._process = os.getpid()
         self._window = window
-        self._monitored_barrier = MonitoredBarrier(store, comm.rank, comm.size)
+        self._monitored_barrier = MonitoredBarrier(store, comm, global_ranks)
         self._others = OtherDevices(self, store, timeout)
         self._any_source = AnySource(comm)
 
@@ -149,14 +149,14 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
         return self._run(call, opts, outputs, back, *arguments, *counts)
 
     @on_its_device
-    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
+    def _allgather_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
         opts = options(c10d.AllgatherOptions, opts, opts)
         back: list[CopyBack] = []
         memory = target(output, "all_gather", back)
         return self._run("all_gather", opts, (output,), back, source(input, "all_gather"), memory)
 
     @on_its_device
-    def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> dist.Work:
+    def allgather_into_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> dist.Work:
         opts = options(c10d.AllgatherOptions, opts)
         back: list[CopyBack] = []
         calls = [
@@ -245,7 +245,7 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
         return self._run(call, opts, (output,), back, joined, memory, *counts, name, reads=inputs, **factor)
 
     @on_its_device
-    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
+    def _reduce_scatter_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
         opts = options(c10d.ReduceScatterOptions, opts)
         back: list[CopyBack] = []
         name, factor = op_of(opts.reduceOp)
@@ -254,7 +254,7 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
         return self._run("reduce_scatter", opts, (output,), back, read, memory, name, **factor)
 
     @on_its_device
-    def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> dist.Work:
+    def reduce_scatter_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> dist.Work:
         opts = options(c10d.ReduceScatterOptions, opts)
         back: list[CopyBack] = []
         name, factor = op_of(opts.reduceOp)
@@ -269,7 +269,7 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
         return self._run_all("reduce_scatter", opts, outputs, back, calls, **factor)
 
     @on_its_device
-    def all_to_all_single(
+    def alltoall_base(
         self,
         output: torch.Tensor,
         input: torch.Tensor,
@@ -303,13 +303,13 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         self._monitored_barrier(self._timeout if timeout is None else timeout, wait_all_ranks)
 
-    # Names that older torch calls the same by.
-    _allgather_base = all_gather_single
-    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    # Names that newer torch calls the same by: above are those that all versions have, so that other groups have them too.
+    all_gather_single = _allgather_base
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
     gather_into_tensor = gather_single
-    _reduce_scatter_base = reduce_scatter_single
-    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
-    alltoall_base = all_to_all_single
+    reduce_scatter_single = _reduce_scatter_base
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+    all_to_all_single = alltoall_base
 
     # Messages.
 

@@ -86,7 +86,8 @@ def check(tensor: torch.Tensor, call: str) -> None:
         raise WrongDevice(tensor.device, call)
     if tensor.layout is not torch.strided:
         raise TypeError(
-            f"accord: {call} of a tensor of layout {tensor.layout}: only dense ones can be used; pass tensor.to_dense()"
+            f"accord: {call} of a tensor of layout {tensor.layout}: only dense ones can be used; pass "
+            "tensor.to_dense(), and to DDP an Embedding with sparse=False"
         )
 
 

@@ -8,7 +8,7 @@
 
 #include "accord/communicator.hpp"
 #include "cli/bench/exercise.hpp"
-#include "cli/bench/interrupt.hpp"
+#include "cli/interrupt.hpp"
 
 namespace accord::cli {
 

@@ -1,5 +1,4 @@
-// The format: "Trace Event Format", Google 2016; times are microseconds, from the first operation on. An operation that has
-// not ended reaches to the moment when its record was taken.
+// Times count from the first operation on. An operation that has not ended reaches to the moment when its record was taken.
 #include "cli/diagnose/trace.hpp"
 
 #include <fmt/format.h>
@@ -9,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/trace_events.hpp"
 #include "exec/domain.hpp"
 
 namespace accord::cli {
@@ -34,8 +34,7 @@ class Trace {
 
   std::string text() {
     for (const FlightLog* log : logs_) add(*log);
-    const ordered_json trace = {{"traceEvents", std::move(events_)}, {"displayTimeUnit", "ns"}};
-    return trace.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+    return std::move(events_).text();
   }
 
  private:
@@ -43,8 +42,8 @@ class Trace {
   std::int64_t unix_time(const FlightLog& log, std::int64_t monotonic) const {
     return monotonic + unix_offsets_.at(log.host);
   }
-  double microseconds(const FlightLog& log, std::int64_t monotonic) const {
-    return static_cast<double>(unix_time(log, monotonic) - origin_) / 1000;
+  std::int64_t since_origin(const FlightLog& log, std::int64_t monotonic) const {
+    return unix_time(log, monotonic) - origin_;
   }
 
   void add(const FlightLog& log) {
@@ -52,20 +51,14 @@ class Trace {
     const auto [place, is_new] = processes_.try_emplace({log.host, process}, processes_.size() + 1);
     const std::size_t number = place->second;
     if (is_new) {
-      name("process_name", number, 0, fmt::format("rank {} of {} (process {})", log.rank, log.name, process));
-      events_.push_back(
-          {{"ph", "M"}, {"name", "process_sort_index"}, {"pid", number}, {"args", {{"sort_index", log.rank}}}});
+      events_.name_process(number, fmt::format("rank {} of {} (process {})", log.rank, log.name, process), log.rank);
     }
     for (const Order& order : log.orders) {
-      const std::size_t track = ++tracks_;
-      name("thread_name", number, track, track_name(log, order));
+      const TracePlace track{number, ++tracks_};
+      events_.name_track(track, track_name(log, order));
       for (const Operation& operation : order.operations)
-        if (operation.started_ns) events_.push_back(slice(log, order, operation, number, track));
+        if (operation.started_ns) events_.add(slice(log, order, operation, track));
     }
-  }
-
-  void name(const char* what, std::size_t process, std::size_t track, const std::string& text) {
-    events_.push_back({{"ph", "M"}, {"name", what}, {"pid", process}, {"tid", track}, {"args", {{"name", text}}}});
   }
 
   static std::string track_name(const FlightLog& log, const Order& order) {
@@ -77,12 +70,11 @@ class Trace {
     return fmt::format("{}: collectives", log.name);
   }
 
-  ordered_json slice(const FlightLog& log, const Order& order, const Operation& operation, std::size_t process,
-                     std::size_t track) const {
+  TraceSlice slice(const FlightLog& log, const Order& order, const Operation& operation, TracePlace track) const {
     const std::int64_t end = std::max(operation.ended_ns.value_or(log.taken_ns), *operation.started_ns);
-    const std::string name = order.direction == Direction::kSend      ? "send"
-                             : order.direction == Direction::kReceive ? "recv"
-                                                                      : exec::name_of(operation.request);
+    std::string name = order.direction == Direction::kSend      ? "send"
+                       : order.direction == Direction::kReceive ? "recv"
+                                                                : exec::name_of(operation.request);
     ordered_json arguments = {{"call", exec::to_string(operation.request)},
                               {"number", operation.number},
                               {"bytes", operation.request.count * size_of(operation.request.dtype)},
@@ -93,14 +85,12 @@ class Trace {
     if (operation.waits_for) arguments["waited_for_rank"] = *operation.waits_for;
     if (operation.queued_ns)
       arguments["queued_us"] = static_cast<double>(*operation.started_ns - *operation.queued_ns) / 1000;
-    return {{"ph", "X"},
-            {"name", name},
-            {"cat", order.direction == Direction::kNone ? "collective" : "message"},
-            {"pid", process},
-            {"tid", track},
-            {"ts", microseconds(log, *operation.started_ns)},
-            {"dur", static_cast<double>(end - *operation.started_ns) / 1000},
-            {"args", std::move(arguments)}};
+    return {.place = track,
+            .name = std::move(name),
+            .category = order.direction == Direction::kNone ? "collective" : "message",
+            .begin_ns = since_origin(log, *operation.started_ns),
+            .end_ns = since_origin(log, end),
+            .arguments = std::move(arguments)};
   }
 
   std::vector<const FlightLog*> logs_;
@@ -108,7 +98,7 @@ class Trace {
   std::int64_t origin_ = std::numeric_limits<std::int64_t>::max();
   std::map<std::pair<std::string, int>, std::size_t> processes_;
   std::size_t tracks_ = 0;
-  ordered_json events_ = ordered_json::array();
+  TraceEvents events_;
 };
 
 }  // namespace

@@ -98,6 +98,15 @@ void for_each_input(const Node& node, const std::function<void(ValueId)>& visit)
 
 void for_each_input(Node& node, const std::function<void(ValueId&)>& visit) { visit_inputs(node, visit); }
 
+std::optional<std::string> group_argument(const Node& node) {
+  for (const std::string_view name : {"group", "group_name"}) {
+    const Argument* argument = find_argument(node, name);
+    if (argument == nullptr) continue;
+    if (const auto* group = std::get_if<std::string>(argument)) return *group;
+  }
+  return std::nullopt;
+}
+
 Result<int> dimension_index(const Node& node, std::int64_t dim, int dims) {
   const std::int64_t index = dim < 0 ? dim + dims : dim;
   // A scalar counts as having one dimension, as in PyTorch.

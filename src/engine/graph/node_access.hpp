@@ -40,6 +40,9 @@ void for_each_input(const Node& node, const std::function<void(ValueId)>& visit)
 /// The same with the right to change them.
 void for_each_input(Node& node, const std::function<void(ValueId&)>& visit);
 
+/// The logical group of a collective; nullopt for other nodes.
+std::optional<std::string> group_argument(const Node& node);
+
 /// `dim` counted from the front: -1 is the last of `dims`; kCorrupt, naming the node, if there is none.
 Result<int> dimension_index(const Node& node, std::int64_t dim, int dims);
 

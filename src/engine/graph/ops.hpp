@@ -15,6 +15,9 @@ struct OpInfo {
   std::string_view arguments;  ///< as in ATen's schema: "Tensor input, Tensor weight, Tensor? bias=None"
 };
 
+/// An attention that keeps its keys and values.
+inline constexpr std::string_view kCachedAttention = "accord.attention.default";
+
 /// All of them, sorted by name.
 std::span<const OpInfo> known_ops();
 

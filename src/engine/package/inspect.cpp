@@ -36,25 +36,44 @@ std::int64_t units_of(const engine::TensorEntry& tensor) {
   return static_cast<std::int64_t>(tensor.granule_xxh3.size());
 }
 
-// How many ranks a group may have: as many as the fewest units of a tensor. None if nothing is divided.
+// How many ranks a group may have: as many as the fewest units of a tensor without copies. None if nothing is divided.
 std::optional<std::int64_t> most_ranks(const engine::Manifest& manifest) {
   std::optional<std::int64_t> most;
   for (const engine::TensorEntry& tensor : manifest.tensors) {
-    if (tensor.sharding.has_value()) most = std::min(most.value_or(units_of(tensor)), units_of(tensor));
+    if (tensor.sharding.has_value() && !tensor.sharding->copies)
+      most = std::min(most.value_or(units_of(tensor)), units_of(tensor));
   }
   return most;
 }
 
-// The weight bytes that the first of `size` ranks reads, which has the most.
-std::uint64_t bytes_of_first_rank(const engine::Manifest& manifest, int size) {
+// The weight bytes that the first of `size` ranks reads, which has the most; none if they cannot share the tensors.
+std::optional<std::uint64_t> bytes_of_first_rank(const engine::Manifest& manifest, int size) {
   std::uint64_t bytes = 0;
   for (const engine::TensorEntry& tensor : manifest.tensors) {
-    const bool divided = tensor.sharding.has_value();
-    bytes += divided ? static_cast<std::uint64_t>(engine::units_of_rank(units_of(tensor), 0, size).count) *
-                           tensor.granule_bytes
-                     : tensor.bytes();
+    if (!tensor.sharding) {
+      bytes += tensor.bytes();
+      continue;
+    }
+    const auto units = engine::units_of_rank(*tensor.sharding, units_of(tensor), 0, size);
+    if (!units) return std::nullopt;
+    bytes += tensor.granule_range_bytes(0, static_cast<std::uint64_t>(units->count));
   }
   return bytes;
+}
+
+// What quantizing did to each tensor, as the exporter measured it.
+Json quantized_json(const engine::Manifest& manifest) {
+  Json list = Json::array();
+  for (const engine::TensorEntry& tensor : manifest.tensors) {
+    if (!tensor.packing || !tensor.packing->format.quantized()) continue;
+    const kernels::PackedFormat& format = tensor.packing->format;
+    list.push_back({{"tensor", tensor.name},
+                    {"type", format.type == kernels::WeightType::kInt8 ? "int8" : "int4"},
+                    {"group", format.group},
+                    {"minima", format.minimum == kernels::Minimum::kPerGroup},
+                    {"error", tensor.packing->error ? Json(*tensor.packing->error) : Json()}});
+  }
+  return list;
 }
 
 Json rules_json(const engine::Manifest& manifest) {
@@ -63,16 +82,18 @@ Json rules_json(const engine::Manifest& manifest) {
     rules.push_back({{"pattern", rule.pattern},
                      {"style", rule.style == engine::ParallelStyle::kColumn ? "column" : "row"},
                      {"unit", rule.unit},
-                     {"group", rule.group}});
+                     {"group", rule.group},
+                     {"together", rule.together},
+                     {"copies", rule.copies}});
   }
   return rules;
 }
 
-Json ranks_json(const engine::Manifest& manifest, std::optional<std::int64_t> most) {
+Json ranks_json(const engine::Manifest& manifest) {
   Json ranks = Json::array();
   for (const int size : {1, 2, 4, 8}) {
     Json bytes;  // null where loading refuses
-    if (size <= most.value_or(size)) bytes = bytes_of_first_rank(manifest, size);
+    if (const auto first = bytes_of_first_rank(manifest, size)) bytes = *first;
     ranks.push_back({{"ranks", size}, {"weight_bytes_of_rank_0", bytes}});
   }
   return ranks;
@@ -107,8 +128,9 @@ Json package_json(const engine::Package& package) {
           {"tensors", manifest.tensors.size()},
           {"weight_bytes", bytes},
           {"sharded_bytes", sharded_bytes},
+          {"quantized", quantized_json(manifest)},
           {"most_ranks", most ? Json(*most) : Json()},
-          {"by_ranks", ranks_json(manifest, most)}};
+          {"by_ranks", ranks_json(manifest)}};
 }
 
 }  // namespace

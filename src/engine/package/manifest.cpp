@@ -14,19 +14,22 @@
 #include "engine/graph/dtypes.hpp"
 #include "engine/graph/strict_json.hpp"
 #include "engine/package/package.hpp"
+#include "engine/package/packing.hpp"
 
 namespace accord::engine {
 namespace {
 
 using nlohmann::json;
 
-constexpr int kFormatVersion = 1;
+constexpr int kFormatVersion = 2;
 constexpr std::size_t kMaxManifestBytes = std::size_t{256} << 20;
 constexpr std::int64_t kMaxFileBytes = std::int64_t{1} << 46;
 constexpr std::int64_t kMaxHeaderBytes = 100'000'000;  // the safetensors library's own limit
 constexpr std::int64_t kMaxGraphBytes = std::int64_t{256} << 20;
 constexpr std::int64_t kMaxGranuleBytes = std::int64_t{1} << 30;
 constexpr std::int64_t kMaxDimension = std::int64_t{1} << 40;
+constexpr std::int64_t kMaxContext = (std::int64_t{1} << 31) - 1;
+constexpr std::size_t kMaxStopTokens = 1024;
 constexpr std::size_t kMaxGroups = 64;
 constexpr std::size_t kMaxRules = 10'000;
 constexpr std::size_t kMaxFiles = 100'000;
@@ -68,8 +71,9 @@ class Reader {
   Result<Manifest> read(const json& document) {
     static constexpr std::array<std::string_view, 7> kKeys = {"format", "format_version", "producer", "groups",
                                                               "rules",  "files",          "tensors"};
+    static constexpr std::array<std::string_view, 1> kOptional = {"language_model"};
     ACCORD_RETURN_IF_ERROR(check_version(document));
-    ACCORD_ASSIGN_OR_RETURN(const auto top, JsonObject::read(document, std::string(kWhere), kKeys));
+    ACCORD_ASSIGN_OR_RETURN(const auto top, JsonObject::read(document, std::string(kWhere), kKeys, kOptional));
     manifest_.format_version = kFormatVersion;
     ACCORD_ASSIGN_OR_RETURN(manifest_.producer, top.text("producer", kMaxNameBytes));
     ACCORD_RETURN_IF_ERROR(read_groups(top));
@@ -77,6 +81,7 @@ class Reader {
     ACCORD_RETURN_IF_ERROR(read_files(top));
     ACCORD_RETURN_IF_ERROR(read_tensors(top));
     ACCORD_RETURN_IF_ERROR(check_layout());
+    if (top.has("language_model")) ACCORD_RETURN_IF_ERROR(read_language_model(top));
     return std::move(manifest_);
   }
 
@@ -106,10 +111,11 @@ class Reader {
 
   Status read_rules(const JsonObject& top) {
     static constexpr std::array<std::string_view, 4> kKeys = {"pattern", "style", "unit", "group"};
+    static constexpr std::array<std::string_view, 2> kOptional = {"together", "copies"};
     ACCORD_ASSIGN_OR_RETURN(const auto* rules, top.array("rules", kMaxRules));
     for (const auto& item : *rules) {
       const auto where = fmt::format("{}: rule {}", kWhere, manifest_.rules.size());
-      ACCORD_ASSIGN_OR_RETURN(const auto object, JsonObject::read(item, where, kKeys));
+      ACCORD_ASSIGN_OR_RETURN(const auto object, JsonObject::read(item, where, kKeys, kOptional));
       ShardingRule rule;
       ACCORD_ASSIGN_OR_RETURN(rule.pattern, object.name("pattern"));
       ACCORD_ASSIGN_OR_RETURN(const auto style, object.name("style"));
@@ -119,12 +125,47 @@ class Reader {
       rule.style = style == "row" ? ParallelStyle::kRow : ParallelStyle::kColumn;
       ACCORD_ASSIGN_OR_RETURN(rule.unit, object.integer("unit", 1, kMaxDimension));
       ACCORD_ASSIGN_OR_RETURN(rule.group, read_group(object));
+      ACCORD_RETURN_IF_ERROR(read_sharing(object, rule.together, rule.copies));
+      if (rule.copies && rule.style == ParallelStyle::kRow) return object.corrupt("copies of a row would count twice");
       manifest_.rules.push_back(std::move(rule));
     }
     return {};
   }
 
-  // graph.json first, then the weight files.
+  Status read_language_model(const JsonObject& top) {
+    static constexpr std::array<std::string_view, 2> kKeys = {"max_context", "stop_tokens"};
+    const auto where = fmt::format("{}: language_model", kWhere);
+    ACCORD_ASSIGN_OR_RETURN(const auto object, JsonObject::read(top.at("language_model"), where, kKeys));
+    LanguageModelEntry model;
+    ACCORD_ASSIGN_OR_RETURN(model.max_context, object.integer("max_context", 1, kMaxContext));
+    ACCORD_ASSIGN_OR_RETURN(const auto* tokens, object.array("stop_tokens", kMaxStopTokens));
+    for (const auto& item : *tokens) {
+      ACCORD_ASSIGN_OR_RETURN(const auto token, read_integer(item, where + ": stop_tokens", 0, kMaxContext));
+      model.stop_tokens.push_back(static_cast<std::int32_t>(token));
+    }
+    manifest_.language_model = std::move(model);
+    return {};
+  }
+
+  Status read_text_file(const json& item, const std::string& where) {
+    static constexpr std::array<std::string_view, 3> kKeys = {"name", "size", "sha256"};
+    ACCORD_ASSIGN_OR_RETURN(const auto object, JsonObject::read(item, where, kKeys));
+    TextFileEntry file;
+    ACCORD_ASSIGN_OR_RETURN(file.name, object.name("name"));
+    if (std::find(std::begin(kTextFiles), std::end(kTextFiles), file.name) == std::end(kTextFiles)) {
+      return object.corrupt(unknown_name("file", file.name, kTextFiles).message());
+    }
+    ACCORD_ASSIGN_OR_RETURN(const auto bytes, object.integer("size", 1, kMaxGraphBytes));
+    file.bytes = static_cast<std::uint64_t>(bytes);
+    ACCORD_ASSIGN_OR_RETURN(file.sha256, object.hexadecimal("sha256", 64));
+    for (const auto& other : manifest_.text_files) {
+      if (other.name == file.name) return object.corrupt(fmt::format("there are two files \"{}\"", file.name));
+    }
+    manifest_.text_files.push_back(std::move(file));
+    return {};
+  }
+
+  // graph.json first, then the weight files, and those of texts anywhere among them.
   Status read_files(const JsonObject& top) {
     static constexpr std::array<std::string_view, 3> kGraphKeys = {"name", "size", "sha256"};
     static constexpr std::array<std::string_view, 4> kWeightKeys = {"name", "size", "header_size", "header_sha256"};
@@ -138,6 +179,10 @@ class Reader {
     ACCORD_ASSIGN_OR_RETURN(manifest_.graph_sha256, graph.hexadecimal("sha256", 64));
     for (std::size_t i = 1; i < files->size(); ++i) {
       const auto where = fmt::format("{}: file {}", kWhere, i);
+      if ((*files)[i].is_object() && (*files)[i].contains("sha256")) {
+        ACCORD_RETURN_IF_ERROR(read_text_file((*files)[i], where));
+        continue;
+      }
       ACCORD_ASSIGN_OR_RETURN(const auto object, JsonObject::read((*files)[i], where, kWeightKeys));
       WeightFileEntry file;
       ACCORD_ASSIGN_OR_RETURN(file.name, object.name("name"));
@@ -152,7 +197,7 @@ class Reader {
       file.bytes = static_cast<std::uint64_t>(bytes);
       file.header_bytes = static_cast<std::uint64_t>(header);
       ACCORD_ASSIGN_OR_RETURN(file.header_sha256, object.hexadecimal("header_sha256", 64));
-      if (!file_index_.emplace(file.name, static_cast<int>(i - 1)).second) {
+      if (!file_index_.emplace(file.name, static_cast<int>(manifest_.weight_files.size())).second) {
         return object.corrupt(fmt::format("there are two files \"{}\"", file.name));
       }
       manifest_.weight_files.push_back(std::move(file));
@@ -177,7 +222,7 @@ class Reader {
   Result<TensorEntry> read_tensor(const json& item) {
     static constexpr std::array<std::string_view, 7> kKeys = {"name",   "dtype",         "shape", "file",
                                                               "offset", "granule_bytes", "xxh3"};
-    static constexpr std::array<std::string_view, 1> kOptional = {"sharding"};
+    static constexpr std::array<std::string_view, 2> kOptional = {"sharding", "packed"};
     auto where = fmt::format("{}: tensor {}", kWhere, manifest_.tensors.size());
     TensorEntry tensor;
     ACCORD_ASSIGN_OR_RETURN(const auto unnamed, JsonObject::read(item, where, kKeys, kOptional));
@@ -190,6 +235,10 @@ class Reader {
     tensor.dtype = *known_dtype;
     ACCORD_RETURN_IF_ERROR(read_shape(object, tensor));
     if (object.has("sharding")) ACCORD_RETURN_IF_ERROR(read_sharding(object, tensor));
+    if (object.has("packed")) {
+      ACCORD_ASSIGN_OR_RETURN(tensor.packing, read_packing(object, tensor));
+      if (tensor.bytes() > kMaxFileBytes) return object.corrupt("packed: it is larger than any file");
+    }
     ACCORD_ASSIGN_OR_RETURN(const auto file, object.name("file"));
     const auto found = file_index_.find(file);
     if (found == file_index_.end()) return object.corrupt(fmt::format("file {} is not listed", quoted_text(file)));
@@ -215,9 +264,10 @@ class Reader {
 
   Status read_sharding(const JsonObject& object, TensorEntry& tensor) const {
     static constexpr std::array<std::string_view, 3> kKeys = {"group", "dim", "unit"};
+    static constexpr std::array<std::string_view, 2> kOptional = {"together", "copies"};
     if (tensor.shape.empty()) return object.corrupt("sharding: a tensor without dimensions cannot be divided");
     ACCORD_ASSIGN_OR_RETURN(const auto given,
-                            JsonObject::read(object.at("sharding"), object.where() + ": sharding", kKeys));
+                            JsonObject::read(object.at("sharding"), object.where() + ": sharding", kKeys, kOptional));
     Sharding sharding;
     ACCORD_ASSIGN_OR_RETURN(sharding.group, read_group(given));
     ACCORD_ASSIGN_OR_RETURN(const auto dim,
@@ -225,10 +275,20 @@ class Reader {
     sharding.dim = static_cast<int>(dim);
     const auto size = tensor.shape[static_cast<std::size_t>(dim)];
     ACCORD_ASSIGN_OR_RETURN(sharding.unit, given.integer("unit", 1, size));
-    if (size % sharding.unit != 0) {
-      return given.corrupt(fmt::format("unit {} does not divide the dimension of {}", sharding.unit, size));
-    }
+    ACCORD_RETURN_IF_ERROR(read_sharing(given, sharding.together, sharding.copies));
     tensor.sharding = std::move(sharding);
+    if (tensor.units() % tensor.sharding->together == 0) return {};
+    return given.corrupt(
+        fmt::format("together: {} units are no whole number of {}", tensor.units(), tensor.sharding->together));
+  }
+
+  static Status read_sharing(const JsonObject& object, std::int64_t& together, bool& copies) {
+    if (object.has("together")) {
+      ACCORD_ASSIGN_OR_RETURN(together, object.integer("together", 1, kMaxDimension));
+    }
+    if (!object.has("copies")) return {};
+    if (!object.at("copies").is_boolean()) return object.corrupt("copies is neither true nor false");
+    copies = object.at("copies").get<bool>();
     return {};
   }
 
@@ -237,13 +297,11 @@ class Reader {
     ACCORD_ASSIGN_OR_RETURN(const auto granule, object.integer("granule_bytes", 1, kMaxGranuleBytes));
     tensor.granule_bytes = static_cast<std::uint64_t>(granule);
     if (tensor.sharding) {
-      const auto units = tensor.shape[static_cast<std::size_t>(tensor.sharding->dim)] / tensor.sharding->unit;
-      const auto unit_bytes = bytes / static_cast<std::uint64_t>(units);
-      if (tensor.granule_bytes != unit_bytes) {
-        return object.corrupt(
-            fmt::format("granule_bytes: {}, but each of its {} units has {}", granule, units, unit_bytes));
+      if (tensor.granule_bytes != tensor.unit_bytes()) {
+        return object.corrupt(fmt::format("granule_bytes: {}, but each of its {} units has {}", granule, tensor.units(),
+                                          tensor.unit_bytes()));
       }
-    } else if (tensor.granule_bytes % size_of(tensor.dtype) != 0) {
+    } else if (!tensor.packing && tensor.granule_bytes % size_of(tensor.dtype) != 0) {
       return object.corrupt(fmt::format("granule_bytes: {} is no whole number of elements", granule));
     }
     const auto expected = (bytes + tensor.granule_bytes - 1) / tensor.granule_bytes;
@@ -301,12 +359,6 @@ class Reader {
 
 }  // namespace
 
-std::uint64_t TensorEntry::bytes() const {
-  std::uint64_t bytes = size_of(dtype);
-  for (const auto size : shape) bytes *= static_cast<std::uint64_t>(size);
-  return bytes;
-}
-
 Result<Manifest> parse_manifest(std::string_view text) {
   ACCORD_ASSIGN_OR_RETURN(const auto document, parse_json(text, kWhere, kMaxManifestBytes));
   return Reader().read(document);
@@ -322,6 +374,20 @@ UnitRange units_of_rank(std::int64_t units, Rank rank, int size) {
   const std::int64_t each = units / size;
   const std::int64_t more = units % size;
   return {rank * each + std::min<std::int64_t>(rank, more), each + (rank < more ? 1 : 0)};
+}
+
+std::optional<UnitRange> units_of_rank(const Sharding& sharding, std::int64_t units, Rank rank, int size) {
+  const std::int64_t blocks = units / sharding.together;
+  if (blocks >= size) {
+    const UnitRange range = units_of_rank(blocks, rank, size);
+    return UnitRange{range.first * sharding.together, range.count * sharding.together};
+  }
+  const std::int64_t ranks = size / blocks;  // of each block
+  if (size % blocks != 0 || (!sharding.copies && ranks > sharding.together)) return std::nullopt;
+  const std::int64_t first = rank / ranks * sharding.together;
+  if (sharding.copies) return UnitRange{first, sharding.together};
+  const UnitRange range = units_of_rank(sharding.together, static_cast<Rank>(rank % ranks), static_cast<int>(ranks));
+  return UnitRange{first + range.first, range.count};
 }
 
 }  // namespace accord::engine

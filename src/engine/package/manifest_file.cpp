@@ -77,12 +77,8 @@ std::string damaged_granule(const Manifest& manifest, const TensorEntry& tensor,
   const auto begin = tensor.offset + granule * tensor.granule_bytes;
   return fmt::format("{}: tensor \"{}\": granule {} (bytes {} to {}) is damaged: its XXH3 is {}, expected {}",
                      manifest.weight_files[static_cast<std::size_t>(tensor.file)].name, tensor.name, granule, begin,
-                     begin + granule_size(tensor, granule) - 1, hex64(hash),
+                     begin + tensor.granule_range_bytes(granule, 1) - 1, hex64(hash),
                      hex64(tensor.granule_xxh3[static_cast<std::size_t>(granule)]));
-}
-
-std::uint64_t granule_size(const TensorEntry& tensor, std::uint64_t granule) {
-  return std::min(tensor.granule_bytes, tensor.bytes() - granule * tensor.granule_bytes);
 }
 
 }  // namespace accord::engine

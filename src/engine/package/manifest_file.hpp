@@ -29,7 +29,4 @@ Status check_parameters(const Graph& graph, const Manifest& manifest);
 std::string damaged_granule(const Manifest& manifest, const TensorEntry& tensor, std::uint64_t granule,
                             std::uint64_t hash);
 
-/// Bytes of one granule; the last may be shorter.
-std::uint64_t granule_size(const TensorEntry& tensor, std::uint64_t granule);
-
 }  // namespace accord::engine

@@ -1,12 +1,14 @@
 // Opening reads what describes the package, outside in: manifest.sha256 vouches for manifest.json, which vouches for
 // graph.json and the header of each weight file, and says how long each file is. The weights are not touched;
-// read_granules() reads the asked ones with pread(), straight into the caller's memory, and hashes each there.
+// map_granules() maps the whole file once and brings the pages of the asked ones, read_granules() reads them with pread() into
+// the caller's memory.
 
 #include "engine/package/package.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/hash.hpp"
 #include "base/text.hpp"
@@ -19,6 +21,8 @@ namespace accord::engine {
 
 struct Package::WeightFile {
   PackageFile file;
+  std::shared_ptr<const FileMapping> mapping;              // once something of it was asked for:
+  std::map<std::uint64_t, std::uint64_t> mapped_granules;  // from, up to
 };
 
 Result<Package> Package::open(const std::string& path) {
@@ -52,7 +56,7 @@ Result<Package> Package::read(const PackageFolder& folder) {
     ACCORD_ASSIGN_OR_RETURN(const auto header,
                             read_hashed(file, entry.header_bytes, entry.header_sha256, "the safetensors header"));
     package.metadata_bytes_read_ += header.size();
-    package.files_.push_back(std::make_shared<WeightFile>(WeightFile{std::move(file)}));
+    package.files_.push_back(std::make_shared<WeightFile>(WeightFile{std::move(file), nullptr, {}}));
   }
   return package;
 }
@@ -66,17 +70,79 @@ Result<const TensorEntry*> Package::tensor(std::string_view name) const {
                                                    near ? fmt::format("; did you mean \"{}\"?", *near) : ""));
 }
 
+Result<std::optional<std::string>> Package::text_file(std::string_view name) {
+  const auto found = std::find_if(manifest_.text_files.begin(), manifest_.text_files.end(),
+                                  [&](const TextFileEntry& entry) { return entry.name == name; });
+  if (found == manifest_.text_files.end()) return std::optional<std::string>();
+  ACCORD_ASSIGN_OR_RETURN(const auto folder, PackageFolder::open(path_));
+  ACCORD_ASSIGN_OR_RETURN(const auto file, folder.file(found->name, found->bytes));
+  ACCORD_ASSIGN_OR_RETURN(auto text, read_hashed(file, found->bytes, found->sha256, "the file"));
+  metadata_bytes_read_ += text.size();
+  return std::optional<std::string>(std::move(text));
+}
+
+namespace {
+
+Status check_range(const TensorEntry& tensor, std::uint64_t first, std::uint64_t count) {
+  const std::uint64_t granules = tensor.granule_xxh3.size();
+  if (first <= granules && count <= granules - first) return {};
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("tensor \"{}\" has {} granules, {} from number {} on were asked for", tensor.name, granules,
+                            count, first));
+}
+
+}  // namespace
+
+Result<std::span<const std::byte>> Package::map_granules(const TensorEntry& tensor, std::uint64_t first,
+                                                         std::uint64_t count) {
+  ACCORD_RETURN_IF_ERROR(check_range(tensor, first, count));
+  WeightFile& file = *files_[static_cast<std::size_t>(tensor.file)];
+  if (file.mapping == nullptr) {
+    ACCORD_ASSIGN_OR_RETURN(file.mapping, file.file.map());
+  }
+  const std::uint64_t begin = tensor.offset + first * tensor.granule_bytes;
+  const std::uint64_t bytes = tensor.granule_range_bytes(first, count);
+  if (const Status status = file.mapping->populate(begin, bytes); !status.ok()) {
+    return status.with_context(fmt::format("tensor \"{}\"", tensor.name));
+  }
+  weight_bytes_read_ += bytes;
+  file.mapped_granules[begin] = std::max(file.mapped_granules[begin], begin + bytes);
+  return file.mapping->bytes().subspan(begin, bytes);
+}
+
+Status Package::check_granules(const TensorEntry& tensor, std::uint64_t first, std::span<const std::byte> bytes) const {
+  for (std::uint64_t granule = first; !bytes.empty(); ++granule) {
+    const auto piece = bytes.first(std::min<std::uint64_t>(bytes.size(), tensor.granule_bytes));
+    const auto hash = xxh3(piece);
+    if (hash != tensor.granule_xxh3[static_cast<std::size_t>(granule)]) {
+      return Status(StatusCode::kCorrupt, damaged_granule(manifest_, tensor, granule, hash));
+    }
+    bytes = bytes.subspan(piece.size());
+  }
+  return {};
+}
+
+std::vector<std::shared_ptr<const FileMapping>> Package::file_mappings() {
+  std::vector<std::shared_ptr<const FileMapping>> mappings;
+  for (const auto& file : files_) {
+    if (file->mapping == nullptr) continue;
+    std::uint64_t used_to = 0;
+    for (const auto& [begin, end] : file->mapped_granules) {
+      if (begin > used_to) file->mapping->forget(used_to, begin);
+      used_to = std::max(used_to, end);
+    }
+    file->mapping->forget(used_to, file->mapping->bytes().size());
+    mappings.push_back(file->mapping);
+  }
+  return mappings;
+}
+
 Status Package::read_granules(const TensorEntry& tensor, std::uint64_t first, std::uint64_t count,
                               std::span<std::byte> destination) {
-  const std::uint64_t granules = tensor.granule_xxh3.size();
-  if (first > granules || count > granules - first) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("tensor \"{}\" has {} granules, {} from number {} on were asked for", tensor.name,
-                              granules, count, first));
-  }
+  ACCORD_RETURN_IF_ERROR(check_range(tensor, first, count));
   if (count == 0) return {};
   const auto begin = first * tensor.granule_bytes;
-  const auto bytes = std::min(count * tensor.granule_bytes, tensor.bytes() - begin);
+  const auto bytes = tensor.granule_range_bytes(first, count);
   if (destination.size() != bytes) {
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("tensor \"{}\": granules of {} bytes do not go into {} bytes", tensor.name, bytes,
@@ -87,14 +153,7 @@ Status Package::read_granules(const TensorEntry& tensor, std::uint64_t first, st
     return status.with_context(fmt::format("tensor \"{}\"", tensor.name));
   }
   weight_bytes_read_ += bytes;
-  for (std::uint64_t i = 0; i < count; ++i) {
-    const auto granule = first + i;
-    const auto hash = xxh3(destination.subspan(i * tensor.granule_bytes, granule_size(tensor, granule)));
-    if (hash != tensor.granule_xxh3[static_cast<std::size_t>(granule)]) {
-      return Status(StatusCode::kCorrupt, damaged_granule(manifest_, tensor, granule, hash));
-    }
-  }
-  return {};
+  return check_granules(tensor, first, destination);
 }
 
 }  // namespace accord::engine

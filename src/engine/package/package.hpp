@@ -14,6 +14,7 @@
 #include "accord/buffer.hpp"
 #include "accord/status.hpp"
 #include "engine/graph/graph.hpp"
+#include "kernels/linear/format.hpp"
 
 namespace accord::engine {
 
@@ -22,22 +23,44 @@ struct Sharding {
   std::string group;      ///< "tp"
   int dim = 0;            ///< of the tensor's shape; the file holds it granule after granule along this one
   std::int64_t unit = 1;  ///< elements of that dimension that stay together (a head)
+  /// So many units go to one rank as long as there are ranks enough for no more (query heads of one key head); with more ranks
+  /// they are spread over several.
+  std::int64_t together = 1;
+  bool copies = false;  ///< with more ranks than units, several ranks have the same one (key heads)
   bool operator==(const Sharding&) const = default;
 };
 
+/// A matrix that lies in the file as products read it (kernels/linear/format.hpp), not row-major.
+struct Packing {
+  kernels::PackedFormat format;
+  bool transposed = false;      ///< the tensor is [in, out]
+  std::optional<double> error;  ///< what quantizing did: root of sum (packed - given)^2 / sum given^2
+};
+
 /// One weight as the manifest describes it. A tensor with a sharding lies in the file as its units one after the other
-/// (each a contiguous row-major block of the tensor's shape with `dim` cut to `unit`) and has one granule for each.
+/// and has one granule for each: a unit is a contiguous row-major block of the tensor's shape with `dim` cut to `unit`, or that
+/// block packed; the last unit may be shorter (packed, zeros fill it up).
 struct TensorEntry {
   std::string name;
   DType dtype = DType::kFloat32;
   std::vector<std::int64_t> shape;
   std::optional<Sharding> sharding;
+  std::optional<Packing> packing;   ///< none: row-major
   int file = 0;                     ///< index into Manifest::weight_files
   std::uint64_t offset = 0;         ///< of its first byte in the file
   std::uint64_t granule_bytes = 0;  ///< the last one may be shorter
   std::vector<std::uint64_t> granule_xxh3;
 
+  /// In the file.
   std::uint64_t bytes() const;
+  /// 1 if it is not divided.
+  std::int64_t units() const;
+  /// Of each unit but perhaps the last.
+  std::uint64_t unit_bytes() const;
+  /// Of granules [first, first + count).
+  std::uint64_t granule_range_bytes(std::uint64_t first, std::uint64_t count) const;
+  /// Units [first, first + count) as products see them, at `data`. REQUIRES: packing.
+  kernels::PackedMatrix matrix(std::int64_t first, std::int64_t count, const std::byte* data) const;
 };
 
 /// A rule of the sharding plan, as the user gave it: which modules are parallel, and how.
@@ -47,6 +70,8 @@ struct ShardingRule {
   ParallelStyle style = ParallelStyle::kColumn;
   std::int64_t unit = 1;
   std::string group = "tp";
+  std::int64_t together = 1;
+  bool copies = false;
 };
 
 /// A file of weights: its first `header_bytes` are the safetensors header, the tensors fill the rest without gaps.
@@ -57,6 +82,20 @@ struct WeightFileEntry {
   std::string header_sha256;
 };
 
+/// A file that goes with the model and is read as a whole: what texts are for it.
+struct TextFileEntry {
+  std::string name;  ///< one of kTextFiles
+  std::uint64_t bytes = 0;
+  std::string sha256;
+};
+inline constexpr std::string_view kTextFiles[] = {"tokenizer.json", "chat_format.json"};
+
+/// What a causal language model is beside its graph.
+struct LanguageModelEntry {
+  std::int64_t max_context = 0;           ///< tokens of one sequence
+  std::vector<std::int32_t> stop_tokens;  ///< that end a text
+};
+
 struct Manifest {
   int format_version = 0;
   std::string sha256;    ///< of manifest.json: the package's identity
@@ -65,8 +104,10 @@ struct Manifest {
   std::vector<ShardingRule> rules;
   std::uint64_t graph_bytes = 0;  ///< of graph.json
   std::string graph_sha256;
+  std::vector<TextFileEntry> text_files;
   std::vector<WeightFileEntry> weight_files;
   std::vector<TensorEntry> tensors;
+  std::optional<LanguageModelEntry> language_model;
 };
 
 /// Reads the text of manifest.json and checks it: sizes that can exist, known names, tensors that fill their files
@@ -84,8 +125,11 @@ struct UnitRange {
   std::int64_t count = 0;
 };
 UnitRange units_of_rank(std::int64_t units, Rank rank, int size);
+/// The same for a tensor of `units` units: by `together` and `copies` of its sharding. nullopt if `size` ranks cannot share it.
+std::optional<UnitRange> units_of_rank(const Sharding& sharding, std::int64_t units, Rank rank, int size);
 
 class PackageFolder;
+class FileMapping;
 
 /// An open package: manifest and graph are read and checked, weights are read on demand. Thread-compatible.
 class Package {
@@ -103,10 +147,21 @@ class Package {
   /// kNotFound if there is none of that name.
   Result<const TensorEntry*> tensor(std::string_view name) const;
 
+  /// Granules [first, first + count) of `tensor` where they lie in memory that is mapped from its file and shared with other
+  /// processes; they stay as long as file_mappings() does. Not yet checked. The pages are there: kIo if they cannot be read.
+  Result<std::span<const std::byte>> map_granules(const TensorEntry& tensor, std::uint64_t first, std::uint64_t count);
+  /// Holds granules that lie at `bytes` against their hashes. Thread-safe.
+  Status check_granules(const TensorEntry& tensor, std::uint64_t first, std::span<const std::byte> bytes) const;
+  /// Of all files of which something is mapped. Pages that the kernel mapped beside what was asked for are given back.
+  std::vector<std::shared_ptr<const FileMapping>> file_mappings();
+
   /// Reads granules [first, first + count) of `tensor` into `destination` (of exactly their bytes) and checks each
   /// against its hash; kCorrupt names file, tensor, granule and byte range. Reads nothing else.
   Status read_granules(const TensorEntry& tensor, std::uint64_t first, std::uint64_t count,
                        std::span<std::byte> destination);
+
+  /// The file of kTextFiles, checked; nullopt if the package has none of that name.
+  Result<std::optional<std::string>> text_file(std::string_view name);
 
   /// Bytes read so far, of manifest and graph, and of weights.
   std::uint64_t metadata_bytes_read() const { return metadata_bytes_read_; }

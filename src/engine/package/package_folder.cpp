@@ -7,12 +7,17 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
 
 namespace accord::engine {
 namespace {
@@ -36,6 +41,41 @@ Status PackageFile::read(std::uint64_t offset, std::span<std::byte> destination)
     done += static_cast<std::size_t>(got);
   }
   return {};
+}
+
+Result<std::shared_ptr<const FileMapping>> PackageFile::map() const {
+  void* address = ::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, fd_.get(), 0);
+  if (address == MAP_FAILED) return errno_status(errno, name_);
+  // Reading ahead would read what belongs to other ranks.
+  ::madvise(address, bytes_, MADV_RANDOM);
+  return std::shared_ptr<const FileMapping>(new FileMapping({static_cast<const std::byte*>(address), bytes_}, name_));
+}
+
+FileMapping::~FileMapping() { ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size()); }
+
+Status FileMapping::populate(std::uint64_t offset, std::uint64_t count) const {
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const std::uint64_t first = offset / page * page, end = offset + count;
+  std::byte* const begin = const_cast<std::byte*>(bytes_.data()) + first;
+  // The kernel reads at most about so much for one request; the first ones travel while the last ones are made.
+  constexpr std::uint64_t kRequest = 128 << 10;
+  for (std::uint64_t at = 0; first + at < end; at += kRequest) {
+    ::madvise(begin + at, std::min(kRequest, end - first - at), MADV_WILLNEED);
+  }
+  while (::madvise(begin, end - first, MADV_POPULATE_READ) != 0) {
+    if (errno == EINTR || errno == EAGAIN) continue;
+    if (errno == EINVAL || errno == ENOSYS) break;  // a kernel before 5.14: pages come when they are read
+    if (errno == EFAULT) return corrupt(name_, fmt::format("has no bytes {} to {}: it was cut", offset, end - 1));
+    return errno_status(errno, name_);
+  }
+  return {};
+}
+
+void FileMapping::forget(std::uint64_t offset, std::uint64_t end) const {
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const std::uint64_t first = (offset + page - 1) / page * page;
+  const std::uint64_t last = end == bytes_.size() ? end : end / page * page;
+  if (first < last) ::madvise(const_cast<std::byte*>(bytes_.data()) + first, last - first, MADV_DONTNEED);
 }
 
 Result<std::string> PackageFile::read_text(std::uint64_t bytes) const {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +13,28 @@
 
 namespace accord::engine {
 
+/// A file in memory, read-only and shared with all processes that map it. It must not be changed while it is mapped; replacing it
+/// by another one of its name is no change.
+class FileMapping {
+ public:
+  FileMapping(const FileMapping&) = delete;
+  FileMapping& operator=(const FileMapping&) = delete;
+  ~FileMapping();
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+  /// Makes the pages of [offset, offset + count) be there, read from the disk where they are not: these and no others.
+  /// kCorrupt if the file is shorter by now.
+  Status populate(std::uint64_t offset, std::uint64_t count) const;
+  /// Takes pages that lie between `offset` and `end` as a whole out of this process's memory.
+  void forget(std::uint64_t offset, std::uint64_t end) const;
+
+ private:
+  friend class PackageFile;
+  FileMapping(std::span<const std::byte> bytes, std::string name) : bytes_(bytes), name_(std::move(name)) {}
+  std::span<const std::byte> bytes_;
+  std::string name_;
+};
+
 /// One regular file of a package, open for reading. Its length is that at the time of opening.
 class PackageFile {
  public:
@@ -19,6 +42,8 @@ class PackageFile {
   std::uint64_t bytes() const { return bytes_; }
   /// Reads exactly `destination` from byte `offset` on; kCorrupt if the file ends before, kIo.
   Status read(std::uint64_t offset, std::span<std::byte> destination) const;
+  /// All of it.
+  Result<std::shared_ptr<const FileMapping>> map() const;
   /// The first `bytes` of it, REQUIRES: bytes <= bytes().
   Result<std::string> read_text(std::uint64_t bytes) const;
 

@@ -12,11 +12,20 @@
 namespace accord::engine {
 namespace {
 
+constexpr std::string_view kEmbedding = "aten.embedding.default";
+constexpr std::string_view kExperts = "accord.experts.default";
+
+bool takes_rules(const Node& node) {
+  return node.op == "aten.linear.default" || node.op == kEmbedding || node.op == kExperts;
+}
+
 Status corrupt(const std::string& message) { return Status(StatusCode::kCorrupt, "manifest.json: " + message); }
 
 std::string sharding_text(const std::optional<Sharding>& sharding) {
   if (!sharding) return "no sharding";
-  return fmt::format("dimension {} in units of {} over group \"{}\"", sharding->dim, sharding->unit, sharding->group);
+  return fmt::format("dimension {} in units of {}{}{} over group \"{}\"", sharding->dim, sharding->unit,
+                     sharding->together > 1 ? fmt::format(", {} together", sharding->together) : "",
+                     sharding->copies ? " with copies" : "", sharding->group);
 }
 
 using Decisions = std::map<std::string, RuleDecision>;
@@ -29,7 +38,7 @@ class Plan {
 
   Result<Decisions> apply() && {
     for (const Node& node : graph_.nodes) {
-      if (node.op == "aten.linear.default") ACCORD_RETURN_IF_ERROR(decide(node));
+      if (takes_rules(node)) ACCORD_RETURN_IF_ERROR(decide(node));
     }
     for (std::size_t i = 0; i < rules_.size(); ++i) {
       if (!used_[i]) return decides_nothing(i);
@@ -45,15 +54,35 @@ class Plan {
       rule = &rules_[i];
       used_[i] = true;
     }
+    if (layer.op == kExperts) return decide_experts(layer, rule);
     RuleDecision weight{{}, rule, &layer};
     RuleDecision bias{{}, rule, &layer};
     if (rule != nullptr) {
       const bool column = rule->style == ParallelStyle::kColumn;
-      weight.sharding = Sharding{rule->group, column ? 0 : 1, rule->unit};
-      if (column) bias.sharding = weight.sharding;
+      const bool table = layer.op == kEmbedding;  // [ids, out], where a layer has [out, in]
+      weight.sharding = Sharding{rule->group, column == table ? 1 : 0, rule->unit, rule->together, rule->copies};
+      if (column && !table) bias.sharding = weight.sharding;
     }
     ACCORD_RETURN_IF_ERROR(note(tensor_argument(layer, "weight"), weight));
     return note(tensor_argument(layer, "bias"), bias);
+  }
+
+  // Within each expert: [experts, out, in].
+  Status decide_experts(const Node& layer, const ShardingRule* rule) {
+    RuleDecision outputs{{}, rule, &layer};
+    RuleDecision inputs{{}, rule, &layer};
+    if (rule != nullptr) {
+      if (rule->style != ParallelStyle::kRow) {
+        return corrupt(
+            fmt::format("rule \"{}\" is a column rule, but \"{}\" is a layer of experts, which takes a row rule",
+                        rule->pattern, layer.module));
+      }
+      outputs.sharding = Sharding{rule->group, 1, rule->unit};
+      inputs.sharding = Sharding{rule->group, 2, rule->unit};
+    }
+    ACCORD_RETURN_IF_ERROR(note(tensor_argument(layer, "up"), outputs));
+    ACCORD_RETURN_IF_ERROR(note(tensor_argument(layer, "gate"), outputs));
+    return note(tensor_argument(layer, "down"), inputs);
   }
 
   Status note(std::optional<ValueId> value, const RuleDecision& decision) {
@@ -72,7 +101,7 @@ class Plan {
     const std::string rule = fmt::format("rule {} (\"{}\")", index, pattern);
     std::vector<std::string_view> modules;
     for (const Node& node : graph_.nodes) {
-      if (node.op != "aten.linear.default") continue;
+      if (!takes_rules(node)) continue;
       if (matches(pattern, node.module)) {
         return corrupt(
             fmt::format("{}: an earlier rule decides all that it matches, such as \"{}\"", rule, node.module));
@@ -80,8 +109,8 @@ class Plan {
       modules.push_back(node.module);
     }
     const auto near = nearest_name(pattern, modules);
-    return corrupt(
-        fmt::format("{} matches no linear layer{}", rule, near ? fmt::format("; did you mean \"{}\"?", *near) : ""));
+    return corrupt(fmt::format("{} matches no linear layer and no embedding{}", rule,
+                               near ? fmt::format("; did you mean \"{}\"?", *near) : ""));
   }
 
   const Graph& graph_;

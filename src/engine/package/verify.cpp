@@ -36,8 +36,10 @@ class Verifier {
     }
     total_ = text->bytes_read + manifest_.graph_bytes;
     for (const auto& file : manifest_.weight_files) total_ += file.bytes;
+    for (const auto& file : manifest_.text_files) total_ += file.bytes;
     advance(text->bytes_read);
     verify_graph();
+    for (const auto& file : manifest_.text_files) verify_text(file);
     for (std::size_t i = 0; i < manifest_.weight_files.size(); ++i) verify_weights(static_cast<int>(i));
     ACCORD_RETURN_IF_ERROR(look_for_strangers());
     return std::move(damages_);
@@ -86,6 +88,13 @@ class Verifier {
     advance(manifest_.graph_bytes);
   }
 
+  void verify_text(const TextFileEntry& entry) {
+    const auto file = folder_.file(entry.name, entry.bytes);
+    note(entry.name, file.status());
+    if (file.ok()) note(entry.name, read_hashed(*file, entry.bytes, entry.sha256, "the file").status());
+    advance(entry.bytes);
+  }
+
   // A file of the wrong length is still read as far as it goes, so that all its damaged tensors are named.
   void verify_weights(int index) {
     const auto& entry = manifest_.weight_files[static_cast<std::size_t>(index)];
@@ -104,7 +113,7 @@ class Verifier {
   void verify_tensor(const PackageFile& file, const TensorEntry& tensor) {
     for (std::uint64_t granule = 0; granule < tensor.granule_xxh3.size(); ++granule) {
       const auto begin = tensor.offset + granule * tensor.granule_bytes;
-      const auto bytes = granule_size(tensor, granule);
+      const auto bytes = tensor.granule_range_bytes(granule, 1);
       if (begin + bytes > file.bytes()) {
         note(file.name(), fmt::format("tensor \"{}\" is cut: granules from {} on are missing", tensor.name, granule));
         return;
@@ -125,6 +134,7 @@ class Verifier {
   Status look_for_strangers() {
     std::vector<std::string> known = {"manifest.json", "manifest.sha256", "graph.json"};
     for (const auto& file : manifest_.weight_files) known.push_back(file.name);
+    for (const auto& file : manifest_.text_files) known.push_back(file.name);
     std::sort(known.begin(), known.end());
     ACCORD_ASSIGN_OR_RETURN(const auto names, folder_.names());
     for (const auto& name : names) {

@@ -26,7 +26,8 @@ std::string shard_text(const Shard& shard) {
 }
 
 Extent local_extent(const Shard& shard, std::int64_t size, const GroupPlace& place) {
-  const UnitRange range = units_of_rank(shard.units, place.rank, place.size);
+  const Sharding sharding{shard.group, shard.dim, shard.unit, shard.together, shard.copies};
+  const UnitRange range = units_of_rank(sharding, shard.units, place.rank, place.size).value_or(UnitRange());
   const std::int64_t first = std::min(size, range.first * shard.unit);
   return {first, std::min(size, (range.first + range.count) * shard.unit) - first};
 }
@@ -39,6 +40,8 @@ CarryFunction carry_rule(std::string_view op) {
         {"aten.addmm", carry_matrix_product},
         {"aten.bmm", carry_batched_product},
         {"aten.scaled_dot_product_attention", carry_attention},
+        {"accord.attention", carry_cached_attention},
+        {"accord.experts", carry_experts},
         {"aten.embedding", carry_embedding},
         {"aten.view", carry_view},
         {"aten.permute", carry_permute},
@@ -51,6 +54,7 @@ CarryFunction carry_rule(std::string_view op) {
         {"aten.cat", carry_concatenate},
         {"aten._softmax", carry_along_dimension},
         {"aten._log_softmax", carry_along_dimension},
+        {"aten.cumsum", carry_along_dimension},
         {"aten.sum", carry_reduction},
         {"aten.mean", carry_reduction},
         {"aten.amax", carry_reduction},

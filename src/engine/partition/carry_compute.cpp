@@ -109,11 +109,19 @@ Result<CarryAnswer> carry_attention(const CarryQuestion& question) {
   return CarryAnswer{q, {}};
 }
 
-// A table divided by its columns gives rows divided in their last dimension.
+// The same, but what comes out is [1, tokens, heads, dim].
+Result<CarryAnswer> carry_cached_attention(const CarryQuestion& question) {
+  ACCORD_RETURN_IF_ERROR(carry_attention(question).status());
+  return CarryAnswer{question.shard("query")->in_dim(2), {}};
+}
+
+// A table divided by its columns gives rows divided in their last dimension. Of one divided by its rows each rank knows some,
+// and zeros stand for the others.
 Result<CarryAnswer> carry_embedding(const CarryQuestion& question) {
   const OptionalShard table = question.shard("weight");
   if (question.shard("indices")) return question.refuse("its ids are sharded");
-  if (!table || table->dim != 1) return question.refuse("its table is divided by rows");
+  if (!table) return question.refuse("only its table may be sharded");
+  if (table->dim == 0) return CarryAnswer{std::nullopt, table->group};
   return CarryAnswer{table->in_dim(question.dims(question.node.outputs.front()) - 1), {}};
 }
 

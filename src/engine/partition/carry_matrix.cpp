@@ -40,7 +40,7 @@ Result<CarryAnswer> carry_product(const CarryQuestion& question, const Product& 
                       "layer needs a whole input",
                       weight_name, shard_text(*x)));
     }
-    if (product.bias && (!bias || !line_up(*bias, *weight) || bias->unit != weight->unit)) {
+    if (product.bias && (!bias || !same_units(*bias, *weight))) {
       return question.refuse(
           fmt::format("weight \"{}\" is divided by its outputs, but its bias is not divided like it", weight_name));
     }
@@ -54,7 +54,7 @@ Result<CarryAnswer> carry_product(const CarryQuestion& question, const Product& 
                     "dimension; give the layer before it a column rule",
                     node_text(question.node), weight_name));
   }
-  if (!line_up(*x, *weight) || x->unit != weight->unit) {
+  if (!same_units(*x, *weight)) {
     return Status(
         StatusCode::kInvalidArgument,
         fmt::format("{}: its input has {}, which does not line up with weight \"{}\", which has {}; give both "
@@ -81,6 +81,21 @@ Result<CarryAnswer> carry_matrix_product(const CarryQuestion& question) {
   if (!x || !weight) return question.refuse("an input is missing");
   const auto bias = with_bias ? tensor_argument(question.node, "self") : std::nullopt;
   return carry_product(question, {*x, *weight, bias, 1, 0});
+}
+
+// Each rank has a part of every expert: up and gate by their outputs, down by its inputs; partial sums come out.
+Result<CarryAnswer> carry_experts(const CarryQuestion& question) {
+  for (const std::string_view whole : {"input", "experts", "weights"}) {
+    if (question.shard(whole)) return question.refuse("its rows and what they chose must be whole");
+  }
+  const OptionalShard up = question.shard("up");
+  const OptionalShard down = question.shard("down");
+  const bool gated = tensor_argument(question.node, "gate").has_value();
+  const bool divided = up && down && up->dim == 1 && down->dim == 2 && line_up(*up, *down) && up->unit == down->unit;
+  if (!divided || (gated && question.shard("gate") != up)) {
+    return question.refuse("the weights of its experts are not divided alike within each expert");
+  }
+  return CarryAnswer{std::nullopt, up->group};
 }
 
 // Batches are independent.

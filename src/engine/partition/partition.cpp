@@ -16,11 +16,13 @@ namespace {
 
 class Partitioner {
  public:
-  Partitioner(const Graph& whole, const Manifest& manifest, const std::map<std::string, GroupPlace>& places)
+  Partitioner(const Graph& whole, const Manifest& manifest, const std::map<std::string, GroupPlace>& places,
+              int canonical_ranks)
       : whole_(whole),
         manifest_(manifest),
         tensors_(tensors_by_name(manifest)),
         places_(places),
+        canonical_ranks_(canonical_ranks),
         shards_(whole.values.size()) {
     result_.graph = whole;
     result_.graph.nodes.clear();
@@ -30,7 +32,7 @@ class Partitioner {
     ACCORD_RETURN_IF_ERROR(check_places());
     for (const Parameter& parameter : whole_.parameters) ACCORD_RETURN_IF_ERROR(place_parameter(parameter));
     for (const Node& node : whole_.nodes) ACCORD_RETURN_IF_ERROR(place_node(node));
-    for (const ValueId output : whole_.outputs) ACCORD_RETURN_IF_ERROR(check_output(output));
+    for (ValueId& output : result_.graph.outputs) ACCORD_RETURN_IF_ERROR(gather_output(output));
     for (std::size_t id = 0; id < whole_.values.size(); ++id) {
       Value& value = result_.graph.values[id];
       if (const OptionalShard& shard = shards_[id]) {
@@ -38,6 +40,7 @@ class Partitioner {
         value.shape[dim] = local_extent(*shard, value.shape[dim].constant(), place(shard->group)).count;
       }
     }
+    result_.shards = std::move(shards_);
     return std::move(result_);
   }
 
@@ -54,9 +57,11 @@ class Partitioner {
         const std::vector<std::string_view> names(manifest_.groups.begin(), manifest_.groups.end());
         return unknown_name("group", group, names);
       }
-      if (place.size < 1 || place.rank < 0 || place.rank >= place.size) {
+      ACCORD_RETURN_IF_ERROR(check_place(group, place));
+      if (canonical() && canonical_ranks_ % place.size != 0) {
         return Status(StatusCode::kInvalidArgument,
-                      fmt::format("group \"{}\": there is no rank {} of {} ranks", group, place.rank, place.size));
+                      fmt::format("group \"{}\" has {} ranks, which is no divisor of canonical_ranks = {}", group,
+                                  place.size, canonical_ranks_));
       }
     }
     return Status();
@@ -74,10 +79,11 @@ class Partitioner {
   Status divide(const TensorEntry& entry, ValueId value, TensorPart& part) {
     const Sharding& sharding = *entry.sharding;
     const GroupPlace& here = place(sharding.group);
-    if (here.size == 1) return Status();
+    if (here.size == 1 && !canonical()) return Status();
     const std::int64_t size = entry.shape[static_cast<std::size_t>(sharding.dim)];
-    const Shard shard{sharding.group, sharding.dim, sharding.unit, (size + sharding.unit - 1) / sharding.unit};
-    if (shard.units < here.size) {
+    const Shard shard{sharding.group, sharding.dim, sharding.unit, entry.units(), sharding.together, sharding.copies};
+    const auto units = units_of_rank(sharding, shard.units, here.rank, here.size);
+    if (!units) {
       return Status(
           StatusCode::kInvalidArgument,
           fmt::format("tensor \"{}\" ({} elements along dimension {}) has {} unit{} of {} to share, but group \"{}\" "
@@ -85,10 +91,9 @@ class Partitioner {
                       entry.name, size, sharding.dim, shard.units, shard.units == 1 ? "" : "s", sharding.unit,
                       sharding.group, here.size, shard.units));
     }
-    const UnitRange units = units_of_rank(shard.units, here.rank, here.size);
     part.shape[static_cast<std::size_t>(shard.dim)] = local_extent(shard, size, here).count;
-    part.first_granule = static_cast<std::uint64_t>(units.first);
-    part.granules = static_cast<std::uint64_t>(units.count);
+    part.first_granule = static_cast<std::uint64_t>(units->first);
+    part.granules = static_cast<std::uint64_t>(units->count);
     shards_[static_cast<std::size_t>(value)] = shard;
     return Status();
   }
@@ -144,6 +149,7 @@ class Partitioner {
   Status reduce_after(Node node, const std::string& group) {
     const ValueId output = node.outputs.front();
     const bool addmm = op_family(node.op) == "aten.addmm";
+    if (op_family(node.op) == "aten.embedding") take_own_rows(node);
     const std::string bias_name = addmm ? "self" : "bias";
     const auto bias = tensor_argument(node, bias_name);
     node.arguments.erase(bias_name);
@@ -153,8 +159,18 @@ class Partitioner {
       node.arguments["self"] = node.arguments["mat1"];
       node.arguments.erase("mat1");
     }
+    const DType dtype = whole_.values[static_cast<std::size_t>(output)].dtype;
+    // A row of a table is there once, so its sum over the ranks is exact as it is.
+    const bool product = op_family(node.op) != "accord.embedding";
+    if (canonical() && product) ACCORD_RETURN_IF_ERROR(divide_inputs(node));
+    const bool rounds = canonical() && product && dtype != DType::kFloat32;
     const ValueId partial = add_value(output, ".partial");
-    const ValueId reduced = bias ? add_value(output, ".reduced") : output;
+    const ValueId reduced = bias || rounds ? add_value(output, ".reduced") : output;
+    const ValueId rounded = !rounds ? reduced : bias ? add_value(output, ".rounded") : output;
+    if (rounds) {
+      for (const ValueId sum : {partial, reduced})
+        result_.graph.values[static_cast<std::size_t>(sum)].dtype = DType::kFloat32;
+    }
     node.outputs = {partial};
     const std::string module = node.module;
     const std::string source = node.source;
@@ -164,11 +180,50 @@ class Partitioner {
                                        {reduced},
                                        module,
                                        source});
+    if (rounds) {
+      result_.graph.nodes.push_back(
+          Node{"aten._to_copy.default", {{"self", ValueRef{reduced}}, {"dtype", dtype}}, {rounded}, module, source});
+    }
     if (bias) {
       result_.graph.nodes.push_back(
-          Node{"aten.add.Tensor", {{"self", ValueRef{reduced}}, {"other", ValueRef{*bias}}}, {output}, module, source});
+          Node{"aten.add.Tensor", {{"self", ValueRef{rounded}}, {"other", ValueRef{*bias}}}, {output}, module, source});
     }
     return Status();
+  }
+
+  bool canonical() const { return canonical_ranks_ > 0; }
+
+  // Says of a product of which inputs this rank has a part, in how many pieces they are.
+  Status divide_inputs(Node& node) {
+    const auto linear = tensor_argument(node, "weight");
+    const auto weight = linear ? linear : tensor_argument(node, "mat2");
+    if (!weight || !shards_[static_cast<std::size_t>(*weight)]) {
+      return Status(StatusCode::kUnsupported, node_text(node) + " has partial sums that are of no weight's inputs");
+    }
+    const Shard& shard = *shards_[static_cast<std::size_t>(*weight)];
+    const Value& value = whole_.values[static_cast<std::size_t>(*weight)];
+    const std::int64_t size = value.shape[static_cast<std::size_t>(shard.dim)].constant();
+    if (shard.units % canonical_ranks_ != 0 || size % canonical_ranks_ != 0) {
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("{}: {} inputs in {} units cannot be divided among canonical_ranks = {}",
+                                node_text(node), size, shard.units, canonical_ranks_));
+    }
+    const int pieces = canonical_ranks_ / place(shard.group).size;
+    node.arguments["pieces"] = SymbolicInt(pieces);
+    for (std::size_t i = 0; i < whole_.parameters.size(); ++i) {
+      if (whole_.parameters[i].value == *weight) result_.parts[i].pieces = pieces;
+    }
+    return Status();
+  }
+
+  // This rank's rows of a table that is divided by them.
+  void take_own_rows(Node& node) const {
+    const ValueId table = *tensor_argument(node, "weight");
+    const Shard& shard = *shards_[static_cast<std::size_t>(table)];
+    const SymbolicInt rows = whole_.values[static_cast<std::size_t>(table)].shape.front();
+    node.op = "accord.embedding";
+    node.arguments["first_row"] = SymbolicInt(local_extent(shard, rows.constant(), place(shard.group)).first);
+    node.arguments["rows_in_all"] = rows;
   }
 
   static Status check_plain_addmm(const Node& node) {
@@ -183,28 +238,57 @@ class Partitioner {
     return static_cast<ValueId>(result_.graph.values.size() - 1);
   }
 
-  Status check_output(ValueId output) const {
-    const OptionalShard& shard = shards_[static_cast<std::size_t>(output)];
+  // An output that is divided in its last dimension is put together again.
+  Status gather_output(ValueId& output) {
+    const OptionalShard shard = shards_[static_cast<std::size_t>(output)];
     if (!shard) return Status();
-    return Status(
-        StatusCode::kInvalidArgument,
-        fmt::format("output \"{}\" of the model still has {}; give the layer that makes it a row rule, or none",
-                    whole_.values[static_cast<std::size_t>(output)].name, shard_text(*shard)));
+    const Value& whole = whole_.values[static_cast<std::size_t>(output)];
+    if (shard->dim + 1 != static_cast<int>(whole.shape.size())) {
+      return Status(
+          StatusCode::kInvalidArgument,
+          fmt::format("output \"{}\" of the model still has {}; give the layer that makes it a row rule, or none",
+                      whole.name, shard_text(*shard)));
+    }
+    std::vector<SymbolicInt> widths;
+    const int size = place(shard->group).size;
+    if (shard->copies && size > shard->units) {
+      return Status(
+          StatusCode::kInvalidArgument,
+          fmt::format("output \"{}\" of the model comes from a layer of which ranks have copies", whole.name));
+    }
+    for (Rank rank = 0; rank < size; ++rank) {
+      widths.emplace_back(local_extent(*shard, whole.shape.back().constant(), {rank, size}).count);
+    }
+    const ValueId gathered = add_value(output, ".gathered");
+    result_.graph.nodes.push_back(Node{"accord.all_gather",
+                                       {{"self", ValueRef{output}}, {"group", shard->group}, {"widths", widths}},
+                                       {gathered},
+                                       "",
+                                       ""});
+    output = gathered;
+    return Status();
   }
 
   const Graph& whole_;
   const Manifest& manifest_;
   const TensorsByName tensors_;
   const std::map<std::string, GroupPlace>& places_;
+  const int canonical_ranks_;
   std::vector<OptionalShard> shards_;
   Partition result_;
 };
 
 }  // namespace
 
+Status check_place(const std::string& group, const GroupPlace& place) {
+  if (place.size >= 1 && place.rank >= 0 && place.rank < place.size) return Status();
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("group \"{}\": there is no rank {} of {} ranks", group, place.rank, place.size));
+}
+
 Result<Partition> partition(const Graph& graph, const Manifest& manifest,
-                            const std::map<std::string, GroupPlace>& places) {
-  return Partitioner(graph, manifest, places).run();
+                            const std::map<std::string, GroupPlace>& places, int canonical_ranks) {
+  return Partitioner(graph, manifest, places, canonical_ranks).run();
 }
 
 }  // namespace accord::engine

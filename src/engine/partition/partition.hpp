@@ -19,6 +19,7 @@ struct TensorPart {
   std::uint64_t first_granule = 0;
   std::uint64_t granules = 0;
   bool sharded = false;  ///< false if every rank holds all of it, however many there are
+  int pieces = 1;        ///< of its inputs, of which products are made one by one (Partition of canonical ranks)
   bool operator==(const TensorPart&) const = default;
 };
 
@@ -27,7 +28,12 @@ struct TensorPart {
 struct Partition {
   Graph graph;
   std::vector<TensorPart> parts;
+  std::vector<std::optional<Shard>>
+      shards;  ///< by ValueId of the whole graph: how the ranks share it; none if each has all
 };
+
+/// kInvalidArgument unless there is such a place.
+Status check_place(const std::string& group, const GroupPlace& place);
 
 /// Applies the manifest's sharding to `graph` for a rank that has `places`; a group that is absent there has one rank.
 ///
@@ -35,10 +41,15 @@ struct Partition {
 /// tensor divided in its last dimension; one whose weight is divided by its inputs (row) takes such a tensor and gives
 /// partial sums, which an all_reduce adds; its bias is added once, after that.
 ///
+/// `canonical_ranks`: 0, or a power of two that every group's size divides. Then the graph computes the same bits at every such size:
+/// each row-parallel product is one partial product for each piece that this rank has of `canonical_ranks` equal pieces of the
+/// weight's inputs ("pieces"), and its sums stay float32 until all are added. kInvalidArgument also if a weight's units cannot be
+/// divided so.
+///
 /// kInvalidArgument: a group unknown to the package, a place that cannot be, more ranks than units to share, a row weight that
 /// does not line up with what comes in. kUnsupported: an op that cannot carry a shard, named with its place in the model.
 /// REQUIRES: graph and manifest are those of one package, as Package::open gives them.
 Result<Partition> partition(const Graph& graph, const Manifest& manifest,
-                            const std::map<std::string, GroupPlace>& places);
+                            const std::map<std::string, GroupPlace>& places, int canonical_ranks = 0);
 
 }  // namespace accord::engine

@@ -18,6 +18,8 @@ struct Shard {
   int dim = 0;
   std::int64_t unit = 1;
   std::int64_t units = 1;
+  std::int64_t together = 1;  ///< as of Sharding, and
+  bool copies = false;
   bool operator==(const Shard&) const = default;
 
   /// The same pieces seen in another dimension.
@@ -28,9 +30,13 @@ struct Shard {
   }
 };
 
-/// True if both cut their dimensions into equally many pieces for the same group: what one rank holds of one belongs to
-/// what it holds of the other.
-inline bool line_up(const Shard& a, const Shard& b) { return a.group == b.group && a.units == b.units; }
+/// True if both cut their dimensions into equally many pieces that stay together, for the same group: what one rank holds of one
+/// belongs to what it holds of the other.
+inline bool line_up(const Shard& a, const Shard& b) {
+  return a.group == b.group && a.units / a.together == b.units / b.together;
+}
+/// True if a rank holds the same elements of both dimensions.
+inline bool same_units(const Shard& a, const Shard& b) { return a.in_dim(b.dim) == b; }
 
 /// "dimension 0 in 12 units of 32 over group "tp"".
 std::string shard_text(const Shard& shard);

@@ -4,6 +4,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "engine/graph/node_access.hpp"
 #include "engine/passes/passes.hpp"
 #include "engine/passes/uses.hpp"
 
@@ -52,7 +53,7 @@ Graph merge_common_subexpressions(Graph graph) {
   std::vector<Node> kept;
   for (Node& node : graph.nodes) {
     stands_for.apply_to(node);
-    if (!node.op.starts_with("accord.all_")) {
+    if (!group_argument(node)) {
       const auto [first, is_new] = seen.emplace(node_key(graph, node), node.outputs);
       if (!is_new) {
         for (std::size_t i = 0; i < node.outputs.size(); ++i) stands_for.replace(node.outputs[i], first->second[i]);

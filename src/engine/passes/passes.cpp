@@ -1,4 +1,5 @@
-// The order: first what makes graphs smaller, so that the fusions see layer after layer as it was meant; dead nodes last.
+// The order: first what makes graphs smaller, so that the fusions see layer after layer as it was meant; those that look at who else
+// uses a value come after the dead nodes have gone.
 #include "engine/passes/passes.hpp"
 
 #include <utility>
@@ -7,9 +8,16 @@ namespace accord::engine {
 
 std::span<const Pass> passes() {
   static constexpr Pass table[] = {
-      {"remove_identities", remove_identities},     {"merge_common_subexpressions", merge_common_subexpressions},
-      {"remove_dead_nodes", remove_dead_nodes},     {"fuse_linear_activation", fuse_linear_activation},
-      {"fuse_add_layer_norm", fuse_add_layer_norm},
+      {"remove_identities", remove_identities},
+      {"merge_common_subexpressions", merge_common_subexpressions},
+      {"remove_dead_nodes", remove_dead_nodes},
+      {"fuse_rms_norm", fuse_rms_norm},
+      {"fuse_rotary", fuse_rotary},
+      {"remove_dead_nodes", remove_dead_nodes},
+      {"fuse_linear_activation", fuse_linear_activation},
+      {"fuse_add_norm", fuse_add_norm},
+      {"fuse_reduce_norm", fuse_reduce_norm},
+      {"remove_dead_nodes", remove_dead_nodes},
   };
   return table;
 }

@@ -13,6 +13,10 @@
 namespace accord::engine {
 namespace {
 
+// Ranks that read their shards from different disks, or build what others find in a cache, are minutes apart. One that dies is
+// noticed all the same.
+constexpr Duration kPatience = std::chrono::hours(1);
+
 struct Record {
   std::uint8_t code = 0;
   std::array<char, 127> digest{};
@@ -73,9 +77,9 @@ Status agree(const std::map<std::string, Communicator>& communicators, RankOutco
     put(record.digest, mine.digest);
     put(record.message, mine.status.message());
     std::vector<Record> records(static_cast<std::size_t>(communicator.size()));
-    const Status gathered =
-        communicator.all_gather(ConstBuffer(&record, sizeof(Record), DType::kUInt8),
-                                {records.data(), records.size() * sizeof(Record), DType::kUInt8, {}});
+    const Status gathered = communicator.all_gather(
+        ConstBuffer(&record, sizeof(Record), DType::kUInt8),
+        {records.data(), records.size() * sizeof(Record), DType::kUInt8, {}}, {.timeout = kPatience, .stream = {}});
     Status outcome = gathered.ok() ? judge(group, records)
                                    : gathered.with_context("agreeing on the package over group \"" + group + "\"");
     if (mine.status.ok()) mine.status = std::move(outcome);

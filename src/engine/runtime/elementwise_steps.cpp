@@ -72,7 +72,7 @@ void add_unary(Preparation& op, kernels::UnaryOp kind, const Tensor& x, const Te
 }
 
 Status require_number(const Preparation& op, DType dtype) {
-  if (dtype == DType::kFloat32 || dtype == DType::kInt32 || dtype == DType::kInt64) return Status();
+  if (kernels::is_real(dtype) || dtype == DType::kInt32 || dtype == DType::kInt64) return Status();
   return op.unsupported("no kernel computes in " + std::string(to_string(dtype)));
 }
 

@@ -7,12 +7,18 @@
 #include <fmt/format.h>
 #include <malloc.h>
 
+#include <algorithm>
+#include <bit>
+
 #include "base/clock.hpp"
 #include "base/config.hpp"
 #include "base/hash.hpp"
 #include "base/text.hpp"
+#include "engine/graph/node_access.hpp"
+#include "engine/graph/ops.hpp"
 #include "engine/package/package.hpp"
 #include "engine/partition/partition.hpp"
+#include "engine/partition/stages.hpp"
 #include "engine/passes/passes.hpp"
 #include "engine/runtime/agreement.hpp"
 #include "engine/runtime/inputs.hpp"
@@ -33,8 +39,35 @@ Result<int> thread_count(const LoadOptions& options) {
   return Status(StatusCode::kInvalidArgument, fmt::format("threads is {}, not 1 to {}", threads, kMostThreads));
 }
 
+Status check_canonical(int ranks) {
+  if (ranks == 0 || (ranks > 0 && std::has_single_bit(static_cast<unsigned>(ranks)))) return Status();
+  return Status(StatusCode::kInvalidArgument, fmt::format("canonical_ranks is {}, no power of two", ranks));
+}
+
 std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+/// The places in the package's groups, and in those that any package can be loaded over.
+struct LoadGroups {
+  std::map<std::string, GroupPlace> shards;
+  GroupPlace stages;
+  GroupPlace batch;
+};
+
+// A package may have a group of such a name itself. `groups` gets the names of those that are not the package's.
+Result<LoadGroups> take_load_groups(const std::map<std::string, GroupPlace>& places, std::vector<std::string>& groups) {
+  LoadGroups found{places, {}, {}};
+  for (const auto& [name, place] : {std::pair{kStageGroup, &found.stages}, std::pair{kBatchGroup, &found.batch}}) {
+    const bool of_package = std::find(groups.begin(), groups.end(), name) != groups.end();
+    const auto given = places.find(name);
+    if (of_package || given == places.end()) continue;
+    *place = given->second;
+    ACCORD_RETURN_IF_ERROR(check_place(name, *place));
+    found.shards.erase(name);
+    groups.emplace_back(name);
+  }
+  return found;
 }
 
 // Groups of one rank have nothing to agree on.
@@ -46,7 +79,37 @@ std::map<std::string, Communicator> with_peers(const std::map<std::string, Commu
   return found;
 }
 
+// What ranks whose weights and shapes differ have in common: the same collectives, in one order.
+std::string collectives_digest(const Graph& graph, const std::map<std::string, GroupPlace>& groups) {
+  std::string text;
+  for (const auto& [name, place] : groups) text += fmt::format("{}={} ", name, place.size);
+  for (const Node& node : graph.nodes) {
+    const auto group = group_argument(node);
+    if (!group) continue;
+    const Value& output = graph.values[static_cast<std::size_t>(node.outputs.front())];
+    text += fmt::format("{} {} {} {} ", node.op, *group, to_string(output.dtype), shape_text(output.shape));
+  }
+  return sha256_hex(bytes_of(text));
+}
+
 }  // namespace
+
+Result<CutPackage> cut_package(const Package& package, const std::map<std::string, GroupPlace>& places,
+                               int canonical_ranks) {
+  CutPackage cut;
+  cut.groups = package.manifest().groups;
+  ACCORD_ASSIGN_OR_RETURN(const LoadGroups of_load, take_load_groups(places, cut.groups));
+  cut.batch = of_load.batch;
+  ACCORD_ASSIGN_OR_RETURN(cut.part, partition(package.graph(), package.manifest(), of_load.shards, canonical_ranks));
+  Graph& graph = cut.part.graph;
+  graph = name_all_reduce(std::move(graph));
+  ACCORD_RETURN_IF_ERROR(check_supported(graph));
+  if (of_load.stages.size > 1) {
+    ACCORD_ASSIGN_OR_RETURN(
+        graph, cut_stage(remove_dead_nodes(std::move(graph)), package.graph(), kStageGroup, of_load.stages));
+  }
+  return cut;
+}
 
 Result<std::shared_ptr<LoadedEngine>> LoadedEngine::load(const std::string& path,
                                                          const std::map<std::string, GroupPlace>& places,
@@ -56,23 +119,75 @@ Result<std::shared_ptr<LoadedEngine>> LoadedEngine::load(const std::string& path
   engine->path_ = path;
   ACCORD_ASSIGN_OR_RETURN(engine->threads_, thread_count(options));
   ACCORD_ASSIGN_OR_RETURN(Package package, Package::open(path));
-  ACCORD_ASSIGN_OR_RETURN(Partition part, partition(package.graph(), package.manifest(), places));
-  ACCORD_RETURN_IF_ERROR(check_supported(part.graph));
-  engine->graph_ = apply_passes(std::move(part.graph));
+  ACCORD_RETURN_IF_ERROR(check_canonical(options.canonical_ranks));
+  engine->canonical_ranks_ = options.canonical_ranks;
+  ACCORD_ASSIGN_OR_RETURN(CutPackage cut, cut_package(package, places, options.canonical_ranks));
+  engine->graph_ = apply_passes(std::move(cut.part.graph));
   ACCORD_RETURN_IF_ERROR(check_supported(engine->graph_));
-  engine->set_groups(package.manifest().groups, places);
-  ACCORD_ASSIGN_OR_RETURN(engine->parameters_, load_parameters(package, engine->graph_, part.parts));
+  engine->set_groups(cut.groups, places);
+  ACCORD_RETURN_IF_ERROR(engine->check_groups());
+  engine->budget_ = std::make_shared<MemoryBudget>(options.memory_limit);
+  engine->graph_sha256_ = package.manifest().graph_sha256;
+  for (const TensorEntry& entry : package.manifest().tensors)
+    engine->tensors_.push_back({entry.name, entry.dtype, entry.shape, entry.sharding});
+  ACCORD_ASSIGN_OR_RETURN(engine->parameters_, engine->read_parameters(package, cut.part.parts));
+  engine->language_model_ = package.manifest().language_model;
+  if (cut.batch.size > 1) {
+    if (engine->language_model_) {
+      return Status(StatusCode::kUnsupported,
+                    fmt::format("\"{}\": group \"{}\" divides a batch; of a language model, give each replica "
+                                "requests of its own",
+                                path, kBatchGroup));
+    }
+    ACCORD_ASSIGN_OR_RETURN(engine->batch_split_, find_batch_split(package.graph(), cut.batch));
+  }
+  ACCORD_ASSIGN_OR_RETURN(engine->tokenizer_json_, package.text_file("tokenizer.json"));
+  ACCORD_ASSIGN_OR_RETURN(engine->chat_format_json_, package.text_file("chat_format.json"));
   ACCORD_RETURN_IF_ERROR(engine->dry_run());
+  ACCORD_RETURN_IF_ERROR(engine->check_arena());
   // By the names that the model gave: a pass may let another value stand for an output.
   engine->inputs_ = tensor_infos(package.graph(), package.graph().inputs);
   engine->outputs_ = tensor_infos(package.graph(), package.graph().outputs);
 
-  std::string identity = package.manifest().sha256 + fmt::format(" threads={}", engine->threads_);
+  std::string identity = package.manifest().sha256 +
+                         fmt::format(" threads={} canonical_ranks={}", engine->threads_, engine->canonical_ranks_);
   for (const auto& [name, place] : engine->groups_) identity += fmt::format(" {}={}", name, place.size);
   engine->digest_ = sha256_hex(bytes_of(identity));
-  engine->report_ = {package.metadata_bytes_read(), package.weight_bytes_read(), engine->parameters_.bytes.sharded,
-                     engine->parameters_.bytes.replicated, std::chrono::duration<double>(Clock::now() - begin).count()};
+  engine->report_ = {package.metadata_bytes_read(), package.weight_bytes_read(), engine->parameters_->bytes.sharded,
+                     engine->parameters_->bytes.replicated,
+                     std::chrono::duration<double>(Clock::now() - begin).count()};
   // Packing went through many large blocks; give them back to the system.
+  ::malloc_trim(0);
+  return engine;
+}
+
+Result<std::shared_ptr<LoadedEngine>> LoadedEngine::assemble(const EngineParts& parts,
+                                                             const std::map<std::string, GroupPlace>& places,
+                                                             const LoadOptions& options) {
+  const auto begin = Clock::now();
+  std::shared_ptr<LoadedEngine> engine(new LoadedEngine());
+  engine->path_ = parts.name;
+  ACCORD_ASSIGN_OR_RETURN(engine->threads_, thread_count(options));
+  ACCORD_ASSIGN_OR_RETURN(Graph graph, parse_graph(parts.graph));
+  ACCORD_RETURN_IF_ERROR(check_ops(graph));
+  graph = name_all_reduce(std::move(graph));
+  ACCORD_RETURN_IF_ERROR(check_supported(graph));
+  engine->graph_ = apply_passes(graph);
+  std::vector<std::string> names;
+  for (const auto& [name, place] : places) names.push_back(name);
+  engine->set_groups(names, places);
+  ACCORD_RETURN_IF_ERROR(engine->check_groups());
+  ACCORD_ASSIGN_OR_RETURN(Parameters taken, take_parameters(engine->graph_, parts.weights));
+  engine->parameters_ = std::make_shared<const Parameters>(std::move(taken));
+  SymbolValues symbols;
+  for (const Symbol& symbol : graph.symbols) symbols[symbol.name] = symbol.min;
+  for (const auto& [name, value] : parts.sizes) symbols[name] = value;
+  ACCORD_RETURN_IF_ERROR(engine->try_program(symbols).status());
+  engine->inputs_ = tensor_infos(graph, graph.inputs);
+  engine->outputs_ = tensor_infos(graph, graph.outputs);
+  engine->digest_ = collectives_digest(engine->graph_, engine->groups_);
+  engine->report_ = {0, 0, 0, engine->parameters_->bytes.replicated,
+                     std::chrono::duration<double>(Clock::now() - begin).count()};
   ::malloc_trim(0);
   return engine;
 }
@@ -86,7 +201,7 @@ void LoadedEngine::set_groups(const std::vector<std::string>& names, const std::
   communicators_.resize(group_index_.size());
 }
 
-Status LoadedEngine::dry_run() const {
+Status LoadedEngine::dry_run() {
   SymbolValues smallest;
   SymbolValues largest;
   for (const Symbol& symbol : graph_.symbols) {
@@ -94,15 +209,80 @@ Status LoadedEngine::dry_run() const {
     largest[symbol.name] = symbol.max;
   }
   for (const SymbolValues* symbols : {&smallest, &largest}) {
-    const Result<Program> program = prepare(*symbols);
-    if (!program.ok()) return program.status().with_context("\"" + path_ + "\"");
+    ACCORD_ASSIGN_OR_RETURN(largest_arena_bytes_, try_program(*symbols));
     if (graph_.symbols.empty()) break;
   }
   return Status();
 }
 
-Result<Program> LoadedEngine::prepare(const SymbolValues& symbols) const {
-  return prepare_program({graph_, parameters_, group_index_, threads_}, symbols);
+// An arena at the largest sizes must fit; if it does not, says which sizes would, found by halving between the smallest and
+// the largest of all symbols together.
+Status LoadedEngine::check_arena() const {
+  constexpr std::int64_t kParts = 1024;
+  const std::size_t bytes = reserved_arena_bytes();
+  const auto text_of = [&](const SymbolValues& symbols) {
+    std::string text;
+    for (const auto& [name, value] : symbols) text += fmt::format("{}{}={}", text.empty() ? "" : ", ", name, value);
+    return text.empty() ? std::string("an arena") : "an arena at " + text;
+  };
+  const auto sizes_at = [&](std::int64_t part) {
+    SymbolValues symbols;
+    for (const Symbol& symbol : graph_.symbols) {
+      symbols[symbol.name] = symbol.min + (symbol.max - symbol.min) * part / kParts;
+    }
+    return symbols;
+  };
+  SymbolValues largest;
+  for (const Symbol& symbol : graph_.symbols) largest[symbol.name] = symbol.max;
+  const MemoryPart arena{text_of(largest), bytes};
+  const Status status = budget_->check(std::span(&arena, 1));
+  if (status.ok() || graph_.symbols.empty()) return status;
+  ACCORD_ASSIGN_OR_RETURN(const std::uint64_t left, budget_->left());
+  std::int64_t fits = -1;
+  for (std::int64_t step = kParts; step > 0; step /= 2) {
+    const std::int64_t tried = fits + step;
+    if (tried >= kParts) continue;
+    ACCORD_ASSIGN_OR_RETURN(const Program program, prepare(sizes_at(tried)));
+    if (program.arena_bytes <= left) fits = tried;
+  }
+  const std::string what =
+      fits < 0 ? "no sizes fit" : text_of(sizes_at(fits)) + " would fit: export smaller maxima, or raise the limit";
+  return Status(status.code(), status.message() + "; " + what);
+}
+
+Result<Program> LoadedEngine::prepare(const SymbolValues& symbols, const Parameters& parameters,
+                                      ProgramNotes* notes) const {
+  return prepare_program({graph_, parameters, group_index_, threads_, notes}, symbols);
+}
+
+Result<Program> LoadedEngine::prepare(const SymbolValues& symbols, ProgramNotes* notes) const {
+  return prepare(symbols, *newest_weights().parameters, notes);
+}
+
+// Gives the bytes of its arena.
+Result<std::size_t> LoadedEngine::try_program(const SymbolValues& symbols) const {
+  const Result<Program> program = prepare(symbols);
+  if (!program.ok()) return program.status().with_context("\"" + path_ + "\"");
+  return program->arena_bytes;
+}
+
+// The groups that the graph itself names: collectives that the model wrote out have their sizes in it.
+Status LoadedEngine::check_groups() const {
+  for (const Node& node : graph_.nodes) {
+    const auto name = group_argument(node);
+    if (!name) continue;
+    const auto group = groups_.find(*name);
+    if (group == groups_.end()) {
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("{}: the place of this rank in group \"{}\" is missing", node_text(node), *name));
+    }
+    const auto size = static_cast<std::int64_t>(group->second.size);
+    ACCORD_ASSIGN_OR_RETURN(const std::int64_t expected, integer_argument(node, "group_size", size));
+    if (expected == size) continue;
+    return Status(StatusCode::kInvalidArgument, fmt::format("{}: it was made for a group \"{}\" of {} ranks, not of {}",
+                                                            node_text(node), *name, expected, size));
+  }
+  return Status();
 }
 
 // Every group of more than one rank needs its communicator, of the rank and size that it was loaded for.
@@ -132,21 +312,44 @@ Status LoadedEngine::check_communicators(const std::map<std::string, Communicato
 
 Status LoadedEngine::bind(const std::map<std::string, Communicator>& communicators) {
   Status mine = check_communicators(communicators);
-  if (mine.ok()) mine = check_unbound();
+  if (mine.ok()) mine = check_bindable();
   ACCORD_RETURN_IF_ERROR(agree(with_peers(communicators), {mine, digest_}));
   return become_bound(communicators);
 }
 
-Status LoadedEngine::check_unbound() const {
+Status LoadedEngine::check_bindable() const {
   const std::lock_guard lock(mutex_);
   return StateMachine(state_).move(EngineEvent::kBind);
 }
 
+// Sums of canonical ranks go over groups of the engine's own, whose rules allow no other order.
+Result<Communicator> LoadedEngine::communicator_for(const Communicator& given) const {
+  if (canonical_ranks_ == 0) return given;
+  Communicator parent = given;
+  CommunicatorOptions options;
+  options.name = given.name() + ".canonical";
+  options.select = "deterministic=canonical";
+  const Result<std::optional<Communicator>> made = parent.split(0, given.rank(), options);
+  if (!made.ok()) return made.status();
+  return made->value();
+}
+
 Status LoadedEngine::become_bound(const std::map<std::string, Communicator>& communicators) {
+  std::map<std::string, Communicator> own;
+  for (const auto& item : group_index_) {
+    ACCORD_ASSIGN_OR_RETURN(Communicator communicator, communicator_for(communicators.at(item.first)));
+    own.emplace(item.first, std::move(communicator));
+  }
   const std::lock_guard lock(mutex_);
   ACCORD_RETURN_IF_ERROR(state_.move(EngineEvent::kBind));
-  for (const auto& [name, index] : group_index_)
-    communicators_[static_cast<std::size_t>(index)] = communicators.at(name);
+  for (const auto& [name, index] : group_index_) communicators_[static_cast<std::size_t>(index)] = own.at(name);
+  return Status();
+}
+
+Status LoadedEngine::unbind() {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(state_.move(EngineEvent::kUnbind));
+  communicators_.assign(communicators_.size(), std::nullopt);
   return Status();
 }
 
@@ -159,6 +362,14 @@ Result<std::shared_ptr<LoadedEngine>> LoadedEngine::load_and_bind(
   ACCORD_RETURN_IF_ERROR(agree(with_peers(communicators), {loaded.status(), digest}));
   ACCORD_RETURN_IF_ERROR((*loaded)->become_bound(communicators));
   return loaded;
+}
+
+bool LoadedEngine::divides_runs() const {
+  return group_index_.contains(kStageGroup) || group_index_.contains(kBatchGroup);
+}
+
+Communicator LoadedEngine::batch_communicator() const {
+  return *communicators_[static_cast<std::size_t>(group_index_.at(kBatchGroup))];
 }
 
 EngineState LoadedEngine::state() const {

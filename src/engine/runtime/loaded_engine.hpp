@@ -1,6 +1,7 @@
 #pragma once
 // What an Engine handle holds: one rank's graph and weights, its state, and its communicators.
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -10,52 +11,126 @@
 
 #include "accord/engine.hpp"
 #include "engine/graph/graph.hpp"
+#include "engine/package/package.hpp"
+#include "engine/partition/partition.hpp"
+#include "engine/runtime/batch_split.hpp"
+#include "engine/runtime/memory_budget.hpp"
 #include "engine/runtime/parameters.hpp"
 #include "engine/runtime/program.hpp"
 #include "engine/runtime/states.hpp"
 
 namespace accord::engine {
 
-/// Thread-safe. Graph, weights and report never change after load(); the communicators not after bind().
+/// What a rank has of a package: cut for its groups, and for its stage if there are several; before the passes.
+struct CutPackage {
+  Partition part;
+  std::vector<std::string> groups;  ///< the package's, and those that any package can be loaded over
+  GroupPlace batch;                 ///< among the replicas that share a batch
+};
+/// `canonical_ranks`: as in LoadOptions.
+Result<CutPackage> cut_package(const Package& package, const std::map<std::string, GroupPlace>& places,
+                               int canonical_ranks);
+
+/// Thread-safe. Graph and report never change after load(); the communicators not during a run.
 class LoadedEngine {
  public:
   static Result<std::shared_ptr<LoadedEngine>> load(const std::string& path,
                                                     const std::map<std::string, GroupPlace>& places,
                                                     const LoadOptions& options);
+  static Result<std::shared_ptr<LoadedEngine>> assemble(const EngineParts& parts,
+                                                        const std::map<std::string, GroupPlace>& places,
+                                                        const LoadOptions& options);
   static Result<std::shared_ptr<LoadedEngine>> load_and_bind(const std::string& path,
                                                              const std::map<std::string, Communicator>& communicators,
                                                              const LoadOptions& options);
 
   Status bind(const std::map<std::string, Communicator>& communicators);
+  Status unbind();
   EngineState state() const;
   void close();
 
+  const std::string& path() const { return path_; }
   const LoadReport& report() const { return report_; }
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
   const std::vector<TensorInfo>& outputs() const { return outputs_; }
   const std::map<std::string, GroupPlace>& groups() const { return groups_; }
   const Graph& graph() const { return graph_; }
+  /// nullopt if the package is none.
+  const std::optional<LanguageModelEntry>& language_model() const { return language_model_; }
+  /// What texts are for the model; nullopt if the package does not say.
+  const std::optional<std::string>& tokenizer_json() const { return tokenizer_json_; }
+  const std::optional<std::string>& chat_format_json() const { return chat_format_json_; }
   int threads() const { return threads_; }
+  int canonical_ranks() const { return canonical_ranks_; }
+  /// nullopt unless kBatchGroup has several ranks.
+  const std::optional<BatchSplit>& batch_split() const { return batch_split_; }
+  /// Whether ranks run other layers, or other rows, than their peers.
+  bool divides_runs() const;
+  /// REQUIRES: batch_split(), Running.
+  Communicator batch_communicator() const;
 
-  /// A program for these symbols; what prepare_program says.
-  Result<Program> prepare(const SymbolValues& symbols) const;
+  /// Engine::load_weights().
+  Status load_weights(const std::string& path);
+  /// How often the weights were replaced.
+  std::uint64_t weights_version() const { return weights_version_.load(std::memory_order_acquire); }
+  struct Weights {
+    std::shared_ptr<const Parameters> parameters;
+    std::uint64_t version = 0;
+  };
+  Weights newest_weights() const;
+
+  /// A program for these symbols, with the newest weights or these, which have to outlive it; what prepare_program says.
+  Result<Program> prepare(const SymbolValues& symbols, const Parameters& parameters,
+                          ProgramNotes* notes = nullptr) const;
+  Result<Program> prepare(const SymbolValues& symbols, ProgramNotes* notes = nullptr) const;
+
+  /// What the engine and its contexts may take.
+  MemoryBudget& budget() const { return *budget_; }
+  /// Bytes that every context takes when it is made, so that no run lacks them: of the arena at the largest sizes, 0 if there is no
+  /// limit, or if how the engine is used decides.
+  std::size_t reserved_arena_bytes() const {
+    return budget_->limit() == 0 || language_model_ ? 0 : largest_arena_bytes_;
+  }
 
   /// Between these two the engine is Running and `communicators` may be used.
   Status begin_run();
   void end_run();
   std::span<const std::optional<Communicator>> communicators() const { return communicators_; }
+  /// That of a group; nullopt if it has one rank.
+  std::optional<Communicator> communicator(const std::string& group) const {
+    const auto found = group_index_.find(group);
+    return found == group_index_.end() ? std::nullopt : communicators_[static_cast<std::size_t>(found->second)];
+  }
 
  private:
   LoadedEngine() = default;
   void set_groups(const std::vector<std::string>& names, const std::map<std::string, GroupPlace>& places);
-  Status dry_run() const;
+  Result<std::shared_ptr<const Parameters>> read_parameters(Package& package,
+                                                            const std::vector<TensorPart>& parts) const;
+  Status check_same_model(const Package& package) const;
+  Status dry_run();
+  Status check_arena() const;
+  Result<std::size_t> try_program(const SymbolValues& symbols) const;
+  Status check_groups() const;
   Status check_communicators(const std::map<std::string, Communicator>& communicators) const;
-  Status check_unbound() const;
+  Status check_bindable() const;
+  Result<Communicator> communicator_for(const Communicator& given) const;
   Status become_bound(const std::map<std::string, Communicator>& communicators);
 
   std::string path_;
   Graph graph_;
-  Parameters parameters_;
+  std::optional<LanguageModelEntry> language_model_;
+  std::optional<std::string> tokenizer_json_;
+  std::optional<std::string> chat_format_json_;
+  std::optional<BatchSplit> batch_split_;
+  std::string graph_sha256_;
+  struct TensorFacts {
+    std::string name;
+    DType dtype = DType::kFloat32;
+    std::vector<std::int64_t> shape;
+    std::optional<Sharding> sharding;
+  };
+  std::vector<TensorFacts> tensors_;  // of the package, to be held against another's
   LoadReport report_;
   std::vector<TensorInfo> inputs_;
   std::vector<TensorInfo> outputs_;
@@ -63,10 +138,18 @@ class LoadedEngine {
   std::map<std::string, int> group_index_;  // groups of more than one rank -> communicators_
   std::string digest_;                      // what the ranks have to have in common
   int threads_ = 1;
+  int canonical_ranks_ = 0;
+  std::shared_ptr<MemoryBudget> budget_ = std::make_shared<MemoryBudget>();
+  std::size_t largest_arena_bytes_ = 0;  // at the largest sizes of all symbols
+
+  mutable std::mutex weights_mutex_;
+  std::shared_ptr<const Parameters> parameters_;  // guarded by weights_mutex_
+  std::atomic<std::uint64_t> weights_version_{0};
+  std::mutex loading_;  // held by load_weights()
 
   mutable std::mutex mutex_;
   StateMachine state_;                                      // guarded by mutex_
-  std::vector<std::optional<Communicator>> communicators_;  // written once, while Unbound
+  std::vector<std::optional<Communicator>> communicators_;  // written under mutex_, while nothing runs
 };
 
 }  // namespace accord::engine

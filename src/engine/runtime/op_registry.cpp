@@ -10,12 +10,19 @@
 namespace accord::engine {
 namespace {
 
-const std::unordered_map<std::string_view, PrepareFunction>& registry() {
+const std::unordered_map<std::string_view, FoundOp>& registry() {
+  using kernels::NarrowFloats;
   static const auto* const map = [] {
-    auto* joined = new std::unordered_map<std::string_view, PrepareFunction>();
-    for (const auto table : {elementwise_ops(), logical_ops(), view_ops(), creation_ops(), index_ops(), reduction_ops(),
-                             normalization_ops(), matrix_ops(), attention_ops(), collective_ops()}) {
-      for (const OpEntry& entry : table) joined->emplace(entry.name, entry.prepare);
+    auto* joined = new std::unordered_map<std::string_view, FoundOp>();
+    const auto join = [&](std::span<const OpEntry> table, NarrowFloats narrow) {
+      for (const OpEntry& entry : table) joined->emplace(entry.name, FoundOp{entry.prepare, narrow});
+    };
+    for (const auto table : {elementwise_ops(), logical_ops(), view_ops(), creation_ops(), index_ops(),
+                             collective_ops(), stage_ops(), matrix_ops(), norm_ops(), expert_ops(), image_ops()}) {
+      join(table, NarrowFloats::kAsTheyAre);
+    }
+    for (const auto table : {reduction_ops(), softmax_ops(), attention_ops(), cached_attention_ops()}) {
+      join(table, NarrowFloats::kAsFloat32);
     }
     return joined;
   }();
@@ -31,14 +38,14 @@ std::vector<std::string_view> op_names() {
   return names;
 }
 
-PrepareFunction find_op(std::string_view name) {
+FoundOp find_op(std::string_view name) {
   const auto found = registry().find(name);
-  return found == registry().end() ? nullptr : found->second;
+  return found == registry().end() ? FoundOp() : found->second;
 }
 
 Status check_supported(const Graph& graph) {
   for (const Node& node : graph.nodes) {
-    if (find_op(node.op) != nullptr) continue;
+    if (find_op(node.op).prepare != nullptr) continue;
     std::string message = node_text(node) + ": this op has no kernel";
     if (const auto near = nearest_name(node.op, op_names()))
       message += "; the nearest that has one is \"" + std::string(*near) + "\"";

@@ -17,23 +17,33 @@ struct OpEntry {
   PrepareFunction prepare;
 };
 
-// The tables, one for each file of ops.
+// The tables, one for each file of ops. These see 16-bit floats as they are:
 std::span<const OpEntry> elementwise_ops();
 std::span<const OpEntry> logical_ops();
 std::span<const OpEntry> view_ops();
 std::span<const OpEntry> creation_ops();
 std::span<const OpEntry> index_ops();
-std::span<const OpEntry> reduction_ops();
-std::span<const OpEntry> normalization_ops();
-std::span<const OpEntry> matrix_ops();
-std::span<const OpEntry> attention_ops();
 std::span<const OpEntry> collective_ops();
+std::span<const OpEntry> expert_ops();
+std::span<const OpEntry> image_ops();
+std::span<const OpEntry> stage_ops();
+std::span<const OpEntry> matrix_ops();
+std::span<const OpEntry> norm_ops();
+// And these as float32:
+std::span<const OpEntry> reduction_ops();
+std::span<const OpEntry> softmax_ops();
+std::span<const OpEntry> attention_ops();
+std::span<const OpEntry> cached_attention_ops();
 
 /// All of them, sorted.
 std::vector<std::string_view> op_names();
 
-/// nullptr if the op is unknown.
-PrepareFunction find_op(std::string_view name);
+/// What preparing an op takes: its function, and whether that sees 16-bit floats as float32 (Preparation).
+struct FoundOp {
+  PrepareFunction prepare = nullptr;  ///< nullptr if the op is unknown
+  kernels::NarrowFloats narrow = kernels::NarrowFloats::kAsFloat32;
+};
+FoundOp find_op(std::string_view name);
 
 /// kUnsupported, naming op, module and source and the nearest op that can run, for the first op of `graph` that cannot.
 Status check_supported(const Graph& graph);

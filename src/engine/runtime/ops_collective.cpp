@@ -2,37 +2,201 @@
 #include <fmt/format.h>
 
 #include "engine/graph/node_access.hpp"
+#include "engine/runtime/collective_steps.hpp"
 #include "engine/runtime/op_registry.hpp"
+#include "kernels/index.hpp"
 
 namespace accord::engine {
+
+Status all_reduce(const Execution& execution, int group, const Tensor& input, const Tensor& output, ReduceOp op,
+                  const Node& node) {
+  Communicator communicator = *execution.communicators[static_cast<std::size_t>(group)];
+  const auto count = static_cast<std::size_t>(input.count());
+  const Buffer to{execution.address(output), count, input.dtype, {}};
+  const Status status =
+      input.storage == output.storage
+          ? communicator.all_reduce(to, op)
+          : communicator.all_reduce(ConstBuffer(execution.address(input), count, input.dtype), to, op);
+  return status.ok() ? status : status.with_context(node_text(node));
+}
+
 namespace {
+
+Result<ReduceOp> reduce_op(const Preparation& op, std::string_view name) {
+  static constexpr ReduceOp kKinds[] = {ReduceOp::kSum, ReduceOp::kAvg,  ReduceOp::kProduct, ReduceOp::kMin,
+                                        ReduceOp::kMax, ReduceOp::kBand, ReduceOp::kBor,     ReduceOp::kBxor};
+  ACCORD_ASSIGN_OR_RETURN(const int kind,
+                          op.choice(name, {"sum", "avg", "product", "min", "max", "band", "bor", "bxor"}));
+  return kKinds[kind];
+}
+
+ConstBuffer const_buffer_of(const Tensor& tensor, const Execution& execution) {
+  return ConstBuffer(execution.address(tensor), static_cast<std::size_t>(tensor.count()), tensor.dtype);
+}
 
 Status prepare_all_reduce(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor("self"));
   ACCORD_ASSIGN_OR_RETURN(const std::optional<int> group, op.group("group"));
-  ACCORD_ASSIGN_OR_RETURN(const int kind, op.choice("op", {"sum", "min", "max"}));
-  static constexpr ReduceOp kKinds[] = {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax};
+  ACCORD_ASSIGN_OR_RETURN(const ReduceOp reduce, reduce_op(op, "op"));
   if (!group) {
     op.alias(0, given);
     return Status();
   }
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.contiguous(given));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, self.sizes(), {self}));
-  op.step_always([=, reduce = kKinds[kind], node = &op.node()](const Execution& execution) {
-    Communicator communicator = *execution.communicators[static_cast<std::size_t>(*group)];
-    const auto count = static_cast<std::size_t>(self.count());
-    const Buffer output{execution.address(y), count, self.dtype, {}};
-    const Status status =
-        self.storage == y.storage
-            ? communicator.all_reduce(output, reduce)
-            : communicator.all_reduce(ConstBuffer(execution.address(self), count, self.dtype), output, reduce);
-    return status.ok() ? status : status.with_context(node_text(*node));
+  op.step_always([=, node = &op.node()](const Execution& execution) {
+    return all_reduce(execution, *group, self, y, reduce, *node);
+  });
+  return Status();
+}
+
+/// Parts of the rows of a tensor, one rank's after the other's, and the whole rows.
+struct RowGather {
+  Tensor part;
+  Tensor parts;
+  Tensor whole;
+  Sizes widths;
+  std::vector<std::size_t> counts;
+  int group = 0;
+};
+
+// Rows [rows, width of rank] of every rank into [rows, sum of the widths].
+Status weave(const RowGather& gather, const Execution& execution) {
+  const std::int64_t width = gather.whole.size(gather.whole.dims() - 1);
+  const std::int64_t rows = width == 0 ? 0 : gather.whole.count() / width;
+  kernels::ConstView from = execution.read(gather.parts);
+  kernels::View to = execution.write(gather.whole);
+  for (const std::int64_t part_width : gather.widths) {
+    const Sizes sizes = {rows, part_width};
+    const Sizes strides = {width, 1};
+    from.layout = kernels::contiguous_layout(sizes);
+    to.layout = kernels::strided_layout(sizes, strides);
+    ACCORD_RETURN_IF_ERROR(kernels::copy_strided(from, to));
+    const auto element = static_cast<std::int64_t>(size_of(from.dtype));
+    from.data = static_cast<const std::byte*>(from.data) + rows * part_width * element;
+    to.data = static_cast<std::byte*>(to.data) + part_width * element;
+  }
+  return Status();
+}
+
+Status prepare_all_gather(Preparation& op) {
+  RowGather gather;
+  ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor("self"));
+  ACCORD_ASSIGN_OR_RETURN(const std::optional<int> group, op.group("group"));
+  ACCORD_ASSIGN_OR_RETURN(gather.widths, op.integers("widths"));
+  if (!group) {
+    op.alias(0, given);
+    return Status();
+  }
+  gather.group = *group;
+  ACCORD_ASSIGN_OR_RETURN(gather.part, op.contiguous(given));
+  Sizes sizes = given.sizes();
+  const std::int64_t rows = sizes.back() == 0 ? 0 : given.count() / sizes.back();
+  sizes.back() = 0;
+  for (const std::int64_t width : gather.widths) {
+    sizes.back() += width;
+    gather.counts.push_back(static_cast<std::size_t>(rows * width));
+  }
+  ACCORD_ASSIGN_OR_RETURN(gather.whole, op.make(0, sizes));
+  gather.parts = gather.whole;  // one row lies in the order of the ranks already
+  if (rows != 1) {
+    ACCORD_ASSIGN_OR_RETURN(gather.parts, op.scratch(given.dtype, sizes));
+  }
+  add_call(op, *group, [gather, rows](Communicator& communicator, const Execution& execution) {
+    ACCORD_RETURN_IF_ERROR(communicator.all_gather_v(const_buffer_of(gather.part, execution),
+                                                     buffer_of(gather.parts, execution), gather.counts));
+    return rows == 1 ? Status() : weave(gather, execution);
+  });
+  return Status();
+}
+
+// PyTorch's functional collectives, but for all_reduce, which a pass makes the engine's own. Their sizes say how many ranks there
+// are: the engine has checked that.
+
+/// What the others have in common: a whole input, an output of the sizes that the graph says, and the group.
+struct Exchange {
+  Tensor input;
+  Tensor output;
+  int group = 0;
+};
+
+// nullopt if this rank is alone: then the output is the input.
+Result<std::optional<Exchange>> prepare_exchange(Preparation& op) {
+  ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor("input"));
+  ACCORD_ASSIGN_OR_RETURN(const std::optional<int> group, op.group("group_name"));
+  if (!group) {
+    op.alias(0, given);
+    return std::optional<Exchange>();
+  }
+  Exchange exchange{given, given, *group};
+  ACCORD_ASSIGN_OR_RETURN(exchange.input, op.contiguous(given));
+  ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, op.declared_sizes());
+  ACCORD_ASSIGN_OR_RETURN(exchange.output, op.make(0, sizes));
+  return std::optional<Exchange>(exchange);
+}
+
+Status prepare_all_gather_into_tensor(Preparation& op) {
+  ACCORD_ASSIGN_OR_RETURN(const auto exchange, prepare_exchange(op));
+  if (!exchange) return Status();
+  add_call(op, exchange->group, [e = *exchange](Communicator& communicator, const Execution& execution) {
+    return communicator.all_gather(const_buffer_of(e.input, execution), buffer_of(e.output, execution));
+  });
+  return Status();
+}
+
+Status prepare_reduce_scatter_tensor(Preparation& op) {
+  ACCORD_ASSIGN_OR_RETURN(const ReduceOp reduce, reduce_op(op, "reduce_op"));
+  ACCORD_ASSIGN_OR_RETURN(const auto exchange, prepare_exchange(op));
+  if (!exchange) return Status();
+  add_call(op, exchange->group, [e = *exchange, reduce](Communicator& communicator, const Execution& execution) {
+    return communicator.reduce_scatter(const_buffer_of(e.input, execution), buffer_of(e.output, execution), reduce);
+  });
+  return Status();
+}
+
+Status prepare_broadcast(Preparation& op) {
+  ACCORD_ASSIGN_OR_RETURN(const std::int64_t source, integer_argument(op.node(), "src"));
+  ACCORD_ASSIGN_OR_RETURN(const auto exchange, prepare_exchange(op));
+  if (!exchange) return Status();
+  add_call(op, exchange->group, [e = *exchange, source](Communicator& communicator, const Execution& execution) {
+    if (communicator.rank() == source) {
+      ACCORD_RETURN_IF_ERROR(kernels::copy_strided(execution.read(e.input), execution.write(e.output)));
+    }
+    return communicator.broadcast(buffer_of(e.output, execution), static_cast<Rank>(source));
+  });
+  return Status();
+}
+
+// Rows for each rank as counts of elements.
+std::vector<std::size_t> element_counts(const Sizes& rows, const Tensor& tensor) {
+  const std::int64_t all = tensor.dims() == 0 ? 0 : tensor.size(0);
+  const std::int64_t width = all == 0 ? 0 : tensor.count() / all;
+  std::vector<std::size_t> counts;
+  for (const std::int64_t part : rows) counts.push_back(static_cast<std::size_t>(part * width));
+  return counts;
+}
+
+Status prepare_all_to_all_single(Preparation& op) {
+  ACCORD_ASSIGN_OR_RETURN(const Sizes sent, op.integers("input_split_sizes"));
+  ACCORD_ASSIGN_OR_RETURN(const Sizes received, op.integers("output_split_sizes"));
+  ACCORD_ASSIGN_OR_RETURN(const auto exchange, prepare_exchange(op));
+  if (!exchange) return Status();
+  const std::vector<std::size_t> sent_counts = element_counts(sent, exchange->input);
+  const std::vector<std::size_t> received_counts = element_counts(received, exchange->output);
+  add_call(op, exchange->group, [=, e = *exchange](Communicator& communicator, const Execution& execution) {
+    return communicator.all_to_all_v(const_buffer_of(e.input, execution), sent_counts, buffer_of(e.output, execution),
+                                     received_counts);
   });
   return Status();
 }
 
 constexpr OpEntry kTable[] = {
     {"accord.all_reduce", prepare_all_reduce},
+    {"accord.all_gather", prepare_all_gather},
+    {"_c10d_functional.all_gather_into_tensor.default", prepare_all_gather_into_tensor},
+    {"_c10d_functional.all_to_all_single.default", prepare_all_to_all_single},
+    {"_c10d_functional.broadcast.default", prepare_broadcast},
+    {"_c10d_functional.reduce_scatter_tensor.default", prepare_reduce_scatter_tensor},
 };
 
 }  // namespace

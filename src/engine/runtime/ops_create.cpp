@@ -8,8 +8,6 @@ namespace {
 using kernels::Scalar;
 
 Status add_fill(Preparation& op, const Sizes& sizes, Scalar value) {
-  const DType dtype = op.declared_dtype();
-  if (dtype == DType::kFloat16 || dtype == DType::kBFloat16) return op.unsupported("no kernel fills 16-bit floats");
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, sizes));
   op.step([=](const Execution& execution) { return kernels::fill(value, execution.write(y)); });
   return Status();

@@ -20,7 +20,7 @@ Result<Tensor> operand(Preparation& op, std::string_view name, DType dtype) {
     return promoted(op, given, dtype);
   }
   ACCORD_ASSIGN_OR_RETURN(const Scalar number, op.scalar(name));
-  return op.constant(number, dtype);
+  return op.constant(number, kernels::is_real(dtype) ? DType::kFloat32 : dtype);  // not rounded, as in PyTorch
 }
 
 // self op other, each a tensor or a number.
@@ -82,7 +82,7 @@ Status prepare_mul(Preparation& op) {
 Status prepare_div(Preparation& op) {
   enum Mode { kExact, kTruncated, kFloored };
   ACCORD_ASSIGN_OR_RETURN(const int mode, op.choice("rounding_mode", {"", "trunc", "floor"}));
-  const bool real = op.declared_dtype() == DType::kFloat32;
+  const bool real = kernels::is_real(op.declared_dtype());
   if (mode == kExact || (mode == kTruncated && !real)) return prepare_arithmetic(op, BinaryOp::kDiv);
   if (mode == kTruncated || !real) return op.unsupported("this rounding mode has no kernel for this dtype");
   ACCORD_RETURN_IF_ERROR(prepare_arithmetic(op, BinaryOp::kDiv));
@@ -96,8 +96,8 @@ Status prepare_unary(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
   ACCORD_ASSIGN_OR_RETURN(const Tensor x, promoted(op, self, op.declared_dtype()));
   constexpr bool whole = kind == UnaryOp::kNeg || kind == UnaryOp::kAbs || kind == UnaryOp::kRelu;
-  if (whole) ACCORD_RETURN_IF_ERROR(op.require(x, {DType::kFloat32, DType::kInt32, DType::kInt64}));
-  if (!whole) ACCORD_RETURN_IF_ERROR(op.require(x, {DType::kFloat32}));
+  if (whole) ACCORD_RETURN_IF_ERROR(require_number(op, x.dtype));
+  if (!whole) ACCORD_RETURN_IF_ERROR(op.require(x, {DType::kFloat32, DType::kFloat16, DType::kBFloat16}));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, x.sizes(), {x}));
   add_unary(op, kind, x, y);
   return Status();
@@ -110,8 +110,9 @@ Status prepare_gelu(Preparation& op) {
 
 // tensor ^ number, tensor ^ tensor, number ^ tensor.
 Status prepare_pow(Preparation& op) {
-  if (op.declared_dtype() != DType::kFloat32) return op.unsupported("powers have a kernel for float32 only");
-  ACCORD_ASSIGN_OR_RETURN(const Tensor base, operand(op, "self", DType::kFloat32));
+  const DType dtype = op.declared_dtype();
+  if (!kernels::is_real(dtype)) return op.unsupported("powers have a kernel for real numbers only");
+  ACCORD_ASSIGN_OR_RETURN(const Tensor base, operand(op, "self", dtype));
   if (!op.is_tensor("exponent")) {
     ACCORD_ASSIGN_OR_RETURN(const double exponent, op.real("exponent"));
     ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, base.sizes(), {base}));
@@ -124,7 +125,7 @@ Status prepare_pow(Preparation& op) {
     return Status();
   }
   ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor("exponent"));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor exponent, promoted(op, given, DType::kFloat32));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor exponent, promoted(op, given, dtype));
   ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, broadcast_sizes(op, {base, exponent}));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, sizes, {base, exponent}));
   add_binary(op, BinaryOp::kPow, base, exponent, y);
@@ -134,7 +135,7 @@ Status prepare_pow(Preparation& op) {
 Status prepare_clamp(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor("self"));
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, promoted(op, given, op.declared_dtype()));
-  ACCORD_RETURN_IF_ERROR(op.require(self, {DType::kFloat32, DType::kInt32, DType::kInt64}));
+  ACCORD_RETURN_IF_ERROR(require_number(op, self.dtype));
   const bool narrow = self.dtype == DType::kInt32;
   using Wide = std::numeric_limits<std::int64_t>;
   using Narrow = std::numeric_limits<std::int32_t>;

@@ -8,6 +8,7 @@
 #include "engine/graph/node_access.hpp"
 #include "engine/runtime/op_registry.hpp"
 #include "kernels/index.hpp"
+#include "kernels/linear/gather.hpp"
 
 namespace accord::engine {
 namespace {
@@ -17,36 +18,89 @@ Status bad_index(const Node& node, std::int64_t index, std::int64_t position, st
                 fmt::format("{}: id {} at position {} is outside [0, {})", node_text(node), index, position, size));
 }
 
-Status prepare_embedding(Preparation& op) {
-  ACCORD_ASSIGN_OR_RETURN(const Tensor table, op.tensor("weight"));
+/// Rows of a table by their ids.
+struct Lookup {
+  Tensor ids;  // contiguous
+  Tensor y;    // [ids.., width]
+  // Of a table that ranks share by rows, this one's; the others' give zeros, and an all_reduce follows.
+  std::int64_t first_row = 0;
+  std::int64_t rows_in_all = 0;
+};
+
+Result<Lookup> lookup_of(Preparation& op, std::int64_t table_rows, std::int64_t width) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor("indices"));
   ACCORD_RETURN_IF_ERROR(op.require(given, {DType::kInt32, DType::kInt64}));
+  Lookup lookup;
+  ACCORD_ASSIGN_OR_RETURN(lookup.ids, op.contiguous(given));
+  Sizes sizes = lookup.ids.sizes();
+  sizes.push_back(width);
+  ACCORD_ASSIGN_OR_RETURN(lookup.y, op.make(0, sizes));
+  ACCORD_ASSIGN_OR_RETURN(lookup.first_row, op.integer("first_row", 0));
+  ACCORD_ASSIGN_OR_RETURN(lookup.rows_in_all, op.integer("rows_in_all", table_rows));
+  return lookup;
+}
+
+// Adds a step that shares the ids out and calls gather(execution, first id, ids, output, thread), which gives a bad id.
+template <typename Gather>
+void add_lookup(Preparation& op, const Lookup& lookup, const Gather& gather) {
+  op.step([=, node = &op.node()](const Execution& execution) {
+    const std::int64_t count = lookup.ids.count();
+    const int parts = count < 64 ? 1 : execution.pool.threads();
+    const std::int64_t row_bytes = static_cast<std::int64_t>(lookup.y.bytes()) / std::max<std::int64_t>(count, 1);
+    return execution.pool.run(parts, [&](int part, int thread) {
+      const PartRange range = part_range(count, 1, part, parts);
+      const std::byte* ids =
+          execution.address(lookup.ids) + range.first * static_cast<std::int64_t>(size_of(lookup.ids.dtype));
+      std::byte* output = execution.address(lookup.y) + range.first * row_bytes;
+      const auto bad = gather(execution, ids, range.last - range.first, output, thread);
+      return bad ? bad_index(*node, bad->id, range.first + bad->position, lookup.rows_in_all) : Status();
+    });
+  });
+}
+
+// The table is also the weight of a linear layer: there is one copy of it.
+Status prepare_packed_embedding(Preparation& op, const kernels::PackedMatrix& table) {
+  ACCORD_ASSIGN_OR_RETURN(const Lookup lookup, lookup_of(op, table.out(), table.in()));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor rows, op.scratch(DType::kFloat32, {op.threads(), table.in()}));
+  add_lookup(op, lookup,
+             [=](const Execution& execution, const void* ids, std::int64_t count, void* output, int thread) {
+               kernels::GatherOutputsCall call;
+               call.ids = ids;
+               call.id_dtype = lookup.ids.dtype;
+               call.count = count;
+               call.table = &table;
+               call.first_row = lookup.first_row;
+               call.rows_in_all = lookup.rows_in_all;
+               call.output = output;
+               call.output_dtype = lookup.y.dtype;
+               call.row = execution.data<float>(rows) + thread * table.in();
+               return kernels::gather_outputs(call);
+             });
+  return Status();
+}
+
+Status prepare_embedding(Preparation& op) {
+  if (const auto* packed = op.packed_linear("weight")) return prepare_packed_embedding(op, *packed);
+  ACCORD_ASSIGN_OR_RETURN(const Tensor table, op.tensor("weight"));
   if (table.dims() != 2) return op.corrupt("its table does not have two dimensions");
   const auto rows = as_rows(table.layout);
   if (!rows) return op.unsupported("its table is not made of rows");
-  ACCORD_ASSIGN_OR_RETURN(const Tensor ids, op.contiguous(given));
-  Sizes sizes = ids.sizes();
-  sizes.push_back(table.size(1));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, sizes));
-  const auto element = static_cast<std::int64_t>(size_of(table.dtype));
-  op.step([=, node = &op.node()](const Execution& execution) {
-    const std::int64_t count = ids.count();
-    const int parts = count < 64 ? 1 : execution.pool.threads();
-    return execution.pool.run(parts, [&](int part) {
-      const PartRange range = part_range(count, 1, part, parts);
-      kernels::GatherCall call;
-      call.ids = execution.address(ids) + range.first * static_cast<std::int64_t>(size_of(ids.dtype));
-      call.id_dtype = ids.dtype;
-      call.count = range.last - range.first;
-      call.table = execution.address(table);
-      call.table_rows = table.size(0);
-      call.row_bytes = table.size(1) * element;
-      call.table_row_stride = rows->stride * element;
-      call.output = execution.address(y) + range.first * call.row_bytes;
-      call.output_row_stride = call.row_bytes;
-      const auto bad = kernels::gather_rows(call);
-      return bad ? bad_index(*node, bad->id, range.first + bad->position, table.size(0)) : Status();
-    });
+  ACCORD_ASSIGN_OR_RETURN(const Lookup lookup, lookup_of(op, table.size(0), table.size(1)));
+  add_lookup(op, lookup, [=](const Execution& execution, const void* ids, std::int64_t count, void* output, int) {
+    const auto element = static_cast<std::int64_t>(size_of(table.dtype));
+    kernels::GatherCall call;
+    call.ids = ids;
+    call.id_dtype = lookup.ids.dtype;
+    call.count = count;
+    call.table = execution.address(table);
+    call.table_rows = table.size(0);
+    call.first_row = lookup.first_row;
+    call.rows_in_all = lookup.rows_in_all;
+    call.row_bytes = table.size(1) * element;
+    call.table_row_stride = rows->stride * element;
+    call.output = output;
+    call.output_row_stride = call.row_bytes;
+    return kernels::gather_rows(call);
   });
   return Status();
 }
@@ -89,7 +143,7 @@ Status prepare_concatenate(Preparation& op) {
     }
     sizes[static_cast<std::size_t>(dim)] += inputs[i].size(dim);
   }
-  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, sizes));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_like(0, sizes, inputs));
   // One copy per input into its slice of the output: no list of views has to be built on each run.
   std::int64_t first = 0;
   for (const Tensor& input : inputs) {
@@ -207,9 +261,9 @@ Status prepare_index_select(Preparation& op) {
 }
 
 constexpr OpEntry kTable[] = {
-    {"aten.embedding.default", prepare_embedding},       {"aten.gather.default", prepare_gather},
-    {"aten.cat.default", prepare_concatenate},           {"aten.index.Tensor", prepare_index},
-    {"aten.index_select.default", prepare_index_select},
+    {"aten.embedding.default", prepare_embedding}, {"accord.embedding", prepare_embedding},
+    {"aten.gather.default", prepare_gather},       {"aten.cat.default", prepare_concatenate},
+    {"aten.index.Tensor", prepare_index},          {"aten.index_select.default", prepare_index_select},
 };
 
 }  // namespace

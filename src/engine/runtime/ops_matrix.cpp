@@ -1,58 +1,14 @@
-// Matrix products. Weights that the package holds were packed at load; other products go to the plain GEMM. Rows are shared
-// out among threads in blocks, always cut alike, so that a shape gives the same bits in every run.
-#include "engine/runtime/blocks.hpp"
+// Matrix products. Those with weights of the package go to the packed product and see 16-bit floats as they are; products of
+// computed matrices go to the plain GEMM, in float32.
 #include "engine/runtime/elementwise_steps.hpp"
 #include "engine/runtime/op_registry.hpp"
+#include "engine/runtime/packed_product.hpp"
 #include "kernels/gemm.hpp"
 
 namespace accord::engine {
 namespace {
 
 using kernels::Activation;
-using kernels::LinearWeights;
-
-constexpr std::int64_t kRowGrain = 16;
-
-/// y = activation(x * weights^T + bias) with packed weights.
-struct PackedProduct {
-  const LinearWeights* weights = nullptr;
-  RowTensor x;
-  std::optional<Tensor> bias;
-  Activation activation = Activation::kNone;
-  Tensor y;
-};
-
-kernels::LinearCall packed_call(const PackedProduct& product, const PartRange& range) {
-  kernels::LinearCall call;
-  call.m = range.last - range.first;
-  call.x_row_stride = std::max(product.x.rows.stride, product.x.rows.width);
-  call.activation = product.activation;
-  call.y_row_stride = product.weights->out();
-  return call;
-}
-
-Status add_packed_product(Preparation& op, const PackedProduct& product) {
-  const std::int64_t rows = product.x.rows.rows;
-  const int parts = rows < 2 * kRowGrain ? 1 : op.threads();
-  // A kernel that cannot be made shows here, not in a run. The data pointers are not read.
-  for (int part = 0; part < parts; ++part) {
-    kernels::LinearCall call = packed_call(product, part_range(rows, kRowGrain, part, parts));
-    static constexpr float kAnyBias = 0.0F;
-    if (product.bias) call.bias = &kAnyBias;
-    if (call.m > 0) ACCORD_RETURN_IF_ERROR(kernels::prepare_linear(*product.weights, call));
-  }
-  op.step([product, rows, parts](const Execution& execution) {
-    return execution.pool.run(parts, [&](int part) {
-      const PartRange range = part_range(rows, kRowGrain, part, parts);
-      kernels::LinearCall call = packed_call(product, range);
-      call.x = execution.data<const float>(product.x.tensor) + range.first * product.x.rows.stride;
-      call.bias = product.bias ? execution.data<const float>(*product.bias) : nullptr;
-      call.y = execution.data<float>(product.y) + range.first * call.y_row_stride;
-      return kernels::linear(*product.weights, call);
-    });
-  });
-  return Status();
-}
 
 Result<Activation> activation_of(Preparation& op) {
   static constexpr Activation kinds[] = {Activation::kNone, Activation::kGeluErf, Activation::kGeluTanh,
@@ -62,13 +18,15 @@ Result<Activation> activation_of(Preparation& op) {
   return kinds[kind];
 }
 
+// [out], in float32.
 Result<std::optional<Tensor>> bias_of(Preparation& op, std::string_view name, std::int64_t out) {
   ACCORD_ASSIGN_OR_RETURN(std::optional<Tensor> bias, op.maybe_tensor(name));
   if (!bias) return bias;
-  ACCORD_RETURN_IF_ERROR(op.require(*bias, {DType::kFloat32}));
+  ACCORD_RETURN_IF_ERROR(op.require(*bias, {DType::kFloat32, DType::kBFloat16, DType::kFloat16}));
   if (bias->dims() != 1 || bias->size(0) != out)
     return op.corrupt("its bias is not of as many elements as its outputs");
-  ACCORD_ASSIGN_OR_RETURN(const Tensor whole, op.contiguous(*bias));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor wide, op.converted(*bias, DType::kFloat32));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor whole, op.contiguous(wide));
   return std::optional<Tensor>(whole);
 }
 
@@ -150,7 +108,9 @@ Status add_plain_product(Preparation& op, Tensor a, Tensor b, const Tensor& c, f
 }
 
 // A linear layer whose weight is computed by the model.
-Status prepare_plain_linear(Preparation& op, const Tensor& input) {
+Status prepare_plain_linear(Preparation& op) {
+  op.widen();
+  ACCORD_ASSIGN_OR_RETURN(const Tensor input, op.tensor("input"));
   ACCORD_ASSIGN_OR_RETURN(Tensor weight, op.tensor("weight"));
   if (op.has("activation")) return op.unsupported("an activation has a kernel with weights of the package only");
   if (weight.dims() != 2 || input.dims() == 0 || input.size(input.dims() - 1) != weight.size(1)) {
@@ -172,53 +132,67 @@ Status prepare_plain_linear(Preparation& op, const Tensor& input) {
   return Status();
 }
 
+// In pieces if the node says so.
+Status add_product(Preparation& op, const Tensor& x, const PackedProduct& product) {
+  if (!op.has("pieces")) return add_packed_products(op, x, {product});
+  ACCORD_ASSIGN_OR_RETURN(const std::int64_t pieces, op.integer("pieces"));
+  return add_product_of_pieces(op, x, product, pieces);
+}
+
 Status prepare_linear(Preparation& op) {
+  const kernels::PackedMatrix* weights = op.packed_linear("weight");
+  if (weights == nullptr) return prepare_plain_linear(op);
   ACCORD_ASSIGN_OR_RETURN(const Tensor input, op.tensor("input"));
-  const LinearWeights* weights = op.packed_linear("weight");
-  if (weights == nullptr) return prepare_plain_linear(op, input);
   if (input.dims() == 0 || input.size(input.dims() - 1) != weights->in()) {
     return op.corrupt("its input is not as wide as its weight");
   }
   PackedProduct product;
-  product.weights = weights;
-  ACCORD_ASSIGN_OR_RETURN(product.x, rows_of(op, input));
+  product.weights = *weights;
   ACCORD_ASSIGN_OR_RETURN(product.bias, bias_of(op, "bias", weights->out()));
   ACCORD_ASSIGN_OR_RETURN(product.activation, activation_of(op));
   ACCORD_ASSIGN_OR_RETURN(product.y, op.make(0, with_last(input.sizes(), weights->out())));
-  return add_packed_product(op, product);
+  return add_product(op, input, product);
 }
 
-// x [m, k] * weight [k, n] (+ bias), the weight packed if it is the package's.
-Status prepare_product(Preparation& op, std::string_view x_name, std::string_view bias_name) {
+// x [m, k] * weight [k, n] (+ bias), both computed.
+Status prepare_plain_product(Preparation& op, std::string_view x_name, std::string_view bias_name) {
+  op.widen();
   ACCORD_ASSIGN_OR_RETURN(const Tensor x, op.tensor(x_name));
   ACCORD_ASSIGN_OR_RETURN(const Tensor mat2, op.tensor("mat2"));
   if (x.dims() != 2 || mat2.dims() != 2 || x.size(1) != mat2.size(0)) return op.corrupt("its matrices do not fit");
-  const Sizes sizes = {x.size(0), mat2.size(1)};
   ACCORD_ASSIGN_OR_RETURN(const double alpha, op.real("alpha", 1.0));
   ACCORD_ASSIGN_OR_RETURN(const double beta, op.real("beta", 1.0));
+  const Sizes sizes = {x.size(0), mat2.size(1)};
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, sizes));
+  if (!bias_name.empty()) {
+    ACCORD_ASSIGN_OR_RETURN(Tensor spread, op.tensor(bias_name));
+    ACCORD_ASSIGN_OR_RETURN(spread.layout, kernels::broadcast_layout(spread.layout, sizes));
+    add_binary_scalar(op, kernels::BinaryOp::kMul, spread, kernels::Scalar::of(beta), y);
+  }
+  return add_plain_product(op, x, mat2, y, static_cast<float>(alpha), bias_name.empty() ? 0.0F : 1.0F);
+}
+
+// The same, with the package's weight if it is that.
+Status prepare_product(Preparation& op, std::string_view x_name, std::string_view bias_name) {
+  const kernels::PackedMatrix* weights = op.packed_product("mat2");
+  if (weights == nullptr) return prepare_plain_product(op, x_name, bias_name);
+  ACCORD_ASSIGN_OR_RETURN(const Tensor x, op.tensor(x_name));
+  if (x.dims() != 2 || x.size(1) != weights->in()) return op.corrupt("its matrices do not fit");
+  ACCORD_ASSIGN_OR_RETURN(const double alpha, op.real("alpha", 1.0));
+  ACCORD_ASSIGN_OR_RETURN(const double beta, op.real("beta", 1.0));
+  if (alpha != 1.0 || beta != 1.0) return op.unsupported("alpha and beta have no kernel with a weight of the package");
+  const Sizes sizes = {x.size(0), weights->out()};
   const bool with_bias = !bias_name.empty();
   ACCORD_ASSIGN_OR_RETURN(const std::optional<Tensor> bias,
                           with_bias ? op.maybe_tensor(bias_name) : Result<std::optional<Tensor>>(std::nullopt));
-  const LinearWeights* weights = op.packed_product("mat2");
-  if (weights == nullptr) {
-    ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, sizes));
-    if (bias) {
-      Tensor spread = *bias;
-      ACCORD_ASSIGN_OR_RETURN(spread.layout, kernels::broadcast_layout(bias->layout, sizes));
-      add_binary_scalar(op, kernels::BinaryOp::kMul, spread, kernels::Scalar::of(beta), y);
-    }
-    return add_plain_product(op, x, mat2, y, static_cast<float>(alpha), bias ? 1.0F : 0.0F);
-  }
-  if (alpha != 1.0 || beta != 1.0) return op.unsupported("alpha and beta have no kernel with a weight of the package");
-  PackedProduct product;
-  product.weights = weights;
-  ACCORD_ASSIGN_OR_RETURN(product.x, rows_of(op, x));
   const bool one_row = bias && bias->dims() == 1 && bias->size(0) == weights->out();
+  PackedProduct product;
+  product.weights = *weights;
   if (one_row) {
     ACCORD_ASSIGN_OR_RETURN(product.bias, bias_of(op, bias_name, weights->out()));
   }
   ACCORD_ASSIGN_OR_RETURN(product.y, op.make(0, sizes));
-  ACCORD_RETURN_IF_ERROR(add_packed_product(op, product));
+  ACCORD_RETURN_IF_ERROR(add_product(op, x, product));
   if (bias && !one_row) {
     ACCORD_ASSIGN_OR_RETURN(const Sizes both, broadcast_sizes(op, {product.y, *bias}));
     if (both != sizes) return op.corrupt("its bias does not broadcast to its output");
@@ -231,6 +205,7 @@ Status prepare_mm(Preparation& op) { return prepare_product(op, "self", ""); }
 Status prepare_addmm(Preparation& op) { return prepare_product(op, "mat1", "self"); }
 
 Status prepare_bmm(Preparation& op) {
+  op.widen();
   ACCORD_ASSIGN_OR_RETURN(const Tensor a, op.tensor("self"));
   ACCORD_ASSIGN_OR_RETURN(const Tensor b, op.tensor("mat2"));
   if (a.dims() != 3 || b.dims() != 3 || a.size(0) != b.size(0) || a.size(2) != b.size(1)) {

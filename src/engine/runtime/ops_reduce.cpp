@@ -1,6 +1,8 @@
 // Reductions over dimensions, and the vector norm, which is the root of a sum of squares.
+#include "engine/runtime/blocks.hpp"
 #include "engine/runtime/elementwise_steps.hpp"
 #include "engine/runtime/op_registry.hpp"
+#include "kernels/index.hpp"
 #include "kernels/sum.hpp"
 
 namespace accord::engine {
@@ -67,7 +69,33 @@ Status prepare_vector_norm(Preparation& op) {
   return Status();
 }
 
+// Each place of the dimension is the one before it and what stands there.
+Status prepare_cumulative_sum(Preparation& op) {
+  ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor x, op.converted(self, op.declared_dtype()));
+  ACCORD_RETURN_IF_ERROR(require_number(op, x.dtype));
+  if (x.dims() == 0) return op.unsupported("sums along a scalar");
+  ACCORD_ASSIGN_OR_RETURN(const int dim, op.dimension("dim", x.dims()));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, x.sizes()));
+  op.step([=](const Execution& execution) {
+    const kernels::ConstView from = execution.read(x);
+    const kernels::View to = execution.write(y);
+    const int from_last = y.dims() - 1 - dim;
+    for (std::int64_t i = 0; i < y.size(dim); ++i) {
+      const kernels::View here = narrowed(to, {from_last, i, 1});
+      const kernels::ConstView term = narrowed(from, {from_last, i, 1});
+      const Status status =
+          i == 0 ? kernels::copy_strided(term, here)
+                 : kernels::binary(kernels::BinaryOp::kAdd, narrowed(to, {from_last, i - 1, 1}), term, here);
+      ACCORD_RETURN_IF_ERROR(status);
+    }
+    return Status();
+  });
+  return Status();
+}
+
 constexpr OpEntry kTable[] = {
+    {"aten.cumsum.default", prepare_cumulative_sum},
     {"aten.sum.dim_IntList", prepare_reduction<Reduction::kSum>},
     {"aten.mean.default", prepare_reduction<Reduction::kMean>},
     {"aten.mean.dim", prepare_reduction<Reduction::kMean>},

@@ -1,25 +1,38 @@
-// A sharded tensor lies in its file as units, each a row-major block. Units along dimension 0 follow each other as the
+// Each tensor is mapped as it lies if the graph can use it so; all that is mapped is checked at the end, by all threads. A
+// sharded row-major tensor lies in its file as units, each a row-major block. Units along dimension 0 follow each other as the
 // tensor's own rows do; along another dimension they are woven together while they are copied out of the staging buffer.
-// Weights of matrix products go from there into oneDNN's layout and nothing else of them stays.
+// Row-major weights of matrix products go from there into panels and nothing else of them stays.
 #include "engine/runtime/parameters.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 #include "engine/graph/node_access.hpp"
+#include "engine/package/package_folder.hpp"
+#include "engine/runtime/thread_pool.hpp"
+#include "kernels/linear/pack.hpp"
 
 namespace accord::engine {
 namespace {
 
 bool is_linear(const Node& node) { return node.op == "aten.linear.default" || node.op == "accord.linear"; }
 bool is_product(const Node& node) { return node.op == "aten.mm.default" || node.op == "aten.addmm.default"; }
+bool is_embedding(const Node& node) { return node.op == "aten.embedding.default" || node.op == "accord.embedding"; }
 
-std::size_t part_bytes(const TensorPart& part, DType dtype) {
-  return std::accumulate(part.shape.begin(), part.shape.end(), size_of(dtype),
-                         [](std::size_t bytes, std::int64_t size) { return bytes * static_cast<std::size_t>(size); });
+bool is_convolution(const Node& node) { return node.op == "aten.convolution.default"; }
+
+int groups_of(const Node& node) {
+  const Result<std::int64_t> groups = integer_argument(node, "groups", 1);
+  return groups.ok() ? static_cast<int>(std::clamp<std::int64_t>(*groups, 1, 1 << 30)) : 1;
+}
+
+// The arguments of a layer of experts that are packed.
+bool is_expert_weight(const Node& node, ValueId id) {
+  if (node.op != "accord.experts.default") return false;
+  return tensor_argument(node, "up") == id || tensor_argument(node, "gate") == id ||
+         tensor_argument(node, "down") == id;
 }
 
 // Memory that grows to the largest tensor and serves all of them in turn.
@@ -53,47 +66,154 @@ void weave(std::span<const std::byte> units, std::size_t outer, std::size_t unit
   }
 }
 
+// Whether elements are read; an embedding reads them too where no packed weight is there.
+bool is_row_major(const ParameterUse& use) { return use.plain || (use.table && !use.linear); }
+
 class Loader {
  public:
-  Loader(Package& package, const Graph& graph, const std::vector<TensorPart>& parts)
-      : package_(package), graph_(graph), parts_(parts) {}
+  Loader(Package* package, const Graph& graph, const std::vector<TensorPart>& parts, int threads)
+      : package_(package), graph_(graph), parts_(parts), pool_(threads) {}
 
   Result<Parameters> run() && {
     const std::vector<ParameterUse> uses = parameter_uses(graph_);
-    Parameters parameters;
-    parameters.memory.resize(parts_.size());
+    parameters_.memory.resize(parts_.size());
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       if (!uses[i].any()) continue;
-      ACCORD_ASSIGN_OR_RETURN(const TensorEntry* entry, package_.tensor(parts_[i].tensor));
-      ACCORD_RETURN_IF_ERROR(load(*entry, parts_[i], uses[i], parameters.memory[i]));
-      (parts_[i].sharded ? parameters.bytes.sharded : parameters.bytes.replicated) +=
-          part_bytes(parts_[i], entry->dtype);
+      ACCORD_ASSIGN_OR_RETURN(const TensorEntry* entry, package_->tensor(parts_[i].tensor));
+      ACCORD_RETURN_IF_ERROR(load(*entry, parts_[i], uses[i], parameters_.memory[i]));
+      (parts_[i].sharded ? parameters_.bytes.sharded : parameters_.bytes.replicated) +=
+          entry->granule_range_bytes(parts_[i].first_granule, parts_[i].granules);
     }
-    return parameters;
+    ACCORD_RETURN_IF_ERROR(check());
+    parameters_.mapped = package_->file_mappings();
+    return std::move(parameters_);
+  }
+
+  Result<Parameters> take(const std::map<std::string, TensorView>& weights) && {
+    const std::vector<ParameterUse> uses = parameter_uses(graph_);
+    parameters_.memory.resize(parts_.size());
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      ACCORD_ASSIGN_OR_RETURN(const TensorView* weight, weight_of(weights, graph_.parameters[i]));
+      if (!uses[i].any()) continue;
+      const std::span rows(static_cast<const std::byte*>(weight->buffer.data), weight->buffer.bytes());
+      if (is_row_major(uses[i])) parameters_.memory[i].plain = rows;
+      TensorEntry entry;
+      entry.name = parts_[i].tensor;
+      entry.dtype = weight->buffer.dtype;
+      ACCORD_RETURN_IF_ERROR(pack_products(entry, parts_[i], uses[i], rows.data(), parameters_.memory[i]));
+      parameters_.bytes.replicated += rows.size();
+    }
+    return std::move(parameters_);
   }
 
  private:
+  // Granules that are mapped, to be checked.
+  struct Mapped {
+    const TensorEntry* entry;
+    std::uint64_t first;
+    std::span<const std::byte> bytes;
+  };
+
+  Result<const TensorView*> weight_of(const std::map<std::string, TensorView>& weights,
+                                      const Parameter& parameter) const {
+    const auto found = weights.find(parameter.tensor);
+    const Value& value = graph_.values[static_cast<std::size_t>(parameter.value)];
+    const auto wrong = [&](const std::string& what) {
+      return Status(StatusCode::kInvalidArgument, fmt::format("weight \"{}\" is {}, expected {} {}", parameter.tensor,
+                                                              what, to_string(value.dtype), shape_text(value.shape)));
+    };
+    if (found == weights.end()) return wrong("missing");
+    const TensorView& weight = found->second;
+    const bool same_shape = SymbolicShape(weight.shape.begin(), weight.shape.end()) == value.shape;
+    if (weight.buffer.dtype == value.dtype && same_shape) return &weight;
+    return wrong(fmt::format("{} {}", to_string(weight.buffer.dtype), sizes_text(weight.shape)));
+  }
+
   Status load(const TensorEntry& entry, const TensorPart& part, const ParameterUse& use, ParameterMemory& memory) {
-    const std::size_t bytes = part_bytes(part, entry.dtype);
-    std::span<std::byte> rows;
-    if (use.plain) {
-      ACCORD_ASSIGN_OR_RETURN(memory.plain, Region::allocate(bytes, "tensor \"" + entry.name + "\""));
-      rows = memory.plain.bytes();
+    if (entry.packing) return load_packed(entry, part, use, memory);
+    std::span<const std::byte> rows;
+    if (is_row_major(use)) {
+      ACCORD_ASSIGN_OR_RETURN(rows, lies_as_used(entry) ? map(entry, part) : woven(entry, part));
+      memory.plain = rows;
     } else {
-      ACCORD_ASSIGN_OR_RETURN(rows, rows_.of(bytes));
+      ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> staged, rows_.of(row_major_bytes(entry, part)));
+      ACCORD_RETURN_IF_ERROR(read(entry, part, staged));
+      rows = staged;
     }
-    ACCORD_RETURN_IF_ERROR(read(entry, part, rows));
-    if (use.linear) ACCORD_RETURN_IF_ERROR(pack_linear(entry, part, rows, memory));
-    if (use.product) ACCORD_RETURN_IF_ERROR(pack_product(entry, part, rows, memory));
+    return pack_products(entry, part, use, rows.data(), memory);
+  }
+
+  Status pack_products(const TensorEntry& entry, const TensorPart& part, const ParameterUse& use, const std::byte* rows,
+                       ParameterMemory& memory) {
+    if (use.experts) {
+      ACCORD_ASSIGN_OR_RETURN(memory.experts, PackedStack::of_experts(rows, entry.dtype, part.shape, entry.name));
+    }
+    if (use.convolution > 0) {
+      ACCORD_ASSIGN_OR_RETURN(memory.convolution,
+                              PackedStack::of_convolution(rows, entry.dtype, part.shape, use.convolution, entry.name));
+    }
+    if (!use.linear && !use.product) return Status();
+    if (!kernels::is_real(entry.dtype) || part.shape.size() != 2) {
+      return Status(
+          StatusCode::kUnsupported,
+          fmt::format("tensor \"{}\": a matrix product takes real weights with two dimensions, not {} with {}",
+                      entry.name, to_string(entry.dtype), part.shape.size()));
+    }
+    const std::int64_t first = part.shape[0], second = part.shape[1];
+    if (use.linear) {
+      ACCORD_ASSIGN_OR_RETURN(memory.linear, pack(entry, part.pieces, {rows, entry.dtype, first, second, second, 1}));
+    }
+    if (use.product) {
+      ACCORD_ASSIGN_OR_RETURN(memory.product, pack(entry, part.pieces, {rows, entry.dtype, second, first, 1, second}));
+    }
     return Status();
+  }
+
+  Status load_packed(const TensorEntry& entry, const TensorPart& part, const ParameterUse& use,
+                     ParameterMemory& memory) {
+    const bool transposed = entry.packing->transposed;
+    if (use.plain || (transposed ? use.linear || use.table : use.product)) {
+      return Status(StatusCode::kCorrupt,
+                    fmt::format("tensor \"{}\" is packed {}, but the graph uses it otherwise", entry.name,
+                                transposed ? "as [in, out] of products" : "for linear layers"));
+    }
+    ACCORD_ASSIGN_OR_RETURN(const auto bytes, map(entry, part));
+    const auto first = entry.sharding ? static_cast<std::int64_t>(part.first_granule) : 0;
+    const auto units = entry.sharding ? static_cast<std::int64_t>(part.granules) : 1;
+    (transposed ? memory.product : memory.linear) = entry.matrix(first, units, bytes.data());
+    return Status();
+  }
+
+  // Whether this rank's part lies row-major in the file, where a kernel may read it.
+  static bool lies_as_used(const TensorEntry& entry) {
+    return (!entry.sharding || entry.sharding->dim == 0) && entry.offset % size_of(entry.dtype) == 0;
+  }
+
+  static std::size_t row_major_bytes(const TensorEntry& entry, const TensorPart& part) {
+    return entry.granule_range_bytes(part.first_granule, part.granules);
+  }
+
+  Result<std::span<const std::byte>> map(const TensorEntry& entry, const TensorPart& part) {
+    ACCORD_ASSIGN_OR_RETURN(const auto bytes, package_->map_granules(entry, part.first_granule, part.granules));
+    mapped_.push_back({&entry, part.first_granule, bytes});
+    return bytes;
+  }
+
+  // In memory of this process, row-major.
+  Result<std::span<const std::byte>> woven(const TensorEntry& entry, const TensorPart& part) {
+    ACCORD_ASSIGN_OR_RETURN(Region region,
+                            Region::allocate(row_major_bytes(entry, part), "tensor \"" + entry.name + "\""));
+    ACCORD_RETURN_IF_ERROR(read(entry, part, region.bytes()));
+    parameters_.regions.push_back(std::move(region));
+    return std::span<const std::byte>(parameters_.regions.back().bytes());
   }
 
   Status read(const TensorEntry& entry, const TensorPart& part, std::span<std::byte> rows) {
     if (!entry.sharding || entry.sharding->dim == 0) {
-      return package_.read_granules(entry, part.first_granule, part.granules, rows);
+      return package_->read_granules(entry, part.first_granule, part.granules, rows);
     }
     ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> units, units_.of(rows.size()));
-    ACCORD_RETURN_IF_ERROR(package_.read_granules(entry, part.first_granule, part.granules, units));
+    ACCORD_RETURN_IF_ERROR(package_->read_granules(entry, part.first_granule, part.granules, units));
     const auto dim = static_cast<std::size_t>(entry.sharding->dim);
     std::size_t outer = 1;
     for (std::size_t i = 0; i < dim; ++i) outer *= static_cast<std::size_t>(part.shape[i]);
@@ -104,42 +224,46 @@ class Loader {
     return Status();
   }
 
-  static Status check_matrix(const TensorEntry& entry, const TensorPart& part) {
-    if (entry.dtype == DType::kFloat32 && part.shape.size() == 2) return Status();
-    return Status(
-        StatusCode::kUnsupported,
-        fmt::format("tensor \"{}\": a matrix product takes float32 weights with two dimensions, not {} with {}",
-                    entry.name, to_string(entry.dtype), part.shape.size()));
-  }
-
-  static Status pack_linear(const TensorEntry& entry, const TensorPart& part, std::span<const std::byte> rows,
-                            ParameterMemory& memory) {
-    ACCORD_RETURN_IF_ERROR(check_matrix(entry, part));
-    ACCORD_ASSIGN_OR_RETURN(memory.linear, kernels::LinearWeights::pack(reinterpret_cast<const float*>(rows.data()),
-                                                                        part.shape[0], part.shape[1]));
-    return Status();
-  }
-
-  Status pack_product(const TensorEntry& entry, const TensorPart& part, std::span<const std::byte> rows,
-                      ParameterMemory& memory) {
-    ACCORD_RETURN_IF_ERROR(check_matrix(entry, part));
-    const std::int64_t in = part.shape[0];
-    const std::int64_t out = part.shape[1];
-    ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> turned_bytes, units_.of(rows.size()));
-    const auto* plain = reinterpret_cast<const float*>(rows.data());
-    auto* turned = reinterpret_cast<float*>(turned_bytes.data());
-    for (std::int64_t i = 0; i < in; ++i) {
-      for (std::int64_t o = 0; o < out; ++o) turned[o * in + i] = plain[i * out + o];
+  // `source` has the addresses of [out, in] in the row-major weight; each of the pieces of its inputs becomes a block.
+  Result<kernels::PackedMatrix> pack(const TensorEntry& entry, int pieces, const kernels::WeightSource& source) {
+    const kernels::PackedFormat format = kernels::format_of(entry.dtype);
+    kernels::WeightSource piece = source;
+    piece.in /= pieces;
+    const std::size_t bytes = kernels::packed_bytes(format, piece.out, piece.in);
+    const std::size_t all_bytes = bytes * static_cast<std::size_t>(pieces);
+    ACCORD_ASSIGN_OR_RETURN(Region region, Region::allocate(all_bytes, "tensor \"" + entry.name + "\""));
+    for (int i = 0; i < pieces; ++i) {
+      const auto block = region.bytes().subspan(static_cast<std::size_t>(i) * bytes, bytes);
+      ACCORD_RETURN_IF_ERROR(pool_.run(pool_.threads(), [&](int part) {
+        const PartRange outputs = part_range(piece.out, kernels::kPanelWidth, part, pool_.threads());
+        return kernels::pack(piece, format, outputs.first, outputs.last, block).status();
+      }));
+      piece.data = static_cast<const std::byte*>(piece.data) +
+                   piece.in * piece.in_stride * static_cast<std::int64_t>(size_of(piece.dtype));
     }
-    ACCORD_ASSIGN_OR_RETURN(memory.product, kernels::LinearWeights::pack(turned, out, in));
-    return Status();
+    parameters_.regions.push_back(std::move(region));
+    kernels::PackedMatrix matrix =
+        kernels::packed_matrix(format, piece.out, piece.in, parameters_.regions.back().data());
+    matrix.in_units = pieces;
+    matrix.in_unit_stride = static_cast<std::int64_t>(bytes);
+    return matrix;
   }
 
-  Package& package_;
+  Status check() {
+    return pool_.run(static_cast<int>(mapped_.size()), [&](int i) {
+      const Mapped& mapped = mapped_[static_cast<std::size_t>(i)];
+      return package_->check_granules(*mapped.entry, mapped.first, mapped.bytes);
+    });
+  }
+
+  Package* package_;  // nullptr if the weights are in memory
   const Graph& graph_;
   const std::vector<TensorPart>& parts_;
+  ThreadPool pool_;
   Staging rows_;
   Staging units_;
+  std::vector<Mapped> mapped_;
+  Parameters parameters_;
 };
 
 }  // namespace
@@ -147,16 +271,22 @@ class Loader {
 std::vector<ParameterUse> parameter_uses(const Graph& graph) {
   std::vector<ParameterUse> by_value(graph.values.size());
   for (const Node& node : graph.nodes) {
+    const auto table = is_embedding(node) ? tensor_argument(node, "weight") : std::nullopt;
+    if (table) by_value[static_cast<std::size_t>(*table)].table = true;
     const auto packed = is_linear(node)    ? tensor_argument(node, "weight")
                         : is_product(node) ? tensor_argument(node, "mat2")
                                            : std::nullopt;
     bool packed_seen = false;
     for_each_input(node, [&](ValueId id) {
       ParameterUse& use = by_value[static_cast<std::size_t>(id)];
-      if (packed == id && !packed_seen) {
+      if (is_expert_weight(node, id)) {
+        use.experts = true;
+      } else if (is_convolution(node) && tensor_argument(node, "weight") == id) {
+        use.convolution = groups_of(node);
+      } else if (packed == id && !packed_seen) {
         (is_linear(node) ? use.linear : use.product) = true;
         packed_seen = true;
-      } else {
+      } else if (table != id) {
         use.plain = true;
       }
     });
@@ -168,8 +298,30 @@ std::vector<ParameterUse> parameter_uses(const Graph& graph) {
   return uses;
 }
 
-Result<Parameters> load_parameters(Package& package, const Graph& graph, const std::vector<TensorPart>& parts) {
-  return Loader(package, graph, parts).run();
+std::uint64_t planned_bytes(const Package& package, const Graph& graph, const std::vector<TensorPart>& parts) {
+  const std::vector<ParameterUse> uses = parameter_uses(graph);
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const Result<const TensorEntry*> entry = package.tensor(parts[i].tensor);
+    if (uses[i].any() && entry.ok()) bytes += (*entry)->granule_range_bytes(parts[i].first_granule, parts[i].granules);
+  }
+  return bytes;
+}
+
+Result<Parameters> load_parameters(Package& package, const Graph& graph, const std::vector<TensorPart>& parts,
+                                   int threads) {
+  return Loader(&package, graph, parts, threads).run();
+}
+
+Result<Parameters> take_parameters(const Graph& graph, const std::map<std::string, TensorView>& weights) {
+  std::vector<TensorPart> parts;
+  for (const Parameter& parameter : graph.parameters) {
+    TensorPart part{parameter.tensor, {}, 0, 0, false};
+    for (const SymbolicInt& size : graph.values[static_cast<std::size_t>(parameter.value)].shape)
+      part.shape.push_back(size.constant());
+    parts.push_back(std::move(part));
+  }
+  return Loader(nullptr, graph, parts, 1).take(weights);
 }
 
 }  // namespace accord::engine

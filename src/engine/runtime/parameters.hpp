@@ -1,50 +1,71 @@
 #pragma once
 // This rank's weights in memory.
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "accord/engine.hpp"
 #include "engine/graph/graph.hpp"
 #include "engine/package/package.hpp"
 #include "engine/partition/partition.hpp"
+#include "engine/runtime/packed_stack.hpp"
 #include "engine/runtime/region.hpp"
 #include "engine/runtime/tensor.hpp"
-#include "kernels/gemm.hpp"
+#include "kernels/linear/format.hpp"
 
 namespace accord::engine {
 
 /// How the graph uses a weight.
 struct ParameterUse {
-  bool plain = false;    ///< as an ordinary tensor: kept as it is
+  bool plain = false;    ///< as an ordinary tensor: row-major
+  bool table = false;    ///< as rows of an embedding: packed where it is that anyway, else row-major
   bool linear = false;   ///< as [out, in] of a linear layer: packed
   bool product = false;  ///< as [in, out] of mm or addmm: packed transposed
+  bool experts = false;  ///< as [experts, out, in]: packed expert by expert
+  int convolution = 0;   ///< as [out, in, ..] of a convolution of so many groups: packed group by group, inputs last
 
-  bool any() const { return plain || linear || product; }
+  bool any() const { return plain || table || linear || product || experts || convolution > 0; }
 };
 
 /// The uses of each of the graph's parameters, in their order.
 std::vector<ParameterUse> parameter_uses(const Graph& graph);
 
-/// One weight of this rank. What no node needs is absent: a weight that is only packed keeps no plain copy.
+/// One weight of this rank. What no node needs is absent.
 struct ParameterMemory {
-  Region plain;
-  std::optional<kernels::LinearWeights> linear;
-  std::optional<kernels::LinearWeights> product;
+  std::span<const std::byte> plain;
+  std::optional<kernels::PackedMatrix> linear;
+  std::optional<kernels::PackedMatrix> product;
+  std::optional<PackedStack> experts;
+  std::optional<PackedStack> convolution;
 };
 
 struct ParameterBytes {
-  std::uint64_t sharded = 0;  ///< of this rank's part of the sharded tensors
+  std::uint64_t sharded = 0;  ///< of this rank's part of the sharded tensors, as they lie in the package
   std::uint64_t replicated = 0;
 };
 
 struct Parameters {
   std::vector<ParameterMemory> memory;  ///< by position in Graph::parameters
   ParameterBytes bytes;
+  std::vector<Region> regions;                             ///< what was brought into another order lies here,
+  std::vector<std::shared_ptr<const FileMapping>> mapped;  ///< all else in the package's own pages
 };
 
-/// Reads and checks the granules of `parts` (one for each of the graph's parameters) that the graph uses; packs the
-/// weights of matrix products one at a time through one staging buffer, so that no weight is there twice.
-Result<Parameters> load_parameters(Package& package, const Graph& graph, const std::vector<TensorPart>& parts);
+/// Bytes that loading `parts` takes, as they lie in the package: of all that the graph uses.
+std::uint64_t planned_bytes(const Package& package, const Graph& graph, const std::vector<TensorPart>& parts);
+
+/// Maps and checks the granules of `parts` (one for each of the graph's parameters) that the graph uses. What lies in the package
+/// as the graph uses it stays there, shared with other processes; the rest (row-major weights of products, columns of a
+/// row-major tensor) is read and brought into order. kCorrupt also for a packed tensor of which the graph wants elements.
+/// Cost: one pass over the weights, by `threads` threads.
+Result<Parameters> load_parameters(Package& package, const Graph& graph, const std::vector<TensorPart>& parts,
+                                   int threads);
+
+/// The same for weights that are in memory, by the names of the graph's parameters. What is used as it is stays where it is,
+/// and must outlive what is returned; weights of matrix products are packed. kInvalidArgument names a weight that is missing,
+/// or of another dtype or shape than the graph says.
+Result<Parameters> take_parameters(const Graph& graph, const std::map<std::string, TensorView>& weights);
 
 }  // namespace accord::engine

@@ -13,12 +13,16 @@
 namespace accord::engine {
 namespace {
 
+bool same_order(const kernels::Layout& a, const kernels::Layout& b) {
+  return (a.is_contiguous() && b.is_contiguous()) || (is_channels_last(a) && is_channels_last(b));
+}
+
 std::size_t index_of(ValueId id) { return static_cast<std::size_t>(id); }
 
 }  // namespace
 
 Result<RowTensor> rows_of(Preparation& op, const Tensor& tensor) {
-  ACCORD_RETURN_IF_ERROR(op.require(tensor, {DType::kFloat32}));
+  ACCORD_RETURN_IF_ERROR(op.require(tensor, {DType::kFloat32, DType::kBFloat16, DType::kFloat16}));
   if (const auto rows = as_rows(tensor.layout)) return RowTensor{tensor, *rows};
   ACCORD_ASSIGN_OR_RETURN(const Tensor whole, op.contiguous(tensor));
   return RowTensor{whole, *as_rows(whole.layout)};
@@ -41,7 +45,29 @@ bool Preparation::is_tensor(std::string_view name) const { return tensor_argumen
 Result<Tensor> Preparation::tensor(std::string_view name) const {
   const auto id = tensor_argument(node_, name);
   if (!id) return corrupt(fmt::format("argument \"{}\" is not a tensor", name));
-  return builder_.tensor(*id);
+  return as_seen(builder_.tensor(*id));
+}
+
+DType Preparation::seen(DType dtype) const {
+  return kernels::is_narrow_float(dtype) && narrow_ == kernels::NarrowFloats::kAsFloat32 ? DType::kFloat32 : dtype;
+}
+
+Result<Tensor> Preparation::as_seen(const Tensor& tensor) const { return converted(tensor, seen(tensor.dtype)); }
+
+Status Preparation::round_outputs() {
+  for (std::size_t output = 0; output < node_.outputs.size(); ++output) {
+    const ValueId id = node_.outputs[output];
+    const DType declared = builder_.source().graph.values[index_of(id)].dtype;
+    if (!builder_.is_used(id) || !builder_.is_set(id) || seen(declared) == declared) continue;
+    const Tensor made = builder_.tensor(id);
+    if (made.dtype != DType::kFloat32) continue;
+    ACCORD_ASSIGN_OR_RETURN(const Tensor rounded, builder_.make(declared, made.sizes(), made.layout));
+    builder_.add_step([made, rounded](const Execution& execution) {
+      return kernels::convert(execution.read(made), execution.write(rounded));
+    });
+    builder_.set(id, rounded);
+  }
+  return Status();
 }
 
 Result<std::optional<Tensor>> Preparation::maybe_tensor(std::string_view name) const {
@@ -56,7 +82,12 @@ Result<std::vector<std::optional<Tensor>>> Preparation::tensors(std::string_view
   if (refs == nullptr) return corrupt(fmt::format("argument \"{}\" is not a list of tensors", name));
   std::vector<std::optional<Tensor>> found;
   for (const ValueRef& ref : *refs) {
-    found.push_back(ref.id < 0 ? std::nullopt : std::optional<Tensor>(builder_.tensor(ref.id)));
+    if (ref.id < 0) {
+      found.emplace_back();
+      continue;
+    }
+    ACCORD_ASSIGN_OR_RETURN(const Tensor tensor, as_seen(builder_.tensor(ref.id)));
+    found.emplace_back(tensor);
   }
   return found;
 }
@@ -148,16 +179,28 @@ Result<std::vector<int>> Preparation::dimensions(std::string_view name, int dims
   return found;
 }
 
-const kernels::LinearWeights* Preparation::packed_linear(std::string_view name) const {
+const kernels::PackedMatrix* Preparation::packed_linear(std::string_view name) const {
   const auto id = tensor_argument(node_, name);
   const ParameterMemory* memory = id ? builder_.parameter(*id) : nullptr;
   return memory != nullptr && memory->linear ? &*memory->linear : nullptr;
 }
 
-const kernels::LinearWeights* Preparation::packed_product(std::string_view name) const {
+const kernels::PackedMatrix* Preparation::packed_product(std::string_view name) const {
   const auto id = tensor_argument(node_, name);
   const ParameterMemory* memory = id ? builder_.parameter(*id) : nullptr;
   return memory != nullptr && memory->product ? &*memory->product : nullptr;
+}
+
+const PackedStack* Preparation::packed_experts(std::string_view name) const {
+  const auto id = tensor_argument(node_, name);
+  const ParameterMemory* memory = id ? builder_.parameter(*id) : nullptr;
+  return memory != nullptr && memory->experts ? &*memory->experts : nullptr;
+}
+
+const PackedStack* Preparation::packed_convolution(std::string_view name) const {
+  const auto id = tensor_argument(node_, name);
+  const ParameterMemory* memory = id ? builder_.parameter(*id) : nullptr;
+  return memory != nullptr && memory->convolution ? &*memory->convolution : nullptr;
 }
 
 Result<std::optional<int>> Preparation::group(std::string_view name) const {
@@ -171,7 +214,7 @@ bool Preparation::output_used(std::size_t output) const {
 }
 
 DType Preparation::declared_dtype(std::size_t output) const {
-  return builder_.source().graph.values[index_of(node_.outputs[output])].dtype;
+  return seen(builder_.source().graph.values[index_of(node_.outputs[output])].dtype);
 }
 
 Result<Sizes> Preparation::declared_sizes(std::size_t output) const {
@@ -187,21 +230,31 @@ Result<Tensor> Preparation::make(std::size_t output, const Sizes& sizes) {
 Result<Tensor> Preparation::make_over(std::size_t output, const Sizes& sizes,
                                       std::initializer_list<Tensor> candidates) {
   for (const Tensor& candidate : candidates) {
-    const bool whole = candidate.layout.is_contiguous() && candidate.sizes() == sizes &&
-                       candidate.dtype == declared_dtype(output) && candidate.offset == 0;
+    const bool dense = candidate.layout.is_contiguous() || is_channels_last(candidate.layout);
+    const bool whole =
+        dense && candidate.sizes() == sizes && candidate.dtype == declared_dtype(output) && candidate.offset == 0;
     if (!whole || !builder_.dies_here(candidate)) continue;
     // Another input may show the same memory in another order.
     bool seen_otherwise = false;
     for_each_input(node_, [&](ValueId id) {
       if (builder_.tensor(id).storage != candidate.storage) return;
       const Tensor& input = builder_.tensor(id);
-      seen_otherwise = seen_otherwise || input.offset != 0 || input.sizes() != sizes || !input.layout.is_contiguous();
+      seen_otherwise =
+          seen_otherwise || input.offset != 0 || input.sizes() != sizes || !same_order(input.layout, candidate.layout);
     });
     if (seen_otherwise) continue;
     builder_.set(node_.outputs[output], candidate);
     return candidate;
   }
-  return make(output, sizes);
+  return make_like(output, sizes, {candidates.begin(), candidates.size()});
+}
+
+Result<Tensor> Preparation::make_like(std::size_t output, const Sizes& sizes, std::span<const Tensor> inputs) {
+  static constexpr int kChannelsLast[] = {0, 2, 3, 1};
+  const bool ordered = sizes.size() == 4 && std::any_of(inputs.begin(), inputs.end(), [](const Tensor& input) {
+                         return is_channels_last(input.layout) && !input.layout.is_contiguous();
+                       });
+  return ordered ? make_ordered(output, sizes, kChannelsLast) : make(output, sizes);
 }
 
 Result<Tensor> Preparation::make_ordered(std::size_t output, const Sizes& sizes, std::span<const int> order) {
@@ -237,13 +290,17 @@ Result<Tensor> Preparation::contiguous(const Tensor& tensor) {
   return whole;
 }
 
-Result<Tensor> Preparation::converted(const Tensor& tensor, DType dtype) {
+Result<Tensor> Preparation::converted(const Tensor& tensor, DType dtype) const {
   if (tensor.dtype == dtype) return tensor;
   ACCORD_ASSIGN_OR_RETURN(const Tensor other, builder_.make(dtype, tensor.sizes()));
-  step([from = tensor, other](const Execution& execution) {
+  builder_.add_step([from = tensor, other](const Execution& execution) {
     return kernels::convert(execution.read(from), execution.write(other));
   });
   return other;
+}
+
+Status Preparation::take_batch_rows(std::int64_t rows) {
+  return builder_.set_batch_rows(rows) ? Status() : unsupported("attention layers of different numbers of tokens");
 }
 
 void Preparation::step(Step run) { builder_.add_step(std::move(run)); }

@@ -11,23 +11,27 @@
 #include "engine/runtime/program.hpp"
 #include "engine/runtime/tensor.hpp"
 #include "kernels/elementwise.hpp"
+#include "kernels/row_loop.hpp"
 
 namespace accord::engine {
 
 class ProgramBuilder;
 class Preparation;
 
-/// A tensor that can be read as rows: itself, or a copy. kUnsupported unless it is float32.
+/// A tensor that can be read as rows: itself, or a copy. kUnsupported unless it is made of real numbers.
 struct RowTensor {
   Tensor tensor;
   Rows rows;
 };
 Result<RowTensor> rows_of(Preparation& op, const Tensor& tensor);
 
-/// One node being prepared. Its function reads arguments, makes or aliases every output that is used, and adds steps.
+/// One node being prepared. Its function reads arguments, makes or aliases every output that is used, and adds steps. If it
+/// sees 16-bit floats as float32, tensors come converted, outputs are declared as float32, and what it makes of them is
+/// rounded afterwards.
 class Preparation {
  public:
-  Preparation(ProgramBuilder& builder, const Node& node) : builder_(builder), node_(node) {}
+  Preparation(ProgramBuilder& builder, const Node& node, kernels::NarrowFloats narrow)
+      : builder_(builder), node_(node), narrow_(narrow) {}
 
   const Node& node() const { return node_; }
   int threads() const;
@@ -53,8 +57,10 @@ class Preparation {
   Result<std::vector<int>> dimensions(std::string_view name, int dims) const;
   Result<int> dimension(std::string_view name, int dims, std::optional<std::int64_t> otherwise = {}) const;
   /// The packed form of a weight; nullptr if the tensor is no parameter.
-  const kernels::LinearWeights* packed_linear(std::string_view name) const;
-  const kernels::LinearWeights* packed_product(std::string_view name) const;
+  const kernels::PackedMatrix* packed_linear(std::string_view name) const;
+  const kernels::PackedMatrix* packed_product(std::string_view name) const;
+  const PackedStack* packed_experts(std::string_view name) const;
+  const PackedStack* packed_convolution(std::string_view name) const;
   /// The index of the group that the argument names; nullopt if this rank is alone in it.
   Result<std::optional<int>> group(std::string_view name) const;
 
@@ -69,6 +75,8 @@ class Preparation {
   Result<Tensor> make(std::size_t output, const Sizes& sizes);
   /// The same, in the place of one of `candidates` if that is of the same layout and nobody needs it any more.
   Result<Tensor> make_over(std::size_t output, const Sizes& sizes, std::initializer_list<Tensor> candidates);
+  /// A new tensor, with its channels last if one of `inputs` is so.
+  Result<Tensor> make_like(std::size_t output, const Sizes& sizes, std::span<const Tensor> inputs);
   /// A new tensor whose memory has the dimensions in `order`.
   Result<Tensor> make_ordered(std::size_t output, const Sizes& sizes, std::span<const int> order);
   /// The output is a view of what is there.
@@ -82,7 +90,10 @@ class Preparation {
   /// `tensor`, or a copy of it, row-major without gaps.
   Result<Tensor> contiguous(const Tensor& tensor);
   /// `tensor`, or a copy of it in `dtype`.
-  Result<Tensor> converted(const Tensor& tensor, DType dtype);
+  Result<Tensor> converted(const Tensor& tensor, DType dtype) const;
+
+  /// This node computes `rows` rows of the run's sequences; kUnsupported if another one computes another number of them.
+  Status take_batch_rows(std::int64_t rows);
 
   void step(Step run);
   /// As step(), for a step that must run each time (a collective).
@@ -94,9 +105,18 @@ class Preparation {
   Status unsupported(std::string_view why) const;
   Status corrupt(std::string_view why) const;
 
+  /// From here on this node sees 16-bit floats as float32.
+  void widen() { narrow_ = kernels::NarrowFloats::kAsFloat32; }
+  /// Once the function is done: brings outputs that were made in float32 to the dtype that the graph says.
+  Status round_outputs();
+
  private:
+  DType seen(DType dtype) const;
+  Result<Tensor> as_seen(const Tensor& tensor) const;
+
   ProgramBuilder& builder_;
   const Node& node_;
+  kernels::NarrowFloats narrow_;
 };
 
 }  // namespace accord::engine

@@ -59,6 +59,7 @@ Result<Program> ProgramBuilder::build() && {
   }
   for (const ValueId output : source_.graph.outputs) ACCORD_RETURN_IF_ERROR(add_output(output));
   plan_arena();
+  if (source_.notes != nullptr) source_.notes->tensors = std::move(tensors_);
   return std::move(program_);
 }
 
@@ -74,7 +75,7 @@ Status ProgramBuilder::add_inputs_and_parameters() {
   for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
     const Value& value = graph.values[static_cast<std::size_t>(graph.parameters[i].value)];
     ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, evaluate(value.shape));
-    std::byte* base = source_.parameters.memory[i].plain.data();
+    std::byte* base = const_cast<std::byte*>(source_.parameters.memory[i].plain.data());  // steps only read weights
     const StorageId storage = add_storage({StorageKind::kParameter, 0, base, 0, -1});
     set(graph.parameters[i].value, {value.dtype, kernels::contiguous_layout(sizes), storage, 0});
   }
@@ -144,16 +145,17 @@ bool ProgramBuilder::dies_here(const Tensor& tensor) const {
 }
 
 Status ProgramBuilder::prepare_node(const Node& node) {
-  const PrepareFunction prepare = find_op(node.op);
-  if (prepare == nullptr) return check_supported(source_.graph);
+  const FoundOp found = find_op(node.op);
+  if (found.prepare == nullptr) return check_supported(source_.graph);
   pending_.clear();
   pending_storages_.clear();
   may_fold_ = true;
   for_each_input(node, [&](ValueId id) {
     if (!is_constant(tensor(id).storage)) may_fold_ = false;
   });
-  Preparation op(*this, node);
-  Status status = prepare(op);
+  Preparation op(*this, node, found.narrow);
+  Status status = found.prepare(op);
+  if (status.ok()) status = op.round_outputs();
   if (status.ok()) status = check_outputs(node);
   if (!status.ok()) {
     const std::string place = node_text(node);
@@ -180,7 +182,12 @@ Status ProgramBuilder::check_outputs(const Node& node) const {
 }
 
 Status ProgramBuilder::finish_node(const Node& node) {
-  if (may_fold_ && !pending_.empty() && worth_folding(node)) return fold();
+  const bool folds = may_fold_ && !pending_.empty() && worth_folding(node);
+  if (source_.notes != nullptr) {
+    using Kind = ProgramNotes::Kind;
+    source_.notes->nodes.push_back(folds ? Kind::kConstant : pending_.empty() ? Kind::kView : Kind::kSteps);
+  }
+  if (folds) return fold();
   for (Step& run : pending_) program_.steps.push_back({std::move(run), &node});
   return Status();
 }
@@ -242,6 +249,20 @@ void ProgramBuilder::plan_arena() {
   const MemoryPlan plan = plan_memory(lifetimes);
   for (std::size_t i = 0; i < lifetimes.size(); ++i) program_.arena[i].offset = plan.offsets[i];
   program_.arena_bytes = plan.bytes;
+  if (source_.notes != nullptr) note_arena(lifetimes);
+}
+
+void ProgramBuilder::note_arena(std::span<const Lifetime> lifetimes) const {
+  std::vector<ValueId> values(storages_.size(), -1);
+  for (std::size_t id = tensors_.size(); id-- > 0;) {
+    if (tensors_[id]) values[static_cast<std::size_t>(tensors_[id]->storage)] = static_cast<ValueId>(id);
+  }
+  const int end = static_cast<int>(source_.graph.nodes.size());
+  for (std::size_t i = 0; i < lifetimes.size(); ++i) {
+    const Program::ArenaPiece& piece = program_.arena[i];
+    source_.notes->arena.push_back({piece.offset, lifetimes[i].bytes, lifetimes[i].first,
+                                    std::min(lifetimes[i].last, end), values[static_cast<std::size_t>(piece.storage)]});
+  }
 }
 
 Result<Program> prepare_program(const ProgramSource& source, const SymbolValues& symbols) {

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,7 +41,24 @@ struct Program {
   };
   std::vector<ArenaPiece> arena;
   std::size_t arena_bytes = 0;
+  std::optional<std::int64_t> batch_rows;  ///< rows of the batch, if it has attention that keeps its keys
   std::vector<std::unique_ptr<std::byte[]>> constants;
+};
+
+/// What preparing a program found out that running it does not need: for reports and comparisons.
+struct ProgramNotes {
+  enum class Kind : std::uint8_t { kSteps, kView, kConstant };
+  /// A piece of the arena, from the node that makes it to the last that reads it (both by position in Graph::nodes).
+  struct Piece {
+    std::size_t offset = 0;
+    std::size_t bytes = 0;
+    int first = 0;
+    int last = 0;
+    ValueId value = -1;  ///< that lies there; -1: scratch of the first node
+  };
+  std::vector<Kind> nodes;  ///< by position in Graph::nodes
+  std::vector<Piece> arena;
+  std::vector<std::optional<Tensor>> tensors;  ///< by ValueId; none of values that nobody uses
 };
 
 /// What a program is prepared from; all of it must outlive the program.
@@ -49,6 +67,7 @@ struct ProgramSource {
   const Parameters& parameters;
   const std::map<std::string, int>& group_index;  ///< groups of more than one rank -> Execution::communicators
   int threads = 1;
+  ProgramNotes* notes = nullptr;  ///< filled in if given
 };
 
 /// Prepares every node, folds what depends on no input, and plans the arena. kUnsupported names an op without kernel,

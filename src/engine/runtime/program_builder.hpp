@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/runtime/memory_plan.hpp"
 #include "engine/runtime/program.hpp"
 
 namespace accord::engine {
@@ -35,6 +36,10 @@ class ProgramBuilder {
   bool dies_here(const Tensor& tensor) const;
   void add_step(Step run) { pending_.push_back(std::move(run)); }
   void forbid_folding() { may_fold_ = false; }
+  /// False if another node has said another number.
+  bool set_batch_rows(std::int64_t rows) {
+    return program_.batch_rows.emplace(program_.batch_rows.value_or(rows)) == rows;
+  }
 
  private:
   struct Storage {
@@ -56,6 +61,7 @@ class ProgramBuilder {
   bool is_constant(StorageId storage) const;
   bool worth_folding(const Node& node);
   void plan_arena();
+  void note_arena(std::span<const Lifetime> lifetimes) const;
 
   static constexpr std::size_t kFoldLimit = std::size_t{64} << 10;  // bytes: above, recomputing is as fast as reading
   // Elements read and bytes made by folding one node, and all of them: loading must not take long because of it.

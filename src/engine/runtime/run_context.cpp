@@ -4,7 +4,10 @@
 // Python made of earlier outputs lie there.
 #include "engine/runtime/run_context.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -12,6 +15,13 @@
 
 namespace accord::engine {
 namespace {
+
+std::int64_t nanoseconds_now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
+}
+
+constexpr const char* kArena = "arenas";
+constexpr const char* kCache = "caches of keys and values";
 
 /// The engine is Running while this lives.
 class Running {
@@ -33,7 +43,10 @@ class Busy {
   }
   Busy(const Busy&) = delete;
   Busy& operator=(const Busy&) = delete;
-  bool mine() const { return mine_; }
+  Status status() const {
+    if (mine_) return Status();
+    return Status(StatusCode::kWrongState, "another thread runs this context; make one context for each thread");
+  }
 
  private:
   std::atomic<bool>& flag_;
@@ -42,37 +55,177 @@ class Busy {
 
 }  // namespace
 
-RunContext::RunContext(std::shared_ptr<LoadedEngine> engine) : engine_(std::move(engine)), pool_(engine_->threads()) {}
+RunContext::RunContext(std::shared_ptr<LoadedEngine> engine)
+    : engine_(std::move(engine)), pool_(engine_->threads()), weights_(engine_->newest_weights()) {}
 
-Result<std::vector<TensorView>> RunContext::run(std::span<const TensorView> inputs) {
+RunContext::~RunContext() {
+  engine_->budget().give_back({kArena, reserved_arena_});
+  engine_->budget().give_back({kCache, cache_bytes()});
+}
+
+bool RunContext::take_newest_weights() {
+  if (weights_.version == engine_->weights_version()) return false;
+  weights_ = engine_->newest_weights();
+  programs_.clear();
+  return true;
+}
+
+Status RunContext::reserve_arena(std::size_t bytes) {
+  if (bytes <= reserved_arena_) return Status();
+  ACCORD_RETURN_IF_ERROR(engine_->budget().take({kArena, bytes - reserved_arena_}));
+  reserved_arena_ = bytes;
+  return Status();
+}
+
+Result<std::vector<TensorView>> RunContext::run(std::span<const TensorView> inputs,
+                                                std::optional<std::span<const SequenceRows>> sequences) {
   const Busy busy(busy_);
-  if (!busy.mine()) {
-    return Status(StatusCode::kWrongState, "another thread runs this context; make one context for each thread");
-  }
+  ACCORD_RETURN_IF_ERROR(busy.status());
   ACCORD_RETURN_IF_ERROR(engine_->begin_run());
   const Running running(*engine_);
   ACCORD_RETURN_IF_ERROR(check_memory(engine_->graph(), inputs));
-  Result<std::vector<TensorView>> outputs = run_bound(inputs);
+  if (!pinned_) static_cast<void>(take_newest_weights());
+  Result<std::vector<TensorView>> outputs = engine_->batch_split() ? run_part(inputs) : run_bound(inputs, sequences);
   if (!outputs.ok()) release_peers(outputs.status());
   return outputs;
+}
+
+Status RunContext::run_noted(std::span<const TensorView> inputs, const AfterNode& after) {
+  const Busy busy(busy_);
+  ACCORD_RETURN_IF_ERROR(busy.status());
+  ACCORD_RETURN_IF_ERROR(engine_->begin_run());
+  const Running running(*engine_);
+  ACCORD_RETURN_IF_ERROR(check_memory(engine_->graph(), inputs));
+  if (!pinned_) static_cast<void>(take_newest_weights());
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> values, match_inputs(engine_->graph(), inputs));
+  ProgramNotes notes;
+  ACCORD_ASSIGN_OR_RETURN(Program program,
+                          engine_->prepare(symbol_values(engine_->graph(), values), *weights_.parameters, &notes));
+  ACCORD_RETURN_IF_ERROR(set_batch(program, std::nullopt));
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    program.bases[static_cast<std::size_t>(program.inputs[i])] = static_cast<std::byte*>(inputs[i].buffer.data);
+  }
+  ACCORD_RETURN_IF_ERROR(place_arena(program));
+  const Status status = run_noted_steps(program, notes, after);
+  if (!status.ok()) release_peers(status);
+  return status;
+}
+
+Status RunContext::run_noted_steps(Program& program, const ProgramNotes& notes, const AfterNode& after) {
+  const Execution execution{program.bases, pool_, engine_->communicators(), cache_at_hand_, batch_};
+  auto step = program.steps.begin();
+  const std::vector<Node>& nodes = engine_->graph().nodes;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    for (; step != program.steps.end() && step->node == &nodes[i]; ++step) {
+      ACCORD_RETURN_IF_ERROR(step->run(execution));
+    }
+    ACCORD_RETURN_IF_ERROR(after(i, notes, execution));
+  }
+  return Status();
 }
 
 // The ranks are given equal inputs and find alike what is wrong with them. What this rank may be alone with would leave the
 // others waiting for it in a collective.
 void RunContext::release_peers(const Status& failure) {
-  if (failure.code() != StatusCode::kResourceExhausted && failure.code() != StatusCode::kInternal) return;
+  if (failure.code() == StatusCode::kResourceExhausted || failure.code() == StatusCode::kInternal) abort_peers(failure);
+}
+
+void RunContext::abort_peers(const Status& failure) {
   for (std::optional<Communicator> communicator : engine_->communicators()) {
     communicator->abort("a run of the engine failed: " + failure.message());
   }
 }
 
-Result<std::vector<TensorView>> RunContext::run_bound(std::span<const TensorView> inputs) {
+Status RunContext::create_cache(const KeyValueCacheOptions& options) {
+  const Busy busy(busy_);
+  ACCORD_RETURN_IF_ERROR(busy.status());
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<CachedLayer> layers, cached_layers(engine_->graph()));
+  if (layers.empty()) return Status(StatusCode::kInvalidArgument, "this engine has no attention that keeps its keys");
+  engine_->budget().give_back({kCache, cache_bytes()});
+  cache_.reset();
+  ACCORD_ASSIGN_OR_RETURN(KeyValueCache made, KeyValueCache::create(layers, options));
+  const Status fits = engine_->budget().take({kCache, made.bytes()});
+  if (!fits.ok()) return Status(fits.code(), fits.message() + "; " + cache_that_fits(made));
+  cache_ = std::move(made);
+  return Status();
+}
+
+// How many tokens the cache may have beside what is taken.
+std::string RunContext::cache_that_fits(const KeyValueCache& wanted) const {
+  const Result<std::uint64_t> left = engine_->budget().left();
+  const std::uint64_t block_bytes = wanted.bytes() / static_cast<std::uint64_t>(wanted.options().blocks);
+  const std::uint64_t blocks = left.ok() ? *left / std::max<std::uint64_t>(block_bytes, 1) : 0;
+  const std::uint64_t tokens = blocks * static_cast<std::uint64_t>(wanted.options().block_tokens);
+  return blocks == 0 ? "no cache fits" : fmt::format("a cache of {} tokens would fit", tokens);
+}
+
+Status RunContext::copy_block(std::int32_t from, std::int32_t to) {
+  const Busy busy(busy_);
+  ACCORD_RETURN_IF_ERROR(busy.status());
+  const std::int64_t blocks = cache_ ? cache_->options().blocks : 0;
+  if (from < 0 || to < 0 || from >= blocks || to >= blocks) {
+    return Status(StatusCode::kInvalidArgument, fmt::format("no copy from block {} to {} of {}", from, to, blocks));
+  }
+  cache_->copy_block(from, to);
+  return Status();
+}
+
+// Which rows belong to which sequence, for a program that has attention that keeps its keys.
+Status RunContext::set_batch(const Program& program, std::optional<std::span<const SequenceRows>> sequences) {
+  batch_.clear();
+  cache_at_hand_ = nullptr;
+  if (!program.batch_rows) {
+    if (!sequences) return Status();
+    return Status(StatusCode::kInvalidArgument, "sequences were given, but this engine keeps nothing of them");
+  }
+  if (!sequences) return set_whole_batch(*program.batch_rows);
+  if (!cache_) return Status(StatusCode::kWrongState, "sequences need a cache: call create_cache() first");
+  std::int64_t first_row = 0;
+  for (const SequenceRows& sequence : *sequences) {
+    batch_.push_back({first_row, {sequence.rows, sequence.context, sequence.blocks}});
+    first_row += sequence.rows;
+  }
+  cache_at_hand_ = &*cache_;
+  return cache_->check(batch_, *program.batch_rows);
+}
+
+// All rows as one sequence of their own, in a cache that grows to the longest.
+Status RunContext::set_whole_batch(std::int64_t rows) {
+  const std::int64_t blocks = std::max<std::int64_t>(1, (rows + kernels::kTokenGroup - 1) / kernels::kTokenGroup);
+  if (passing_cache_.options().blocks < blocks) {
+    ACCORD_ASSIGN_OR_RETURN(const std::vector<CachedLayer> layers, cached_layers(engine_->graph()));
+    passing_cache_ = KeyValueCache();
+    ACCORD_ASSIGN_OR_RETURN(passing_cache_, KeyValueCache::create(layers, {.blocks = blocks}));
+    passing_blocks_.resize(static_cast<std::size_t>(blocks));
+    std::iota(passing_blocks_.begin(), passing_blocks_.end(), 0);
+  }
+  cache_at_hand_ = &passing_cache_;
+  if (rows > 0) batch_.push_back({0, {rows, 0, passing_blocks_}});
+  return Status();
+}
+
+// This rank's part of the batch, and then the outputs of all.
+Result<std::vector<TensorView>> RunContext::run_part(std::span<const TensorView> inputs) {
+  const BatchSplit& split = *engine_->batch_split();
+  ACCORD_ASSIGN_OR_RETURN(const std::int64_t rows, batch_rows(split, engine_->graph(), inputs));
+  ACCORD_ASSIGN_OR_RETURN(const BatchPart part, batch_part(split, rows, split.place.rank));
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<TensorView> outputs,
+                          run_bound(inputs_of_part(split, part, inputs), std::nullopt));
+  return batch_outputs_.gather(split, rows, outputs, engine_->batch_communicator());
+}
+
+Result<std::vector<TensorView>> RunContext::run_bound(std::span<const TensorView> inputs,
+                                                      std::optional<std::span<const SequenceRows>> sequences) {
   ACCORD_ASSIGN_OR_RETURN(Program * program, find_program(inputs));
+  ACCORD_RETURN_IF_ERROR(set_batch(*program, sequences));
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     program->bases[static_cast<std::size_t>(program->inputs[i])] = static_cast<std::byte*>(inputs[i].buffer.data);
   }
   ACCORD_RETURN_IF_ERROR(place_arena(*program));
-  ACCORD_RETURN_IF_ERROR(run_steps(*program));
+  const Status ran = run_steps(*program);
+  // What one stage or replica finds wrong, an id outside its table say, the others do not see.
+  if (!ran.ok() && engine_->divides_runs()) abort_peers(ran);
+  ACCORD_RETURN_IF_ERROR(ran);
   std::vector<TensorView> outputs;
   outputs.reserve(program->outputs.size());
   for (const Tensor& output : program->outputs) {
@@ -92,7 +245,8 @@ Result<Program*> RunContext::find_program(std::span<const TensorView> inputs) {
     return &programs_.front().program;
   }
   ACCORD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> values, match_inputs(engine_->graph(), inputs));
-  ACCORD_ASSIGN_OR_RETURN(Program program, engine_->prepare(symbol_values(engine_->graph(), values)));
+  ACCORD_ASSIGN_OR_RETURN(Program program,
+                          engine_->prepare(symbol_values(engine_->graph(), values), *weights_.parameters));
   if (programs_.size() == kMostPrograms) programs_.pop_back();
   programs_.push_front({key_, std::move(program)});
   return &programs_.front().program;
@@ -100,6 +254,7 @@ Result<Program*> RunContext::find_program(std::span<const TensorView> inputs) {
 
 Status RunContext::place_arena(Program& program) {
   if (program.arena_bytes > arena_.size()) {
+    ACCORD_RETURN_IF_ERROR(reserve_arena(program.arena_bytes));
     ACCORD_ASSIGN_OR_RETURN(Region larger, Region::allocate(program.arena_bytes, "the engine's arena"));
     arena_.clear();
     outgrown_.push_back(std::exchange(arena_, std::move(larger)));
@@ -111,21 +266,34 @@ Status RunContext::place_arena(Program& program) {
 }
 
 Status RunContext::run_steps(Program& program) {
-  const Execution execution{program.bases, pool_, engine_->communicators()};
-  if (profiling_ == Profiling::kOn) return run_steps_timed(program, execution);
+  const Execution execution{program.bases, pool_, engine_->communicators(), cache_at_hand_, batch_};
+  if (profiling_ != Profiling::kOff) return run_steps_timed(program, execution);
   for (const ProgramStep& step : program.steps) ACCORD_RETURN_IF_ERROR(step.run(execution));
   return Status();
 }
 
 Status RunContext::run_steps_timed(Program& program, const Execution& execution) {
+  const std::int64_t first = nanoseconds_now();
+  std::int64_t begin = first;
   for (const ProgramStep& step : program.steps) {
-    const auto begin = Clock::now();
     ACCORD_RETURN_IF_ERROR(step.run(execution));
-    TimeOfOp& time = times_[step.node == nullptr ? "output copy" : step.node->op];
-    ++time.calls;
-    time.seconds += std::chrono::duration<double>(Clock::now() - begin).count();
+    const std::int64_t end = nanoseconds_now();
+    if (profiling_ == Profiling::kTrace) {
+      record(step.node, begin, end);
+    } else {
+      TimeOfOp& time = times_[step.node == nullptr ? "output copy" : step.node->op];
+      ++time.calls;
+      time.seconds += static_cast<double>(end - begin) * 1e-9;
+    }
+    begin = nanoseconds_now();
   }
+  if (profiling_ == Profiling::kTrace && !recorded_.cut) recorded_.runs.push_back({nullptr, first, begin});
   return Status();
+}
+
+void RunContext::record(const Node* node, std::int64_t begin_ns, std::int64_t end_ns) {
+  recorded_.cut = recorded_.cut || recorded_.steps.size() == kMostRecorded;
+  if (!recorded_.cut) recorded_.steps.push_back({node, begin_ns, end_ns});
 }
 
 std::vector<OpTime> RunContext::profile() const {

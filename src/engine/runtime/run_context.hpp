@@ -2,13 +2,16 @@
 // What an EngineContext handle holds: the arena and the prepared programs of one user of an engine.
 
 #include <atomic>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "accord/engine.hpp"
+#include "engine/runtime/key_value_cache.hpp"
 #include "engine/runtime/loaded_engine.hpp"
 #include "engine/runtime/program.hpp"
 #include "engine/runtime/region.hpp"
@@ -16,13 +19,47 @@
 
 namespace accord::engine {
 
+/// A step of a run, or all of one, in nanoseconds of this host's monotonic clock.
+struct StepTime {
+  const Node* node = nullptr;  ///< of the engine's graph; nullptr: an output's copy
+  std::int64_t begin_ns = 0;
+  std::int64_t end_ns = 0;
+};
+
+/// What Profiling::kTrace recorded.
+struct RecordedRuns {
+  std::vector<StepTime> steps;
+  std::vector<StepTime> runs;
+  bool cut = false;  ///< there was more than is kept
+};
+
 /// One run at a time; a second one that comes meanwhile is refused with kWrongState.
 class RunContext {
  public:
   explicit RunContext(std::shared_ptr<LoadedEngine> engine);
+  ~RunContext();
+  RunContext(const RunContext&) = delete;
+  RunContext& operator=(const RunContext&) = delete;
 
-  Result<std::vector<TensorView>> run(std::span<const TensorView> inputs);
+  /// Takes `bytes` of the engine's limit for the arena, so that runs which need no more cannot fail for it.
+  Status reserve_arena(std::size_t bytes);
+
+  /// Without sequences the rows of a language model are one sequence that begins with them.
+  Result<std::vector<TensorView>> run(std::span<const TensorView> inputs,
+                                      std::optional<std::span<const SequenceRows>> sequences = std::nullopt);
+  /// Runs once on a program made for it, and calls `after` behind the steps of each node.
+  using AfterNode = std::function<Status(std::size_t node, const ProgramNotes& notes, const Execution& execution)>;
+  Status run_noted(std::span<const TensorView> inputs, const AfterNode& after);
+  /// Whether runs take the newest weights by themselves, or only by take_newest_weights(). At first they do.
+  void pin_weights() { pinned_ = true; }
+  /// True if they are others than those of the last run.
+  bool take_newest_weights();
+  Status create_cache(const KeyValueCacheOptions& options);
+  Status copy_block(std::int32_t from, std::int32_t to);
+  std::size_t cache_bytes() const { return cache_ ? cache_->bytes() : 0; }
   void set_profiling(Profiling profiling) { profiling_ = profiling; }
+  const RecordedRuns& recorded() const { return recorded_; }
+  const LoadedEngine& engine() const { return *engine_; }
   std::vector<OpTime> profile() const;
   std::size_t arena_bytes() const { return arena_.size(); }
 
@@ -36,23 +73,42 @@ class RunContext {
     double seconds = 0;
   };
 
-  Result<std::vector<TensorView>> run_bound(std::span<const TensorView> inputs);
+  Result<std::vector<TensorView>> run_part(std::span<const TensorView> inputs);
+  Result<std::vector<TensorView>> run_bound(std::span<const TensorView> inputs,
+                                            std::optional<std::span<const SequenceRows>> sequences);
+  Status set_batch(const Program& program, std::optional<std::span<const SequenceRows>> sequences);
+  Status set_whole_batch(std::int64_t rows);
+  std::string cache_that_fits(const KeyValueCache& wanted) const;
   void release_peers(const Status& failure);
+  void abort_peers(const Status& failure);
   Result<Program*> find_program(std::span<const TensorView> inputs);
   Status place_arena(Program& program);
+  Status run_noted_steps(Program& program, const ProgramNotes& notes, const AfterNode& after);
   Status run_steps(Program& program);
   Status run_steps_timed(Program& program, const Execution& execution);
+  void record(const Node* node, std::int64_t begin_ns, std::int64_t end_ns);
 
   static constexpr std::size_t kMostPrograms = 32;
+  static constexpr std::size_t kMostRecorded = std::size_t{1} << 20;
 
   std::shared_ptr<LoadedEngine> engine_;
   ThreadPool pool_;
+  std::optional<KeyValueCache> cache_;
+  KeyValueCache passing_cache_;  // of runs without sequences: each begins anew
+  std::vector<std::int32_t> passing_blocks_;
+  const KeyValueCache* cache_at_hand_ = nullptr;
+  std::vector<BatchRows> batch_;  // of the run at hand
+  BatchOutputs batch_outputs_;
   Region arena_;
+  std::size_t reserved_arena_ = 0;     // of the engine's limit
   std::vector<Region> outgrown_;       // arenas before this one, cleared: callers may still look at outputs there
   std::list<CachedProgram> programs_;  // the most recently used first
   std::vector<std::int64_t> key_;      // of the inputs at hand
+  bool pinned_ = false;
+  LoadedEngine::Weights weights_;  // of the programs
   Profiling profiling_ = Profiling::kOff;
   std::map<std::string, TimeOfOp> times_;
+  RecordedRuns recorded_;
   std::atomic<bool> busy_{false};
 };
 

@@ -1,4 +1,4 @@
-// Unbound -> Bound -> Running -> Bound, any -> Closed. Several contexts may run at once: Running lasts until the last run
+// Unbound -> Bound -> Running -> Bound, Bound -> Unbound, any -> Closed; a bound engine may be bound to others. Several contexts may run at once: Running lasts until the last run
 // ends. A run that ends after close() changes nothing.
 #include "engine/runtime/states.hpp"
 
@@ -29,6 +29,9 @@ struct Move {
 
 constexpr Move kMoves[] = {
     {EngineEvent::kBind, EngineState::kUnbound, EngineState::kBound},
+    {EngineEvent::kBind, EngineState::kBound, EngineState::kBound},
+    {EngineEvent::kUnbind, EngineState::kBound, EngineState::kUnbound},
+    {EngineEvent::kUnbind, EngineState::kUnbound, EngineState::kUnbound},
     {EngineEvent::kRunBegins, EngineState::kBound, EngineState::kRunning},
     {EngineEvent::kRunBegins, EngineState::kRunning, EngineState::kRunning},
     {EngineEvent::kRunEnds, EngineState::kRunning, EngineState::kBound},  // Running while other runs are under way
@@ -44,7 +47,7 @@ Status refused(EngineEvent event, EngineState state) {
   if (state == EngineState::kClosed) return Status(StatusCode::kWrongState, "the engine was closed");
   if (event == EngineEvent::kRunBegins)
     return Status(StatusCode::kWrongState, "bind the engine before running it" + is);
-  return Status(StatusCode::kWrongState, "an engine is bound once" + is);
+  return Status(StatusCode::kWrongState, "the groups of an engine do not change during a run" + is);
 }
 
 }  // namespace

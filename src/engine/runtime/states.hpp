@@ -6,7 +6,7 @@
 namespace accord::engine {
 
 /// What can happen to an engine.
-enum class EngineEvent : std::uint8_t { kBind, kRunBegins, kRunEnds, kClose };
+enum class EngineEvent : std::uint8_t { kBind, kUnbind, kRunBegins, kRunEnds, kClose };
 
 /// Where an engine is, and how many runs are under way. Not thread-safe: its owner locks.
 class StateMachine {

@@ -59,6 +59,11 @@ std::optional<kernels::Layout> viewed_layout(const kernels::Layout& layout, std:
   return kernels::strided_layout(sizes, strides);
 }
 
+bool is_channels_last(const kernels::Layout& layout) {
+  static constexpr int kInMemory[] = {0, 2, 3, 1};
+  return layout.dims == 4 && kernels::permuted_layout(layout, kInMemory).is_contiguous();
+}
+
 std::string sizes_text(std::span<const std::int64_t> sizes) {
   std::string text = "[";
   for (std::size_t i = 0; i < sizes.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(sizes[i]);

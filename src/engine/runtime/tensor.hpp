@@ -14,6 +14,9 @@
 
 namespace accord::engine {
 
+class KeyValueCache;
+struct BatchRows;
+
 using Sizes = std::vector<std::int64_t>;
 /// A piece of memory of a program: an input, a weight, a constant, or a part of the arena.
 using StorageId = int;
@@ -38,6 +41,8 @@ struct Execution {
   std::span<std::byte* const> bases;  ///< by StorageId
   ThreadPool& pool;
   std::span<const std::optional<Communicator>> communicators;  ///< by group index; empty where a group has one rank
+  const KeyValueCache* cache = nullptr;                        ///< of a program with attention that keeps its keys
+  std::span<const BatchRows> batch = {};                       ///< the sequences whose rows such a program computes
 
   std::byte* address(const Tensor& tensor) const {
     return bases[static_cast<std::size_t>(tensor.storage)] + tensor.offset;
@@ -62,6 +67,9 @@ struct Rows {
 
 /// Sees `layout` as rows, if its last dimension is contiguous and the others lie one after the other at one distance.
 std::optional<Rows> as_rows(const kernels::Layout& layout);
+
+/// [batch, channels, height, width] whose memory is [batch, height, width, channels]: what convolutions read and write.
+bool is_channels_last(const kernels::Layout& layout);
 
 /// The strides with which `layout` shows its elements as `sizes` without a copy, as PyTorch's view.
 std::optional<kernels::Layout> viewed_layout(const kernels::Layout& layout, std::span<const std::int64_t> sizes);

@@ -13,7 +13,7 @@ namespace accord::engine {
 
 ThreadPool::ThreadPool(int threads) {
   const BlockedSignals blocked;
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
+  for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
 }
 
 ThreadPool::~ThreadPool() {
@@ -25,7 +25,7 @@ ThreadPool::~ThreadPool() {
 
 Status ThreadPool::run_parts(int parts, Call call, const void* context) {
   if (workers_.empty() || parts <= 1) {
-    for (int part = 0; part < parts; ++part) ACCORD_RETURN_IF_ERROR(call(context, part));
+    for (int part = 0; part < parts; ++part) ACCORD_RETURN_IF_ERROR(call(context, part, 0));
     return Status();
   }
   call_ = call;
@@ -37,28 +37,28 @@ Status ThreadPool::run_parts(int parts, Call call, const void* context) {
   busy_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
   round_.fetch_add(1, std::memory_order_release);
   round_.notify_all();
-  take_parts();
+  take_parts(0);
   Waiter waiter(WaitPolicy::kSpin);
   while (busy_.load(std::memory_order_acquire) != 0) waiter.pause();
   return failure_;
 }
 
-void ThreadPool::work() {
+void ThreadPool::work(int thread) {
   std::uint32_t seen = 0;
   while (true) {
     for (int spins = 0; spins < 2000 && round_.load(std::memory_order_relaxed) == seen; ++spins) cpu_relax();
     round_.wait(seen, std::memory_order_acquire);
     if (stop_.load(std::memory_order_relaxed)) return;
     seen = round_.load(std::memory_order_acquire);
-    take_parts();
+    take_parts(thread);
     busy_.fetch_sub(1, std::memory_order_release);
   }
 }
 
-void ThreadPool::take_parts() {
+void ThreadPool::take_parts(int thread) {
   for (int part = next_part_.fetch_add(1, std::memory_order_relaxed); part < parts_;
        part = next_part_.fetch_add(1, std::memory_order_relaxed)) {
-    Status status = call_(context_, part);
+    Status status = call_(context_, part, thread);
     if (!status.ok()) record(part, std::move(status));
   }
 }

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "accord/status.hpp"
@@ -22,19 +23,27 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  /// Calls body(part) -> Status once for each part in [0, parts), on whichever thread is free, and returns when all are
-  /// done: ok, or the failure of the lowest part. With one thread or part all runs on the caller. Allocates nothing.
+  /// Calls body(part) -> Status, or body(part, thread), once for each part in [0, parts), on whichever thread in [0, threads())
+  /// is free, and returns when all are done: ok, or the failure of the lowest part. With one thread or part all runs on the
+  /// caller. Allocates nothing.
   template <typename Body>
   Status run(int parts, const Body& body) {
-    return run_parts(
-        parts, [](const void* context, int part) { return (*static_cast<const Body*>(context))(part); }, &body);
+    const Call call = [](const void* context, int part, [[maybe_unused]] int thread) {
+      const Body& what = *static_cast<const Body*>(context);
+      if constexpr (std::is_invocable_v<const Body&, int, int>) {
+        return what(part, thread);
+      } else {
+        return what(part);
+      }
+    };
+    return run_parts(parts, call, &body);
   }
 
  private:
-  using Call = Status (*)(const void* context, int part);
+  using Call = Status (*)(const void* context, int part, int thread);
   Status run_parts(int parts, Call call, const void* context);
-  void work();
-  void take_parts();
+  void work(int thread);
+  void take_parts(int thread);
   void record(int part, Status status);
 
   Call call_ = nullptr;

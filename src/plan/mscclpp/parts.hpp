@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/json_node.hpp"
+#include "base/json_node.hpp"
 #include "plan/mscclpp/read.hpp"
 
 namespace accord::plan::mscclpp {

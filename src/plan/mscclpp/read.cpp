@@ -12,7 +12,7 @@
 #include <numeric>
 #include <optional>
 
-#include "plan/json_node.hpp"
+#include "base/json_node.hpp"
 #include "plan/mscclpp/parts.hpp"
 #include "plan/step_rules.hpp"
 

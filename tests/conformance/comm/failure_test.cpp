@@ -40,6 +40,21 @@ TEST_P(Failure, ranks_that_call_with_different_counts_all_learn_who_did) {
   }
 }
 
+TEST_P(Failure, a_call_like_the_one_that_failed_tells_once_what_it_was) {
+  run_thread_ranks(3, options(), [](Communicator comm) {
+    const std::string what = "all_reduce on group \"tp\" (ranks 0-2): ";
+    for (int call = 0; call < 3; ++call) {
+      const Status status = all_reduce(comm, comm.rank() == 2 ? 9 : 8);
+      ASSERT_EQ(status.code(), StatusCode::kMismatch) << status.to_string();
+      const std::size_t told = status.message().find(what);
+      ASSERT_NE(told, std::string::npos) << status.to_string();
+      EXPECT_EQ(status.message().find(what, told + 1), std::string::npos) << status.to_string();
+    }
+    EXPECT_THAT(comm.barrier().message(), HasSubstr("barrier on group \"tp\" (ranks 0-2): ")) << "another call";
+    EXPECT_THAT(comm.barrier().message(), HasSubstr(what));
+  });
+}
+
 TEST_P(Failure, different_dtypes_ops_roots_and_collectives_are_mismatches) {
   const std::vector<std::pair<std::string, std::function<Status(Communicator&)>>> others = {
       {"dtype", [](Communicator& comm) { return all_reduce(comm, 8, DType::kInt32); }},
@@ -199,6 +214,23 @@ TEST_P(Failure, a_queued_call_keeps_its_own_timeout) {
     EXPECT_THAT(comm.status().message(),
                 HasSubstr("all_reduce on group \"tp\" (ranks 0 and 1), queued behind barrier: rank 1"));
     EXPECT_TRUE(first.test()) << "a failure ends all that is pending";
+    over = true;
+  });
+}
+
+TEST_P(Failure, a_queued_send_tells_behind_which_one_it_is) {
+  std::atomic<bool> over = false;
+  run_thread_ranks(2, options(std::chrono::minutes(10)), [&](Communicator comm) {
+    if (comm.rank() == 1) {
+      while (!over.load()) std::this_thread::yield();  // present, but it never receives
+      return;
+    }
+    std::vector<float> many(1 << 20);
+    const Work first = comm.send_async(Buffer{many.data(), many.size(), DType::kFloat32}, 1);
+    CallOptions soon;
+    soon.timeout = std::chrono::milliseconds(100);
+    EXPECT_THAT(comm.send(Buffer{many.data(), 1, DType::kFloat32}, 1, soon).message(),
+                HasSubstr("send to rank 1 on group \"tp\" (ranks 0 and 1), queued behind send of 1048576 x float32: "));
     over = true;
   });
 }

@@ -270,8 +270,8 @@ TEST_P(Tags, a_message_that_is_not_what_its_receive_expects_is_a_mismatch_whenev
         ASSERT_EQ(status.code(), StatusCode::kMismatch) << status.to_string();
         EXPECT_EQ(status.ranks(), std::vector<Rank>{0});
         const std::string told = tag == 0 ? "" : ", tag 6";
-        EXPECT_THAT(status.message(), HasSubstr("rank 0 called send_recv of 5 x uint32" + told));
-        EXPECT_THAT(status.message(), HasSubstr("rank 1 called send_recv of 4 x uint32" + told));
+        EXPECT_THAT(status.message(), HasSubstr("rank 0 called send of 5 x uint32" + told));
+        EXPECT_THAT(status.message(), HasSubstr("rank 1 called recv of 4 x uint32" + told));
       });
     }
 }

@@ -317,24 +317,34 @@ TEST_P(Together, callbacks_of_two_groups_start_operations_on_each_other) {
     std::mutex mutex;
     std::condition_variable called;
     int ended = 0;
-    // Two chains, one begins on each group; each step starts the next one on the other group. A group's operations are in the same order
-    // on both ranks, since it has at most one of each chain, which are alike.
+    const auto end = [&](const Status& status) {
+      EXPECT_TRUE(status.ok()) << status.to_string();
+      const std::lock_guard lock(mutex);
+      ++ended;
+      called.notify_all();
+    };
+    // Two chains, one begins on each group; each step starts the next one on the other group. The chains do not go in step with each other, so
+    // their messages have tags: operations that are matched by their order would leave each rank waiting in the group where the other is not.
+    std::vector<float> sent(4, static_cast<float>(comm.rank()));
+    std::array<std::vector<float>, 2> received = {std::vector<float>(4), std::vector<float>(4)};
     std::function<void(int, int)> step = [&](int chain, int number) {
-      groups[static_cast<std::size_t>((chain + number) % 2)].barrier_async().on_end(
-          [&, chain, number](const Status& status) {
-            EXPECT_TRUE(status.ok()) << status.to_string();
-            if (number + 1 < kSteps) return step(chain, number + 1);
-            const std::lock_guard lock(mutex);
-            ++ended;
-            called.notify_all();
+      Communicator& group = groups[static_cast<std::size_t>((chain + number) % 2)];
+      const Rank peer = 1 - group.rank();
+      group.send_async(ConstBuffer(buffer(sent)), peer, chain).on_end(end);
+      group.recv_async(buffer(received[static_cast<std::size_t>(chain)]), peer, chain)
+          .on_end([&, chain, number](const Status& status) {
+            if (number + 1 < kSteps) step(chain, number + 1);
+            end(status);
           });
     };
     std::thread other([&] { step(1, 0); });
     step(0, 0);
     std::unique_lock lock(mutex);
-    called.wait(lock, [&] { return ended == 2; });
+    called.wait(lock, [&] { return ended == 2 * 2 * kSteps; });
     lock.unlock();
     other.join();
+    for (const std::vector<float>& values : received)
+      EXPECT_EQ(values, std::vector<float>(4, static_cast<float>(1 - comm.rank())));
   });
 }
 

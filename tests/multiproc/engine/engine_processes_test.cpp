@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cmath>
 #include <fstream>
+#include <map>
+#include <random>
 #include <thread>
 
 #include "accord/engine.hpp"
@@ -105,6 +107,120 @@ TEST_F(EngineProcesses, a_rank_killed_between_runs_ends_the_runs_of_the_others_w
   ranks.kill(1, SIGKILL);
   EXPECT_EQ(ranks.wait_all(Deadline::in(std::chrono::seconds(20))),
             (std::vector<int>{kNamedTheDead, 128 + SIGKILL, kNamedTheDead}));
+}
+
+/// Layers of y = x + down(up(rms_norm(x))), divided by rows and columns; what comes between two products is one step with the
+/// sum over the ranks. `reference` computes them in double.
+class NormedLayers {
+ public:
+  static constexpr std::int64_t kWidth = 24, kInner = 12, kLayers = 3;
+
+  NormedLayers() {
+    std::mt19937 random(3);
+    std::normal_distribution<float> values(0.0F, 0.5F);
+    engine::GraphWriter writer;
+    writer.symbol("l", 1, 8);
+    const auto add = [&](const std::string& name, std::int64_t rows, std::int64_t columns) {
+      for (std::int64_t i = 0; i < rows * columns; ++i) weights_[name].push_back(values(random));
+      return writer.parameter(name, engine::shape_of({std::to_string(rows), std::to_string(columns)}));
+    };
+    const auto linear = [&](engine::ValueId input, const std::string& name, std::int64_t out, std::int64_t in) {
+      return writer.node("aten.linear.default", {{"input", of(input)}, {"weight", of(add(name, out, in))}},
+                         engine::shape_of({"l", std::to_string(out)}));
+    };
+    const engine::SymbolicShape rows = engine::shape_of({"l", std::to_string(kWidth)});
+    auto x = writer.input("x", rows);
+    auto normed = x;
+    for (std::int64_t layer = 0; layer < kLayers; ++layer) {
+      const std::string up = "up" + std::to_string(layer);
+      const std::string down = "down" + std::to_string(layer);
+      const auto inner = linear(normed, up, kInner, kWidth);
+      x = writer.node("aten.add.Tensor", {{"self", of(x)}, {"other", of(linear(inner, down, kWidth, kInner))}}, rows);
+      normed = writer.node("aten.rms_norm.default",
+                           {{"input", of(x)}, {"normalized_shape", engine::numbers({std::to_string(kWidth)})}}, rows);
+      shardings_[up] = {"tp", 0, 2};
+      shardings_[down] = {"tp", 1, 2};
+    }
+    writer.output(normed);
+    graph_ = writer.graph();
+  }
+
+  void write(const std::string& path) const { engine::write_package(path, graph_, weights_, shardings_); }
+
+  static std::vector<float> input(std::int64_t rows) {
+    std::vector<float> x;
+    for (std::int64_t i = 0; i < rows * kWidth; ++i) x.push_back(static_cast<float>(i % 7) - 2.5F);
+    return x;
+  }
+
+  std::vector<double> reference(const std::vector<float>& input) const {
+    std::vector<double> result;
+    for (std::size_t row = 0; row < input.size(); row += kWidth) {
+      std::vector<double> x(input.begin() + static_cast<std::ptrdiff_t>(row),
+                            input.begin() + static_cast<std::ptrdiff_t>(row + kWidth));
+      std::vector<double> normed = x;
+      for (std::int64_t layer = 0; layer < kLayers; ++layer) {
+        const std::vector<double> inner = product(normed, weights_.at("up" + std::to_string(layer)));
+        const std::vector<double> sums = product(inner, weights_.at("down" + std::to_string(layer)));
+        double squares = 0;
+        for (std::size_t i = 0; i < x.size(); ++i) squares += (x[i] += sums[i]) * x[i];
+        for (std::size_t i = 0; i < x.size(); ++i)
+          normed[i] = x[i] / std::sqrt(squares / static_cast<double>(kWidth) + 1.1920928955078125e-07);
+      }
+      result.insert(result.end(), normed.begin(), normed.end());
+    }
+    return result;
+  }
+
+ private:
+  static std::vector<double> product(const std::vector<double>& x, const std::vector<float>& weight) {
+    std::vector<double> y(weight.size() / x.size());
+    for (std::size_t i = 0; i < weight.size(); ++i) y[i / x.size()] += x[i % x.size()] * double{weight[i]};
+    return y;
+  }
+
+  engine::Graph graph_;
+  engine::Weights weights_;
+  std::map<std::string, engine::Sharding> shardings_;
+};
+
+TEST_F(EngineProcesses, a_sum_of_ranks_that_is_one_step_with_its_norm_is_right_and_ends_when_a_rank_dies) {
+  const NormedLayers model;
+  model.write(package());
+  ProcessRanks ranks(3, [&](Rank rank) -> int {
+    Result<Communicator> comm = join(rank, 3);
+    if (!comm.ok()) return failed(comm.status());
+    Result<Engine> engine = Engine::load_and_bind(package(), {{"tp", *comm}});
+    if (!engine.ok()) return failed(engine.status());
+    Result<EngineContext> context = engine->create_context();
+    context->set_profiling(Profiling::kOn);
+    std::vector<float> x = NormedLayers::input(5);
+    const TensorView input{{x.data(), x.size(), DType::kFloat32, {}}, {5, NormedLayers::kWidth}};
+    while (true) {
+      const Result<std::vector<TensorView>> outputs = context->run({&input, 1});
+      if (outputs.ok()) {
+        std::memcpy(board_->outputs[rank], (*outputs)[0].buffer.data, (*outputs)[0].buffer.bytes());
+        ++board_->runs[rank];
+        continue;
+      }
+      for (const OpTime& op : context->profile())
+        if (op.op == "accord.all_reduce") return kOther;  // a step of its own
+      const Duration since = Clock::now().time_since_epoch() - Duration(board_->killed_at_ns.load());
+      if (outputs.status().code() != StatusCode::kPeerLost) return failed(outputs.status());
+      return since < std::chrono::seconds(1) ? kNamedTheDead : failed(outputs.status());
+    }
+  });
+  const Deadline deadline = Deadline::in(std::chrono::seconds(60));
+  while (board_->runs[0] < 20 && !deadline.passed()) std::this_thread::yield();
+  ASSERT_GE(board_->runs[0].load(), 20);
+  board_->killed_at_ns = Duration(Clock::now().time_since_epoch()).count();
+  ranks.kill(1, SIGKILL);
+  EXPECT_EQ(ranks.wait_all(Deadline::in(std::chrono::seconds(20))),
+            (std::vector<int>{kNamedTheDead, 128 + SIGKILL, kNamedTheDead}));
+  const std::vector<double> expected = model.reference(NormedLayers::input(5));
+  ASSERT_LE(expected.size(), 256U);
+  EXPECT_EQ(std::memcmp(board_->outputs[0], board_->outputs[2], expected.size() * sizeof(float)), 0);
+  for (std::size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(board_->outputs[0][i], expected[i], 2e-5);
 }
 
 // The largest resident set that this process had.

@@ -8,7 +8,9 @@
 #include <functional>
 #include <string>
 
+#include "ranks/process_ranks.hpp"
 #include "unit/c/c_ranks.hpp"
+#include "unit/engine/runtime_package.hpp"
 
 namespace accord {
 namespace {
@@ -55,6 +57,11 @@ accord_plan_options_t initial() {
   return ACCORD_PLAN_OPTIONS_INIT;
 }
 
+template <>
+accord_language_model_options_t initial() {
+  return ACCORD_LANGUAGE_MODEL_OPTIONS_INIT;
+}
+
 accord_status_t use(const accord_tcp_store_options_t* options) {
   accord_store_t* store = nullptr;
   const accord_status_t status = accord_tcp_store_create(options, &store);
@@ -91,6 +98,19 @@ accord_status_t use(const accord_plan_options_t* options) {
   return ACCORD_OK;
 }
 
+// An encoder is no language model, which is found out after the options were read.
+accord_status_t use(const accord_language_model_options_t* options) {
+  const testing::TemporaryDirectory directory;
+  engine::TinyEncoder(4).write(directory.path() + "/encoder.accord");
+  accord_engine_t* engine = nullptr;
+  EXPECT_TRUE(is_ok(accord_engine_load((directory.path() + "/encoder.accord").c_str(), nullptr, 0, 0, &engine)));
+  accord_language_model_t* model = nullptr;
+  const accord_status_t status = accord_language_model_create(engine, options, nullptr, &model);
+  EXPECT_EQ(model, nullptr);
+  accord_engine_free(engine);
+  return status == ACCORD_UNSUPPORTED ? ACCORD_OK : status;
+}
+
 template <typename Struct>
 const char* name_of();
 template <>
@@ -115,8 +135,13 @@ const char* name_of<accord_plan_options_t>() {
   return "accord_plan_options_t";
 }
 
+template <>
+const char* name_of<accord_language_model_options_t>() {
+  return "accord_language_model_options_t";
+}
+
 using Structs = ::testing::Types<accord_tcp_store_options_t, accord_communicator_options_t, accord_call_t,
-                                 accord_call_options_t, accord_plan_options_t>;
+                                 accord_call_options_t, accord_plan_options_t, accord_language_model_options_t>;
 TYPED_TEST_SUITE(StructSize, Structs);
 
 TYPED_TEST(StructSize, as_the_macro_sets_it_is_taken) {

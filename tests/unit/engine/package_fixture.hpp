@@ -81,7 +81,7 @@ class PackageFixture : public testing::Test {
     const auto header = weights_text.size() - 112;
     const auto bias = bytes_of(b_);
     return {{"format", "accord-package"},
-            {"format_version", 1},
+            {"format_version", 2},
             {"producer", "a test"},
             {"groups", {"tp"}},
             {"rules", {{{"pattern", "layers.*"}, {"style", "row"}, {"unit", 2}, {"group", "tp"}}}},

@@ -25,7 +25,7 @@ struct Lie {
 TEST_F(Manifests, a_true_one_is_read_in_full) {
   const auto manifest = parse_manifest(manifest_.dump());
   ASSERT_TRUE(manifest.ok()) << manifest.status().to_string();
-  EXPECT_EQ(manifest->format_version, 1);
+  EXPECT_EQ(manifest->format_version, 2);
   EXPECT_EQ(manifest->producer, "a test");
   ASSERT_EQ(manifest->rules.size(), 1u);
   EXPECT_EQ(manifest->rules[0].pattern, "layers.*");
@@ -110,14 +110,50 @@ TEST_F(Manifests, lies_are_refused_with_their_place) {
        "two groups \"tp\""},
       {"dimension out of range", [](json& m) { m["tensors"][0]["sharding"]["dim"] = 2; },
        "dim: 2 is not between 0 and 1"},
-      {"unit that does not divide", [](json& m) { m["tensors"][0]["sharding"]["unit"] = 4; }, "unit 4 does not divide"},
+      {"unit past the dimension", [](json& m) { m["tensors"][0]["sharding"]["unit"] = 7; }, "unit: 7 is not"},
       {"unit of zero", [](json& m) { m["tensors"][0]["sharding"]["unit"] = 0; }, "unit: 0 is not"},
       {"granule that is no unit", [](json& m) { m["tensors"][0]["granule_bytes"] = 48; }, "each of its 3 units has 32"},
+      {"granule that is no shorter unit", [](json& m) { m["tensors"][0]["sharding"]["unit"] = 4; },
+       "each of its 2 units has 64"},
       {"granule that cuts an element", [](json& m) { m["tensors"][1]["granule_bytes"] = 6; }, "no whole number"},
       {"absurd granule", [](json& m) { m["tensors"][1]["granule_bytes"] = 1ll << 40; }, "granule_bytes"},
       {"missing hash", [](json& m) { m["tensors"][0]["xxh3"].erase(0); }, "2 hashes for 3 granules"},
       {"hash of wrong length", [](json& m) { m["tensors"][0]["xxh3"][0] = "abc"; }, "16 lower-case"},
       {"hash as number", [](json& m) { m["tensors"][0]["xxh3"][0] = 5; }, "expected text"},
+      {"packed as nothing",
+       [](json& m) {
+         m["tensors"][0]["packed"] = {{"type", "int5"}};
+       },
+       "did you mean \"int8\"?"},
+      {"groups of floats",
+       [](json& m) {
+         m["tensors"][0]["packed"] = {{"type", "float32"}, {"group", 32}};
+       },
+       "packed: packed weights of 32 bits in groups of 32"},
+      {"packed in units of other bytes",
+       [](json& m) {
+         m["tensors"][0]["packed"] = {{"type", "bfloat16"}};
+       },
+       "each of its 3 units has 64"},
+      {"a packed vector",
+       [](json& m) {
+         m["tensors"][1]["packed"] = {{"type", "float32"}};
+       },
+       "only matrices"},
+      {"unknown scales",
+       [](json& m) {
+         m["tensors"][0]["packed"] = {{"type", "int8"}, {"group", 32}, {"scales", "float8"}};
+       },
+       "scales are"},
+      {"minima in words",
+       [](json& m) {
+         m["tensors"][0]["packed"] = {{"type", "int4"}, {"group", 32}, {"minima", "yes"}};
+       },
+       "minima is neither true nor false"},
+      {"units that cannot stay together", [](json& m) { m["tensors"][0]["sharding"]["together"] = 2; },
+       "3 units are no whole number of 2"},
+      {"copies of a row", [](json& m) { m["rules"][0]["copies"] = true; }, "would count twice"},
+      {"copies in words", [](json& m) { m["rules"][0]["copies"] = "yes"; }, "copies is neither true nor false"},
       {"unknown style", [](json& m) { m["rules"][0]["style"] = "diagonal"; }, "unknown style \"diagonal\""},
       {"rule without unit", [](json& m) { m["rules"][0]["unit"] = 0; }, "rule 0: unit"},
       {"tensors as object", [](json& m) { m["tensors"] = json::object(); }, "tensors: expected an array"},
@@ -130,6 +166,34 @@ TEST_F(Manifests, lies_are_refused_with_their_place) {
     EXPECT_THAT(status.message(), HasSubstr(lie.message)) << lie.name;
     EXPECT_THAT(status.message(), HasSubstr("manifest.json")) << lie.name;
   }
+}
+
+TEST_F(Manifests, packed_units_are_blocks_of_one_matrix) {
+  auto manifest = manifest_;
+  json& w = manifest["tensors"][0];
+  // [4, 6] in units of 4 inputs: two blocks of 16 outputs x 32 inputs (one group), the second with two inputs of its own.
+  w["packed"] = {{"type", "int4"}, {"group", 32}, {"minima", true}, {"scales", "float32"}, {"error", 0.25}};
+  w["sharding"]["unit"] = 4;
+  const int unit = 16 * (4 + 4 + 16);
+  w["granule_bytes"] = unit;
+  w["xxh3"] = {std::string(16, '0'), std::string(16, '1')};
+  const int begin = w["offset"].get<int>();
+  manifest["tensors"][1]["offset"] = begin + 2 * unit;
+  manifest["files"][1]["size"] = begin + 2 * unit + 16;
+  const auto read = parse_manifest(manifest.dump());
+  ASSERT_TRUE(read.ok()) << read.status().to_string();
+  const TensorEntry& tensor = read->tensors[0];
+  EXPECT_EQ(tensor.packing->error, 0.25);
+  EXPECT_EQ(tensor.bytes(), 2U * unit);
+  EXPECT_EQ(tensor.granule_range_bytes(1, 1), unsigned{unit});
+  const kernels::PackedMatrix whole = tensor.matrix(0, 2, nullptr), second = tensor.matrix(1, 1, nullptr);
+  EXPECT_EQ(whole.out(), 4);
+  EXPECT_EQ(whole.in(), 6);
+  EXPECT_EQ(whole.in_units, 2);
+  EXPECT_EQ(whole.in_unit_stride, unit);
+  EXPECT_EQ(second.in(), 2);
+  EXPECT_EQ(second.format,
+            (kernels::PackedFormat{kernels::WeightType::kInt4, 32, kernels::Minimum::kPerGroup, DType::kFloat32}));
 }
 
 TEST_F(Manifests, what_is_no_json_is_refused_with_the_byte) {
@@ -160,6 +224,26 @@ TEST_F(Manifests, random_edits_never_crash_the_reader) {
     EXPECT_TRUE(manifest.status().code() == StatusCode::kCorrupt ||
                 manifest.status().code() == StatusCode::kUnsupported);
   }
+}
+
+TEST(Units, that_stay_together_are_spread_where_ranks_are_many_and_copies_are_had_by_several) {
+  const Sharding together{"tp", 0, 1, 3, false}, copies{"tp", 0, 1, 1, true};
+  const auto range = [](const Sharding& sharding, std::int64_t units, Rank rank, int size) {
+    const auto found = units_of_rank(sharding, units, rank, size);
+    return found ? std::pair(found->first, found->count) : std::pair<std::int64_t, std::int64_t>(-1, -1);
+  };
+  using Pair = std::pair<std::int64_t, std::int64_t>;
+  // 9 query heads of 3 key heads: 6 and 3 for two ranks, 2 1 2 1 2 1 for six.
+  EXPECT_EQ(range(together, 9, 0, 2), Pair(0, 6));
+  EXPECT_EQ(range(together, 9, 1, 2), Pair(6, 3));
+  EXPECT_EQ(range(together, 9, 2, 6), Pair(3, 2));
+  EXPECT_EQ(range(together, 9, 3, 6), Pair(5, 1));
+  EXPECT_EQ(range(copies, 3, 2, 6), Pair(1, 1));
+  EXPECT_EQ(range(copies, 3, 3, 6), Pair(1, 1));
+  EXPECT_EQ(range(copies, 3, 0, 2), Pair(0, 2));
+  for (const auto& sharding : {together, copies})
+    EXPECT_EQ(range(sharding, 9, 0, sharding.copies ? 10 : 4), Pair(-1, -1));
+  EXPECT_EQ(range(together, 9, 0, 12), Pair(-1, -1));  // fewer units than ranks
 }
 
 TEST(Units, are_spread_evenly_and_the_first_ranks_take_one_more) {

@@ -258,11 +258,11 @@ TEST_F(Packages, what_is_no_package_is_not_found) {
 }
 
 TEST_F(Packages, another_format_version_is_unsupported) {
-  manifest_["format_version"] = 2;
+  manifest_["format_version"] = 3;
   manifest_["something_new"] = true;
   const auto status = refused_manifest(manifest_);
   EXPECT_EQ(status.code(), StatusCode::kUnsupported);
-  EXPECT_THAT(status.message(), HasSubstr("format version 2; this accord reads version 1"));
+  EXPECT_THAT(status.message(), HasSubstr("format version 3; this accord reads version 2"));
 }
 
 TEST_F(Packages, an_unknown_op_is_unsupported_and_named_with_its_place) {

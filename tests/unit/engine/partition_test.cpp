@@ -69,6 +69,22 @@ TEST(Partition, a_column_and_a_row_layer_give_one_all_reduce_and_the_bias_once) 
                           TensorPart{"down.weight", {4, 4}, 2, 2, true}, TensorPart{"down.bias", {4}, 0, 1, false}));
 }
 
+TEST(Partition, canonical_ranks_make_the_same_pieces_of_a_row_layer_at_every_size) {
+  const Mlp mlp(8, 2);
+  const Manifest manifest = manifest_of(mlp.writer.graph(), mlp.shardings);
+  for (const int size : {1, 2, 4}) {
+    const Result<Partition> part = partition(mlp.writer.graph(), manifest, {{"tp", {0, size}}}, 4);
+    ASSERT_TRUE(part.ok()) << part.status().to_string();
+    EXPECT_THAT(ops_of(part->graph), ElementsAre("aten.linear.default", "aten.gelu.default", "aten.linear.default",
+                                                 "accord.all_reduce", "aten.add.Tensor"));
+    EXPECT_EQ(part->graph.nodes[2].arguments.at("pieces"), number(4 / size));
+    EXPECT_EQ(part->parts[2].pieces, 4 / size);
+    EXPECT_EQ(part->parts[0].pieces, 1);
+  }
+  EXPECT_EQ(partition(mlp.writer.graph(), manifest, {}, 8).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(partition(mlp.writer.graph(), manifest, {{"tp", {0, 3}}}, 4).status().code(), StatusCode::kInvalidArgument);
+}
+
 TEST(Partition, nine_units_go_to_two_ranks_as_five_and_four) {
   const Mlp mlp(27, 3);
   const Result<Partition> first = mlp.cut(0, 2);
@@ -246,10 +262,26 @@ TEST(Partition, a_column_bias_must_be_divided_like_its_weight) {
   EXPECT_THAT(mlp.cut(0, 2).status().message(), HasSubstr("its bias is not divided like it"));
 }
 
-TEST(Partition, an_output_that_is_still_divided_is_refused) {
-  Mlp mlp(8, 2);
+TEST(Partition, an_output_that_is_divided_in_its_last_dimension_is_gathered) {
+  Mlp mlp(10, 2);
   GraphWriter writer = mlp.writer;
   writer.output(mlp.gelu);
+  const Result<Partition> part =
+      partition(writer.graph(), manifest_of(writer.graph(), mlp.shardings), {{"tp", {1, 3}}});
+  ASSERT_TRUE(part.ok()) << part.status().to_string();
+  const Node& gather = part->graph.nodes.back();
+  EXPECT_EQ(gather.op, "accord.all_gather");
+  EXPECT_EQ(gather.arguments.at("self"), of(mlp.gelu));
+  EXPECT_EQ(gather.arguments.at("widths"), Argument(std::vector<SymbolicInt>{4, 4, 2}));
+  EXPECT_EQ(part->graph.outputs.back(), gather.outputs.front());
+  EXPECT_EQ(shape(*part, gather.outputs.front()), shape_of({"batch", "10"}));
+}
+
+TEST(Partition, an_output_that_is_divided_in_another_dimension_is_refused) {
+  Mlp mlp(8, 2);
+  GraphWriter writer = mlp.writer;
+  writer.output(writer.node("aten.permute.default", {{"self", of(mlp.gelu)}, {"dims", std::vector<SymbolicInt>{1, 0}}},
+                            shape_of({"8", "batch"})));
   const Status status =
       partition(writer.graph(), manifest_of(writer.graph(), mlp.shardings), {{"tp", {0, 2}}}).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);

@@ -182,7 +182,7 @@ struct Residual {
 
 TEST(FuseAddLayerNorm, a_residual_sum_and_its_norm_become_one_node) {
   const Residual before;
-  const Graph after = fuse_add_layer_norm(before.writer.graph());
+  const Graph after = fuse_add_norm(before.writer.graph());
   ASSERT_THAT(ops_of(after), ElementsAre("accord.add_layer_norm"));
   const Node& node = after.nodes[0];
   EXPECT_EQ(node.arguments.at("self"), of(before.x));
@@ -195,17 +195,68 @@ TEST(FuseAddLayerNorm, a_residual_sum_and_its_norm_become_one_node) {
 TEST(FuseAddLayerNorm, a_sum_with_other_users_becomes_a_second_output) {
   Residual before;
   before.writer.output(before.writer.node("aten.neg.default", {{"self", of(before.sum)}}, shape_of({"2", "4"})));
-  const Graph after = fuse_add_layer_norm(before.writer.graph());
+  const Graph after = fuse_add_norm(before.writer.graph());
   ASSERT_THAT(ops_of(after), ElementsAre("accord.add_layer_norm", "aten.neg.default"));
   EXPECT_THAT(after.nodes[0].outputs, ElementsAre(before.norm, before.sum));
 }
 
 TEST(FuseAddLayerNorm, a_sum_that_broadcasts_or_scales_stays) {
-  EXPECT_EQ(fuse_add_layer_norm(Residual("1").writer.graph()).nodes.size(), 2U);
+  EXPECT_EQ(fuse_add_norm(Residual("1").writer.graph()).nodes.size(), 2U);
   Residual scaled;
   Graph graph = scaled.writer.graph();
   graph.nodes[0].arguments["alpha"] = number(2);
-  EXPECT_EQ(fuse_add_layer_norm(graph).nodes.size(), 2U);
+  EXPECT_EQ(fuse_add_norm(graph).nodes.size(), 2U);
+}
+
+/// partial -> all_reduce -> + residual -> rms_norm, where a row-parallel layer ends; the sum is kept.
+struct RowParallelEnd {
+  explicit RowParallelEnd(bool reduced_first, const std::string& op = "sum") {
+    partial = writer.input("partial", shape_of({"2", "4"}));
+    residual = writer.input("residual", shape_of({"2", "4"}));
+    reduced = writer.node("accord.all_reduce", {{"self", of(partial)}, {"group", text("tp")}, {"op", text(op)}},
+                          shape_of({"2", "4"}));
+    norm = writer.node("accord.add_rms_norm",
+                       {{"self", of(reduced_first ? reduced : residual)},
+                        {"residual", of(reduced_first ? residual : reduced)},
+                        {"normalized_shape", numbers({"4"})}},
+                       shape_of({"2", "4"}));
+    writer.output(norm);
+  }
+  GraphWriter writer;
+  ValueId partial, residual, reduced, norm;
+};
+
+TEST(FuseReduceNorm, a_sum_of_ranks_joins_the_norm_whichever_operand_it_is) {
+  for (const bool reduced_first : {true, false}) {
+    const RowParallelEnd before(reduced_first);
+    const Graph after = remove_dead_nodes(fuse_reduce_norm(before.writer.graph()));
+    ASSERT_THAT(ops_of(after), ElementsAre("accord.all_reduce_add_rms_norm"));
+    const Node& node = after.nodes[0];
+    EXPECT_EQ(node.arguments.at("self"), of(before.partial));
+    EXPECT_EQ(node.arguments.at("residual"), of(before.residual));
+    EXPECT_EQ(node.arguments.at("group"), text("tp"));
+    EXPECT_THAT(node.outputs, ElementsAre(before.norm));
+  }
+}
+
+TEST(FuseReduceNorm, a_norm_without_residual_takes_it_too) {
+  GraphWriter writer;
+  const ValueId x = writer.input("x", shape_of({"2", "4"}));
+  const ValueId sum = writer.node("accord.all_reduce", {{"self", of(x)}, {"group", text("tp")}}, shape_of({"2", "4"}));
+  writer.output(writer.node("aten.layer_norm.default", {{"input", of(sum)}, {"normalized_shape", numbers({"4"})}},
+                            shape_of({"2", "4"})));
+  const Graph after = remove_dead_nodes(fuse_reduce_norm(writer.graph()));
+  ASSERT_THAT(ops_of(after), ElementsAre("accord.all_reduce_layer_norm"));
+  EXPECT_EQ(after.nodes[0].arguments.at("input"), of(x));
+}
+
+TEST(FuseReduceNorm, a_sum_with_other_users_and_a_maximum_stay) {
+  RowParallelEnd shown(true);
+  shown.writer.output(shown.reduced);
+  EXPECT_THAT(ops_of(fuse_reduce_norm(shown.writer.graph())), ElementsAre("accord.all_reduce", "accord.add_rms_norm"));
+  const RowParallelEnd maximum(true, "max");
+  EXPECT_THAT(ops_of(fuse_reduce_norm(maximum.writer.graph())),
+              ElementsAre("accord.all_reduce", "accord.add_rms_norm"));
 }
 
 TEST(ApplyPasses, run_to_the_end_of_the_table) {

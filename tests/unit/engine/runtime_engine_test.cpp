@@ -167,9 +167,13 @@ TEST_F(Engines, an_engine_runs_between_bind_and_close_only) {
   EXPECT_THAT(status.message(), HasSubstr("bind the engine before running it"));
   ASSERT_TRUE(engine->bind().ok());
   EXPECT_EQ(engine->state(), EngineState::kBound);
-  EXPECT_EQ(engine->bind().code(), StatusCode::kWrongState);
   EXPECT_TRUE(run(*context, 1, 3).ok());
   EXPECT_EQ(engine->state(), EngineState::kBound);
+  ASSERT_TRUE(engine->bind().ok());
+  EXPECT_EQ(engine->state(), EngineState::kBound);
+  ASSERT_TRUE(engine->unbind().ok());
+  EXPECT_EQ(engine->state(), EngineState::kUnbound);
+  EXPECT_EQ(run(*context, 1, 3).status().code(), StatusCode::kWrongState);
   engine->close();
   engine->close();
   EXPECT_EQ(run(*context, 1, 3).status().code(), StatusCode::kWrongState);

@@ -104,7 +104,7 @@ inline void write_package(const std::filesystem::path& path, const Graph& graph,
   const std::string graph_text = to_json(graph);
   const json manifest = {
       {"format", "accord-package"},
-      {"format_version", 1},
+      {"format_version", 2},
       {"producer", "a test"},
       {"groups", {"tp"}},
       {"rules", rules_of(graph, shardings)},

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "every_instruction_set.hpp"
+#include "half_reference.hpp"
 #include "random_floats.hpp"
 
 namespace accord::kernels {
@@ -139,6 +140,68 @@ TEST_P(Normalize, rms_norm_scales_by_the_root_of_the_mean_square) {
         }
         return want;
       });
+}
+
+/// Rows of 16-bit floats as their bits, and what they mean.
+template <typename T>
+struct HalfRows {
+  HalfRows(const HalfReference& format, const std::vector<float>& numbers) {
+    for (const float number : numbers) {
+      bits.push_back(static_cast<T>(format.encode(static_cast<double>(number))));
+      values.push_back(format.decode(static_cast<std::uint16_t>(bits.back())));
+    }
+  }
+  std::vector<T> bits;
+  std::vector<double> values;
+};
+
+// The sum is the rounded exact one; the norm of the rounded sum is right to one rounding of its own.
+template <typename T>
+void check_half_norms(const HalfReference& format, double rounding) {
+  for (const std::int64_t width : kWidths) {
+    const auto count = static_cast<std::size_t>(kRows * width);
+    const HalfRows<T> x(format, random_floats(count, 5, -2.0F, 3.0F)), residual(format, random_floats(count, 6));
+    const HalfRows<T> weight(format, random_floats(count, 7)), bias(format, random_floats(count, 8));
+    for (const bool layer : {false, true}) {
+      std::vector<T> y(count), sum = residual.bits;  // the sum comes over the residual
+      const RowsOf<T> rows = {.x = x.bits.data(),
+                              .x_row_stride = width,
+                              .y = y.data(),
+                              .y_row_stride = width,
+                              .rows = kRows,
+                              .width = width};
+      const NormParametersOf<T> parameters = {.weight = weight.bits.data(),
+                                              .bias = layer ? bias.bits.data() : nullptr,
+                                              .residual = sum.data(),
+                                              .residual_row_stride = width,
+                                              .sum = sum.data(),
+                                              .sum_row_stride = width};
+      layer ? layer_norm(rows, parameters) : rms_norm(rows, parameters);
+      for (std::int64_t row = 0; row < kRows; ++row) {
+        Row s;
+        for (std::int64_t i = 0; i < width; ++i) {
+          const auto at = static_cast<std::size_t>(row * width + i);
+          ASSERT_EQ(static_cast<std::uint16_t>(sum[at]), format.encode(x.values[at] + residual.values[at]));
+          s.push_back(format.decode(static_cast<std::uint16_t>(sum[at])));
+        }
+        const double center = layer ? mean(s) : 0.0;
+        double squares = 0.0;
+        for (const double v : s) squares += (v - center) * (v - center);
+        for (std::size_t i = 0; i < s.size(); ++i) {
+          const double want =
+              (s[i] - center) / std::sqrt(squares / static_cast<double>(width) + 1e-5) * weight.values[i] +
+              (layer ? bias.values[i] : 0.0);
+          const double got = format.decode(static_cast<std::uint16_t>(y[static_cast<std::size_t>(row * width) + i]));
+          ASSERT_NEAR(got, want, rounding * std::fabs(want) + 1e-5) << "width " << width << " at " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Normalize, norms_of_16_bit_floats_round_the_sum_and_the_result) {
+  check_half_norms<BFloat16>(HalfReference::bfloat16(), 1.0 / 256 + 1e-5);
+  check_half_norms<Float16>(HalfReference::float16(), 1.0 / 2048 + 1e-5);
 }
 
 double sum_of_exponentials(const Row& row, double max) {

@@ -1,0 +1,135 @@
+"""The language models of the engine benchmark: prompts and decoding of two Llamas on one rank and two, beside llama.cpp,
+transformers, and a plain read of the bytes that a decoded token needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import llama
+import report
+from contender import Contender, rank_environments
+
+# What each peer reads: files that llama_graph.py writes; transformers makes its model itself.
+PEERS = {
+    "llama.cpp": ".gguf",
+    "openvino": ".xml",
+    "onnxruntime": ".onnx",
+    "aotinductor": ".pt2",
+    "transformers": "",
+}
+PRECISIONS = {  # others have all
+    "onnxruntime": ["fp32"],
+    "aotinductor": ["fp32", "bf16"],
+    "transformers": ["fp32", "bf16"],
+}
+# What accord promises: of the speed of a plain read when it decodes, and what two ranks of a thread gain over one.
+OF_READ = {"fp32": 0.85, "bf16": 0.85, "int8": 0.85, "int4": 0.8}
+GAIN_OF_SECOND_RANK = {"prefill": 1.8, "decode": 1.6}
+ITERATIONS = {"60M": {"prefill": 3, "decode": 30}, "1.2B": {"prefill": 1, "decode": 5}}
+
+
+@dataclass(frozen=True)
+class Options:
+    build: Path
+    files: Path  # where models are kept from run to run
+    rounds: int
+    python: str  # an interpreter that has the peers
+    peers: list[str]
+
+
+def decoded_bytes(package: Path) -> int:
+    """What every decoded token reads of the weights: all but an embedding table of its own, of which it reads a row."""
+    import accord
+
+    held = accord.inspect(package)["weight_bytes"]
+    name, precision = package.stem.rsplit("-", 1)
+    config = llama.MODELS[name]
+    if config["tie_word_embeddings"]:
+        return held
+    return held - config["vocab_size"] * config["hidden_size"] * (4 if precision == "fp32" else 2)
+
+
+def contenders(name: str, precision: str, options: Options, directory: Path) -> dict[str, Contender]:
+    """Those that can be had; says which can not, and why."""
+    script = str(Path(__file__).parent / "engine_language_rank.py")
+    package = llama.package(name, precision, options.files)
+    cores = report.cores()
+    found = {}
+
+    def start(as_name: str, python: str, what: str, file: Path | str, ranks: int, threads: int) -> None:
+        commands = [([python, script, what, str(file), str(threads)], env) for env in rank_environments(ranks)]
+        found[as_name] = Contender(commands, ranks, directory / as_name.replace(" ", "_"))
+
+    start("accord", sys.executable, "accord", package, 1, cores)
+    start("accord, one thread", sys.executable, "accord", package, 1, 1)
+    start("accord, two ranks", sys.executable, "accord", package, 2, 1)
+    for peer in options.peers:
+        if precision not in PRECISIONS.get(peer, llama.PRECISIONS):
+            continue
+        asked = [options.python, script, "--missing", peer, "", ""]
+        why = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        if why:
+            print(f"left out: {peer}: {why}")
+            continue
+        file = f"{name}-{precision}"
+        if PEERS[peer]:
+            file = str(options.files / (file + PEERS[peer]))
+            if not Path(file).exists():
+                graph = str(Path(__file__).parent / "llama_graph.py")
+                subprocess.run([options.python, graph, name, precision, file], check=True)
+        start(peer, options.python, peer, file, 1, cores)
+    read = [str(options.build / "bin/bench_engine_read"), str(next(package.glob("weights-*.safetensors")))]
+    found["read"] = Contender([(read, {"THREADS": str(cores)})], 1, directory / "read")
+    return found
+
+
+def memory(contender: Contender) -> float:
+    """MiB that are resident in its processes. Not Pss: contenders that map the same weights would share their pages."""
+    total = 0
+    for process in contender.processes:
+        for line in Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Rss:"):
+                total += int(line.split()[1])
+    return total / 1024
+
+
+def measure(name: str, precision: str, options: Options, directory: Path) -> list[dict]:
+    """The lines of one model in one precision."""
+    found = contenders(name, precision, options, directory)
+    read_bytes = decoded_bytes(llama.package(name, precision, options.files))
+    lines = []
+    try:
+        for case, tokens in (("decode", llama.CONTEXT), ("prefill", llama.PREFILL)):
+            steps = ITERATIONS[name][case]
+            asked = {
+                as_name: ("read", read_bytes) if as_name == "read" else (case, tokens)
+                for as_name in found
+                if case == "decode" or as_name != "read"
+            }
+            medians = report.in_turn(
+                {
+                    as_name: partial(found[as_name].measure, what, size, steps, 900)
+                    for as_name, (what, size) in asked.items()
+                },
+                options.rounds,
+            )
+            of_read = medians.pop("read", None)
+            limit = of_read / OF_READ[precision] if of_read else None
+            alone, both = medians.pop("accord, one thread"), medians.pop("accord, two ranks")
+            title = f"{name} {precision}, {case} of {tokens}" if case == "prefill" else f"{name} {precision}, {case}"
+            lines.append(report.result("engine", title, "ms", medians, limit))
+            two = {"accord": both, "one thread": alone}
+            lines.append(report.result("engine", f"{title}, two ranks", "ms", two, alone / GAIN_OF_SECOND_RANK[case]))
+        held = {as_name: memory(peer) for as_name, peer in found.items() if as_name != "read"}
+        two = held.pop("accord, two ranks")
+        held.pop("accord, one thread")
+        lines.append(report.result("engine", f"{name} {precision}, memory", "MiB", held))
+        lines.append(report.result("engine", f"{name} {precision}, memory, two ranks", "MiB", {"accord": two}))
+    finally:
+        for peer in found.values():
+            peer.close()
+    return lines

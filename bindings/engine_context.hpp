@@ -1,0 +1,55 @@
+#pragma once
+// accord.EngineContext, and what it shares with the engine that it is of.
+
+#include <nanobind/nanobind.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "accord/engine.hpp"
+#include "array.hpp"
+#include "output_array.hpp"
+#include "process.hpp"
+
+namespace accord::python {
+
+namespace nb = nanobind;
+
+/// What Ctrl-C aborts: an engine and its contexts, also those made before bind(), share one. bind() replaces the list as a
+/// whole, so that a call under way keeps the one that it began with. Used under the GIL only.
+struct Binding {
+  std::shared_ptr<std::vector<Communicator>> communicators = std::make_shared<std::vector<Communicator>>();
+};
+
+using Weights = std::vector<std::unique_ptr<ArrayView>>;
+
+struct ContextState {
+  std::shared_ptr<const Weights> weights;  // goes after the context
+  ProcessBound<EngineContext> context;
+  std::vector<TensorInfo> inputs;
+  std::shared_ptr<const Binding> binding;
+  std::shared_ptr<RunCount> count = std::make_shared<RunCount>();
+  std::atomic<bool> running = false;
+
+  ContextState(std::shared_ptr<const Weights> kept, EngineContext made, std::vector<TensorInfo> infos,
+               std::shared_ptr<const Binding> bound)
+      : weights(std::move(kept)), context(std::move(made)), inputs(std::move(infos)), binding(std::move(bound)) {}
+};
+
+struct ContextHandle {
+  std::shared_ptr<ContextState> state;
+};
+
+/// What Python gives for one sequence of a batch: its rows, its tokens before them, its blocks.
+using SequenceArgument = std::tuple<std::int64_t, std::int64_t, std::vector<std::int32_t>>;
+
+/// Runs the context, and gives the outputs as a list of arrays.
+nb::list run_context(const std::shared_ptr<ContextState>& state, const nb::args& given, const nb::kwargs& named,
+                     const std::optional<std::vector<SequenceArgument>>& batch = std::nullopt);
+
+void bind_engine_contexts(nb::module_& module);
+
+}  // namespace accord::python

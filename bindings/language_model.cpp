@@ -1,0 +1,238 @@
+// A model's handle goes with the interpreter running: its end joins a thread,
+// which calls nothing of Python's.
+#include "language_model.hpp"
+
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "accord/language_model.hpp"
+#include "base/text.hpp"
+#include "communicator.hpp"
+#include "engine.hpp"
+#include "gil.hpp"
+#include "interrupt.hpp"
+#include "process.hpp"
+#include "status.hpp"
+#include "text_stream.hpp"
+#include "tokenizer.hpp"
+
+namespace accord::python {
+namespace {
+
+struct ModelHandle {
+  ProcessBound<LanguageModel> model;
+  std::optional<Communicator> all_ranks;
+
+  LanguageModel& use() { return model.use("this language model"); }
+};
+
+struct StreamHandle {
+  ProcessBound<GenerationStream> stream;
+
+  GenerationStream& use() { return stream.use("this stream"); }
+};
+
+ModelHandle create(nb::handle engine, std::int32_t cache_tokens, std::int32_t block_tokens, const std::string& dtype,
+                   std::int32_t max_sequences, std::int32_t max_rows, CommunicatorHandle* all_ranks) {
+  std::optional<Communicator> everyone;
+  if (all_ranks != nullptr) everyone = all_ranks->use();
+  const LanguageModelOptions options{cache_tokens, block_tokens, value_or_raise(dtype_from_string(dtype)),
+                                     max_sequences, max_rows};
+  LanguageModel model = value_or_raise(run_interruptibly(
+      [loaded = engine_of(engine), options, everyone] { return LanguageModel::create(loaded, options, everyone); }));
+  return {ProcessBound<LanguageModel>(std::move(model)), std::move(everyone)};
+}
+
+void bind_event(nb::module_& module) {
+  nb::class_<GenerationEvent>(module, "GenerationEvent", "One more token of a sample, or its end, or both.")
+      .def_ro("request", &GenerationEvent::request)
+      .def_ro("sample", &GenerationEvent::sample, "Which of the request's samples.")
+      .def_ro("index", &GenerationEvent::index, "Of the token among those generated.")
+      .def_ro("token", &GenerationEvent::token, "None at an end without a token.")
+      .def_ro("logprob", &GenerationEvent::logprob, "If asked for: by the model, before any option.")
+      .def_prop_ro(
+          "top",
+          [](const GenerationEvent& self) {
+            std::vector<std::pair<TokenId, float>> top;
+            for (const TokenLogprob& one : self.top) top.emplace_back(one.token, one.logprob);
+            return top;
+          },
+          "If asked for: the best tokens and their logprobs, best first.")
+      .def_prop_ro(
+          "finish", [](const GenerationEvent& self) { return reason_of(self.finish); },
+          R"("" while the sample goes on; "stop_token", "stop_sequence", "length", "cancelled", "error".)")
+      .def_prop_ro(
+          "error", [](const GenerationEvent& self) { return exception_for(self.status); },
+          "Why, at such an end; else None.");
+}
+
+void bind_stream(nb::module_& module) {
+  nb::class_<StreamHandle>(module, "GenerationStream",
+                           "The events of one request, as they come. Its end cancels what has not ended.")
+      .def_prop_ro("id", [](StreamHandle& self) { return self.use().id(); })
+      .def(
+          "cancel", [](StreamHandle& self) { self.use().cancel(); }, "Ends the request soon.")
+      .def("__iter__", [](nb::object self) { return self; })
+      .def(
+          "__next__", [](StreamHandle& self) { return next_of<GenerationEvent>(self.use()); },
+          nb::sig("def __next__(self) -> GenerationEvent"));
+}
+
+using SetOption = void (*)(GenerationRequest& request, nb::handle value);
+
+const std::map<std::string, SetOption>& options_by_name() {
+  static const std::map<std::string, SetOption> table = {
+      {"temperature", [](GenerationRequest& r, nb::handle v) { r.sampling.temperature = nb::cast<float>(v); }},
+      {"top_k", [](GenerationRequest& r, nb::handle v) { r.sampling.top_k = nb::cast<int>(v); }},
+      {"top_p", [](GenerationRequest& r, nb::handle v) { r.sampling.top_p = nb::cast<float>(v); }},
+      {"min_p", [](GenerationRequest& r, nb::handle v) { r.sampling.min_p = nb::cast<float>(v); }},
+      {"repetition_penalty",
+       [](GenerationRequest& r, nb::handle v) { r.sampling.repetition_penalty = nb::cast<float>(v); }},
+      {"presence_penalty",
+       [](GenerationRequest& r, nb::handle v) { r.sampling.presence_penalty = nb::cast<float>(v); }},
+      {"frequency_penalty",
+       [](GenerationRequest& r, nb::handle v) { r.sampling.frequency_penalty = nb::cast<float>(v); }},
+      {"biases",
+       [](GenerationRequest& r, nb::handle v) {
+         for (const auto& [token, bias] : nb::cast<std::map<TokenId, float>>(v)) {
+           r.sampling.biases.push_back({token, bias});
+         }
+       }},
+      {"seed", [](GenerationRequest& r, nb::handle v) { r.sampling.seed = nb::cast<std::uint64_t>(v); }},
+      {"max_new_tokens",
+       [](GenerationRequest& r, nb::handle v) { r.max_new_tokens = nb::cast<std::optional<int>>(v); }},
+      {"stop_tokens", [](GenerationRequest& r, nb::handle v) { r.stop_tokens = nb::cast<std::vector<TokenId>>(v); }},
+      {"stop_sequences",
+       [](GenerationRequest& r, nb::handle v) { r.stop_sequences = nb::cast<std::vector<std::vector<TokenId>>>(v); }},
+      {"priority", [](GenerationRequest& r, nb::handle v) { r.priority = nb::cast<int>(v); }},
+      {"samples", [](GenerationRequest& r, nb::handle v) { r.samples = nb::cast<int>(v); }},
+      {"logprobs", [](GenerationRequest& r, nb::handle v) { r.logprobs = nb::cast<std::optional<int>>(v); }},
+  };
+  return table;
+}
+
+GenerationRequest request_of(std::vector<TokenId> prompt, const nb::kwargs& options) {
+  GenerationRequest request;
+  request.prompt = std::move(prompt);
+  for (const auto& [key, value] : options) {
+    const std::string name = nb::cast<std::string>(key);
+    const auto found = options_by_name().find(name);
+    if (found == options_by_name().end()) {
+      std::vector<std::string_view> names;
+      for (const auto& option : options_by_name()) names.push_back(option.first);
+      raise(unknown_name("option", name, names));
+    }
+    found->second(request, value);
+  }
+  return request;
+}
+
+TextStreamHandle generate(ModelHandle& self, nb::handle prompt, std::vector<std::string> stop,
+                          const nb::kwargs& options) {
+  TextRequest request;
+  if (nb::isinstance<nb::str>(prompt)) {
+    request.prompt = nb::cast<std::string>(prompt);
+  } else {
+    request.messages = messages_argument(prompt);
+  }
+  request.stop = std::move(stop);
+  request.options = request_of({}, options);
+  LanguageModel& model = self.use();
+  Result<TextStream> stream = [&] {
+    const WithoutGil without_gil;
+    return model.generate(std::move(request));
+  }();
+  return {ProcessBound<TextStream>(value_or_raise(std::move(stream)))};
+}
+
+}  // namespace
+
+void bind_language_model(nb::module_& module) {
+  bind_event(module);
+  bind_stream(module);
+  nb::class_<ModelHandle>(module, "LanguageModel", nb::is_weak_referenceable(),
+                          R"(A language model on all ranks of an engine: rank 0 takes requests, the others follow.
+
+Made by LanguageModel.create(). Thread-safe. The end of rank 0's object stops it.)")
+      .def_static("create", &create, nb::arg("engine"), nb::kw_only(), nb::arg("cache_tokens") = 0,
+                  nb::arg("block_tokens") = 16, nb::arg("cache_dtype") = "float32", nb::arg("max_sequences") = 64,
+                  nb::arg("max_rows") = 512, nb::arg("all_ranks").none() = nb::none(),
+                  nb::sig("def create(engine: Engine, *, cache_tokens: int = 0, block_tokens: int = 16, "
+                          "cache_dtype: str = 'float32', max_sequences: int = 64, max_rows: int = 512, "
+                          "all_ranks: Communicator | None = None) -> LanguageModel"),
+                  R"(Makes the cache and, on rank 0, the thread that runs the model.
+
+Collective over the engine's groups, and agreed: if one rank cannot, every rank gets its error. cache_tokens: that
+the cache holds, of all sequences together; 0 is one whole context. cache_dtype: "float32", "bfloat16" or "int8".
+max_sequences, max_rows: sequences and tokens that one step computes at most; longer prompts take several steps.
+all_ranks connects the ranks of an engine that is bound to several groups. Raises Unsupported if the package is no
+language model, InvalidArgument for options that cannot be, ResourceExhausted.)")
+      .def(
+          "submit",
+          [](ModelHandle& self, std::vector<TokenId> prompt, const nb::kwargs& options) {
+            GenerationRequest request = request_of(std::move(prompt), options);
+            return StreamHandle{ProcessBound<GenerationStream>(value_or_raise(self.use().submit(std::move(request))))};
+          },
+          nb::arg("prompt"), nb::arg("options"),
+          nb::sig("def submit(self, prompt: collections.abc.Sequence[int], **options: typing.Any) -> GenerationStream"),
+          R"(Rank 0: continues a prompt, and gives the events as they come.
+
+Options: max_new_tokens, temperature (0: the best token), top_k, top_p, min_p, repetition_penalty, presence_penalty,
+frequency_penalty, biases (token -> what is added to its logit), seed, stop_tokens, stop_sequences, samples,
+logprobs (how many of the best to tell), priority. Equal seeds give equal tokens, whatever else is in the batch
+and on however many ranks. Raises InvalidArgument naming what cannot be, ResourceExhausted if too many wait.)")
+      .def("generate", &generate, nb::arg("prompt"), nb::kw_only(), nb::arg("stop") = std::vector<std::string>(),
+           nb::arg("options"),
+           nb::sig("def generate(self, prompt: str | collections.abc.Sequence[collections.abc.Mapping[str, str]], *, "
+                   "stop: collections.abc.Sequence[str] = (), **options: typing.Any) -> TextStream"),
+           R"(Rank 0: continues a text, or answers a conversation, and gives the text as it comes.
+
+prompt: a text, or messages: [{"role": "user", "content": "Hello"}]. stop: texts that end an answer, of which they are no
+part. Options: as of submit(), but logprobs; the package's stop tokens end an answer, too. Raises as submit(); NotFound if
+the package has no tokenizer, or no chat format where messages are given.)")
+      .def(
+          "follow",
+          [](ModelHandle& self) {
+            raise_if_error(run_interruptibly([model = self.use()]() mutable { return model.follow(); }));
+          },
+          "The other ranks: computes what rank 0 decides, until it stops. Raises what fails on any rank.")
+      .def(
+          "stop",
+          [](ModelHandle& self) {
+            LanguageModel model = self.use();
+            raise_if_error(run_interruptibly([model]() mutable { return model.stop(); }));
+          },
+          "Rank 0: ends all requests and the other ranks' follow().")
+      .def_prop_ro(
+          "leads", [](ModelHandle& self) { return self.use().leads(); },
+          "Whether this is rank 0, which takes requests; else it follows.")
+      .def_prop_ro(
+          "max_context", [](ModelHandle& self) { return self.use().max_context(); },
+          "Tokens of one sequence, prompt and answer.")
+      .def_prop_ro(
+          "vocabulary", [](ModelHandle& self) { return self.use().vocabulary(); }, "How many tokens there are.")
+      .def_prop_ro(
+          "stop_tokens", [](ModelHandle& self) { return std::vector<TokenId>(self.use().stop_tokens()); },
+          "Tokens that end a text, as the package says.")
+      .def_prop_ro(
+          "cache_bytes", [](ModelHandle& self) { return self.use().cache_bytes(); },
+          "Bytes of the cache; those that were never written take no memory.")
+      .def_prop_ro(
+          "tokenizer_json", [](ModelHandle& self) { return std::optional<std::string>(self.use().tokenizer_json()); },
+          "The package's tokenizer.json; None if it has none.")
+      .def_prop_ro(
+          "tokenizer", [](ModelHandle& self) { return value_or_raise(self.use().tokenizer()); },
+          "The package's tokenizer. Raises NotFound if it has none.")
+      .def_prop_ro(
+          "chat_format", [](ModelHandle& self) { return value_or_raise(self.use().chat_format()); },
+          "The package's chat format. Raises NotFound if it has none, Unsupported if its template is no table.");
+}
+
+}  // namespace accord::python

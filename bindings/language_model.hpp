@@ -1,0 +1,10 @@
+#pragma once
+// accord.LanguageModel and what belongs to it.
+
+#include <nanobind/nanobind.h>
+
+namespace accord::python {
+
+void bind_language_model(nanobind::module_& module);
+
+}  // namespace accord::python

@@ -1,0 +1,109 @@
+// The exporter hands one matrix, or one unit of it, at a time, and the memory that it goes to.
+#include "packing.hpp"
+
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "array.hpp"
+#include "kernels/linear/pack.hpp"
+#include "status.hpp"
+
+namespace accord::python {
+namespace {
+
+using kernels::PackedFormat;
+
+PackedFormat format_of(const std::string& type, int group, const std::string& scales, bool minima) {
+  using kernels::WeightType;
+  PackedFormat format;
+  if (type == "bfloat16") format.type = WeightType::kBFloat16;
+  if (type == "float16") format.type = WeightType::kFloat16;
+  if (type == "int8") format.type = WeightType::kInt8;
+  if (type == "int4") format.type = WeightType::kInt4;
+  format.group = group;
+  format.minimum = minima ? kernels::Minimum::kPerGroup : kernels::Minimum::kNone;
+  format.scale_type = scales == "float32" ? DType::kFloat32 : DType::kFloat16;
+  raise_if_error(kernels::check(format));
+  return format;
+}
+
+std::size_t packed_bytes(std::int64_t out, std::int64_t in, const std::string& type, int group,
+                         const std::string& scales, bool minima) {
+  return kernels::packed_bytes(format_of(type, group, scales, minima), out, in);
+}
+
+std::pair<double, double> pack_matrix(nb::handle matrix, nb::handle packed, const std::string& type, int group,
+                                      const std::string& scales, bool minima, bool transposed) {
+  const PackedFormat format = format_of(type, group, scales, minima);
+  const ArrayView from(matrix, "matrix", Access::kRead);
+  const ArrayView to(packed, "packed", Access::kWrite);
+  const auto shape = from.shape();
+  if (shape.size() != 2) throw nb::value_error("matrix: expected two dimensions");
+  kernels::WeightSource source;
+  source.data = from.buffer().data;
+  source.dtype = from.buffer().dtype;
+  source.out = shape[transposed ? 1 : 0];
+  source.in = shape[transposed ? 0 : 1];
+  source.out_stride = transposed ? 1 : shape[1];
+  source.in_stride = transposed ? shape[1] : 1;
+  std::optional<Result<kernels::PackError>> error;
+  {
+    const nb::gil_scoped_release released;
+    error = kernels::pack(source, format, {static_cast<std::byte*>(to.buffer().data), to.buffer().bytes()});
+  }
+  const kernels::PackError made = value_or_raise(std::move(*error));
+  return {made.largest, made.relative};
+}
+
+void pack_quantized(nb::handle codes, nb::handle scales, nb::handle minima, nb::handle packed, const std::string& type,
+                    int group) {
+  if (group < 1) throw nb::value_error("group: expected at least 1");
+  const PackedFormat format = format_of(type, group, "float16", !minima.is_none());
+  const ArrayView from(codes, "codes", Access::kRead);
+  const ArrayView scale(scales, "scales", Access::kRead);
+  std::optional<ArrayView> minimum;
+  if (!minima.is_none()) minimum.emplace(minima, "minima", Access::kRead);
+  const ArrayView to(packed, "packed", Access::kWrite);
+  const auto shape = from.shape();
+  if (shape.size() != 2) throw nb::value_error("codes: expected two dimensions");
+  kernels::QuantizedSource source;
+  source.out = shape[0];
+  source.in = shape[1];
+  const auto groups = static_cast<std::size_t>(source.out * ((source.in + group - 1) / group));
+  const auto check_view = [](const ArrayView& view, DType dtype, std::size_t count, const char* name) {
+    if (view.buffer().dtype == dtype && view.buffer().count == count) return;
+    throw nb::value_error(
+        (std::string(name) + ": expected " + std::to_string(count) + " elements of " + std::string(to_string(dtype)))
+            .c_str());
+  };
+  check_view(from, DType::kUInt8, static_cast<std::size_t>(source.out * source.in), "codes");
+  check_view(scale, DType::kFloat32, groups, "scales");
+  if (minimum) check_view(*minimum, DType::kFloat32, groups, "minima");
+  source.codes = static_cast<const std::uint8_t*>(from.buffer().data);
+  source.scales = static_cast<const float*>(scale.buffer().data);
+  source.minima = minimum ? static_cast<const float*>(minimum->buffer().data) : nullptr;
+  raise_if_error(kernels::pack(source, format, {static_cast<std::byte*>(to.buffer().data), to.buffer().bytes()}));
+}
+
+}  // namespace
+
+void bind_packing(nb::module_& module) {
+  module.def("packed_bytes", &packed_bytes, nb::arg("out"), nb::arg("in_"), nb::kw_only(), nb::arg("type"),
+             nb::arg("group"), nb::arg("scales"), nb::arg("minima"), "Bytes of a weight [out, in] once it is packed.");
+  module.def(
+      "pack_matrix", &pack_matrix, nb::arg("matrix"), nb::arg("packed"), nb::kw_only(), nb::arg("type"),
+      nb::arg("group"), nb::arg("scales"), nb::arg("minima"), nb::arg("transposed"),
+      "Packs a matrix [out, in] ([in, out] if `transposed`) into `packed`; gives the largest error of an element and\n"
+      "root of sum (packed - given)^2 / sum given^2.");
+  module.def(
+      "pack_quantized", &pack_quantized, nb::arg("codes"), nb::arg("scales"), nb::arg("minima").none(),
+      nb::arg("packed"), nb::kw_only(), nb::arg("type"), nb::arg("group"),
+      "Packs a matrix [out, in] that is quantized already, as it is: codes as the packed format has them, scales\n"
+      "and minima (or None) [out, groups] as float32, which float16 holds.");
+}
+
+}  // namespace accord::python

@@ -1,0 +1,48 @@
+#pragma once
+// accord.TextStream and what belongs to it.
+
+#include <nanobind/nanobind.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "accord/text_generation.hpp"
+#include "gil.hpp"
+#include "interrupt.hpp"
+#include "process.hpp"
+#include "status.hpp"
+
+namespace accord::python {
+
+struct TextStreamHandle {
+  ProcessBound<TextStream> stream;
+
+  TextStream& use() { return stream.use("this stream"); }
+};
+
+/// How an answer ended: "" while it goes on.
+std::string reason_of(const std::optional<FinishReason>& finish);
+
+/// The next of a stream, which is waited for in slices, so that Ctrl-C is seen; StopIteration at its end.
+template <typename Event, typename Stream>
+Event next_of(Stream& stream) {
+  while (true) {
+    Result<std::optional<Event>> event(Status(StatusCode::kTimeout, ""));
+    {
+      const WithoutGil without_gil;
+      event = stream.next(kInterruptSlice);
+    }
+    if (!event.ok() && event.status().code() == StatusCode::kTimeout) {
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+      continue;
+    }
+    std::optional<Event> found = value_or_raise(std::move(event));
+    if (!found) throw nb::stop_iteration();
+    return std::move(*found);
+  }
+}
+
+void bind_text_stream(nanobind::module_& module);
+
+}  // namespace accord::python

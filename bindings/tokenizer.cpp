@@ -1,0 +1,153 @@
+// Encoding and decoding leave the GIL. Text crosses as str; what is no text (lone surrogates) is a TypeError.
+#include "tokenizer.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "accord/chat_format.hpp"
+#include "accord/tokenizer.hpp"
+#include "gil.hpp"
+#include "interrupt.hpp"
+#include "path.hpp"
+#include "status.hpp"
+
+namespace accord::python {
+namespace {
+
+EncodeOptions encode_options(bool add_special_tokens, bool whole) {
+  return {add_special_tokens ? SpecialTokens::kAdd : SpecialTokens::kLeaveOut,
+          whole ? TextLength::kWhole : TextLength::kAsPrescribed};
+}
+
+ShowSpecial show(bool skip_special_tokens) { return skip_special_tokens ? ShowSpecial::kSkip : ShowSpecial::kShow; }
+
+// `call` without the GIL, its value or its error with it.
+template <typename Call>
+auto without_gil(Call call) {
+  auto result = [&] {
+    const WithoutGil released;
+    return call();
+  }();
+  return value_or_raise(std::move(result));
+}
+
+Tokenizer load_tokenizer(nb::handle path) {
+  return value_or_raise(run_interruptibly([file = path_argument(path)] { return Tokenizer::load(file); }));
+}
+
+std::vector<TokenId> encode(const Tokenizer& self, const std::string& text, bool add_special_tokens, bool whole) {
+  return without_gil([&] { return self.encode(text, encode_options(add_special_tokens, whole)); });
+}
+
+Encoding encode_with_mask(const Tokenizer& self, const std::string& text, const std::optional<std::string>& pair,
+                          bool add_special_tokens, bool whole) {
+  const EncodeOptions options = encode_options(add_special_tokens, whole);
+  return without_gil(
+      [&] { return pair ? self.encode_pair(text, *pair, options) : self.encode_with_mask(text, options); });
+}
+
+std::string decode(const Tokenizer& self, const std::vector<TokenId>& ids, bool skip_special_tokens) {
+  return without_gil([&] { return self.decode(ids, show(skip_special_tokens)); });
+}
+
+std::string render(const ChatFormat& self, nb::handle messages, bool add_generation_prompt) {
+  return value_or_raise(self.render(messages_argument(messages),
+                                    add_generation_prompt ? AddGenerationPrompt::kYes : AddGenerationPrompt::kNo));
+}
+
+void bind_decoding(nb::module_& module) {
+  nb::class_<Encoding>(module, "Encoding", "What an encoder model takes for a text: three lists of one length.")
+      .def_ro("ids", &Encoding::ids, "The tokens.")
+      .def_ro("type_ids", &Encoding::type_ids, "0 for the first text and its frame, 1 for the second one's.")
+      .def_ro("attention_mask", &Encoding::attention_mask, "0 where a token only pads.");
+  nb::class_<StreamingDecoder>(module, "StreamingDecoder",
+                               "Tokens to text while they come: gives text as soon as its characters are whole.")
+      .def(
+          "push", [](StreamingDecoder& self, TokenId id) { return value_or_raise(self.push(id)); }, nb::arg("id"),
+          "The text that the token completes; often empty.")
+      .def(
+          "finish", [](StreamingDecoder& self) { return value_or_raise(self.finish()); },
+          "What is left: characters that are not whole become U+FFFD. The next push() begins a new text.");
+}
+
+void bind_chat_format(nb::module_& module) {
+  nb::class_<ChatFormat>(module, "ChatFormat", "The text that a chat model is given for a conversation.")
+      .def_static(
+          "load", [](nb::handle path) { return value_or_raise(ChatFormat::load(path_argument(path))); },
+          nb::arg("path"), nb::sig("def load(path: str | os.PathLike[str]) -> ChatFormat"),
+          R"(Reads a chat_format.json, which `accord.chat_format.derive` makes of a model's template.
+
+Raises NotFound, Corrupt, and Unsupported with the reason where the template is not of this form.)")
+      .def_static(
+          "parse",
+          [](const std::string& json, const std::string& name) {
+            return value_or_raise(ChatFormat::parse(json, name));
+          },
+          nb::arg("json"), nb::arg("name") = "chat_format.json",
+          "As load(), from the text; `name` stands for the file in errors.")
+      .def("render", &render, nb::arg("messages"), nb::kw_only(), nb::arg("add_generation_prompt") = true,
+           nb::sig("def render(self, messages: collections.abc.Iterable[collections.abc.Mapping[str, str]], *, "
+                   "add_generation_prompt: bool = True) -> str"),
+           R"(The text of a conversation of {"role": ..., "content": ...}, special tokens included.
+
+Encode it with add_special_tokens=False. Raises InvalidArgument if the format has no such role or order of roles.)");
+}
+
+}  // namespace
+
+std::vector<ChatMessage> messages_argument(nb::handle messages) {
+  std::vector<ChatMessage> list;
+  for (const nb::handle message : messages) {
+    list.push_back({nb::cast<std::string>(message["role"]), nb::cast<std::string>(message["content"])});
+  }
+  return list;
+}
+
+void bind_tokenizer(nb::module_& module) {
+  bind_decoding(module);
+  nb::class_<Tokenizer>(module, "Tokenizer",
+                        R"(A tokenizer of Hugging Face's tokenizers, read from its tokenizer.json by accord itself.
+
+Gives the same ids and the same text; docs/tokenizer.md lists what is read. Immutable; calls leave the GIL.)")
+      .def_static(
+          "load", &load_tokenizer, nb::arg("path"), nb::sig("def load(path: str | os.PathLike[str]) -> Tokenizer"),
+          R"(Reads a tokenizer.json. Raises NotFound, Corrupt and Unsupported, which name the file and the key.)")
+      .def_static(
+          "parse",
+          [](const std::string& json, const std::string& name) { return value_or_raise(Tokenizer::parse(json, name)); },
+          nb::arg("json"), nb::arg("name") = "tokenizer.json",
+          "As load(), from the text; `name` stands for the file in errors.")
+      .def("encode", &encode, nb::arg("text"), nb::kw_only(), nb::arg("add_special_tokens") = true,
+           nb::arg("whole") = false,
+           R"(The ids of `text`.
+
+add_special_tokens: what frames a text for the model (beginning of text, separators).
+whole: leaves out what the file prescribes about the length: truncation and padding.
+
+Raises InvalidArgument for a character that the vocabulary lacks, where it has no token for unknown ones.)")
+      .def("encode_with_mask", &encode_with_mask, nb::arg("text"), nb::arg("pair") = nb::none(), nb::kw_only(),
+           nb::arg("add_special_tokens") = true, nb::arg("whole") = false,
+           "All that an encoder model takes, for a text or a pair of texts. Arguments as of encode().")
+      .def("decode", &decode, nb::arg("ids"), nb::kw_only(), nb::arg("skip_special_tokens") = true,
+           "The text of `ids`; those of no token are passed over, bytes that are no UTF-8 become U+FFFD.")
+      .def(
+          "streaming_decoder",
+          [](const Tokenizer& self, bool skip_special_tokens) {
+            return self.streaming_decoder(show(skip_special_tokens));
+          },
+          nb::kw_only(), nb::arg("skip_special_tokens") = true, "Decodes tokens while they come.")
+      .def_prop_ro("vocabulary_size", &Tokenizer::vocabulary_size, "How many tokens there are, added ones included.")
+      .def(
+          "id_of", [](const Tokenizer& self, const std::string& token) { return self.id_of(token); }, nb::arg("token"),
+          "The id of a token as the file writes it; None if there is none.")
+      .def(
+          "token_of", [](const Tokenizer& self, TokenId id) { return self.token_of(id); }, nb::arg("id"),
+          "The token of an id; None if there is none.");
+  bind_chat_format(module);
+}
+
+}  // namespace accord::python

@@ -1,0 +1,125 @@
+"""sharding="auto": how the ranks of "tp" share a model whose layers have names that transformers gives them.
+
+Heads stay whole, and query heads with their key head. A model is covered if the layers of its attention and those behind it
+have names of this table; each line of it is one way of naming them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from accord.export_modules import Experts, config_of
+from accord.export_sharding import Column, ExportError, Row, default_unit, pattern_matcher
+
+# query, key, value and output of attention.
+ATTENTIONS = (
+    ("*.self_attn.q_proj", "*.self_attn.k_proj", "*.self_attn.v_proj", "*.self_attn.o_proj"),  # Llama's, and most
+    ("*.self_attn.q_proj", "*.self_attn.k_proj", "*.self_attn.v_proj", "*.self_attn.out_proj"),  # OPT, CLIP, Whisper
+    ("*.self_attn.q_proj", "*.self_attn.k_proj", "*.self_attn.v_proj", "*.self_attn.dense"),  # Phi
+    ("*.qkv_proj.query", "*.qkv_proj.key", "*.qkv_proj.value", "*.self_attn.o_proj"),  # Phi 3
+    ("*.attention.q_proj", "*.attention.k_proj", "*.attention.v_proj", "*.attention.o_proj"),  # ViT, DINOv2
+    ("*.c_attn.query", "*.c_attn.key", "*.c_attn.value", "*.attn.c_proj"),  # GPT-2
+    ("*.attention.self.query", "*.attention.self.key", "*.attention.self.value", "*.attention.output.dense"),  # BERT
+    ("*.attention.q_lin", "*.attention.k_lin", "*.attention.v_lin", "*.attention.out_lin"),  # DistilBERT
+)
+# Query, key and value of each head side by side, and the output.
+FUSED_ATTENTIONS = (
+    ("*.attention.query_key_value", "*.attention.dense"),  # GPT-NeoX
+    ("*.self_attention.query_key_value", "*.self_attention.dense"),  # Bloom
+)
+# Layers divided by their outputs, and what then takes these as its inputs.
+INNER = (
+    (("*.gate_up_proj.gate", "*.gate_up_proj.up"), "*.down_proj"),
+    (("*.gate_proj", "*.up_proj"), "*.down_proj"),
+    (("*.mlp.c_fc",), "*.mlp.c_proj"),
+    (("*.intermediate.dense",), "*.output.dense"),
+    (("*.mlp.dense_h_to_4h",), "*.mlp.dense_4h_to_h"),
+    (("*.ffn.lin1",), "*.ffn.lin2"),
+    (("*.fc1",), "*.fc2"),
+)
+# Tables of ids, and what gives a score for each of them: the largest layers of small models.
+VOCABULARY = (
+    ("*embed_tokens", Row),
+    ("*wte", Row),
+    ("*embed_in", Row),
+    ("*word_embeddings", Row),
+    ("lm_head", Column),
+    ("embed_out", Column),
+)
+
+
+@dataclass(frozen=True)
+class _Names:
+    """The layers of a model that may be divided."""
+
+    model: torch.nn.Module
+
+    def of(self, pattern: str) -> list[torch.nn.Module]:
+        matcher = pattern_matcher(pattern)
+        kinds = (torch.nn.Linear, torch.nn.Embedding, Experts)
+        return [
+            module
+            for name, module in self.model.named_modules()
+            if isinstance(module, kinds) and matcher.fullmatch(name)
+        ]
+
+    def have(self, *patterns: str) -> bool:
+        return all(self.of(pattern) for pattern in patterns)
+
+
+def default_sharding(model: torch.nn.Module) -> dict[str, Column | Row]:
+    """Rules for a model whose modules were taken apart (export_modules). ExportError if its layers have other names."""
+    names = _Names(model)
+    rules: dict[str, Column | Row] = {**_attention(names, model), **_experts(names, model)}
+    for columns, row in INNER:
+        if names.have(*columns, row) and row not in rules:
+            unit = min(_unit(layer.in_features) for layer in names.of(row))
+            rules |= {pattern: Column(unit=unit) for pattern in columns} | {row: Row(unit=unit)}
+    if not rules:
+        raise ExportError(
+            f'sharding="auto" knows no rules for {type(model).__name__}, whose layers have other names than those of the '
+            "families that it knows; give the rules by name patterns"
+        )
+    return rules | {pattern: style() for pattern, style in VOCABULARY if names.of(pattern)}
+
+
+def _attention(names: _Names, model: torch.nn.Module) -> dict[str, Column | Row]:
+    config = config_of(model)
+    heads = getattr(config, "num_attention_heads", None)
+    if not heads:
+        return {}
+    kv_heads = getattr(config, "num_key_value_heads", None) or heads
+    head = getattr(config, "head_dim", None) or config.hidden_size // heads
+    norms = [module for name, module in model.named_modules() if name.endswith(".q_norm")]
+    if any(norm.weight.numel() > head for norm in norms if getattr(norm, "weight", None) is not None):
+        return {}  # a norm over all heads needs all of them
+    of_key = heads // kv_heads  # query heads that use one key head
+    for query, key, value, output in ATTENTIONS:
+        if names.have(query, key, value, output):
+            return {
+                query: Column(unit=head, together=of_key),
+                key: Column(unit=head, copies=True),
+                value: Column(unit=head, copies=True),
+                output: Row(unit=head, together=of_key),
+            }
+    for fused, output in FUSED_ATTENTIONS:
+        if names.have(fused, output):
+            return {fused: Column(unit=3 * head), output: Row(unit=head)}
+    return {}
+
+
+def _experts(names: _Names, model: torch.nn.Module) -> dict[str, Column | Row]:
+    layers = [module for module in model.modules() if isinstance(module, Experts)]
+    if not layers or not names.have("*.experts"):
+        return {}
+    return {"*.experts": Row(unit=min(_unit(layer.up_proj.shape[1]) for layer in layers))}
+
+
+def _unit(size: int) -> int:
+    """As default_unit, but small layers have units for 8 ranks where they can."""
+    unit = default_unit(size)
+    while unit > 8 and size // unit < 8:
+        unit //= 2
+    return unit

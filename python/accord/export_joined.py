@@ -1,0 +1,45 @@
+"""Tensors that a program joins and takes apart again at the same places, as layers do that were fused: the parts stay."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import torch
+
+SPLIT, SLICE = "aten.split_with_sizes.default", "aten.slice.Tensor"
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What a cat made of values of the graph."""
+
+    dim: int
+    parts: list[str]
+    sizes: list[int]
+
+    @staticmethod
+    def of_cat(arguments: dict, output: dict, values: dict[str, dict]) -> Joined | None:
+        """None if a size along the dimension is not constant."""
+        parts = arguments["tensors"].get("values", [])
+        dim = arguments.get("dim", 0) % len(output["shape"])
+        sizes = [values[part]["shape"][dim] for part in parts]
+        return Joined(dim, parts, sizes) if all(isinstance(size, int) for size in sizes) else None
+
+    def taken_apart(self, node: torch.fx.Node, op: str) -> list[str] | None:
+        """The parts that `node`, a split or a slice of the whole, gives; None if it cuts at other places."""
+        dims = node.args[0].meta["val"].dim()
+        if op == SPLIT:
+            _, wanted, along = (*node.args, 0)[:3]
+            return self.parts if along % dims == self.dim and list(wanted) == self.sizes else None
+        _, along, start, end, step = (*node.args, *(None, 0, None, None, 1)[len(node.args) :])
+        if (
+            along % dims != self.dim
+            or step != 1
+            or not isinstance(start, int | None)
+            or not isinstance(end, int | None)
+        ):
+            return None
+        begin, behind, _ = slice(start, end).indices(sum(self.sizes))
+        begins = list(itertools.accumulate(self.sizes, initial=0))
+        return [self.parts[begins.index(begin)]] if (begin, behind) in itertools.pairwise(begins) else None

@@ -1,0 +1,162 @@
+"""From a causal language model of transformers to the graph of an engine that continues many sequences at once.
+
+The rows of a run are tokens of any sequences, one after the other; only attention sees which belongs to which. transformers
+hands each attention over as one call (its AttentionInterface), which becomes the op accord.attention: its keys and values
+are kept by the engine, and masks are made of where the tokens stand.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from accord import chat_format
+from accord.export_sharding import ExportError
+from accord.package import LanguageModelFacts
+
+OP = "accord.attention.default"
+NAME = "accord"  # of our attention in transformers' registries
+MOST_TOKENS = 1 << 16  # of one run
+PREFIX = "language_model."  # of the module paths below Steps
+
+
+@torch.library.custom_op("accord::attention", mutates_args=())
+def _attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    layer: int,
+    scale: float,
+    window: int = 0,
+    softcap: float = 0.0,
+) -> torch.Tensor:
+    """Attention of one sequence that begins with these rows: what the engine's op gives a sequence without context."""
+    rows = query.shape[-2]
+    scores = scale * (
+        query.float() @ key.float().repeat_interleave(query.shape[1] // key.shape[1], 1).transpose(-1, -2)
+    )
+    if softcap:
+        scores = softcap * torch.tanh(scores / softcap)
+    at = torch.arange(rows)
+    seen = at[:, None] >= at[None, :]
+    if window:
+        seen &= at[:, None] - at[None, :] < window
+    weights = scores.masked_fill(~seen, -torch.inf).softmax(-1)
+    output = weights @ value.float().repeat_interleave(query.shape[1] // value.shape[1], 1)
+    return output.to(query.dtype).transpose(1, 2).contiguous()
+
+
+@_attention.register_fake
+def _(query, key, value, layer, scale, window=0, softcap=0.0):
+    batch, heads, rows, _ = query.shape
+    return query.new_empty(batch, rows, heads, value.shape[-1])
+
+
+def _attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **options):
+    """transformers' attention functions have this signature."""
+    if attention_mask is not None or not getattr(module, "is_causal", True):
+        raise ExportError(
+            f"{type(module).__name__}: its attention is not causal; an engine that keeps keys needs that it is"
+        )
+    unknown = {name for name, value in options.items() if value is not None} - _KNOWN_OPTIONS
+    if unknown:
+        raise ExportError(
+            f"{type(module).__name__}: its attention takes {', '.join(sorted(unknown))}, which no engine knows"
+        )
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    window, softcap = options.get("sliding_window") or 0, options.get("softcap") or 0.0
+    return torch.ops.accord.attention(query, key, value, module.layer_idx, float(scale), window, float(softcap)), None
+
+
+# What else transformers passes on: positions are in the queries and keys already, and an engine has its own cache.
+_KNOWN_OPTIONS = {
+    "sliding_window",
+    "softcap",
+    "position_ids",
+    "cache_position",
+    "use_cache",
+    "is_causal",
+    "output_attentions",
+    "output_router_logits",
+}
+
+
+class Steps(torch.nn.Module):
+    """A language model as an engine runs it: token ids [tokens], their positions [tokens], and the rows [rows] whose logits
+    are wanted; gives these [rows, vocabulary]."""
+
+    def __init__(self, model: torch.nn.Module):
+        super().__init__()
+        self.language_model = model
+
+    def forward(self, input_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        return self.language_model(
+            input_ids=input_ids[None], position_ids=positions[None], logits_to_keep=rows, use_cache=False
+        ).logits[0]
+
+
+def is_language_model(model: torch.nn.Module) -> bool:
+    """Whether it is a causal language model of transformers."""
+    return hasattr(model, "config") and type(model).__name__.endswith(("ForCausalLM", "LMHeadModel"))
+
+
+def example_inputs() -> tuple[torch.Tensor, ...]:
+    """Inputs of Steps to trace with."""
+    return torch.tensor([1, 0, 2, 1, 0]), torch.arange(5), torch.tensor([0, 4])
+
+
+def dynamic_shapes() -> tuple[dict, ...]:
+    tokens, rows = torch.export.Dim("tokens", min=1, max=MOST_TOKENS), torch.export.Dim("rows", min=1, max=MOST_TOKENS)
+    return {0: tokens}, {0: tokens}, {0: rows}
+
+
+@contextlib.contextmanager
+def captured_attention(model: torch.nn.Module) -> Iterator[None]:
+    """Within it the model's attention is the op accord.attention."""
+    from transformers import AttentionInterface
+    from transformers.masking_utils import AttentionMaskInterface
+
+    AttentionInterface.register(NAME, _attend)
+    AttentionMaskInterface.register(NAME, lambda *_, **__: None)
+    before = model.config._attn_implementation
+    model.set_attn_implementation(NAME)
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
+
+
+def facts(model: torch.nn.Module, tokenizer: str | os.PathLike | None) -> LanguageModelFacts:
+    """What the package says of the model; `tokenizer` as for export()."""
+    generation = getattr(model, "generation_config", None)
+    stop = getattr(generation, "eos_token_id", None)
+    stop = model.config.eos_token_id if stop is None else stop
+    stop_tokens = [] if stop is None else [stop] if isinstance(stop, int) else list(stop)
+    texts = {}
+    if tokenizer is not None:
+        path = Path(tokenizer)
+        folder, path = (path, path / "tokenizer.json") if path.is_dir() else (path.parent, path)
+        if not path.is_file():
+            raise ExportError(f"{path}: there is no such tokenizer")
+        texts["tokenizer.json"] = path.read_bytes()
+        if (chat := chat_format.of_folder(folder)) is not None:
+            texts["chat_format.json"] = chat.encode()
+    longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if longest is None:
+        raise ExportError(f"{type(model).__name__}: its configuration does not say how many tokens it takes")
+    return LanguageModelFacts(longest, stop_tokens, texts)
+
+
+def check_attention(model: torch.nn.Module, document: dict) -> None:
+    """ExportError if a layer's attention stays in the graph as the model wrote it: it would forget the tokens before."""
+    kept = {node["arguments"]["layer"] for node in document["nodes"] if node["op"] == OP}
+    layers = model.config.get_text_config().num_hidden_layers
+    if len(kept) != layers:
+        raise ExportError(
+            f"{type(model).__name__}: {len(kept)} of {layers} layers hand their attention over as transformers' "
+            "AttentionInterface lays down; an engine cannot keep the keys of others"
+        )

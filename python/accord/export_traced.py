@@ -1,0 +1,84 @@
+"""What a graph of an engine is built of: a graph of torch, and what its placeholders, outputs and sizes are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
+
+from accord.export_sharding import ExportError
+
+
+@dataclass
+class TracedWeight:
+    """A placeholder that is a weight. `tensor` is None where only its name is known yet."""
+
+    node: torch.fx.Node
+    name: str
+    tensor: torch.Tensor | None = None
+
+
+@dataclass
+class TracedSymbol:
+    """A size that may change, by torch's name and the graph's."""
+
+    torch_name: str
+    name: str
+    min: int
+    max: int
+
+
+@dataclass
+class TracedGraph:
+    """What a graph of an engine is built of: torch's nodes, in core ATen, and what its placeholders and outputs are."""
+
+    nodes: Sequence[torch.fx.Node]
+    inputs: list[torch.fx.Node]
+    weights: list[TracedWeight]
+    outputs: list[torch.fx.Node]
+    symbols: list[TracedSymbol] = field(default_factory=list)
+
+
+def traced_program(
+    program: torch.export.ExportedProgram, dim_names: Mapping[str, str], prefix: str = ""
+) -> TracedGraph:
+    """A decomposed program. `dim_names`: the user's names of symbols, by torch's own. `prefix`: what weights begin with
+    in the program, and not in the graph."""
+    nodes = {node.name: node for node in program.graph.nodes}
+    traced = TracedGraph(list(program.graph.nodes), [], [], [], _symbols_of(program, dim_names))
+    for spec in program.graph_signature.input_specs:
+        if isinstance(spec.arg, ConstantArgument):
+            continue
+        if not isinstance(spec.arg, TensorArgument):
+            raise ExportError(f'input "{spec.arg.name}" is no tensor: an engine takes and gives tensors only')
+        node = nodes[spec.arg.name]
+        if spec.kind == InputKind.USER_INPUT:
+            traced.inputs.append(node)
+            continue
+        if spec.kind not in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+            raise ExportError(f'"{spec.target}" ({spec.kind.name}) cannot be exported')
+        tensor = program.state_dict.get(spec.target)
+        if tensor is None:
+            tensor = program.constants[spec.target]
+        traced.weights.append(TracedWeight(node, spec.target.removeprefix(prefix), tensor.detach()))
+    for spec in program.graph_signature.output_specs:
+        if spec.kind != OutputKind.USER_OUTPUT:
+            raise ExportError(f'the model changes "{spec.target}" while it runs; an engine keeps no such state')
+        if not isinstance(spec.arg, TensorArgument):
+            raise ExportError("the model returns something that is no tensor; an engine gives tensors only")
+        traced.outputs.append(nodes[spec.arg.name])
+    return traced
+
+
+def _symbols_of(program: torch.export.ExportedProgram, dim_names: Mapping[str, str]) -> list[TracedSymbol]:
+    symbols = []
+    for symbol, limits in program.range_constraints.items():
+        name = dim_names.get(str(symbol))
+        if name is None:
+            continue
+        if not limits.upper.is_Integer:
+            raise ExportError(f'dimension "{name}" has no upper bound: give it one, e.g. Dim("{name}", max=512)')
+        symbols.append(TracedSymbol(str(symbol), name, max(1, int(limits.lower)), int(limits.upper)))
+    return symbols

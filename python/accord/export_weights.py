@@ -1,0 +1,265 @@
+"""In which layout and precision the weights of products lie in a package.
+
+A matrix that only linear layers multiply with (an embedding may read its rows beside that), or only mm and addmm, is packed: it
+lies as products read it. It keeps its dtype, or is quantized to 8 or 4 bits: groups of inputs of an output share a scale.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from accord.export_sharding import EMBEDDING, LINEAR, ExportError, TensorSharding, pattern_matcher
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from accord.export_graph import ExportedGraph
+
+PRODUCTS = ("aten.mm.default", "aten.addmm.default")
+GROUPS = (128, 64, 32)
+
+
+@dataclass(frozen=True)
+class Int8:
+    """Weights of 8 bits; `group` inputs of an output share a scale."""
+
+    group: int = 64
+
+
+@dataclass(frozen=True)
+class Int4:
+    """Weights of 4 bits; `group` inputs of an output share a scale, and a minimum if there are `minima` (closer, 5 instead of
+    4.5 bits for each weight in groups of 32)."""
+
+    group: int = 32
+    minima: bool = False
+
+
+# What `weights` of accord.export may say of a layer: a format, or the name of one.
+NAMED: dict[str, Int8 | Int4 | None] = {"int8": Int8(), "int4": Int4(), "same": None}
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """A matrix [out, in] that is quantized already and stays as it is: an element is scale * (code - zero) + minimum."""
+
+    type: str  # int8 (codes 0 to 255, zero 128) or int4 (0 to 15; zero 8, or 0 with minima)
+    group: int  # inputs that share a scale: 32, 64 or 128
+    codes: np.ndarray  # [out, in] of uint8
+    scales: np.ndarray  # [out, groups] of float32, each a number that float16 holds
+    minima: np.ndarray | None = None
+
+    def unit(self, sharding: TensorSharding | None, number: int) -> Quantized:
+        """Its unit of that number, which begins and ends with a group; zeros fill up the last one where it has fewer outputs."""
+        if sharding is None:
+            return self
+        zero = 128 if self.type == "int8" else 8 if self.minima is None else 0
+        minima = None if self.minima is None else self._cut(self.minima, sharding, number, self.group)
+        return Quantized(
+            self.type,
+            self.group,
+            self._cut(self.codes, sharding, number, 1, zero),
+            self._cut(self.scales, sharding, number, self.group),
+            minima,
+        )
+
+    @staticmethod
+    def _cut(array: np.ndarray, sharding: TensorSharding, number: int, each: int, fill: int = 0) -> np.ndarray:
+        """The unit's part of an array that has a column for each `each` inputs."""
+        import numpy as np
+
+        begin, end = number * sharding.unit, (number + 1) * sharding.unit
+        if sharding.dim == 1:
+            return array[:, begin // each : end // each]
+        return np.pad(array[begin:end], ((0, max(0, end - len(array))), (0, 0)), constant_values=fill)
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How one tensor lies in its file: docs/engine-format.md, "packed"."""
+
+    type: str  # float32, bfloat16, float16, int8, int4
+    transposed: bool = False  # the tensor is [in, out]
+    group: int = 0
+    minima: bool = False
+    scales: str = "float16"
+    quantized: Quantized | None = field(default=None, compare=False, repr=False)  # its codes, if it had some
+
+    def entry(self, error: float | None) -> dict:
+        """As the manifest has it."""
+        entry: dict = {"type": self.type}
+        if self.transposed:
+            entry["transposed"] = True
+        if self.group:
+            entry |= {"group": self.group, "scales": self.scales, "minima": self.minima, "error": error}
+        return entry
+
+
+class PackedTensor:
+    """A tensor and its units, each to be packed when it is written."""
+
+    def __init__(self, tensor: torch.Tensor, packing: Packing, sharding: TensorSharding | None):
+        self.tensor, self.packing, self.sharding = tensor, packing, sharding
+        rows, columns = tensor.shape
+        unit = [rows, columns]
+        if sharding:
+            unit[sharding.dim] = sharding.unit
+        self._unit_shape = unit
+        self.units = math.ceil(tensor.shape[sharding.dim] / sharding.unit) if sharding else 1
+        self._squares = self._square_errors = 0.0
+
+    def unit_bytes(self) -> int:
+        from accord import _core
+
+        out, in_ = reversed(self._unit_shape) if self.packing.transposed else self._unit_shape
+        size = _core.packed_bytes(out, in_, **self._format())
+        return -(-size // 64) * 64
+
+    def packed_units(self) -> Iterator[memoryview]:
+        """The bytes of each unit; zeros fill up the last one where it is shorter."""
+        return self._units_of_numbers() if self.packing.quantized is None else self._units_of_codes()
+
+    def _units_of_codes(self) -> Iterator[memoryview]:
+        import numpy as np
+
+        from accord import _core
+
+        for number in range(self.units):
+            unit = self.packing.quantized.unit(self.sharding, number)
+            parts = [None if part is None else np.ascontiguousarray(part) for part in (unit.scales, unit.minima)]
+            packed = np.zeros(self.unit_bytes(), np.uint8)
+            _core.pack_quantized(np.ascontiguousarray(unit.codes), *parts, packed, type=unit.type, group=unit.group)
+            yield memoryview(packed)
+
+    def _units_of_numbers(self) -> Iterator[memoryview]:
+        import numpy as np
+        import torch
+
+        from accord import _core
+
+        pieces = self.tensor.split(self.sharding.unit, self.sharding.dim) if self.sharding else (self.tensor,)
+        for piece in pieces:
+            short = self._unit_shape[0] - piece.shape[0], self._unit_shape[1] - piece.shape[1]
+            if any(short):
+                piece = torch.nn.functional.pad(piece, (0, short[1], 0, short[0]))
+            packed = np.zeros(self.unit_bytes(), np.uint8)
+            _, relative = _core.pack_matrix(
+                piece.cpu().contiguous(), packed, transposed=self.packing.transposed, **self._format()
+            )
+            if self.packing.group:
+                squares = float(piece.double().square().sum())
+                self._squares += squares
+                self._square_errors += relative**2 * squares
+            yield memoryview(packed)
+
+    def error(self) -> float | None:
+        """What quantizing did, once all is packed: root of sum (packed - given)^2 / sum given^2."""
+        if not self.packing.group:
+            return None
+        return math.sqrt(self._square_errors / self._squares) if self._squares else 0.0
+
+    def _format(self) -> dict:
+        packing = self.packing
+        return {"type": packing.type, "group": packing.group, "scales": packing.scales, "minima": packing.minima}
+
+
+def plan_packing(
+    graph: ExportedGraph,
+    shardings: Mapping[str, TensorSharding],
+    weights: str | Mapping[str, str | Int8 | Int4 | Quantized] | None,
+) -> dict[str, Packing]:
+    """The packing of each tensor that products alone use. A pattern of `weights` that decides no layer is an error."""
+    modules = _modules_of(graph)
+    packings = {}
+    decided: set[str] = set()
+    for name, tensor in graph.tensors.items():
+        uses = [(op, argument) for op, argument, _ in graph.uses[name]]
+        of_layers = (LINEAR, "weight") in uses and set(uses) <= {(LINEAR, "weight"), (EMBEDDING, "weight")}
+        of_products = all(op in PRODUCTS and argument == "mat2" for op, argument in uses)
+        if tensor.dim() != 2 or not tensor.is_floating_point() or not (of_layers or of_products):
+            continue
+        is_head = (EMBEDDING, "weight") in uses or any(
+            module.rsplit(".", 1)[-1] == "lm_head" for module in modules[name]
+        )
+        wanted = _wanted(weights, modules[name], is_head, decided)
+        packings[name] = _packing(wanted, tensor, shardings.get(name), transposed=of_products)
+    if isinstance(weights, Mapping):
+        for pattern in weights:
+            if pattern not in decided:
+                raise ExportError(
+                    _nothing_matched(pattern, sorted({module for name in packings for module in modules[name]}))
+                )
+    return packings
+
+
+def _modules_of(graph: ExportedGraph) -> dict[str, list[str]]:
+    """tensor -> the modules that use it."""
+    tensor_of = {parameter["name"]: parameter["tensor"] for parameter in graph.document["parameters"]}
+    modules: dict[str, list[str]] = {name: [] for name in graph.tensors}
+    for node in graph.document["nodes"]:
+        for value in node["arguments"].values():
+            name = tensor_of.get(value.get("value")) if isinstance(value, dict) else None
+            if name is not None:
+                modules[name].append(node["module"])
+    return modules
+
+
+def _wanted(weights, modules: list[str], is_head: bool, decided: set[str]) -> Int8 | Int4 | Quantized | None:
+    if weights is None:
+        return None
+    if not isinstance(weights, Mapping):
+        wanted = _format(weights)
+        # The head, and a table that is also a head, are small beside the layers and matter most.
+        return Int8() if is_head and isinstance(wanted, Int4) else wanted
+    for pattern, given in weights.items():
+        matcher = pattern_matcher(pattern)
+        if any(matcher.fullmatch(module) for module in modules):
+            decided.add(pattern)
+            return _format(given)
+    return None
+
+
+def _format(given) -> Int8 | Int4 | Quantized | None:
+    if isinstance(given, (Int8, Int4, Quantized)):
+        if given.group not in GROUPS:
+            raise ExportError(f"weights in groups of {given.group}: groups are of 32, 64 or 128 inputs")
+        return given
+    if given in NAMED:
+        return NAMED[given]
+    near = difflib.get_close_matches(str(given), NAMED, n=1)
+    hint = f'did you mean "{near[0]}"?' if near else 'there are "int8", "int4" and "same", accord.Int8 and accord.Int4'
+    raise ExportError(f"weights: {given!r} is no format of weights; {hint}")
+
+
+def _packing(wanted, tensor: torch.Tensor, sharding: TensorSharding | None, transposed: bool) -> Packing:
+    if wanted is None:
+        return Packing(str(tensor.dtype).removeprefix("torch."), transposed)
+    if isinstance(wanted, Quantized):
+        return _packing_of_codes(wanted, tensor, sharding)
+    in_dim = 0 if transposed else 1
+    inputs = sharding.unit if sharding and sharding.dim == in_dim else tensor.shape[in_dim]
+    # A group ends with its unit; the rest of one would be stored for nothing.
+    group = next((size for size in GROUPS if size <= wanted.group and inputs % size == 0), 32)
+    name = "int8" if isinstance(wanted, Int8) else "int4"
+    return Packing(name, transposed, group, getattr(wanted, "minima", False))
+
+
+def _packing_of_codes(quantized: Quantized, tensor: torch.Tensor, sharding: TensorSharding | None) -> Packing:
+    """They stay, unless units do not end with groups of inputs."""
+    inputs = sharding.unit if sharding and sharding.dim == 1 else quantized.group
+    if inputs % quantized.group or (sharding and sharding.dim == 1 and tensor.shape[1] % inputs):
+        return Packing(str(tensor.dtype).removeprefix("torch."))
+    return Packing(quantized.type, False, quantized.group, quantized.minima is not None, quantized=quantized)
+
+
+def _nothing_matched(pattern: str, modules: list[str]) -> str:
+    near = difflib.get_close_matches(pattern, modules, n=3, cutoff=0.3) or modules[:3]
+    names = ", ".join(f'"{name}"' for name in near)
+    return (
+        f'weights pattern "{pattern}" decides no layer with packed weights; layers with near names: {names or "none"}'
+    )

@@ -1,0 +1,198 @@
+"""From a GGUF file, the format of llama.cpp, to an engine package: python -m accord.gguf model.gguf model.accord
+
+A GGUF file holds a model's sizes, its weights (in whatever precision), its tokenizer and its chat template. The sizes make a model of
+transformers, the weights are put into it under transformers' names, and that is exported; matrices of 4 and 8 bits keep their bits.
+llama.cpp keeps the rows of queries and keys in another order, for its way of turning them by their positions: they are put back.
+
+Needs the PyPI package gguf, which reads the file, besides what export() needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import gguf
+import numpy as np
+import torch
+import transformers
+
+from accord.export_sharding import Column, ExportError, Row
+from accord.export_weights import Int4, Int8, Quantized
+from accord.exporter import export
+from accord.gguf_tokenizer import tokenizer_config, tokenizer_json
+from accord.package import Progress
+
+# Ours and theirs; "{}" is the number of a layer.
+NAMES = {
+    "model.embed_tokens.weight": "token_embd.weight",
+    "model.norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight",
+    "model.layers.{}.input_layernorm.weight": "blk.{}.attn_norm.weight",
+    "model.layers.{}.self_attn.q_proj.weight": "blk.{}.attn_q.weight",
+    "model.layers.{}.self_attn.k_proj.weight": "blk.{}.attn_k.weight",
+    "model.layers.{}.self_attn.v_proj.weight": "blk.{}.attn_v.weight",
+    "model.layers.{}.self_attn.o_proj.weight": "blk.{}.attn_output.weight",
+    "model.layers.{}.post_attention_layernorm.weight": "blk.{}.ffn_norm.weight",
+    "model.layers.{}.mlp.gate_proj.weight": "blk.{}.ffn_gate.weight",
+    "model.layers.{}.mlp.up_proj.weight": "blk.{}.ffn_up.weight",
+    "model.layers.{}.mlp.down_proj.weight": "blk.{}.ffn_down.weight",
+}
+ROPE_FACTORS = "rope_freqs.weight"  # what Llama 3 divides its frequencies by
+STOPS = ("eos", "eot", "eom")  # ends of a text, of a turn, of a message
+
+
+def export_gguf(
+    file: str | os.PathLike,
+    *,
+    path: str | os.PathLike,
+    dtype: str = "float32",
+    weights: str | Mapping[str, str | Int8 | Int4] | None = "same",
+    sharding: Mapping[str, Column | Row | str] | str | None = "auto",
+    progress: Progress | None = None,
+) -> Path:
+    """Exports the language model in the GGUF `file` to the engine package `path` (NAME.accord) and gives its path.
+
+    Files of the architecture "llama" (Llama, Mistral, SmolLM, ...) with weights of any type that the package gguf reads
+    (F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q6_K, ...). The tokenizer (byte-level BPE, or of SentencePiece's kind)
+    and the chat template go with the package.
+    `dtype`: of what the engine computes, and of weights that are not kept as they are: "float32", which holds every one of
+    these types exactly, "bfloat16" or "float16".
+    `weights`: "same" keeps matrices of Q4_0, Q4_1 and Q8_0 as they are, in 4 or 8 bits; None makes `dtype` of all; what else
+    export() takes is made of the numbers that the file has.
+    `sharding`, `progress`: as for export().
+
+    Raises ExportError, which names what the file has that no engine knows: another architecture, a tensor, a tokenizer.
+    """
+    try:
+        reader = gguf.GGUFReader(file)
+    except (ValueError, IndexError) as error:
+        raise ExportError(f"{os.fspath(file)} is no GGUF file: {error}") from error
+    facts = {name: field.contents() for name, field in reader.fields.items()}
+    try:
+        tensors = {tensor.name: tensor for tensor in reader.tensors}
+        model, quantized = _model(tensors, facts, getattr(torch, dtype))
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "tokenizer.json").write_text(json.dumps(tokenizer_json(facts)), encoding="utf-8")
+            (Path(folder) / "tokenizer_config.json").write_text(json.dumps(tokenizer_config(facts)), encoding="utf-8")
+            weights = quantized if weights == "same" else weights
+            return export(model, path=path, sharding=sharding, tokenizer=folder, weights=weights, progress=progress)
+    except KeyError as error:
+        raise ExportError(f"{os.fspath(file)} lacks {error}") from error
+    except ExportError as error:
+        raise ExportError(f"{os.fspath(file)}: {error}") from error
+
+
+def _config(facts: Mapping, tensors: Mapping) -> transformers.LlamaConfig:
+    architecture = facts["general.architecture"]
+    if architecture != "llama":
+        raise ExportError(f'its architecture is "{architecture}"; known is "llama"')
+    get = {name.removeprefix("llama."): value for name, value in facts.items()}.get
+    if get("expert_count"):
+        raise ExportError("it is a mixture of experts")
+    heads = facts["llama.attention.head_count"]
+    head = get("attention.key_length") or facts["llama.embedding_length"] // heads
+    if get("rope.dimension_count", head) != head or get("attention.value_length", head) != head:
+        raise ExportError(f"its heads of {head} are turned by their position, or read, in part only")
+    rope = {"rope_type": "default"}
+    if (scaling := get("rope.scaling.type", "none")) == "linear":
+        rope = {"rope_type": "linear", "factor": facts["llama.rope.scaling.factor"]}
+    elif scaling != "none":
+        raise ExportError(f'its positions are scaled by "{scaling}"; known are "none" and "linear"')
+    stops = [facts[f"tokenizer.ggml.{kind}_token_id"] for kind in STOPS if f"tokenizer.ggml.{kind}_token_id" in facts]
+    return transformers.LlamaConfig(
+        hidden_size=facts["llama.embedding_length"],
+        intermediate_size=facts["llama.feed_forward_length"],
+        num_hidden_layers=facts["llama.block_count"],
+        num_attention_heads=heads,
+        num_key_value_heads=get("attention.head_count_kv", heads),
+        head_dim=head,
+        vocab_size=int(tensors["token_embd.weight"].shape[1]),
+        max_position_embeddings=facts["llama.context_length"],
+        rms_norm_eps=facts["llama.attention.layer_norm_rms_epsilon"],
+        rope_parameters={**rope, "rope_theta": get("rope.freq_base", 10000.0)},
+        tie_word_embeddings="output.weight" not in tensors,
+        bos_token_id=facts.get("tokenizer.ggml.bos_token_id"),
+        eos_token_id=sorted(set(stops)) or None,
+    )
+
+
+def _model(
+    tensors: Mapping, facts: Mapping, dtype: torch.dtype
+) -> tuple[transformers.LlamaForCausalLM, dict[str, Quantized]]:
+    """The model, and for each layer whose matrix has codes that can be kept these."""
+    config = _config(facts, tensors)
+    with torch.device("meta"):
+        model = transformers.LlamaForCausalLM(config)
+    used = set()
+
+    def take(name: str) -> torch.Tensor:
+        used.add(name)
+        return torch.from_numpy(gguf.dequantize(tensors[name].data, tensors[name].tensor_type).copy())
+
+    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+    weights, quantized = {}, {}
+    for name in model.state_dict():
+        if name == "lm_head.weight" and config.tie_word_embeddings:
+            continue
+        (layer,) = re.findall(r"\.(\d+)\.", name) or [""]
+        theirs = NAMES[name.replace(f".{layer}.", ".{}.") if layer else name].format(layer)
+        module = name.split(".")[-2]
+        order = _order(int(tensors[theirs].shape[1]), heads[module]) if module in heads else ...
+        weights[name] = take(theirs)[order].to(dtype)
+        is_product = module != "embed_tokens" or config.tie_word_embeddings
+        if is_product and (codes := _codes(tensors[theirs], order)) is not None:
+            quantized[name.removesuffix(".weight")] = codes
+    model.load_state_dict(weights, strict=False, assign=True)
+    model.tie_weights()
+    model.model.rotary_emb = type(model.model.rotary_emb)(config)
+    if ROPE_FACTORS in tensors:
+        model.model.rotary_emb.inv_freq /= take(ROPE_FACTORS)
+    if unknown := sorted(tensors.keys() - used):
+        raise ExportError(f"it has tensors that a Llama has not: {', '.join(unknown[:5])}")
+    return model.eval(), quantized
+
+
+def _order(rows: int, heads: int) -> np.ndarray:
+    """Where the rows of a matrix lie in the file. Of queries and keys llama.cpp turns neighbouring rows of a head together,
+    transformers those that are half a head apart."""
+    return np.arange(rows).reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1)
+
+
+def _codes(tensor: gguf.ReaderTensor, order) -> Quantized | None:
+    """The codes, scales and minima in blocks of 32 elements, where the type has such as an engine's."""
+    types = gguf.GGMLQuantizationType
+    if tensor.tensor_type not in (types.Q8_0, types.Q4_0, types.Q4_1):
+        return None
+    rows = tensor.data.shape[0]
+    blocks = tensor.data.reshape(rows, -1, gguf.GGML_QUANT_SIZES[tensor.tensor_type][1])[order]
+    scales = blocks[..., :2].copy().view(np.float16)[..., 0].astype(np.float32)
+    if tensor.tensor_type == types.Q8_0:
+        codes = blocks[..., 2:] ^ 128  # from two's complement to code = q + 128
+        return Quantized("int8", 32, codes.reshape(rows, -1), scales)
+    minima = None
+    if tensor.tensor_type == types.Q4_1:
+        minima = blocks[..., 2:4].copy().view(np.float16)[..., 0].astype(np.float32)
+    halves = blocks[..., -16:]  # element i beside element i + 16
+    return Quantized("int4", 32, np.concatenate((halves & 15, halves >> 4), -1).reshape(rows, -1), scales, minima)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser("python -m accord.gguf", description="Makes an engine package of a GGUF file.")
+    parser.add_argument("file", help="the GGUF file")
+    parser.add_argument("path", help="the package, NAME.accord")
+    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"], help="[float32]")
+    arguments = parser.parse_args()
+    try:
+        export_gguf(arguments.file, path=arguments.path, dtype=arguments.dtype)
+    except (ExportError, OSError) as error:
+        raise SystemExit(f"accord.gguf: {error}") from error
+
+
+if __name__ == "__main__":
+    main()

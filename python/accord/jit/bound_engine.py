@@ -1,0 +1,217 @@
+"""Engines and the groups that they are bound to, for a while or for good.
+
+An engine that was compiled over process groups of torch.distributed is bound to these unless something else was asked for; one of a
+package keeps the communicators that it was loaded with. Asking binds at once the engines that are there; leaving a block only lets
+go, which needs no other rank, and an engine is bound again at its next run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import itertools
+import threading
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+import accord
+from accord.jit.process_groups import Group, SharedCommunicator, check_place, groups_argument, shared_communicator
+
+Groups = Mapping[str, Group] | Group
+
+
+@dataclass(eq=False)
+class _Wish:
+    """Groups that engines are to be bound to. modules: None for all engines."""
+
+    groups: Groups
+    modules: list[weakref.ref] | None
+    lasting: bool = False
+
+    def applies_to(self, engine: BoundEngine) -> bool:
+        if self.modules is None:
+            return bool(engine.places)
+        return any(engine.belongs_to(module) for module in (one() for one in self.modules) if module is not None)
+
+
+_lock = threading.RLock()
+_wishes: list[_Wish] = []  # the last one that applies counts
+_changes = 0  # of _wishes
+_engines: weakref.WeakSet[BoundEngine] = weakref.WeakSet()
+_numbers = itertools.count()
+
+
+class BoundEngine:
+    """An accord.Engine, its groups, and what it is bound to. Several threads may run it."""
+
+    def __init__(
+        self, engine: accord.Engine, own_groups: Mapping[str, Group] | None, tensors: Iterable[torch.Tensor] = ()
+    ) -> None:
+        """own_groups: to which it is bound if nothing else is asked for; None if there are none. tensors: its weights, by
+        which it is known to belong to a module."""
+        self.engine = engine
+        self.places = dict(engine.groups)
+        self.number = next(_numbers)  # of engines in the order in which they were made, which is the same on all ranks
+        self._own_groups = own_groups
+        self._tensors = frozenset(id(tensor) for tensor in tensors)
+        self._wish: _Wish | None = None
+        self._held: list[SharedCommunicator] = []
+        self._seen = -1  # of _changes
+        self._contexts: list[accord.EngineContext] = []
+        self._module: weakref.ref | None = None
+        with _lock:
+            _engines.add(self)
+
+    def owned_by(self, module: torch.nn.Module) -> None:
+        """Says whose forward() the engine is."""
+        self._module = weakref.ref(module)
+
+    def belongs_to(self, module: torch.nn.Module) -> bool:
+        owner = self._module() if self._module is not None else None
+        if owner is not None and owner in _modules_within(module):
+            return True
+        return not self._tensors.isdisjoint(_tensors_of(module))
+
+    def run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Outputs in memory of their own."""
+        if self._seen != _changes:
+            self.bind()
+        try:
+            context = self._contexts.pop()
+        except IndexError:
+            context = self.engine.create_context()
+        outputs = [torch.from_dlpack(output).clone() for output in context.run(*inputs)]
+        self._contexts.append(context)
+        return outputs
+
+    def bind(self) -> None:
+        """Binds the engine to what is asked for now. Collective over these groups if they are others than before."""
+        with _lock:
+            wish = next((one for one in reversed(_wishes) if one.applies_to(self)), None)
+            if self._seen < 0 or wish is not self._wish or self.engine.state == "unbound":
+                self._bind_to(wish)
+            self._seen = _changes
+
+    def let_go_of(self, wish: _Wish) -> None:
+        if self._wish is wish:
+            self._wish, self._held = None, []
+            self.engine.unbind()
+
+    def _bind_to(self, wish: _Wish | None) -> None:
+        if self._own_groups is None and self.engine.state == "bound" and self._wish is None:
+            self._own_groups = self.engine.communicators
+        groups = self._own_groups if wish is None else groups_argument(wish.groups, list(self.places))
+        shared = {name for name, (_, size) in self.places.items() if size > 1}
+        if groups is None and shared:
+            raise accord.WrongState(
+                f"this engine is not bound to its groups ({', '.join(self.places)}): run it inside "
+                "accord.distributed_context(groups, module), or call accord.set_groups(module, groups)"
+            )
+        groups = groups or {}
+        for name in shared - groups.keys():
+            near = difflib.get_close_matches(name, groups, n=1, cutoff=0.4)
+            hint = f'; is it "{near[0]}"?' if near else ""
+            given = ", ".join(f'"{one}"' for one in groups) or "none"
+            raise accord.InvalidArgument(f'the engine has a group "{name}", but the groups given are {given}{hint}')
+        for name in shared:
+            check_place(name, self.places[name], groups[name])
+        held = {name: shared_communicator(groups[name]) for name in self.places if name in shared}
+        self.engine.bind({name: one.communicator for name, one in held.items()})
+        self._held, self._wish = list(held.values()), wish
+
+
+def _modules_within(module: torch.nn.Module) -> set[torch.nn.Module]:
+    """Its submodules, and modules that are plain attributes of any of them."""
+    found = set(module.modules())
+    for one in list(found):
+        for value in vars(one).values():
+            for item in value if isinstance(value, (list, tuple)) else (value,):
+                if isinstance(item, torch.nn.Module):
+                    found.update(item.modules())
+    return found
+
+
+def _tensors_of(module: torch.nn.Module) -> set[int]:
+    """Identities of its weights, and of the parts that this rank has of those that are divided."""
+    found = set()
+    for part in _modules_within(module):
+        for tensor in (*part.parameters(recurse=False), *part.buffers(recurse=False)):
+            found.update((id(tensor), id(getattr(tensor, "_local_tensor", tensor))))
+    return found
+
+
+def engines_of(module: torch.nn.Module | None) -> list[BoundEngine]:
+    """The engines that are there, of a module or all, in the order in which they were made."""
+    with _lock:
+        found = [engine for engine in _engines if module is None or engine.belongs_to(module)]
+    return sorted(found, key=lambda engine: engine.number)
+
+
+def _wish_for(groups: Groups, module: torch.nn.Module | Sequence[torch.nn.Module] | None) -> _Wish:
+    if module is None:
+        return _Wish(groups, None)
+    modules = list(module) if isinstance(module, (list, tuple)) else [module]
+    for one in modules:
+        if not isinstance(one, torch.nn.Module):
+            raise TypeError(f"accord: expected a module, a list of modules or None, got {type(one).__name__}")
+    return _Wish(groups, [weakref.ref(one) for one in modules])
+
+
+def _add(wish: _Wish) -> None:
+    global _changes
+    with _lock:
+        _wishes.append(wish)
+        _changes += 1
+        try:
+            for engine in engines_of(None):
+                if wish.applies_to(engine):
+                    engine.bind()
+        except BaseException:
+            _remove(wish)
+            raise
+
+
+def _remove(wish: _Wish) -> None:
+    global _changes
+    with _lock:
+        if wish in _wishes:
+            _wishes.remove(wish)
+            _changes += 1
+        for engine in engines_of(None):
+            engine.let_go_of(wish)
+
+
+@contextlib.contextmanager
+def distributed_context(
+    groups: Groups, module: torch.nn.Module | Sequence[torch.nn.Module] | None = None
+) -> Iterator[torch.nn.Module | Sequence[torch.nn.Module] | None]:
+    """Binds engines to `groups` inside the block, and gives `module`.
+
+    `groups`: from an engine's names of its groups to process groups of torch.distributed of any backend, or to
+    accord.Communicators; for engines with one group also that alone. `module`: whose engines, also those that are compiled inside
+    the block: modules made by accord.compile() or Engine.module(), models that torch.compile has compiled, and what
+    has such ones among its submodules or attributes; a list of such modules; None for all engines of the process.
+
+    Collective over each group when it begins: the engines that are there are bound at once. Raises Mismatch if this rank has another
+    place in a group than an engine was made for, InvalidArgument for a group that is missing. At the end the engines let go of the
+    groups, which needs no other rank, and go back to those that they had before at their next run. For one thread at a time.
+    """
+    wish = _wish_for(groups, module)
+    _add(wish)
+    try:
+        yield module
+    finally:
+        _remove(wish)
+
+
+def set_groups(module: torch.nn.Module | Sequence[torch.nn.Module], groups: Groups) -> None:
+    """As distributed_context(), until it is called for the module again."""
+    wish = _wish_for(groups, module)
+    wish.lasting = True
+    earlier = [one for one in _wishes if one.lasting and one.modules == wish.modules]
+    _add(wish)
+    for one in earlier:
+        _remove(one)

@@ -1,0 +1,385 @@
+"""A graph that runs in engines where it can, and in PyTorch where not.
+
+It is cut into blocks when it is compiled. Engines are built at the first call, when the weights are there: one set of engines for each
+set of weights that it is called with (layers of one class share their graph), built anew where weights have changed since.
+An engine that cannot be built tells which op is at fault: that goes to PyTorch, and the graph is cut anew.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import re
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+import accord
+from accord.export_graph import GraphBuilder, place_of
+from accord.export_sharding import ExportError
+from accord.export_traced import TracedGraph, TracedSymbol, TracedWeight
+from accord.jit.bound_engine import BoundEngine
+from accord.jit.lowering import lower
+from accord.jit.options import Options
+from accord.jit.partitioning import Block, Support, blocks_of, counts, is_collective, is_wait
+from accord.jit.process_groups import logical_name, place_in, process_group
+from accord.jit.report import CollectiveReport, CompilationReport, PartitionReport
+
+LARGEST_SIZE = 1 << 24  # of a symbol that has no limit
+MOST_TENSOR_BYTES = 1 << 46  # as src/engine/graph/graph_reader.cpp has it
+
+_graphs: weakref.WeakSet[CompiledGraph] = weakref.WeakSet()
+_numbers = itertools.count()
+
+
+@dataclass
+class _EnginePlan:
+    """What an engine is built of, but for the weights."""
+
+    name: str
+    block: Block
+    document: dict
+    weights: dict[str, int | torch.Tensor]  # name in the graph -> position among the arguments, or a constant
+    inputs: list[torch.fx.Node]
+    size_inputs: list[str]  # symbols that no input shows: an input of that many bytes does
+    outputs: list[torch.fx.Node]
+    groups: dict[str, object]
+
+
+@dataclass
+class _Variant:
+    """Engines built for one set of weights."""
+
+    versions: tuple[int, ...]
+    runner: torch.fx.GraphModule
+    weights: list[weakref.ref] = field(default_factory=list)
+
+
+class CompiledGraph:
+    """Called as the graph module that it is made of, whose placeholders are tensors and sizes and whose nodes change
+    nothing in place. Several threads may call it."""
+
+    def __init__(
+        self,
+        module: torch.fx.GraphModule,
+        weights: Mapping[int, str],
+        symbols: Sequence[TracedSymbol],
+        options: Options,
+        name: str | None = None,
+    ) -> None:
+        """weights: the arguments that are weights, by position, and their names. symbols: sizes that may change. Raises
+        ExportError where the options forbid what has to stay in PyTorch."""
+        self.number = next(_numbers)
+        self.report = CompilationReport(name or f"graph {self.number}")
+        self._module = module
+        self._weights = dict(weights)
+        self._positions = tuple(weights)
+        self._options = options
+        self._symbols = list(symbols)
+        self._lock = threading.RLock()
+        self._variants: dict[tuple[int, ...], _Variant] = {}
+        for node in module.graph.find_nodes(op="get_attr"):
+            node.meta.setdefault("val", getattr(module, node.target))
+        lower(module.graph)
+        self._placeholders = module.graph.find_nodes(op="placeholder")
+        self._symbol_sources = _symbol_sources(self._placeholders)
+        self._support = Support(module.graph, self._symbols, options)
+        self._plan()
+        _graphs.add(self)
+
+    def __call__(self, *args):
+        return self._variant(args).runner(*args)
+
+    def build(self, *args) -> None:
+        """Builds engines for calls with these weights."""
+        self._variant(args)
+
+    def _variant(self, args: Sequence) -> _Variant:
+        weights = [args[position] for position in self._positions]
+        addresses = tuple([weight.data_ptr() for weight in weights])
+        variant = self._variants.get(addresses)
+        if variant is None or variant.versions != tuple(map(_version, weights)):
+            variant = self._build(args, weights, addresses)
+        return variant
+
+    def uses_any(self, addresses: set[int]) -> bool:
+        """Whether it was called with a weight at one of these addresses."""
+        return any(not addresses.isdisjoint(key) for key in self._variants)
+
+    # Compiling.
+
+    def _plan(self) -> None:
+        blocks, reasons = blocks_of(self._module.graph, self._support, self._options)
+        self._blocks = blocks
+        self._engines: list[_EnginePlan] = []
+        report = self.report
+        report.partitions, report.collectives = [], []
+        for block in blocks:
+            ops = tuple(str(node.target) for node in block.nodes if counts(node))
+            if block.in_engine:
+                self._engines.append(self._plan_engine(block, f"{report.name}, engine {len(self._engines)}"))
+            if ops:
+                name = f"engine {len(self._engines) - 1}" if block.in_engine else f"pytorch {len(report.partitions)}"
+                why = tuple(reasons[node] for node in block.nodes if node in reasons and counts(node))
+                report.partitions.append(PartitionReport(name, "engine" if block.in_engine else "pytorch", ops, why))
+            for node in block.nodes:
+                if is_collective(node) and not is_wait(node):
+                    group = logical_name(process_group(node.args[-1]))
+                    report.collectives.append(
+                        CollectiveReport(node.target._opname, group, "engine" if block.in_engine else "pytorch")
+                    )
+        self._check_strictness()
+
+    def _check_strictness(self) -> None:
+        left = [part for part in self.report.partitions if part.where == "pytorch"]
+        if self._options.require_full_compilation and left:
+            why = "\n  ".join(dict.fromkeys(reason for part in left for reason in part.reasons))
+            raise ExportError(f"require_full_compilation, but these ops stay in PyTorch:\n  {why}")
+        outside = [one.op for one in self.report.collectives if one.where == "pytorch"]
+        if self._options.strict_collectives and outside:
+            raise ExportError(f"strict_collectives, but these stay in PyTorch: {', '.join(outside)}\n{self.report}")
+
+    def _plan_engine(self, block: Block, name: str) -> _EnginePlan:
+        inside = set(block.nodes)
+        sources = list(dict.fromkeys(one for node in block.nodes for one in node.all_input_nodes if one not in inside))
+        tensors = [node for node in sources if _is_tensor(node)]
+        outputs = [node for node in block.nodes if _is_tensor(node) and any(user not in inside for user in node.users)]
+        places = {node: position for position, node in enumerate(self._placeholders)}
+        weights: dict[str, int | torch.Tensor] = {}
+        traced_weights, inputs = [], []
+        for node in tensors:
+            if node.op == "get_attr":
+                weights[node.name] = getattr(self._module, node.target)
+                traced_weights.append(TracedWeight(node, node.name))
+            elif places.get(node) in self._weights:
+                weight = self._weights[places[node]]
+                weights[weight] = places[node]
+                traced_weights.append(TracedWeight(node, weight))
+            else:
+                inputs.append(node)
+        traced = TracedGraph(block.nodes, inputs, traced_weights, outputs, self._symbols)
+        builder = GraphBuilder(traced)
+        document = builder.build().document
+        used = {entry["tensor"] for entry in document["parameters"]}
+        shown = _limit_symbols(document)
+        for symbol in shown:
+            document["inputs"].append({"name": f"size_{symbol}", "dtype": "uint8", "shape": [symbol]})
+        return _EnginePlan(
+            name,
+            block,
+            document,
+            {weight: source for weight, source in weights.items() if weight in used},
+            inputs,
+            shown,
+            outputs,
+            builder.groups,
+        )
+
+    # Building.
+
+    def _build(self, args: Sequence, weights: Sequence[torch.Tensor], addresses: tuple[int, ...]) -> _Variant:
+        with self._lock:
+            versions = tuple(map(_version, weights))
+            variant = self._variants.get(addresses)
+            if variant is not None and variant.versions == versions:  # another thread has built it
+                return variant
+            engines = self._build_engines(args)
+            variant = _Variant(versions, self._runner(engines))
+            forget = self._variants.pop
+            for weight in weights:
+                variant.weights.append(weakref.ref(weight, lambda _: forget(addresses, None)))
+            self._variants[addresses] = variant
+            self.report.engines = len(self._variants)
+            self.report.builds += 1
+            return variant
+
+    def _build_engines(self, args: Sequence) -> list[BoundEngine]:
+        while True:
+            engines = []
+            for plan in self._engines:
+                try:
+                    engines.append(self._build_engine(plan, args))
+                except (accord.Unsupported, accord.Corrupt, accord.InvalidArgument) as error:
+                    if self._options.pass_through_build_failures:
+                        raise
+                    self._refuse(plan.block, str(error))
+                    self._plan()
+                    break
+            else:
+                return engines
+
+    def _build_engine(self, plan: _EnginePlan, args: Sequence) -> BoundEngine:
+        tensors = {name: args[source] if isinstance(source, int) else source for name, source in plan.weights.items()}
+        values = self._symbol_values(args)
+        sizes = {symbol["name"]: values[symbol["name"]] for symbol in plan.document["symbols"]}
+        engine = accord.Engine.assemble(
+            json.dumps(plan.document),
+            {name: tensor.detach().contiguous() for name, tensor in tensors.items()},
+            {name: place_in(group) for name, group in plan.groups.items()},
+            sizes=sizes,
+            name=plan.name,
+            threads=self._options.threads,
+        )
+        return BoundEngine(engine, plan.groups, tensors.values())
+
+    def _refuse(self, block: Block, message: str) -> None:
+        """Leaves to PyTorch the nodes that the message tells of."""
+        of_op = [node for node in block.nodes if f'"{node.target}"' in message]
+        here = [node for node in of_op if place_of(node) in message]
+        for node in here or of_op or block.nodes:
+            self._support.refused[node] = message
+
+    def _symbol_values(self, args: Sequence) -> dict[str, int]:
+        values = {}
+        for name, (position, dim) in self._symbol_sources.items():
+            values[name] = int(args[position]) if dim is None else args[position].shape[dim]
+        return values
+
+    def _runner(self, engines: Sequence[BoundEngine]) -> torch.fx.GraphModule:
+        """The graph with a call of an engine in the place of each of their blocks."""
+        graph = torch.fx.Graph()
+        known: dict[torch.fx.Node, torch.fx.Node] = {}
+        held: dict[str, object] = {}
+        for node in self._module.graph.nodes:
+            if node.op in ("placeholder", "get_attr"):
+                known[node] = graph.node_copy(node)
+                if node.op == "get_attr":
+                    held[node.target] = getattr(self._module, node.target)
+        symbols: dict[str, torch.fx.Node] = {}
+        for name, (position, dim) in self._symbol_sources.items():
+            source = known[self._placeholders[position]]
+            symbols[name] = source if dim is None else graph.call_function(torch.ops.aten.sym_size.int, (source, dim))
+        remaining = iter(zip(self._engines, engines, strict=True))
+        for block in self._blocks:
+            if not block.in_engine:
+                for node in block.nodes:
+                    known[node] = graph.node_copy(node, known.__getitem__)
+                    if node.target is torch.ops.aten.view.default:  # engines give other strides than torch has traced
+                        known[node].target = torch.ops.aten.reshape.default
+                continue
+            plan, engine = next(remaining)
+            held[f"engine_{engine.number}"] = _EngineCall(engine, len(plan.inputs))
+            inputs = [known[node] for node in plan.inputs] + [symbols[name] for name in plan.size_inputs]
+            call = graph.call_module(f"engine_{engine.number}", tuple(inputs))
+            for index, node in enumerate(plan.outputs):
+                known[node] = graph.call_function(_item, (call, index))
+        (output,) = self._module.graph.find_nodes(op="output")
+        graph.output(torch.fx.map_arg(output.args[0], known.__getitem__))
+        graph.eliminate_dead_code(lambda node: node.op != "call_function" or node.target is not _item)
+        return torch.fx.GraphModule(held, graph)
+
+
+class _EngineCall(torch.nn.Module):
+    """A block as an engine runs it: tensors, then sizes."""
+
+    def __init__(self, engine: BoundEngine, tensors: int) -> None:
+        super().__init__()
+        self.engine = engine
+        self._tensors = tensors
+
+    def forward(self, *inputs):
+        given = [tensor.detach().contiguous() for tensor in inputs[: self._tensors]]
+        given += [torch.empty(size, dtype=torch.uint8) for size in inputs[self._tensors :]]
+        return self.engine.run(given)
+
+
+def _item(outputs: list[torch.Tensor], index: int) -> torch.Tensor:
+    return outputs[index]
+
+
+def _is_tensor(node: torch.fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return -1 if tensor.is_inference() else tensor._version
+
+
+def _symbol_sources(placeholders: Sequence[torch.fx.Node]) -> dict[str, tuple[int, int | None]]:
+    """Where each symbol's value can be read: an argument that is it, or a dimension of one."""
+    sources: dict[str, tuple[int, int | None]] = {}
+    for position, node in enumerate(placeholders):
+        value = node.meta.get("val")
+        sizes = enumerate(value.shape) if isinstance(value, torch.Tensor) else [(None, value)]
+        for dim, size in sizes:
+            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                sources.setdefault(str(size.node.expr), (position, dim))
+    return sources
+
+
+def symbols_of(module: torch.fx.GraphModule) -> list[TracedSymbol]:
+    """The sizes that may change, of a graph that torch.compile has traced, with the limits that it knows."""
+    found: dict[str, TracedSymbol] = {}
+    for node in module.graph.find_nodes(op="placeholder"):
+        value = node.meta.get("val")
+        for size in value.shape if isinstance(value, torch.Tensor) else (value,):
+            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                limits = size.node.shape_env.var_to_range[size.node.expr]
+                most = int(limits.upper) if limits.upper.is_Integer else LARGEST_SIZE
+                name = str(size.node.expr)
+                found[name] = TracedSymbol(name, name, max(1, int(limits.lower)), min(most, LARGEST_SIZE))
+    return list(found.values())
+
+
+def _sizes_in(document: dict) -> list[str]:
+    """All sizes of a graph that depend on symbols."""
+    found: list[str] = []
+
+    def look(value) -> None:
+        if isinstance(value, dict) and "symbolic" in value:
+            found.append(value["symbolic"])
+        elif isinstance(value, list):
+            found.extend(item for item in value if isinstance(item, str))
+
+    for value in (*document["inputs"], *document["parameters"]):
+        look(value["shape"])
+    for node in document["nodes"]:
+        for argument in node["arguments"].values():
+            look(argument)
+        for output in node["outputs"]:
+            look(output["shape"])
+    return found
+
+
+def _limit_symbols(document: dict) -> list[str]:
+    """Keeps the symbols that the graph uses, with maxima at which no tensor is larger than one can be; gives those that
+    are no dimension of an input."""
+    used = {name for text in _sizes_in(document) for name in re.findall(r"[A-Za-z_]\w*", text)}
+    document["symbols"] = [symbol for symbol in document["symbols"] if symbol["name"] in used]
+    shapes = [value["shape"] for value in document["inputs"]]
+    shapes += [output["shape"] for node in document["nodes"] for output in node["outputs"]]
+    while any(_elements(shape, document["symbols"]) * 8 > MOST_TENSOR_BYTES for shape in shapes):
+        wide = [symbol for symbol in document["symbols"] if symbol["max"] > symbol["min"]]
+        if not wide:
+            break  # the engine will say so
+        for symbol in wide:
+            symbol["max"] = max(symbol["min"], symbol["max"] // 2)
+    shown = {size for value in document["inputs"] for size in value["shape"]}
+    return [symbol["name"] for symbol in document["symbols"] if symbol["name"] not in shown]
+
+
+def _elements(shape: list, symbols: list[dict]) -> int:
+    largest = {symbol["name"]: symbol["max"] for symbol in symbols}
+    elements = 1
+    for size in shape:
+        elements *= size if isinstance(size, int) else eval(size, {"__builtins__": {}}, largest)
+    return elements
+
+
+def compilation_report(module: torch.nn.Module | None = None) -> list[CompilationReport]:
+    """What ran where: one report for each graph that is there, of torch.compile(backend="accord") and accord.compile(), in the
+    order in which they were compiled; of `module`, those that have run with weights of it. A snapshot."""
+    graphs = sorted(_graphs, key=lambda graph: graph.number)
+    if module is not None:
+        addresses = _addresses_of(module)
+        graphs = [graph for graph in graphs if graph.uses_any(addresses)]
+    return [copy.deepcopy(graph.report) for graph in graphs]
+
+
+def _addresses_of(module: torch.nn.Module) -> set[int]:
+    tensors = [*module.parameters(), *module.buffers()]
+    return {getattr(tensor, "_local_tensor", tensor).data_ptr() for tensor in tensors}

@@ -1,0 +1,96 @@
+"""From the graph that torch has traced to one that an engine likes: small rewrites, each of equal meaning."""
+
+from __future__ import annotations
+
+import torch
+
+from accord.export_ops import KEPT_WHOLE
+
+aten = torch.ops.aten
+
+
+def decompositions() -> tuple[dict, dict]:
+    """torch's table to core ATen without the ops that engines keep whole, in its two parts: of ops that are other ops
+    written together, and of all others."""
+    from torch.export.exported_program import _split_decomp_table_to_cia_and_python_decomp
+
+    table = torch.export.default_decompositions()
+    for name in KEPT_WHOLE:
+        _, op, overload = name.split(".")
+        table.pop(getattr(getattr(aten, op), overload), None)
+    return _split_decomp_table_to_cia_and_python_decomp(table)
+
+
+def lower(graph: torch.fx.Graph) -> None:
+    """All rewrites, in place."""
+    _conversions_of_aten(graph)
+    _whole_again(graph)
+    _join_nothing(graph)
+    _products_to_linear(graph)
+    graph.eliminate_dead_code()
+
+
+def _conversions_of_aten(graph: torch.fx.Graph) -> None:
+    """Conversions of dtype that some of torch's passes write with an op of their own."""
+    for node in graph.find_nodes(op="call_function", target=torch.ops.prims.convert_element_type.default):
+        node.target, node.args, node.kwargs = aten._to_copy.default, node.args[:1], {"dtype": node.args[1]}
+
+
+# Of ops that give more than one tensor, of which only the first is used: what gives that one, by the names of its arguments.
+_WHOLE = {
+    aten.native_layer_norm.default: aten.layer_norm.default,
+    aten._fused_rms_norm.default: aten.rms_norm.default,
+    aten._scaled_dot_product_flash_attention_for_cpu.default: aten.scaled_dot_product_attention.default,
+}
+
+
+def _whole_again(graph: torch.fx.Graph) -> None:
+    """Norms and attention, where torch has taken them apart."""
+    for parts, whole in _WHOLE.items():
+        for node in graph.find_nodes(op="call_function", target=parts):
+            if any(user.args[1] != 0 for user in node.users):
+                continue
+            schema = [argument.name for argument in parts._schema.arguments]
+            given = {**dict(zip(schema, node.args, strict=False)), **node.kwargs}
+            names = [argument.name for argument in whole._schema.arguments]
+            for user in list(node.users):
+                with graph.inserting_before(node):
+                    made = graph.call_function(whole, (), {name: given[name] for name in names if name in given})
+                made.meta = {**node.meta, "val": user.meta["val"]}
+                user.replace_all_uses_with(made)
+                graph.erase_node(user)
+            graph.erase_node(node)
+
+
+def _join_nothing(graph: torch.fx.Graph) -> None:
+    """cat of tensors of which some have no elements: without those."""
+    for node in graph.find_nodes(op="call_function", target=aten.cat.default):
+        parts = [part for part in node.args[0] if 0 not in part.meta["val"].shape]
+        if len(parts) == 1:
+            node.replace_all_uses_with(parts[0])
+        elif 0 < len(parts) < len(node.args[0]):
+            node.args = (parts, *node.args[1:])
+
+
+def _products_to_linear(graph: torch.fx.Graph) -> None:
+    """mm and addmm with a weight that is turned around: linear, whose weight an engine packs once. torch.compile of DTensors
+    writes them so."""
+    for target in (aten.mm.default, aten.addmm.default):
+        for node in list(graph.find_nodes(op="call_function", target=target)):
+            bias = node.args[0] if target is aten.addmm.default else None
+            product = node.args if bias is None else node.args[1:]
+            weight = _turned_around(product[1])
+            if weight is None or node.kwargs or (bias is not None and bias.meta["val"].dim() != 1):
+                continue
+            with graph.inserting_before(node):
+                linear = graph.call_function(aten.linear.default, (product[0], weight, *([bias] if bias else [])))
+            linear.meta = dict(node.meta)
+            node.replace_all_uses_with(linear)
+            graph.erase_node(node)
+
+
+def _turned_around(node: torch.fx.Node) -> torch.fx.Node | None:
+    """The placeholder of which `node` is the transpose."""
+    if node.target is not aten.permute.default or list(node.args[1]) != [1, 0] or node.args[0].op != "placeholder":
+        return None
+    return node.args[0]

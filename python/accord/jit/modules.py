@@ -1,0 +1,180 @@
+"""What is compiled ahead of its calls, as torch modules: a model (accord.compile), and the engine of a package."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+import accord
+from accord.export_graph import decompose
+from accord.export_sharding import ExportError
+from accord.export_traced import TracedSymbol
+from accord.jit.bound_engine import BoundEngine
+from accord.jit.compiled_graph import LARGEST_SIZE, CompiledGraph
+from accord.jit.options import Options
+from accord.jit.report import CompilationReport
+
+
+class CompiledModule(torch.nn.Module):
+    """What accord.compile() gives: called as the model, it runs in engines where it can."""
+
+    def __init__(self, program: torch.export.ExportedProgram, options: Options) -> None:
+        super().__init__()
+        from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
+
+        decomposed = decompose(program)
+        signature = decomposed.graph_signature
+        for spec in signature.output_specs:
+            if spec.kind != OutputKind.USER_OUTPUT:
+                raise ExportError(
+                    f'the model changes "{spec.target}" while it runs; compile it by torch.compile instead'
+                )
+        self.model = torch.nn.Module()  # its weights, by their names in the model
+        self._weights: list[torch.Tensor] = []
+        names: dict[int, str] = {}
+        self._inputs: list[_Expected] = []
+        placeholders = [node for node in decomposed.graph.nodes if node.op == "placeholder"]
+        for position, (spec, node) in enumerate(zip(signature.input_specs, placeholders, strict=True)):
+            if spec.kind == InputKind.USER_INPUT:
+                self._inputs.append(_expected(node.meta["val"]))
+                continue
+            if not isinstance(spec.arg, TensorArgument):
+                raise ExportError(f'"{spec.target}" ({spec.kind.name}) cannot be compiled')
+            tensor = decomposed.state_dict.get(spec.target)
+            self._weights.append(decomposed.constants[spec.target] if tensor is None else tensor)
+            names[position] = spec.target
+            _hold(self.model, spec.target, self._weights[-1])
+        if list(names) != list(range(len(names))):
+            raise ExportError("a program whose weights do not come first cannot be compiled")
+        symbols = [
+            TracedSymbol(str(symbol), str(symbol), max(1, int(limits.lower)), _upper(limits.upper))
+            for symbol, limits in decomposed.range_constraints.items()
+        ]
+        self._in_spec, self._out_spec = program.call_spec
+        self._graph = CompiledGraph(decomposed.graph_module, names, symbols, options)
+
+    @property
+    def report(self) -> CompilationReport:
+        """What runs where."""
+        return self._graph.report
+
+    def build(self, *example_inputs) -> None:
+        """Builds the engines now, and not at the first call."""
+        self._graph.build(*self._weights, *torch.utils._pytree.tree_leaves(example_inputs))
+
+    def forward(self, *args, **kwargs):
+        leaves, given = torch.utils._pytree.tree_flatten((args, kwargs))
+        if given != self._in_spec:
+            raise TypeError(f"accord: the model was compiled for arguments {self._in_spec}, not {given}")
+        for number, (leaf, expected) in enumerate(zip(leaves, self._inputs, strict=True)):
+            if not expected.is_met_by(leaf):
+                raise TypeError(
+                    f"accord: input {number} was {expected} when the model was compiled, and is {_told(leaf)}"
+                )
+        return torch.utils._pytree.tree_unflatten(self._graph(*self._weights, *leaves), self._out_spec)
+
+
+@dataclass(frozen=True)
+class _Expected:
+    """What a compiled model takes at one place: a tensor, or a value that became part of the program."""
+
+    value: object = None
+    dtype: torch.dtype | None = None
+    sizes: tuple[int | None, ...] = ()  # None: any
+
+    def is_met_by(self, leaf: object) -> bool:
+        if self.dtype is None:
+            return type(leaf) is type(self.value) and leaf == self.value
+        return (
+            isinstance(leaf, torch.Tensor)
+            and leaf.dtype == self.dtype
+            and leaf.dim() == len(self.sizes)
+            and all(size in (None, now) for size, now in zip(self.sizes, leaf.shape, strict=True))
+        )
+
+    def __str__(self) -> str:
+        if self.dtype is None:
+            return repr(self.value)
+        return f"{self.dtype} [{', '.join('any' if size is None else str(size) for size in self.sizes)}]"
+
+
+def _expected(example: object) -> _Expected:
+    if not isinstance(example, torch.Tensor):
+        return _Expected(value=example)
+    sizes = tuple(size if isinstance(size, int) else None for size in example.shape)
+    return _Expected(dtype=example.dtype, sizes=sizes)
+
+
+def _told(leaf: object) -> str:
+    return f"{leaf.dtype} {list(leaf.shape)}" if isinstance(leaf, torch.Tensor) else repr(leaf)
+
+
+def _hold(module: torch.nn.Module, path: str, tensor: torch.Tensor) -> None:
+    *outer, name = path.split(".")
+    for piece in outer:
+        if piece not in module._modules:
+            module.add_module(piece, torch.nn.Module())
+        module = module._modules[piece]
+    if isinstance(tensor, torch.nn.Parameter):
+        module.register_parameter(name, tensor)
+    else:
+        module.register_buffer(name, tensor)
+
+
+def _upper(limit) -> int:
+    return min(int(limit), LARGEST_SIZE) if limit.is_Integer else LARGEST_SIZE
+
+
+def compile(
+    model: torch.nn.Module | torch.export.ExportedProgram,
+    example_inputs: Sequence[torch.Tensor] = (),
+    options: Mapping[str, object] | None = None,
+    *,
+    dynamic_shapes: Mapping | Sequence | None = None,
+) -> CompiledModule:
+    """Compiles `model` now, for calls with inputs like `example_inputs`, to a module that is called as the model is.
+
+    What the engine can run becomes engines, which share the model's weights where they use them as they are; the rest stays in
+    PyTorch. `options`: those of torch.compile(backend="accord"), docs/compile.md; an unknown one is an error. `dynamic_shapes`: as
+    for torch.export. `model` may be a program that torch.export has made. Raises ExportError, which says what to do.
+    """
+    chosen = Options.read(options)
+    if isinstance(model, torch.nn.Module):
+        if model.training:
+            raise ExportError("the model is in training mode; call model.eval() first")
+        with torch.no_grad():
+            model = torch.export.export(model, tuple(example_inputs), dynamic_shapes=dynamic_shapes)
+    compiled = CompiledModule(model, chosen)
+    if example_inputs:
+        compiled.build(*example_inputs)
+    return compiled
+
+
+class EngineModule(torch.nn.Module):
+    """The engine of a package as a module; Engine.module() says more."""
+
+    def __init__(self, engine: accord.Engine) -> None:
+        super().__init__()
+        self._bound = BoundEngine(engine, None)
+        self._bound.owned_by(self)
+        self._names = [info.name for info in engine.inputs]
+        self._outputs = [info.name for info in engine.outputs]
+
+    @property
+    def engine(self) -> accord.Engine:
+        return self._bound.engine
+
+    def forward(self, *args: torch.Tensor, **kwargs: torch.Tensor):
+        """One output alone, several as a tuple."""
+        given = dict(zip(self._names, args, strict=False))
+        if (
+            len(args) > len(self._names)
+            or given.keys() & kwargs.keys()
+            or given.keys() | kwargs.keys() != set(self._names)
+        ):
+            raise TypeError(f"accord: the engine takes {', '.join(self._names)}, each once, by position or by name")
+        given |= kwargs
+        outputs = self._bound.run([given[name].detach().contiguous() for name in self._names])
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)

@@ -1,0 +1,89 @@
+"""The options of torch.compile(backend="accord") and accord.compile()."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+import torch
+
+from accord.export_ops import ARGUMENTS
+from accord.export_sharding import ExportError
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is to be compiled, and how.
+
+    min_block_size: ops that a partition needs at least to run in an engine; a smaller one stays in PyTorch, unless it has a
+    collective or require_full_compilation is set. torch_executed_ops: ops that stay in PyTorch ("aten.add.Tensor", "aten.add" for all its overloads, or the
+    op itself). require_full_compilation: an error if anything stays in PyTorch. strict_collectives: an error if a
+    collective does. pass_through_build_failures: an error, in place of PyTorch, where an engine cannot be built.
+    use_fp32_acc: engines always add up in fp32; False is refused. use_explicit_typing: engines compute in the
+    dtypes of the model; False is refused. threads: of an engine, on this rank; 0 is ACCORD_THREADS.
+    """
+
+    min_block_size: int = 5
+    torch_executed_ops: frozenset[str] = frozenset()
+    require_full_compilation: bool = False
+    strict_collectives: bool = False
+    pass_through_build_failures: bool = False
+    use_fp32_acc: bool = True
+    use_explicit_typing: bool = True
+    threads: int = 0
+
+    @staticmethod
+    def read(given: Mapping[str, object] | None) -> Options:
+        """ExportError for a name that is none, with the nearest, and for a value that cannot be."""
+        known = {field.name: field for field in fields(Options)}
+        values = dict(given or {})
+        for name, value in values.items():
+            if name not in known:
+                near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.4)
+                hint = f'; did you mean "{near[0]}"?' if near else f"; there are {', '.join(known)}"
+                raise ExportError(f'unknown option "{name}"{hint}')
+            values[name] = _checked(name, value)
+        return Options(**values)
+
+    def keeps_in_torch(self, op: str) -> bool:
+        return op in self.torch_executed_ops or op.rsplit(".", 1)[0] in self.torch_executed_ops
+
+
+def _checked(name: str, value: object):
+    if name == "torch_executed_ops":
+        if isinstance(value, str) or not hasattr(value, "__iter__"):
+            raise ExportError(f'option "{name}": a set of ops, not {value!r}')
+        return frozenset(_op_name(op) for op in value)
+    if name in ("min_block_size", "threads"):
+        least = 1 if name == "min_block_size" else 0
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise ExportError(f'option "{name}": a whole number from {least} up, not {value!r}')
+        return value
+    if not isinstance(value, bool):
+        raise ExportError(f'option "{name}": True or False, not {value!r}')
+    if name == "use_fp32_acc" and not value:
+        raise ExportError('option "use_fp32_acc": engines always add up in fp32; leave it out')
+    if name == "use_explicit_typing" and not value:
+        raise ExportError(
+            'option "use_explicit_typing": engines compute in the dtypes of the model; convert the model (model.bfloat16())'
+        )
+    return value
+
+
+def _op_name(op: object) -> str:
+    """ "aten.add.Tensor" or "aten.add"; ExportError if torch has no such op."""
+    text = str(op).removeprefix("torch.ops.").replace("::", ".")
+    found = torch.ops
+    for piece in text.split("."):
+        try:
+            found = getattr(found, piece)
+        except AttributeError:
+            found = None
+        if found is None:
+            break
+    if isinstance(found, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return text
+    near = difflib.get_close_matches(text, [*ARGUMENTS, *(name.rsplit(".", 1)[0] for name in ARGUMENTS)], n=1)
+    hint = f'; did you mean "{near[0]}"?' if near else ""
+    raise ExportError(f'option "torch_executed_ops": there is no op "{text}"{hint}')

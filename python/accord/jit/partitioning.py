@@ -1,0 +1,166 @@
+"""Which nodes of a graph run in engines.
+
+A node can run in an engine if an engine knows its op with these arguments, dtypes and sizes. Then nodes are put into blocks, as large as
+can be without a cycle between them: a node's level is that of the highest of its inputs, one more where the node that makes
+that input runs elsewhere; so levels are engines and PyTorch in turns, and all nodes of a level are one block. A block that is
+too small goes to PyTorch, and levels are counted anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from accord.export_graph import GraphBuilder
+from accord.export_sharding import ExportError
+from accord.export_traced import TracedGraph, TracedSymbol
+from accord.jit.options import Options
+
+COLLECTIVES = ("_c10d_functional", "c10d_functional")
+
+
+@dataclass
+class Block:
+    """Nodes that run one after the other in one place, in the order of the graph."""
+
+    in_engine: bool
+    nodes: list[torch.fx.Node] = field(default_factory=list)
+
+
+def is_collective(node: torch.fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target.namespace in COLLECTIVES
+
+
+def is_wait(node: torch.fx.Node) -> bool:
+    return is_collective(node) and node.target._opname == "wait_tensor"
+
+
+def counts(node: torch.fx.Node) -> bool:
+    """Whether it is an op of its own in reports and sizes of blocks."""
+    return (
+        node.op == "call_function"
+        and node.target is not operator.getitem
+        and not is_wait(node)
+        and bool(_tensors_in(_value(node)))
+    )
+
+
+def _is_number(node: torch.fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
+class Support:
+    """Says of each node why an engine cannot run it, if so."""
+
+    def __init__(self, graph: torch.fx.Graph, symbols: list[TracedSymbol], options: Options) -> None:
+        self._options = options
+        self._builder = GraphBuilder(TracedGraph([], [], [], [], symbols))
+        self.refused: dict[torch.fx.Node, str] = {}  # what an engine said when it was built
+        for node in graph.nodes:
+            if isinstance(node.meta.get("val"), torch.Tensor):
+                self._builder.of_node[node] = node.name
+                with contextlib.suppress(ExportError):  # what has no description is refused with its users
+                    self._builder._describe(node, node.meta["val"], node.name)
+
+    def reason_against(self, node: torch.fx.Node) -> str | None:
+        op = str(node.target)
+        if self._options.keeps_in_torch(op):
+            return f"{op} is one of torch_executed_ops"
+        if node in self.refused:
+            return self.refused[node]
+        if is_wait(node) and not is_collective(node.args[0]):
+            return f"{op} waits for what began elsewhere"
+        tensors = [value for value in map(_value, (node, *node.all_input_nodes)) for value in _tensors_in(value)]
+        if not _tensors_in(_value(node)):
+            return f"{op} gives no tensor"
+        for tensor in tensors:
+            if tensor.device.type != "cpu":
+                return f"{op} runs on {tensor.device}"
+            if any(_depends_on_data(size) for size in tensor.shape):
+                return f"{op}: a size depends on data"
+            if 0 in tensor.shape:
+                return f"{op}: a tensor without elements"
+        try:
+            name = self._builder.of_node.get(node)
+            self._builder.read_call(node)
+            if name is not None:
+                self._builder.of_node[node] = name
+        except ExportError as error:
+            return str(error)
+        return None
+
+
+def _value(node: torch.fx.Node):
+    return node.meta.get("val")
+
+
+def _tensors_in(value) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [one for one in value if isinstance(one, torch.Tensor)] if isinstance(value, (list, tuple)) else []
+
+
+def _depends_on_data(size) -> bool:
+    from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+    return isinstance(size, torch.SymInt) and bool(free_unbacked_symbols(size))
+
+
+def blocks_of(
+    graph: torch.fx.Graph, support: Support, options: Options
+) -> tuple[list[Block], dict[torch.fx.Node, str]]:
+    """The blocks in an order in which they can run, and why nodes stay in PyTorch."""
+    reasons: dict[torch.fx.Node, str] = {}
+    least = 1 if options.require_full_compilation else options.min_block_size
+    for node in graph.nodes:
+        if node.op == "call_function" and node.target is not operator.getitem and not _is_number(node):
+            reason = support.reason_against(node)
+            if reason is not None:
+                reasons[node] = reason
+    while True:
+        blocks = _levels(
+            graph, lambda node: node.op == "call_function" and node not in reasons and not _is_number(node)
+        )
+        small = [block for block in blocks if block.in_engine and not _large_enough(block, least)]
+        if not small:
+            return blocks, reasons
+        for block in small:
+            size = sum(map(counts, block.nodes))
+            for node in block.nodes:
+                reasons[node] = f"a block of {size} ops is smaller than min_block_size, {least}"
+
+
+def _large_enough(block: Block, least: int) -> bool:
+    return sum(map(counts, block.nodes)) >= least or any(
+        is_collective(node) and not is_wait(node) for node in block.nodes
+    )
+
+
+def _levels(graph: torch.fx.Graph, can: Callable[[torch.fx.Node], bool]) -> list[Block]:
+    """Even levels run in engines, odd ones in PyTorch."""
+    level: dict[torch.fx.Node, int] = {}
+    blocks: dict[int, Block] = defaultdict(lambda: Block(True))
+    for node in graph.nodes:
+        if node.op in ("placeholder", "get_attr", "output"):
+            continue
+        if (node.target is operator.getitem or is_wait(node)) and node.args[0] in level:
+            level[node] = level[node.args[0]]  # with what makes it
+        else:
+            in_engine = can(node)
+            # Sizes are expressions in an engine's graph: what computes them does not come before it.
+            inputs = [
+                level[one] for one in node.all_input_nodes if one in level and not (in_engine and _is_number(one))
+            ]
+            parity = 0 if in_engine else 1
+            highest = max(inputs, default=parity)
+            level[node] = highest if highest % 2 == parity else highest + 1
+        block = blocks[level[node]]
+        block.in_engine = level[node] % 2 == 0
+        block.nodes.append(node)
+    return [blocks[number] for number in sorted(blocks)]

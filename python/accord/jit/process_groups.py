@@ -1,0 +1,118 @@
+"""Process groups of torch.distributed, of any backend, and the engine's own communicators over their ranks.
+
+A communicator is made once for each group and shared by all engines over it; when the last of them goes, it closes. The
+ranks meet in the group's store. Each time that engines of a group are bound, its ranks tell each other there whether they still
+have the communicator of last time: where one has let go of it, all make a new one.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import weakref
+from collections.abc import Mapping
+
+import torch.distributed as dist
+
+import accord
+
+Group = dist.ProcessGroup | accord.Communicator
+_LOCAL_BACKENDS_WITHOUT_STORE = ("mpi",)
+
+
+def process_group(given) -> dist.ProcessGroup:
+    """The group that a functional collective names, or is given."""
+    return dist.distributed_c10d._resolve_process_group(given) if isinstance(given, str) else given
+
+
+def logical_name(group: dist.ProcessGroup) -> str:
+    """What an engine calls a group: the dimension of its device mesh, the group_desc that it was made with, or "world"."""
+    if group is dist.group.WORLD:
+        return "world"
+    described = group.group_desc.removeprefix("mesh_")
+    return described if described not in ("", "undefined", "default_pg") else f"group_{group.group_name}"
+
+
+def place_in(group: Group) -> tuple[int, int]:
+    """This rank's place (rank, size) in the group."""
+    if isinstance(group, accord.Communicator):
+        return group.rank, group.size
+    return dist.get_rank(group), dist.get_world_size(group)
+
+
+class SharedCommunicator:
+    """A communicator that several engines hold; it closes when the last of them lets go."""
+
+    def __init__(self, communicator: accord.Communicator, name: str) -> None:
+        """name: its own, among all that ever were."""
+        self.communicator = communicator
+        self.name = name
+
+    def serves(self, rank: int, size: int) -> bool:
+        """Whether it works, and for a group in which this rank has that place."""
+        comm = self.communicator
+        return comm.state == "ready" and (comm.rank, comm.size) == (rank, size)
+
+
+_shared: weakref.WeakValueDictionary[str, SharedCommunicator] = weakref.WeakValueDictionary()
+
+
+def shared_communicator(group: Group) -> SharedCommunicator:
+    """The engines' communicator over the ranks of the group. Collective over the group; cost: a few messages to the group's
+    store, and 10 ms or so where it is made."""
+    if isinstance(group, accord.Communicator):
+        return SharedCommunicator(group, group.name)
+    rank, size = place_in(group)
+    store, prefix = _meeting_store(group), f"accord/engines/{group.group_name}"
+    held = _shared.get(prefix)
+    if held is not None and not held.serves(rank, size):
+        held = None
+    call = f"{prefix}/{store.add(f'{prefix}/calls/{rank}', 1)}"
+    store.set(f"{call}/{rank}", held.name if held else "none")
+    if rank == 0:
+        store.set(f"{call}/name", secrets.token_hex(8))
+    names = {store.get(f"{call}/{other}").decode() for other in range(size)}
+    if held is not None and names == {held.name}:
+        return held
+    communicator = accord.Communicator.create(
+        dist.PrefixStore(call, store), rank, size, name=f"{logical_name(group)} (engines)"
+    )
+    shared = _shared[prefix] = SharedCommunicator(communicator, store.get(f"{call}/name").decode())
+    return shared
+
+
+_hosted: dict[str, dist.Store] = {}
+
+
+def _meeting_store(group: dist.ProcessGroup) -> dist.Store:
+    """The store of the group; for a backend that has none, one that its first rank hosts, and tells of through the group."""
+    if dist.get_backend(group) not in _LOCAL_BACKENDS_WITHOUT_STORE:
+        return dist.distributed_c10d._get_process_group_store(group)
+    if group.group_name not in _hosted:
+        first = dist.get_rank(group) == 0
+        store = dist.TCPStore("0.0.0.0", 0, is_master=True, wait_for_workers=False) if first else None
+        told = [(socket.gethostname(), store.port)] if store else [None]
+        dist.broadcast_object_list(told, group=group, group_src=0)
+        _hosted[group.group_name] = store or dist.TCPStore(*told[0], is_master=False, wait_for_workers=False)
+    return _hosted[group.group_name]
+
+
+def check_place(name: str, place: tuple[int, int], group: Group) -> None:
+    """Mismatch if this rank has another place in the group than an engine was made for."""
+    rank, size = place_in(group)
+    if (rank, size) != place:
+        raise accord.Mismatch(
+            f'group "{name}": the engine was made for rank {place[0]} of {place[1]}, but this is rank {rank} of {size} in the group '
+            "that it is to be bound to; give a group of the same size, with its members in the same order"
+        )
+
+
+def groups_argument(groups: Mapping[str, Group] | Group, names: list[str]) -> Mapping[str, Group]:
+    """`groups` for an engine with groups `names`: a mapping, or one group for an engine that has one."""
+    if isinstance(groups, Mapping):
+        return groups
+    if len(names) != 1:
+        raise accord.InvalidArgument(
+            f"one group was given, but the engine has {len(names)} ({', '.join(names) or 'none'}): give a mapping from their names"
+        )
+    return {names[0]: groups}

@@ -1,0 +1,107 @@
+"""Texts from a language model in one call, on one rank or on all ranks of a job."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from accord._core import Communicator, Engine, InvalidArgument, LanguageModel, TextStream, inspect
+from accord.engine import load
+
+__all__ = ["GeneratedText", "generate"]
+
+Prompt = str | Sequence[Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class GeneratedText:
+    """What a prompt was continued with."""
+
+    text: str
+    finish: str  # "stop_token", "stop_sequence", "length"
+    prompt_tokens: int
+    completion_tokens: int
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def generate(
+    model: str | os.PathLike[str] | Engine | LanguageModel,
+    prompt: Prompt | Sequence[Prompt] | None = None,
+    *,
+    comm: Communicator | None = None,
+    stream: bool = False,
+    threads: int = 0,
+    cache_dtype: str = "float32",
+    **options: Any,
+) -> GeneratedText | list[GeneratedText] | Iterator[str] | None:
+    """Continues a text, or answers a conversation; several of them together if `prompt` is a list of such.
+
+    model: a package, an engine that is loaded from one, or a LanguageModel.
+    prompt: "Once upon a time", or messages: [{"role": "user", "content": "Hello"}].
+    comm: the ranks that share the package, all of which call this; without it those of the job (accord run, torchrun), or
+    this process alone. Rank 0 gets the answers. The others compute with it and get None, or an iterator of nothing: they
+    need no prompt.
+    stream: gives an iterator of pieces of the one answer, as they come, instead.
+    threads, cache_dtype: of an engine and a cache that are made here, as of load() and LanguageModel.create().
+    options: stop (texts that end an answer), max_new_tokens, temperature (0: the best token), top_k, top_p, min_p,
+    repetition_penalty, seed and what else LanguageModel.generate() takes, but samples.
+
+    Raises what load(), LanguageModel.create() and LanguageModel.generate() raise, and what ends an answer early.
+    """
+    if options.get("samples", 1) != 1:
+        raise InvalidArgument("samples: LanguageModel.generate() gives several continuations of a prompt")
+    prompts = [] if prompt is None else prompt
+    several = not isinstance(prompts, str) and not all(isinstance(message, Mapping) for message in prompts)
+    pieces = _pieces(model, list(prompts) if several else [prompt], comm, threads, cache_dtype, options)
+    if stream:
+        if several:
+            raise InvalidArgument("stream: one prompt at a time; LanguageModel.generate() gives a stream for each")
+        return (text for text in pieces if isinstance(text, str))
+    answers = [answer for answer in pieces if isinstance(answer, GeneratedText)]
+    return answers if several and answers else answers[0] if answers else None
+
+
+def _pieces(model, prompts, comm, threads, cache_dtype, options) -> Iterator[str | GeneratedText]:
+    """Of each prompt in turn its text as it comes, then all of it. They are answered together."""
+    with contextlib.ExitStack() as stack:
+        if not isinstance(model, LanguageModel):
+            model = _language_model(stack, model, comm, threads, cache_dtype)
+            if not model.leads:
+                model.follow()
+                return
+            stack.callback(model.stop)
+        if prompts == [None]:
+            raise InvalidArgument("the rank that leads needs a prompt")
+        for stream in [model.generate(prompt, **options) for prompt in prompts]:
+            yield from _pieces_of(stream)
+
+
+def _language_model(stack, model, comm, threads, cache_dtype) -> LanguageModel:
+    """A model over the engine, which is loaded if it is none yet."""
+    if not isinstance(model, Engine):
+        if comm is None:
+            comm = stack.enter_context(Communicator.from_environment(name="generate"))
+        groups = inspect(model)["groups"]
+        if len(groups) > 1:
+            raise InvalidArgument(
+                f"{os.fspath(model)} has the groups {', '.join(groups)}: load() it, giving each its ranks"
+            )
+        model = stack.enter_context(load(model, dict.fromkeys(groups, comm), threads=threads))
+    return LanguageModel.create(model, cache_dtype=cache_dtype, all_ranks=comm)
+
+
+def _pieces_of(stream: TextStream) -> Iterator[str | GeneratedText]:
+    text = []
+    for event in stream:
+        if event.error is not None:
+            raise event.error
+        if event.text:
+            text.append(event.text)
+            yield event.text
+        if event.finish:
+            yield GeneratedText("".join(text), event.finish, stream.prompt_tokens, stream.completion_tokens)

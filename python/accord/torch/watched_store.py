@@ -1,0 +1,60 @@
+"""The store that ranks meet in to make a group: who waits there for a rank that is gone from the default group hears of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import torch.distributed as dist
+
+import accord
+
+NEWS_TAKE_SECONDS = 0.5  #: after a death, until it is known
+_LOOK_EVERY_SECONDS = 0.01
+
+
+class WatchedStore:
+    """`store` for accord.Communicator.create(), which looks for keys that are not there yet with check()."""
+
+    def __init__(
+        self, store: dist.Store, name: str, world: accord.Communicator | None, global_ranks: Sequence[int]
+    ) -> None:
+        """name: of the group that is made. world: of the default group, or None if there is none. global_ranks: of the new group."""
+        self._store = store
+        self._name = name
+        self._world = world
+        self._global_ranks = global_ranks
+        self.set, self.get, self.add, self.delete_key = store.set, store.get, store.add, store.delete_key
+
+    def describe(self) -> str:
+        return f"torch's {type(self._store).__name__}"
+
+    def check(self, keys: list[str]) -> bool:
+        """Fails with PeerLost if one is not set and a rank of the new group is gone."""
+        gone = self._first_gone()  # before the look: what a rank set before it went is there
+        if self._store.check(keys):
+            return True
+        if gone is not None:
+            raise self._lost(gone)
+        return False
+
+    def cause_of(self, failure: accord.Error) -> accord.Error:
+        """What lies behind a failure of create(): of the store, which may have gone with a rank, or of ranks that left because of another."""
+        if isinstance(failure, accord.IoError):
+            deadline = time.monotonic() + NEWS_TAKE_SECONDS
+            while self._first_gone() is None and time.monotonic() < deadline:
+                time.sleep(_LOOK_EVERY_SECONDS)
+        gone = self._first_gone() if isinstance(failure, (accord.IoError, accord.PeerLost)) else None
+        return failure if gone is None else self._lost(gone)
+
+    def _first_gone(self) -> int | None:
+        """The rank of the new group that went first; others may have left because of it."""
+        gone = self._world.gone() if self._world is not None else []
+        return next((self._global_ranks.index(rank) for rank in gone if rank in self._global_ranks), None)
+
+    def _lost(self, rank: int) -> accord.PeerLost:
+        error = accord.PeerLost(
+            f'creating group "{self._name}" in {self.describe()}: rank {self._global_ranks[rank]} of the default group died or closed it'
+        )
+        error.ranks = (rank,)
+        return error

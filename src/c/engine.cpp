@@ -1,0 +1,98 @@
+// Engines for C callers. An engine's runs share one context.
+#include "accord/engine.hpp"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "accord/accord.h"
+#include "accord/package.hpp"
+#include "c/answer.hpp"
+#include "c/bytes_out.hpp"
+#include "c/handles.hpp"
+#include "c/numbers.hpp"
+
+using accord::Engine;
+using accord::Result;
+using accord::Status;
+using accord::StatusCode;
+using accord::TensorView;
+using accord::c::answer;
+
+namespace {
+
+Status wrong(std::string_view function, std::string_view why) {
+  return {StatusCode::kInvalidArgument, fmt::format("{}: {}", function, why)};
+}
+
+Result<TensorView> view_of(const accord_tensor_t& tensor, std::string_view function) {
+  if (tensor.dimensions < 0 || (tensor.shape == nullptr && tensor.dimensions > 0))
+    return wrong(function, fmt::format("an input has {} dimensions and no shape", tensor.dimensions));
+  ACCORD_ASSIGN_OR_RETURN(const accord::DType dtype,
+                          accord::c::value_of(accord::c::kDTypes, tensor.dtype, function, "dtype"));
+  TensorView view{{tensor.data, 1, dtype, {}}, {tensor.shape, tensor.shape + tensor.dimensions}};
+  for (const std::int64_t extent : view.shape) {
+    if (extent < 0) return wrong(function, fmt::format("an input has an extent of {}", extent));
+    view.buffer.count *= static_cast<std::size_t>(extent);
+  }
+  return view;
+}
+
+}  // namespace
+
+extern "C" accord_status_t accord_engine_load(const char* path, const accord_engine_group_t* groups, size_t count,
+                                              int32_t threads, accord_engine_t** engine) {
+  if (engine != nullptr) *engine = nullptr;
+  const void* list = count == 0 ? "" : static_cast<const void*>(groups);
+  return answer(
+      __func__, {{"path", path}, {"groups", list}, {"engine", engine}}, [&](std::string_view function) -> Status {
+        std::map<std::string, accord::Communicator> communicators;
+        for (const accord_engine_group_t& group : std::span(groups, count)) {
+          if (group.name == nullptr || group.communicator == nullptr)
+            return wrong(function, "a group has no name or no communicator");
+          communicators.emplace(group.name, group.communicator->communicator);
+        }
+        ACCORD_ASSIGN_OR_RETURN(Engine loaded, Engine::load_and_bind(path, communicators, {.threads = threads}));
+        *engine = new accord_engine{std::move(loaded)};
+        return {};
+      });
+}
+
+extern "C" accord_status_t accord_engine_inspect(const char* path, char* buffer, size_t size, size_t* needed) {
+  return answer(__func__, {{"path", path}}, [&](std::string_view function) -> Status {
+    ACCORD_ASSIGN_OR_RETURN(const std::string json, accord::inspect_package(path));
+    return accord::c::write_out({json.c_str(), json.size() + 1}, buffer, size, needed, function);
+  });
+}
+
+extern "C" accord_status_t accord_engine_run(accord_engine_t* engine, const accord_tensor_t* inputs, size_t input_count,
+                                             accord_tensor_t* outputs, size_t output_count) {
+  return answer(__func__, {{"engine", engine}, {"inputs", inputs}, {"outputs", outputs}},
+                [&](std::string_view function) -> Status {
+                  const std::size_t takes = engine->engine.inputs().size();
+                  const std::size_t gives = engine->engine.outputs().size();
+                  if (input_count != takes || output_count != gives)
+                    return wrong(function, fmt::format("{} inputs and {} outputs, where the engine has {} and {}",
+                                                       input_count, output_count, takes, gives));
+                  std::vector<TensorView> views;
+                  for (const accord_tensor_t& input : std::span(inputs, input_count)) {
+                    ACCORD_ASSIGN_OR_RETURN(TensorView view, view_of(input, function));
+                    views.push_back(std::move(view));
+                  }
+                  if (!engine->context) {
+                    ACCORD_ASSIGN_OR_RETURN(engine->context, engine->engine.create_context());
+                  }
+                  ACCORD_ASSIGN_OR_RETURN(engine->outputs, engine->context->run(views));
+                  for (std::size_t i = 0; i < output_count; ++i) {
+                    const TensorView& made = engine->outputs[i];
+                    outputs[i] = {made.buffer.data, made.shape.data(), static_cast<int32_t>(made.shape.size()),
+                                  accord::c::number_of(accord::c::kDTypes, made.buffer.dtype)};
+                  }
+                  return {};
+                });
+}
+
+extern "C" void accord_engine_free(accord_engine_t* engine) { delete engine; }

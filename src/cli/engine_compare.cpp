@@ -1,0 +1,58 @@
+// `accord engine compare`: PyTorch is known to Python alone, so the command becomes Python's accord.comparison with the same options.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/engine.hpp"
+#include "cli/python_program.hpp"
+
+namespace accord::cli {
+namespace {
+
+struct CompareOptions {
+  std::string package;
+  std::string model;
+  std::string inputs;
+  std::string tokens;
+  std::string tolerance;
+  std::string group;
+  bool as_json = false;
+};
+
+int compare(const CompareOptions& options) {
+  std::vector<std::string> words = {options.package};
+  for (const auto& [name, value] : {std::pair<const char*, const std::string&>{"--model", options.model},
+                                    {"--inputs", options.inputs},
+                                    {"--tokens", options.tokens},
+                                    {"--tolerance", options.tolerance},
+                                    {"--group", options.group}}) {
+    if (value.empty()) continue;
+    words.emplace_back(name);
+    words.push_back(value);
+  }
+  if (options.as_json) words.emplace_back("--json");
+  return engine_failure("compare", become_python("accord.comparison", words));
+}
+
+}  // namespace
+
+void add_engine_compare(CLI::App& engine, Action& chosen) {
+  CLI::App* command = engine.add_subcommand("compare", "Hold a package against PyTorch, module by module");
+  const auto options = std::make_shared<CompareOptions>();
+  command->add_option("package", options->package, "The package's directory")->required();
+  command
+      ->add_option("--model", options->model,
+                   "The model in PyTorch: a folder of transformers, or FILE.py:FUNCTION that makes it")
+      ->required();
+  command->add_option("--inputs", options->inputs,
+                      "safetensors file with the engine's inputs by name; a language model needs none");
+  command->add_option("--tokens", options->tokens, "Of a language model without --inputs: length of the sequence [16]")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--tolerance", options->tolerance, "Of the largest difference over the largest magnitude")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--group", options->group, "Logical group that the ranks of the job form [tp]");
+  command->add_flag("--json", options->as_json, "One JSON object");
+  command->callback([options, &chosen] { chosen = [options] { return compare(*options); }; });
+}
+
+}  // namespace accord::cli

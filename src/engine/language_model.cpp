@@ -1,0 +1,162 @@
+// The public handles over the serving core. Ranks agree on how making the cache went before rank 0 begins to send them anything.
+#include "accord/language_model.hpp"
+
+#include <fmt/format.h>
+
+#include <mutex>
+
+#include "engine/runtime/agreement.hpp"
+#include "engine/runtime/loaded_engine.hpp"
+#include "engine/serving/communicator_channel.hpp"
+#include "engine/serving/engine_model.hpp"
+#include "engine/serving/generation.hpp"
+#include "engine/serving/text_stream.hpp"
+#include "engine/serving/token_stream.hpp"
+
+namespace accord {
+
+using engine::EngineModel;
+using engine::Generation;
+
+struct LanguageModel::State {
+  std::shared_ptr<engine::LoadedEngine> engine;
+  std::shared_ptr<EngineModel> model;
+  std::shared_ptr<engine::PlanChannel> channel;
+  std::unique_ptr<Generation> generation;  // of rank 0
+
+  std::mutex texts_mutex;  // of what follows, which is read when it is first wanted
+  std::optional<Tokenizer> tokenizer;
+  std::optional<ChatFormat> chat_format;
+};
+
+namespace {
+
+// Over which the ranks hear of each other; nullopt if there is one rank.
+Result<std::optional<Communicator>> connection(const engine::LoadedEngine& loaded,
+                                               const std::optional<Communicator>& all_ranks) {
+  if (all_ranks) return all_ranks->size() > 1 ? all_ranks : std::nullopt;
+  const auto communicators = loaded.communicators();
+  if (communicators.empty()) return std::optional<Communicator>();
+  if (communicators.size() == 1) return communicators.front();
+  return Status(
+      StatusCode::kInvalidArgument,
+      fmt::format("the engine is bound to {} groups: give the communicator of all ranks", communicators.size()));
+}
+
+Status not_leading() { return {StatusCode::kWrongState, "rank 0 takes requests; the other ranks call follow()"}; }
+
+// What `json` says, kept for the next time.
+template <typename T>
+Result<T> parsed(std::mutex& mutex, std::optional<T>& kept, const std::optional<std::string>& json,
+                 std::string_view file) {
+  const std::lock_guard lock(mutex);
+  if (kept) return *kept;
+  if (!json) {
+    return Status(StatusCode::kNotFound,
+                  fmt::format("the package has no {}: export with tokenizer=, or give token ids", file));
+  }
+  ACCORD_ASSIGN_OR_RETURN(kept, T::parse(*json, file));
+  return *kept;
+}
+
+Status check(const TextRequest& request) {
+  std::string_view what;
+  if (!request.prompt.empty() && !request.messages.empty()) what = "a prompt and messages";
+  if (!request.options.prompt.empty()) what = "token ids: submit() takes those";
+  if (request.options.logprobs) what = "logprobs: submit() gives those";
+  for (const std::string& stop : request.stop)
+    if (stop.empty()) what = "an empty text that stops";
+  if (what.empty()) return Status();
+  return Status(StatusCode::kInvalidArgument, fmt::format("a request for text has {}", what));
+}
+
+std::string digest_of(const LanguageModelOptions& options) {
+  return fmt::format("{} tokens in blocks of {} as {}, {} sequences, {} rows", options.cache_tokens,
+                     options.block_tokens, to_string(options.cache_dtype), options.max_sequences, options.max_rows);
+}
+
+}  // namespace
+
+GenerationStream::GenerationStream(engine::TokenStream stream)
+    : stream_(std::make_shared<engine::TokenStream>(std::move(stream))) {}
+
+RequestId GenerationStream::id() const { return stream_->id(); }
+
+Result<std::optional<GenerationEvent>> GenerationStream::next(std::chrono::milliseconds timeout) {
+  return stream_->next(timeout);
+}
+
+void GenerationStream::cancel() { stream_->cancel(); }
+
+Result<LanguageModel> LanguageModel::create(const Engine& engine, const LanguageModelOptions& options,
+                                            std::optional<Communicator> all_ranks) {
+  auto state = std::make_shared<State>();
+  state->engine = engine.engine_;
+  if (engine.state() == EngineState::kUnbound) {
+    return Status(StatusCode::kWrongState, "the engine is not bound: a language model runs on a bound one");
+  }
+  ACCORD_ASSIGN_OR_RETURN(const std::optional<Communicator> link, connection(*state->engine, all_ranks));
+  Result<std::shared_ptr<EngineModel>> model = EngineModel::create(state->engine, options);
+  if (link) {
+    ACCORD_RETURN_IF_ERROR(engine::agree({{"all ranks", *link}}, {model.status(), digest_of(options)}));
+    state->channel = std::make_shared<engine::CommunicatorChannel>(*link);
+  }
+  if (!model.ok()) return model.status();
+  state->model = *model;
+  if (!link || link->rank() == 0) {
+    ACCORD_ASSIGN_OR_RETURN(state->generation, Generation::create(state->model, state->channel));
+  }
+  return LanguageModel(std::move(state));
+}
+
+Result<GenerationStream> LanguageModel::submit(GenerationRequest request) {
+  if (!leads()) return not_leading();
+  ACCORD_ASSIGN_OR_RETURN(engine::TokenStream stream, state_->generation->submit(std::move(request)));
+  return GenerationStream(std::move(stream));
+}
+
+Result<TextStream> LanguageModel::generate(TextRequest request) {
+  if (!leads()) return not_leading();
+  ACCORD_RETURN_IF_ERROR(check(request));
+  ACCORD_ASSIGN_OR_RETURN(const Tokenizer text, tokenizer());
+  EncodeOptions encode{SpecialTokens::kAdd, TextLength::kWhole};
+  if (!request.messages.empty()) {
+    ACCORD_ASSIGN_OR_RETURN(const ChatFormat chat, chat_format());
+    ACCORD_ASSIGN_OR_RETURN(request.prompt, chat.render(request.messages));
+    encode.special_tokens = SpecialTokens::kLeaveOut;
+  }
+  ACCORD_ASSIGN_OR_RETURN(request.options.prompt, text.encode(request.prompt, encode));
+  std::vector<TokenId>& stop_tokens = request.options.stop_tokens;
+  stop_tokens.insert(stop_tokens.end(), this->stop_tokens().begin(), this->stop_tokens().end());
+  const std::size_t prompt_tokens = request.options.prompt.size();
+  const int samples = request.options.samples;
+  ACCORD_ASSIGN_OR_RETURN(GenerationStream tokens, submit(std::move(request.options)));
+  return TextStream(std::make_shared<TextStream::State>(std::move(tokens), text, request.stop, prompt_tokens, samples));
+}
+
+Status LanguageModel::follow() {
+  if (state_->generation) return Status(StatusCode::kWrongState, "rank 0 leads: the other ranks follow it");
+  return engine::follow(*state_->model, *state_->channel);
+}
+
+Status LanguageModel::stop() {
+  if (!state_->generation) return Status(StatusCode::kWrongState, "rank 0 stops the model, the other ranks with it");
+  return state_->generation->stop();
+}
+
+bool LanguageModel::leads() const { return state_->generation != nullptr; }
+std::int32_t LanguageModel::max_context() const { return state_->model->limits().max_context; }
+std::int32_t LanguageModel::vocabulary() const { return state_->model->limits().vocabulary; }
+const std::vector<TokenId>& LanguageModel::stop_tokens() const { return state_->engine->language_model()->stop_tokens; }
+std::size_t LanguageModel::cache_bytes() const { return state_->model->cache_bytes(); }
+const std::optional<std::string>& LanguageModel::tokenizer_json() const { return state_->engine->tokenizer_json(); }
+
+Result<Tokenizer> LanguageModel::tokenizer() const {
+  return parsed(state_->texts_mutex, state_->tokenizer, state_->engine->tokenizer_json(), "tokenizer.json");
+}
+
+Result<ChatFormat> LanguageModel::chat_format() const {
+  return parsed(state_->texts_mutex, state_->chat_format, state_->engine->chat_format_json(), "chat_format.json");
+}
+
+}  // namespace accord

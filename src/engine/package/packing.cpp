@@ -1,0 +1,119 @@
+// How a tensor lies in its file, from its entry in the manifest. A packed unit is a block of the grid that products take, a
+// multiple of 64 bytes apart from the next; units along `in` of a divided weight stand side by side in that grid.
+
+#include "engine/package/packing.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+
+#include "base/text.hpp"
+#include "kernels/view.hpp"
+
+namespace accord::engine {
+namespace {
+
+constexpr std::string_view kTypes[] = {"float32", "bfloat16", "float16", "int8", "int4"};  // by WeightType
+
+// One unit of a tensor as [out, in], and whether it is divided by its outputs.
+struct Block {
+  std::int64_t out = 0, in = 0;
+  bool by_outputs = true;
+};
+
+Block block_of(const TensorEntry& tensor) {
+  const std::size_t out_dim = tensor.packing->transposed ? 1 : 0;
+  Block block{tensor.shape[out_dim], tensor.shape[1 - out_dim]};
+  if (!tensor.sharding) return block;
+  block.by_outputs = static_cast<std::size_t>(tensor.sharding->dim) == out_dim;
+  (block.by_outputs ? block.out : block.in) = tensor.sharding->unit;
+  return block;
+}
+
+}  // namespace
+
+std::int64_t TensorEntry::units() const {
+  if (!sharding) return 1;
+  const std::int64_t size = shape[static_cast<std::size_t>(sharding->dim)];
+  return (size + sharding->unit - 1) / sharding->unit;
+}
+
+std::uint64_t TensorEntry::unit_bytes() const {
+  if (packing) {
+    const Block block = block_of(*this);
+    return (kernels::packed_bytes(packing->format, block.out, block.in) + 63) / 64 * 64;
+  }
+  std::uint64_t bytes = size_of(dtype);
+  for (std::size_t dim = 0; dim < shape.size(); ++dim) {
+    const bool cut = sharding && static_cast<std::size_t>(sharding->dim) == dim;
+    bytes *= static_cast<std::uint64_t>(cut ? sharding->unit : shape[dim]);
+  }
+  return bytes;
+}
+
+std::uint64_t TensorEntry::bytes() const {
+  if (packing) return unit_bytes() * static_cast<std::uint64_t>(units());
+  std::uint64_t bytes = size_of(dtype);
+  for (const std::int64_t size : shape) bytes *= static_cast<std::uint64_t>(size);
+  return bytes;
+}
+
+std::uint64_t TensorEntry::granule_range_bytes(std::uint64_t first, std::uint64_t count) const {
+  const std::uint64_t begin = first * granule_bytes;
+  return std::min(count * granule_bytes, bytes() - begin);
+}
+
+kernels::PackedMatrix TensorEntry::matrix(std::int64_t first, std::int64_t count, const std::byte* data) const {
+  const Block block = block_of(*this);
+  kernels::PackedMatrix matrix = kernels::packed_matrix(packing->format, block.out, block.in, data);
+  if (!sharding) return matrix;
+  const std::int64_t size = shape[static_cast<std::size_t>(sharding->dim)];
+  const std::int64_t padding = std::max<std::int64_t>((first + count) * sharding->unit - size, 0);
+  const auto stride = static_cast<std::int64_t>(unit_bytes());
+  (block.by_outputs ? matrix.out_units : matrix.in_units) = count;
+  (block.by_outputs ? matrix.out_unit_stride : matrix.in_unit_stride) = stride;
+  (block.by_outputs ? matrix.out_padding : matrix.in_padding) = padding;
+  return matrix;
+}
+
+Result<Packing> read_packing(const JsonObject& object, const TensorEntry& tensor) {
+  static constexpr std::array<std::string_view, 1> kKeys = {"type"};
+  static constexpr std::array<std::string_view, 5> kOptional = {"group", "scales", "minima", "transposed", "error"};
+  ACCORD_ASSIGN_OR_RETURN(const auto given,
+                          JsonObject::read(object.at("packed"), object.where() + ": packed", kKeys, kOptional));
+  if (tensor.shape.size() != 2 || !kernels::is_real(tensor.dtype)) {
+    return given.corrupt("only matrices of real numbers are packed");
+  }
+  ACCORD_ASSIGN_OR_RETURN(const auto type, given.name("type"));
+  const auto* const known = std::find(std::begin(kTypes), std::end(kTypes), type);
+  if (known == std::end(kTypes)) return given.corrupt(unknown_name("type", type, kTypes).message());
+  Packing packing;
+  packing.format.type = static_cast<kernels::WeightType>(known - std::begin(kTypes));
+  if (given.has("group")) {
+    ACCORD_ASSIGN_OR_RETURN(const auto group, given.integer("group", 1, 1024));
+    packing.format.group = static_cast<int>(group);
+  }
+  if (given.has("scales")) {
+    ACCORD_ASSIGN_OR_RETURN(const auto scales, given.name("scales"));
+    packing.format.scale_type = scales == "float32" ? DType::kFloat32 : DType::kFloat16;
+    if (scales != to_string(packing.format.scale_type)) return given.corrupt("scales are \"float16\" or \"float32\"");
+  }
+  const auto flag = [&](std::string_view name) -> Result<bool> {
+    if (!given.has(name)) return false;
+    if (!given.at(name).is_boolean()) return given.corrupt(fmt::format("{} is neither true nor false", name));
+    return given.at(name).get<bool>();
+  };
+  ACCORD_ASSIGN_OR_RETURN(const bool minima, flag("minima"));
+  packing.format.minimum = minima ? kernels::Minimum::kPerGroup : kernels::Minimum::kNone;
+  ACCORD_ASSIGN_OR_RETURN(packing.transposed, flag("transposed"));
+  if (given.has("error")) {
+    if (!given.at("error").is_number()) return given.corrupt("error is no number");
+    packing.error = given.at("error").get<double>();
+  }
+  if (const Status status = kernels::check(packing.format); !status.ok()) return given.corrupt(status.message());
+  return packing;
+}
+
+}  // namespace accord::engine

@@ -1,0 +1,13 @@
+#pragma once
+// "packed" of a tensor in the manifest.
+
+#include "engine/graph/strict_json.hpp"
+#include "engine/package/package.hpp"
+
+namespace accord::engine {
+
+/// Reads "packed" of `object`, which describes `tensor`, whose dtype, shape and sharding are read already. kCorrupt if there is no
+/// such format, or if a tensor of that kind cannot be packed.
+Result<Packing> read_packing(const JsonObject& object, const TensorEntry& tensor);
+
+}  // namespace accord::engine

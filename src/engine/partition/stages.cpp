@@ -1,0 +1,236 @@
+// First the last node of each stage is chosen, then the graph of one stage is put together of receive, own nodes, send and broadcasts.
+#include "engine/partition/stages.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/graph/node_access.hpp"
+#include "engine/graph/ops.hpp"
+
+namespace accord::engine {
+namespace {
+
+constexpr int kEveryStage = -1;  // of nodes and values that depend on the inputs alone
+
+std::size_t at(ValueId id) { return static_cast<std::size_t>(id); }
+
+class Stages {
+ public:
+  Stages(Graph graph, const Graph& whole, const std::string& group, const GroupPlace& place)
+      : graph_(std::move(graph)), group_(group), place_(place), made_(graph_.values.size(), kEveryStage) {
+    for (const Parameter& parameter : whole.parameters)
+      tensor_bytes_[parameter.tensor] = bytes_of(whole.values[at(parameter.value)]);
+  }
+
+  Result<Graph> run() {
+    find_costs();
+    ACCORD_RETURN_IF_ERROR(choose_ends());
+    assign();
+    return cut();
+  }
+
+ private:
+  static std::uint64_t bytes_of(const Value& value) {
+    std::uint64_t bytes = size_of(value.dtype);
+    for (const SymbolicInt& size : value.shape)
+      bytes *= static_cast<std::uint64_t>(size.is_constant() ? size.constant() : 1);
+    return bytes;
+  }
+
+  // Which nodes belong to a stage, and the bytes of weights that come with each: those that no node before it reads. They are those of
+  // whole tensors, as ranks that divide them unevenly must find the same stages.
+  void find_costs() {
+    std::vector<bool> is_weight(graph_.values.size()), seen(graph_.values.size()), depends(graph_.values.size());
+    std::vector<std::uint64_t> weight_bytes(graph_.values.size());
+    for (const Parameter& parameter : graph_.parameters) {
+      is_weight[at(parameter.value)] = depends[at(parameter.value)] = true;
+      weight_bytes[at(parameter.value)] = tensor_bytes_.at(parameter.tensor);
+    }
+    for (const Node& node : graph_.nodes) {
+      bool staged = node.op.starts_with("accord.");
+      std::uint64_t bytes = 0;
+      for_each_input(node, [&](ValueId id) {
+        staged = staged || depends[at(id)];
+        if (!is_weight[at(id)] || seen[at(id)]) return;
+        seen[at(id)] = true;
+        bytes += weight_bytes[at(id)];
+      });
+      staged_.push_back(staged);
+      costs_.push_back(bytes);
+      for (const ValueId output : node.outputs) depends[at(output)] = staged;
+    }
+  }
+
+  // How many values are made up to node `last` and read behind it; weights and what every stage computes do not count.
+  std::vector<int> crossings() const {
+    std::vector<int> made_at(graph_.values.size(), -1), last_use(graph_.values.size(), -1);
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      for_each_input(graph_.nodes[i], [&](ValueId id) { last_use[at(id)] = static_cast<int>(i); });
+      if (!staged_[i]) continue;
+      for (const ValueId output : graph_.nodes[i].outputs) made_at[at(output)] = static_cast<int>(i);
+    }
+    std::vector<int> count(graph_.nodes.size() + 1, 0);
+    for (std::size_t id = 0; id < made_at.size(); ++id) {
+      if (made_at[id] < 0 || last_use[id] <= made_at[id]) continue;
+      ++count[static_cast<std::size_t>(made_at[id])];
+      --count[static_cast<std::size_t>(last_use[id])];
+    }
+    for (std::size_t i = 1; i < count.size(); ++i) count[i] += count[i - 1];
+    return count;
+  }
+
+  // The last node of each stage but the last: where the fewest values cross, as near as may be to equal shares of the weights.
+  Status choose_ends() {
+    const auto nodes = static_cast<std::int64_t>(graph_.nodes.size());
+    const std::vector<int> crossing = crossings();
+    std::uint64_t total = 0;
+    for (const std::uint64_t bytes : costs_) total += bytes;
+    const auto share = static_cast<double>(total) / place_.size;
+    // What is before each node: weights, and attention that keeps its keys.
+    std::vector<double> before;
+    std::vector<int> attention = {0};
+    double bytes = 0;
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      bytes += static_cast<double>(costs_[i]);
+      before.push_back(bytes);
+      attention.push_back(attention.back() + (graph_.nodes[i].op == kCachedAttention ? 1 : 0));
+    }
+    const bool keeps = attention.back() > 0;
+    if (keeps && attention.back() < place_.size) {
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("group \"{}\" has {} ranks, but the model has {} layers of attention: use at most as "
+                                "many stages",
+                                group_, place_.size, attention.back()));
+    }
+    std::int64_t begin = 0;
+    for (int stage = 0; stage + 1 < place_.size; ++stage) {
+      const int later = place_.size - 1 - stage;
+      std::int64_t best = -1;
+      double best_score = std::numeric_limits<double>::max();
+      for (std::int64_t i = begin; i < nodes - later; ++i) {
+        const auto index = static_cast<std::size_t>(i);
+        if (!staged_[index]) continue;
+        if (keeps && (attention[index + 1] == attention[static_cast<std::size_t>(begin)] ||
+                      attention.back() - attention[index + 1] < later)) {
+          continue;
+        }
+        // A value that crosses weighs as much as a tenth of a share.
+        const double off =
+            share > 0 ? std::abs(before[index] / share - (stage + 1))
+                      : std::abs(static_cast<double>(i + 1) * place_.size / static_cast<double>(nodes) - (stage + 1));
+        const double score = off + 0.1 * crossing[index];
+        if (score < best_score) {
+          best_score = score;
+          best = i;
+        }
+      }
+      if (best < 0) {
+        return Status(
+            StatusCode::kInvalidArgument,
+            fmt::format("group \"{}\" has {} ranks, but the model of {} ops cannot be cut into as many stages", group_,
+                        place_.size, nodes));
+      }
+      ends_.push_back(best);
+      begin = best + 1;
+    }
+    return Status();
+  }
+
+  int stage_of_node(std::size_t index) const {
+    if (!staged_[index]) return kEveryStage;
+    return static_cast<int>(std::lower_bound(ends_.begin(), ends_.end(), static_cast<std::int64_t>(index)) -
+                            ends_.begin());
+  }
+
+  void assign() {
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      for (const ValueId output : graph_.nodes[i].outputs) made_[at(output)] = stage_of_node(i);
+    }
+  }
+
+  // What is made in stages up to `stage` and read behind it, in the order of the values.
+  std::vector<ValueRef> crossing(int stage) const {
+    std::vector<bool> crosses(graph_.values.size(), false);
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      if (stage_of_node(i) <= stage) continue;
+      for_each_input(graph_.nodes[i], [&](ValueId id) {
+        if (made_[at(id)] != kEveryStage && made_[at(id)] <= stage) crosses[at(id)] = true;
+      });
+    }
+    std::vector<ValueRef> found;
+    for (std::size_t id = 0; id < crosses.size(); ++id) {
+      if (crosses[id]) found.push_back({static_cast<ValueId>(id)});
+    }
+    return found;
+  }
+
+  ValueId add_value(Value value) {
+    graph_.values.push_back(std::move(value));
+    return static_cast<ValueId>(graph_.values.size() - 1);
+  }
+
+  Graph cut() {
+    const std::vector<ValueRef> received = place_.rank > 0 ? crossing(place_.rank - 1) : std::vector<ValueRef>();
+    const std::vector<ValueRef> sent = place_.rank + 1 < place_.size ? crossing(place_.rank) : std::vector<ValueRef>();
+    std::vector<Node> nodes;
+    if (!received.empty()) {
+      Node node{"accord.recv", {{"group", group_}, {"from", SymbolicInt(place_.rank - 1)}}, {}, "", ""};
+      for (const ValueRef value : received) node.outputs.push_back(value.id);
+      nodes.push_back(std::move(node));
+    }
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
+      const int stage = stage_of_node(i);
+      if (stage == kEveryStage || stage == place_.rank) nodes.push_back(std::move(graph_.nodes[i]));
+    }
+    Argument after = None{};
+    if (!sent.empty()) {
+      const ValueId token = add_value({"stage.sent", DType::kBool, {}});
+      nodes.push_back({"accord.send",
+                       {{"group", group_}, {"to", SymbolicInt(place_.rank + 1)}, {"values", sent}},
+                       {token},
+                       "",
+                       ""});
+      after = ValueRef{token};
+    }
+    for (ValueId& output : graph_.outputs) {
+      const int maker = made_[at(output)];
+      if (maker == kEveryStage) continue;
+      Value shared = graph_.values[at(output)];
+      shared.name += ".shared";
+      const ValueId everywhere = add_value(std::move(shared));
+      Node node{"accord.broadcast",
+                {{"group", group_}, {"root", SymbolicInt(maker)}, {"after", after}},
+                {everywhere},
+                "",
+                ""};
+      if (maker == place_.rank) node.arguments["self"] = ValueRef{output};
+      nodes.push_back(std::move(node));
+      output = everywhere;
+    }
+    graph_.nodes = std::move(nodes);
+    return std::move(graph_);
+  }
+
+  Graph graph_;
+  const std::string& group_;
+  const GroupPlace place_;
+  std::map<std::string, std::uint64_t> tensor_bytes_;
+  std::vector<bool> staged_;          // by node
+  std::vector<std::uint64_t> costs_;  // by node
+  std::vector<std::int64_t> ends_;    // the last node of each stage but the last
+  std::vector<int> made_;             // by value: the stage that makes it
+};
+
+}  // namespace
+
+Result<Graph> cut_stage(Graph graph, const Graph& whole, const std::string& group, const GroupPlace& place) {
+  return Stages(std::move(graph), whole, group, place).run();
+}
+
+}  // namespace accord::engine

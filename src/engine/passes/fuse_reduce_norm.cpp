@@ -1,0 +1,59 @@
+// Where a row-parallel layer ends, the ranks add up its partial sums and a norm reads what comes out, mostly with the residual: one
+// step. Runs once residual sums and norms are one node. The fused node stands where the norm stood; the order of
+// collectives stays what it was on every rank, as all have the same graph.
+#include <array>
+
+#include "engine/graph/node_access.hpp"
+#include "engine/passes/makers.hpp"
+#include "engine/passes/passes.hpp"
+
+namespace accord::engine {
+namespace {
+
+struct Fusion {
+  std::string_view norm;
+  std::string_view fused;
+};
+constexpr std::array kFusions = {Fusion{"aten.layer_norm.default", "accord.all_reduce_layer_norm"},
+                                 Fusion{"aten.rms_norm.default", "accord.all_reduce_rms_norm"},
+                                 Fusion{"accord.rms_norm", "accord.all_reduce_rms_norm"},
+                                 Fusion{"accord.add_layer_norm", "accord.all_reduce_add_layer_norm"},
+                                 Fusion{"accord.add_rms_norm", "accord.all_reduce_add_rms_norm"}};
+
+// A sum over the ranks of which `value` is all that there is.
+const Node* sum_behind(const Makers& makers, std::optional<ValueId> value) {
+  const Node* reduce = makers.find(value, "accord.all_reduce");
+  if (reduce == nullptr || !makers.used_once(*reduce)) return nullptr;
+  const Argument* op = find_argument(*reduce, "op");
+  return op == nullptr || *op == Argument(std::string("sum")) ? reduce : nullptr;
+}
+
+std::optional<Node> fused(const Makers& makers, const Node& norm) {
+  for (const auto& [name, fused_name] : kFusions) {
+    if (norm.op != name) continue;
+    // The rows come from any of these; the other of a pair is the residual.
+    for (const std::string_view input : {"input", "self", "residual"}) {
+      const Node* reduce = sum_behind(makers, tensor_argument(norm, input));
+      if (reduce == nullptr) continue;
+      Node both = norm;
+      both.op = fused_name;
+      if (input == "residual") both.arguments["residual"] = norm.arguments.at("self");
+      both.arguments[input == "residual" ? "self" : std::string(input)] = reduce->arguments.at("self");
+      both.arguments["group"] = reduce->arguments.at("group");
+      return both;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Graph fuse_reduce_norm(Graph graph) {
+  const Makers makers(graph);
+  for (Node& node : graph.nodes) {
+    if (std::optional<Node> both = fused(makers, node)) node = std::move(*both);
+  }
+  return graph;
+}
+
+}  // namespace accord::engine

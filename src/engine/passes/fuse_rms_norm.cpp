@@ -1,0 +1,111 @@
+// Models write the norm out: x * rsqrt(mean(x ^ 2, last dimension) + eps), in float32, and then times a weight, before or after
+// it is rounded to their own dtype. It becomes one "accord.rms_norm" of what was converted, with the weight if there is one; then
+// a residual sum in front of it joins it, as with layer_norm.
+#include "engine/graph/node_access.hpp"
+#include "engine/passes/makers.hpp"
+#include "engine/passes/passes.hpp"
+#include "kernels/view.hpp"
+
+namespace accord::engine {
+namespace {
+
+constexpr std::string_view kNorm = "accord.rms_norm";
+
+bool is_last_dimension(const Node& mean, std::size_t dims) {
+  const Argument* argument = find_argument(mean, "dim");
+  const auto* list = argument == nullptr ? nullptr : std::get_if<std::vector<SymbolicInt>>(argument);
+  if (list == nullptr || list->size() != 1 || !list->front().is_constant()) return false;
+  const std::int64_t dim = list->front().constant();
+  return dim == -1 || dim == static_cast<std::int64_t>(dims) - 1;
+}
+
+// x and eps of rsqrt(mean(x ^ 2) + eps).
+struct Root {
+  ValueId x;
+  double eps;
+};
+
+std::optional<Root> root_of(const Makers& makers, ValueId value) {
+  const Node* rsqrt = makers.find(value, "aten.rsqrt");
+  const Node* add = rsqrt == nullptr ? nullptr : makers.find(tensor_argument(*rsqrt, "self"), "aten.add");
+  const Node* mean = add == nullptr ? nullptr : makers.find(tensor_argument(*add, "self"), "aten.mean");
+  const Node* square = mean == nullptr ? nullptr : makers.find(tensor_argument(*mean, "self"), "aten.pow");
+  if (square == nullptr || find_argument(*add, "alpha") != nullptr || find_argument(*mean, "dtype") != nullptr) {
+    return std::nullopt;
+  }
+  const auto x = tensor_argument(*square, "self");
+  const auto eps = number_argument(*add, "other");
+  const Result<bool> keep = flag_argument(*mean, "keepdim", false);
+  if (!x || !eps || number_argument(*square, "exponent") != 2.0 || !keep.ok() || !*keep) return std::nullopt;
+  const Value& seen = makers.value(*x);
+  if (seen.dtype != DType::kFloat32 || !is_last_dimension(*mean, seen.shape.size())) return std::nullopt;
+  return Root{*x, *eps};
+}
+
+// The norm that `node` is, without a weight.
+std::optional<Node> bare_norm(const Makers& makers, const Node& node) {
+  const auto factors = op_family(node.op) == "aten.mul" ? operands(node) : std::nullopt;
+  if (!factors) return std::nullopt;
+  for (const auto& [x, root_value] :
+       {std::pair(factors->self, factors->other), std::pair(factors->other, factors->self)}) {
+    const auto root = root_of(makers, root_value);
+    if (!root || root->x != x) continue;
+    const SymbolicInt& width = makers.value(x).shape.back();
+    if (!width.is_constant()) return std::nullopt;
+    ValueId input = x;
+    if (const Node* widened = makers.find(x, "aten._to_copy")) {
+      const auto narrow = tensor_argument(*widened, "self");
+      if (narrow && kernels::is_real(makers.value(*narrow).dtype)) input = *narrow;
+    }
+    Node norm = node;
+    norm.op = kNorm;
+    norm.arguments = {
+        {"input", ValueRef{input}}, {"normalized_shape", std::vector<SymbolicInt>{width}}, {"eps", root->eps}};
+    return norm;
+  }
+  return std::nullopt;
+}
+
+// A conversion, or a product with a weight, of a norm that nobody else uses: the norm with that.
+std::optional<Node> extended_norm(const Makers& makers, const Node& node) {
+  const std::string_view family = op_family(node.op);
+  if (family == "aten._to_copy") {
+    const Node* norm = makers.find(tensor_argument(node, "self"), kNorm);
+    if (norm == nullptr || !makers.used_once(*norm) || !kernels::is_real(makers.value(node.outputs.front()).dtype)) {
+      return std::nullopt;
+    }
+    Node converted = *norm;
+    converted.outputs = node.outputs;
+    return converted;
+  }
+  const auto factors = family == "aten.mul" ? operands(node) : std::nullopt;
+  if (!factors) return std::nullopt;
+  for (const auto& [weight, product] :
+       {std::pair(factors->self, factors->other), std::pair(factors->other, factors->self)}) {
+    const Node* norm = makers.find(product, kNorm);
+    if (norm == nullptr || !makers.used_once(*norm) || find_argument(*norm, "weight") != nullptr) continue;
+    const Value& whole = makers.value(node.outputs.front());
+    const Value& factor = makers.value(weight);
+    if (factor.shape.size() != 1 || factor.shape[0] != whole.shape.back() || !kernels::is_real(factor.dtype)) continue;
+    Node weighted = *norm;
+    weighted.arguments["weight"] = ValueRef{weight};
+    weighted.outputs = node.outputs;
+    weighted.module = node.module;
+    return weighted;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Graph fuse_rms_norm(Graph graph) {
+  const Makers makers(graph);
+  for (Node& node : graph.nodes) {
+    std::optional<Node> norm = bare_norm(makers, node);
+    if (!norm) norm = extended_norm(makers, node);
+    if (norm) node = std::move(*norm);
+  }
+  return graph;
+}
+
+}  // namespace accord::engine

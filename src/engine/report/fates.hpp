@@ -1,0 +1,26 @@
+#pragma once
+// What the passes make of each op of a model.
+
+#include <string_view>
+#include <vector>
+
+#include "engine/graph/graph.hpp"
+
+namespace accord::engine {
+
+/// What became of one node.
+struct Fate {
+  enum class Kind : std::uint8_t {
+    kKept,     ///< runs as it is
+    kFused,    ///< is part of another op
+    kRemoved,  ///< computes nothing that is needed
+  };
+  Kind kind = Kind::kKept;
+  int node = -1;          ///< of the graph after the passes: itself, or what it is part of
+  std::string_view pass;  ///< that removed it
+};
+
+/// Runs the passes on `graph`; one answer for each of its nodes.
+std::vector<Fate> fates(const Graph& graph);
+
+}  // namespace accord::engine

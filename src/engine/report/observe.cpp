@@ -1,0 +1,140 @@
+// The graph of the package is cut again to know which values ranks hold in parts, and of which module each is. After all steps
+// of a node its outputs lie in the arena as the next node will find them.
+#include "engine/report/observe.hpp"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "engine/package/package.hpp"
+#include "engine/partition/partition.hpp"
+#include "engine/runtime/inputs.hpp"
+#include "kernels/index.hpp"
+
+namespace accord::engine {
+namespace {
+
+std::size_t index_of(ValueId id) { return static_cast<std::size_t>(id); }
+
+std::int64_t product(std::span<const std::int64_t> sizes) {
+  std::int64_t elements = 1;
+  for (const std::int64_t size : sizes) elements *= size;
+  return elements;
+}
+
+class Observer {
+ public:
+  Observer(const LoadedEngine& engine, const Package& package, const Partition& part, const SeeValue& see)
+      : engine_(engine), whole_(package.graph()), part_(part), see_(see) {
+    for (const Node& node : whole_.nodes) {
+      for (const ValueId output : node.outputs) inner_.emplace(output, Inner{node.module, inner_.size(), false});
+    }
+  }
+
+  // Shows a value of the model's graph; those that cutting or the passes added are passed over.
+  Status see(ValueId id, const Tensor& tensor, const Execution& execution) {
+    const auto inner = inner_.find(id);
+    if (inner == inner_.end()) return Status();
+    inner->second.seen = true;
+    Sizes sizes = tensor.sizes();
+    bytes_.resize(std::max<std::size_t>(tensor.bytes(), 1));
+    const kernels::View whole{bytes_.data(), tensor.dtype, kernels::contiguous_layout(sizes)};
+    ACCORD_RETURN_IF_ERROR(kernels::copy_strided(execution.read(tensor), whole));
+    if (const std::optional<Shard>& shard = part_.shards[index_of(id)]) {
+      ACCORD_RETURN_IF_ERROR(gather(*shard, id, sizes));
+    }
+    const auto count = static_cast<std::size_t>(product(sizes));
+    see_({whole_.values[index_of(id)].name,
+          inner->second.module,
+          inner->second.position,
+          {Buffer{bytes_.data(), count, tensor.dtype, {}}, std::move(sizes)}});
+    return Status();
+  }
+
+  // Tells of the values that were not seen.
+  Status tell_rest(const SymbolValues& symbols) const {
+    for (const auto& [id, inner] : inner_) {
+      if (inner.seen) continue;
+      const Value& value = whole_.values[index_of(id)];
+      Sizes sizes;
+      for (const SymbolicInt& size : value.shape) {
+        ACCORD_ASSIGN_OR_RETURN(sizes.emplace_back(), size.evaluate(symbols));
+      }
+      see_({value.name, inner.module, inner.position, {Buffer{nullptr, 0, value.dtype, {}}, std::move(sizes)}});
+    }
+    return Status();
+  }
+
+ private:
+  struct Inner {
+    std::string module;
+    std::size_t position = 0;
+    bool seen = false;
+  };
+
+  // The parts of all ranks, woven together along the dimension that is cut.
+  Status gather(const Shard& shard, ValueId id, Sizes& sizes) {
+    std::optional<Communicator> communicator = engine_.communicator(shard.group);
+    if (!communicator) return Status();
+    const Value& value = whole_.values[index_of(id)];
+    const auto dim = static_cast<std::size_t>(shard.dim);
+    const std::int64_t outer = product(std::span(sizes).first(dim));
+    const std::int64_t inner = product(std::span(sizes).subspan(dim + 1));
+    std::vector<std::int64_t> widths;
+    std::vector<std::size_t> counts;
+    const std::int64_t width = value.shape[dim].constant();
+    for (Rank rank = 0; rank < communicator->size(); ++rank) {
+      widths.push_back(local_extent(shard, width, {rank, communicator->size()}).count);
+      counts.push_back(static_cast<std::size_t>(outer * widths.back() * inner));
+    }
+    const std::size_t element = size_of(value.dtype);
+    std::vector<std::byte> parts(static_cast<std::size_t>(outer * width * inner) * element);
+    const auto count = static_cast<std::size_t>(product(sizes));
+    ACCORD_RETURN_IF_ERROR(communicator->all_gather_v(ConstBuffer(bytes_.data(), count, value.dtype),
+                                                      Buffer{parts.data(), parts.size() / element, value.dtype, {}},
+                                                      counts));
+    bytes_.resize(parts.size());
+    const std::byte* from = parts.data();
+    std::byte* to = bytes_.data();
+    const std::size_t row = static_cast<std::size_t>(width * inner) * element;
+    for (const std::int64_t part_width : widths) {
+      const std::size_t piece = static_cast<std::size_t>(part_width * inner) * element;
+      for (std::int64_t i = 0; i < outer; ++i, from += piece) {
+        std::copy_n(from, piece, to + static_cast<std::size_t>(i) * row);
+      }
+      to += piece;
+    }
+    sizes[dim] = width;
+    return Status();
+  }
+
+  const LoadedEngine& engine_;
+  const Graph& whole_;
+  const Partition& part_;
+  const SeeValue& see_;
+  std::map<ValueId, Inner> inner_;  // the package's own values
+  std::vector<std::byte> bytes_;
+};
+
+}  // namespace
+
+Status run_observed(RunContext& context, std::span<const TensorView> inputs, const SeeValue& see) {
+  const LoadedEngine& engine = context.engine();
+  ACCORD_ASSIGN_OR_RETURN(const Package package, Package::open(engine.path()));
+  ACCORD_ASSIGN_OR_RETURN(const CutPackage cut, cut_package(package, engine.groups(), engine.canonical_ranks()));
+  Observer observer(engine, package, cut.part, see);
+  const std::vector<Node>& nodes = engine.graph().nodes;
+  const auto after_node = [&](std::size_t node, const ProgramNotes& notes, const Execution& execution) {
+    for (const ValueId output : nodes[node].outputs) {
+      const std::optional<Tensor>& tensor = notes.tensors[index_of(output)];
+      if (tensor) ACCORD_RETURN_IF_ERROR(observer.see(output, *tensor, execution));
+    }
+    return Status();
+  };
+  ACCORD_RETURN_IF_ERROR(context.run_noted(inputs, after_node));
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> values, match_inputs(engine.graph(), inputs));
+  return observer.tell_rest(symbol_values(engine.graph(), values));
+}
+
+}  // namespace accord::engine

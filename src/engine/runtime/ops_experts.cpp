@@ -1,0 +1,255 @@
+// Mixtures of experts. The rows of a run are sorted by the experts that they chose; each chosen expert then takes its rows
+// together, and what the experts made of a row is added up in the order of its choices. A row's bits depend on itself alone.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/graph/node_access.hpp"
+#include "engine/runtime/op_registry.hpp"
+#include "kernels/experts.hpp"
+#include "kernels/linear/product.hpp"
+#include "kernels/top_k.hpp"
+
+namespace accord::engine {
+namespace {
+
+using kernels::Arithmetic;
+using kernels::RowsLayout;
+
+/// All but addresses. Rows stand in the order of ExpertGroups from `rows` on; those of one expert are prepared together.
+struct Experts {
+  const PackedStack* up = nullptr;
+  const PackedStack* gate = nullptr;  // or none
+  const PackedStack* down = nullptr;
+  kernels::Activation activation = kernels::Activation::kNone;
+  Arithmetic arithmetic = Arithmetic::kFloat32;
+  std::int64_t tokens = 0, top_k = 0;
+  Tensor input, ids, weights, output;
+  Tensor first, order, place;  // ExpertGroups
+  Tensor rows, inner_rows;     // prepared rows, [choices, bytes of one]
+  Tensor inner, made;          // what up (and gate) give, what down gives: [choices, width]
+  Tensor scratch;              // one piece for each thread
+  int panel_parts = 1;         // in which the weights of one expert are shared among threads
+};
+
+struct Choices {
+  std::int64_t first = 0, count = 0;
+};
+
+Choices choices_of(const Experts& experts, const Execution& execution, std::int64_t expert) {
+  const auto* first = execution.data<const std::int64_t>(experts.first);
+  return {first[expert], first[expert + 1] - first[expert]};
+}
+
+// Rows of prepared rows never take more memory together than one by one.
+std::byte* prepared(const Tensor& rows, const Execution& execution, std::int64_t first) {
+  return execution.data<std::byte>(rows) + first * rows.size(1);
+}
+
+kernels::Rows rows_from(const Tensor& tensor, const Execution& execution, std::int64_t first) {
+  std::byte* const data =
+      execution.data<std::byte>(tensor) + first * tensor.size(1) * static_cast<std::int64_t>(size_of(tensor.dtype));
+  return {data, tensor.dtype, tensor.size(1)};
+}
+
+// One part of the product of one expert's rows.
+Status multiply(const Experts& experts, const Execution& execution, std::int64_t expert, int part, int thread,
+                const PackedStack& weights, const PackedStack* gate, const Tensor& x, const Tensor& y) {
+  const Choices choices = choices_of(experts, execution, expert);
+  if (choices.count == 0) return Status();
+  const kernels::PackedMatrix matrix = weights.matrix(expert);
+  kernels::PackedMatrix gate_matrix;
+  ACCORD_ASSIGN_OR_RETURN(const RowsLayout layout, kernels::rows_layout(matrix, experts.arithmetic, choices.count));
+  kernels::ProductCall call;
+  call.weights = &matrix;
+  if (gate != nullptr) {
+    gate_matrix = gate->matrix(expert);
+    call.gate = &gate_matrix;
+  }
+  call.layout = &layout;
+  call.x = prepared(x, execution, choices.first);
+  call.activation = &weights == experts.up ? experts.activation : kernels::Activation::kNone;
+  call.y = rows_from(y, execution, choices.first);
+  kernels::ProductShare share = kernels::whole(call);
+  const PartRange panels = part_range(share.last_panel, 1, part, experts.panel_parts);
+  share.first_panel = panels.first;
+  share.last_panel = panels.last;
+  const std::span<std::byte> scratch(execution.data<std::byte>(experts.scratch) + thread * experts.scratch.size(1),
+                                     kernels::kProductScratch);
+  return kernels::product(call, share, scratch);
+}
+
+Status run_experts(const Experts& experts, const Node& node, const Execution& execution) {
+  const std::int64_t choices = experts.tokens * experts.top_k;
+  const std::int64_t count = experts.up->count();
+  const kernels::ExpertGroups groups{execution.data<std::int64_t>(experts.first),
+                                     execution.data<std::int64_t>(experts.order),
+                                     execution.data<std::int64_t>(experts.place)};
+  const auto bad = kernels::group_by_expert(execution.address(experts.ids), experts.ids.dtype, choices, count, groups);
+  if (bad) {
+    return Status(StatusCode::kInvalidArgument, fmt::format("{}: expert {} at position {} is outside [0, {})",
+                                                            node_text(node), bad->id, bad->position, count));
+  }
+  const auto for_each_expert = [&](const auto& body) {
+    return execution.pool.run(static_cast<int>(count), [&](int expert) {
+      const Choices chosen = choices_of(experts, execution, expert);
+      return chosen.count == 0 ? Status() : body(expert, chosen);
+    });
+  };
+  const auto for_each_part = [&](const auto& body) {
+    const int parts = experts.panel_parts;
+    return execution.pool.run(static_cast<int>(count) * parts,
+                              [&](int at, int thread) { return body(at / parts, at % parts, thread); });
+  };
+  ACCORD_RETURN_IF_ERROR(for_each_expert([&](std::int64_t expert, const Choices& chosen) {
+    ACCORD_ASSIGN_OR_RETURN(const RowsLayout layout,
+                            kernels::rows_layout(experts.up->matrix(expert), experts.arithmetic, chosen.count));
+    std::byte* const memory = prepared(experts.rows, execution, chosen.first);
+    for (std::int64_t i = 0; i < chosen.count; ++i) {
+      const std::int64_t token = groups.order[chosen.first + i] / experts.top_k;
+      const kernels::Rows row = rows_from(experts.input, execution, token);
+      kernels::prepare_row(layout, row.data, row.dtype, i, memory);
+    }
+    return Status();
+  }));
+  ACCORD_RETURN_IF_ERROR(for_each_part([&](std::int64_t expert, int part, int thread) {
+    return multiply(experts, execution, expert, part, thread, *experts.up, experts.gate, experts.rows, experts.inner);
+  }));
+  ACCORD_RETURN_IF_ERROR(for_each_expert([&](std::int64_t expert, const Choices& chosen) {
+    ACCORD_ASSIGN_OR_RETURN(const RowsLayout layout,
+                            kernels::rows_layout(experts.down->matrix(expert), experts.arithmetic, chosen.count));
+    const kernels::Rows inner = rows_from(experts.inner, execution, chosen.first);
+    kernels::prepare_rows(layout, {inner.data, inner.dtype, inner.stride}, 0, chosen.count,
+                          prepared(experts.inner_rows, execution, chosen.first));
+    return Status();
+  }));
+  ACCORD_RETURN_IF_ERROR(for_each_part([&](std::int64_t expert, int part, int thread) {
+    return multiply(experts, execution, expert, part, thread, *experts.down, nullptr, experts.inner_rows, experts.made);
+  }));
+  kernels::CombineCall combine;
+  combine.rows = experts.tokens;
+  combine.top_k = experts.top_k;
+  combine.width = experts.output.size(1);
+  combine.weights = execution.data<const float>(experts.weights);
+  combine.place = groups.place;
+  combine.x = execution.data<const float>(experts.made);
+  combine.y = rows_from(experts.output, execution, 0);
+  const int parts = experts.tokens < 16 ? 1 : execution.pool.threads();
+  return execution.pool.run(parts, [&](int part) {
+    const PartRange range = part_range(experts.tokens, 1, part, parts);
+    kernels::combine_experts(combine, range.first, range.last);
+    return Status();
+  });
+}
+
+Status set_weights(Preparation& op, Experts& experts) {
+  experts.up = op.packed_experts("up");
+  experts.down = op.packed_experts("down");
+  experts.gate = op.has("gate") ? op.packed_experts("gate") : nullptr;
+  if (experts.up == nullptr || experts.down == nullptr || (op.has("gate") && experts.gate == nullptr)) {
+    return op.unsupported("experts have a kernel with weights of the package only");
+  }
+  const PackedStack& up = *experts.up;
+  const PackedStack& down = *experts.down;
+  const bool fits = up.count() == down.count() && up.out() == down.in() && up.format() == down.format();
+  const bool gate_fits =
+      experts.gate == nullptr || (experts.gate->count() == up.count() && experts.gate->out() == up.out() &&
+                                  experts.gate->in() == up.in() && experts.gate->format() == up.format());
+  return fits && gate_fits ? Status() : op.corrupt("the weights of its experts do not fit each other");
+}
+
+// Memory for prepared rows of any grouping of `choices` rows.
+Result<Tensor> rows_scratch(Preparation& op, const PackedStack& weights, Arithmetic arithmetic, std::int64_t choices) {
+  ACCORD_ASSIGN_OR_RETURN(const RowsLayout one, kernels::rows_layout(weights.matrix(0), arithmetic, 1));
+  return op.scratch(DType::kUInt8, {choices, static_cast<std::int64_t>(one.bytes() + 63) / 64 * 64});
+}
+
+Status prepare_experts(Preparation& op) {
+  Experts experts;
+  ACCORD_RETURN_IF_ERROR(set_weights(op, experts));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor input, op.tensor("input"));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor ids, op.tensor("experts"));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor weights, op.tensor("weights"));
+  ACCORD_RETURN_IF_ERROR(op.require(input, {DType::kFloat32, DType::kBFloat16, DType::kFloat16}));
+  ACCORD_RETURN_IF_ERROR(op.require(weights, {DType::kFloat32, DType::kBFloat16, DType::kFloat16}));
+  ACCORD_RETURN_IF_ERROR(op.require(ids, {DType::kInt32, DType::kInt64}));
+  const bool fits = input.dims() == 2 && ids.dims() == 2 && input.size(1) == experts.up->in() &&
+                    ids.size(0) == input.size(0) && weights.sizes() == ids.sizes();
+  if (!fits) return op.corrupt("its rows, their experts and their weights do not fit");
+  static constexpr kernels::Activation kinds[] = {kernels::Activation::kSilu,     kernels::Activation::kGeluErf,
+                                                  kernels::Activation::kGeluTanh, kernels::Activation::kRelu,
+                                                  kernels::Activation::kTanh,     kernels::Activation::kNone};
+  ACCORD_ASSIGN_OR_RETURN(const int kind,
+                          op.choice("activation", {"silu", "gelu", "gelu_tanh", "relu", "tanh", "none"}));
+  experts.activation = kinds[kind];
+  const bool bfloat16 = experts.up->format().type == kernels::WeightType::kBFloat16;
+  experts.arithmetic = bfloat16 ? Arithmetic::kBFloat16 : Arithmetic::kFloat32;
+  experts.tokens = input.size(0);
+  experts.top_k = ids.size(1);
+  ACCORD_ASSIGN_OR_RETURN(experts.input, op.contiguous(input));
+  ACCORD_ASSIGN_OR_RETURN(experts.ids, op.contiguous(ids));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor wide, op.converted(weights, DType::kFloat32));
+  ACCORD_ASSIGN_OR_RETURN(experts.weights, op.contiguous(wide));
+  const std::int64_t choices = ids.count();
+  ACCORD_ASSIGN_OR_RETURN(experts.first, op.scratch(DType::kInt64, {experts.up->count() + 1}));
+  ACCORD_ASSIGN_OR_RETURN(experts.order, op.scratch(DType::kInt64, {choices}));
+  ACCORD_ASSIGN_OR_RETURN(experts.place, op.scratch(DType::kInt64, {choices}));
+  ACCORD_ASSIGN_OR_RETURN(experts.rows, rows_scratch(op, *experts.up, experts.arithmetic, choices));
+  ACCORD_ASSIGN_OR_RETURN(experts.inner_rows, rows_scratch(op, *experts.down, experts.arithmetic, choices));
+  const DType inner = bfloat16 ? DType::kBFloat16 : DType::kFloat32;
+  ACCORD_ASSIGN_OR_RETURN(experts.inner, op.scratch(inner, {choices, experts.up->out()}));
+  ACCORD_ASSIGN_OR_RETURN(experts.made, op.scratch(DType::kFloat32, {choices, experts.down->out()}));
+  const auto scratch = static_cast<std::int64_t>(kernels::kProductScratch);
+  ACCORD_ASSIGN_OR_RETURN(experts.scratch, op.scratch(DType::kUInt8, {op.threads(), scratch}));
+  ACCORD_ASSIGN_OR_RETURN(experts.output, op.make(0, {experts.tokens, experts.down->out()}));
+  experts.panel_parts = op.threads();
+  op.step_always(
+      [experts, node = &op.node()](const Execution& execution) { return run_experts(experts, *node, execution); });
+  return Status();
+}
+
+// The last dimension; 16-bit floats are seen as they are converted.
+Status prepare_top_k(Preparation& op) {
+  ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
+  if (self.dims() == 0) return op.unsupported("the best elements of a scalar");
+  ACCORD_ASSIGN_OR_RETURN(const int dim, op.dimension("dim", self.dims(), -1));
+  if (op.outputs() != 2) return op.corrupt("it has two outputs");
+  if (dim + 1 != self.dims()) return op.unsupported("the best elements have a kernel along the last dimension only");
+  ACCORD_ASSIGN_OR_RETURN(const Tensor wide, op.converted(self, DType::kFloat32));
+  ACCORD_ASSIGN_OR_RETURN(const RowTensor x, rows_of(op, wide));
+  ACCORD_ASSIGN_OR_RETURN(const std::int64_t k, op.integer("k"));
+  if (k < 0 || k > self.size(dim)) return op.corrupt("more elements are wanted than there are");
+  ACCORD_ASSIGN_OR_RETURN(const bool largest, op.flag("largest", true));
+  Sizes sizes = self.sizes();
+  sizes.back() = k;
+  ACCORD_ASSIGN_OR_RETURN(const Tensor values, op.scratch(DType::kFloat32, sizes));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor indices, op.make(1, sizes));
+  ACCORD_RETURN_IF_ERROR(op.require(indices, {DType::kInt64}));
+  op.step([=](const Execution& execution) {
+    kernels::TopKCall call;
+    call.extreme = largest ? kernels::Extreme::kLargest : kernels::Extreme::kSmallest;
+    call.x = execution.data<const float>(x.tensor);
+    call.rows = x.rows.rows;
+    call.width = x.rows.width;
+    call.x_row_stride = x.rows.stride;
+    call.k = k;
+    call.values = execution.data<float>(values);
+    call.indices = execution.data<std::int64_t>(indices);
+    kernels::top_k(call);
+    return Status();
+  });
+  ACCORD_ASSIGN_OR_RETURN(const Tensor rounded, op.converted(values, op.declared_dtype(0)));
+  op.alias(0, rounded);
+  return Status();
+}
+
+constexpr OpEntry kTable[] = {
+    {"accord.experts.default", prepare_experts},
+    {"aten.topk.default", prepare_top_k},
+};
+
+}  // namespace
+
+std::span<const OpEntry> expert_ops() { return kTable; }
+
+}  // namespace accord::engine

@@ -1,0 +1,106 @@
+// Norms: rows of the last dimension, shared out among threads. One that follows a sum over the ranks is one step with it, so that
+// one call does what a row-parallel layer ends in and its rows are still in the first cache.
+#include "engine/runtime/collective_steps.hpp"
+#include "engine/runtime/norm_steps.hpp"
+#include "engine/runtime/op_registry.hpp"
+
+namespace accord::engine {
+namespace {
+
+Status prepare_norm(Preparation& op, NormKind kind) {
+  ACCORD_RETURN_IF_ERROR(see_one_dtype(op, {"input", "weight", "bias"}));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor input, op.tensor("input"));
+  Norm norm;
+  norm.kind = kind;
+  ACCORD_ASSIGN_OR_RETURN(norm.weights, norm_weights(op, kind, input));
+  ACCORD_ASSIGN_OR_RETURN(norm.x, rows_of(op, input));
+  ACCORD_ASSIGN_OR_RETURN(norm.y, op.make_over(0, input.sizes(), {norm.x.tensor}));
+  op.step([norm](const Execution& execution) { return run_norm(norm, execution); });
+  return Status();
+}
+
+Status prepare_layer_norm(Preparation& op) { return prepare_norm(op, NormKind::kLayer); }
+Status prepare_rms_norm(Preparation& op) { return prepare_norm(op, NormKind::kRms); }
+
+Status prepare_add_norm(Preparation& op, NormKind kind) {
+  ACCORD_RETURN_IF_ERROR(see_one_dtype(op, {"self", "residual", "weight", "bias"}));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor residual, op.tensor("residual"));
+  if (self.sizes() != residual.sizes()) return op.corrupt("its two inputs differ in sizes");
+  Norm norm;
+  norm.kind = kind;
+  ACCORD_ASSIGN_OR_RETURN(norm.weights, norm_weights(op, kind, self));
+  ACCORD_ASSIGN_OR_RETURN(norm.x, rows_of(op, self));
+  ACCORD_ASSIGN_OR_RETURN(norm.residual, rows_of(op, residual));
+  if (op.output_used(1)) {
+    // The kernel may write the sum over an input, but then y needs a place of its own.
+    ACCORD_ASSIGN_OR_RETURN(norm.sum, op.make_over(1, self.sizes(), {norm.x.tensor, norm.residual->tensor}));
+    ACCORD_ASSIGN_OR_RETURN(norm.y, op.make(0, self.sizes()));
+  } else {
+    ACCORD_ASSIGN_OR_RETURN(norm.y, op.make_over(0, self.sizes(), {norm.x.tensor, norm.residual->tensor}));
+  }
+  op.step([norm](const Execution& execution) { return run_norm(norm, execution); });
+  return Status();
+}
+
+Status prepare_add_layer_norm(Preparation& op) { return prepare_add_norm(op, NormKind::kLayer); }
+Status prepare_add_rms_norm(Preparation& op) { return prepare_add_norm(op, NormKind::kRms); }
+
+// norm(sum of self over the ranks [+ residual]). The sum comes where the norm needs it: over the partial sums if nobody else does.
+Status prepare_all_reduce_norm(Preparation& op, NormKind kind) {
+  ACCORD_ASSIGN_OR_RETURN(const std::optional<int> group, op.group("group"));
+  if (!group) return op.has("residual") ? prepare_add_norm(op, kind) : prepare_norm(op, kind);
+  const std::string_view input = op.has("residual") ? "self" : "input";
+  ACCORD_RETURN_IF_ERROR(see_one_dtype(op, {input, "residual", "weight", "bias"}));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor(input));
+  ACCORD_ASSIGN_OR_RETURN(const std::optional<Tensor> residual, op.maybe_tensor("residual"));
+  Norm norm;
+  norm.kind = kind;
+  ACCORD_ASSIGN_OR_RETURN(norm.weights, norm_weights(op, kind, given));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor partial, op.contiguous(given));
+  if (residual) {
+    if (residual->sizes() != given.sizes()) return op.corrupt("its two inputs differ in sizes");
+    ACCORD_ASSIGN_OR_RETURN(norm.residual, rows_of(op, *residual));
+  }
+  // The sum goes into the place of its own part, unless that is the residual, too.
+  const bool in_place = !residual || residual->storage != partial.storage;
+  const auto make_sum = [&](std::size_t output) {
+    return in_place ? op.make_over(output, given.sizes(), {partial}) : op.make(output, given.sizes());
+  };
+  Tensor reduced;
+  if (op.output_used(1)) {
+    ACCORD_ASSIGN_OR_RETURN(norm.sum, make_sum(1));
+    ACCORD_ASSIGN_OR_RETURN(norm.y, op.make(0, given.sizes()));
+    reduced = *norm.sum;
+  } else {
+    ACCORD_ASSIGN_OR_RETURN(norm.y, make_sum(0));
+    reduced = norm.y;
+  }
+  ACCORD_ASSIGN_OR_RETURN(norm.x, rows_of(op, reduced));
+  op.step_always([norm, partial, reduced, group = *group, node = &op.node()](const Execution& execution) {
+    ACCORD_RETURN_IF_ERROR(all_reduce(execution, group, partial, reduced, ReduceOp::kSum, *node));
+    return run_norm(norm, execution);
+  });
+  return Status();
+}
+
+Status prepare_all_reduce_layer_norm(Preparation& op) { return prepare_all_reduce_norm(op, NormKind::kLayer); }
+Status prepare_all_reduce_rms_norm(Preparation& op) { return prepare_all_reduce_norm(op, NormKind::kRms); }
+
+constexpr OpEntry kTable[] = {
+    {"aten.layer_norm.default", prepare_layer_norm},
+    {"aten.rms_norm.default", prepare_rms_norm},
+    {"accord.rms_norm", prepare_rms_norm},
+    {"accord.add_layer_norm", prepare_add_layer_norm},
+    {"accord.add_rms_norm", prepare_add_rms_norm},
+    {"accord.all_reduce_layer_norm", prepare_all_reduce_layer_norm},
+    {"accord.all_reduce_rms_norm", prepare_all_reduce_rms_norm},
+    {"accord.all_reduce_add_layer_norm", prepare_all_reduce_layer_norm},
+    {"accord.all_reduce_add_rms_norm", prepare_all_reduce_rms_norm},
+};
+
+}  // namespace
+
+std::span<const OpEntry> norm_ops() { return kTable; }
+
+}  // namespace accord::engine

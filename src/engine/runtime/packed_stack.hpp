@@ -1,0 +1,38 @@
+#pragma once
+// Several weights of one size, each packed by itself: those of experts, of which a run reads the chosen ones only, and of the
+// groups of a convolution.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/runtime/region.hpp"
+#include "kernels/linear/format.hpp"
+
+namespace accord::engine {
+
+class PackedStack {
+ public:
+  /// Packs row-major weights [experts, out, in] of a real dtype, each in that dtype. kUnsupported for other ones.
+  static Result<PackedStack> of_experts(const std::byte* weights, DType dtype, const std::vector<std::int64_t>& shape,
+                                        const std::string& name);
+  /// Packs a row-major weight [out, in, ..] of a convolution of `groups` groups as [groups, out / groups, .. * in]: the channels
+  /// of a place lie side by side, as in the rows that are multiplied with it.
+  static Result<PackedStack> of_convolution(const std::byte* weight, DType dtype,
+                                            const std::vector<std::int64_t>& shape, std::int64_t groups,
+                                            const std::string& name);
+
+  std::int64_t count() const { return count_; }
+  std::int64_t out() const { return out_; }
+  std::int64_t in() const { return in_; }
+  const kernels::PackedFormat& format() const { return format_; }
+  kernels::PackedMatrix matrix(std::int64_t index) const;
+
+ private:
+  kernels::PackedFormat format_;
+  std::int64_t count_ = 0, out_ = 0, in_ = 0;
+  std::size_t bytes_of_one_ = 0;
+  Region memory_;
+};
+
+}  // namespace accord::engine

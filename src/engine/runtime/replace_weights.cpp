@@ -1,0 +1,88 @@
+// New weights for an engine that is loaded: read beside the old ones and agreed among the ranks; then one pointer changes. Contexts
+// hold the weights that their programs were prepared with, and let go of both when they see that the version has changed.
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "engine/package/package.hpp"
+#include "engine/runtime/agreement.hpp"
+#include "engine/runtime/loaded_engine.hpp"
+
+namespace accord::engine {
+namespace {
+
+/// Weights, which count against the engine's limit as long as anybody holds them.
+struct HeldParameters {
+  HeldParameters(std::shared_ptr<MemoryBudget> limit, MemoryPart taken)
+      : budget(std::move(limit)), part(std::move(taken)) {}
+  ~HeldParameters() { budget->give_back(part); }
+  HeldParameters(const HeldParameters&) = delete;
+  HeldParameters& operator=(const HeldParameters&) = delete;
+
+  std::shared_ptr<MemoryBudget> budget;
+  MemoryPart part;
+  Parameters parameters;
+};
+
+}  // namespace
+
+LoadedEngine::Weights LoadedEngine::newest_weights() const {
+  const std::lock_guard lock(weights_mutex_);
+  return {parameters_, weights_version_.load(std::memory_order_relaxed)};
+}
+
+Result<std::shared_ptr<const Parameters>> LoadedEngine::read_parameters(Package& package,
+                                                                        const std::vector<TensorPart>& parts) const {
+  const MemoryPart weights{"weights", planned_bytes(package, graph_, parts)};
+  ACCORD_RETURN_IF_ERROR(budget_->check(std::span(&weights, 1)));
+  ACCORD_RETURN_IF_ERROR(budget_->take(weights));
+  const auto held = std::make_shared<HeldParameters>(budget_, weights);
+  ACCORD_ASSIGN_OR_RETURN(held->parameters, load_parameters(package, graph_, parts, threads_));
+  return std::shared_ptr<const Parameters>(held, &held->parameters);
+}
+
+Status LoadedEngine::check_same_model(const Package& package) const {
+  const auto other = [&](const std::string& what) {
+    return Status(StatusCode::kMismatch,
+                  fmt::format("\"{}\" is of another model than \"{}\": {}", package.path(), path_, what));
+  };
+  for (const TensorFacts& entry : tensors_) {
+    const Result<const TensorEntry*> found = package.tensor(entry.name);
+    if (!found.ok()) return other(fmt::format("it has no tensor \"{}\"", entry.name));
+    const TensorEntry& there = **found;
+    if (there.dtype != entry.dtype || there.shape != entry.shape || there.sharding != entry.sharding) {
+      return other(fmt::format("tensor \"{}\" has another dtype, shape or sharding", entry.name));
+    }
+  }
+  if (package.manifest().graph_sha256 != graph_sha256_) return other("their graphs differ");
+  return Status();
+}
+
+Status LoadedEngine::load_weights(const std::string& path) {
+  const std::lock_guard one_at_a_time(loading_);
+  std::string digest;
+  const auto read = [&]() -> Result<std::shared_ptr<const Parameters>> {
+    ACCORD_ASSIGN_OR_RETURN(Package package, Package::open(path));
+    ACCORD_RETURN_IF_ERROR(check_same_model(package));
+    ACCORD_ASSIGN_OR_RETURN(const CutPackage cut, cut_package(package, groups_, canonical_ranks_));
+    digest = package.manifest().sha256;
+    return read_parameters(package, cut.part.parts);
+  };
+  Result<std::shared_ptr<const Parameters>> parameters = read();
+  std::map<std::string, Communicator> peers;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [name, index] : group_index_) {
+      const std::optional<Communicator>& communicator = communicators_[static_cast<std::size_t>(index)];
+      if (communicator) peers.emplace(name, *communicator);
+    }
+  }
+  ACCORD_RETURN_IF_ERROR(agree(peers, {parameters.status(), digest}));
+  ACCORD_RETURN_IF_ERROR(parameters.status());
+  const std::lock_guard lock(weights_mutex_);
+  parameters_ = *std::move(parameters);
+  weights_version_.fetch_add(1, std::memory_order_release);
+  return Status();
+}
+
+}  // namespace accord::engine

@@ -1,0 +1,130 @@
+// A sequence that fits into the empty cache with all its tokens can always be brought to its end, if need be alone; one
+// that does not is refused here. The last token that is generated is never computed, so it needs no place in the cache,
+// but it counts for the context.
+#include "engine/serving/check_request.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <span>
+
+namespace accord {
+
+std::string_view to_string(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStopToken: return "stop_token";
+    case FinishReason::kStopSequence: return "stop_sequence";
+    case FinishReason::kLength: return "length";
+    case FinishReason::kCancelled: return "cancelled";
+    case FinishReason::kError: return "error";
+  }
+  return "unknown";
+}
+
+}  // namespace accord
+
+namespace accord::engine {
+namespace {
+
+template <typename... Parts>
+Status invalid(fmt::format_string<Parts...> text, Parts&&... parts) {
+  return Status(StatusCode::kInvalidArgument, fmt::format(text, std::forward<Parts>(parts)...));
+}
+
+Status check_tokens(std::span<const TokenId> tokens, const char* what, const PlanLimits& limits) {
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0 || tokens[i] >= limits.vocabulary)
+      return invalid("{}: token {} at {}, the vocabulary has {} tokens", what, tokens[i], i, limits.vocabulary);
+  }
+  return Status();
+}
+
+// NaN is within no range.
+Status check_range(const char* name, float value, float least, float most) {
+  if (value >= least && value <= most) return Status();
+  return invalid("{}={}; expected a number from {} to {}", name, value, least, most);
+}
+
+Status check_biases(const std::vector<LogitBias>& biases, const PlanLimits& limits) {
+  std::vector<TokenId> tokens;
+  for (const LogitBias& bias : biases) {
+    if (std::isnan(bias.bias) || bias.bias == std::numeric_limits<float>::infinity())
+      return invalid("biases: {} for token {}; expected a number, or -inf", bias.bias, bias.token);
+    tokens.push_back(bias.token);
+  }
+  ACCORD_RETURN_IF_ERROR(check_tokens(tokens, "biases", limits));
+  std::ranges::sort(tokens);
+  const auto twice = std::ranges::adjacent_find(tokens);
+  if (twice != tokens.end()) return invalid("biases: token {} is there twice", *twice);
+  return Status();
+}
+
+Status check_sampling(const SamplingOptions& sampling, const PlanLimits& limits) {
+  constexpr float kLargest = 1e6F;
+  ACCORD_RETURN_IF_ERROR(check_range("temperature", sampling.temperature, 0, kLargest));
+  if (sampling.temperature > 0 && sampling.temperature < 1e-6F)
+    return invalid("temperature={}; expected 0 (the best token), or at least 1e-6", sampling.temperature);
+  if (sampling.top_k < 0) return invalid("top_k={}; expected 0 (all) or more", sampling.top_k);
+  ACCORD_RETURN_IF_ERROR(check_range("top_p", sampling.top_p, 0, 1));
+  ACCORD_RETURN_IF_ERROR(check_range("min_p", sampling.min_p, 0, 1));
+  ACCORD_RETURN_IF_ERROR(check_range("repetition_penalty", sampling.repetition_penalty, 1 / kLargest, kLargest));
+  ACCORD_RETURN_IF_ERROR(check_range("presence_penalty", sampling.presence_penalty, -kLargest, kLargest));
+  ACCORD_RETURN_IF_ERROR(check_range("frequency_penalty", sampling.frequency_penalty, -kLargest, kLargest));
+  return check_biases(sampling.biases, limits);
+}
+
+Status check_stops(const GenerationRequest& request, const PlanLimits& limits) {
+  ACCORD_RETURN_IF_ERROR(check_tokens(request.stop_tokens, "stop_tokens", limits));
+  for (const auto& sequence : request.stop_sequences) {
+    if (sequence.empty()) return invalid("stop_sequences: one of them is empty");
+    ACCORD_RETURN_IF_ERROR(check_tokens(sequence, "stop_sequences", limits));
+  }
+  return Status();
+}
+
+Status check_lengths(const GenerationRequest& request, const PlanLimits& limits) {
+  if (request.prompt.empty()) return invalid("the prompt is empty");
+  const auto prompt = static_cast<std::int64_t>(request.prompt.size());
+  if (prompt >= limits.max_context)
+    return invalid("a prompt of {} tokens leaves no room in a context of {}", prompt, limits.max_context);
+  if (request.max_new_tokens && *request.max_new_tokens < 1)
+    return invalid("max_new_tokens={}; expected 1 or more", *request.max_new_tokens);
+  if (request.max_new_tokens && prompt + *request.max_new_tokens > limits.max_context)
+    return invalid("a prompt of {} tokens and max_new_tokens={} exceed the context of {}", prompt,
+                   *request.max_new_tokens, limits.max_context);
+  const std::int64_t cache = std::int64_t{limits.blocks} * limits.block_tokens;
+  const std::int64_t cached = prompt + request.max_new_tokens.value_or(1) - 1;
+  if (cached > cache)
+    return Status(StatusCode::kResourceExhausted,
+                  fmt::format("{} tokens can never fit into the cache of {} blocks of {} tokens", cached, limits.blocks,
+                              limits.block_tokens));
+  return Status();
+}
+
+}  // namespace
+
+Status check_request(const GenerationRequest& request, const PlanLimits& limits) {
+  ACCORD_RETURN_IF_ERROR(check_lengths(request, limits));
+  ACCORD_RETURN_IF_ERROR(check_tokens(request.prompt, "the prompt", limits));
+  ACCORD_RETURN_IF_ERROR(check_sampling(request.sampling, limits));
+  ACCORD_RETURN_IF_ERROR(check_stops(request, limits));
+  if (request.priority < -kLargestPriority || request.priority > kLargestPriority)
+    return invalid("priority={}; expected one from {} to {}", request.priority, -kLargestPriority, kLargestPriority);
+  if (request.samples < 1 || request.samples > kMostSamples)
+    return invalid("samples={}; expected one from 1 to {}", request.samples, kMostSamples);
+  if (request.logprobs && (*request.logprobs < 0 || *request.logprobs > std::min(kMostLogprobs, limits.vocabulary)))
+    return invalid("logprobs={}; expected one from 0 to {}", *request.logprobs,
+                   std::min(kMostLogprobs, limits.vocabulary));
+  return Status();
+}
+
+int new_token_limit(const GenerationRequest& request, const PlanLimits& limits) {
+  if (request.max_new_tokens) return *request.max_new_tokens;
+  const auto prompt = static_cast<std::int64_t>(request.prompt.size());
+  const std::int64_t cache = std::int64_t{limits.blocks} * limits.block_tokens;
+  return static_cast<int>(std::min<std::int64_t>(limits.max_context - prompt, cache - prompt + 1));
+}
+
+}  // namespace accord::engine

@@ -1,0 +1,91 @@
+#include "engine/serving/engine_model.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernels/elementwise.hpp"
+
+namespace accord::engine {
+namespace {
+
+Result<PlanLimits> limits_of(const LoadedEngine& engine, const LanguageModelOptions& options) {
+  const std::optional<LanguageModelEntry>& model = engine.language_model();
+  const std::vector<TensorInfo>& outputs = engine.outputs();
+  const std::string vocabulary = outputs.size() == 1 && outputs[0].shape.size() == 2 ? outputs[0].shape[1] : "";
+  const bool whole = !vocabulary.empty() &&
+                     std::all_of(vocabulary.begin(), vocabulary.end(), [](char c) { return c >= '0' && c <= '9'; });
+  if (!model || !whole || engine.inputs().size() != 3) {
+    return Status(StatusCode::kUnsupported,
+                  "this package is no language model: export one of transformers without example inputs");
+  }
+  PlanLimits limits;
+  limits.block_tokens = options.block_tokens;
+  limits.max_context = static_cast<std::int32_t>(model->max_context);
+  limits.vocabulary = static_cast<std::int32_t>(std::stoll(vocabulary));
+  limits.max_sequences = options.max_sequences;
+  limits.max_rows = options.max_rows;
+  const std::int64_t tokens = options.cache_tokens == 0 ? limits.max_context : options.cache_tokens;
+  if (tokens < 1 || options.block_tokens < 1) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("a cache of {} tokens in blocks of {} cannot be", tokens, options.block_tokens));
+  }
+  limits.blocks = static_cast<std::int32_t>((tokens + options.block_tokens - 1) / options.block_tokens);
+  return limits;
+}
+
+// Of the largest step that the scheduler makes.
+Result<std::size_t> arena_bytes(const LoadedEngine& engine, const PlanLimits& limits) {
+  SymbolValues symbols;
+  for (const Symbol& symbol : engine.graph().symbols) {
+    const std::int64_t wanted = symbol.name == "rows" ? limits.max_sequences : limits.max_rows;
+    symbols[symbol.name] = std::clamp(wanted, symbol.min, symbol.max);
+  }
+  ACCORD_ASSIGN_OR_RETURN(const Program program, engine.prepare(symbols));
+  return program.arena_bytes;
+}
+
+TensorView view_of(std::vector<std::int64_t>& numbers) {
+  return {{numbers.data(), numbers.size(), DType::kInt64, {}}, {static_cast<std::int64_t>(numbers.size())}};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<EngineModel>> EngineModel::create(std::shared_ptr<LoadedEngine> engine,
+                                                         const LanguageModelOptions& options) {
+  ACCORD_ASSIGN_OR_RETURN(const PlanLimits limits, limits_of(*engine, options));
+  std::shared_ptr<EngineModel> model(new EngineModel(std::move(engine)));
+  model->limits_ = limits;
+  model->context_.pin_weights();
+  if (model->context_.engine().budget().limit() != 0) {
+    ACCORD_ASSIGN_OR_RETURN(const std::size_t arena, arena_bytes(model->context_.engine(), limits));
+    ACCORD_RETURN_IF_ERROR(model->context_.reserve_arena(arena));
+  }
+  ACCORD_RETURN_IF_ERROR(model->context_.create_cache({limits.blocks, limits.block_tokens, options.cache_dtype}));
+  return model;
+}
+
+Status EngineModel::run(const StepPlan& plan, std::span<float> logits) {
+  for (const BlockCopy& copy : plan.copies) ACCORD_RETURN_IF_ERROR(context_.copy_block(copy.from, copy.to));
+  ids_.assign(plan.tokens.begin(), plan.tokens.end());
+  positions_.assign(plan.positions.begin(), plan.positions.end());
+  rows_.assign(plan.logit_rows.begin(), plan.logit_rows.end());
+  // A step of prefill may want no logits at all, a graph computes at least one row of them.
+  if (rows_.empty()) rows_.push_back(0);
+  sequences_.clear();
+  for (const PlannedSequence& sequence : plan.sequences) {
+    sequences_.push_back({sequence.rows, sequence.context, plan.table(sequence)});
+  }
+  const TensorView inputs[] = {view_of(ids_), view_of(positions_), view_of(rows_)};
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<TensorView> outputs, context_.run(inputs, sequences_));
+  if (logits.empty()) return Status();
+  const auto layout = kernels::contiguous_layout(outputs[0].shape);
+  if (outputs[0].buffer.count != logits.size()) {
+    return Status(StatusCode::kInternal,
+                  fmt::format("the model gives {} logits where {} are wanted", outputs[0].buffer.count, logits.size()));
+  }
+  return kernels::convert({outputs[0].buffer.data, outputs[0].buffer.dtype, layout},
+                          {logits.data(), DType::kFloat32, layout});
+}
+
+}  // namespace accord::engine

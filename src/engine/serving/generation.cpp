@@ -1,0 +1,139 @@
+// One thread runs the loop: obey orders, plan, send the plan, run the model, sample, tell who asked. Scheduler and
+// samplers are its own, so nothing is locked while it works; a cancel is obeyed between two steps.
+#include "engine/serving/generation.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "engine/serving/plan_message.hpp"
+
+namespace accord::engine {
+
+Result<std::unique_ptr<Generation>> Generation::create(std::shared_ptr<StepModel> model,
+                                                       std::shared_ptr<PlanChannel> channel,
+                                                       const GenerationOptions& options) {
+  if (options.sampling_threads < 1 || options.heartbeat <= Duration::zero())
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("sampling_threads={} and a heartbeat of {} ns; expected 1 or more of each",
+                              options.sampling_threads, options.heartbeat.count()));
+  ACCORD_ASSIGN_OR_RETURN(auto scheduler, Scheduler::create({model->limits(), options.prefix_reuse,
+                                                             options.max_requests, options.aging_steps}));
+  std::unique_ptr<Generation> made(new Generation(std::move(model), std::move(channel), options, std::move(scheduler)));
+  made->thread_ = std::thread([generation = made.get()] { generation->loop(); });
+  made->loop_thread_ = made->thread_.get_id();
+  return made;
+}
+
+Generation::Generation(std::shared_ptr<StepModel> model, std::shared_ptr<PlanChannel> channel,
+                       const GenerationOptions& options, Scheduler scheduler)
+    : model_(std::move(model)),
+      channel_(std::move(channel)),
+      limits_(model_->limits()),
+      heartbeat_(options.heartbeat),
+      desk_(std::make_shared<OrderDesk>(limits_, options.max_requests)),
+      scheduler_(std::move(scheduler)),
+      samplers_(static_cast<std::size_t>(options.sampling_threads), Sampler(limits_.vocabulary)),
+      pool_(options.sampling_threads) {}
+
+Generation::~Generation() { (void)stop().ok(); }
+
+Result<RequestId> Generation::submit(GenerationRequest request, EventCallback callback) {
+  return desk_->submit(std::move(request), std::move(callback));
+}
+
+Result<TokenStream> Generation::submit(GenerationRequest request) {
+  return TokenStream::submit(desk_, std::move(request));
+}
+
+Status Generation::cancel(RequestId id) { return desk_->cancel(id); }
+
+Status Generation::stop() {
+  desk_->stop(Status(StatusCode::kClosed, "the generation was stopped"));
+  if (std::this_thread::get_id() == loop_thread_) return Status();
+  const std::lock_guard lock(joining_);
+  if (thread_.joinable()) thread_.join();
+  const Status ended = status();
+  return ended.code() == StatusCode::kClosed ? Status() : ended;
+}
+
+SchedulerStats Generation::stats() const {
+  const std::lock_guard lock(stats_mutex_);
+  return stats_;
+}
+
+// What was ordered was checked, so the scheduler takes it; what is cancelled may have ended meanwhile.
+Status Generation::obey() {
+  for (auto& submission : orders_.submissions)
+    ACCORD_RETURN_IF_ERROR(scheduler_.submit(submission.id, std::move(submission.request)));
+  for (const RequestId id : orders_.cancels) (void)scheduler_.cancel(id, events_).ok();
+  return Status();
+}
+
+void Generation::sample() {
+  const auto draws = scheduler_.draws();
+  const auto vocabulary = static_cast<std::size_t>(limits_.vocabulary);
+  const std::span<const float> logits(logits_);
+  sampled_.resize(draws.size());
+  const int parts = pool_.threads();
+  const auto sample_part = [&](int part) {
+    const PartRange range = part_range(static_cast<std::int64_t>(draws.size()), 1, part, parts);
+    for (auto i = static_cast<std::size_t>(range.first); i < static_cast<std::size_t>(range.last); ++i) {
+      const std::size_t first = static_cast<std::size_t>(draws[i].logits) * vocabulary;
+      sampled_[i] =
+          samplers_[static_cast<std::size_t>(part)].sample(logits.subspan(first, vocabulary), scheduler_.draw_input(i));
+    }
+    return Status();
+  };
+  (void)pool_.run(parts, sample_part).ok();  // what fails is in sampled_
+}
+
+Status Generation::step() {
+  ACCORD_RETURN_IF_ERROR(obey());
+  // Ranks that follow keep the weights that they began with.
+  if (channel_ == nullptr && model_->take_newest_weights()) scheduler_.forget_cache();
+  ACCORD_RETURN_IF_ERROR(scheduler_.plan_step(plan_));
+  if (channel_ != nullptr) {
+    write_message(plan_.empty() ? PlanMessage::kIdle : PlanMessage::kStep, plan_, message_);
+    ACCORD_RETURN_IF_ERROR(channel_->send(message_));
+  }
+  if (plan_.empty()) return Status();
+  const std::size_t wanted = plan_.logit_rows.size() * static_cast<std::size_t>(limits_.vocabulary);
+  if (logits_.size() < wanted) logits_.resize(wanted);
+  ACCORD_RETURN_IF_ERROR(model_->run(plan_, std::span(logits_).first(wanted)));
+  sample();
+  return scheduler_.complete_step(sampled_, events_);
+}
+
+void Generation::tell() {
+  {
+    const std::lock_guard lock(stats_mutex_);
+    stats_ = scheduler_.stats();
+  }
+  for (const GenerationEvent& event : events_) desk_->tell(event);
+  events_.clear();
+}
+
+// Ends what is there, and what was ordered last.
+void Generation::end() {
+  (void)obey().ok();
+  const Status status = desk_->status();
+  const bool stopped = status.code() == StatusCode::kClosed;
+  scheduler_.end_all(stopped ? FinishReason::kCancelled : FinishReason::kError, status, events_);
+  tell();
+  if (channel_ == nullptr) return;
+  write_message(PlanMessage::kEnd, plan_, message_);
+  if (!stopped || !channel_->send(message_).ok()) channel_->fail(status);
+}
+
+void Generation::loop() {
+  for (;;) {
+    desk_->take(orders_, scheduler_.stats().requests == 0 ? heartbeat_ : Duration::zero());
+    if (orders_.stop) return end();
+    const Status status = step();
+    if (!status.ok()) desk_->stop(status);
+    tell();
+  }
+}
+
+}  // namespace accord::engine

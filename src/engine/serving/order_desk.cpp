@@ -1,0 +1,80 @@
+// A request lives here from its submission until its last event was told, so that a cancel finds it all that time.
+#include "engine/serving/order_desk.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "engine/serving/check_request.hpp"
+
+namespace accord::engine {
+
+Result<RequestId> OrderDesk::submit(GenerationRequest request, EventCallback callback) {
+  ACCORD_RETURN_IF_ERROR(check_request(request, limits_));
+  if (!callback)
+    return Status(StatusCode::kInvalidArgument, "a request without anybody to tell: the callback is empty");
+  const auto shared = std::make_shared<const GenerationRequest>(std::move(request));
+  const auto shared_callback = std::make_shared<EventCallback>(std::move(callback));
+  RequestId id = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    ACCORD_RETURN_IF_ERROR(status_);
+    if (live_.size() >= static_cast<std::size_t>(max_requests_))
+      return Status(StatusCode::kResourceExhausted,
+                    fmt::format("{} requests run or wait, as many as are allowed", live_.size()));
+    id = ++last_id_;
+    live_[id] = {shared_callback, shared->samples};
+    orders_.submissions.push_back({id, shared});
+  }
+  changed_.notify_one();
+  return id;
+}
+
+Status OrderDesk::cancel(RequestId id) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!live_.contains(id))
+      return Status(StatusCode::kNotFound, fmt::format("there is no request {}: it has ended, or never was", id));
+    orders_.cancels.push_back(id);
+  }
+  changed_.notify_one();
+  return Status();
+}
+
+void OrderDesk::stop(const Status& status) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (status_.ok() || status_.code() == StatusCode::kClosed) status_ = status;
+    orders_.stop = true;
+  }
+  changed_.notify_one();
+}
+
+Status OrderDesk::status() const {
+  const std::lock_guard lock(mutex_);
+  return status_;
+}
+
+void OrderDesk::take(Orders& orders, Duration patience) {
+  orders.submissions.clear();
+  orders.cancels.clear();
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, patience,
+                    [&] { return orders_.stop || !orders_.submissions.empty() || !orders_.cancels.empty(); });
+  orders.submissions.swap(orders_.submissions);
+  orders.cancels.swap(orders_.cancels);
+  orders.stop = orders_.stop;
+}
+
+void OrderDesk::tell(const GenerationEvent& event) {
+  std::shared_ptr<EventCallback> callback;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto live = live_.find(event.request);
+    callback = live->second.callback;
+    if (event.finish && --live->second.samples == 0) live_.erase(live);
+  }
+  (*callback)(event);
+}
+
+}  // namespace accord::engine

@@ -1,0 +1,134 @@
+// 1. Mask, biases and penalties change a copy of the row, if there are any. 2. Without a temperature the best token is
+// it. 3. top_k leaves a short list, else all tokens stay. 4. Their weights are whole numbers; top_p and min_p are the
+// least weight that is kept. 5. A random number hits one of what is left, by token.
+#include "engine/serving/sampler.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "engine/serving/philox.hpp"
+
+namespace accord::engine {
+
+Sampler::Sampler(std::int32_t vocabulary) : seen_(static_cast<std::size_t>(vocabulary), 0) {}
+
+Status Sampler::apply_mask(const TokenMask& mask, const DrawInput& input) {
+  allowed_.assign((adjusted_.size() + 63) / 64, ~std::uint64_t{0});
+  ACCORD_RETURN_IF_ERROR(mask.restrict(input.generated, allowed_));
+  for (std::size_t token = 0; token < adjusted_.size(); ++token)
+    if ((allowed_[token / 64] >> (token % 64) & 1) == 0) adjusted_[token] = -std::numeric_limits<float>::infinity();
+  return Status();
+}
+
+void Sampler::apply_penalties(const DrawInput& input) {
+  const SamplingOptions& sampling = input.request->sampling;
+  const auto see = [&](TokenId token, int times) {
+    std::int32_t& seen = seen_[static_cast<std::size_t>(token)];
+    if (seen == 0) {
+      seen = 1;
+      seen_tokens_.push_back(token);
+    }
+    seen += times;
+  };
+  seen_tokens_.clear();
+  if (sampling.repetition_penalty != 1)
+    for (const TokenId token : input.request->prompt) see(token, 0);
+  for (const TokenId token : input.generated) see(token, 1);
+  for (const TokenId token : seen_tokens_) {
+    float& logit = adjusted_[static_cast<std::size_t>(token)];
+    const int times = seen_[static_cast<std::size_t>(token)] - 1;
+    logit = logit < 0 ? logit * sampling.repetition_penalty : logit / sampling.repetition_penalty;
+    logit -= sampling.frequency_penalty * static_cast<float>(times);
+    if (times > 0) logit -= sampling.presence_penalty;
+    seen_[static_cast<std::size_t>(token)] = 0;
+  }
+}
+
+Result<std::span<const float>> Sampler::adjust(std::span<const float> logits, const DrawInput& input) {
+  const SamplingOptions& sampling = input.request->sampling;
+  const bool penalties =
+      sampling.repetition_penalty != 1 || sampling.presence_penalty != 0 || sampling.frequency_penalty != 0;
+  if (sampling.mask == nullptr && sampling.biases.empty() && !penalties) return logits;
+  adjusted_.assign(logits.begin(), logits.end());
+  if (sampling.mask != nullptr) ACCORD_RETURN_IF_ERROR(apply_mask(*sampling.mask, input));
+  for (const LogitBias& bias : sampling.biases) adjusted_[static_cast<std::size_t>(bias.token)] += bias.bias;
+  if (penalties) apply_penalties(input);
+  return std::span<const float>(adjusted_);
+}
+
+// Sets weights_ and gives the least that is kept. `row` is the one that row_ has.
+std::uint32_t Sampler::weigh(std::span<const float> row, const SamplingOptions& sampling) {
+  listed_ = sampling.top_k > 0 && static_cast<std::size_t>(sampling.top_k) < row.size();
+  if (listed_) {
+    row_.collect(row_.kth_largest(static_cast<std::size_t>(sampling.top_k)), tokens_);
+    values_.clear();
+    for (const TokenId token : tokens_) values_.push_back(row[static_cast<std::size_t>(token)]);
+  }
+  weights_.set(listed_ ? std::span<const float>(values_) : row, row_.best(), sampling.temperature);
+  const auto relative = std::ceil(static_cast<double>(sampling.min_p) * TokenWeights::kOne);
+  const std::uint32_t least = std::max(std::uint32_t{1}, static_cast<std::uint32_t>(relative));
+  return sampling.top_p < 1 ? std::max(least, weights_.nucleus(static_cast<double>(sampling.top_p))) : least;
+}
+
+void Sampler::add_logprobs(std::span<const float> logits, int top, SampledToken& sampled) {
+  // The row that was sampled from may be another one; that logits were numbers has been seen, or is seen here.
+  if (Status status = row_.set(logits); !status.ok()) {
+    sampled.status = std::move(status);
+    return;
+  }
+  const double sum = log_sum_exp(logits, row_.best());
+  const auto logprob = [&](TokenId token) {
+    return static_cast<float>(static_cast<double>(logits[static_cast<std::size_t>(token)]) - sum);
+  };
+  sampled.logprob = logprob(sampled.token);
+  if (top == 0) return;
+  const auto count = static_cast<std::size_t>(top);
+  row_.collect(row_.kth_largest(count), tokens_);
+  std::ranges::stable_sort(tokens_, [&](TokenId a, TokenId b) {
+    return logits[static_cast<std::size_t>(a)] > logits[static_cast<std::size_t>(b)];
+  });
+  for (std::size_t i = 0; i < count; ++i) sampled.top.push_back({tokens_[i], logprob(tokens_[i])});
+}
+
+SampledToken Sampler::sample(std::span<const float> logits, const DrawInput& input) {
+  SampledToken sampled;
+  const SamplingOptions& sampling = input.request->sampling;
+  auto row = adjust(logits, input);
+  sampled.status = row.ok() ? row_.set(*row) : row.status();
+  if (!sampled.status.ok()) return sampled;
+  if (sampling.temperature == 0) {
+    sampled.token = row_.best_token();
+  } else {
+    const std::uint32_t least = weigh(*row, sampling);
+    const auto position = static_cast<std::uint32_t>(input.request->prompt.size() + input.generated.size());
+    const PhiloxCounter random =
+        philox({position, static_cast<std::uint32_t>(input.sample), 0, 0},
+               {static_cast<std::uint32_t>(sampling.seed), static_cast<std::uint32_t>(sampling.seed >> 32)});
+    sampled.token = token_at(weights_.draw(std::uint64_t{random[1]} << 32 | random[0], least));
+  }
+  if (input.request->logprobs) add_logprobs(logits, *input.request->logprobs, sampled);
+  return sampled;
+}
+
+Result<std::vector<std::pair<TokenId, double>>> Sampler::distribution(std::span<const float> logits,
+                                                                      const DrawInput& input) {
+  ACCORD_ASSIGN_OR_RETURN(const auto row, adjust(logits, input));
+  ACCORD_RETURN_IF_ERROR(row_.set(row));
+  std::vector<std::pair<TokenId, double>> kept;
+  if (input.request->sampling.temperature == 0) {
+    kept.emplace_back(row_.best_token(), 1.0);
+    return kept;
+  }
+  const std::uint32_t least = weigh(row, input.request->sampling);
+  const auto total = static_cast<double>(weights_.mass(least));
+  for (std::size_t i = 0; i < weights_.weights().size(); ++i) {
+    const std::uint32_t weight = weights_.weights()[i];
+    if (weight >= least) kept.emplace_back(token_at(i), static_cast<double>(weight) / total);
+  }
+  return kept;
+}
+
+}  // namespace accord::engine

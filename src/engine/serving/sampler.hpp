@@ -1,0 +1,53 @@
+#pragma once
+// From a row of logits to the next token.
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "accord/generation.hpp"
+#include "engine/serving/logits_row.hpp"
+#include "engine/serving/scheduler.hpp"
+#include "engine/serving/token_weights.hpp"
+
+namespace accord::engine {
+
+/// Samples tokens of one vocabulary; keeps its memory from row to row. One thread at a time; a sampler more for each
+/// further one.
+///
+/// The token is a function of the logits, the request, what was generated so far and the number of the sample: of
+/// nothing else, and with the same bits on every machine. Its random number is Philox4x32-10 of (seed; position of the
+/// token, sample). Logits of -inf are tokens that cannot be; a NaN or +inf is an error, never a token. Of equal logits
+/// the lowest token is the best.
+class Sampler {
+ public:
+  explicit Sampler(std::int32_t vocabulary);
+
+  /// `logits`: one for each token. A status instead of a token: kCorrupt for logits that are no numbers,
+  /// kInvalidArgument if nothing is allowed. Cost for 128k tokens, 0.5 MB: see docs/decisions.md.
+  SampledToken sample(std::span<const float> logits, const DrawInput& input);
+
+  /// What sample() draws from, by token, ascending: for tests and tools.
+  Result<std::vector<std::pair<TokenId, double>>> distribution(std::span<const float> logits, const DrawInput& input);
+
+ private:
+  Result<std::span<const float>> adjust(std::span<const float> logits, const DrawInput& input);
+  Status apply_mask(const TokenMask& mask, const DrawInput& input);
+  void apply_penalties(const DrawInput& input);
+  std::uint32_t weigh(std::span<const float> row, const SamplingOptions& sampling);
+  TokenId token_at(std::size_t index) const { return listed_ ? tokens_[index] : static_cast<TokenId>(index); }
+  void add_logprobs(std::span<const float> logits, int top, SampledToken& sampled);
+
+  std::vector<float> adjusted_;
+  std::vector<std::uint64_t> allowed_;
+  std::vector<std::int32_t> seen_;  // for each token 0, or 1 + how often it was generated
+  std::vector<TokenId> seen_tokens_;
+  LogitsRow row_;
+  TokenWeights weights_;
+  bool listed_ = false;          // weights_ are of tokens_, not of all
+  std::vector<TokenId> tokens_;  // the best top_k
+  std::vector<float> values_;    // and their logits
+};
+
+}  // namespace accord::engine

@@ -1,0 +1,226 @@
+// Requests come and go, and sequences move between the queues. Both queues are sorted by turn, which a sequence never
+// changes. Blocks of a sequence are released last one first, as BlockPool asks.
+#include "engine/serving/scheduler.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "engine/serving/check_request.hpp"
+
+namespace accord::engine {
+namespace {
+
+Status check_options(const SchedulerOptions& options) {
+  const PlanLimits& limits = options.limits;
+  const auto at_least = [](const char* name, std::int32_t value, std::int32_t least) {
+    if (value >= least) return Status();
+    return Status(StatusCode::kInvalidArgument, fmt::format("{}={}; expected {} or more", name, value, least));
+  };
+  ACCORD_RETURN_IF_ERROR(at_least("max_context", limits.max_context, 2));
+  ACCORD_RETURN_IF_ERROR(at_least("vocabulary", limits.vocabulary, 1));
+  ACCORD_RETURN_IF_ERROR(at_least("max_sequences", limits.max_sequences, 1));
+  ACCORD_RETURN_IF_ERROR(at_least("max_requests", options.max_requests, 1));
+  ACCORD_RETURN_IF_ERROR(at_least("aging_steps", options.aging_steps, 0));
+  if (limits.max_rows < limits.max_sequences)
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("max_rows={} for max_sequences={}; each of them needs a row in a step", limits.max_rows,
+                              limits.max_sequences));
+  return Status();
+}
+
+GenerationEvent end_event(RequestId id, int sample, int generated, FinishReason reason, const Status& status) {
+  GenerationEvent event;
+  event.request = id;
+  event.sample = sample;
+  event.index = generated;
+  event.finish = reason;
+  event.status = status;
+  return event;
+}
+
+}  // namespace
+
+Result<Scheduler> Scheduler::create(const SchedulerOptions& options) {
+  ACCORD_RETURN_IF_ERROR(check_options(options));
+  ACCORD_ASSIGN_OR_RETURN(auto pool, BlockPool::create({options.limits.blocks, options.limits.block_tokens}));
+  return Scheduler(options, std::move(pool));
+}
+
+bool Scheduler::before(SequenceId a, SequenceId b) const {
+  const Sequence& first = at(a);
+  const Sequence& second = at(b);
+  return std::tie(first.record->turn, first.id, first.sample) < std::tie(second.record->turn, second.id, second.sample);
+}
+
+void Scheduler::insert(std::vector<SequenceId>& queue, SequenceId id) {
+  const auto place = std::upper_bound(queue.begin(), queue.end(), id,
+                                      [&](SequenceId added, SequenceId other) { return before(added, other); });
+  queue.insert(place, id);
+}
+
+Scheduler::SequenceId Scheduler::new_sequence(RequestId id, Record& record, int sample) {
+  if (free_.empty()) {
+    free_.push_back(static_cast<SequenceId>(sequences_.size()));
+    sequences_.emplace_back();
+  }
+  const SequenceId made = free_.back();
+  free_.pop_back();
+  Sequence& sequence = at(made);
+  sequence.id = id;
+  sequence.record = &record;
+  sequence.sample = sample;
+  sequence.forks = false;
+  sequence.tokens.assign(record.request->prompt.begin(), record.request->prompt.end());
+  sequence.computed = sequence.published = sequence.planned = 0;
+  ++record.live;
+  return made;
+}
+
+Status Scheduler::submit(RequestId id, std::shared_ptr<const GenerationRequest> request) {
+  if (any_id_ && id <= last_id_)
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("request {} comes after request {}; the number of a request is above all earlier ones",
+                              id, last_id_));
+  ACCORD_RETURN_IF_ERROR(check_request(*request, options_.limits));
+  if (records_.size() >= static_cast<std::size_t>(options_.max_requests))
+    return Status(StatusCode::kResourceExhausted,
+                  fmt::format("{} requests run or wait, as many as are allowed", records_.size()));
+  any_id_ = true;
+  last_id_ = id;
+  Record& record = records_[id];
+  record.turn = static_cast<std::int64_t>(stats_.steps) - std::int64_t{request->priority} * options_.aging_steps;
+  record.new_tokens = new_token_limit(*request, options_.limits);
+  record.request = std::move(request);
+  const SequenceId made = new_sequence(id, record, 0);
+  at(made).forks = record.request->samples > 1;
+  at(made).state = State::kWaiting;
+  insert(waiting_, made);
+  return Status();
+}
+
+void Scheduler::release_blocks(Sequence& sequence) {
+  for (auto block = sequence.table.rbegin(); block != sequence.table.rend(); ++block) pool_.release(*block);
+  sequence.table.clear();
+  sequence.computed = sequence.published = sequence.planned = 0;
+}
+
+void Scheduler::end(SequenceId id) {
+  Sequence& sequence = at(id);
+  std::erase(sequence.state == State::kRunning ? running_ : waiting_, id);
+  std::ranges::replace(planned_, id, SequenceId{-1});
+  std::ranges::replace(drawn_, id, SequenceId{-1});
+  release_blocks(sequence);
+  sequence.state = State::kFree;
+  free_.push_back(id);
+  if (--sequence.record->live == 0) records_.erase(sequence.id);
+}
+
+void Scheduler::preempt(SequenceId id) {
+  std::erase(running_, id);
+  release_blocks(at(id));
+  at(id).state = State::kWaiting;
+  insert(waiting_, id);
+  ++stats_.preemptions;
+}
+
+void Scheduler::forget_cache() {
+  while (!running_.empty()) preempt(running_.back());
+  pool_.forget();
+}
+
+Status Scheduler::cancel(RequestId id, Events& events) {
+  const auto found = records_.find(id);
+  if (found == records_.end())
+    return Status(StatusCode::kNotFound, fmt::format("there is no request {}: it has ended, or never was", id));
+  // Those of one request lie together in a queue.
+  const auto key = [&](SequenceId sequence) { return std::pair(at(sequence).record->turn, at(sequence).id); };
+  std::vector<SequenceId> ended;
+  for (const auto* queue : {&running_, &waiting_}) {
+    auto place = std::ranges::lower_bound(*queue, std::pair(found->second.turn, id), {}, key);
+    for (; place != queue->end() && at(*place).id == id; ++place) ended.push_back(*place);
+  }
+  std::ranges::sort(ended, {}, [&](SequenceId other) { return at(other).sample; });
+  const auto prompt = found->second.request->prompt.size();
+  for (const SequenceId other : ended) {
+    const auto generated = static_cast<int>(at(other).tokens.size() - prompt);
+    const int samples = at(other).forks ? found->second.request->samples : 1;
+    for (int sample = at(other).sample; sample < at(other).sample + samples; ++sample)
+      events.push_back(end_event(id, sample, generated, FinishReason::kCancelled, Status()));
+  }
+  for (const SequenceId other : ended) end(other);
+  return Status();
+}
+
+void Scheduler::end_all(FinishReason reason, const Status& status, Events& events) {
+  for (auto* queue : {&running_, &waiting_}) {
+    for (const SequenceId id : *queue) {
+      Sequence& sequence = at(id);
+      const GenerationRequest& request = *sequence.record->request;
+      const auto generated = static_cast<int>(sequence.tokens.size() - request.prompt.size());
+      for (int sample = sequence.sample; sample < sequence.sample + (sequence.forks ? request.samples : 1); ++sample)
+        events.push_back(end_event(sequence.id, sample, generated, reason, status));
+      release_blocks(sequence);
+      sequence.state = State::kFree;
+      free_.push_back(id);
+    }
+    queue->clear();
+  }
+  records_.clear();
+  planned_.clear();
+  drawn_.clear();
+  draws_.clear();
+  step_planned_ = false;
+}
+
+DrawInput Scheduler::draw_input(std::size_t index) const {
+  const SequenceId id = drawn_[index];
+  if (id < 0) return {};
+  const Sequence& sequence = at(id);
+  const GenerationRequest& request = *sequence.record->request;
+  return {&request, std::span(sequence.tokens).subspan(request.prompt.size()), draws_[index].sample};
+}
+
+SchedulerStats Scheduler::stats() const {
+  SchedulerStats stats = stats_;
+  stats.requests = static_cast<std::int32_t>(records_.size());
+  stats.waiting = static_cast<std::int32_t>(waiting_.size());
+  stats.running = static_cast<std::int32_t>(running_.size());
+  stats.available_blocks = pool_.available();
+  return stats;
+}
+
+Status Scheduler::check() const {
+  ACCORD_RETURN_IF_ERROR(pool_.check());
+  const auto wrong = [](RequestId id, const char* what) {
+    return Status(StatusCode::kInternal, fmt::format("request {} {}", id, what));
+  };
+  std::vector<std::int32_t> holders(static_cast<std::size_t>(pool_.blocks()), 0);
+  std::map<RequestId, int> live;
+  for (const auto* queue : {&running_, &waiting_}) {
+    const State expected = queue == &running_ ? State::kRunning : State::kWaiting;
+    for (const SequenceId id : *queue) {
+      const Sequence& sequence = at(id);
+      ++live[sequence.id];
+      if (sequence.state != expected) return wrong(sequence.id, "is in the wrong queue");
+      if (expected == State::kWaiting && !sequence.table.empty()) return wrong(sequence.id, "waits and holds blocks");
+      if (pool_.blocks_for(sequence.computed) > static_cast<std::int32_t>(sequence.table.size()))
+        return wrong(sequence.id, "computed more tokens than its blocks hold");
+      for (const BlockId block : sequence.table) ++holders[static_cast<std::size_t>(block)];
+    }
+    if (!std::ranges::is_sorted(*queue, [&](SequenceId a, SequenceId b) { return before(a, b); }))
+      return wrong(0, "or another is out of order");
+  }
+  for (BlockId block = 0; block < pool_.blocks(); ++block) {
+    if (holders[static_cast<std::size_t>(block)] != pool_.holders(block))
+      return Status(StatusCode::kInternal, fmt::format("block {} is held {} times, and counts {}", block,
+                                                       holders[static_cast<std::size_t>(block)], pool_.holders(block)));
+  }
+  for (const auto& [id, record] : records_)
+    if (live[id] != record.live) return wrong(id, "has lost a sample");
+  return Status();
+}
+
+}  // namespace accord::engine

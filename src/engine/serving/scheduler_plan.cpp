@@ -1,0 +1,154 @@
+// Planning a step: 1. a waiting sequence that comes before running ones of lower priority takes what they have, if that
+// is enough for it; 2. the running ones, by turn: each that decodes gets a row, prompts get chunks of what is left of
+// max_rows, and who lacks a block takes it from the last in turn; 3. if nobody lost any, the waiting ones, by turn, as
+// long as they fit. Who is admitted gets the blocks of all its tokens at once, so only decoding ever lacks one.
+#include <algorithm>
+
+#include "engine/serving/scheduler.hpp"
+
+namespace accord::engine {
+
+std::int32_t Scheduler::blocks_needed(const Sequence& sequence, std::int32_t rows) const {
+  const auto has = static_cast<std::int32_t>(sequence.table.size());
+  return std::max(0, pool_.blocks_for(sequence.computed + rows) - has) + (writes_shared(sequence) ? 1 : 0);
+}
+
+bool Scheduler::writes_shared(const Sequence& sequence) const {
+  if (sequence.computed % pool_.block_tokens() == 0) return false;
+  return pool_.holders(sequence.table[static_cast<std::size_t>(sequence.computed / pool_.block_tokens())]) > 1;
+}
+
+void Scheduler::grow(Sequence& sequence, std::int32_t rows, std::vector<BlockCopy>& copies) {
+  if (writes_shared(sequence)) {
+    BlockId& last = sequence.table[static_cast<std::size_t>(sequence.computed / pool_.block_tokens())];
+    const BlockId own = pool_.allocate();
+    copies.push_back({last, own});
+    pool_.release(last);
+    last = own;
+  }
+  const std::int32_t needed = pool_.blocks_for(sequence.computed + rows);
+  while (static_cast<std::int32_t>(sequence.table.size()) < needed) sequence.table.push_back(pool_.allocate());
+}
+
+// Finds what can be used again (found_), and gives how many available blocks admitting the sequence would use. One
+// token at least has to be computed, for its logits.
+std::int32_t Scheduler::admission_blocks(const Sequence& sequence) {
+  found_.clear();
+  if (options_.prefix_reuse == PrefixReuse::kOn)
+    pool_.find(std::span(sequence.tokens).first(sequence.tokens.size() - 1), found_);
+  const auto kept = std::ranges::count_if(found_, [&](BlockId block) { return pool_.holders(block) == 0; });
+  return pool_.blocks_for(static_cast<std::int64_t>(sequence.tokens.size())) -
+         static_cast<std::int32_t>(found_.size()) + static_cast<std::int32_t>(kept);
+}
+
+// One block is left for each that runs, so that none of them loses its own in the next step.
+bool Scheduler::fits(std::int32_t blocks, std::int32_t available, std::size_t running) const {
+  return running < static_cast<std::size_t>(options_.limits.max_sequences) &&
+         available >= blocks + static_cast<std::int32_t>(running);
+}
+
+void Scheduler::make_room() {
+  if (waiting_.empty()) return;
+  const SequenceId first = waiting_.front();
+  const std::int32_t blocks = admission_blocks(at(first));
+  const auto yields = [&](SequenceId other) {
+    return at(other).record->request->priority < at(first).record->request->priority && before(first, other);
+  };
+  std::int32_t available = pool_.available();
+  std::size_t stay = running_.size();
+  while (!fits(blocks, available, stay) && stay > 0 && yields(running_[stay - 1]))
+    available += static_cast<std::int32_t>(at(running_[--stay]).table.size());
+  if (!fits(blocks, available, stay)) return;
+  while (running_.size() > stay) preempt(running_.back());
+}
+
+bool Scheduler::plan_running(std::int32_t budget, StepPlan& plan) {
+  const std::uint64_t preemptions = stats_.preemptions;
+  for (std::size_t i = 0; i < running_.size(); ++i) {
+    Sequence& sequence = at(running_[i]);
+    const bool decodes = sequence.remaining() == 1;
+    const std::int32_t rows = decodes ? 1 : std::min(sequence.remaining(), budget);
+    if (rows == 0) continue;
+    const auto lacks = [&] { return pool_.available() < blocks_needed(sequence, rows); };
+    while (lacks() && running_.size() > i + 1) preempt(running_.back());
+    if (lacks()) {
+      preempt(running_[i]);
+      break;
+    }
+    grow(sequence, rows, plan.copies);
+    sequence.planned = rows;
+    planned_.push_back(running_[i]);
+    if (!decodes) budget -= rows;
+  }
+  left_rows_ = budget;
+  return stats_.preemptions != preemptions;
+}
+
+void Scheduler::admit(StepPlan& plan) {
+  while (!waiting_.empty() && left_rows_ > 0) {
+    const SequenceId first = waiting_.front();
+    Sequence& sequence = at(first);
+    if (!fits(admission_blocks(sequence), pool_.available(), running_.size())) return;
+    waiting_.erase(waiting_.begin());
+    const std::size_t most =
+        sequence.record->request->prompt.size() + static_cast<std::size_t>(sequence.record->new_tokens);
+    sequence.tokens.reserve(most);
+    sequence.table.reserve(static_cast<std::size_t>(pool_.blocks_for(static_cast<std::int64_t>(most))));
+    for (const BlockId block : found_) pool_.hold(block);
+    sequence.table.assign(found_.begin(), found_.end());
+    sequence.published = static_cast<std::int32_t>(found_.size());
+    sequence.computed = sequence.published * pool_.block_tokens();
+    stats_.reused_tokens += static_cast<std::uint64_t>(sequence.computed);
+    sequence.planned = std::min(sequence.remaining(), left_rows_);
+    left_rows_ -= sequence.planned;
+    grow(sequence, sequence.remaining(), plan.copies);
+    sequence.state = State::kRunning;
+    insert(running_, first);
+    planned_.push_back(first);
+  }
+}
+
+void Scheduler::write_sequence(SequenceId id, StepPlan& plan) {
+  const Sequence& sequence = at(id);
+  const std::int32_t after = sequence.computed + sequence.planned;
+  const std::int32_t blocks = pool_.blocks_for(after);
+  plan.sequences.push_back({static_cast<std::int32_t>(plan.tokens.size()), sequence.planned, sequence.computed,
+                            static_cast<std::int32_t>(plan.blocks.size()), blocks});
+  for (std::int32_t position = sequence.computed; position < after; ++position) {
+    plan.tokens.push_back(sequence.tokens[static_cast<std::size_t>(position)]);
+    plan.positions.push_back(position);
+  }
+  plan.blocks.insert(plan.blocks.end(), sequence.table.begin(), sequence.table.begin() + blocks);
+  if (after < static_cast<std::int32_t>(sequence.tokens.size())) return;
+  const auto logits = static_cast<std::int32_t>(plan.logit_rows.size());
+  plan.logit_rows.push_back(static_cast<std::int32_t>(plan.tokens.size()) - 1);
+  const int samples = sequence.forks ? sequence.record->request->samples : 1;
+  for (int sample = sequence.sample; sample < sequence.sample + samples; ++sample) {
+    draws_.push_back({sequence.id, sample, logits});
+    drawn_.push_back(id);
+  }
+}
+
+Status Scheduler::plan_step(StepPlan& plan) {
+  if (step_planned_)
+    return Status(StatusCode::kWrongState, "a step was planned and not completed; complete it before the next one");
+  plan.clear();
+  plan.block_tokens = pool_.block_tokens();
+  planned_.clear();
+  draws_.clear();
+  drawn_.clear();
+  make_room();
+  const auto decoding = std::ranges::count_if(running_, [&](SequenceId id) { return at(id).remaining() == 1; });
+  if (!plan_running(options_.limits.max_rows - static_cast<std::int32_t>(decoding), plan)) admit(plan);
+  if (planned_.empty()) return Status();
+  for (const SequenceId id : planned_)
+    if (at(id).planned == 1) write_sequence(id, plan);
+  for (const SequenceId id : planned_)
+    if (at(id).planned > 1) write_sequence(id, plan);
+  plan.step = ++stats_.steps;
+  stats_.computed_tokens += plan.tokens.size();
+  step_planned_ = true;
+  return Status();
+}
+
+}  // namespace accord::engine

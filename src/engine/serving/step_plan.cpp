@@ -1,0 +1,218 @@
+// Bytes of a plan: a header of eight 32-bit words (magic and version, step, counts), then rows and context of each
+// sequence, tokens, tables, copies and wanted rows, then a hash of it all. Positions, first rows and table sizes follow
+// from the rest.
+#include "engine/serving/step_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cstring>
+#include <type_traits>
+
+#include "base/hash.hpp"
+
+namespace accord::engine {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "plans are little-endian");
+
+constexpr std::uint32_t kMagic = 0x31504341;  // "ACP1"
+
+struct Header {
+  std::uint32_t magic = kMagic;
+  std::uint32_t block_tokens = 0;
+  std::uint64_t step = 0;
+  std::uint32_t sequences = 0;
+  std::uint32_t blocks = 0;
+  std::uint32_t copies = 0;
+  std::uint32_t logit_rows = 0;
+};
+static_assert(sizeof(Header) == 32);
+
+struct PackedSequence {
+  std::int32_t rows = 0;
+  std::int32_t context = 0;
+};
+
+template <typename... Parts>
+Status corrupt(fmt::format_string<Parts...> text, Parts&&... parts) {
+  return Status(StatusCode::kCorrupt, "a step's plan: " + fmt::format(text, std::forward<Parts>(parts)...));
+}
+
+/// Puts values into bytes that were made large enough.
+class Writer {
+ public:
+  explicit Writer(std::vector<std::byte>& bytes) : to_(bytes.data()) {}
+
+  template <typename T>
+  void put(const T* values, std::size_t count) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    if (count > 0) std::memcpy(to_, values, count * sizeof(T));
+    to_ += count * sizeof(T);
+  }
+
+ private:
+  std::byte* to_;
+};
+
+/// Takes values off the front of bytes.
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  std::size_t left() const { return bytes_.size(); }
+
+  template <typename T>
+  bool take(T* values, std::size_t count) {
+    if (count > bytes_.size() / sizeof(T)) return false;
+    if (count > 0) std::memcpy(values, bytes_.data(), count * sizeof(T));
+    bytes_ = bytes_.subspan(count * sizeof(T));
+    return true;
+  }
+  template <typename T>
+  bool take(std::vector<T>& values, std::size_t count) {
+    if (count > bytes_.size() / sizeof(T)) return false;
+    values.resize(count);
+    return take(values.data(), count);
+  }
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+std::int32_t blocks_for(std::int64_t tokens, std::int32_t block_tokens) {
+  return static_cast<std::int32_t>((tokens + block_tokens - 1) / block_tokens);
+}
+
+Status read_sequences(Reader& reader, const Header& header, const PlanLimits& limits, StepPlan& plan) {
+  std::int64_t rows = 0;
+  std::int64_t blocks = 0;
+  if (header.sequences > static_cast<std::uint32_t>(limits.max_sequences))
+    return corrupt("{} sequences, at most {} are allowed", header.sequences, limits.max_sequences);
+  for (std::uint32_t i = 0; i < header.sequences; ++i) {
+    PackedSequence packed;
+    if (!reader.take(&packed, 1)) return corrupt("it ends within its sequences");
+    const std::int64_t tokens = std::int64_t{packed.rows} + packed.context;
+    if (packed.rows < 1 || packed.context < 0 || tokens > limits.max_context || rows + packed.rows > limits.max_rows)
+      return corrupt("sequence {} has {} rows after {}", i, packed.rows, packed.context);
+    const std::int32_t count = blocks_for(tokens, limits.block_tokens);
+    plan.sequences.push_back(
+        {static_cast<std::int32_t>(rows), packed.rows, packed.context, static_cast<std::int32_t>(blocks), count});
+    for (std::int32_t row = 0; row < packed.rows; ++row) plan.positions.push_back(packed.context + row);
+    rows += packed.rows;
+    blocks += count;
+  }
+  if (header.blocks != static_cast<std::uint64_t>(blocks))
+    return corrupt("{} blocks in its tables, its sequences need {}", header.blocks, blocks);
+  return Status();
+}
+
+Status read(Reader& reader, const PlanLimits& limits, StepPlan& plan) {
+  Header header;
+  if (!reader.take(&header, 1)) return corrupt("its header is cut off");
+  if (header.magic != kMagic) return corrupt("it does not begin like one");
+  if (header.block_tokens != static_cast<std::uint32_t>(limits.block_tokens))
+    return corrupt("blocks of {} tokens, the cache has blocks of {}", header.block_tokens, limits.block_tokens);
+  plan.step = header.step;
+  plan.block_tokens = limits.block_tokens;
+  ACCORD_RETURN_IF_ERROR(read_sequences(reader, header, limits, plan));
+  if (!reader.take(plan.tokens, plan.positions.size()) || !reader.take(plan.blocks, header.blocks) ||
+      !reader.take(plan.copies, header.copies) || !reader.take(plan.logit_rows, header.logit_rows))
+    return corrupt("it is cut off");
+  if (reader.left() > 0) return corrupt("{} bytes follow its end", reader.left());
+  return check_plan(plan, limits);
+}
+
+}  // namespace
+
+void StepPlan::clear() {
+  step = 0;
+  tokens.clear();
+  positions.clear();
+  sequences.clear();
+  blocks.clear();
+  copies.clear();
+  logit_rows.clear();
+}
+
+Status check_plan(const StepPlan& plan, const PlanLimits& limits) {
+  std::int64_t rows = 0;
+  std::int64_t blocks = 0;
+  if (plan.block_tokens != limits.block_tokens)
+    return corrupt("blocks of {} tokens, the cache has blocks of {}", plan.block_tokens, limits.block_tokens);
+  if (plan.sequences.size() > static_cast<std::size_t>(limits.max_sequences))
+    return corrupt("{} sequences, at most {} are allowed", plan.sequences.size(), limits.max_sequences);
+  if (plan.tokens.size() > static_cast<std::size_t>(limits.max_rows) || plan.positions.size() != plan.tokens.size())
+    return corrupt("{} tokens and {} positions, at most {} are allowed", plan.tokens.size(), plan.positions.size(),
+                   limits.max_rows);
+  for (const PlannedSequence& sequence : plan.sequences) {
+    const std::int64_t tokens = std::int64_t{sequence.context} + sequence.rows;
+    if (sequence.rows < 1 || sequence.context < 0 || tokens > limits.max_context || sequence.first_row != rows ||
+        rows + sequence.rows > static_cast<std::int64_t>(plan.tokens.size()) || sequence.first_block != blocks ||
+        sequence.block_count != blocks_for(tokens, limits.block_tokens))
+      return corrupt("a sequence of {} rows after {} from row {}, with {} blocks", sequence.rows, sequence.context,
+                     sequence.first_row, sequence.block_count);
+    for (std::int32_t row = 0; row < sequence.rows; ++row) {
+      if (plan.positions[static_cast<std::size_t>(rows + row)] != sequence.context + row)
+        return corrupt("row {} is not at position {}", rows + row, sequence.context + row);
+    }
+    rows += sequence.rows;
+    blocks += sequence.block_count;
+  }
+  if (rows != static_cast<std::int64_t>(plan.tokens.size()) || blocks != static_cast<std::int64_t>(plan.blocks.size()))
+    return corrupt("{} tokens and {} blocks, its sequences have {} and {}", plan.tokens.size(), plan.blocks.size(),
+                   rows, blocks);
+  for (const TokenId token : plan.tokens)
+    if (token < 0 || token >= limits.vocabulary) return corrupt("token {} of {}", token, limits.vocabulary);
+  const auto known = [&](BlockId block) { return block >= 0 && block < limits.blocks; };
+  for (const BlockId block : plan.blocks)
+    if (!known(block)) return corrupt("block {} of {}", block, limits.blocks);
+  for (const BlockCopy& copy : plan.copies)
+    if (!known(copy.from) || !known(copy.to) || copy.from == copy.to)
+      return corrupt("a copy from block {} to {} of {}", copy.from, copy.to, limits.blocks);
+  std::int32_t last = -1;
+  for (const std::int32_t row : plan.logit_rows) {
+    if (row <= last || row >= rows) return corrupt("logits of row {} of {} after those of {}", row, rows, last);
+    last = row;
+  }
+  return Status();
+}
+
+void pack(const StepPlan& plan, std::vector<std::byte>& bytes) {
+  Header header;
+  header.step = plan.step;
+  header.block_tokens = static_cast<std::uint32_t>(plan.block_tokens);
+  header.sequences = static_cast<std::uint32_t>(plan.sequences.size());
+  header.blocks = static_cast<std::uint32_t>(plan.blocks.size());
+  header.copies = static_cast<std::uint32_t>(plan.copies.size());
+  header.logit_rows = static_cast<std::uint32_t>(plan.logit_rows.size());
+  bytes.resize(sizeof(Header) + plan.sequences.size() * sizeof(PackedSequence) + plan.tokens.size() * sizeof(TokenId) +
+               plan.blocks.size() * sizeof(BlockId) + plan.copies.size() * sizeof(BlockCopy) +
+               plan.logit_rows.size() * sizeof(std::int32_t) + sizeof(std::uint64_t));
+  Writer writer(bytes);
+  writer.put(&header, 1);
+  for (const PlannedSequence& sequence : plan.sequences) {
+    const PackedSequence packed = {sequence.rows, sequence.context};
+    writer.put(&packed, 1);
+  }
+  writer.put(plan.tokens.data(), plan.tokens.size());
+  writer.put(plan.blocks.data(), plan.blocks.size());
+  writer.put(plan.copies.data(), plan.copies.size());
+  writer.put(plan.logit_rows.data(), plan.logit_rows.size());
+  const std::uint64_t hash = xxh3(std::span(bytes).first(bytes.size() - sizeof(std::uint64_t)));
+  writer.put(&hash, 1);
+}
+
+Status unpack(std::span<const std::byte> bytes, const PlanLimits& limits, StepPlan& plan) {
+  plan.clear();
+  std::uint64_t hash = 0;
+  if (bytes.size() < sizeof(Header) + sizeof(hash)) return corrupt("{} bytes are too few", bytes.size());
+  const auto content = bytes.first(bytes.size() - sizeof(hash));
+  std::memcpy(&hash, bytes.data() + content.size(), sizeof(hash));
+  if (hash != xxh3(content)) return corrupt("its hash is wrong");
+  Reader reader(content);
+  Status status = read(reader, limits, plan);
+  if (!status.ok()) plan.clear();
+  return status;
+}
+
+}  // namespace accord::engine

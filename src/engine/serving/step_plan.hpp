@@ -1,0 +1,81 @@
+#pragma once
+// What a model computes in one step, as data: a flat batch of rows of several sequences.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "accord/generation.hpp"
+#include "engine/serving/block_pool.hpp"
+
+namespace accord::engine {
+
+/// What bounds a plan: the model's and its cache's sizes, equal on all ranks.
+struct PlanLimits {
+  std::int32_t blocks = 0;
+  std::int32_t block_tokens = 16;
+  std::int32_t max_context = 0;     ///< tokens of one sequence
+  std::int32_t vocabulary = 0;      ///< tokens are below
+  std::int32_t max_sequences = 64;  ///< in one step
+  std::int32_t max_rows = 512;      ///< tokens that one step computes
+
+  bool operator==(const PlanLimits&) const = default;
+};
+
+/// The rows of one sequence in a step, and where its cache is.
+struct PlannedSequence {
+  std::int32_t first_row = 0;
+  std::int32_t rows = 0;
+  std::int32_t context = 0;      ///< tokens in the cache before this step: the position of its first row
+  std::int32_t first_block = 0;  ///< of its block table, in StepPlan::blocks
+  std::int32_t block_count = 0;  ///< enough for context + rows tokens, none more
+
+  bool operator==(const PlannedSequence&) const = default;
+};
+
+/// Block `from` has to be copied to `to`.
+struct BlockCopy {
+  BlockId from = 0;
+  BlockId to = 0;
+
+  bool operator==(const BlockCopy&) const = default;
+};
+
+/// One step. Row r is token tokens[r] at positions[r] of its sequence; its keys and values go to slot position %
+/// block_tokens of the block at index position / block_tokens of the table; it attends to all positions up to its own.
+///
+/// Sequences with one row come first. No cell is written by two sequences. The vectors keep their memory from step to
+/// step.
+struct StepPlan {
+  std::uint64_t step = 0;
+  std::int32_t block_tokens = 16;
+  std::vector<TokenId> tokens;
+  std::vector<std::int32_t> positions;
+  std::vector<PlannedSequence> sequences;
+  std::vector<BlockId> blocks;           ///< the sequences' block tables, one after the other
+  std::vector<BlockCopy> copies;         ///< to be done before anything else, in this order
+  std::vector<std::int32_t> logit_rows;  ///< ascending: rows whose logits are wanted
+
+  bool empty() const { return sequences.empty(); }
+  void clear();
+  std::span<const BlockId> table(const PlannedSequence& sequence) const {
+    return std::span(blocks).subspan(static_cast<std::size_t>(sequence.first_block),
+                                     static_cast<std::size_t>(sequence.block_count));
+  }
+  bool operator==(const StepPlan&) const = default;
+};
+
+/// kCorrupt says what in `plan` does not fit together or exceeds `limits`. After it a model may use the plan without
+/// looking.
+Status check_plan(const StepPlan& plan, const PlanLimits& limits);
+
+/// The plan as bytes, in `bytes`, whose memory is used again: 40 bytes, and 4 for each row, block of a table and wanted
+/// row, 8 for each sequence and copy. Little-endian.
+void pack(const StepPlan& plan, std::vector<std::byte>& bytes);
+
+/// Reads what pack() wrote; kCorrupt, and an empty plan, if the bytes are damaged or check_plan() finds fault. Any
+/// bytes may be given.
+Status unpack(std::span<const std::byte> bytes, const PlanLimits& limits, StepPlan& plan);
+
+}  // namespace accord::engine

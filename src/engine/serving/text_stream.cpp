@@ -1,0 +1,61 @@
+// An event's token goes through the decoder of its sample, which gives whole characters, and those through its look-out for texts that
+// stop. A sample that such a text has ended may go on below until its request ends: what comes of it is passed over, and with the
+// last sample the request is cancelled by letting go of its stream.
+#include "engine/serving/text_stream.hpp"
+
+#include "base/clock.hpp"
+
+namespace accord {
+
+TextStream::State::State(GenerationStream stream, const Tokenizer& tokenizer, const std::vector<std::string>& stop,
+                         std::size_t prompt_tokens, int samples)
+    : id(stream.id()),
+      tokens(std::move(stream)),
+      usage{static_cast<std::int64_t>(prompt_tokens), 0},
+      samples_(static_cast<std::size_t>(samples), Sample{tokenizer.streaming_decoder(), engine::StopTexts(stop)}),
+      running_(samples) {}
+
+Result<TextEvent> TextStream::State::text_of(const GenerationEvent& event) {
+  Sample& sample = samples_[static_cast<std::size_t>(event.sample)];
+  TextEvent made{event.sample, "", event.finish, event.status};
+  if (event.token) {
+    ++usage.completion_tokens;
+    if (event.finish != FinishReason::kStopToken) {
+      ACCORD_ASSIGN_OR_RETURN(const std::string piece, sample.decoder.push(*event.token));
+      made.text = sample.stops.push(piece);
+    }
+  }
+  if (event.finish && !sample.stops.found()) {
+    ACCORD_ASSIGN_OR_RETURN(const std::string rest, sample.decoder.finish());
+    made.text += sample.stops.push(rest);
+    if (!sample.stops.found()) made.text += sample.stops.finish();
+  }
+  if (sample.stops.found()) made.finish = FinishReason::kStopSequence;
+  sample.ended = made.finish.has_value();
+  return made;
+}
+
+Result<std::optional<TextEvent>> TextStream::State::next(std::chrono::milliseconds timeout) {
+  static constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);  // what a clock can add
+  const Deadline deadline = Deadline::in(std::min(timeout, kLongest));
+  while (running_ > 0) {
+    ACCORD_ASSIGN_OR_RETURN(const std::optional<GenerationEvent> event,
+                            tokens.next(std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining())));
+    if (!event) break;
+    if (samples_[static_cast<std::size_t>(event->sample)].ended) continue;
+    ACCORD_ASSIGN_OR_RETURN(TextEvent made, text_of(*event));
+    if (made.finish && --running_ == 0) tokens.cancel();  // a text that stops may have ended them
+    if (made.finish || !made.text.empty()) return std::optional(std::move(made));
+  }
+  return std::optional<TextEvent>();
+}
+
+RequestId TextStream::id() const { return state_->id; }
+
+Result<std::optional<TextEvent>> TextStream::next(std::chrono::milliseconds timeout) { return state_->next(timeout); }
+
+void TextStream::cancel() { state_->tokens.cancel(); }
+
+TextUsage TextStream::usage() const { return state_->usage; }
+
+}  // namespace accord

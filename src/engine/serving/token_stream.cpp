@@ -1,0 +1,54 @@
+// The callback of the request puts events into a queue that the stream shares with it.
+#include "engine/serving/token_stream.hpp"
+
+#include <fmt/format.h>
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+
+#include "base/text.hpp"
+
+namespace accord::engine {
+
+struct TokenStream::State {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<GenerationEvent> events;
+  int samples = 0;  // whose last event was not taken
+};
+
+Result<TokenStream> TokenStream::submit(std::shared_ptr<OrderDesk> desk, GenerationRequest request) {
+  auto state = std::make_shared<State>();
+  state->samples = request.samples;
+  ACCORD_ASSIGN_OR_RETURN(const RequestId id, desk->submit(std::move(request), [state](const GenerationEvent& event) {
+    {
+      const std::lock_guard lock(state->mutex);
+      state->events.push_back(event);
+    }
+    state->changed.notify_one();
+  }));
+  return TokenStream(id, std::move(desk), std::move(state));
+}
+
+TokenStream::~TokenStream() {
+  if (desk_ != nullptr) cancel();
+}
+
+void TokenStream::cancel() {
+  // One that has ended needs no cancel.
+  (void)desk_->cancel(id_).ok();
+}
+
+Result<std::optional<GenerationEvent>> TokenStream::next(Duration timeout) {
+  std::unique_lock lock(state_->mutex);
+  if (state_->samples == 0) return std::optional<GenerationEvent>();
+  if (!state_->changed.wait_for(lock, timeout, [&] { return !state_->events.empty(); }))
+    return Status(StatusCode::kTimeout, fmt::format("request {}: no event within {}", id_, duration_text(timeout)));
+  std::optional<GenerationEvent> event = std::move(state_->events.front());
+  state_->events.pop_front();
+  if (event->finish) --state_->samples;
+  return event;
+}
+
+}  // namespace accord::engine

@@ -1,0 +1,134 @@
+// Compiled without contraction of products and sums, and with an exponential of its own, so the only roundings are
+// those of IEEE 754's basic operations. From there on everything is sums of whole numbers.
+//
+// The nucleus is found from above: weights from 1/16 of the largest on, from 1/256 on, and so on, until their sum
+// suffices; then the last shell is halved until the weight is found. Each pass skips blocks without anything that
+// large.
+#include "engine/serving/token_weights.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+
+namespace accord::engine {
+namespace {
+
+// exp(y) for y <= 0: 2^n times a polynomial of 2^f, |f| <= 1/2, with a relative error of 2e-7; 2^-120 for what is less.
+inline float exp_of(float y) {
+  const float scaled = y * 1.44269504F;
+  const float t = scaled < -120.0F ? -120.0F : scaled;
+  const auto n = static_cast<std::int32_t>(t - 0.5F);
+  const float f = t - static_cast<float>(n);
+  float p = 1.52527338e-5F;
+  p = p * f + 1.54035304e-4F;
+  p = p * f + 1.33335581e-3F;
+  p = p * f + 9.61812911e-3F;
+  p = p * f + 5.55041087e-2F;
+  p = p * f + 2.40226507e-1F;
+  p = p * f + 6.93147181e-1F;
+  p = p * f + 1.0F;
+  return std::bit_cast<float>(std::bit_cast<std::int32_t>(p) + n * (std::int32_t{1} << 23));
+}
+
+// The sum of at most 2^16 weights; in halves, for which all processors have vector instructions, as for signed
+// comparisons.
+std::uint64_t mass_of(std::span<const std::uint32_t> weights, std::uint32_t least) {
+  std::uint32_t low = 0;
+  std::uint32_t high = 0;
+  for (const std::uint32_t weight : weights) {
+    const std::uint32_t kept = static_cast<std::int32_t>(weight) >= static_cast<std::int32_t>(least) ? weight : 0;
+    low += kept & 0xffff;
+    high += kept >> 16;
+  }
+  return (std::uint64_t{high} << 16) + low;
+}
+
+}  // namespace
+
+void TokenWeights::set(std::span<const float> values, float best, float temperature) {
+  constexpr float kHalf = 0.5F;  // no weight is negative
+  weights_.resize(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const float scaled = exp_of((values[i] - best) / temperature) * static_cast<float>(kOne);
+    weights_[i] = static_cast<std::uint32_t>(static_cast<std::int32_t>(scaled + kHalf));
+  }
+  maxima_.clear();
+  for (std::size_t first = 0; first < weights_.size(); first += kBlock) {
+    const std::size_t last = std::min(first + kBlock, weights_.size());
+    std::int32_t largest = 0;  // signed numbers are compared by one instruction
+    for (std::size_t i = first; i < last; ++i) largest = std::max(largest, static_cast<std::int32_t>(weights_[i]));
+    maxima_.push_back(static_cast<std::uint32_t>(largest));
+  }
+}
+
+std::span<const std::uint32_t> TokenWeights::block(std::size_t index) const {
+  const std::size_t first = index * kBlock;
+  return std::span(weights_).subspan(first, std::min(kBlock, weights_.size() - first));
+}
+
+std::uint64_t TokenWeights::block_mass(std::size_t index, std::uint32_t least) const {
+  return maxima_[index] < least ? 0 : mass_of(block(index), least);
+}
+
+std::uint64_t TokenWeights::mass(std::uint32_t least) const {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < maxima_.size(); ++i) sum += block_mass(i, least);
+  return sum;
+}
+
+std::uint32_t TokenWeights::nucleus(double probability) {
+  const double wanted = probability * static_cast<double>(mass(0));
+  const auto suffices = [&](std::uint64_t sum) { return sum > 0 && static_cast<double>(sum) >= wanted; };
+  std::uint32_t least = 0;
+  int bit = std::countr_zero(kOne);
+  for (int found = 0; bit >= 0 && found < 4; --bit) {
+    const std::uint32_t candidate = least | std::uint32_t{1} << bit;
+    if (suffices(mass(candidate))) least = candidate;
+    found += least > 0 ? 1 : 0;
+  }
+  const std::uint32_t end = least + (std::uint32_t{2} << bit);
+  const std::uint64_t above = mass(end);
+  shell_.clear();
+  for (std::size_t i = 0; i < maxima_.size(); ++i) {
+    if (maxima_[i] < least) continue;
+    for (const std::uint32_t weight : block(i))
+      if (weight >= least && weight < end) shell_.push_back(weight);
+  }
+  for (; bit >= 0; --bit) {
+    const std::uint32_t candidate = least | std::uint32_t{1} << bit;
+    std::uint64_t sum = above;
+    for (std::size_t first = 0; first < shell_.size(); first += kBlock)
+      sum += mass_of(std::span(shell_).subspan(first, std::min(kBlock, shell_.size() - first)), candidate);
+    if (suffices(sum)) least = candidate;
+  }
+  return least;
+}
+
+std::size_t TokenWeights::draw(std::uint64_t random, std::uint32_t least) const {
+  __extension__ using Wide = unsigned __int128;
+  auto left = static_cast<std::uint64_t>((Wide{random} * mass(least)) >> 64);
+  std::size_t index = 0;
+  for (std::uint64_t sum = block_mass(index, least); left >= sum; sum = block_mass(++index, least)) left -= sum;
+  std::size_t hit = index * kBlock;
+  for (;; ++hit) {
+    const std::uint32_t weight = weights_[hit] >= least ? weights_[hit] : 0;
+    if (left < weight) return hit;
+    left -= weight;
+  }
+}
+
+double log_sum_exp(std::span<const float> values, float best) {
+  constexpr std::size_t kLanes = 16;
+  std::array<double, kLanes> sums{};
+  std::size_t i = 0;
+  for (; i + kLanes <= values.size(); i += kLanes)
+    for (std::size_t lane = 0; lane < kLanes; ++lane)
+      sums[lane] += static_cast<double>(exp_of(values[i + lane] - best));
+  for (; i < values.size(); ++i) sums[i % kLanes] += static_cast<double>(exp_of(values[i] - best));
+  double sum = 0;
+  for (const double lane : sums) sum += lane;
+  return static_cast<double>(best) + std::log(sum);
+}
+
+}  // namespace accord::engine

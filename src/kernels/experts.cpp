@@ -1,0 +1,49 @@
+// A counting sort keeps the choices of one expert in their order. Sums are made in blocks that stay in the first cache, which
+// the compiler turns into vectors.
+#include "kernels/experts.hpp"
+
+#include <algorithm>
+
+#include "kernels/row_kernels.hpp"
+
+namespace accord::kernels {
+
+std::optional<BadId> group_by_expert(const void* ids, DType id_dtype, std::int64_t choices, std::int64_t experts,
+                                     const ExpertGroups& groups) {
+  for (std::int64_t i = 0; i < choices; ++i) {
+    const std::int64_t id = id_at(ids, id_dtype, i);
+    if (id < 0 || id >= experts) return BadId{i, id};
+  }
+  std::fill_n(groups.first, experts + 1, 0);
+  for (std::int64_t i = 0; i < choices; ++i) ++groups.first[id_at(ids, id_dtype, i) + 1];
+  for (std::int64_t e = 0; e < experts; ++e) groups.first[e + 1] += groups.first[e];
+  // first[e] counts up to the begin of the next expert while its choices are placed, and is put back.
+  for (std::int64_t i = 0; i < choices; ++i) {
+    groups.place[i] = groups.first[id_at(ids, id_dtype, i)]++;
+    groups.order[groups.place[i]] = i;
+  }
+  std::copy_backward(groups.first, groups.first + experts, groups.first + experts + 1);
+  groups.first[0] = 0;
+  return std::nullopt;
+}
+
+void combine_experts(const CombineCall& call, std::int64_t first, std::int64_t last) {
+  constexpr std::int64_t kBlock = 1024;
+  const RowKernel round = convert_row_kernel(DType::kFloat32, call.y.dtype);
+  const auto element = static_cast<std::int64_t>(size_of(call.y.dtype));
+  for (std::int64_t row = first; row < last; ++row) {
+    for (std::int64_t begin = 0; begin < call.width; begin += kBlock) {
+      const std::int64_t count = std::min(kBlock, call.width - begin);
+      float sums[kBlock] = {};
+      for (std::int64_t j = row * call.top_k; j < (row + 1) * call.top_k; ++j) {
+        const float* const x = call.x + call.place[j] * call.width + begin;
+        const float weight = call.weights[j];
+        for (std::int64_t i = 0; i < count; ++i) sums[i] += weight * x[i];
+      }
+      const void* const from = sums;
+      round(&from, static_cast<std::byte*>(call.y.data) + (row * call.y.stride + begin) * element, count, {});
+    }
+  }
+}
+
+}  // namespace accord::kernels

@@ -1,0 +1,104 @@
+// One pass over the sums, vector by vector. Sums lie in whole panels, so that only what the caller gives and gets has ends
+// within a vector.
+
+#include "kernels/linear/epilogue.hpp"
+
+#include "kernels/simd_targets.hpp"
+
+// Highway's files must come in this order.
+// clang-format off
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/linear/epilogue.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+#include "kernels/half_simd.hpp"
+#include "kernels/math_simd.hpp"
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace accord::kernels::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using Floats = hn::CappedTag<float, 16>;  // divides the width of every panel
+using Vector = hn::Vec<Floats>;
+
+template <typename T, class D>
+HWY_INLINE hn::Vec<D> LoadSome(D d, const void* row, std::int64_t at, std::size_t count) {
+  const T* const from = static_cast<const T*>(row) + at;
+  return count == hn::Lanes(d) ? hn::LoadU(d, from) : LoadPart(d, from, count, T{0});
+}
+
+// `count` values from `at` on of a row of any float type.
+HWY_INLINE Vector LoadFloats(DType dtype, const void* row, std::int64_t at, std::size_t count) {
+  const Floats d;
+  if (dtype == DType::kFloat32) return LoadSome<float>(d, row, at, count);
+  const auto halves = LoadSome<std::uint16_t>(Halves<Floats>(), row, at, count);
+  return dtype == DType::kBFloat16 ? BFloat16ToFloat(d, halves) : Float16ToFloat(d, halves);
+}
+
+template <typename T, class D>
+HWY_INLINE void StoreSome(D d, hn::Vec<D> v, void* row, std::int64_t at, std::size_t count) {
+  T* const to = static_cast<T*>(row) + at;
+  if (count == hn::Lanes(d)) return hn::StoreU(v, d, to);
+  StorePart(d, v, to, count);
+}
+
+HWY_INLINE void StoreFloats(DType dtype, Vector v, void* row, std::int64_t at, std::size_t count) {
+  const Floats d;
+  if (dtype == DType::kFloat32) return StoreSome<float>(d, v, row, at, count);
+  const Vector rounded = CanonicalNaN(d, v);
+  const auto halves = dtype == DType::kBFloat16 ? FloatToBFloat16(d, rounded) : FloatToFloat16(d, rounded);
+  StoreSome<std::uint16_t>(Halves<Floats>(), halves, row, at, count);
+}
+
+HWY_INLINE Vector Activate(Activation activation, Vector x) {
+  const Floats d;
+  switch (activation) {
+    case Activation::kNone: return x;
+    case Activation::kGeluErf: return GeluErf(d, x);
+    case Activation::kGeluTanh: return GeluTanh(d, x);
+    case Activation::kRelu: return KeepNaN(d, x, hn::Max(x, hn::Zero(d)));
+    case Activation::kSilu: return Silu(d, x);
+    case Activation::kTanh: return TanhOfAny(d, x);
+  }
+  return x;
+}
+
+void RunEpilogue(const EpilogueCall& call) {
+  const Floats d;
+  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const std::int64_t residual_bytes = call.residual.stride * static_cast<std::int64_t>(size_of(call.residual.dtype));
+  const std::int64_t y_bytes = call.y.stride * static_cast<std::int64_t>(size_of(call.y.dtype));
+  for (std::int64_t row = 0; row < call.rows; ++row) {
+    for (std::int64_t at = 0; at < call.columns; at += lanes) {
+      const std::size_t count = static_cast<std::size_t>(call.columns - at < lanes ? call.columns - at : lanes);
+      auto y = hn::LoadU(d, call.sums + row * kAccumulatorStride + at);
+      if (call.bias != nullptr) y = hn::Add(y, LoadSome<float>(d, call.bias, at, count));
+      if (call.gate == nullptr) {
+        y = Activate(call.activation, y);
+      } else {
+        auto gate = hn::LoadU(d, call.gate + row * kAccumulatorStride + at);
+        if (call.gate_bias != nullptr) gate = hn::Add(gate, LoadSome<float>(d, call.gate_bias, at, count));
+        y = hn::Mul(Activate(call.activation, gate), y);
+      }
+      if (call.residual.data != nullptr) {
+        const std::byte* const residual = static_cast<const std::byte*>(call.residual.data) + row * residual_bytes;
+        y = hn::Add(y, LoadFloats(call.residual.dtype, residual, at, count));
+      }
+      StoreFloats(call.y.dtype, y, static_cast<std::byte*>(call.y.data) + row * y_bytes, at, count);
+    }
+  }
+}
+
+}  // namespace accord::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace accord::kernels {
+
+HWY_EXPORT(RunEpilogue);
+
+void run_epilogue(const EpilogueCall& call) { HWY_DYNAMIC_DISPATCH(RunEpilogue)(call); }
+
+}  // namespace accord::kernels
+#endif

@@ -1,0 +1,85 @@
+// Sizes of packed weights, by the definition in the header.
+
+#include "kernels/linear/format.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace accord::kernels {
+
+namespace {
+
+std::int64_t round_up(std::int64_t value, std::int64_t step) { return (value + step - 1) / step * step; }
+
+// Bits of one weight, scales apart.
+int bits_of(WeightType type) {
+  switch (type) {
+    case WeightType::kFloat32: return 32;
+    case WeightType::kBFloat16:
+    case WeightType::kFloat16: return 16;
+    case WeightType::kInt8: return 8;
+    case WeightType::kInt4: return 4;
+  }
+  return 0;
+}
+
+}  // namespace
+
+PackedFormat format_of(DType dtype) {
+  PackedFormat format;
+  if (dtype == DType::kBFloat16) format.type = WeightType::kBFloat16;
+  if (dtype == DType::kFloat16) format.type = WeightType::kFloat16;
+  return format;
+}
+
+Status check(const PackedFormat& format) {
+  const bool integers = format.type == WeightType::kInt8 || format.type == WeightType::kInt4;
+  const bool group = integers ? format.group == 32 || format.group == 64 || format.group == 128 : format.group == 0;
+  const bool minimum = format.minimum == Minimum::kNone || format.type == WeightType::kInt4;
+  const bool scale = format.scale_type == DType::kFloat16 || format.scale_type == DType::kFloat32;
+  if (bits_of(format.type) != 0 && group && minimum && scale) return {};
+  return {StatusCode::kInvalidArgument,
+          fmt::format("packed weights of {} bits in groups of {} with {} and scales of {}: groups are of 32, 64 or 128 "
+                      "with 8 and 4 bits and of 0 else, minima are for 4 bits, scales float16 or float32",
+                      bits_of(format.type), format.group, format.minimum == Minimum::kNone ? "no minima" : "minima",
+                      to_string(format.scale_type))};
+}
+
+std::int64_t padded_in(const PackedFormat& format, std::int64_t in) {
+  if (format.quantized()) return round_up(in, format.group);
+  return format.type == WeightType::kBFloat16 ? round_up(in, 2) : in;
+}
+
+std::int64_t panels_of(std::int64_t out) { return (out + kPanelWidth - 1) / kPanelWidth; }
+
+std::int64_t panel_width(std::int64_t out, std::int64_t panel) {
+  return std::min(kPanelWidth, round_up(out - panel * kPanelWidth, kWidthStep));
+}
+
+std::size_t scale_bytes(const PackedFormat& format, std::int64_t width) {
+  if (!format.quantized()) return 0;
+  const std::size_t each = size_of(format.scale_type) * (format.minimum == Minimum::kPerGroup ? 2 : 1);
+  return each * static_cast<std::size_t>(width);
+}
+
+std::size_t panel_bytes(const PackedFormat& format, std::int64_t inputs, std::int64_t width) {
+  const std::size_t weights = static_cast<std::size_t>(inputs * width * bits_of(format.type) / 8);
+  if (!format.quantized()) return weights;
+  return weights + static_cast<std::size_t>(inputs / format.group) * scale_bytes(format, width);
+}
+
+std::size_t packed_bytes(const PackedFormat& format, std::int64_t out, std::int64_t in) {
+  return panel_bytes(format, padded_in(format, in), round_up(out, kWidthStep));
+}
+
+PackedMatrix packed_matrix(const PackedFormat& format, std::int64_t out, std::int64_t in, const std::byte* data) {
+  PackedMatrix matrix;
+  matrix.format = format;
+  matrix.out_unit = out;
+  matrix.in_unit = in;
+  matrix.data = data;
+  return matrix;
+}
+
+}  // namespace accord::kernels

@@ -1,0 +1,118 @@
+// What a word of a tile and of a row means, and how their product is added up; the forms that every target of Highway has.
+
+#if defined(ACCORD_KERNELS_LINEAR_FORMS_SIMD_HPP_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ACCORD_KERNELS_LINEAR_FORMS_SIMD_HPP_
+#undef ACCORD_KERNELS_LINEAR_FORMS_SIMD_HPP_
+#else
+#define ACCORD_KERNELS_LINEAR_FORMS_SIMD_HPP_
+#endif
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include "kernels/linear/panel_kernels.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace accord::kernels::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using Floats = hn::ScalableTag<float>;
+using Words = hn::RebindToUnsigned<Floats>;
+using Integers = hn::RebindToSigned<Floats>;
+
+// The block of rows times vectors that the registers hold: with its weights and an input 30 of 32, or 15 of 16. One row alone
+// needs many vectors, so that its sums do not wait for each other. Where weights are taken apart on the way there are up to
+// 4 rows, or up to 8 with half as many vectors where that is much work.
+#if ACCORD_SANITIZED
+constexpr int kMaxTileRows = 2, kMaxPackedRows = 2;  // each size takes long to compile
+constexpr int vectors_of_block(int /*rows*/, int /*max_rows*/) { return 2; }
+constexpr int fewer_vectors(int /*vectors*/) { return 0; }
+#elif HWY_TARGET == HWY_AVX3
+constexpr int kMaxTileRows = 6, kMaxPackedRows = 4;
+constexpr int vectors_of_block(int rows, int max_rows) { return max_rows <= kMaxTileRows || rows <= 4 ? 4 : 2; }
+constexpr int fewer_vectors(int vectors) { return vectors - 1; }  // for narrow panels
+#else
+constexpr int kMaxTileRows = 6, kMaxPackedRows = 4;
+constexpr int vectors_of_block(int rows, int /*max_rows*/) { return rows == 1 ? 8 : rows == 2 ? 4 : 2; }
+constexpr int fewer_vectors(int vectors) { return vectors > 2 ? vectors / 2 : 0; }
+#endif
+
+struct FloatForm {
+  using Sum = hn::Vec<Floats>;
+  using Weight = hn::Vec<Floats>;
+  static HWY_INLINE Weight WeightOf(hn::Vec<Words> words) { return hn::BitCast(Floats(), words); }
+  static HWY_INLINE Weight InputOf(hn::Vec<Words> words) { return hn::BitCast(Floats(), words); }
+  static HWY_INLINE Sum MulAdd(Sum sum, Weight weights, Weight input) { return hn::MulAdd(weights, input, sum); }
+  static HWY_INLINE Sum Zero() { return hn::Zero(Floats()); }
+  static HWY_INLINE hn::Vec<Floats> ToFloat(Sum sum, const RowGroup&, int) { return sum; }
+  static HWY_INLINE hn::Vec<Floats> Scaled(hn::Vec<Floats> scale, const RowGroup&) { return scale; }
+};
+
+// What integers have in common: codes are added up as they are, and zero * (sum of the row's integers) is taken off the sum.
+struct IntegerSums {
+  using Sum = hn::Vec<Integers>;
+  static HWY_INLINE Sum Zero() { return hn::Zero(Integers()); }
+  static HWY_INLINE hn::Vec<Floats> ToFloat(Sum sum, const RowGroup& group, int zero) {
+    return hn::ConvertTo(Floats(), hn::Sub(sum, hn::Set(Integers(), zero * group.integers)));
+  }
+  static HWY_INLINE hn::Vec<Floats> Scaled(hn::Vec<Floats> scale, const RowGroup& group) {
+    return hn::Mul(scale, hn::Set(Floats(), group.scale));
+  }
+};
+
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4
+// Even and odd bytes apart in 16-bit lanes, whose products are added in pairs without overflow; the instruction that takes
+// bytes would saturate.
+struct IntegerForm : IntegerSums {
+  using Halves = hn::Repartition<std::int16_t, Floats>;
+  struct Bytes {
+    hn::Vec<Halves> even, odd;
+  };
+  using Weight = Bytes;
+  static HWY_INLINE Bytes WeightOf(hn::Vec<Words> words) {
+    const hn::Repartition<std::uint16_t, Floats> du16;
+    const auto bytes = hn::BitCast(du16, words);
+    return {hn::BitCast(Halves(), hn::And(bytes, hn::Set(du16, 0xFF))),
+            hn::BitCast(Halves(), hn::ShiftRight<8>(bytes))};
+  }
+  static HWY_INLINE Bytes InputOf(hn::Vec<Words> words) {
+    const auto bytes = hn::BitCast(Halves(), words);
+    return {hn::ShiftRight<8>(hn::ShiftLeft<8>(bytes)), hn::ShiftRight<8>(bytes)};
+  }
+  static HWY_INLINE Sum MulAdd(Sum sum, const Bytes& weights, const Bytes& input) {
+    return hn::Add(sum, hn::Add(Pairs(weights.even, input.even), Pairs(weights.odd, input.odd)));
+  }
+  static HWY_INLINE Sum Pairs(hn::Vec<Halves> a, hn::Vec<Halves> b) {
+#if HWY_TARGET == HWY_AVX3
+    return Sum{_mm512_madd_epi16(a.raw, b.raw)};
+#elif HWY_TARGET == HWY_AVX2
+    return Sum{_mm256_madd_epi16(a.raw, b.raw)};
+#else
+    return Sum{_mm_madd_epi16(a.raw, b.raw)};
+#endif
+  }
+};
+#else
+// Byte by byte in 32-bit lanes.
+struct IntegerForm : IntegerSums {
+  using Weight = hn::Vec<Words>;
+  static HWY_INLINE Weight WeightOf(hn::Vec<Words> words) { return words; }
+  static HWY_INLINE Weight InputOf(hn::Vec<Words> words) { return words; }
+  template <int kByte>
+  static HWY_INLINE Sum Product(Weight weights, Weight input) {
+    const Integers di;
+    const auto code = hn::And(hn::ShiftRight<8 * kByte>(weights), hn::Set(Words(), 0xFFU));
+    const auto integer = hn::ShiftRight<24>(hn::ShiftLeft<24 - 8 * kByte>(hn::BitCast(di, input)));
+    return hn::Mul(hn::BitCast(di, code), integer);
+  }
+  static HWY_INLINE Sum MulAdd(Sum sum, Weight weights, Weight input) {
+    const Sum low = hn::Add(Product<0>(weights, input), Product<1>(weights, input));
+    return hn::Add(sum, hn::Add(low, hn::Add(Product<2>(weights, input), Product<3>(weights, input))));
+  }
+};
+#endif
+
+}  // namespace accord::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

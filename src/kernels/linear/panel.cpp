@@ -1,0 +1,79 @@
+// Inner loops for each of Highway's targets, and once more for two of them with instructions that Highway 1.0.3 does not
+// have: AVX-512 with AVX512_BF16 (products of bfloat16 pairs, fp32 sums) and VNNI (products of four 8-bit integers), and AVX2
+// with AVX-VNNI. Those are compiled with the additional instructions allowed, and chosen if the processor has them.
+
+#include <atomic>
+
+#include "kernels/linear/panel_kernels.hpp"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#include "kernels/simd_targets.hpp"
+
+// Highway's files must come in this order.
+// clang-format off
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/linear/panel.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+#include "kernels/linear/forms_simd.hpp"
+#include "kernels/linear/sources_simd.hpp"
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace accord::kernels::HWY_NAMESPACE {
+
+namespace plain {
+#include "kernels/linear/tile.inc"
+}  // namespace plain
+
+PanelKernels MakePanelKernels() {
+  using namespace plain;
+  PanelKernels kernels;
+  kernels.tile[static_cast<int>(Form::kFloat32)][0] = RunTile<FloatForm, TileSource, false, kMaxTileRows>;
+  kernels.tile[static_cast<int>(Form::kFloat32)][1] = RunTile<FloatForm, TileSource, true, kMaxTileRows>;
+  Provide<FloatForm, BFloat16ToFloats, false>(kernels, Form::kFloat32, WeightType::kBFloat16);
+  Provide<FloatForm, Float16ToFloats, false>(kernels, Form::kFloat32, WeightType::kFloat16);
+  Provide<FloatForm, Int8ToFloats, true>(kernels, Form::kFloat32, WeightType::kInt8);
+  Provide<FloatForm, Int4ToFloats, true>(kernels, Form::kFloat32, WeightType::kInt4);
+  kernels.tile[static_cast<int>(Form::kInt8)][1] = RunTile<IntegerForm, TileSource, true, kMaxPackedRows>;
+  Provide<IntegerForm, Int4ToBytes, true>(kernels, Form::kInt8, WeightType::kInt4);
+  return kernels;
+}
+
+const PanelKernels* PlainKernels() {
+  static const PanelKernels kernels = MakePanelKernels();
+  return &kernels;
+}
+
+}  // namespace accord::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#include "kernels/linear/dot.inc"
+
+#if HWY_ONCE
+namespace accord::kernels {
+
+namespace {
+std::atomic<DotInstructions>& dot_instructions() {
+  static std::atomic<DotInstructions> use{DotInstructions::kIfPresent};
+  return use;
+}
+}  // namespace
+
+HWY_EXPORT(PlainKernels);
+HWY_EXPORT(DotKernels);
+
+const PanelKernels& panel_kernels() {
+  if (dot_instructions().load(std::memory_order_relaxed) == DotInstructions::kNever) {
+    return *HWY_DYNAMIC_DISPATCH(PlainKernels)();
+  }
+  return *HWY_DYNAMIC_DISPATCH(DotKernels)();
+}
+
+void use_dot_instructions(DotInstructions use) { dot_instructions().store(use); }
+
+}  // namespace accord::kernels
+#endif

@@ -1,0 +1,96 @@
+// Block by block of the grid, panel by panel and chunk by chunk: the chunk's weights are unpacked into a tile in the first
+// cache, unless they are in the form of the rows already or there are few rows, and all rows are multiplied with it.
+
+#include "kernels/linear/panel_sums.hpp"
+
+#include <algorithm>
+
+namespace accord::kernels {
+
+namespace {
+
+// Up to so many rows weights are taken apart on the way, once for each block of rows in registers.
+constexpr std::int64_t kMostRowsPacked = 16;
+// Words by which weights are fetched before they are used. Where hardly more is done than to load them, the processor looks
+// ahead far enough by itself.
+constexpr std::int64_t kAhead = 2048;
+constexpr std::int64_t kRowsWithoutFetching = 4;
+
+}  // namespace
+
+PanelSums::PanelSums(const PackedMatrix& weights, const RowsLayout& layout, const std::byte* x, std::uint32_t* tile)
+    : layout_(layout),
+      x_(x),
+      tile_(tile),
+      tile_kernel_(panel_kernels().tile[static_cast<int>(layout.form)][layout.format.quantized() ? 1 : 0]),
+      packed_kernel_(panel_kernels().packed[static_cast<int>(layout.form)][static_cast<int>(layout.format.type)]),
+      unpack_(panel_kernels().unpack[static_cast<int>(layout.form)][static_cast<int>(layout.format.type)]),
+      padded_in_(padded_in(layout.format, layout.in_unit)),
+      panels_per_unit_(panels_of(weights.out_unit)),
+      panel_bytes_(static_cast<std::int64_t>(panel_bytes(layout.format, padded_in_, kPanelWidth))),
+      full_(of_width(kPanelWidth)),
+      last_(of_width(panel_width(weights.out_unit, panels_per_unit_ - 1))) {}
+
+PanelSums::Width PanelSums::of_width(std::int64_t width) const {
+  const PackedFormat& format = layout_.format;
+  const std::int64_t group = format.quantized() ? format.group : layout_.chunk;
+  return {width, static_cast<std::int64_t>(scale_bytes(format, width)),
+          static_cast<std::int64_t>(panel_bytes(format, group, width)),
+          static_cast<std::int64_t>(panel_bytes(format, layout_.chunk, width))};
+}
+
+void PanelSums::run(const PackedMatrix& weights, std::int64_t panel, std::int64_t count, std::int64_t row,
+                    std::int64_t rows, float* sums) const {
+  const std::int64_t of_panel = rows * kAccumulatorStride;
+  std::fill(sums, sums + count * of_panel, 0.0F);
+  for (std::int64_t unit = 0; unit < weights.in_units; ++unit) {
+    TileCall call;
+    call.zero = layout_.format.zero();
+    call.scale_type = layout_.format.scale_type;
+    call.has_minima = layout_.format.minimum == Minimum::kPerGroup;
+    call.rows = rows;
+    call.x_stride = layout_.chunk_words();
+    call.x = layout_.words(x_, unit * layout_.chunks_per_unit) + row * call.x_stride;
+    call.row_group_stride = layout_.chunk_groups();
+    call.row_groups = layout_.groups(x_, unit * layout_.chunks_per_unit) + row * call.row_group_stride;
+    for (std::int64_t i = 0; i < count; ++i) {
+      call.accumulators = sums + i * of_panel;
+      add_block(weights, panel + i, unit, call);
+    }
+  }
+}
+
+// Adds the product with one panel of one block.
+void PanelSums::add_block(const PackedMatrix& weights, std::int64_t panel, std::int64_t unit,
+                          const TileCall& rows) const {
+  const std::int64_t in_unit = panel % panels_per_unit_;
+  const Width& width = in_unit + 1 == panels_per_unit_ ? last_ : full_;
+  const bool quantized = layout_.format.quantized();
+  const bool unpacks = unpack_ != nullptr && rows.rows > kMostRowsPacked;
+  const TileKernel kernel = unpacks || unpack_ == nullptr ? tile_kernel_ : packed_kernel_;
+  const std::byte* from = weights.data + panel / panels_per_unit_ * weights.out_unit_stride +
+                          unit * weights.in_unit_stride + in_unit * panel_bytes_;
+  TileCall call = rows;
+  call.width = width.width;
+  call.scale_stride = width.group;
+  for (std::int64_t chunk = 0; chunk < layout_.chunks_per_unit; ++chunk, from += width.chunk) {
+    const std::int64_t inputs = std::min(layout_.chunk, padded_in_ - chunk * layout_.chunk);
+    call.groups = quantized ? inputs / layout_.format.group : 1;
+    call.words = (quantized ? layout_.format.group : inputs) / inputs_per_word(layout_.form);
+    call.scales = from;
+    call.weights = reinterpret_cast<const std::uint32_t*>(from + width.scales);
+    call.group_stride = width.group / 4;
+    call.ahead = quantized || rows.rows > kRowsWithoutFetching ? kAhead : 0;
+    if (unpacks) {
+      unpack_({call.weights, call.group_stride, call.groups, call.words, call.width, kAhead, call.zero, tile_});
+      call.weights = tile_;
+      call.group_stride = call.words * call.width;
+      call.ahead = 0;
+    }
+    kernel(call);
+    call.x += layout_.rows * call.x_stride;
+    call.row_groups += layout_.rows * call.row_group_stride;
+  }
+}
+
+}  // namespace accord::kernels

@@ -1,0 +1,44 @@
+#pragma once
+// The sums of products of some rows with some panels: product.hpp before its epilogue.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/linear/panel_kernels.hpp"
+#include "kernels/linear/rows.hpp"
+
+namespace accord::kernels {
+
+constexpr std::int64_t kTileWords = 128 * kPanelWidth;
+
+/// Prepared for weights of one format and one size.
+class PanelSums {
+ public:
+  /// `x`: rows prepared as `layout` says; `tile`: [kTileWords] of scratch.
+  PanelSums(const PackedMatrix& weights, const RowsLayout& layout, const std::byte* x, std::uint32_t* tile);
+
+  /// Whether the rows were prepared for the instructions in use.
+  bool possible() const { return tile_kernel_ != nullptr; }
+
+  /// sums [count][rows][kAccumulatorStride] = rows [row, row + rows) times panels [panel, panel + count) of `weights`.
+  void run(const PackedMatrix& weights, std::int64_t panel, std::int64_t count, std::int64_t row, std::int64_t rows,
+           float* sums) const;
+
+ private:
+  // What follows from the width of a panel, in bytes but for itself.
+  struct Width {
+    std::int64_t width, scales, group, chunk;
+  };
+  Width of_width(std::int64_t width) const;
+  void add_block(const PackedMatrix& weights, std::int64_t panel, std::int64_t unit, const TileCall& rows) const;
+
+  const RowsLayout& layout_;
+  const std::byte* x_;
+  std::uint32_t* tile_;
+  TileKernel tile_kernel_, packed_kernel_;
+  UnpackKernel unpack_;
+  std::int64_t padded_in_, panels_per_unit_, panel_bytes_;
+  Width full_, last_;
+};
+
+}  // namespace accord::kernels

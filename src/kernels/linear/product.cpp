@@ -1,0 +1,108 @@
+// Panel by panel, in blocks of rows whose sums stay in the second cache. Few rows take as many panels at once as have room for
+// their sums: where `in` is cut into blocks, each is then read front to back. For one row or few the weights are read once
+// from memory; for many, from the caches again for each block of rows.
+
+#include "kernels/linear/product.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernels/linear/epilogue.hpp"
+#include "kernels/linear/panel_sums.hpp"
+#include "kernels/view.hpp"
+
+namespace accord::kernels {
+
+namespace {
+
+constexpr std::int64_t kSumRows = 240;  // rows of panels that have room; a multiple of the rows that registers hold
+constexpr std::int64_t kSums = kSumRows * kAccumulatorStride;
+
+ConstRows at(const ConstRows& rows, std::int64_t row, std::int64_t column) {
+  if (rows.data == nullptr) return rows;
+  const std::int64_t offset = (row * rows.stride + column) * static_cast<std::int64_t>(size_of(rows.dtype));
+  return {static_cast<const std::byte*>(rows.data) + offset, rows.dtype, rows.stride};
+}
+
+Rows at(const Rows& rows, std::int64_t row, std::int64_t column) {
+  const std::int64_t offset = (row * rows.stride + column) * static_cast<std::int64_t>(size_of(rows.dtype));
+  return {static_cast<std::byte*>(rows.data) + offset, rows.dtype, rows.stride};
+}
+
+// The epilogue of one panel of rows [row, row + rows).
+void end_panel(const ProductCall& call, std::int64_t panel, std::int64_t row, std::int64_t rows, const float* sums,
+               const float* gate) {
+  const std::int64_t out_unit = call.weights->out_unit, per_unit = panels_of(out_unit);
+  const std::int64_t in_unit = panel % per_unit * kPanelWidth;
+  const std::int64_t column = panel / per_unit * out_unit + in_unit;
+  EpilogueCall epilogue;
+  epilogue.rows = rows;
+  epilogue.columns = std::min({kPanelWidth, out_unit - in_unit, call.weights->out() - column});
+  if (epilogue.columns <= 0) return;  // only there to fill up a block
+  epilogue.sums = sums;
+  epilogue.bias = call.bias == nullptr ? nullptr : call.bias + column;
+  epilogue.gate = call.gate == nullptr ? nullptr : gate;
+  epilogue.gate_bias = call.gate_bias == nullptr ? nullptr : call.gate_bias + column;
+  epilogue.activation = call.activation;
+  epilogue.residual = at(call.residual, row, column);
+  epilogue.y = at(call.y, row, column);
+  run_epilogue(epilogue);
+}
+
+Status check(const ProductCall& call, const ProductShare& share, std::span<const std::byte> scratch) {
+  const auto refuse = [&](std::string why) { return Status(StatusCode::kInvalidArgument, "product: " + why); };
+  const PackedMatrix& weights = *call.weights;
+  if (!call.layout->fits(weights)) return refuse("the rows were not prepared for these weights");
+  if (call.gate != nullptr &&
+      (!call.layout->fits(*call.gate) || call.gate->out_unit != weights.out_unit ||
+       call.gate->out_units != weights.out_units || call.gate->out_padding != weights.out_padding)) {
+    return refuse("the gate is not of the format and the sizes of the weights");
+  }
+  if (!is_real(call.y.dtype) || !is_real(call.residual.dtype)) {
+    return refuse("results and residuals are float32, bfloat16 or float16");
+  }
+  const std::int64_t rows = share.last_row - share.first_row;
+  if (share.first_panel < 0 || share.last_panel > weights.panels() || share.first_row < 0 || rows < 0 ||
+      share.last_row > call.layout->rows) {
+    return refuse(fmt::format("panels {} to {} and rows {} to {} of {} and {}", share.first_panel, share.last_panel,
+                              share.first_row, share.last_row, weights.panels(), call.layout->rows));
+  }
+  const bool overlaps =
+      call.y.stride < weights.out() || (call.residual.data != nullptr && call.residual.stride < weights.out());
+  if (rows > 1 && overlaps) return refuse(fmt::format("rows overlap: they have {} elements", weights.out()));
+  if (scratch.size() < kProductScratch) return refuse(fmt::format("{} bytes of scratch", scratch.size()));
+  return {};
+}
+
+static_assert(kProductScratch == (2 * kSums + kTileWords) * 4);
+
+}  // namespace
+
+ProductShare whole(const ProductCall& call) { return {0, call.weights->panels(), 0, call.layout->rows}; }
+
+Status product(const ProductCall& call, const ProductShare& share, std::span<std::byte> scratch) {
+  ACCORD_RETURN_IF_ERROR(check(call, share, scratch));
+  const PackedMatrix& weights = *call.weights;
+  float* const sums = reinterpret_cast<float*>(scratch.data());
+  float* const gate = sums + kSums;
+  const PanelSums panels(weights, *call.layout, call.x, reinterpret_cast<std::uint32_t*>(gate + kSums));
+  if (!panels.possible()) return {StatusCode::kInvalidArgument, "product: rows were prepared for other instructions"};
+  const std::int64_t rows = share.last_row - share.first_row;
+  const std::int64_t at_once = weights.in_units > 1 && rows > 0 ? std::max<std::int64_t>(kSumRows / rows, 1) : 1;
+  for (std::int64_t panel = share.first_panel; panel < share.last_panel; panel += at_once) {
+    const std::int64_t count = std::min(at_once, share.last_panel - panel);
+    for (std::int64_t row = share.first_row; row < share.last_row; row += kSumRows) {
+      const std::int64_t block = std::min(kSumRows, share.last_row - row);
+      panels.run(weights, panel, count, row, block, sums);
+      if (call.gate != nullptr) panels.run(*call.gate, panel, count, row, block, gate);
+      for (std::int64_t i = 0; i < count; ++i) {
+        const std::int64_t first = i * block * kAccumulatorStride;
+        end_panel(call, panel + i, row, block, sums + first, gate + first);
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace accord::kernels

@@ -1,0 +1,229 @@
+// Rows are taken chunk by chunk: as fp32 into a block on the stack, from there in their form into memory. A chunk is 512
+// bytes of a row, so that the tile of weights that belongs to it (32 KB) stays in the first cache.
+
+#include "kernels/linear/rows.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/row_kernels.hpp"
+#include "kernels/simd_targets.hpp"
+
+// Highway's files must come in this order.
+// clang-format off
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/linear/rows.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace accord::kernels::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using Floats = hn::CappedTag<float, 16>;  // divides every group
+constexpr int kMaxGroup = 128;
+
+float SumOfGroup(const float* x, std::int64_t count) {
+  const Floats d;
+  auto sum = hn::Zero(d);
+  for (std::int64_t i = 0; i < count; i += static_cast<std::int64_t>(hn::Lanes(d)))
+    sum = hn::Add(sum, hn::LoadU(d, x + i));
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+// Eight inputs in the order of 8-bit codes: 0 2 1 3, 4 6 5 7.
+HWY_INLINE std::uint64_t InOrderOfInt8(std::uint64_t x) {
+  return (x & 0xFF0000FFFF0000FFULL) | (x & 0x0000FF000000FF00ULL) << 8 | (x & 0x00FF000000FF0000ULL) >> 8;
+}
+
+// Every second byte is one of the lower four of `x`.
+HWY_INLINE std::uint64_t Spread(std::uint64_t x) {
+  x = (x | x << 16) & 0x0000FFFF0000FFFFULL;
+  return (x | x << 8) & 0x00FF00FF00FF00FFULL;
+}
+
+// In the order of 4-bit codes that were taken apart: 0 4 1 5, 2 6 3 7.
+HWY_INLINE std::uint64_t InOrderOfInt4(std::uint64_t x) { return Spread(x & 0xFFFFFFFFU) | Spread(x >> 32) << 8; }
+
+HWY_INLINE RowGroup QuantizeGroup(const float* x, std::int64_t count, WeightType type, std::uint32_t* words) {
+  const Floats d;
+  const hn::RebindToSigned<Floats> di;
+  const hn::Rebind<std::int16_t, Floats> d16;
+  const hn::Rebind<std::int8_t, Floats> d8;
+  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  auto largest = hn::Zero(d), poison = hn::Zero(d);
+  for (std::int64_t i = 0; i < count; i += lanes) {
+    const auto v = hn::LoadU(d, x + i);
+    largest = hn::Max(largest, hn::Abs(v));
+    poison = hn::Add(poison, hn::Mul(v, hn::Zero(d)));  // NaN if any is no number
+  }
+  RowGroup group;
+  const float max = hn::GetLane(hn::MaxOfLanes(d, largest));
+  const float no_number = hn::GetLane(hn::SumOfLanes(d, poison));
+  const bool is_number = no_number == 0.0F;
+  group.scale = is_number ? max / 127.0F : no_number;
+  const auto inverse = hn::Set(d, is_number && max > 1e-35F ? 127.0F / max : 0.0F);
+  std::int8_t integers[kMaxGroup];
+  auto sum = hn::Zero(di);
+  for (std::int64_t i = 0; i < count; i += lanes) {
+    const auto v = is_number ? hn::LoadU(d, x + i) : hn::Zero(d);
+    const auto integer = hn::NearestInt(hn::Mul(v, inverse));
+    sum = hn::Add(sum, integer);
+    hn::StoreU(hn::DemoteTo(d8, hn::DemoteTo(d16, integer)), d8, integers + i);
+  }
+  group.integers = hn::GetLane(hn::SumOfLanes(di, sum));
+  group.sum = group.scale * static_cast<float>(group.integers);
+  std::byte* const to = reinterpret_cast<std::byte*>(words);
+  for (std::int64_t i = 0; i < count; i += 8) {
+    std::uint64_t eight;
+    std::memcpy(&eight, integers + i, sizeof(eight));
+    eight = type == WeightType::kInt8 ? InOrderOfInt8(eight) : InOrderOfInt4(eight);
+    std::memcpy(to + i, &eight, sizeof(eight));
+  }
+  return group;
+}
+
+// All groups of a chunk.
+void QuantizeGroups(const float* x, const RowsLayout& layout, std::uint32_t* words, RowGroup* groups) {
+  const std::int64_t size = layout.format.group;
+  for (std::int64_t g = 0; g < layout.chunk_groups(); ++g) {
+    groups[g] = QuantizeGroup(x + g * size, size, layout.format.type, words + g * size / 4);
+  }
+}
+
+}  // namespace accord::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace accord::kernels {
+
+HWY_EXPORT(SumOfGroup);
+HWY_EXPORT(QuantizeGroups);
+
+namespace {
+
+constexpr std::int64_t kChunkWords = 128;
+constexpr std::int64_t kMaxChunk = 4 * kChunkWords;
+
+std::int64_t round_up(std::int64_t value, std::int64_t step) { return (value + step - 1) / step * step; }
+
+std::size_t bytes_of_words(const RowsLayout& layout) {
+  const std::int64_t words = layout.in_units * layout.chunks_per_unit * layout.rows * layout.chunk_words();
+  return static_cast<std::size_t>(round_up(words * 4, 64));
+}
+
+void convert_between(DType from_type, const void* from, DType to_type, void* to, std::int64_t count) {
+  convert_row_kernel(from_type, to_type)(&from, to, count, {});
+}
+
+// The conversion that is all that a row needs, if one is.
+RowKernel only_conversion(const RowsLayout& layout, DType from) {
+  const bool rounds = layout.arithmetic == Arithmetic::kBFloat16 && layout.form == Form::kFloat32;
+  const bool sums = layout.format.minimum == Minimum::kPerGroup;
+  if (layout.form == Form::kInt8 || sums || (rounds && from != DType::kBFloat16)) return nullptr;
+  return convert_row_kernel(from, layout.form == Form::kBFloat16 ? DType::kBFloat16 : DType::kFloat32);
+}
+
+// One chunk of a row, in block [kMaxChunk] as fp32, into its words and groups.
+void store(const RowsLayout& layout, DType dtype, float* block, std::uint32_t* words, RowGroup* groups) {
+  const std::int64_t count = layout.chunk;
+  if (layout.form == Form::kInt8) return HWY_DYNAMIC_DISPATCH(QuantizeGroups)(block, layout, words, groups);
+  const bool rounds = layout.arithmetic == Arithmetic::kBFloat16 && dtype != DType::kBFloat16;
+  std::uint16_t halves[kMaxChunk];
+  if (layout.form == Form::kBFloat16 || rounds) {
+    convert_between(DType::kFloat32, block, DType::kBFloat16, halves, count);
+  }
+  if (rounds) convert_between(DType::kBFloat16, halves, DType::kFloat32, block, count);
+  const void* const from = layout.form == Form::kBFloat16 ? static_cast<const void*>(halves) : block;
+  std::memcpy(words, from, static_cast<std::size_t>(layout.chunk_words()) * 4);
+  if (layout.format.minimum == Minimum::kNone) return;
+  for (std::int64_t g = 0; g < layout.chunk_groups(); ++g) {
+    groups[g].sum = HWY_DYNAMIC_DISPATCH(SumOfGroup)(block + g * layout.format.group, layout.format.group);
+  }
+}
+
+}  // namespace
+
+std::size_t RowsLayout::bytes() const {
+  const std::int64_t groups = in_units * chunks_per_unit * rows * chunk_groups();
+  return bytes_of_words(*this) + static_cast<std::size_t>(groups) * sizeof(RowGroup);
+}
+
+bool RowsLayout::fits(const PackedMatrix& weights) const {
+  return weights.format == format && weights.in_unit == in_unit && weights.in_units == in_units &&
+         weights.in_padding == in_padding;
+}
+
+const std::uint32_t* RowsLayout::words(const std::byte* memory, std::int64_t index) const {
+  return reinterpret_cast<const std::uint32_t*>(memory) + index * rows * chunk_words();
+}
+
+const RowGroup* RowsLayout::groups(const std::byte* memory, std::int64_t index) const {
+  return reinterpret_cast<const RowGroup*>(memory + bytes_of_words(*this)) + index * rows * chunk_groups();
+}
+
+Result<RowsLayout> rows_layout(const PackedMatrix& weights, Arithmetic arithmetic, std::int64_t rows) {
+  ACCORD_RETURN_IF_ERROR(check(weights.format));
+  if (rows < 0 || weights.in_unit <= 0 || weights.in_units <= 0 || weights.out_unit <= 0 || weights.out_units <= 0) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{} rows times packed weights of {} x {} blocks of [{}, {}]: sizes must be positive",
+                              rows, weights.out_units, weights.in_units, weights.out_unit, weights.in_unit));
+  }
+  const PackedFormat& format = weights.format;
+  if (arithmetic == Arithmetic::kInt8 && !format.quantized()) {
+    return Status(StatusCode::kInvalidArgument, "rows are quantized to 8 bits for quantized weights only");
+  }
+  RowsLayout layout;
+  layout.arithmetic = arithmetic;
+  layout.format = format;
+  layout.rows = rows;
+  layout.in_unit = weights.in_unit;
+  layout.in_units = weights.in_units;
+  layout.in_padding = weights.in_padding;
+  const bool pairs = format.quantized() || format.type == WeightType::kBFloat16;
+  if (arithmetic == Arithmetic::kInt8) layout.form = Form::kInt8;
+  if (arithmetic == Arithmetic::kBFloat16 && pairs && panel_kernels().has_bfloat16) layout.form = Form::kBFloat16;
+  const std::int64_t padded = padded_in(format, weights.in_unit);
+  layout.chunk = std::min(padded, kChunkWords * inputs_per_word(layout.form));
+  layout.chunks_per_unit = (padded + layout.chunk - 1) / layout.chunk;
+  return layout;
+}
+
+void prepare_row(const RowsLayout& layout, const void* x, DType dtype, std::int64_t row, std::byte* memory) {
+  const std::int64_t element = static_cast<std::int64_t>(size_of(dtype));
+  const RowKernel conversion = only_conversion(layout, dtype);
+  const RowKernel to_float = convert_row_kernel(dtype, DType::kFloat32);
+  const std::int64_t in = layout.in_unit * layout.in_units - layout.in_padding;
+  float block[kMaxChunk];
+  for (std::int64_t index = 0; index < layout.in_units * layout.chunks_per_unit; ++index) {
+    const std::int64_t begin = index % layout.chunks_per_unit * layout.chunk;
+    const std::int64_t input = index / layout.chunks_per_unit * layout.in_unit + begin;
+    const std::int64_t count = std::max<std::int64_t>(std::min({layout.chunk, layout.in_unit - begin, in - input}), 0);
+    const void* const from = static_cast<const std::byte*>(x) + input * element;
+    std::uint32_t* const words = const_cast<std::uint32_t*>(layout.words(memory, index)) + row * layout.chunk_words();
+    if (conversion != nullptr) {
+      const std::int64_t bytes = layout.chunk_words() * 4, used = count * bytes / layout.chunk;
+      conversion(&from, words, count, {});
+      std::memset(reinterpret_cast<std::byte*>(words) + used, 0, static_cast<std::size_t>(bytes - used));
+      continue;
+    }
+    to_float(&from, block, count, {});
+    std::fill(block + count, block + layout.chunk, 0.0F);
+    store(layout, dtype, block, words,
+          const_cast<RowGroup*>(layout.groups(memory, index)) + row * layout.chunk_groups());
+  }
+}
+
+void prepare_rows(const RowsLayout& layout, const ConstRows& x, std::int64_t first, std::int64_t last,
+                  std::byte* memory) {
+  const std::int64_t stride = x.stride * static_cast<std::int64_t>(size_of(x.dtype));
+  for (std::int64_t row = first; row < last; ++row) {
+    prepare_row(layout, static_cast<const std::byte*>(x.data) + row * stride, x.dtype, row, memory);
+  }
+}
+
+}  // namespace accord::kernels
+#endif

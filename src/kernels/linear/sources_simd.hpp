@@ -1,0 +1,129 @@
+// From packed weights to the words of a tile, in registers (format.hpp has the order of inputs in a word). Codes become
+// numbers without their scale, so that they are exact in every form. Included once per Highway target (see half_simd.hpp).
+//
+// A source loads a vector of packed words and gives kWords vectors of tile words from it, in the order of inputs.
+
+#if defined(ACCORD_KERNELS_LINEAR_SOURCES_SIMD_HPP_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ACCORD_KERNELS_LINEAR_SOURCES_SIMD_HPP_
+#undef ACCORD_KERNELS_LINEAR_SOURCES_SIMD_HPP_
+#else
+#define ACCORD_KERNELS_LINEAR_SOURCES_SIMD_HPP_
+#endif
+
+#include <hwy/highway.h>
+
+#include "kernels/half_simd.hpp"
+#include "kernels/linear/forms_simd.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace accord::kernels::HWY_NAMESPACE {
+
+using WordVector = hn::Vec<Words>;
+
+/// A tile, and weights that are one already.
+struct TileSource {
+  static constexpr int kWords = 1;
+  explicit HWY_INLINE TileSource(int /*zero*/) {}
+  HWY_INLINE WordVector Load(const std::uint32_t* words, std::int64_t at) const {
+    return hn::LoadU(Words(), words + at);
+  }
+  HWY_INLINE void Fetch(const std::uint32_t* words, std::int64_t at) const { hwy::Prefetch(words + at); }
+  template <int kIndex>
+  HWY_INLINE WordVector Get(WordVector packed) const {
+    return packed;
+  }
+};
+
+struct BFloat16ToFloats : TileSource {
+  static constexpr int kWords = 2;
+  explicit HWY_INLINE BFloat16ToFloats(int zero) : TileSource(zero) {}
+  template <int kIndex>
+  HWY_INLINE WordVector Get(WordVector packed) const {
+    if constexpr (kIndex == 0) return hn::ShiftLeft<16>(packed);
+    return hn::And(packed, hn::Set(Words(), 0xFFFF0000U));
+  }
+};
+
+struct Float16ToFloats : TileSource {
+  HWY_INLINE void Fetch(const std::uint32_t* words, std::int64_t at) const {
+    hwy::Prefetch(reinterpret_cast<const std::uint16_t*>(words) + at);
+  }
+  explicit HWY_INLINE Float16ToFloats(int zero) : TileSource(zero) {}
+  HWY_INLINE WordVector Load(const std::uint32_t* words, std::int64_t at) const {
+    const std::uint16_t* const halves = reinterpret_cast<const std::uint16_t*>(words) + at;
+    return hn::BitCast(Words(), Float16ToFloat(Floats(), hn::LoadU(Halves<Floats>(), halves)));
+  }
+};
+
+// The kBits bits from kShift up, less `zero`, as floats.
+template <int kShift, int kBits>
+HWY_INLINE WordVector CodeToFloat(WordVector words, hn::Vec<Floats> zero) {
+  const auto code = hn::And(hn::ShiftRight<kShift>(words), hn::Set(Words(), (1U << kBits) - 1));
+  return hn::BitCast(Words(), hn::Sub(hn::ConvertTo(Floats(), hn::BitCast(Integers(), code)), zero));
+}
+
+struct Int8ToFloats : TileSource {
+  static constexpr int kWords = 4;
+  hn::Vec<Floats> zero;
+  explicit HWY_INLINE Int8ToFloats(int zero_code)
+      : TileSource(zero_code), zero(hn::Set(Floats(), static_cast<float>(zero_code))) {}
+  template <int kIndex>
+  HWY_INLINE WordVector Get(WordVector packed) const {
+    return CodeToFloat<8 * (kIndex / 2) + 16 * (kIndex % 2), 8>(packed, zero);
+  }
+};
+
+constexpr int shift_of_int4(int index) { return 4 * (index / 2) + 16 * (index % 2); }
+
+#if HWY_TARGET == HWY_AVX3
+// By a table of the 16 numbers; the instruction looks at the lowest four bits.
+struct Int4ToFloats : TileSource {
+  static constexpr int kWords = 8;
+  hn::Vec<Floats> numbers;
+  explicit HWY_INLINE Int4ToFloats(int zero_code)
+      : TileSource(zero_code),
+        numbers(hn::Sub(hn::Iota(Floats(), 0.0F), hn::Set(Floats(), static_cast<float>(zero_code)))) {}
+  template <int kIndex>
+  HWY_INLINE WordVector Get(WordVector packed) const {
+    const auto index = hn::ShiftRight<shift_of_int4(kIndex)>(packed);
+    return hn::BitCast(Words(), hn::Vec<Floats>{_mm512_permutexvar_ps(index.raw, numbers.raw)});
+  }
+};
+#else
+struct Int4ToFloats : TileSource {
+  static constexpr int kWords = 8;
+  hn::Vec<Floats> zero;
+  explicit HWY_INLINE Int4ToFloats(int zero_code)
+      : TileSource(zero_code), zero(hn::Set(Floats(), static_cast<float>(zero_code))) {}
+  template <int kIndex>
+  HWY_INLINE WordVector Get(WordVector packed) const {
+    return CodeToFloat<shift_of_int4(kIndex), 4>(packed, zero);
+  }
+};
+#endif
+
+// The low four bits of each byte, then the high ones; rows.cpp has its inputs in that order.
+struct Int4ToBytes : TileSource {
+  static constexpr int kWords = 2;
+  explicit HWY_INLINE Int4ToBytes(int zero) : TileSource(zero) {}
+  template <int kIndex>
+  HWY_INLINE WordVector Get(WordVector packed) const {
+    return hn::And(hn::ShiftRight<4 * kIndex>(packed), hn::Set(Words(), 0x0F0F0F0FU));
+  }
+};
+
+/// A vector of scales from number `at` of a group's on.
+HWY_INLINE hn::Vec<Floats> LoadScale(const TileCall& call, const std::byte* scales, std::int64_t at,
+                                     std::int64_t ahead) {
+  const Floats d;
+  const float* const floats = reinterpret_cast<const float*>(scales) + at;
+  const std::uint16_t* const halves = reinterpret_cast<const std::uint16_t*>(scales) + at;
+  hwy::Prefetch((call.scale_type == DType::kFloat16 ? reinterpret_cast<const float*>(halves) : floats) + ahead);
+  if (call.scale_type == DType::kFloat32) return hn::LoadU(d, floats);
+  return Float16ToFloat(d, hn::LoadU(Halves<Floats>(), halves));
+}
+
+}  // namespace accord::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

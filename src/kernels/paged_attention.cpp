@@ -1,0 +1,398 @@
+// Queries that share a key head (neighbouring rows, and the query heads of a group) go together in tiles of up to eight. A tile
+// walks the tokens in chunks of 256, counted from the sequence's first one:
+//   scores: for 16 tokens at a time, a sum over head_dim of (16 keys' elements) * (the query's element);
+//   scale (of int8 keys, theirs first), cap, and -infinity for what a query may not see;
+//   maximum m' of the chunk and of the ones before; p = exp(score - m'), their sum in 16 lanes;
+//   output: what is there times exp(m - m'), plus the sum over the tokens of p * value, in the order of the tokens; of int8
+//   values p is multiplied by their scale first.
+// At the end each row is divided by its sum. Every number is computed by the same operations in the same order whichever queries
+// are in the tile. Vectors are seen as 16 lanes on all instruction sets, in one, two or four pieces.
+#include "kernels/paged_attention.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+#include "kernels/simd_targets.hpp"
+
+// Highway's files must come in this order.
+// clang-format off
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/paged_attention.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+#include "kernels/half_simd.hpp"
+#include "kernels/math_simd.hpp"
+// clang-format on
+
+#ifndef ACCORD_KERNELS_PAGED_ATTENTION_TILE
+#define ACCORD_KERNELS_PAGED_ATTENTION_TILE
+namespace accord::kernels {
+
+constexpr std::int64_t kMostQueries = 8;  // of a tile
+constexpr std::int64_t kChunkTokens = 256;
+
+/// Up to eight queries of one key head: query i is row first_row + i / group and query head first_head + i % group.
+struct Tile {
+  const PagedAttentionCall* call;
+  const SequenceRows* rows;
+  std::int64_t kv_head, first_row, first_head, group;
+  std::int64_t queries;
+  std::int64_t begin, end;  // tokens that any of its queries sees
+  float* scores;            // [queries][kChunkTokens]
+  float* q;                 // [queries][head_dim]
+  float* output;            // [queries][value_width]
+  float maximum[kMostQueries];
+  float sum[kMostQueries];
+
+  std::int64_t end_of(std::int64_t query) const { return rows->context + first_row + query / group + 1; }
+  std::int64_t begin_of(std::int64_t query) const {
+    return call->window > 0 ? std::max<std::int64_t>(0, end_of(query) - call->window) : 0;
+  }
+  // The piece in which `token` lies, of the keys or the values.
+  const std::byte* piece_of(const std::byte* memory, std::int64_t dim, std::int64_t token) const {
+    const PagedCache& cache = call->cache;
+    const std::int64_t block = rows->blocks[static_cast<std::size_t>(token / cache.block_tokens)];
+    return memory + (block * cache.kv_heads + kv_head) * cache.piece_bytes(dim);
+  }
+  // The scales of the 16 tokens from `token` on, of int8 elements.
+  const float* scales_of(const std::byte* memory, std::int64_t dim, std::int64_t token) const {
+    const std::int64_t block_tokens = call->cache.block_tokens;
+    return reinterpret_cast<const float*>(piece_of(memory, dim, token) + block_tokens * dim) + token % block_tokens;
+  }
+};
+
+}  // namespace accord::kernels
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace accord::kernels::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using Floats = hn::CappedTag<float, kTokenGroup>;
+using Vector = hn::Vec<Floats>;
+constexpr std::size_t kLanes = hn::MaxLanes(Floats());
+constexpr std::size_t kPieces = kTokenGroup / kLanes;
+
+// kLanes elements of the cache as floats.
+HWY_INLINE Vector LoadCached(const float* from) { return hn::LoadU(Floats(), from); }
+HWY_INLINE Vector LoadCached(const std::uint16_t* from) {
+  return BFloat16ToFloat(Floats(), hn::LoadU(Halves<Floats>(), from));
+}
+HWY_INLINE Vector LoadCached(const std::int8_t* from) {
+  const hn::Rebind<std::int8_t, Floats> codes;
+  const hn::Rebind<std::int32_t, Floats> integers;
+  return hn::ConvertTo(Floats(), hn::PromoteTo(integers, hn::LoadU(codes, from)));
+}
+
+template <typename T>
+const T* Keys(const Tile& tile, std::int64_t token) {
+  const PagedCache& cache = tile.call->cache;
+  const std::int64_t in_block = token % cache.block_tokens / kTokenGroup * kTokenGroup;
+  return reinterpret_cast<const T*>(tile.piece_of(cache.keys, cache.head_dim, token)) + in_block * cache.head_dim;
+}
+
+template <typename T>
+const T* Values(const Tile& tile, std::int64_t token) {
+  const PagedCache& cache = tile.call->cache;
+  const std::int64_t width = cache.value_width();
+  return reinterpret_cast<const T*>(tile.piece_of(cache.values, width, token)) + token % cache.block_tokens * width;
+}
+
+// Multiplies a query's numbers, of the tokens of a chunk in groups from `begin` to `end`, by the scales of those tokens.
+HWY_INLINE void ScaleByToken(const Tile& tile, const std::byte* memory, std::int64_t dim, std::int64_t query,
+                             std::int64_t begin, std::int64_t end) {
+  const Floats d;
+  const std::int64_t chunk = begin / kChunkTokens * kChunkTokens;
+  for (std::int64_t token = begin / kTokenGroup * kTokenGroup; token < end; token += kTokenGroup) {
+    const float* scales = tile.scales_of(memory, dim, token);
+    float* at = tile.scores + query * kChunkTokens + token - chunk;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(kTokenGroup); i += kLanes) {
+      hn::StoreU(hn::Mul(hn::LoadU(d, at + i), hn::LoadU(d, scales + i)), d, at + i);
+    }
+  }
+}
+
+// Scores of kQueries queries from `first` on with the 16 tokens from `token` on.
+template <typename T, std::size_t kQueries>
+HWY_INLINE void ScoreGroup(const Tile& tile, std::int64_t first, std::int64_t token, std::int64_t at) {
+  const Floats d;
+  const std::int64_t dim = tile.call->cache.head_dim;
+  const T* keys = Keys<T>(tile, token);
+  const float* q = tile.q + first * dim;
+  Vector sums[kQueries][kPieces];
+  for (auto& query : sums) {
+    for (Vector& piece : query) piece = hn::Zero(d);
+  }
+  for (std::int64_t i = 0; i < dim; ++i, keys += kTokenGroup) {
+    for (std::size_t piece = 0; piece < kPieces; ++piece) {
+      const Vector k = LoadCached(keys + piece * kLanes);
+      for (std::size_t query = 0; query < kQueries; ++query) {
+        const Vector element = hn::Set(d, q[static_cast<std::int64_t>(query) * dim + i]);
+        sums[query][piece] = hn::MulAdd(k, element, sums[query][piece]);
+      }
+    }
+  }
+  for (std::size_t query = 0; query < kQueries; ++query) {
+    float* scores = tile.scores + (first + static_cast<std::int64_t>(query)) * kChunkTokens + at;
+    for (std::size_t piece = 0; piece < kPieces; ++piece) {
+      hn::StoreU(sums[query][piece], d, scores + piece * kLanes);
+    }
+  }
+}
+
+// output[query] = output[query] * its factor + sum over tokens [begin, end) of p * value.
+template <typename T, std::size_t kQueries>
+HWY_INLINE void AddValues(const Tile& tile, std::int64_t first, std::int64_t begin, std::int64_t end,
+                          const float* factors) {
+  const Floats d;
+  const std::int64_t width = tile.call->cache.value_width();
+  const std::int64_t chunk = begin / kChunkTokens * kChunkTokens;
+  const std::int64_t block_tokens = tile.call->cache.block_tokens;
+  for (std::int64_t i = 0; i < width; i += kLanes) {
+    Vector sums[kQueries];
+    for (std::size_t query = 0; query < kQueries; ++query) {
+      float* output = tile.output + (first + static_cast<std::int64_t>(query)) * width + i;
+      sums[query] = hn::Mul(hn::LoadU(d, output), hn::Set(d, factors[query]));
+    }
+    for (std::int64_t token = begin; token < end;) {
+      const std::int64_t stop = std::min(end, (token / block_tokens + 1) * block_tokens);
+      const T* values = Values<T>(tile, token) + i;
+      for (; token < stop; ++token, values += width) {
+        const Vector v = LoadCached(values);
+        for (std::size_t query = 0; query < kQueries; ++query) {
+          const float p = tile.scores[(first + static_cast<std::int64_t>(query)) * kChunkTokens + token - chunk];
+          sums[query] = hn::MulAdd(v, hn::Set(d, p), sums[query]);
+        }
+      }
+    }
+    for (std::size_t query = 0; query < kQueries; ++query) {
+      hn::StoreU(sums[query], d, tile.output + (first + static_cast<std::int64_t>(query)) * width + i);
+    }
+  }
+}
+
+// Scales and caps a query's scores of the chunk [begin, end) and hides what it may not see; gives the factor for what was summed
+// before, and leaves p in place of the scores.
+HWY_INLINE float SoftmaxChunk(Tile& tile, std::int64_t query, std::int64_t chunk, std::int64_t count) {
+  const Floats d;
+  const PagedAttentionCall& call = *tile.call;
+  float* scores = tile.scores + query * kChunkTokens;
+  const std::int64_t groups = (count + kTokenGroup - 1) / kTokenGroup * kTokenGroup;
+  for (std::int64_t i = 0; i < groups; i += kLanes) {
+    Vector s = hn::Mul(hn::LoadU(d, scores + i), hn::Set(d, call.scale));
+    if (call.softcap > 0.0F) {
+      s = hn::Mul(TanhOfAny(d, hn::Div(s, hn::Set(d, call.softcap))), hn::Set(d, call.softcap));
+    }
+    hn::StoreU(s, d, scores + i);
+  }
+  const float never = -__builtin_inff();
+  const std::int64_t first = std::clamp<std::int64_t>(tile.begin_of(query) - chunk, 0, groups);
+  const std::int64_t last = std::clamp<std::int64_t>(tile.end_of(query) - chunk, 0, groups);
+  std::fill(scores, scores + first, never);
+  std::fill(scores + last, scores + groups, never);
+  const float maximum = std::max(tile.maximum[query], MaxOfRow(d, scores, static_cast<std::size_t>(groups)));
+  if (maximum == never && first >= last) {  // it sees nothing so far
+    std::fill(scores, scores + groups, 0.0F);
+    return 1.0F;
+  }
+  Vector sums[kPieces];
+  for (Vector& piece : sums) piece = hn::Zero(d);
+  for (std::int64_t i = 0; i < groups; i += kTokenGroup) {
+    for (std::size_t piece = 0; piece < kPieces; ++piece) {
+      float* at = scores + i + piece * kLanes;
+      const Vector p = ExpNonPositive(d, hn::Sub(hn::LoadU(d, at), hn::Set(d, maximum)));
+      hn::StoreU(p, d, at);
+      sums[piece] = hn::Add(sums[piece], p);
+    }
+  }
+  HWY_ALIGN float lanes[kTokenGroup];
+  for (std::size_t piece = 0; piece < kPieces; ++piece) hn::Store(sums[piece], d, lanes + piece * kLanes);
+  for (std::size_t half = kTokenGroup / 2; half > 0; half /= 2) {
+    for (std::size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  }
+  HWY_ALIGN float before[kTokenGroup] = {tile.maximum[query] - maximum};
+  const float factor = tile.maximum[query] == never ? 0.0F : hn::GetLane(ExpNonPositive(d, hn::Load(d, before)));
+  tile.maximum[query] = maximum;
+  tile.sum[query] = tile.sum[query] * factor + lanes[0];
+  return factor;
+}
+
+template <typename T, std::size_t kQueries>
+void ScoreQueries(const Tile& tile, std::int64_t first, std::int64_t begin, std::int64_t end) {
+  const std::int64_t chunk = begin / kChunkTokens * kChunkTokens;
+  for (std::int64_t token = begin / kTokenGroup * kTokenGroup; token < end; token += kTokenGroup) {
+    ScoreGroup<T, kQueries>(tile, first, token, token - chunk);
+  }
+}
+
+// Calls work(first query, their number as a constant) in eights, fours, twos and ones.
+template <class Work>
+HWY_INLINE void ByQueries(std::int64_t queries, Work work) {
+  std::int64_t first = 0;
+  if (kLanes == kTokenGroup && queries == 8) {
+    work(first, std::integral_constant<std::size_t, 8>());
+    return;
+  }
+  for (; first + 4 <= queries; first += 4) work(first, std::integral_constant<std::size_t, 4>());
+  for (; first + 2 <= queries; first += 2) work(first, std::integral_constant<std::size_t, 2>());
+  for (; first < queries; ++first) work(first, std::integral_constant<std::size_t, 1>());
+}
+
+template <typename T>
+void AttendTileAs(Tile& tile) {
+  for (std::int64_t chunk = tile.begin / kChunkTokens * kChunkTokens; chunk < tile.end; chunk += kChunkTokens) {
+    const std::int64_t begin = std::max(chunk, tile.begin);
+    const std::int64_t end = std::min(chunk + kChunkTokens, tile.end);
+    ByQueries(tile.queries, [&](std::int64_t first, auto queries) {
+      ScoreQueries<T, decltype(queries)::value>(tile, first, begin, end);
+    });
+    constexpr bool kScaled = std::is_same_v<T, std::int8_t>;
+    const PagedCache& cache = tile.call->cache;
+    float factors[kMostQueries];
+    for (std::int64_t query = 0; query < tile.queries; ++query) {
+      float* scores = tile.scores + query * kChunkTokens;
+      std::fill(scores, scores + begin / kTokenGroup * kTokenGroup - chunk, 0.0F);
+      if constexpr (kScaled) ScaleByToken(tile, cache.keys, cache.head_dim, query, begin, end);
+      factors[query] = SoftmaxChunk(tile, query, chunk, end - chunk);
+      if constexpr (kScaled) ScaleByToken(tile, cache.values, cache.value_width(), query, begin, end);
+    }
+    ByQueries(tile.queries, [&](std::int64_t first, auto queries) {
+      AddValues<T, decltype(queries)::value>(tile, first, begin, end, factors + first);
+    });
+  }
+}
+
+void AttendTile(Tile& tile) {
+  switch (tile.call->cache.dtype) {
+    case DType::kFloat32: return AttendTileAs<float>(tile);
+    case DType::kInt8: return AttendTileAs<std::int8_t>(tile);
+    default: return AttendTileAs<std::uint16_t>(tile);
+  }
+}
+
+// to[i] = bfloat16 of from[i].
+void RoundRow(const float* from, std::uint16_t* to, std::int64_t to_stride, std::int64_t count) {
+  const hn::CappedTag<float, 1> d;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto rounded = RoundToBFloat16(d, CanonicalNaN(d, hn::Set(d, from[i])));
+    to[i * to_stride] = static_cast<std::uint16_t>(hn::GetLane(rounded) >> 16);
+  }
+}
+
+}  // namespace accord::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace accord::kernels {
+
+HWY_EXPORT(AttendTile);
+HWY_EXPORT(RoundRow);
+
+namespace {
+
+std::size_t cache_bytes(const PagedCache& cache, std::int64_t dim) {
+  return static_cast<std::size_t>(cache.blocks * cache.kv_heads * cache.piece_bytes(dim));
+}
+
+// Codes of `count` floats into every `stride`-th element; gives their scale. A NaN or an infinity in the row makes it NaN.
+float write_codes(const float* from, std::int64_t count, std::int8_t* to, std::int64_t stride) {
+  float most = 0.0F;
+  bool finite = true;
+  for (std::int64_t i = 0; i < count; ++i) {
+    most = std::max(most, std::fabs(from[i]));
+    finite = finite && std::isfinite(from[i]);
+  }
+  const float scale = finite ? most / 127.0F : __builtin_nanf("");
+  for (std::int64_t i = 0; i < count; ++i) {
+    // A scale that is denormal may be half of what it should be.
+    to[i * stride] = scale > 0.0F
+                         ? static_cast<std::int8_t>(std::clamp(std::nearbyintf(from[i] / scale), -127.0F, 127.0F))
+                         : std::int8_t{0};
+  }
+  return scale;
+}
+
+// `count` floats into every `stride`-th element from element `at` of a piece on, those of its token `token`; `dim` is that of the piece.
+void write_row(const PagedCache& cache, const float* from, std::int64_t count, std::byte* piece, std::int64_t dim,
+               std::int64_t token, std::int64_t at, std::int64_t stride) {
+  switch (cache.dtype) {
+    case DType::kFloat32: {
+      float* to = reinterpret_cast<float*>(piece) + at;
+      for (std::int64_t i = 0; i < count; ++i) to[i * stride] = from[i];
+      return;
+    }
+    case DType::kInt8: {
+      const float scale = write_codes(from, count, reinterpret_cast<std::int8_t*>(piece) + at, stride);
+      reinterpret_cast<float*>(piece + cache.block_tokens * dim)[token] = scale;
+      return;
+    }
+    default: HWY_DYNAMIC_DISPATCH(RoundRow)(from, reinterpret_cast<std::uint16_t*>(piece) + at, stride, count);
+  }
+}
+
+}  // namespace
+
+std::size_t key_bytes(const PagedCache& cache) { return cache_bytes(cache, cache.head_dim); }
+std::size_t value_bytes(const PagedCache& cache) { return cache_bytes(cache, cache.value_width()); }
+
+void append_to_cache(const PagedCache& cache, const SequenceRows& rows, const ConstTokenRows& keys,
+                     const ConstTokenRows& values, std::int64_t first_head, std::int64_t heads) {
+  for (std::int64_t row = 0; row < rows.rows; ++row) {
+    const std::int64_t token = rows.context + row;
+    const std::int64_t block = rows.blocks[static_cast<std::size_t>(token / cache.block_tokens)];
+    const std::int64_t in_block = token % cache.block_tokens;
+    const std::int64_t group = in_block / kTokenGroup * kTokenGroup;
+    const std::int64_t width = cache.value_width();
+    for (std::int64_t head = first_head; head < first_head + heads; ++head) {
+      const std::int64_t piece = block * cache.kv_heads + head;
+      write_row(cache, keys.data + row * keys.row_stride + head * keys.head_stride, cache.head_dim,
+                cache.keys + piece * cache.piece_bytes(cache.head_dim), cache.head_dim, in_block,
+                group * cache.head_dim + in_block % kTokenGroup, kTokenGroup);
+      write_row(cache, values.data + row * values.row_stride + head * values.head_stride, cache.value_dim,
+                cache.values + piece * cache.piece_bytes(width), width, in_block, in_block * width, 1);
+    }
+  }
+}
+
+std::size_t paged_attention_scratch(const PagedAttentionCall& call) {
+  return static_cast<std::size_t>(kMostQueries * (kChunkTokens + call.cache.head_dim + call.cache.value_width()));
+}
+
+void paged_attention(const PagedAttentionCall& call, const SequenceRows& rows, std::int64_t kv_head,
+                     std::int64_t first_row, std::int64_t count, std::span<float> scratch) {
+  const PagedCache& cache = call.cache;
+  const std::int64_t group = call.heads / cache.kv_heads;
+  // A group larger than a tile is cut; a smaller one leaves room for more rows.
+  for (std::int64_t in_group = 0; in_group < group; in_group += kMostQueries) {
+    const std::int64_t heads = std::min(group - in_group, kMostQueries);
+    const std::int64_t rows_at_once = kMostQueries / heads;
+    for (std::int64_t row = first_row; row < first_row + count; row += rows_at_once) {
+      const std::int64_t tile_rows = std::min(rows_at_once, first_row + count - row);
+      Tile tile{
+          &call,   &rows,   kv_head, row, kv_head * group + in_group, heads, tile_rows * heads, 0, 0, scratch.data(),
+          nullptr, nullptr, {},      {}};
+      tile.q = tile.scores + kMostQueries * kChunkTokens;
+      tile.output = tile.q + kMostQueries * cache.head_dim;
+      tile.begin = tile.begin_of(0);
+      tile.end = tile.end_of(tile.queries - 1);
+      std::fill(tile.maximum, tile.maximum + kMostQueries, -__builtin_inff());
+      std::fill(tile.output, tile.output + tile.queries * cache.value_width(), 0.0F);
+      for (std::int64_t query = 0; query < tile.queries; ++query) {
+        const float* q = call.q.data + (row + query / heads) * call.q.row_stride +
+                         (tile.first_head + query % heads) * call.q.head_stride;
+        std::copy(q, q + cache.head_dim, tile.q + query * cache.head_dim);
+      }
+      HWY_DYNAMIC_DISPATCH(AttendTile)(tile);
+      for (std::int64_t query = 0; query < tile.queries; ++query) {
+        const float* from = tile.output + query * cache.value_width();
+        float* to = call.output.data + (row + query / heads) * call.output.row_stride +
+                    (tile.first_head + query % heads) * call.output.head_stride;
+        for (std::int64_t i = 0; i < cache.value_dim; ++i) to[i] = from[i] / tile.sum[query];
+      }
+    }
+  }
+}
+
+}  // namespace accord::kernels
+#endif

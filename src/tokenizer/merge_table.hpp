@@ -1,0 +1,58 @@
+#pragma once
+// The merges of a BPE model: which two tokens become one, and in what order.
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "accord/tokenizer.hpp"
+
+namespace accord::tokenizer {
+
+struct Merge {
+  std::uint32_t rank = 0;  ///< lower ones come first
+  TokenId made = 0;
+};
+
+/// A hash table with open addressing, at most half full: a look at it takes one line of cache, mostly.
+class MergeTable {
+ public:
+  explicit MergeTable(std::size_t merges) {
+    std::size_t places = 16;
+    while (places < 2 * merges) places *= 2;
+    entries_.resize(places);
+  }
+
+  /// The latest one of a pair counts.
+  void insert(TokenId left, TokenId right, Merge merge) {
+    Entry& entry = entries_[place_of(key_of(left, right))];
+    entry = {key_of(left, right), merge, true};
+  }
+  const Merge* find(TokenId left, TokenId right) const {
+    const Entry& entry = entries_[place_of(key_of(left, right))];
+    return entry.is_used ? &entry.merge : nullptr;
+  }
+
+ private:
+  struct Entry {
+    std::uint64_t key = 0;
+    Merge merge;
+    bool is_used = false;
+  };
+  static std::uint64_t key_of(TokenId left, TokenId right) {
+    return static_cast<std::uint64_t>(left) << 32 | static_cast<std::uint32_t>(right);
+  }
+  // Where the key is, or would be.
+  std::size_t place_of(std::uint64_t key) const {
+    const std::size_t mask = entries_.size() - 1;
+    std::uint64_t mixed = key * 0x9e3779b97f4a7c15;
+    mixed ^= mixed >> 32;
+    std::size_t place = mixed & mask;
+    while (entries_[place].is_used && entries_[place].key != key) place = (place + 1) & mask;
+    return place;
+  }
+
+  std::vector<Entry> entries_;
+};
+
+}  // namespace accord::tokenizer

@@ -1,0 +1,33 @@
+#pragma once
+// What makes tokens of words.
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "tokenizer/tokenizer_file.hpp"
+#include "tokenizer/vocabulary.hpp"
+
+namespace accord::tokenizer {
+
+/// What a word is made of.
+enum class WordForm : std::uint8_t {
+  kText,
+  kBytes,  ///< each byte stands for its character of GPT-2's alphabet
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  virtual const Vocabulary& vocabulary() const = 0;
+  /// Appends the tokens of a word. kInvalidArgument if it cannot be made of tokens, and there is none for unknown words.
+  virtual Status encode(std::string_view word, WordForm form, std::vector<TokenId>& ids) const = 0;
+};
+
+/// The file's "model", BPE or WordPiece, and its lists.
+Result<std::unique_ptr<Model>> read_model(const JsonNode& node, ModelLists lists);
+
+Result<std::unique_ptr<Model>> read_bpe(const JsonNode& node, ModelLists lists);
+Result<std::unique_ptr<Model>> read_word_piece(const JsonNode& node, ModelLists lists);
+
+}  // namespace accord::tokenizer

@@ -1,0 +1,317 @@
+// A split only cuts the words of the list; the text stays. ByteLevel and Metaspace, which change it, write it anew.
+
+#include "tokenizer/pre_tokenizer.hpp"
+
+#include <array>
+
+#include "tokenizer/byte_alphabet.hpp"
+#include "tokenizer/characters.hpp"
+#include "tokenizer/components.hpp"
+#include "tokenizer/pattern.hpp"
+#include "tokenizer/utf8.hpp"
+
+namespace accord::tokenizer {
+namespace {
+
+std::string_view text_of(const Words& words, const Word& word) {
+  return std::string_view(words.text).substr(word.begin, word.end - word.begin);
+}
+
+// Cuts each word into the segments that `segments_of(text, segments)` gives for its text.
+template <typename SegmentsOf>
+Status split_each(Words& words, SegmentsOf segments_of) {
+  std::vector<Word> made;
+  made.reserve(std::max(words.list.size(), words.text.size() / 5));
+  std::vector<Segment> segments;
+  for (const Word& word : words.list) {
+    segments.clear();
+    ACCORD_RETURN_IF_ERROR(segments_of(text_of(words, word), segments));
+    for (const Segment& segment : segments) {
+      if (segment.begin == segment.end) continue;
+      made.push_back({word.begin + segment.begin, word.begin + segment.end, word.begins_input && segment.begin == 0});
+    }
+  }
+  words.list = std::move(made);
+  return {};
+}
+
+// The stretches that `pattern` finds, and those between.
+Status segments_of_pattern(const Pattern& pattern, std::string_view text, std::vector<Segment>& segments) {
+  std::size_t end = 0;
+  ACCORD_RETURN_IF_ERROR(pattern.for_each(text, [&](const Match& match) {
+    if (end != match.begin) segments.push_back({end, match.begin, false});
+    segments.push_back({match.begin, match.end, true});
+    end = match.end;
+  }));
+  if (end != text.size()) segments.push_back({end, text.size(), false});
+  return {};
+}
+
+// Each character for which `is_one` holds, and the stretches between.
+template <typename IsOne>
+void segments_of_characters(IsOne is_one, std::string_view text, std::vector<Segment>& segments) {
+  std::size_t end = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t begin = at;
+    if (!is_one(next_character(text, at))) continue;
+    if (end < begin) segments.push_back({end, begin, false});
+    segments.push_back({begin, at, true});
+    end = at;
+  }
+  if (end < text.size()) segments.push_back({end, text.size(), false});
+}
+
+class Split : public PreTokenizer {
+ public:
+  Split(Pattern pattern, SplitBehavior behavior, bool is_inverted)
+      : pattern_(std::move(pattern)), behavior_(behavior), is_inverted_(is_inverted) {}
+  Status apply(Words& words) const override {
+    return split_each(words, [&](std::string_view text, std::vector<Segment>& segments) -> Status {
+      ACCORD_RETURN_IF_ERROR(segments_of_pattern(pattern_, text, segments));
+      if (is_inverted_) {
+        for (Segment& segment : segments) segment.is_match = !segment.is_match;
+      }
+      apply_behavior(behavior_, segments);
+      return {};
+    });
+  }
+
+ private:
+  Pattern pattern_;
+  SplitBehavior behavior_;
+  bool is_inverted_;
+};
+
+// Splits at characters of a class.
+class SplitCharacters : public PreTokenizer {
+ public:
+  using IsOne = bool (*)(char32_t);
+  SplitCharacters(IsOne is_one, SplitBehavior behavior) : is_one_(is_one), behavior_(behavior) {}
+  Status apply(Words& words) const override {
+    return split_each(words, [&](std::string_view text, std::vector<Segment>& segments) {
+      segments_of_characters(is_one_, text, segments);
+      apply_behavior(behavior_, segments);
+      return Status();
+    });
+  }
+
+ private:
+  IsOne is_one_;
+  SplitBehavior behavior_;
+};
+
+class BertPreTokenizer : public PreTokenizer {
+ public:
+  Status apply(Words& words) const override {
+    ACCORD_RETURN_IF_ERROR(spaces_.apply(words));
+    return punctuation_.apply(words);
+  }
+
+ private:
+  SplitCharacters spaces_{is_space, SplitBehavior::kRemoved};
+  SplitCharacters punctuation_{is_punctuation, SplitBehavior::kIsolated};
+};
+
+// Runs of word characters, and runs of what is neither that nor space.
+class Whitespace : public PreTokenizer {
+ public:
+  Status apply(Words& words) const override {
+    enum class Kind : std::uint8_t { kSpace, kWord, kOther };
+    return split_each(words, [](std::string_view text, std::vector<Segment>& segments) {
+      Kind last = Kind::kSpace;
+      for (std::size_t at = 0; at < text.size();) {
+        const std::size_t begin = at;
+        const char32_t c = next_character(text, at);
+        const Kind kind = is_word(c) ? Kind::kWord : is_space(c) ? Kind::kSpace : Kind::kOther;
+        if (kind != Kind::kSpace && kind == last) {
+          segments.back().end = at;
+        } else if (kind != Kind::kSpace) {
+          segments.push_back({begin, at, false});
+        }
+        last = kind;
+      }
+      return Status();
+    });
+  }
+};
+
+// GPT-2's way: an optional space before the text, its regex, and bytes spelled in an alphabet of printable characters.
+class ByteLevel : public PreTokenizer {
+ public:
+  ByteLevel(bool add_prefix_space, std::optional<Pattern> pattern)
+      : add_prefix_space_(add_prefix_space), pattern_(std::move(pattern)) {}
+
+  Status apply(Words& words) const override {
+    if (add_prefix_space_) add_spaces(words);
+    if (pattern_) {
+      ACCORD_RETURN_IF_ERROR(split_each(words, [&](std::string_view text, std::vector<Segment>& segments) {
+        return segments_of_pattern(*pattern_, text, segments);
+      }));
+    }
+    if (spell_bytes) spell(words);
+    return {};
+  }
+
+  bool spell_bytes = true;
+
+ private:
+  static void add_spaces(Words& words) {
+    std::string text;
+    for (Word& word : words.list) {
+      const auto before = text_of(words, word);
+      const std::size_t begin = text.size();
+      if (!before.starts_with(' ')) text += ' ';
+      text += before;
+      word = {begin, text.size(), word.begins_input};
+    }
+    words.text = std::move(text);
+  }
+  static void spell(Words& words) {
+    std::string text;
+    for (Word& word : words.list) {
+      const std::size_t begin = text.size();
+      text += spelled(text_of(words, word));
+      word = {begin, text.size(), word.begins_input};
+    }
+    words.text = std::move(text);
+  }
+
+  bool add_prefix_space_;
+  std::optional<Pattern> pattern_;
+};
+
+// SentencePiece's way: spaces become a visible character, which begins a word.
+class Metaspace : public PreTokenizer {
+ public:
+  enum class Prepend : std::uint8_t { kFirst, kNever, kAlways };
+  Metaspace(std::string replacement, Prepend prepend, bool splits)
+      : replacement_(std::move(replacement)),
+        pattern_(Pattern::of_text(replacement_)),
+        prepend_(prepend),
+        splits_(splits) {}
+
+  Status apply(Words& words) const override {
+    std::string text;
+    text.reserve(words.text.size() * 3 / 2);
+    for (Word& word : words.list) {
+      const auto before = text_of(words, word);
+      const std::size_t begin = text.size();
+      const bool is_prepended = prepend_ == Prepend::kAlways || (prepend_ == Prepend::kFirst && word.begins_input);
+      if (is_prepended && !before.starts_with(' ') && !before.starts_with(replacement_)) text += replacement_;
+      for (const char c : before) {
+        if (c == ' ') {
+          text += replacement_;
+        } else {
+          text += c;
+        }
+      }
+      word = {begin, text.size(), word.begins_input};
+    }
+    words.text = std::move(text);
+    if (!splits_) return {};
+    return split_each(words, [&](std::string_view word, std::vector<Segment>& segments) -> Status {
+      ACCORD_RETURN_IF_ERROR(segments_of_pattern(pattern_, word, segments));
+      apply_behavior(SplitBehavior::kMergedWithNext, segments);
+      return {};
+    });
+  }
+
+ private:
+  std::string replacement_;
+  Pattern pattern_;
+  Prepend prepend_;
+  bool splits_;
+};
+
+using Made = Result<std::unique_ptr<PreTokenizer>>;
+
+constexpr std::string_view kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+Made read_byte_level(const JsonNode& node) {
+  ACCORD_RETURN_IF_ERROR(check_component(node, {"add_prefix_space", "trim_offsets"}, {"use_regex"}));
+  ACCORD_ASSIGN_OR_RETURN(const bool add_prefix_space, node.at("add_prefix_space").boolean());
+  ACCORD_ASSIGN_OR_RETURN(const bool uses_regex, boolean_or(node, "use_regex", true));
+  std::optional<Pattern> pattern;
+  if (uses_regex) {
+    ACCORD_ASSIGN_OR_RETURN(pattern, Pattern::of_regex(kGpt2));
+  }
+  return Made(std::make_unique<ByteLevel>(add_prefix_space, std::move(pattern)));
+}
+
+Made read_metaspace(const JsonNode& node) {
+  constexpr std::array<std::string_view, 3> kSchemes = {"first", "never", "always"};
+  ACCORD_RETURN_IF_ERROR(
+      check_component(node, {"replacement"}, {"prepend_scheme", "add_prefix_space", "split", "str_rep"}));
+  ACCORD_ASSIGN_OR_RETURN(std::string replacement, read_character(node.at("replacement")));
+  ACCORD_ASSIGN_OR_RETURN(const bool adds_prefix, boolean_or(node, "add_prefix_space", true));
+  ACCORD_ASSIGN_OR_RETURN(const bool splits, boolean_or(node, "split", true));
+  auto prepend = adds_prefix ? Metaspace::Prepend::kAlways : Metaspace::Prepend::kNever;
+  if (node.has("prepend_scheme")) {
+    const JsonNode scheme_node = node.at("prepend_scheme");
+    ACCORD_ASSIGN_OR_RETURN(const std::string scheme, scheme_node.text());
+    const auto found = std::ranges::find(kSchemes, scheme);
+    if (found == kSchemes.end()) return scheme_node.error(unknown_name("scheme", scheme, kSchemes).message());
+    prepend = static_cast<Metaspace::Prepend>(found - kSchemes.begin());
+    if (!adds_prefix && prepend != Metaspace::Prepend::kNever) {
+      return scheme_node.error("add_prefix_space is false, prepend_scheme is not \"never\"");
+    }
+  }
+  return Made(std::make_unique<Metaspace>(std::move(replacement), prepend, splits));
+}
+
+Made read_split(const JsonNode& node) {
+  ACCORD_RETURN_IF_ERROR(check_component(node, {"pattern", "behavior", "invert"}));
+  ACCORD_ASSIGN_OR_RETURN(Pattern pattern, Pattern::read(node.at("pattern")));
+  ACCORD_ASSIGN_OR_RETURN(const SplitBehavior behavior, read_split_behavior(node.at("behavior")));
+  ACCORD_ASSIGN_OR_RETURN(const bool is_inverted, node.at("invert").boolean());
+  return Made(std::make_unique<Split>(std::move(pattern), behavior, is_inverted));
+}
+
+Made read_one(const JsonNode& node) {
+  constexpr std::array<std::string_view, 9> kTypes = {"BertPreTokenizer", "ByteLevel",       "Metaspace",
+                                                      "Whitespace",       "Sequence",        "Split",
+                                                      "Punctuation",      "WhitespaceSplit", "Digits"};
+  ACCORD_ASSIGN_OR_RETURN(const std::string type, component_type(node, "pre_tokenizer", kTypes));
+  if (type == "ByteLevel") return read_byte_level(node);
+  if (type == "Metaspace") return read_metaspace(node);
+  if (type == "Split") return read_split(node);
+  const auto at_characters = [](SplitCharacters::IsOne is_one, SplitBehavior behavior) {
+    return Made(std::make_unique<SplitCharacters>(is_one, behavior));
+  };
+  if (type == "Digits") {
+    ACCORD_RETURN_IF_ERROR(check_component(node, {"individual_digits"}));
+    ACCORD_ASSIGN_OR_RETURN(const bool each, node.at("individual_digits").boolean());
+    return at_characters(is_numeric, each ? SplitBehavior::kIsolated : SplitBehavior::kContiguous);
+  }
+  if (type == "Punctuation") {
+    ACCORD_RETURN_IF_ERROR(check_component(node, {}, {"behavior"}));
+    auto behavior = SplitBehavior::kIsolated;
+    if (node.has("behavior")) {
+      ACCORD_ASSIGN_OR_RETURN(behavior, read_split_behavior(node.at("behavior")));
+    }
+    return at_characters(is_punctuation, behavior);
+  }
+  ACCORD_RETURN_IF_ERROR(check_component(node, {}));
+  if (type == "Whitespace") return Made(std::make_unique<Whitespace>());
+  if (type == "BertPreTokenizer") return Made(std::make_unique<BertPreTokenizer>());
+  return at_characters(is_space, SplitBehavior::kRemoved);
+}
+
+}  // namespace
+
+Result<PreTokenizers> read_pre_tokenizers(const JsonNode& node) {
+  PreTokenizers made;
+  if (node.json().is_null()) return made;
+  ByteLevel* last_bytes = nullptr;
+  const auto read = [&](const JsonNode& item) -> Made {
+    ACCORD_ASSIGN_OR_RETURN(auto one, read_one(item));
+    last_bytes = dynamic_cast<ByteLevel*>(one.get());
+    return Made(std::move(one));
+  };
+  ACCORD_RETURN_IF_ERROR(read_sequence(node, "pretokenizers", made.list, read));
+  made.ends_in_bytes = last_bytes != nullptr;
+  if (last_bytes != nullptr) last_bytes->spell_bytes = false;
+  return made;
+}
+
+}  // namespace accord::tokenizer

@@ -1,0 +1,48 @@
+#pragma once
+// Tokens and their ids.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "accord/tokenizer.hpp"
+#include "base/json_node.hpp"
+
+namespace accord::tokenizer {
+
+class Vocabulary {
+ public:
+  /// kCorrupt if a token comes twice, or an id. `node`: where they come from, for errors.
+  static Result<Vocabulary> make(std::optional<std::vector<std::pair<std::string, TokenId>>> tokens,
+                                 const JsonNode& node);
+
+  std::size_t size() const { return tokens_.size(); }
+  std::optional<TokenId> id_of(std::string_view token) const {
+    const auto found = ids_.find(token);
+    return found == ids_.end() ? std::nullopt : std::optional(found->second);
+  }
+  std::optional<std::string_view> token_of(TokenId id) const {
+    const auto found = by_id_.find(id);
+    return found == by_id_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+  Vocabulary(Vocabulary&&) = default;
+  Vocabulary& operator=(Vocabulary&&) = default;
+
+ private:
+  Vocabulary() = default;
+  std::vector<std::pair<std::string, TokenId>> tokens_;  // what the maps' views are of
+  std::unordered_map<std::string_view, TokenId> ids_;
+  std::unordered_map<TokenId, std::string_view> by_id_;
+};
+
+inline constexpr TokenId kMostTokenId = INT32_MAX;
+
+/// A number of 31 bits.
+Result<TokenId> read_token_id(const JsonNode& node);
+
+}  // namespace accord::tokenizer

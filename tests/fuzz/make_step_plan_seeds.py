@@ -1,0 +1,32 @@
+"""Writes seeds for step_plan_fuzz: make_step_plan_seeds.py DIRECTORY. Messages with a plan of two sequences and with none,
+in the target's form: without the hash.
+"""
+
+import struct
+import sys
+from pathlib import Path
+
+MAGIC = 0x31504341
+STEP, IDLE, END = b"\x01", b"\x02", b"\x03"
+
+
+def plan_of_two() -> bytes:
+    """One sequence decodes its 6th token, one computes 3 after 8; blocks of 4 tokens."""
+    header = struct.pack("<IIQIIII", MAGIC, 4, 7, 2, 5, 1, 2)
+    sequences = struct.pack("<4i", 1, 5, 3, 8)
+    tokens = struct.pack("<4i", 9, 10, 11, 99)
+    blocks = struct.pack("<5i", 4, 19, 0, 1, 2)
+    copies = struct.pack("<2i", 3, 19)
+    logit_rows = struct.pack("<2i", 0, 3)
+    return header + sequences + tokens + blocks + copies + logit_rows
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in {"two": plan_of_two() + STEP, "idle": IDLE, "end": END}.items():
+        (folder / name).write_bytes(content)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Language models through the C interface: by the structs and functions of accord.h, from Python's ctypes."""
+
+import ctypes
+from ctypes import POINTER, byref, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+
+import pytest
+from accord_command import BUILD
+from text_model import CONVERSATIONS, TEXTS
+
+OK, INVALID_ARGUMENT, TIMEOUT = 0, 1, 6
+STOP_TOKEN, STOP_SEQUENCE, LENGTH, CANCELLED = 1, 2, 3, 4
+
+
+class Message(ctypes.Structure):
+    _fields_ = (("role", c_char_p), ("content", c_char_p))
+
+
+class Request(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("prompt", c_char_p),
+        ("messages", POINTER(Message)),
+        ("message_count", c_size_t),
+        ("stop", POINTER(c_char_p)),
+        ("stop_count", c_size_t),
+        ("seed", c_uint64),
+        *((name, c_int32) for name in ("max_new_tokens", "samples", "priority", "top_k")),
+        *((name, c_double) for name in ("temperature", "top_p", "min_p", "repetition_penalty")),
+    )
+
+
+class Event(ctypes.Structure):
+    _fields_ = (("struct_size", c_size_t), ("text", c_char_p), ("sample", c_int32), ("finish", c_int32))
+
+
+def request(**fields) -> Request:
+    return Request(struct_size=ctypes.sizeof(Request), **fields)
+
+
+class Library:
+    """accord.h on one rank, with a model."""
+
+    def __init__(self, path):
+        self.functions = ctypes.CDLL(str(BUILD / "src/libaccord.so"))
+        self.functions.accord_last_error.restype = c_char_p
+        self.engine, self.model = c_void_p(), c_void_p()
+        self.ok("engine_load", str(path).encode(), None, c_size_t(0), 0, byref(self.engine))
+        self.ok("language_model_create", self.engine, None, None, byref(self.model))
+
+    def call(self, name, *arguments) -> int:
+        return getattr(self.functions, f"accord_{name}")(*arguments)
+
+    def error(self) -> str:
+        return self.functions.accord_last_error().decode()
+
+    def ok(self, name, *arguments) -> None:
+        assert self.call(name, *arguments) == OK, self.error()
+
+    def stream(self, asked: Request) -> c_void_p:
+        stream = c_void_p()
+        self.ok("language_model_generate", self.model, byref(asked), byref(stream))
+        return stream
+
+    def texts(self, asked: Request) -> list[tuple[str, int]]:
+        """Text and end of each sample."""
+        stream, found = self.stream(asked), {}
+        event = Event(struct_size=ctypes.sizeof(Event))
+        while True:
+            self.ok("text_stream_next", stream, c_int64(60 * 10**9), byref(event))
+            if event.text is None:
+                break
+            text, _ = found.get(event.sample, ("", 0))
+            found[event.sample] = text + event.text.decode(), event.finish
+        self.functions.accord_text_stream_free(stream)
+        return [found[sample] for sample in sorted(found)]
+
+
+@pytest.fixture
+def library(text_model):
+    made = Library(text_model.path)
+    yield made
+    made.functions.accord_language_model_free(made.model)
+    made.functions.accord_engine_free(made.engine)
+
+
+def test_prompts_and_messages_are_answered_as_by_transformers(text_model, library):
+    assert library.texts(request(prompt=b"The quick")) == [(text_model.continued("The quick", 40), STOP_TOKEN)]
+    question = CONVERSATIONS[2][0]["content"].encode()
+    messages = (Message * 1)(Message(b"user", question))
+    assert library.texts(request(messages=messages, message_count=1)) == [(TEXTS[3], STOP_TOKEN)]
+
+
+def test_every_field_of_a_request_is_heard(text_model, library):
+    stops = (c_char_p * 2)(b"three", "👍🏽".encode())
+    assert library.texts(request(prompt=b"One", stop=stops, stop_count=2)) == [(" 😀 two ", STOP_SEQUENCE)]
+    assert library.texts(request(prompt=b"One", max_new_tokens=1))[0][1] == LENGTH
+    drawn = {"prompt": b"One", "temperature": 3.0, "samples": 3, "max_new_tokens": 12}
+    plain = library.texts(request(**drawn))
+    assert len(plain) == 3
+    assert library.texts(request(**drawn, seed=1)) != plain
+    best = library.texts(request(prompt=b"One", max_new_tokens=12))[0]
+    for only_the_best in ({"top_k": 1}, {"top_p": 1e-6}, {"min_p": 1.0}):
+        assert library.texts(request(**drawn, **only_the_best)) == [best] * 3
+    assert library.texts(request(prompt=b"One", max_new_tokens=12, repetition_penalty=50.0)) != [best]
+
+
+def test_a_stream_tells_its_usage_and_can_be_cancelled(text_model, library):
+    stream = library.stream(request(prompt=b"One", temperature=3.0))
+    event = Event(struct_size=ctypes.sizeof(Event))
+    library.ok("text_stream_cancel", stream)
+    while not event.finish:
+        library.ok("text_stream_next", stream, c_int64(60 * 10**9), byref(event))
+    assert event.finish in (CANCELLED, STOP_TOKEN)
+    prompt, completion = c_int64(), c_int64()
+    library.ok("text_stream_usage", stream, byref(prompt), byref(completion))
+    assert prompt.value == len(text_model.tokenizer("One").input_ids)
+    assert completion.value < 256
+    library.functions.accord_text_stream_free(stream)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"struct_size": 8}, "accord_text_request_t has a struct_size of 8"),
+        ({"top_p": 2.0}, "top_p=2"),
+        ({"priority": 101}, "priority=101"),
+        ({"message_count": 1}, "messages is null"),
+        ({"stop_count": 1}, "stop is null"),
+        ({"prompt": b"x", "messages": (Message * 1)(Message(b"user", None)), "message_count": 1}, "content is null"),
+    ],
+)
+def test_a_request_that_cannot_be_is_refused(library, wrong, message):
+    stream = c_void_p(1)
+    asked = Request(**{"struct_size": ctypes.sizeof(Request), "prompt": b"One"} | wrong)
+    assert library.call("language_model_generate", library.model, byref(asked), byref(stream)) == INVALID_ARGUMENT
+    assert message in library.error()
+    assert stream.value is None
+    library.ok("language_model_stop", library.model)

@@ -1,0 +1,238 @@
+"""The cache of compiled engines: what its keys are made of, and what several processes make of it."""
+
+import copy
+import json
+import math
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+from accord_command import BUILD, clean_environment
+from accord_command import accord as run_accord
+
+import accord
+from accord.engine_cache import EngineCache, cache_key, default_directory
+
+torch = pytest.importorskip("torch")
+
+GRAPH = {
+    "symbols": [{"name": "rows", "min": 1, "max": 8}],
+    "inputs": [{"name": "x", "dtype": "float32", "shape": ["rows", 4]}],
+    "parameters": [{"name": "weight.w", "dtype": "float32", "shape": [4, 4], "tensor": "w"}],
+    "nodes": [
+        {
+            "op": "aten.linear.default",
+            "arguments": {"input": {"value": "x"}, "weight": {"value": "weight.w"}},
+            "outputs": [{"name": "linear_0", "dtype": "float32", "shape": ["rows", 4]}],
+            "module": "layer",
+            "source": "model.py:1",
+        },
+        {
+            "op": "_c10d_functional.all_reduce.default",
+            "arguments": {"input": {"value": "linear_0"}, "reduce_op": "sum", "group_name": "tp"},
+            "outputs": [{"name": "all_reduce_0", "dtype": "float32", "shape": ["rows", 4]}],
+            "module": "layer",
+            "source": "model.py:2",
+        },
+    ],
+    "outputs": ["all_reduce_0"],
+}
+OPTIONS = {"use_fp32_acc": True, "epsilon": math.inf}
+
+
+def key_of(change=None) -> str:
+    facts = {
+        "graph": copy.deepcopy(GRAPH),
+        "tensors": {"w": torch.arange(16.0).reshape(4, 4)},
+        "sharding": {"layer": "row"},
+        "groups": {"tp": {"size": 2, "members": [0, 1]}},
+        "options": dict(OPTIONS),
+    }
+    if change is not None:
+        change(facts)
+    return cache_key(facts.pop("graph"), facts.pop("tensors"), **facts)
+
+
+CHANGES = {
+    "op of the collective": lambda f: f["graph"]["nodes"][1]["arguments"].update(reduce_op="max"),
+    "group of the collective": lambda f: f["graph"]["nodes"][1]["arguments"].update(group_name="dp"),
+    "an argument left out": lambda f: f["graph"]["nodes"][1]["arguments"].pop("reduce_op"),
+    "dtype of a value": lambda f: f["graph"]["inputs"][0].update(dtype="bfloat16"),
+    "range of a size": lambda f: f["graph"]["symbols"][0].update(max=9),
+    "outputs": lambda f: f["graph"].update(outputs=["linear_0"]),
+    "name of a module": lambda f: f["graph"]["nodes"][0].update(module="other"),
+    "dtype of a weight": lambda f: f["tensors"].update(w=f["tensors"]["w"].to(torch.bfloat16)),
+    "shape of a weight": lambda f: f["tensors"].update(w=f["tensors"]["w"].reshape(2, 8)),
+    "contents of a weight": lambda f: f["tensors"].update(w=f["tensors"]["w"] + 1),
+    "name of a weight": lambda f: f["tensors"].update(v=f["tensors"].pop("w")),
+    "size of a group": lambda f: f["groups"]["tp"].update(size=4),
+    "members of a group": lambda f: f["groups"]["tp"].update(members=[1, 0]),
+    "another group": lambda f: f["groups"].update(dp={"size": 1}),
+    "sharding": lambda f: f["sharding"].update(layer="column"),
+    "an option": lambda f: f["options"].update(use_fp32_acc=False),
+    "infinity or its name": lambda f: f["options"].update(epsilon="inf"),
+    "true or 1": lambda f: f["options"].update(use_fp32_acc=1),
+}
+
+
+def test_every_change_of_what_an_engine_is_made_of_changes_its_key(monkeypatch):
+    keys = {name: key_of(change) for name, change in CHANGES.items()}
+    keys["nothing"] = key_of()
+    monkeypatch.setattr(accord.engine_cache, "__version__", "another")
+    keys["version"] = key_of()
+    assert len(set(keys.values())) == len(keys)
+    assert all(len(key) == 64 for key in keys.values())
+
+
+def test_a_key_does_not_depend_on_the_order_in_which_facts_come_or_on_strides():
+    def reversed_facts(facts):
+        facts["options"] = dict(reversed(facts["options"].items()))
+        facts["graph"] = dict(reversed(facts["graph"].items()))
+        facts["tensors"]["w"] = facts["tensors"]["w"].t().contiguous().t()
+
+    assert key_of(reversed_facts) == key_of()
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)
+
+
+def build(path) -> None:
+    accord.export(Model().eval(), (torch.zeros(2, 4),), path=path, progress=lambda done, total: None)
+
+
+def forbidden(path) -> None:
+    raise AssertionError("built again")
+
+
+def test_a_package_is_built_once_and_again_when_it_is_damaged(tmp_path):
+    cache = EngineCache(tmp_path / "made")
+    key = key_of()
+    with cache.package(key, build) as path, accord.load(path) as engine:
+        assert engine.state == "bound"
+        with cache.package(
+            key, forbidden
+        ) as shared:  # ranks that load one package wait for each other while they hold it
+            assert shared == path
+    with cache.package(key, forbidden) as path:
+        weights = path / "weights-00001.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    with cache.package(key, build) as path:
+        assert accord.verify(path) == []
+    (path / "manifest.json").unlink()
+    with cache.package(key, build) as path:
+        assert accord.verify(path) == []
+
+
+def test_nothing_is_kept_of_a_build_that_fails(tmp_path):
+    cache = EngineCache(tmp_path)
+    with pytest.raises(RuntimeError, match="no such op"), cache.package(key_of(), lambda path: fail("no such op")):
+        pass
+    assert cache.entries() == []
+    with cache.package(key_of(), build):
+        assert len(cache.entries()) == 1
+
+
+def fail(message: str):
+    raise RuntimeError(message)
+
+
+def fill(cache: EngineCache, count: int) -> list[str]:
+    keys = [key_of(set_number(number)) for number in range(count)]
+    for number, key in enumerate(keys):
+        with cache.package(key, build) as path:
+            os.utime(path, (number, number))
+    return keys
+
+
+def set_number(number: int):
+    return lambda facts: facts["options"].update(number=number)
+
+
+def test_the_packages_used_longest_ago_go_when_there_is_too_much_but_none_in_use(tmp_path):
+    keys = fill(EngineCache(tmp_path), 4)
+    size = EngineCache(tmp_path).entries()[0].bytes
+    small = EngineCache(tmp_path, limit=2 * size)
+    with small.package(keys[1], forbidden), small.package(key_of(), build):
+        assert {entry.key for entry in small.entries()} == {keys[1], key_of()}
+    none = EngineCache(tmp_path, limit=0)
+    with none.package(keys[1], forbidden):
+        assert [entry.key for entry in none.entries()] == [keys[1]]
+        assert none.clear() == 0
+    assert none.clear() == 1
+    assert none.entries() == []
+
+
+def test_threads_that_want_a_package_at_once_build_it_once(tmp_path):
+    built = []
+    found = []
+
+    def build_slowly(path) -> None:
+        built.append(path)
+        build(path)
+
+    def use() -> None:
+        with EngineCache(tmp_path).package(key_of(), build_slowly) as path:
+            found.append(accord.verify(path))
+
+    threads = [threading.Thread(target=use) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(built) == 1
+    assert found == [[]] * 4
+
+
+KILLED = """
+import os, signal, sys
+from accord.engine_cache import EngineCache
+def build(path):
+    path.mkdir()
+    (path / "manifest.json").write_text("{")
+    os.kill(os.getpid(), signal.SIGKILL)
+with EngineCache(sys.argv[1]).package(sys.argv[2], build):
+    pass
+"""
+
+
+def test_what_a_killed_process_left_is_built_anew(tmp_path):
+    environment = os.environ | {"PYTHONPATH": str(BUILD / "python")}
+    killed = subprocess.run([sys.executable, "-c", KILLED, tmp_path, key_of()], env=environment, check=False)
+    assert killed.returncode == -9
+    with EngineCache(tmp_path).package(key_of(), build) as path:
+        assert accord.verify(path) == []
+
+
+def test_a_key_that_is_none_and_the_place_of_the_cache(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match="no key"), EngineCache(tmp_path).package("../x", build):
+        pass
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_directory() == tmp_path / "accord" / "engines"
+    assert EngineCache().entries() == []
+    assert EngineCache().directory == default_directory()
+
+
+def test_the_command_lists_and_clears_a_cache(tmp_path):
+    cache = EngineCache(tmp_path)
+    keys = fill(cache, 2)
+    environment = clean_environment(PYTHONPATH=str(BUILD / "python"))
+    arguments = ("--directory", tmp_path)
+    listed = json.loads(run_accord("engine", "cache", "list", *arguments, "--json", env=environment).stdout)
+    assert [entry["key"] for entry in listed["entries"]] == keys[::-1]
+    assert "2 packages" in run_accord("engine", "cache", "list", *arguments, env=environment).stdout
+    with cache.package(keys[0], forbidden):
+        assert "removed 1, 1 in use" in run_accord("engine", "cache", "clear", *arguments, env=environment).stdout
+    cleared = json.loads(run_accord("engine", "cache", "clear", *arguments, "--json", env=environment).stdout)
+    assert (cleared["removed"], cleared["entries"]) == (1, [])
+    assert run_accord("engine", "cache", "empty", env=environment).returncode == 2

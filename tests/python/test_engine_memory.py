@@ -1,0 +1,100 @@
+"""An engine's memory limit: what does not fit is refused before it runs, with its parts and what would fit."""
+
+import re
+
+import numpy as np
+import pytest
+
+import accord
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+HIDDEN, MOST_ROWS = 256, 1000
+WEIGHTS = 4 * (2 * HIDDEN * HIDDEN + 2 * HIDDEN)
+KIB = 1 << 10
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(HIDDEN, HIDDEN), torch.nn.Tanh(), torch.nn.Linear(HIDDEN, HIDDEN))
+    return accord.export(
+        model.eval(),
+        (torch.zeros(2, HIDDEN),),
+        path=tmp_path_factory.mktemp("engine") / "mlp.accord",
+        dynamic_shapes=({0: torch.export.Dim("rows", min=1, max=MOST_ROWS)},),
+        progress=lambda done, total: None,
+    )
+
+
+@pytest.fixture(scope="module")
+def arena(package) -> int:
+    with accord.load(package) as engine:
+        return engine.report({"rows": MOST_ROWS})["arena_bytes"]
+
+
+def test_weights_that_do_not_fit_are_refused_before_they_are_read(package):
+    with pytest.raises(accord.ResourceExhausted, match=r"weights 51\d KiB\), the limit is 100 KiB"):
+        accord.load(package, memory_limit="100KiB")
+
+
+def test_an_arena_that_does_not_fit_is_refused_with_the_sizes_that_would(package, arena):
+    limit = WEIGHTS + arena // 2
+    with pytest.raises(accord.ResourceExhausted, match="an arena at rows=1000") as caught:
+        accord.load(package, memory_limit=limit)
+    rows = int(re.search(r"an arena at rows=(\d+) would fit", str(caught.value))[1])
+    with accord.load(package) as engine:
+        assert engine.report({"rows": rows})["arena_bytes"] <= arena // 2
+        assert engine.report({"rows": rows + 4})["arena_bytes"] > arena // 2
+
+
+def test_each_context_needs_an_arena_of_its_own_which_goes_back_with_it(package, arena):
+    with accord.load(package, memory_limit=WEIGHTS + 2 * arena + 64 * KIB) as engine:
+        contexts = [engine.create_context() for _ in range(2)]
+        with pytest.raises(accord.ResourceExhausted, match="arenas"):
+            engine.create_context()
+        x = np.zeros((MOST_ROWS, HIDDEN), np.float32)
+        for context in contexts:
+            assert context.run(x)[0].shape == (MOST_ROWS, HIDDEN)
+        del context
+        contexts.pop()
+        engine.create_context().run(x)
+
+
+def test_a_cache_that_does_not_fit_is_refused_with_the_tokens_that_would(tmp_path):
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=160,
+        max_position_embeddings=4096,
+    )
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    path = accord.export(model, path=tmp_path / "llama.accord", progress=lambda done, total: None)
+    limit = sum(p.numel() for p in model.parameters()) * 4 + 2048 * KIB
+    per_token = 2 * 2 * 2 * 16 * 4  # layers, keys and values, heads, elements, bytes
+    with accord.load(path, memory_limit=limit) as engine:
+        with pytest.raises(accord.ResourceExhausted, match="caches of keys and values 2 MiB") as caught:
+            accord.LanguageModel.create(engine, max_rows=64)
+        tokens = int(re.search(r"a cache of (\d+) tokens would fit", str(caught.value))[1])
+        arena = engine.report({"tokens": 64, "rows": 64})["arena_bytes"]
+        left = limit - (engine.load_report.shard_bytes + engine.load_report.replicated_bytes) - arena
+        assert 0 <= left - tokens * per_token <= 2 * 16 * per_token
+        accord.LanguageModel.create(engine, max_rows=64, cache_tokens=tokens).stop()
+        with pytest.raises(accord.ResourceExhausted, match="arenas"):
+            accord.LanguageModel.create(engine, max_rows=4096)
+
+
+@pytest.mark.parametrize("limit", ["2 bananas", "1.5g", -1])
+def test_a_limit_that_is_none_is_refused(package, limit):
+    with pytest.raises((accord.InvalidArgument, TypeError)):
+        accord.load(package, memory_limit=limit)
+
+
+def test_an_option_that_there_is_not_is_named_with_the_nearest(package):
+    with pytest.raises(TypeError, match='no option "memory_limt"; did you mean "memory_limit"'):
+        accord.load(package, memory_limt=5)

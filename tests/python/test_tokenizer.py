@@ -1,0 +1,244 @@
+"""accord.Tokenizer gives what the `tokenizers` package gives, for every component that it reads, and refuses the rest."""
+
+import contextlib
+import functools
+import itertools
+import json
+import random
+import re
+import threading
+import unicodedata
+
+import pytest
+from accord_command import ROOT
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizer_kinds import KINDS, TEXTS, of_kind, own, with_part
+from tokenizers import Tokenizer as Reference
+from tokenizers.decoders import DecodeStream
+
+import accord
+
+
+@pytest.fixture(params=KINDS, scope="module")
+def pair(request) -> tuple[Reference, accord.Tokenizer]:
+    reference = of_kind(request.param)
+    return reference, own(reference)
+
+
+# Whole tokenizers.
+
+
+def test_ids_and_text_are_those_of_tokenizers(pair):
+    reference, tokenizer = pair
+    for text in TEXTS:
+        for add in (True, False):
+            expected = reference.encode(text, add_special_tokens=add).ids
+            assert tokenizer.encode(text, add_special_tokens=add) == expected, text
+        for skip in (True, False):
+            assert tokenizer.decode(expected, skip_special_tokens=skip) == reference.decode(
+                expected, skip_special_tokens=skip
+            )
+
+
+def test_pairs_types_and_masks_are_those_of_tokenizers(pair):
+    reference, tokenizer = pair
+    for first, second in itertools.pairwise(TEXTS[:40]):
+        for arguments, options in itertools.product([(first,), (first, second)], [True, False]):
+            expected = reference.encode(*arguments, add_special_tokens=options)
+            made = tokenizer.encode_with_mask(*arguments, add_special_tokens=options)
+            assert (made.ids, made.type_ids, made.attention_mask) == (
+                expected.ids, expected.type_ids, expected.attention_mask,
+            )  # fmt: skip
+
+
+def test_the_vocabulary_is_that_of_tokenizers(pair):
+    reference, tokenizer = pair
+    vocabulary = reference.get_vocab()
+    assert tokenizer.vocabulary_size == reference.get_vocab_size() == len(vocabulary)
+    for token, id in vocabulary.items():
+        assert tokenizer.id_of(token) == id
+        assert tokenizer.token_of(id) == token
+    assert tokenizer.id_of("no such token, surely") is None
+    assert tokenizer.token_of(max(vocabulary.values()) + 1) is None
+
+
+@given(text=st.text(max_size=40), kind=st.sampled_from(["gpt2", "roberta", "llama2", "mistral", "metaspace", "bert"]))
+@settings(max_examples=300, deadline=None)
+def test_any_text_has_the_ids_of_tokenizers(text, kind):
+    reference = of_kind(kind)
+    # Characters that came with Unicode 15 or later split differently: Oniguruma's tables and PCRE2's are of other ages.
+    text = "".join(c for c in text if unicodedata.category(c) != "Cn")
+    ids = reference.encode(text).ids
+    tokenizer = own_of_kind(kind)
+    assert tokenizer.encode(text) == ids
+    assert tokenizer.decode(ids) == reference.decode(ids)
+
+
+@functools.cache
+def own_of_kind(kind: str) -> accord.Tokenizer:
+    return own(of_kind(kind))
+
+
+def test_threads_share_a_tokenizer():
+    reference, tokenizer = of_kind("qwen"), own(of_kind("qwen"))
+    expected = {text: reference.encode(text).ids for text in TEXTS}
+    wrong = []
+
+    def encode(order):
+        wrong.extend(text for text in order if tokenizer.encode(text) != expected[text])
+
+    threads = [threading.Thread(target=encode, args=(TEXTS[i::2] + TEXTS[1 - i :: 2],)) for i in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+# Streaming.
+
+
+def streamed(tokenizer: accord.Tokenizer, ids: list[int], **options) -> list[str]:
+    decoder = tokenizer.streaming_decoder(**options)
+    return [*(decoder.push(id) for id in ids), decoder.finish()]
+
+
+def test_streamed_text_is_the_decoded_text_and_comes_as_soon_as_from_tokenizers(pair):
+    reference, tokenizer = pair
+    for text in TEXTS[:40]:
+        ids = tokenizer.encode(text, whole=True)
+        for skip in (True, False):
+            pieces = streamed(tokenizer, ids, skip_special_tokens=skip)
+            decoded = tokenizer.decode(ids, skip_special_tokens=skip)
+            if "\ufffd" not in decoded:
+                assert "".join(pieces) == decoded
+            stream = DecodeStream(skip_special_tokens=skip)
+            expected = [stream.step(reference, id) or "" for id in ids]
+            assert pieces[:-1] == expected
+
+
+def test_streaming_takes_tokens_that_are_no_text():
+    tokenizer = own(of_kind("gpt2"))
+    incomplete = tokenizer.encode("€")[:-1]  # some bytes of a character
+    assert streamed(tokenizer, incomplete)[-1] == "\ufffd"
+    long = incomplete * 50
+    pieces = streamed(tokenizer, long)
+    assert any(pieces[:-1])  # it does not wait for ever
+    assert "".join(pieces) == tokenizer.decode(long)
+    chance = random.Random(5)
+    for kind in ("gpt2", "llama2", "bert"):
+        tokenizer = own(of_kind(kind))
+        for _ in range(50):
+            ids = [chance.randrange(2000) for _ in range(30)]
+            assert "".join(streamed(tokenizer, ids)).replace("\ufffd", "")  # ends, and gives something
+
+
+def test_a_streaming_decoder_begins_anew_after_its_end():
+    tokenizer = own(of_kind("llama2"))
+    decoder = tokenizer.streaming_decoder()
+    for _ in range(2):
+        text = "".join(decoder.push(id) for id in tokenizer.encode(" Hello there")) + decoder.finish()
+        assert text == " Hello there"
+
+
+# Files.
+
+
+def test_the_snippets_of_the_guide_run(tmp_path, monkeypatch):
+    of_kind("gpt2").save(str(tmp_path / "tokenizer.json"))
+    monkeypatch.chdir(tmp_path)
+    snippets = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/tokenizer.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert len(snippets) == 2
+    names = {}
+    exec(compile("\n".join(snippets), "docs/tokenizer.md", "exec"), names)
+    assert names["text"] == "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+    assert names["tokenizer"].decode(names["ids"], skip_special_tokens=False) == names["text"]
+
+
+def test_a_file_is_read_and_errors_name_it(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    with pytest.raises(accord.NotFound, match="tokenizer.json"):
+        accord.Tokenizer.load(path)
+    of_kind("gpt2").save(str(path))
+    assert accord.Tokenizer.load(path).encode("Hello") == of_kind("gpt2").encode("Hello").ids
+    path.write_text(path.read_text()[:-10])
+    with pytest.raises(accord.Corrupt, match=str(path)):
+        accord.Tokenizer.load(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "part", "says"),
+    [
+        ("normalizer", {"type": "Nmt"}, 'normalizer.type: accord has no normalizer unknown type "Nmt"'),
+        ("normalizer", {"type": "Precompiled", "precompiled_charsmap": ""}, "Precompiled"),
+        ("pre_tokenizer", {"type": "UnicodeScripts"}, "UnicodeScripts"),
+        ("pre_tokenizer", {"type": "Sequence", "pretokenizers": [{"type": "Bytelevel"}]}, 'did you mean "ByteLevel"'),
+        ("post_processor", {"type": "Other"}, "post_processor.type"),
+        ("decoder", {"type": "CTC"}, "CTC"),
+        ("model", {"type": "Unigram", "vocab": []}, "Unigram"),
+        ("version", "2.0", "version"),
+    ],
+)
+def test_a_component_that_accord_lacks_is_an_error_with_its_name(key, part, says):
+    with pytest.raises(accord.Unsupported) as error:
+        accord.Tokenizer.parse(with_part(key, part))
+    assert says in str(error.value)
+
+
+def places(value, path=()):
+    """The path of every key and every item, of long ones the first."""
+    if isinstance(value, dict):
+        items = list(value.items())[:12]
+    elif isinstance(value, list):
+        items = list(enumerate(value))[:3]
+    else:
+        return
+    for key, item in items:
+        yield (*path, key)
+        yield from places(item, (*path, key))
+
+
+@pytest.mark.parametrize("kind", ["llama3", "llama2", "minilm"])
+def test_a_damaged_file_is_an_error_or_a_whole_tokenizer(kind):
+    """Keys removed, renamed and given values of other types, bytes changed: it is refused, or it works."""
+    text = of_kind(kind).to_str()
+    refused = 0
+
+    def attempt(damaged: str) -> None:
+        nonlocal refused
+        try:
+            tokenizer = accord.Tokenizer.parse(damaged)
+        except (accord.Corrupt, accord.Unsupported) as error:
+            assert str(error).startswith("tokenizer.json: ")
+            refused += 1
+        else:
+            with contextlib.suppress(accord.InvalidArgument, accord.ResourceExhausted):
+                tokenizer.decode(tokenizer.encode("Hello, world! é 12\u3042"))
+
+    whole = json.loads(text)
+    small = {**whole, "model": {**whole["model"], "vocab": dict(list(whole["model"]["vocab"].items())[:400])}}
+    if "merges" in small["model"]:
+        small["model"]["merges"] = []
+    small["added_tokens"] = whole["added_tokens"][:2]
+    for path in places(small):
+        for value in (None, "text", -1, [], {}, ...):
+            document = json.loads(json.dumps(small))
+            holder = document
+            for key in path[:-1]:
+                holder = holder[key]
+            if value is not ...:
+                holder[path[-1]] = value
+            elif isinstance(holder, dict):
+                holder["unheard of"] = holder.pop(path[-1])
+            else:
+                holder.pop(path[-1])
+            attempt(json.dumps(document))
+    raw = bytearray(json.dumps(small).encode())
+    chance = random.Random(11)
+    for _ in range(150):
+        damaged = bytearray(raw)
+        for _ in range(chance.randrange(1, 4)):
+            damaged[chance.randrange(len(damaged))] = chance.choice(b'{}[]",:0a\\')
+        attempt(damaged.decode(errors="replace"))
+    assert refused > 200

@@ -1,0 +1,104 @@
+// Engines as C handles: the numbers of the C++ interface, and what wrong use gives.
+#include "accord/engine.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "ranks/process_ranks.hpp"
+#include "unit/c/c_ranks.hpp"
+#include "unit/engine/runtime_package.hpp"
+
+namespace accord {
+namespace {
+
+using engine::some_ids;
+using engine::TinyEncoder;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::is_ok;
+using testing::run_c_ranks;
+
+class CEngines : public ::testing::Test {
+ protected:
+  void SetUp() override { TinyEncoder(4).write(path_); }
+
+  std::vector<float> expected() {
+    const Result<Engine> engine = Engine::load_and_bind(path_, {});
+    Result<EngineContext> context = Engine(*engine).create_context();
+    const TensorView input{{ids_.data(), ids_.size(), DType::kInt64, {}}, {2, 4}};
+    const auto outputs = context->run({&input, 1});
+    const auto* values = static_cast<const float*>((*outputs)[0].buffer.data);
+    return {values, values + (*outputs)[0].buffer.count};
+  }
+
+  testing::TemporaryDirectory directory_;
+  const std::string path_ = directory_.path() + "/encoder.accord";
+  std::vector<std::int64_t> ids_ = some_ids(8);
+};
+
+TEST_F(CEngines, run_on_ranks_as_they_do_in_cpp) {
+  const std::vector<float> right = expected();
+  run_c_ranks(2, [&](accord_communicator_t* communicator, int) {
+    const accord_engine_group_t group = {"tp", communicator};
+    accord_engine_t* engine = nullptr;
+    ASSERT_TRUE(is_ok(accord_engine_load(path_.c_str(), &group, 1, 0, &engine)));
+    const int64_t shape[] = {2, 4};
+    std::vector<std::int64_t> ids = ids_;
+    const accord_tensor_t input = {ids.data(), shape, 2, ACCORD_INT64};
+    for (int run = 0; run < 2; ++run) {
+      accord_tensor_t output = {};
+      ASSERT_TRUE(is_ok(accord_engine_run(engine, &input, 1, &output, 1)));
+      EXPECT_EQ(output.dtype, ACCORD_FLOAT32);
+      std::size_t count = 1;
+      for (int i = 0; i < output.dimensions; ++i) count *= static_cast<std::size_t>(output.shape[i]);
+      ASSERT_EQ(count, right.size());
+      for (std::size_t i = 0; i < count; ++i)
+        EXPECT_NEAR(static_cast<const float*>(output.data)[i], right[i], 1e-5F) << i;
+    }
+    accord_engine_free(engine);
+  });
+}
+
+TEST_F(CEngines, name_what_is_wrong) {
+  accord_engine_t* engine = nullptr;
+  EXPECT_EQ(accord_engine_load((path_ + "x").c_str(), nullptr, 0, 0, &engine), ACCORD_NOT_FOUND);
+  EXPECT_EQ(engine, nullptr);
+  const accord_engine_group_t nobody = {"tp", nullptr};
+  EXPECT_EQ(accord_engine_load(path_.c_str(), &nobody, 1, 0, &engine), ACCORD_INVALID_ARGUMENT);
+  EXPECT_EQ(accord_engine_load(path_.c_str(), nullptr, 1, 0, &engine), ACCORD_INVALID_ARGUMENT);
+  EXPECT_THAT(accord_last_error(), HasSubstr("groups is null"));
+  ASSERT_TRUE(is_ok(accord_engine_load(path_.c_str(), nullptr, 0, 0, &engine)));
+  const int64_t shape[] = {2, 4};
+  accord_tensor_t input = {ids_.data(), shape, 2, ACCORD_INT64};
+  accord_tensor_t output = {};
+  EXPECT_EQ(accord_engine_run(engine, &input, 1, &output, 2), ACCORD_INVALID_ARGUMENT);
+  EXPECT_THAT(accord_last_error(), HasSubstr("1 inputs and 2 outputs, where the engine has 1 and 1"));
+  input.dtype = 42;
+  EXPECT_EQ(accord_engine_run(engine, &input, 1, &output, 1), ACCORD_INVALID_ARGUMENT);
+  EXPECT_THAT(accord_last_error(), HasSubstr("dtype 42 is none of accord.h"));
+  input.dtype = ACCORD_FLOAT32;
+  EXPECT_EQ(accord_engine_run(engine, &input, 1, &output, 1), ACCORD_INVALID_ARGUMENT);
+  EXPECT_THAT(accord_last_error(), HasSubstr("int64"));
+  const int64_t negative[] = {2, -4};
+  input = {ids_.data(), negative, 2, ACCORD_INT64};
+  EXPECT_EQ(accord_engine_run(engine, &input, 1, &output, 1), ACCORD_INVALID_ARGUMENT);
+  input.shape = nullptr;
+  EXPECT_EQ(accord_engine_run(engine, &input, 1, &output, 1), ACCORD_INVALID_ARGUMENT);
+  accord_engine_free(engine);
+  accord_engine_free(nullptr);
+}
+
+TEST_F(CEngines, are_described_as_the_command_does) {
+  size_t needed = 0;
+  ASSERT_TRUE(is_ok(accord_engine_inspect(path_.c_str(), nullptr, 0, &needed)));
+  std::string json(needed, '?');
+  ASSERT_TRUE(is_ok(accord_engine_inspect(path_.c_str(), json.data(), json.size(), nullptr)));
+  EXPECT_EQ(nlohmann::json::parse(json.c_str()).at("groups").at(0), "tp");
+}
+
+}  // namespace
+}  // namespace accord

@@ -1,0 +1,191 @@
+#pragma once
+// A product with packed weights, and what it must give: loops in double over values that are decoded here by definition.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "../every_instruction_set.hpp"
+#include "../half_reference.hpp"
+#include "../random_floats.hpp"
+#include "kernels/linear/pack.hpp"
+#include "kernels/linear/panel_kernels.hpp"
+#include "kernels/linear/product.hpp"
+
+namespace accord::kernels {
+
+/// Every instruction set, with and without what a processor may have beside it.
+class EveryPanelKernel : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    const std::string name = GetParam();
+    const bool plain = name.ends_with("_plain");
+    ASSERT_TRUE(use_instruction_set(plain ? name.substr(0, name.size() - 6) : name).ok());
+    use_dot_instructions(plain ? DotInstructions::kNever : DotInstructions::kIfPresent);
+  }
+  void TearDown() override {
+    ASSERT_TRUE(use_instruction_set("").ok());
+    use_dot_instructions(DotInstructions::kIfPresent);
+  }
+};
+inline std::vector<std::string> panel_kernel_names() {
+  std::vector<std::string> names;
+  for (const std::string& set : instruction_sets()) {
+    names.push_back(set);
+    if (set == "AVX3" || set == "AVX2") names.push_back(set + "_plain");
+  }
+  return names;
+}
+#define ACCORD_WITH_EVERY_PANEL_KERNEL(Suite)                                                   \
+  INSTANTIATE_TEST_SUITE_P(, Suite, testing::ValuesIn(::accord::kernels::panel_kernel_names()), \
+                           [](const testing::TestParamInfo<std::string>& instance) { return instance.param; })
+
+/// Bytes at a multiple of 64, whose end AddressSanitizer knows.
+class AlignedVector {
+ public:
+  explicit AlignedVector(std::size_t size)
+      : bytes_(static_cast<std::byte*>(::operator new(size, kLine))), size_(size) {}
+  std::byte* data() { return bytes_.get(); }
+  std::span<std::byte> span() { return {data(), size_}; }
+
+ private:
+  static constexpr std::align_val_t kLine{64};
+  struct Free {
+    void operator()(std::byte* bytes) const { ::operator delete(bytes, kLine); }
+  };
+  std::unique_ptr<std::byte, Free> bytes_;
+  std::size_t size_;
+};
+
+inline double as_type(double value, DType type) {
+  if (type == DType::kBFloat16) {
+    return HalfReference::bfloat16().decode(HalfReference::bfloat16().encode(value));
+  }
+  return type == DType::kFloat16 ? HalfReference::float16().decode(HalfReference::float16().encode(value)) : value;
+}
+
+/// Values in memory as a type of 16 or 32 bits.
+inline std::vector<std::byte> stored(const std::vector<float>& values, DType type) {
+  std::vector<std::byte> bytes(values.size() * size_of(type));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const double value = static_cast<double>(values[i]);
+    const std::uint16_t half =
+        type == DType::kBFloat16 ? HalfReference::bfloat16().encode(value) : HalfReference::float16().encode(value);
+    const void* const from = type == DType::kFloat32 ? static_cast<const void*>(&values[i]) : &half;
+    std::memcpy(bytes.data() + i * size_of(type), from, size_of(type));
+  }
+  return bytes;
+}
+inline double element(const std::byte* from, std::size_t index, DType type) {
+  if (type == DType::kFloat32) {
+    float value;
+    std::memcpy(&value, from + index * 4, 4);
+    return static_cast<double>(value);
+  }
+  std::uint16_t bits;
+  std::memcpy(&bits, from + index * 2, 2);
+  return type == DType::kBFloat16 ? HalfReference::bfloat16().decode(bits) : HalfReference::float16().decode(bits);
+}
+
+/// A weight with the values that its packed form stands for.
+struct TestWeight {
+  PackedFormat format;
+  std::int64_t out, in;
+  std::vector<double> scaled;  // [out][in], without minima
+  std::vector<double> minima;  // [out][in], 0 if there are none
+  AlignedVector packed;
+  PackedMatrix matrix;
+
+  TestWeight(const PackedFormat& f, std::int64_t o, std::int64_t i, unsigned seed)
+      : format(f), out(o), in(i), packed(packed_bytes(f, o, i)) {
+    matrix = packed_matrix(f, o, i, packed.data());
+    const std::size_t count = static_cast<std::size_t>(o * i);
+    scaled.resize(count);
+    minima.resize(count);
+    f.quantized() ? fill_codes(seed) : fill_floats(random_floats(count, seed));
+  }
+  void fill_floats(const std::vector<float>& values) {
+    const DType type = format.type == WeightType::kFloat32    ? DType::kFloat32
+                       : format.type == WeightType::kBFloat16 ? DType::kBFloat16
+                                                              : DType::kFloat16;
+    for (std::size_t i = 0; i < values.size(); ++i) scaled[i] = as_type(static_cast<double>(values[i]), type);
+    WeightSource source;
+    source.data = values.data();
+    source.out = out;
+    source.in = source.out_stride = in;
+    ASSERT_TRUE(pack(source, format, packed.span()).ok());
+  }
+
+ private:
+  void fill_codes(unsigned seed) {
+    std::mt19937 random(seed);
+    const std::int64_t groups = (in + format.group - 1) / format.group;
+    std::vector<std::uint8_t> codes(scaled.size());
+    std::vector<float> scales(static_cast<std::size_t>(out * groups)), lows(scales.size());
+    const bool has_minima = format.minimum == Minimum::kPerGroup;
+    for (std::size_t g = 0; g < scales.size(); ++g) {  // exact in float16
+      scales[g] = static_cast<float>(static_cast<int>(random() % 255) - 127) / 4096.0F;
+      lows[g] = static_cast<float>(static_cast<int>(random() % 255) - 127) / 512.0F;
+    }
+    for (std::size_t i = 0; i < codes.size(); ++i) {
+      codes[i] = static_cast<std::uint8_t>(random() % static_cast<unsigned>(format.codes()));
+      const std::size_t row = i / static_cast<std::size_t>(in), column = i % static_cast<std::size_t>(in);
+      const std::size_t group =
+          row * static_cast<std::size_t>(groups) + column / static_cast<std::size_t>(format.group);
+      const int zero = format.type == WeightType::kInt8 ? 128 : has_minima ? 0 : 8;
+      scaled[i] = static_cast<double>(scales[group]) * (codes[i] - zero);
+      minima[i] = has_minima ? static_cast<double>(lows[group]) : 0.0;
+    }
+    ASSERT_TRUE(
+        pack({out, in, codes.data(), scales.data(), has_minima ? lows.data() : nullptr}, format, packed.span()).ok());
+  }
+};
+
+/// One row's inputs as the arithmetic takes them.
+inline std::vector<double> seen_inputs(const std::vector<double>& x, Arithmetic arithmetic, int group) {
+  std::vector<double> seen(x);
+  if (arithmetic == Arithmetic::kBFloat16) {
+    for (double& value : seen) value = as_type(value, DType::kBFloat16);
+  }
+  if (arithmetic != Arithmetic::kInt8) return seen;
+  for (std::size_t first = 0; first < x.size(); first += static_cast<std::size_t>(group)) {
+    const std::size_t last = std::min(x.size(), first + static_cast<std::size_t>(group));
+    float max = 0.0F;
+    for (std::size_t i = first; i < last; ++i) max = std::max(max, std::fabs(static_cast<float>(x[i])));
+    for (std::size_t i = first; i < last; ++i) {  // steps in fp32, as a tie may go either way
+      const float steps = max == 0.0F ? 0.0F : static_cast<float>(x[i]) * (127.0F / max);
+      seen[i] = std::nearbyint(static_cast<double>(steps)) * static_cast<double>(max) / 127.0;
+    }
+  }
+  return seen;
+}
+
+/// Prepares `x` and runs a product on this thread in the given parts of its panels.
+inline Status run(const ProductCall& given, const ConstRows& x, Arithmetic arithmetic, std::int64_t rows,
+                  const std::vector<std::int64_t>& cuts = {}) {
+  const Result<RowsLayout> layout = rows_layout(*given.weights, arithmetic, rows);
+  if (!layout.ok()) return layout.status();
+  AlignedVector prepared(layout->bytes()), scratch(kProductScratch);
+  prepare_rows(*layout, x, 0, rows, prepared.data());
+  ProductCall call = given;
+  call.layout = &*layout;
+  call.x = prepared.data();
+  ProductShare share = whole(call);
+  const std::int64_t last = share.last_panel;
+  for (const std::int64_t cut : cuts) {
+    share.last_panel = cut;
+    ACCORD_RETURN_IF_ERROR(product(call, share, scratch.span()));
+    share.first_panel = cut;
+  }
+  share.last_panel = last;
+  return product(call, share, scratch.span());
+}
+
+}  // namespace accord::kernels

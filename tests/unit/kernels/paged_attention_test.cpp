@@ -1,0 +1,247 @@
+// Paged attention against a double-precision loop over the tokens of one sequence, whose blocks lie in any order.
+
+#include "kernels/paged_attention.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "every_instruction_set.hpp"
+#include "half_reference.hpp"
+#include "random_floats.hpp"
+
+namespace accord::kernels {
+namespace {
+
+struct Shape {
+  std::int64_t tokens = 0;
+  std::int64_t heads = 1, kv_heads = 1;
+  std::int64_t head_dim = 16, value_dim = 16;
+  std::int64_t block_tokens = 16;
+  DType dtype = DType::kFloat32;
+  float softcap = 0.0F;
+  std::int64_t window = 0;
+};
+
+// One sequence: queries, keys and values of all its tokens, a cache that is larger than it needs, and its block table.
+struct Sequence {
+  Shape shape;
+  std::vector<float> q, k, v, output;
+  std::vector<std::byte> keys, values;
+  std::vector<std::int32_t> table;
+  PagedAttentionCall call;
+
+  explicit Sequence(const Shape& given)
+      : shape(given),
+        q(random_floats(static_cast<std::size_t>(given.tokens * given.heads * given.head_dim), 1)),
+        k(random_floats(static_cast<std::size_t>(given.tokens * given.kv_heads * given.head_dim), 2)),
+        v(random_floats(static_cast<std::size_t>(given.tokens * given.kv_heads * given.value_dim), 3)),
+        output(static_cast<std::size_t>(given.tokens * given.heads * given.value_dim), 77.0F) {
+    const std::int64_t needed = (shape.tokens + shape.block_tokens - 1) / shape.block_tokens;
+    call.cache = {.dtype = shape.dtype,
+                  .blocks = 2 * needed + 3,
+                  .block_tokens = shape.block_tokens,
+                  .kv_heads = shape.kv_heads,
+                  .head_dim = shape.head_dim,
+                  .value_dim = shape.value_dim};
+    keys.resize(key_bytes(call.cache));
+    values.resize(value_bytes(call.cache));
+    call.cache.keys = keys.data();
+    call.cache.values = values.data();
+    std::vector<std::int32_t> all(static_cast<std::size_t>(call.cache.blocks));
+    std::iota(all.begin(), all.end(), 0);
+    std::mt19937 random(4);
+    std::shuffle(all.begin(), all.end(), random);
+    table.assign(all.begin(), all.begin() + needed);
+    call.heads = shape.heads;
+    call.scale = 1.7F;
+    call.softcap = shape.softcap;
+    call.window = shape.window;
+  }
+
+  SequenceRows rows(std::int64_t context, std::int64_t count) const { return {count, context, table}; }
+
+  // Appends and attends tokens [first, first + count), as a step of an engine does.
+  void step(std::int64_t first, std::int64_t count) {
+    const SequenceRows these = rows(first, count);
+    const std::int64_t key_row = shape.kv_heads * shape.head_dim;
+    const std::int64_t value_row = shape.kv_heads * shape.value_dim;
+    append_to_cache(call.cache, these, {k.data() + first * key_row, key_row, shape.head_dim},
+                    {v.data() + first * value_row, value_row, shape.value_dim}, 0, shape.kv_heads);
+    const std::int64_t q_row = shape.heads * shape.head_dim;
+    const std::int64_t output_row = shape.heads * shape.value_dim;
+    call.q = {q.data() + first * q_row, q_row, shape.head_dim};
+    call.output = {output.data() + first * output_row, output_row, shape.value_dim};
+    std::vector<float> scratch(paged_attention_scratch(call));
+    for (std::int64_t head = 0; head < shape.kv_heads; ++head) paged_attention(call, these, head, 0, count, scratch);
+  }
+
+  // What the cache keeps of element `i` of the `count` from `row` on.
+  double kept(const float* row, std::int64_t count, std::int64_t i) const {
+    const auto value = static_cast<double>(row[i]);
+    if (shape.dtype == DType::kFloat32) return value;
+    if (shape.dtype == DType::kInt8) {
+      float most = 0.0F;
+      for (std::int64_t other = 0; other < count; ++other) most = std::max(most, std::abs(row[other]));
+      const float scale = most / 127.0F;
+      return std::nearbyint(row[i] / scale) * static_cast<double>(scale);
+    }
+    const HalfReference& bfloat16 = HalfReference::bfloat16();
+    return bfloat16.decode(bfloat16.encode(value));
+  }
+
+  std::vector<double> expected(std::int64_t token, std::int64_t head) const {
+    const std::int64_t kv_head = head / (shape.heads / shape.kv_heads);
+    const std::int64_t first = shape.window > 0 ? std::max<std::int64_t>(0, token + 1 - shape.window) : 0;
+    std::vector<double> sums(static_cast<std::size_t>(shape.value_dim), 0.0);
+    double total = 0.0;
+    for (std::int64_t other = first; other <= token; ++other) {
+      double score = 0.0;
+      for (std::int64_t i = 0; i < shape.head_dim; ++i) {
+        const auto at_q = static_cast<std::size_t>((token * shape.heads + head) * shape.head_dim + i);
+        const float* key = k.data() + (other * shape.kv_heads + kv_head) * shape.head_dim;
+        score += static_cast<double>(q[at_q]) * kept(key, shape.head_dim, i);
+      }
+      score *= static_cast<double>(call.scale);
+      if (shape.softcap > 0) score = std::tanh(score / shape.softcap) * shape.softcap;
+      const double p = std::exp(score);
+      total += p;
+      for (std::int64_t i = 0; i < shape.value_dim; ++i) {
+        const float* value = v.data() + (other * shape.kv_heads + kv_head) * shape.value_dim;
+        sums[static_cast<std::size_t>(i)] += p * kept(value, shape.value_dim, i);
+      }
+    }
+    for (double& sum : sums) sum /= total;
+    return sums;
+  }
+
+  void check() const {
+    for (std::int64_t token = 0; token < shape.tokens; ++token) {
+      for (std::int64_t head = 0; head < shape.heads; ++head) {
+        const std::vector<double> right = expected(token, head);
+        for (std::int64_t i = 0; i < shape.value_dim; ++i) {
+          const auto at = static_cast<std::size_t>((token * shape.heads + head) * shape.value_dim + i);
+          ASSERT_NEAR(static_cast<double>(output[at]), right[static_cast<std::size_t>(i)], 2e-6)
+              << "token " << token << " head " << head << " element " << i;
+        }
+      }
+    }
+  }
+};
+
+class PagedAttention : public EveryInstructionSet {};
+ACCORD_ON_EVERY_INSTRUCTION_SET(PagedAttention);
+
+TEST_P(PagedAttention, equals_the_definition_for_heads_groups_and_sizes_of_all_kinds) {
+  for (const Shape& shape : {Shape{.tokens = 1}, Shape{.tokens = 40, .heads = 4, .kv_heads = 2, .head_dim = 64},
+                             Shape{.tokens = 17, .heads = 9, .kv_heads = 3, .head_dim = 8, .value_dim = 5},
+                             Shape{.tokens = 33, .heads = 20, .kv_heads = 1, .head_dim = 3, .block_tokens = 48},
+                             Shape{.tokens = 300, .heads = 2, .kv_heads = 2, .value_dim = 33, .block_tokens = 32}}) {
+    Sequence sequence(shape);
+    sequence.step(0, shape.tokens);
+    sequence.check();
+  }
+}
+
+TEST_P(PagedAttention, keeps_a_window_a_cap_bfloat16_and_int8) {
+  for (const Shape& shape :
+       {Shape{.tokens = 300, .heads = 2, .window = 1}, Shape{.tokens = 600, .heads = 3, .head_dim = 4, .window = 270},
+        Shape{.tokens = 50, .heads = 4, .softcap = 2.5F},
+        Shape{.tokens = 300, .heads = 4, .kv_heads = 2, .head_dim = 32, .value_dim = 20, .dtype = DType::kBFloat16},
+        Shape{.tokens = 300,
+        .heads = 4,
+        .kv_heads = 2,
+        .head_dim = 32,
+        .value_dim = 20,
+        .block_tokens = 48,
+        .dtype = DType::kInt8},
+        Shape{.tokens = 280, .heads = 2, .head_dim = 7, .value_dim = 5, .dtype = DType::kInt8, .window = 100}}) {
+    Sequence sequence(shape);
+    sequence.step(0, shape.tokens);
+    sequence.check();
+  }
+}
+
+TEST_P(PagedAttention, a_rows_bits_do_not_depend_on_the_rows_beside_it_or_on_the_blocks) {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kInt8}) {
+    const Shape shape{.tokens = 530, .heads = 6, .kv_heads = 2, .head_dim = 24, .value_dim = 20, .dtype = dtype};
+    Sequence whole(shape);
+    whole.step(0, shape.tokens);
+    Shape larger_blocks = shape;
+    larger_blocks.block_tokens = 64;
+    Sequence pieces(larger_blocks);
+    std::int64_t at = 0;
+    for (const std::int64_t count : {250, 13, 1, 1, 40, 7, 218}) {
+      pieces.step(at, count);
+      at += count;
+    }
+    ASSERT_EQ(at, shape.tokens);
+    EXPECT_EQ(whole.output, pieces.output);
+  }
+}
+
+TEST_P(PagedAttention, a_nan_and_large_scores_stay_in_their_rows) {
+  const Shape shape{.tokens = 20, .heads = 2, .kv_heads = 1};
+  Sequence sequence(shape);
+  Sequence other(shape);
+  other.q[5 * 2 * 16 + 3] = NAN;  // token 5, head 0
+  for (std::int64_t i = 0; i < 16; ++i)
+    other.q[static_cast<std::size_t>(7 * 2 * 16 + 16 + i)] *= 1e30F;  // token 7, head 1
+  sequence.step(0, shape.tokens);
+  other.step(0, shape.tokens);
+  for (std::size_t i = 0; i < sequence.output.size(); ++i) {
+    const std::size_t query = i / 16;
+    if (query == 10) {
+      EXPECT_TRUE(std::isnan(other.output[i]));
+    } else if (query == 15) {
+      EXPECT_TRUE(std::isfinite(other.output[i]));
+    } else {
+      EXPECT_EQ(sequence.output[i], other.output[i]);
+    }
+  }
+}
+
+TEST_P(PagedAttention, codes_of_rows_that_are_zero_tiny_or_no_numbers) {
+  Shape shape{.tokens = 4, .dtype = DType::kInt8};
+  Sequence sequence(shape);
+  const auto fill = [&](std::vector<float>& rows, std::size_t token, float with) {
+    std::fill_n(rows.begin() + static_cast<std::ptrdiff_t>(16 * token), 16, with);
+  };
+  fill(sequence.k, 0, 0.0F);
+  fill(sequence.v, 0, 0.0F);
+  fill(sequence.v, 1, std::numeric_limits<float>::denorm_min() * 190);  // a 127th of it is rounded to a third less
+  sequence.v[3 * 16 + 4] = INFINITY;
+  sequence.step(0, 3);
+  sequence.step(3, 1);
+  for (std::size_t i = 0; i < 16; ++i) {
+    EXPECT_EQ(sequence.output[i], 0.0F);
+    EXPECT_LT(std::abs(sequence.output[16 + i]), 1e-40F);
+    EXPECT_TRUE(std::isfinite(sequence.output[32 + i]));
+    EXPECT_TRUE(std::isnan(sequence.output[48 + i]));
+  }
+}
+
+class PagedAttentionOfAllSets : public ::testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(DTypes, PagedAttentionOfAllSets, ::testing::Values(DType::kFloat32, DType::kInt8));
+
+TEST_P(PagedAttentionOfAllSets, those_with_fused_multiply_adds_give_the_same_bits) {
+  const Shape shape{.tokens = 300, .heads = 8, .kv_heads = 2, .head_dim = 40, .value_dim = 40, .dtype = GetParam()};
+  std::vector<std::vector<float>> outputs;
+  for (const std::string& name : instruction_sets()) {
+    if (name.find("AVX") == std::string::npos) continue;
+    ASSERT_TRUE(use_instruction_set(name).ok());
+    Sequence sequence(shape);
+    sequence.step(0, shape.tokens);
+    outputs.push_back(sequence.output);
+  }
+  ASSERT_TRUE(use_instruction_set("").ok());
+  for (const std::vector<float>& output : outputs) EXPECT_EQ(output, outputs.front());
+}
+
+}  // namespace
+}  // namespace accord::kernels

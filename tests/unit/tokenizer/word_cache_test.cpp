@@ -1,0 +1,55 @@
+#include "tokenizer/word_cache.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace accord::tokenizer {
+namespace {
+
+using testing::ElementsAre;
+using testing::ElementsAreArray;
+using testing::IsEmpty;
+using Key = WordCache::Key;
+
+TEST(WordCache, words_that_differ_in_null_bytes_alone_are_told_apart) {
+  using namespace std::string_view_literals;
+  WordCache cache;
+  cache.keep(Key("a"), std::vector<TokenId>{1});
+  EXPECT_THAT(cache.find(Key("a")), ElementsAre(1));
+  EXPECT_THAT(cache.find(Key("a\0"sv)), IsEmpty());
+  cache.keep(Key("a\0"sv), std::vector<TokenId>{2, 3});
+  EXPECT_THAT(cache.find(Key("a\0"sv)), ElementsAre(2, 3));
+  EXPECT_THAT(cache.find(Key("a\0\0"sv)), IsEmpty());
+}
+
+TEST(WordCache, a_word_has_its_own_tokens_or_none_however_many_words_came) {
+  WordCache cache;
+  std::map<std::string, std::vector<TokenId>> all;
+  for (TokenId i = 0; i < 100'000; ++i) {
+    const std::string word = "word " + std::to_string(i * 7919);
+    all[word] = std::vector<TokenId>(1 + i % WordCache::kMostTokens, i);
+    cache.keep(Key(word), all[word]);
+    EXPECT_THAT(cache.find(Key(word)), ElementsAreArray(all[word]));
+  }
+  std::size_t kept = 0;
+  for (const auto& [word, tokens] : all) {
+    const auto found = cache.find(Key(word));
+    if (found.empty()) continue;
+    ++kept;
+    EXPECT_THAT(found, ElementsAreArray(tokens));
+  }
+  EXPECT_GT(kept, 15'000U);  // nearly all of 16,384 places are in use
+}
+
+TEST(WordCache, a_word_of_too_many_tokens_is_not_kept) {
+  WordCache cache;
+  cache.keep(Key("long"), std::vector<TokenId>(WordCache::kMostTokens + 1, 5));
+  EXPECT_THAT(cache.find(Key("long")), IsEmpty());
+}
+
+}  // namespace
+}  // namespace accord::tokenizer
