@@ -1,13 +1,12 @@
 # shellcheck shell=bash
 # Sourced by the other scripts: where things are, how many jobs, and how a step is shown.
 #   VENV       the Python environment (default: .venv in the tree)
-#   CCACHE_DIR the compiler cache (default: .ccache in the tree)
+#   CCACHE_DIR the compiler cache (default: ccache's own, which all clones share)
 #   JOBS       parallel compiler processes (default: all processors)
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$ROOT"
 export VENV=${VENV:-$ROOT/.venv}
-export CCACHE_DIR=${CCACHE_DIR:-$ROOT/.ccache}
 export JOBS=${JOBS:-$(nproc)}
 # A package in the caller's path must not stand in for the one that is being built.
 unset PYTHONPATH
