@@ -6,7 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from accord_command import ACCORD, ROOT, clean_environment
+from accord_command import ACCORD, ROOT, clean_environment, end
+from hosts import Hosts, why_not
 
 pytest.importorskip("transformers")
 
@@ -23,11 +24,19 @@ EXAMPLES = [
     ("encoder_decoder", 2, 2),
 ]
 
+# name, ranks on each of two hosts
+OVER_HOSTS = [("llama_over_hosts", 2), ("llama_tensor_parallel", 1)]
+NO_HOSTS = why_not()
+
+
+def environment(**more: str) -> dict[str, str]:
+    return clean_environment(PYTHONPATH=os.pathsep.join(filter(None, sys.path)), OMP_NUM_THREADS="1", **more)
+
 
 def run_example(name: str, ranks: int, folder) -> str:
     result = subprocess.run(
         [str(ACCORD), "run", "-n", str(ranks), str(ROOT / f"examples/compile/{name}.py"), str(folder)],
-        env=clean_environment(PYTHONPATH=os.pathsep.join(filter(None, sys.path)), OMP_NUM_THREADS="1"),
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=240,
@@ -37,18 +46,72 @@ def run_example(name: str, ranks: int, folder) -> str:
     return result.stdout
 
 
+def differences(text: str) -> list[tuple[int, float]]:
+    """(rank, how far it is from PyTorch) of each line that says so."""
+    told = re.findall(r"rank (\d): .* differs from PyTorch by ([\d.e+-]+)", text)
+    return [(int(rank), float(difference)) for rank, difference in told]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "ranks", "lines"), EXAMPLES, ids=[name for name, _, _ in EXAMPLES])
 def test_example(name, ranks, lines, tmp_path):
     text = run_example(name, ranks, tmp_path)
-    told = re.findall(r"rank (\d): .* differs from PyTorch by ([\d.e+-]+)", text)
-    assert sorted(int(rank) for rank, _ in told) == sorted(list(range(ranks)) * lines)
-    assert all(float(difference) < 1e-5 for _, difference in told)
+    told = differences(text)
+    assert sorted(rank for rank, _ in told) == sorted(list(range(ranks)) * lines)
+    assert all(difference < 1e-5 for _, difference in told)
     if "report" in (ROOT / f"examples/compile/{name}.py").read_text():
         assert "all_reduce over 'world': engine" in text
         assert "0 in PyTorch" in text
 
 
+@pytest.fixture
+def two_hosts():
+    hosts = Hosts(2)
+    yield hosts
+    hosts.close()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(NO_HOSTS is not None, reason=str(NO_HOSTS))
+@pytest.mark.parametrize(("name", "ranks"), OVER_HOSTS, ids=[name for name, _ in OVER_HOSTS])
+def test_example_over_hosts(two_hosts, name, ranks, tmp_path):
+    """A launcher on each host. gloo, by whose group a program meets, takes the interface that is named."""
+    program = [str(ROOT / f"examples/compile/{name}.py"), str(tmp_path)]
+    endpoint = ["--nnodes", "2", "--rdzv-endpoint", "10.83.0.1:29400"]
+    launchers = [
+        subprocess.Popen(
+            [
+                *two_hosts.prefix(host),
+                str(ACCORD),
+                "run",
+                *endpoint,
+                "--node-rank",
+                str(host),
+                "-n",
+                str(ranks),
+                *program,
+            ],
+            env=environment(GLOO_SOCKET_IFNAME="eth0"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for host in range(2)
+    ]
+    try:
+        texts = [launcher.communicate(timeout=240)[0] for launcher in launchers]
+    finally:
+        end(*launchers)
+    assert [launcher.returncode for launcher in launchers] == [0, 0], "".join(texts)
+    told = [differences(text) for text in texts]
+    assert [sorted({rank for rank, _ in on_host}) for on_host in told] == [
+        list(range(host * ranks, (host + 1) * ranks)) for host in range(2)
+    ]
+    assert all(difference < 1e-5 for on_host in told for _, difference in on_host)
+    if name == "llama_over_hosts":
+        assert "greedy text of 4 ranks equal to PyTorch's: True" in texts[0]
+
+
 def test_every_example_is_run():
     files = {path.stem for path in (ROOT / "examples/compile").glob("*.py")} - {"small_models"}
-    assert files == {name for name, _, _ in EXAMPLES}
+    assert files == {name for name, *_ in EXAMPLES + OVER_HOSTS}
