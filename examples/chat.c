@@ -58,7 +58,7 @@ int main(int argc, char** argv) {
   if (status != ACCORD_OK) return fail(status);
   accord_engine_group_t group = {"tp", comm};
   accord_engine_t* engine;
-  status = accord_engine_load(argv[1], &group, 1, 0, &engine);
+  status = accord_engine_load(argv[1], &group, 1, NULL, &engine);
   if (status != ACCORD_OK) return fail(status);
   accord_language_model_t* model;
   status = accord_language_model_create(engine, NULL, NULL, &model);

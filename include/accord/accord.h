@@ -535,18 +535,30 @@ ACCORD_API accord_status_t accord_register_plan_file(const char* path, const acc
 /* A compiled model with its collectives inside, loaded for this rank. docs/engine-format.md is its package. */
 typedef struct accord_engine accord_engine_t;
 
-/* The ranks that share a package: one of its logical groups ("tp"), and the communicator that it is bound to. */
+/* The ranks that share a package: one of its logical groups ("tp"), or "pp" for stages of a pipeline or "dp" for replicas that share a
+ * batch, which any package can be loaded over; and the communicator that it is bound to. */
 typedef struct accord_engine_group {
   const char* name;
   accord_communicator_t* communicator;
 } accord_engine_group_t;
 
-/* Loads the package at `path` for this rank and binds its groups; one that is not among the `count` given has one rank. `threads`: that
- * it computes with; 0: ACCORD_THREADS. Collective over the groups, and agreed: if one rank cannot load, every rank gets its error.
- * ACCORD_NOT_FOUND, ACCORD_CORRUPT (names file and tensor), ACCORD_UNSUPPORTED (names the op), ACCORD_INVALID_ARGUMENT (more ranks than
- * units to share, an unknown group), ACCORD_MISMATCH (ranks that loaded different packages). */
+/* How an engine is loaded. Null options are the defaults. */
+typedef struct accord_engine_options {
+  size_t struct_size;
+  uint64_t memory_limit;   /* bytes that weights, arenas and caches of this rank may take together; 0: no limit */
+  int32_t threads;         /* that it computes with; 0: ACCORD_THREADS */
+  int32_t canonical_ranks; /* a power of two: outputs have the same bits on any number of ranks that divides it */
+} accord_engine_options_t;
+
+#define ACCORD_ENGINE_OPTIONS_INIT \
+  { sizeof(accord_engine_options_t), 0, 0, 0 }
+
+/* Loads the package at `path` for this rank and binds its groups; one that is not among the `count` given has one rank. Collective over
+ * the groups, and agreed: if one rank cannot load, every rank gets its error. ACCORD_NOT_FOUND, ACCORD_CORRUPT (names file and tensor),
+ * ACCORD_UNSUPPORTED (names the op), ACCORD_INVALID_ARGUMENT (more ranks than units to share, an unknown group or one that comes twice),
+ * ACCORD_RESOURCE_EXHAUSTED (more than the limit), ACCORD_MISMATCH (ranks that loaded different packages). */
 ACCORD_API accord_status_t accord_engine_load(const char* path, const accord_engine_group_t* groups, size_t count,
-                                              int32_t threads, accord_engine_t** engine);
+                                              const accord_engine_options_t* options, accord_engine_t** engine);
 /* Writes what the package at `path` holds as JSON (that of `accord engine inspect`): inputs, outputs, sharding, bytes. As
  * accord_info_json. */
 ACCORD_API accord_status_t accord_engine_inspect(const char* path, char* buffer, size_t size, size_t* needed);

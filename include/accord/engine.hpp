@@ -63,7 +63,9 @@ struct LoadOptions {
   int canonical_ranks = 0;
   /// Bytes that weights, arenas and caches may take together on this rank. What would need more is refused when it is made, with its
   /// parts and what would fit: by load() weights and an arena at the largest sizes (of a language model LanguageModel::create()
-  /// knows them), by create_context() one more arena. 0: only the weights are held against what the machine and the control
+  /// knows them), by create_context() one more arena. An assembled engine counts weights that it packs and an arena at
+  /// EngineParts::sizes. A run that needs more all the same is refused: of an assembled engine at larger sizes, and of a language model
+  /// without sequences, which takes a cache for one. 0: only the weights are held against what the machine and the control
   /// group have left.
   std::uint64_t memory_limit = 0;
 };
@@ -133,7 +135,8 @@ class EngineContext {
   [[nodiscard]] Result<std::vector<TensorView>> run(std::span<const TensorView> inputs,
                                                     std::span<const SequenceRows> sequences);
   /// Runs once, slowly, and shows `see` every value of the model: those that the engine makes, in their order, then those that were
-  /// fused away. A language model computes one sequence. Collective over the bound groups; reads the package's graph again.
+  /// fused away. A language model computes one sequence. Collective over the bound groups: a rank that cannot run, as its inputs are
+  /// wrong or its package is gone, fails the others too. Reads the package's graph again; kUnsupported of assembled engines.
   [[nodiscard]] Status run_observed(std::span<const TensorView> inputs, const SeeValue& see);
 
   /// Makes the cache that the sequences of run() need, and forgets an earlier one. Its memory is taken when it is used.
@@ -142,12 +145,13 @@ class EngineContext {
   [[nodiscard]] Status copy_block(std::int32_t from, std::int32_t to);
   std::size_t cache_bytes() const;
 
-  /// From the next run on.
+  /// From the next run on; on any thread.
   void set_profiling(Profiling profiling);
-  /// What Profiling::kOn measured so far, the op that took longest first.
+  /// What Profiling::kOn measured so far, the op that took longest first. On any thread, also during a run.
   std::vector<OpTime> profile() const;
   /// What Profiling::kTrace recorded so far on all ranks, side by side, with arrows from the rank that came to a collective last to
-  /// those that waited: JSON for ui.perfetto.dev. Collective over the bound groups; every rank gets the same text.
+  /// those that waited: JSON for ui.perfetto.dev. Collective over the bound groups; every rank gets the same text. kWrongState while
+  /// another thread runs this context.
   [[nodiscard]] Result<std::string> trace();
   /// Bytes of the arena, which is as large as the largest shape met so far needs.
   std::size_t arena_bytes() const;
@@ -179,7 +183,7 @@ class Engine {
 
   /// The same of parts in memory, as they are for this rank: nothing is divided, the collectives are in the graph. `groups`: this
   /// rank's place in each group that the graph names. Weights that no matrix product uses stay where they are: their memory must
-  /// outlive the engine and its contexts. Errors as of load(); kInvalidArgument names a weight that is not as the graph says.
+  /// outlive the engine and its contexts. Errors as of load(); kUnsupported canonical_ranks; kInvalidArgument names a weight that is not as the graph says.
   [[nodiscard]] static Result<Engine> assemble(const EngineParts& parts,
                                                const std::map<std::string, GroupPlace>& groups = {},
                                                const LoadOptions& options = {});

@@ -14,6 +14,7 @@
 #include "c/bytes_out.hpp"
 #include "c/handles.hpp"
 #include "c/numbers.hpp"
+#include "c/structs.hpp"
 
 using accord::Engine;
 using accord::Result;
@@ -27,6 +28,9 @@ namespace {
 Status wrong(std::string_view function, std::string_view why) {
   return {StatusCode::kInvalidArgument, fmt::format("{}: {}", function, why)};
 }
+
+// A list of none may be null.
+const void* list_of(const void* list, std::size_t count) { return count == 0 ? "" : list; }
 
 Result<TensorView> view_of(const accord_tensor_t& tensor, std::string_view function) {
   if (tensor.dimensions < 0 || (tensor.shape == nullptr && tensor.dimensions > 0))
@@ -44,21 +48,26 @@ Result<TensorView> view_of(const accord_tensor_t& tensor, std::string_view funct
 }  // namespace
 
 extern "C" accord_status_t accord_engine_load(const char* path, const accord_engine_group_t* groups, size_t count,
-                                              int32_t threads, accord_engine_t** engine) {
+                                              const accord_engine_options_t* options, accord_engine_t** engine) {
   if (engine != nullptr) *engine = nullptr;
-  const void* list = count == 0 ? "" : static_cast<const void*>(groups);
-  return answer(
-      __func__, {{"path", path}, {"groups", list}, {"engine", engine}}, [&](std::string_view function) -> Status {
-        std::map<std::string, accord::Communicator> communicators;
-        for (const accord_engine_group_t& group : std::span(groups, count)) {
-          if (group.name == nullptr || group.communicator == nullptr)
-            return wrong(function, "a group has no name or no communicator");
-          communicators.emplace(group.name, group.communicator->communicator);
-        }
-        ACCORD_ASSIGN_OR_RETURN(Engine loaded, Engine::load_and_bind(path, communicators, {.threads = threads}));
-        *engine = new accord_engine{std::move(loaded)};
-        return {};
-      });
+  return answer(__func__, {{"path", path}, {"groups", list_of(groups, count)}, {"engine", engine}},
+                [&](std::string_view function) -> Status {
+                  std::map<std::string, accord::Communicator> communicators;
+                  for (const accord_engine_group_t& group : std::span(groups, count)) {
+                    if (group.name == nullptr || group.communicator == nullptr)
+                      return wrong(function, "a group has no name or no communicator");
+                    if (!communicators.emplace(group.name, group.communicator->communicator).second)
+                      return wrong(function, fmt::format("group \"{}\" comes twice", group.name));
+                  }
+                  ACCORD_ASSIGN_OR_RETURN(const accord_engine_options_t read,
+                                          accord::c::read_struct(options, function));
+                  ACCORD_ASSIGN_OR_RETURN(Engine loaded, Engine::load_and_bind(path, communicators,
+                                                                               {.threads = read.threads,
+                                                                                .canonical_ranks = read.canonical_ranks,
+                                                                                .memory_limit = read.memory_limit}));
+                  *engine = new accord_engine{std::move(loaded)};
+                  return {};
+                });
 }
 
 extern "C" accord_status_t accord_engine_inspect(const char* path, char* buffer, size_t size, size_t* needed) {
@@ -70,29 +79,31 @@ extern "C" accord_status_t accord_engine_inspect(const char* path, char* buffer,
 
 extern "C" accord_status_t accord_engine_run(accord_engine_t* engine, const accord_tensor_t* inputs, size_t input_count,
                                              accord_tensor_t* outputs, size_t output_count) {
-  return answer(__func__, {{"engine", engine}, {"inputs", inputs}, {"outputs", outputs}},
-                [&](std::string_view function) -> Status {
-                  const std::size_t takes = engine->engine.inputs().size();
-                  const std::size_t gives = engine->engine.outputs().size();
-                  if (input_count != takes || output_count != gives)
-                    return wrong(function, fmt::format("{} inputs and {} outputs, where the engine has {} and {}",
-                                                       input_count, output_count, takes, gives));
-                  std::vector<TensorView> views;
-                  for (const accord_tensor_t& input : std::span(inputs, input_count)) {
-                    ACCORD_ASSIGN_OR_RETURN(TensorView view, view_of(input, function));
-                    views.push_back(std::move(view));
-                  }
-                  if (!engine->context) {
-                    ACCORD_ASSIGN_OR_RETURN(engine->context, engine->engine.create_context());
-                  }
-                  ACCORD_ASSIGN_OR_RETURN(engine->outputs, engine->context->run(views));
-                  for (std::size_t i = 0; i < output_count; ++i) {
-                    const TensorView& made = engine->outputs[i];
-                    outputs[i] = {made.buffer.data, made.shape.data(), static_cast<int32_t>(made.shape.size()),
-                                  accord::c::number_of(accord::c::kDTypes, made.buffer.dtype)};
-                  }
-                  return {};
-                });
+  return answer(
+      __func__,
+      {{"engine", engine}, {"inputs", list_of(inputs, input_count)}, {"outputs", list_of(outputs, output_count)}},
+      [&](std::string_view function) -> Status {
+        const std::size_t takes = engine->engine.inputs().size();
+        const std::size_t gives = engine->engine.outputs().size();
+        if (input_count != takes || output_count != gives)
+          return wrong(function, fmt::format("{} inputs and {} outputs, where the engine has {} and {}", input_count,
+                                             output_count, takes, gives));
+        std::vector<TensorView> views;
+        for (const accord_tensor_t& input : std::span(inputs, input_count)) {
+          ACCORD_ASSIGN_OR_RETURN(TensorView view, view_of(input, function));
+          views.push_back(std::move(view));
+        }
+        if (!engine->context) {
+          ACCORD_ASSIGN_OR_RETURN(engine->context, engine->engine.create_context());
+        }
+        ACCORD_ASSIGN_OR_RETURN(engine->outputs, engine->context->run(views));
+        for (std::size_t i = 0; i < output_count; ++i) {
+          const TensorView& made = engine->outputs[i];
+          outputs[i] = {made.buffer.data, made.shape.data(), static_cast<int32_t>(made.shape.size()),
+                        accord::c::number_of(accord::c::kDTypes, made.buffer.dtype)};
+        }
+        return {};
+      });
 }
 
 extern "C" void accord_engine_free(accord_engine_t* engine) { delete engine; }

@@ -1,6 +1,8 @@
 // Language models for C callers.
 #include "accord/language_model.hpp"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <optional>
 #include <span>
@@ -26,6 +28,11 @@ namespace {
 
 Result<LanguageModelOptions> options_of(const accord_language_model_options_t* given, std::string_view function) {
   ACCORD_ASSIGN_OR_RETURN(const accord_language_model_options_t read, accord::c::read_struct(given, function));
+  if (read.reserved != 0) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{}: reserved is {}, not 0: start from ACCORD_LANGUAGE_MODEL_OPTIONS_INIT", function,
+                              read.reserved));
+  }
   LanguageModelOptions options;
   options.cache_tokens = read.cache_tokens;
   if (read.block_tokens != 0) options.block_tokens = read.block_tokens;
@@ -110,6 +117,8 @@ extern "C" accord_status_t accord_text_stream_next(accord_text_stream_t* stream,
                                                    accord_text_event_t* event) {
   return answer(__func__, {{"stream", stream}, {"event", event}}, [&](std::string_view function) -> Status {
     ACCORD_ASSIGN_OR_RETURN(const accord::Duration timeout, accord::c::wait_of(timeout_ns, function));
+    // Before the text is taken from the stream, which gives it once.
+    ACCORD_RETURN_IF_ERROR(accord::c::check_result(event, function));
     ACCORD_ASSIGN_OR_RETURN(std::optional<accord::TextEvent> next,
                             stream->stream.next(std::chrono::ceil<std::chrono::milliseconds>(timeout)));
     accord_text_event_t result = ACCORD_TEXT_EVENT_INIT;

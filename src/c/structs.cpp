@@ -26,6 +26,10 @@ Result<std::size_t> size_of_struct(const void* given, std::size_t known, const S
 
 }  // namespace
 
+Status check_struct(const void* given, std::size_t known, const StructRule& rule, std::string_view function) {
+  return size_of_struct(given, known, rule, function).status();
+}
+
 Status copy_struct(const void* from, void* to, std::size_t known, const StructRule& rule, std::string_view function) {
   ACCORD_ASSIGN_OR_RETURN(const std::size_t size, size_of_struct(from, known, rule, function));
   const auto* bytes = static_cast<const unsigned char*>(from);

@@ -37,6 +37,9 @@ inline constexpr StructRule kStructRule<accord_plan_options_t> = {"accord_plan_o
                                                                   24};
 
 template <>
+inline constexpr StructRule kStructRule<accord_engine_options_t> = {"accord_engine_options_t",
+                                                                    "ACCORD_ENGINE_OPTIONS_INIT", 24};
+template <>
 inline constexpr StructRule kStructRule<accord_language_model_options_t> = {"accord_language_model_options_t",
                                                                             "ACCORD_LANGUAGE_MODEL_OPTIONS_INIT", 32};
 template <>
@@ -73,6 +76,15 @@ Result<Struct> read_struct(const Struct* given, std::string_view function) {
 /// Fills in the `known` bytes of a struct that the caller gave for results: fields that the caller's version lacks are left out,
 /// those that this library does not know get zero. kInvalidArgument as copy_struct() says.
 Status fill_struct(const void* from, void* to, std::size_t known, const StructRule& rule, std::string_view function);
+
+/// kInvalidArgument if its size makes no sense.
+Status check_struct(const void* given, std::size_t known, const StructRule& rule, std::string_view function);
+
+/// Whether write_struct() will take it: for a caller that must not lose what it is about to write.
+template <typename Struct>
+Status check_result(const Struct* given, std::string_view function) {
+  return check_struct(given, sizeof(Struct), kStructRule<Struct>, function);
+}
 
 template <typename Struct>
 Status write_struct(const Struct& result, Struct* given, std::string_view function) {

@@ -30,8 +30,7 @@ struct GenerateOptions {
   bool chat = false;
   bool interactive = false;
   int ranks = 0;  // 0: those of a launcher, or one
-  std::string group;
-  int threads = 0;
+  LoadChoice load;
   LanguageModelOptions model;
   std::string cache_dtype = "float32";
   TextRequest request;
@@ -130,8 +129,8 @@ class Session {
 Status generate(GenerateOptions options, const CommandRanks& ranks, const InterruptWatch& watch) {
   ACCORD_ASSIGN_OR_RETURN(options.model.cache_dtype, dtype_from_string(options.cache_dtype));
   ACCORD_ASSIGN_OR_RETURN(const Communicator comm, ranks.communicator("generate"));
-  ACCORD_ASSIGN_OR_RETURN(const GroupChoice group, choose_group(options.package, options.group, comm));
-  ACCORD_ASSIGN_OR_RETURN(const Engine engine, load_on_ranks(options.package, comm, group, options.threads));
+  ACCORD_ASSIGN_OR_RETURN(const GroupChoice group, choose_groups(options.package, options.load, comm.size()));
+  ACCORD_ASSIGN_OR_RETURN(const Engine engine, load_on_ranks(options.package, comm, group, options.load));
   ACCORD_ASSIGN_OR_RETURN(LanguageModel model, LanguageModel::create(engine, options.model, comm));
   if (!model.leads()) return model.follow();
   Session session(options, model, engine.load_report().seconds, watch, comm.size());
@@ -159,8 +158,7 @@ int run(const GenerateOptions& options) {
 void add_model_options(CLI::App& command, GenerateOptions& options) {
   command.add_option("-n,--ranks", options.ranks, "Ranks that are started here [1]; under a launcher its ranks")
       ->check(CLI::Range(1, 1024));
-  command.add_option("--group", options.group, "Logical group of the package that the ranks form [its only one]");
-  command.add_option("--threads", options.threads, "Threads of each rank [ACCORD_THREADS]")->check(CLI::PositiveNumber);
+  add_load_options(command, options.load);
   command.add_option("--cache-tokens", options.model.cache_tokens, "Tokens that the cache holds [one whole context]")
       ->check(CLI::PositiveNumber);
   command.add_option("--cache-dtype", options.cache_dtype, "float32, bfloat16 or int8 [float32]");

@@ -2,37 +2,108 @@
 
 #include <fmt/format.h>
 
-#include <map>
-#include <vector>
-
+#include "base/text.hpp"
 #include "engine/package/package.hpp"
 #include "engine/runtime/agreement.hpp"
 
 namespace accord::cli {
 
-Result<GroupChoice> choose_group(const std::string& package, const std::string& wanted, const Communicator& comm) {
-  if (!wanted.empty()) return GroupChoice{wanted, "", 0};
-  if (comm.size() == 1) return GroupChoice{};
-  const Result<engine::Package> opened = engine::Package::open(package);
-  if (!opened.ok()) return GroupChoice{"tp", "", 0};
-  const std::vector<std::string>& groups = opened->manifest().groups;
-  GroupChoice choice{{}, opened->manifest().sha256, opened->metadata_bytes_read()};
-  if (groups.empty()) return choice;
-  if (groups.size() == 1) {
-    choice.name = groups.front();
-    return choice;
-  }
-  return Status(StatusCode::kInvalidArgument,
-                fmt::format("{} has {} groups; say by --group which one the ranks form", package, groups.size()));
+void add_load_options(CLI::App& command, LoadChoice& load) {
+  command.add_option("--group", load.group, "Logical group of the package that the ranks form [its only one]");
+  command.add_option("--pp", load.pp, "Stages of a pipeline that the ranks form first [1]")->check(CLI::Range(1, 1024));
+  command.add_option("--dp", load.dp, "Replicas, which share a batch, that the ranks form first [1]")
+      ->check(CLI::Range(1, 1024));
+  command.add_option("--threads", load.threads, "Threads of each rank [ACCORD_THREADS]")->check(CLI::PositiveNumber);
+  command
+      .add_option("--canonical-ranks", load.canonical_ranks,
+                  "A power of two: outputs have the same bits on any number of ranks that divides it")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--memory-limit", load.memory_limit,
+                     "What weights, arenas and caches of a rank may take together, such as 2GiB");
 }
 
-Result<Engine> load_on_ranks(const std::string& package, const Communicator& comm, const GroupChoice& group,
-                             int threads) {
-  std::map<std::string, Communicator> groups;
-  if (group.name) groups.emplace(*group.name, comm);
-  Result<Engine> engine = Engine::load_and_bind(package, groups, {.threads = threads});
-  if (!group.name && comm.size() > 1) {
-    ACCORD_RETURN_IF_ERROR(engine::agree({{"all ranks", comm}}, {engine.status(), group.identity}));
+Result<LoadOptions> load_options(const LoadChoice& load) {
+  LoadOptions options{.threads = load.threads, .canonical_ranks = load.canonical_ranks};
+  if (load.memory_limit.empty()) return options;
+  const Result<std::size_t> limit = parse_bytes(load.memory_limit);
+  if (!limit.ok()) return limit.status().with_context("--memory-limit");
+  options.memory_limit = *limit;
+  return options;
+}
+
+Result<GroupChoice> choose_groups(const std::string& package, const LoadChoice& load, int ranks) {
+  GroupChoice choice;
+  const int divided = load.pp * load.dp;
+  if (ranks % divided != 0) {
+    return Status(StatusCode::kInvalidArgument, fmt::format("{} rank{} cannot form {} stages of {} replicas", ranks,
+                                                            ranks == 1 ? "" : "s", load.pp, load.dp));
+  }
+  const int rest = ranks / divided;
+  const auto add = [&](const std::string& name, int size) { choice.groups.emplace_back(name, size); };
+  if (!load.group.empty()) {
+    add(load.group, rest);
+  } else if (rest > 1) {
+    const Result<engine::Package> opened = engine::Package::open(package);
+    if (!opened.ok()) {
+      add("tp", rest);
+    } else {
+      const std::vector<std::string>& groups = opened->manifest().groups;
+      choice.identity = opened->manifest().sha256;
+      choice.bytes_read = opened->metadata_bytes_read();
+      if (groups.size() > 1) {
+        return Status(StatusCode::kInvalidArgument,
+                      fmt::format("{} has {} groups; say by --group which one the ranks form", package, groups.size()));
+      }
+      if (groups.empty()) {
+        choice.alone = rest;
+      } else {
+        add(groups.front(), rest);
+      }
+    }
+  }
+  if (choice.alone > 1 && divided > 1) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{} has no group that {} ranks beside --pp {} and --dp {} could form", package, rest,
+                              load.pp, load.dp));
+  }
+  if (load.pp > 1) add(kStageGroup, load.pp);
+  if (load.dp > 1) add(kBatchGroup, load.dp);
+  return choice;
+}
+
+std::map<std::string, GroupPlace> places_of(const GroupChoice& choice, Rank rank) {
+  std::map<std::string, GroupPlace> places;
+  for (const auto& [name, size] : choice.groups) {
+    places[name] = {rank % size, size};
+    rank /= size;
+  }
+  return places;
+}
+
+Result<std::map<std::string, Communicator>> communicators_of(const GroupChoice& choice, const Communicator& all) {
+  std::map<std::string, Communicator> communicators;
+  if (choice.groups.size() == 1) {
+    communicators.emplace(choice.groups.front().first, all);
+    return communicators;
+  }
+  Communicator parent = all;
+  int stride = 1;
+  for (const auto& [name, size] : choice.groups) {
+    const int place = all.rank() / stride % size;
+    ACCORD_ASSIGN_OR_RETURN(std::optional<Communicator> group, parent.split(all.rank() - place * stride, place, name));
+    communicators.emplace(name, *std::move(group));
+    stride *= size;
+  }
+  return communicators;
+}
+
+Result<Engine> load_on_ranks(const std::string& package, const Communicator& all, const GroupChoice& choice,
+                             const LoadChoice& load) {
+  ACCORD_ASSIGN_OR_RETURN(const LoadOptions options, load_options(load));
+  ACCORD_ASSIGN_OR_RETURN(const auto groups, communicators_of(choice, all));
+  Result<Engine> engine = Engine::load_and_bind(package, groups, options);
+  if (choice.alone > 1) {
+    ACCORD_RETURN_IF_ERROR(engine::agree({{"all ranks", all}}, {engine.status(), choice.identity}));
   }
   return engine;
 }

@@ -18,8 +18,8 @@
 #include "base/text.hpp"
 #include "cli/engine.hpp"
 #include "cli/engine_chart.hpp"
+#include "cli/engine_load.hpp"
 #include "cli/plan.hpp"
-#include "engine/package/package.hpp"
 #include "engine/runtime/inputs.hpp"
 #include "engine/runtime/run_context.hpp"
 #include "kernels/elementwise.hpp"
@@ -33,9 +33,8 @@ using Json = nlohmann::ordered_json;
 
 struct ReportOptions {
   std::string package;
-  std::string group;
+  LoadChoice load;
   int ranks = 1;
-  int threads = 0;
   std::vector<std::string> sizes;  ///< "name=value"
   std::int64_t tokens = 0;
   bool run = false;
@@ -58,16 +57,10 @@ Result<std::map<std::string, std::int64_t>> sizes_of(const ReportOptions& option
   return sizes;
 }
 
-// The group that the ranks form: the one that was asked for, or the package's only one.
-Result<std::string> group_of(const ReportOptions& options) {
-  if (!options.group.empty() || options.ranks == 1) return options.group;
-  ACCORD_ASSIGN_OR_RETURN(const engine::Package package, engine::Package::open(options.package));
-  const std::vector<std::string>& groups = package.manifest().groups;
-  if (groups.size() == 1) return groups.front();
-  return Status(StatusCode::kInvalidArgument,
-                groups.empty() ? options.package + " has no group: --ranks has no meaning"
-                               : fmt::format("{} has {} groups; say by --group which one the ranks form",
-                                             options.package, groups.size()));
+Result<GroupChoice> groups_of(const ReportOptions& options) {
+  ACCORD_ASSIGN_OR_RETURN(GroupChoice choice, choose_groups(options.package, options.load, options.ranks));
+  if (choice.alone == 1) return choice;
+  return Status(StatusCode::kInvalidArgument, options.package + " has no group: --ranks has no meaning");
 }
 
 struct MadeInputs {
@@ -124,20 +117,16 @@ Status run_rank(const ReportOptions& options, std::shared_ptr<LoadedEngine> load
   return Status();
 }
 
-Result<Json> report_rank(const ReportOptions& options, const std::string& group, Rank rank,
+Result<Json> report_rank(const ReportOptions& options, const GroupChoice& choice, Rank rank,
                          const std::shared_ptr<Store>& store) {
+  ACCORD_ASSIGN_OR_RETURN(const LoadOptions load, load_options(options.load));
   std::shared_ptr<LoadedEngine> loaded;
   if (options.run) {
-    std::map<std::string, Communicator> groups;
-    if (!group.empty()) {
-      ACCORD_ASSIGN_OR_RETURN(Communicator comm, Communicator::create(store, rank, options.ranks, {}));
-      groups.emplace(group, std::move(comm));
-    }
-    ACCORD_ASSIGN_OR_RETURN(loaded, LoadedEngine::load_and_bind(options.package, groups, {.threads = options.threads}));
+    ACCORD_ASSIGN_OR_RETURN(const Communicator comm, Communicator::create(store, rank, options.ranks, {}));
+    ACCORD_ASSIGN_OR_RETURN(const auto groups, communicators_of(choice, comm));
+    ACCORD_ASSIGN_OR_RETURN(loaded, LoadedEngine::load_and_bind(options.package, groups, load));
   } else {
-    std::map<std::string, GroupPlace> places;
-    if (!group.empty()) places[group] = {rank, options.ranks};
-    ACCORD_ASSIGN_OR_RETURN(loaded, LoadedEngine::load(options.package, places, {.threads = options.threads}));
+    ACCORD_ASSIGN_OR_RETURN(loaded, LoadedEngine::load(options.package, places_of(choice, rank), load));
   }
   ACCORD_ASSIGN_OR_RETURN(const auto sizes, sizes_of(options));
   ACCORD_ASSIGN_OR_RETURN(const SymbolValues symbols, engine::chosen_sizes(loaded->graph(), sizes));
@@ -147,14 +136,14 @@ Result<Json> report_rank(const ReportOptions& options, const std::string& group,
 }
 
 Result<Json> report(const ReportOptions& options) {
-  ACCORD_ASSIGN_OR_RETURN(const std::string group, group_of(options));
+  ACCORD_ASSIGN_OR_RETURN(const GroupChoice choice, groups_of(options));
   const auto count = static_cast<std::size_t>(options.ranks);
   std::vector<Json> reports(count);
   Status failure;
   std::mutex mutex;
   const std::shared_ptr<Store> store = make_memory_store();
   const auto of_rank = [&](Rank rank) {
-    Result<Json> made = report_rank(options, group, rank, store);
+    Result<Json> made = report_rank(options, choice, rank, store);
     const std::lock_guard lock(mutex);
     if (made.ok()) reports[static_cast<std::size_t>(rank)] = *std::move(made);
     if (!made.ok() && failure.ok()) failure = made.status();
@@ -283,12 +272,10 @@ void add_engine_report(CLI::App& engine, Action& chosen) {
   const auto options = std::make_shared<ReportOptions>();
   command->add_option("package", options->package, "The package's directory")->required();
   command->add_option("-n,--ranks", options->ranks, "Ranks that share it [1]")->check(CLI::Range(1, 1024));
-  command->add_option("--group", options->group, "Logical group of the package that the ranks form [its only one]");
+  add_load_options(*command, options->load);
   command->add_option("--sizes", options->sizes, "Sizes of its symbols: batch=8 length=128 [their smallest]")
       ->type_name("NAME=VALUE");
   command->add_option("--tokens", options->tokens, "--sizes tokens=VALUE, of a language model")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--threads", options->threads, "Threads of each rank [ACCORD_THREADS]")
       ->check(CLI::PositiveNumber);
   command->add_flag("--run", options->run,
                     "Run it, the ranks as threads of this process, and tell the time of each op");

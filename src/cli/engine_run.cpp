@@ -32,10 +32,9 @@ struct RunOptions {
   std::string package;
   std::string inputs;
   std::string outputs;
-  std::string group;
+  LoadChoice load;
   int warm_up = 1;
   int repeat = 1;
-  int threads = 0;
   bool check_ranks_equal = false;
   bool profile = false;
   std::string trace;
@@ -223,8 +222,8 @@ void print_report(const RunOptions& options, const std::vector<RankFigures>& ran
 
 Status run(const RunOptions& options) {
   ACCORD_ASSIGN_OR_RETURN(const Communicator comm, Communicator::from_environment());
-  ACCORD_ASSIGN_OR_RETURN(const GroupChoice group, choose_group(options.package, options.group, comm));
-  ACCORD_ASSIGN_OR_RETURN(Engine engine, load_on_ranks(options.package, comm, group, options.threads));
+  ACCORD_ASSIGN_OR_RETURN(const GroupChoice group, choose_groups(options.package, options.load, comm.size()));
+  ACCORD_ASSIGN_OR_RETURN(Engine engine, load_on_ranks(options.package, comm, group, options.load));
   ACCORD_ASSIGN_OR_RETURN(const RunResult result, run_engine(options, engine, group));
   ACCORD_ASSIGN_OR_RETURN(const std::vector<RankFigures> ranks, gather(comm, result.figures));
   if (comm.rank() == 0) {
@@ -252,12 +251,10 @@ void add_engine_run(CLI::App& engine, Action& chosen) {
                    "safetensors file with the engine's inputs by name; every rank reads it")
       ->required();
   command->add_option("--outputs", options->outputs, "safetensors file that rank 0 writes the outputs to");
-  command->add_option("--group", options->group, "Logical group of the package that the ranks form [its only one]");
+  add_load_options(*command, options->load);
   command->add_option("--repeat", options->repeat, "Timed runs; the median is told [1]")
       ->check(CLI::Range(1, kMostRuns));
   command->add_option("--warm-up", options->warm_up, "Runs before those [1]")->check(CLI::Range(0, kMostRuns));
-  command->add_option("--threads", options->threads, "Threads of each rank [ACCORD_THREADS]")
-      ->check(CLI::PositiveNumber);
   command->add_flag("--check-ranks-equal", options->check_ranks_equal,
                     "Fail unless all ranks have outputs of the same bits");
   command->add_flag("--profile", options->profile, "Tell the time that rank 0 spent in each op");

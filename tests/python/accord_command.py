@@ -4,8 +4,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("BUILD_DIR", ROOT / "build/release")).resolve()
@@ -51,6 +53,28 @@ def python_file(folder: Path, text: str, name: str = "program.py") -> Path:
     path = folder / name
     path.write_text(text)
     return path
+
+
+def program_environment(**more: str) -> dict[str, str]:
+    """For a Python program that has this process's modules."""
+    return clean_environment(PYTHONPATH=os.pathsep.join(filter(None, sys.path)), OMP_NUM_THREADS="1", **more)
+
+
+def on_ranks(ranks: int, program: Path, *arguments: object) -> str:
+    """What a Python program writes on that many ranks; it has to end well."""
+    result = accord("run", "-n", ranks, program, *arguments, timeout=240, env=program_environment())
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def next_line(stream: IO[str], seconds: float = 60) -> str:
+    """The next line that a program writes; fails the test after `seconds`."""
+    lines: list[str] = []
+    reader = threading.Thread(target=lambda: lines.append(stream.readline()), daemon=True)
+    reader.start()
+    reader.join(seconds)
+    assert lines, f"no line came in {seconds} s"
+    return lines[0]
 
 
 def wait_until(condition, what: str, seconds: float = 30):

@@ -44,7 +44,7 @@ class Library:
         self.functions = ctypes.CDLL(str(BUILD / "src/libaccord.so"))
         self.functions.accord_last_error.restype = c_char_p
         self.engine, self.model = c_void_p(), c_void_p()
-        self.ok("engine_load", str(path).encode(), None, c_size_t(0), 0, byref(self.engine))
+        self.ok("engine_load", str(path).encode(), None, c_size_t(0), None, byref(self.engine))
         self.ok("language_model_create", self.engine, None, None, byref(self.model))
 
     def call(self, name, *arguments) -> int:
@@ -63,7 +63,10 @@ class Library:
 
     def texts(self, asked: Request) -> list[tuple[str, int]]:
         """Text and end of each sample."""
-        stream, found = self.stream(asked), {}
+        return self.texts_of(self.stream(asked))
+
+    def texts_of(self, stream: c_void_p) -> list[tuple[str, int]]:
+        found = {}
         event = Event(struct_size=ctypes.sizeof(Event))
         while True:
             self.ok("text_stream_next", stream, c_int64(60 * 10**9), byref(event))
@@ -102,6 +105,14 @@ def test_every_field_of_a_request_is_heard(text_model, library):
     for only_the_best in ({"top_k": 1}, {"top_p": 1e-6}, {"min_p": 1.0}):
         assert library.texts(request(**drawn, **only_the_best)) == [best] * 3
     assert library.texts(request(prompt=b"One", max_new_tokens=12, repetition_penalty=50.0)) != [best]
+
+
+def test_an_event_with_a_wrong_size_loses_no_text(text_model, library):
+    stream = library.stream(request(prompt=b"The quick"))
+    wrong = Event(struct_size=3)
+    assert library.call("text_stream_next", stream, c_int64(60 * 10**9), byref(wrong)) == INVALID_ARGUMENT
+    assert "accord_text_event_t has a struct_size of 3" in library.error()
+    assert library.texts_of(stream) == [(text_model.continued("The quick", 40), STOP_TOKEN)]
 
 
 def test_a_stream_tells_its_usage_and_can_be_cancelled(text_model, library):

@@ -220,6 +220,22 @@ def test_a_profile_counts_the_ops_of_each_timed_run(package, inputs):
     assert "where rank 0 spent its time" in accord(*command).stdout
 
 
+def test_ranks_form_stages_and_replicas_of_the_packages_group(package, inputs, x, model, tmp_path):
+    command = [ACCORD, "engine", "run", package, "--inputs", inputs, "--outputs", tmp_path / "y.safetensors"]
+    divided = ["--pp", 2, "--dp", 2, "--check-ranks-equal", "--json"]
+    result = accord("run", "-n", 8, *command, *divided)
+    assert result.returncode == 0, result.stderr
+    with torch.no_grad():
+        expected = model(torch.from_numpy(x)).numpy()
+    np.testing.assert_allclose(load_file(tmp_path / "y.safetensors")["y"], expected, atol=1e-5)
+    ranks = json.loads(result.stdout.removeprefix("[0] "))["ranks"]
+    # Of the two stages one has each layer's weight, half of it on each rank; of the two replicas each has all.
+    assert sum(rank["shard_bytes"] for rank in ranks) == 2 * DIVIDED
+    report = json.loads(accord("engine", "report", package, "-n", 4, "--pp", 2, "--json").stdout)
+    assert [rank["groups"]["pp"]["rank"] for rank in report["ranks"]] == [0, 0, 1, 1]
+    assert [rank["groups"]["tp"]["rank"] for rank in report["ranks"]] == [0, 1, 0, 1]
+
+
 def test_a_group_that_the_package_does_not_have_is_named(package, inputs):
     result = accord("engine", "run", package, "--inputs", inputs, "--group", "xx")
     assert result.returncode == 1

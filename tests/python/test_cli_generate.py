@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from accord_command import ACCORD, accord, end, is_running, start_accord, wait_until
+from accord_command import ACCORD, accord, end, is_running, next_line, start_accord, wait_until
 from text_model import CONVERSATIONS, TEXTS, transformers
 
 import accord as library
@@ -44,14 +44,20 @@ def test_a_prompt_is_continued_as_transformers_does(text_model):
 
 
 @pytest.mark.parametrize(
-    ("launched", "ranks"), [([], ["--ranks", 2]), ([], ["--ranks", 2, "--group", "pp"]), (["run", "-n", 2, ACCORD], [])]
+    ("launched", "ranks", "options"),
+    [
+        ([], 2, ["--ranks", 2, "--memory-limit", "100MiB"]),
+        ([], 2, ["--ranks", 2, "--group", "pp"]),
+        ([], 4, ["--ranks", 4, "--pp", 2, "--canonical-ranks", 2]),
+        (["run", "-n", 2, ACCORD], 2, []),
+    ],
 )
-def test_ranks_answer_a_message(text_model, launched, ranks):
-    told = accord(*launched, "engine", "generate", text_model.path, "--chat", "--prompt", TEXTS[2], "--json", *ranks)
+def test_ranks_answer_a_message(text_model, launched, ranks, options):
+    told = accord(*launched, "engine", "generate", text_model.path, "--chat", "--prompt", TEXTS[2], "--json", *options)
     assert told.returncode == 0, told.stderr
     answer = json.loads(told.stdout.removeprefix("[0] "))
     assert answer["text"] == TEXTS[3]
-    assert (answer["ranks"], answer["finish"]) == (2, "stop_token")
+    assert (answer["ranks"], answer["finish"]) == (ranks, "stop_token")
     assert answer["completion_tokens"] == len(text_model.tokens(CONVERSATIONS[2][:1], 40))
     assert answer["tokens_per_second"] > 0
     assert 0 < answer["first_token_seconds"] < 60
@@ -97,6 +103,10 @@ def test_a_system_message_comes_first(text_model):
         (["--prompt", "x", "--cache-dtype", "int3"], 1, "int3"),
         (["--prompt", "x " * 300], 1, "context"),
         (["--prompt", "x", "--ranks", 3], 1, "rank"),
+        (["--prompt", "x", "--ranks", 3, "--pp", 2], 1, "3 ranks cannot form 2 stages of 1 replicas"),
+        (["--prompt", "x", "--memory-limit", "100KiB"], 1, "the limit is 100 KiB"),
+        (["--prompt", "x", "--memory-limit", "two"], 1, "--memory-limit"),
+        (["--prompt", "x", "--canonical-ranks", 3], 1, "canonical_ranks is 3, no power of two"),
     ],
 )
 def test_what_cannot_be_is_an_error(text_model, arguments, code, message):
@@ -135,7 +145,7 @@ def test_the_interrupt_key_ends_a_conversation_that_waits(text_model):
     try:
         started.stdin.write(TEXTS[0] + "\n")
         started.stdin.flush()
-        assert started.stdout.readline() == TEXTS[1] + "\n"
+        assert next_line(started.stdout) == TEXTS[1] + "\n"
         os.kill(started.pid, signal.SIGINT)
         assert started.wait(timeout=20) == 130
     finally:

@@ -4,11 +4,12 @@ import re
 
 import numpy as np
 import pytest
+from small_llama import make_small_llama
 
 import accord
 
 torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("transformers")
 
 HIDDEN, MOST_ROWS = 256, 1000
 WEIGHTS = 4 * (2 * HIDDEN * HIDDEN + 2 * HIDDEN)
@@ -63,17 +64,7 @@ def test_each_context_needs_an_arena_of_its_own_which_goes_back_with_it(package,
 
 
 def test_a_cache_that_does_not_fit_is_refused_with_the_tokens_that_would(tmp_path):
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        vocab_size=160,
-        max_position_embeddings=4096,
-    )
-    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    model = make_small_llama(max_position_embeddings=4096)
     path = accord.export(model, path=tmp_path / "llama.accord", progress=lambda done, total: None)
     limit = sum(p.numel() for p in model.parameters()) * 4 + 2048 * KIB
     per_token = 2 * 2 * 2 * 16 * 4  # layers, keys and values, heads, elements, bytes
@@ -87,6 +78,14 @@ def test_a_cache_that_does_not_fit_is_refused_with_the_tokens_that_would(tmp_pat
         accord.LanguageModel.create(engine, max_rows=64, cache_tokens=tokens).stop()
         with pytest.raises(accord.ResourceExhausted, match="arenas"):
             accord.LanguageModel.create(engine, max_rows=4096)
+        # Without sequences a run takes a cache of its own.
+        ids = np.arange(4096) % 160
+        arenas = engine.report({"tokens": 4096, "rows": 1})["arena_bytes"]
+    with accord.load(path, memory_limit=limit - 2048 * KIB + arenas + 2048 * per_token) as engine:
+        engine.run(ids[:2000], np.arange(2000), np.arange(1))
+        with pytest.raises(accord.ResourceExhausted, match="caches of keys and values 2 MiB"):
+            engine.run(ids, np.arange(4096), np.arange(1))
+        engine.run(ids[:2000], np.arange(2000), np.arange(1))
 
 
 @pytest.mark.parametrize("limit", ["2 bananas", "1.5g", -1])

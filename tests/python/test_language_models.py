@@ -182,16 +182,24 @@ def check_greedy(ids: np.ndarray, logits: np.ndarray, model: torch.nn.Module) ->
     assert [ids[row + 1] for row in sure] == [best.indices[row, 0] for row in sure]
 
 
-def test_every_family_gives_the_same_on_1_2_and_4_ranks(ranks, family):
-    paths = [str(family(name)) for name in CONFIGURATIONS]
+def check_at_each_size(ranks, paths: list[str], models: list[torch.nn.Module]) -> None:
     results = ranks(4).run(decode_on_a_rank, str(Path(__file__).parent), paths, deadline=180)
-    for number, name in enumerate(CONFIGURATIONS):
-        model = make_model(name)
+    for number, model in enumerate(models):
         for size in (1, 2, 4):
             ids, logits = results[0][number][size]
             check_greedy(ids, logits, model)
             for rank in results[1:]:
-                assert rank[number][size][1].tobytes() == logits.tobytes(), f"{name} on {size} ranks"
+                assert rank[number][size][1].tobytes() == logits.tobytes(), f"{paths[number]} on {size} ranks"
+
+
+def test_every_family_gives_the_same_on_1_2_and_4_ranks(ranks, family):
+    check_at_each_size(ranks, [str(family(name)) for name in CONFIGURATIONS], list(map(make_model, CONFIGURATIONS)))
+
+
+def test_units_of_experts_may_stay_together(ranks, tmp_path):
+    model = make_model("mixtral")  # twelve units of 16, in four blocks
+    sharding = {"*.experts": accord.Row(unit=16, together=3)}
+    check_at_each_size(ranks, [str(accord.export(model, path=tmp_path / "m.accord", sharding=sharding))], [model])
 
 
 @pytest.mark.parametrize(

@@ -246,7 +246,9 @@ class Reader {
     ACCORD_ASSIGN_OR_RETURN(const auto offset, object.integer("offset", 0, kMaxFileBytes));
     tensor.offset = static_cast<std::uint64_t>(offset);
     ACCORD_RETURN_IF_ERROR(read_granules(object, tensor));
-    return tensor;
+    if (!tensor.packing || tensor.offset % kPackedAlignment == 0) return tensor;
+    return object.corrupt(
+        fmt::format("offset: {}, but packed weights begin at multiples of {}", offset, kPackedAlignment));
   }
 
   static Status read_shape(const JsonObject& object, TensorEntry& tensor) {

@@ -43,7 +43,8 @@ std::int64_t TensorEntry::units() const {
 std::uint64_t TensorEntry::unit_bytes() const {
   if (packing) {
     const Block block = block_of(*this);
-    return (kernels::packed_bytes(packing->format, block.out, block.in) + 63) / 64 * 64;
+    const std::uint64_t bytes = kernels::packed_bytes(packing->format, block.out, block.in);
+    return (bytes + kPackedAlignment - 1) / kPackedAlignment * kPackedAlignment;
   }
   std::uint64_t bytes = size_of(dtype);
   for (std::size_t dim = 0; dim < shape.size(); ++dim) {

@@ -1,10 +1,15 @@
 #pragma once
 // "packed" of a tensor in the manifest.
 
+#include <cstdint>
+
 #include "engine/graph/strict_json.hpp"
 #include "engine/package/package.hpp"
 
 namespace accord::engine {
+
+/// Where packed tensors and their units begin in a file, and so in memory: vectors are loaded from there.
+inline constexpr std::uint64_t kPackedAlignment = 64;
 
 /// Reads "packed" of `object`, which describes `tensor`, whose dtype, shape and sharding are read already. kCorrupt if there is no
 /// such format, or if a tensor of that kind cannot be packed.

@@ -77,8 +77,8 @@ class Plan {
             fmt::format("rule \"{}\" is a column rule, but \"{}\" is a layer of experts, which takes a row rule",
                         rule->pattern, layer.module));
       }
-      outputs.sharding = Sharding{rule->group, 1, rule->unit};
-      inputs.sharding = Sharding{rule->group, 2, rule->unit};
+      outputs.sharding = Sharding{rule->group, 1, rule->unit, rule->together, rule->copies};
+      inputs.sharding = Sharding{rule->group, 2, rule->unit, rule->together, rule->copies};
     }
     ACCORD_RETURN_IF_ERROR(note(tensor_argument(layer, "up"), outputs));
     ACCORD_RETURN_IF_ERROR(note(tensor_argument(layer, "gate"), outputs));

@@ -89,9 +89,9 @@ class Reporter {
   // What became of each op of the model.
   Status trace_origins() {
     origins_of_.resize(graph_.nodes.size());
-    const Result<Package> opened = Package::open(engine_.path());
-    // An engine of parts in memory has no package, and so nothing to tell of what its ops were.
-    if (!opened.ok()) return opened.status().code() == StatusCode::kNotFound ? Status() : opened.status();
+    const Result<Package> opened = engine_.open_package();
+    // An engine of parts in memory has nothing to tell of what its ops were.
+    if (!opened.ok()) return opened.status().code() == StatusCode::kUnsupported ? Status() : opened.status();
     const Package& package = *opened;
     ACCORD_ASSIGN_OR_RETURN(const CutPackage cut, cut_package(package, engine_.groups(), engine_.canonical_ranks()));
     const Graph& model = cut.part.graph;

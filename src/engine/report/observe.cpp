@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -23,10 +25,22 @@ std::int64_t product(std::span<const std::int64_t> sizes) {
   return elements;
 }
 
+/// The model before it was cut, and how it was.
+struct WholeModel {
+  Package package;
+  CutPackage cut;
+};
+
+Result<WholeModel> whole_model(const LoadedEngine& engine) {
+  ACCORD_ASSIGN_OR_RETURN(Package package, engine.open_package());
+  ACCORD_ASSIGN_OR_RETURN(CutPackage cut, cut_package(package, engine.groups(), engine.canonical_ranks()));
+  return WholeModel{std::move(package), std::move(cut)};
+}
+
 class Observer {
  public:
-  Observer(const LoadedEngine& engine, const Package& package, const Partition& part, const SeeValue& see)
-      : engine_(engine), whole_(package.graph()), part_(part), see_(see) {
+  Observer(const LoadedEngine& engine, const WholeModel& model, const SeeValue& see)
+      : engine_(engine), whole_(model.package.graph()), part_(model.cut.part), see_(see) {
     for (const Node& node : whole_.nodes) {
       for (const ValueId output : node.outputs) inner_.emplace(output, Inner{node.module, inner_.size(), false});
     }
@@ -73,7 +87,7 @@ class Observer {
     bool seen = false;
   };
 
-  // The parts of all ranks, woven together along the dimension that is cut.
+  // The parts of all ranks, woven together along the dimension that is cut. Several ranks may have the same part (key heads).
   Status gather(const Shard& shard, ValueId id, Sizes& sizes) {
     std::optional<Communicator> communicator = engine_.communicator(shard.group);
     if (!communicator) return Status();
@@ -81,29 +95,26 @@ class Observer {
     const auto dim = static_cast<std::size_t>(shard.dim);
     const std::int64_t outer = product(std::span(sizes).first(dim));
     const std::int64_t inner = product(std::span(sizes).subspan(dim + 1));
-    std::vector<std::int64_t> widths;
+    std::vector<Extent> extents;
     std::vector<std::size_t> counts;
     const std::int64_t width = value.shape[dim].constant();
     for (Rank rank = 0; rank < communicator->size(); ++rank) {
-      widths.push_back(local_extent(shard, width, {rank, communicator->size()}).count);
-      counts.push_back(static_cast<std::size_t>(outer * widths.back() * inner));
+      extents.push_back(local_extent(shard, width, {rank, communicator->size()}));
+      counts.push_back(static_cast<std::size_t>(outer * extents.back().count * inner));
     }
     const std::size_t element = size_of(value.dtype);
-    std::vector<std::byte> parts(static_cast<std::size_t>(outer * width * inner) * element);
+    std::vector<std::byte> parts(std::accumulate(counts.begin(), counts.end(), std::size_t{0}) * element);
     const auto count = static_cast<std::size_t>(product(sizes));
     ACCORD_RETURN_IF_ERROR(communicator->all_gather_v(ConstBuffer(bytes_.data(), count, value.dtype),
                                                       Buffer{parts.data(), parts.size() / element, value.dtype, {}},
                                                       counts));
-    bytes_.resize(parts.size());
-    const std::byte* from = parts.data();
-    std::byte* to = bytes_.data();
     const std::size_t row = static_cast<std::size_t>(width * inner) * element;
-    for (const std::int64_t part_width : widths) {
-      const std::size_t piece = static_cast<std::size_t>(part_width * inner) * element;
-      for (std::int64_t i = 0; i < outer; ++i, from += piece) {
-        std::copy_n(from, piece, to + static_cast<std::size_t>(i) * row);
-      }
-      to += piece;
+    bytes_.resize(static_cast<std::size_t>(outer) * row);
+    const std::byte* from = parts.data();
+    for (const Extent& extent : extents) {
+      const std::size_t piece = static_cast<std::size_t>(extent.count * inner) * element;
+      std::byte* to = bytes_.data() + static_cast<std::size_t>(extent.first * inner) * element;
+      for (std::int64_t i = 0; i < outer; ++i, from += piece, to += row) std::copy_n(from, piece, to);
     }
     sizes[dim] = width;
     return Status();
@@ -121,20 +132,20 @@ class Observer {
 
 Status run_observed(RunContext& context, std::span<const TensorView> inputs, const SeeValue& see) {
   const LoadedEngine& engine = context.engine();
-  ACCORD_ASSIGN_OR_RETURN(const Package package, Package::open(engine.path()));
-  ACCORD_ASSIGN_OR_RETURN(const CutPackage cut, cut_package(package, engine.groups(), engine.canonical_ranks()));
-  Observer observer(engine, package, cut.part, see);
+  const Result<WholeModel> model = whole_model(engine);
+  std::optional<Observer> observer;
+  if (model.ok()) observer.emplace(engine, *model, see);
   const std::vector<Node>& nodes = engine.graph().nodes;
   const auto after_node = [&](std::size_t node, const ProgramNotes& notes, const Execution& execution) {
     for (const ValueId output : nodes[node].outputs) {
       const std::optional<Tensor>& tensor = notes.tensors[index_of(output)];
-      if (tensor) ACCORD_RETURN_IF_ERROR(observer.see(output, *tensor, execution));
+      if (tensor) ACCORD_RETURN_IF_ERROR(observer->see(output, *tensor, execution));
     }
     return Status();
   };
-  ACCORD_RETURN_IF_ERROR(context.run_noted(inputs, after_node));
+  ACCORD_RETURN_IF_ERROR(context.run_noted(model.status(), inputs, after_node));
   ACCORD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> values, match_inputs(engine.graph(), inputs));
-  return observer.tell_rest(symbol_values(engine.graph(), values));
+  return observer->tell_rest(symbol_values(engine.graph(), values));
 }
 
 }  // namespace accord::engine

@@ -190,16 +190,20 @@ class StepTrace {
 
 }  // namespace
 
-Result<std::string> gather_trace(const RunContext& context) {
-  ACCORD_ASSIGN_OR_RETURN(Json mine, own_record(context));
-  const std::string place = mine["place"];
-  Json ranks = Json::object();
-  ranks[place] = std::move(mine);
-  for (const std::optional<Communicator>& group : context.engine().communicators()) {
-    if (!group) continue;
-    ACCORD_ASSIGN_OR_RETURN(ranks, exchanged(*group, ranks));
-  }
-  return StepTrace(ranks).text();
+Result<std::string> gather_trace(RunContext& context) {
+  std::string text;
+  ACCORD_RETURN_IF_ERROR(context.between_runs([&]() -> Status {
+    ACCORD_ASSIGN_OR_RETURN(Json mine, own_record(context));
+    const std::string place = mine["place"];
+    Json ranks = Json::object();
+    ranks[place] = std::move(mine);
+    for (const auto& [name, group] : context.engine().peers()) {
+      ACCORD_ASSIGN_OR_RETURN(ranks, exchanged(group, ranks));
+    }
+    text = StepTrace(ranks).text();
+    return {};
+  }));
+  return text;
 }
 
 }  // namespace accord::engine

@@ -1,7 +1,6 @@
 // Loading: open the package, cut it for this rank, apply the passes, see that every op can run, read the weights, and prepare
 // one program for the smallest and one for the largest shapes without running them, so that a graph that contradicts itself
-// is refused here and not in the first run. Binding: each rank checks its communicators, then all tell each other how
-// that went and what they loaded; also a rank that failed takes part, so that nobody waits for it.
+// is refused here and not in the first run.
 #include "engine/runtime/loaded_engine.hpp"
 
 #include <fmt/format.h>
@@ -20,7 +19,6 @@
 #include "engine/partition/partition.hpp"
 #include "engine/partition/stages.hpp"
 #include "engine/passes/passes.hpp"
-#include "engine/runtime/agreement.hpp"
 #include "engine/runtime/inputs.hpp"
 #include "engine/runtime/op_registry.hpp"
 
@@ -70,13 +68,10 @@ Result<LoadGroups> take_load_groups(const std::map<std::string, GroupPlace>& pla
   return found;
 }
 
-// Groups of one rank have nothing to agree on.
-std::map<std::string, Communicator> with_peers(const std::map<std::string, Communicator>& communicators) {
-  std::map<std::string, Communicator> found;
-  for (const auto& [name, communicator] : communicators) {
-    if (communicator.size() > 1) found.emplace(name, communicator);
-  }
-  return found;
+std::uint64_t region_bytes(const Parameters& parameters) {
+  std::uint64_t bytes = 0;
+  for (const Region& region : parameters.regions) bytes += region.size();
+  return bytes;
 }
 
 // What ranks whose weights and shapes differ have in common: the same collectives, in one order.
@@ -167,7 +162,16 @@ Result<std::shared_ptr<LoadedEngine>> LoadedEngine::assemble(const EngineParts& 
   const auto begin = Clock::now();
   std::shared_ptr<LoadedEngine> engine(new LoadedEngine());
   engine->path_ = parts.name;
+  engine->assembled_ = true;
   ACCORD_ASSIGN_OR_RETURN(engine->threads_, thread_count(options));
+  if (options.canonical_ranks != 0) {
+    return Status(
+        StatusCode::kUnsupported,
+        fmt::format("\"{}\" is made of parts as they are for this rank: canonical_ranks is for packages, whose "
+                    "weights are divided at load",
+                    parts.name));
+  }
+  engine->budget_ = std::make_shared<MemoryBudget>(options.memory_limit);
   ACCORD_ASSIGN_OR_RETURN(Graph graph, parse_graph(parts.graph));
   ACCORD_RETURN_IF_ERROR(check_ops(graph));
   graph = name_all_reduce(std::move(graph));
@@ -178,11 +182,14 @@ Result<std::shared_ptr<LoadedEngine>> LoadedEngine::assemble(const EngineParts& 
   engine->set_groups(names, places);
   ACCORD_RETURN_IF_ERROR(engine->check_groups());
   ACCORD_ASSIGN_OR_RETURN(Parameters taken, take_parameters(engine->graph_, parts.weights));
+  ACCORD_RETURN_IF_ERROR(engine->budget_->take({"packed weights", region_bytes(taken)}));
   engine->parameters_ = std::make_shared<const Parameters>(std::move(taken));
   SymbolValues symbols;
   for (const Symbol& symbol : graph.symbols) symbols[symbol.name] = symbol.min;
   for (const auto& [name, value] : parts.sizes) symbols[name] = value;
-  ACCORD_RETURN_IF_ERROR(engine->try_program(symbols).status());
+  ACCORD_ASSIGN_OR_RETURN(engine->largest_arena_bytes_, engine->try_program(symbols));
+  const MemoryPart arena{"an arena", engine->largest_arena_bytes_};
+  ACCORD_RETURN_IF_ERROR(engine->budget_->check(std::span(&arena, 1)));
   engine->inputs_ = tensor_infos(graph, graph.inputs);
   engine->outputs_ = tensor_infos(graph, graph.outputs);
   engine->digest_ = collectives_digest(engine->graph_, engine->groups_);
@@ -190,6 +197,11 @@ Result<std::shared_ptr<LoadedEngine>> LoadedEngine::assemble(const EngineParts& 
                      std::chrono::duration<double>(Clock::now() - begin).count()};
   ::malloc_trim(0);
   return engine;
+}
+
+Result<Package> LoadedEngine::open_package() const {
+  if (!assembled_) return Package::open(path_);
+  return Status(StatusCode::kUnsupported, fmt::format("\"{}\" was assembled of parts: it has no package", path_));
 }
 
 void LoadedEngine::set_groups(const std::vector<std::string>& names, const std::map<std::string, GroupPlace>& places) {
@@ -283,85 +295,6 @@ Status LoadedEngine::check_groups() const {
                                                             node_text(node), *name, expected, size));
   }
   return Status();
-}
-
-// Every group of more than one rank needs its communicator, of the rank and size that it was loaded for.
-Status LoadedEngine::check_communicators(const std::map<std::string, Communicator>& communicators) const {
-  for (const auto& [name, communicator] : communicators) {
-    const auto group = groups_.find(name);
-    if (group == groups_.end()) {
-      std::vector<std::string_view> names;
-      for (const auto& known : groups_) names.push_back(known.first);
-      return unknown_name("group", name, names);
-    }
-    const GroupPlace& place = group->second;
-    if (communicator.rank() == place.rank && communicator.size() == place.size) continue;
-    return Status(
-        StatusCode::kInvalidArgument,
-        fmt::format("group \"{}\" was loaded for rank {} of {}, but communicator \"{}\" is rank {} of {}", name,
-                    place.rank, place.size, communicator.name(), communicator.rank(), communicator.size()));
-  }
-  for (const auto& [name, place] : groups_) {
-    if (place.size == 1 || communicators.contains(name)) continue;
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("group \"{}\" was loaded for rank {} of {}: bind needs its communicator", name,
-                              place.rank, place.size));
-  }
-  return Status();
-}
-
-Status LoadedEngine::bind(const std::map<std::string, Communicator>& communicators) {
-  Status mine = check_communicators(communicators);
-  if (mine.ok()) mine = check_bindable();
-  ACCORD_RETURN_IF_ERROR(agree(with_peers(communicators), {mine, digest_}));
-  return become_bound(communicators);
-}
-
-Status LoadedEngine::check_bindable() const {
-  const std::lock_guard lock(mutex_);
-  return StateMachine(state_).move(EngineEvent::kBind);
-}
-
-// Sums of canonical ranks go over groups of the engine's own, whose rules allow no other order.
-Result<Communicator> LoadedEngine::communicator_for(const Communicator& given) const {
-  if (canonical_ranks_ == 0) return given;
-  Communicator parent = given;
-  CommunicatorOptions options;
-  options.name = given.name() + ".canonical";
-  options.select = "deterministic=canonical";
-  const Result<std::optional<Communicator>> made = parent.split(0, given.rank(), options);
-  if (!made.ok()) return made.status();
-  return made->value();
-}
-
-Status LoadedEngine::become_bound(const std::map<std::string, Communicator>& communicators) {
-  std::map<std::string, Communicator> own;
-  for (const auto& item : group_index_) {
-    ACCORD_ASSIGN_OR_RETURN(Communicator communicator, communicator_for(communicators.at(item.first)));
-    own.emplace(item.first, std::move(communicator));
-  }
-  const std::lock_guard lock(mutex_);
-  ACCORD_RETURN_IF_ERROR(state_.move(EngineEvent::kBind));
-  for (const auto& [name, index] : group_index_) communicators_[static_cast<std::size_t>(index)] = own.at(name);
-  return Status();
-}
-
-Status LoadedEngine::unbind() {
-  const std::lock_guard lock(mutex_);
-  ACCORD_RETURN_IF_ERROR(state_.move(EngineEvent::kUnbind));
-  communicators_.assign(communicators_.size(), std::nullopt);
-  return Status();
-}
-
-Result<std::shared_ptr<LoadedEngine>> LoadedEngine::load_and_bind(
-    const std::string& path, const std::map<std::string, Communicator>& communicators, const LoadOptions& options) {
-  std::map<std::string, GroupPlace> places;
-  for (const auto& [name, communicator] : communicators) places[name] = {communicator.rank(), communicator.size()};
-  Result<std::shared_ptr<LoadedEngine>> loaded = load(path, places, options);
-  const std::string digest = loaded.ok() ? (*loaded)->digest_ : "";
-  ACCORD_RETURN_IF_ERROR(agree(with_peers(communicators), {loaded.status(), digest}));
-  ACCORD_RETURN_IF_ERROR((*loaded)->become_bound(communicators));
-  return loaded;
 }
 
 bool LoadedEngine::divides_runs() const {

@@ -49,7 +49,10 @@ class LoadedEngine {
   EngineState state() const;
   void close();
 
+  /// Of an assembled engine, the name of its parts.
   const std::string& path() const { return path_; }
+  /// kUnsupported of an assembled engine.
+  Result<Package> open_package() const;
   const LoadReport& report() const { return report_; }
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
   const std::vector<TensorInfo>& outputs() const { return outputs_; }
@@ -92,6 +95,9 @@ class LoadedEngine {
     return budget_->limit() == 0 || language_model_ ? 0 : largest_arena_bytes_;
   }
 
+  /// The communicators of the groups that have several ranks; those that are bound.
+  std::map<std::string, Communicator> peers() const;
+
   /// Between these two the engine is Running and `communicators` may be used.
   Status begin_run();
   void end_run();
@@ -118,6 +124,7 @@ class LoadedEngine {
   Status become_bound(const std::map<std::string, Communicator>& communicators);
 
   std::string path_;
+  bool assembled_ = false;
   Graph graph_;
   std::optional<LanguageModelEntry> language_model_;
   std::optional<std::string> tokenizer_json_;

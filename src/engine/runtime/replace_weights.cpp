@@ -69,15 +69,7 @@ Status LoadedEngine::load_weights(const std::string& path) {
     return read_parameters(package, cut.part.parts);
   };
   Result<std::shared_ptr<const Parameters>> parameters = read();
-  std::map<std::string, Communicator> peers;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [name, index] : group_index_) {
-      const std::optional<Communicator>& communicator = communicators_[static_cast<std::size_t>(index)];
-      if (communicator) peers.emplace(name, *communicator);
-    }
-  }
-  ACCORD_RETURN_IF_ERROR(agree(peers, {parameters.status(), digest}));
+  ACCORD_RETURN_IF_ERROR(agree(peers(), {parameters.status(), digest}));
   ACCORD_RETURN_IF_ERROR(parameters.status());
   const std::lock_guard lock(weights_mutex_);
   parameters_ = *std::move(parameters);

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "engine/runtime/agreement.hpp"
 #include "engine/runtime/inputs.hpp"
 
 namespace accord::engine {
@@ -60,7 +61,13 @@ RunContext::RunContext(std::shared_ptr<LoadedEngine> engine)
 
 RunContext::~RunContext() {
   engine_->budget().give_back({kArena, reserved_arena_});
-  engine_->budget().give_back({kCache, cache_bytes()});
+  engine_->budget().give_back({kCache, cache_bytes() + passing_cache_.bytes()});
+}
+
+Status RunContext::between_runs(const std::function<Status()>& body) {
+  const Busy busy(busy_);
+  ACCORD_RETURN_IF_ERROR(busy.status());
+  return body();
 }
 
 bool RunContext::take_newest_weights() {
@@ -90,28 +97,36 @@ Result<std::vector<TensorView>> RunContext::run(std::span<const TensorView> inpu
   return outputs;
 }
 
-Status RunContext::run_noted(std::span<const TensorView> inputs, const AfterNode& after) {
+Status RunContext::run_noted(const Status& ready, std::span<const TensorView> inputs, const AfterNode& after) {
   const Busy busy(busy_);
   ACCORD_RETURN_IF_ERROR(busy.status());
   ACCORD_RETURN_IF_ERROR(engine_->begin_run());
   const Running running(*engine_);
-  ACCORD_RETURN_IF_ERROR(check_memory(engine_->graph(), inputs));
-  if (!pinned_) static_cast<void>(take_newest_weights());
-  ACCORD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> values, match_inputs(engine_->graph(), inputs));
-  ProgramNotes notes;
-  ACCORD_ASSIGN_OR_RETURN(Program program,
-                          engine_->prepare(symbol_values(engine_->graph(), values), *weights_.parameters, &notes));
-  ACCORD_RETURN_IF_ERROR(set_batch(program, std::nullopt));
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    program.bases[static_cast<std::size_t>(program.inputs[i])] = static_cast<std::byte*>(inputs[i].buffer.data);
-  }
-  ACCORD_RETURN_IF_ERROR(place_arena(program));
-  const Status status = run_noted_steps(program, notes, after);
+  NotedProgram noted;
+  // Its callers are in no hurry: a rank that cannot run, for whatever reason, tells the others before they wait for it.
+  ACCORD_RETURN_IF_ERROR(agree(engine_->peers(), {ready.ok() ? prepare_noted(inputs, noted) : ready, ""}));
+  const Status status = run_noted_steps(noted, after);
+  if (!status.ok() && engine_->divides_runs()) abort_peers(status);
   if (!status.ok()) release_peers(status);
   return status;
 }
 
-Status RunContext::run_noted_steps(Program& program, const ProgramNotes& notes, const AfterNode& after) {
+Status RunContext::prepare_noted(std::span<const TensorView> inputs, NotedProgram& noted) {
+  ACCORD_RETURN_IF_ERROR(check_memory(engine_->graph(), inputs));
+  if (!pinned_) static_cast<void>(take_newest_weights());
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> values, match_inputs(engine_->graph(), inputs));
+  const SymbolValues symbols = symbol_values(engine_->graph(), values);
+  ACCORD_ASSIGN_OR_RETURN(noted.program, engine_->prepare(symbols, *weights_.parameters, &noted.notes));
+  Program& program = noted.program;
+  ACCORD_RETURN_IF_ERROR(set_batch(program, std::nullopt));
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    program.bases[static_cast<std::size_t>(program.inputs[i])] = static_cast<std::byte*>(inputs[i].buffer.data);
+  }
+  return place_arena(program);
+}
+
+Status RunContext::run_noted_steps(NotedProgram& noted, const AfterNode& after) {
+  auto& [program, notes] = noted;
   const Execution execution{program.bases, pool_, engine_->communicators(), cache_at_hand_, batch_};
   auto step = program.steps.begin();
   const std::vector<Node>& nodes = engine_->graph().nodes;
@@ -194,8 +209,11 @@ Status RunContext::set_whole_batch(std::int64_t rows) {
   const std::int64_t blocks = std::max<std::int64_t>(1, (rows + kernels::kTokenGroup - 1) / kernels::kTokenGroup);
   if (passing_cache_.options().blocks < blocks) {
     ACCORD_ASSIGN_OR_RETURN(const std::vector<CachedLayer> layers, cached_layers(engine_->graph()));
+    engine_->budget().give_back({kCache, passing_cache_.bytes()});
     passing_cache_ = KeyValueCache();
-    ACCORD_ASSIGN_OR_RETURN(passing_cache_, KeyValueCache::create(layers, {.blocks = blocks}));
+    ACCORD_ASSIGN_OR_RETURN(KeyValueCache made, KeyValueCache::create(layers, {.blocks = blocks}));
+    ACCORD_RETURN_IF_ERROR(engine_->budget().take({kCache, made.bytes()}));
+    passing_cache_ = std::move(made);
     passing_blocks_.resize(static_cast<std::size_t>(blocks));
     std::iota(passing_blocks_.begin(), passing_blocks_.end(), 0);
   }
@@ -267,27 +285,29 @@ Status RunContext::place_arena(Program& program) {
 
 Status RunContext::run_steps(Program& program) {
   const Execution execution{program.bases, pool_, engine_->communicators(), cache_at_hand_, batch_};
-  if (profiling_ != Profiling::kOff) return run_steps_timed(program, execution);
+  const Profiling profiling = profiling_.load(std::memory_order_relaxed);
+  if (profiling != Profiling::kOff) return run_steps_timed(program, execution, profiling == Profiling::kTrace);
   for (const ProgramStep& step : program.steps) ACCORD_RETURN_IF_ERROR(step.run(execution));
   return Status();
 }
 
-Status RunContext::run_steps_timed(Program& program, const Execution& execution) {
+Status RunContext::run_steps_timed(Program& program, const Execution& execution, bool traces) {
   const std::int64_t first = nanoseconds_now();
   std::int64_t begin = first;
   for (const ProgramStep& step : program.steps) {
     ACCORD_RETURN_IF_ERROR(step.run(execution));
     const std::int64_t end = nanoseconds_now();
-    if (profiling_ == Profiling::kTrace) {
+    if (traces) {
       record(step.node, begin, end);
     } else {
+      const std::lock_guard lock(times_mutex_);
       TimeOfOp& time = times_[step.node == nullptr ? "output copy" : step.node->op];
       ++time.calls;
       time.seconds += static_cast<double>(end - begin) * 1e-9;
     }
     begin = nanoseconds_now();
   }
-  if (profiling_ == Profiling::kTrace && !recorded_.cut) recorded_.runs.push_back({nullptr, first, begin});
+  if (traces && !recorded_.cut) recorded_.runs.push_back({nullptr, first, begin});
   return Status();
 }
 
@@ -297,6 +317,7 @@ void RunContext::record(const Node* node, std::int64_t begin_ns, std::int64_t en
 }
 
 std::vector<OpTime> RunContext::profile() const {
+  const std::lock_guard lock(times_mutex_);
   std::vector<OpTime> times;
   for (const auto& [op, time] : times_) times.push_back({op, time.calls, time.seconds});
   std::sort(times.begin(), times.end(), [](const OpTime& a, const OpTime& b) { return a.seconds > b.seconds; });

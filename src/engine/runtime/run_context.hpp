@@ -6,6 +6,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
@@ -47,9 +48,12 @@ class RunContext {
   /// Without sequences the rows of a language model are one sequence that begins with them.
   Result<std::vector<TensorView>> run(std::span<const TensorView> inputs,
                                       std::optional<std::span<const SequenceRows>> sequences = std::nullopt);
-  /// Runs once on a program made for it, and calls `after` behind the steps of each node.
+  /// Runs once on a program made for it, and calls `after` behind the steps of each node. `ready`: whether the caller can go on; if
+  /// one rank cannot, or finds its inputs wrong, all get its error. Collective over the bound groups.
   using AfterNode = std::function<Status(std::size_t node, const ProgramNotes& notes, const Execution& execution)>;
-  Status run_noted(std::span<const TensorView> inputs, const AfterNode& after);
+  Status run_noted(const Status& ready, std::span<const TensorView> inputs, const AfterNode& after);
+  /// Calls `body` while no run can begin; kWrongState during one.
+  Status between_runs(const std::function<Status()>& body);
   /// Whether runs take the newest weights by themselves, or only by take_newest_weights(). At first they do.
   void pin_weights() { pinned_ = true; }
   /// True if they are others than those of the last run.
@@ -57,9 +61,12 @@ class RunContext {
   Status create_cache(const KeyValueCacheOptions& options);
   Status copy_block(std::int32_t from, std::int32_t to);
   std::size_t cache_bytes() const { return cache_ ? cache_->bytes() : 0; }
-  void set_profiling(Profiling profiling) { profiling_ = profiling; }
+  /// On any thread, also during a run.
+  void set_profiling(Profiling profiling) { profiling_.store(profiling, std::memory_order_relaxed); }
+  /// REQUIRES: between_runs().
   const RecordedRuns& recorded() const { return recorded_; }
   const LoadedEngine& engine() const { return *engine_; }
+  /// On any thread, also during a run.
   std::vector<OpTime> profile() const;
   std::size_t arena_bytes() const { return arena_.size(); }
 
@@ -67,6 +74,10 @@ class RunContext {
   struct CachedProgram {
     std::vector<std::int64_t> key;  // all dimensions of all inputs, one after the other
     Program program;
+  };
+  struct NotedProgram {
+    Program program;
+    ProgramNotes notes;
   };
   struct TimeOfOp {
     std::uint64_t calls = 0;
@@ -83,9 +94,10 @@ class RunContext {
   void abort_peers(const Status& failure);
   Result<Program*> find_program(std::span<const TensorView> inputs);
   Status place_arena(Program& program);
-  Status run_noted_steps(Program& program, const ProgramNotes& notes, const AfterNode& after);
+  Status prepare_noted(std::span<const TensorView> inputs, NotedProgram& noted);
+  Status run_noted_steps(NotedProgram& noted, const AfterNode& after);
   Status run_steps(Program& program);
-  Status run_steps_timed(Program& program, const Execution& execution);
+  Status run_steps_timed(Program& program, const Execution& execution, bool traces);
   void record(const Node* node, std::int64_t begin_ns, std::int64_t end_ns);
 
   static constexpr std::size_t kMostPrograms = 32;
@@ -106,8 +118,9 @@ class RunContext {
   std::vector<std::int64_t> key_;      // of the inputs at hand
   bool pinned_ = false;
   LoadedEngine::Weights weights_;  // of the programs
-  Profiling profiling_ = Profiling::kOff;
-  std::map<std::string, TimeOfOp> times_;
+  std::atomic<Profiling> profiling_{Profiling::kOff};
+  mutable std::mutex times_mutex_;
+  std::map<std::string, TimeOfOp> times_;  // guarded by times_mutex_
   RecordedRuns recorded_;
   std::atomic<bool> busy_{false};
 };

@@ -47,9 +47,33 @@ class EngineProcesses : public ::testing::Test {
     return Communicator::create(store, rank, size, options);
   }
 
+  /// The engine of a rank, bound to all of them.
+  Result<Engine> load(Rank rank, int size) const {
+    ACCORD_ASSIGN_OR_RETURN(const Communicator comm, join(rank, size));
+    return Engine::load_and_bind(package(), {{"tp", comm}});
+  }
+
   static int failed(const Status& status) {
     std::fprintf(stderr, "%s\n", status.to_string().c_str());
     return kOther;
+  }
+
+  /// What a rank ends with whose run gave `status` after rank 1 was killed.
+  int names_the_dead(const Status& status) const {
+    const Duration since = Clock::now().time_since_epoch() - Duration(board_->killed_at_ns.load());
+    const bool named = status.code() == StatusCode::kPeerLost && status.ranks() == std::vector<Rank>{1};
+    return named && since < std::chrono::seconds(1) ? kNamedTheDead : failed(status);
+  }
+
+  /// Kills rank 1 of three once they have run for a while; the others have to name it.
+  void kill_rank_1(ProcessRanks& ranks) {
+    const Deadline deadline = Deadline::in(std::chrono::seconds(60));
+    while (board_->runs[0] < 20 && !deadline.passed()) std::this_thread::yield();
+    ASSERT_GE(board_->runs[0].load(), 20);
+    board_->killed_at_ns = Duration(Clock::now().time_since_epoch()).count();
+    ranks.kill(1, SIGKILL);
+    EXPECT_EQ(ranks.wait_all(Deadline::in(std::chrono::seconds(20))),
+              (std::vector<int>{kNamedTheDead, 128 + SIGKILL, kNamedTheDead}));
   }
 
   TemporaryDirectory directory_;
@@ -60,9 +84,7 @@ TEST_F(EngineProcesses, every_rank_ends_with_the_same_bits_which_are_the_models)
   const TinyEncoder model(9);
   model.write(package());
   ProcessRanks ranks(2, [&](Rank rank) -> int {
-    Result<Communicator> comm = join(rank, 2);
-    if (!comm.ok()) return failed(comm.status());
-    Result<Engine> engine = Engine::load_and_bind(package(), {{"tp", *comm}});
+    Result<Engine> engine = load(rank, 2);
     if (!engine.ok()) return failed(engine.status());
     Result<EngineContext> context = engine->create_context();
     std::vector<std::int64_t> ids = some_ids(6);
@@ -82,9 +104,7 @@ TEST_F(EngineProcesses, every_rank_ends_with_the_same_bits_which_are_the_models)
 TEST_F(EngineProcesses, a_rank_killed_between_runs_ends_the_runs_of_the_others_within_a_second) {
   TinyEncoder(8).write(package());
   ProcessRanks ranks(3, [&](Rank rank) -> int {
-    Result<Communicator> comm = join(rank, 3);
-    if (!comm.ok()) return failed(comm.status());
-    Result<Engine> engine = Engine::load_and_bind(package(), {{"tp", *comm}});
+    Result<Engine> engine = load(rank, 3);
     if (!engine.ok()) return failed(engine.status());
     Result<EngineContext> context = engine->create_context();
     std::vector<std::int64_t> ids = some_ids(8);
@@ -95,18 +115,10 @@ TEST_F(EngineProcesses, a_rank_killed_between_runs_ends_the_runs_of_the_others_w
         ++board_->runs[rank];
         continue;
       }
-      const Duration since = Clock::now().time_since_epoch() - Duration(board_->killed_at_ns.load());
-      if (status.code() != StatusCode::kPeerLost || status.ranks() != std::vector<Rank>{1}) return failed(status);
-      return since < std::chrono::seconds(1) ? kNamedTheDead : failed(status);
+      return names_the_dead(status);
     }
   });
-  const Deadline deadline = Deadline::in(std::chrono::seconds(60));
-  while (board_->runs[0] < 20 && !deadline.passed()) std::this_thread::yield();
-  ASSERT_GE(board_->runs[0].load(), 20);
-  board_->killed_at_ns = Duration(Clock::now().time_since_epoch()).count();
-  ranks.kill(1, SIGKILL);
-  EXPECT_EQ(ranks.wait_all(Deadline::in(std::chrono::seconds(20))),
-            (std::vector<int>{kNamedTheDead, 128 + SIGKILL, kNamedTheDead}));
+  kill_rank_1(ranks);
 }
 
 /// Layers of y = x + down(up(rms_norm(x))), divided by rows and columns; what comes between two products is one step with the
@@ -188,9 +200,7 @@ TEST_F(EngineProcesses, a_sum_of_ranks_that_is_one_step_with_its_norm_is_right_a
   const NormedLayers model;
   model.write(package());
   ProcessRanks ranks(3, [&](Rank rank) -> int {
-    Result<Communicator> comm = join(rank, 3);
-    if (!comm.ok()) return failed(comm.status());
-    Result<Engine> engine = Engine::load_and_bind(package(), {{"tp", *comm}});
+    Result<Engine> engine = load(rank, 3);
     if (!engine.ok()) return failed(engine.status());
     Result<EngineContext> context = engine->create_context();
     context->set_profiling(Profiling::kOn);
@@ -205,18 +215,10 @@ TEST_F(EngineProcesses, a_sum_of_ranks_that_is_one_step_with_its_norm_is_right_a
       }
       for (const OpTime& op : context->profile())
         if (op.op == "accord.all_reduce") return kOther;  // a step of its own
-      const Duration since = Clock::now().time_since_epoch() - Duration(board_->killed_at_ns.load());
-      if (outputs.status().code() != StatusCode::kPeerLost) return failed(outputs.status());
-      return since < std::chrono::seconds(1) ? kNamedTheDead : failed(outputs.status());
+      return names_the_dead(outputs.status());
     }
   });
-  const Deadline deadline = Deadline::in(std::chrono::seconds(60));
-  while (board_->runs[0] < 20 && !deadline.passed()) std::this_thread::yield();
-  ASSERT_GE(board_->runs[0].load(), 20);
-  board_->killed_at_ns = Duration(Clock::now().time_since_epoch()).count();
-  ranks.kill(1, SIGKILL);
-  EXPECT_EQ(ranks.wait_all(Deadline::in(std::chrono::seconds(20))),
-            (std::vector<int>{kNamedTheDead, 128 + SIGKILL, kNamedTheDead}));
+  kill_rank_1(ranks);
   const std::vector<double> expected = model.reference(NormedLayers::input(5));
   ASSERT_LE(expected.size(), 256U);
   EXPECT_EQ(std::memcmp(board_->outputs[0], board_->outputs[2], expected.size() * sizeof(float)), 0);
@@ -263,9 +265,7 @@ TEST_F(EngineProcesses, a_rank_never_holds_its_shard_twice) {
   engine::write_package(package(), writer.graph(), weights, shardings);
   weights.clear();
   ProcessRanks ranks(2, [&](Rank rank) -> int {
-    Result<Communicator> comm = join(rank, 2);
-    if (!comm.ok()) return failed(comm.status());
-    Result<Engine> engine = Engine::load_and_bind(package(), {{"tp", *comm}});
+    Result<Engine> engine = load(rank, 2);
     if (!engine.ok()) return failed(engine.status());
     Result<EngineContext> context = engine->create_context();
     std::vector<std::int64_t> tokens(64, 3);

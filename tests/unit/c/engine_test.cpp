@@ -45,7 +45,7 @@ TEST_F(CEngines, run_on_ranks_as_they_do_in_cpp) {
   run_c_ranks(2, [&](accord_communicator_t* communicator, int) {
     const accord_engine_group_t group = {"tp", communicator};
     accord_engine_t* engine = nullptr;
-    ASSERT_TRUE(is_ok(accord_engine_load(path_.c_str(), &group, 1, 0, &engine)));
+    ASSERT_TRUE(is_ok(accord_engine_load(path_.c_str(), &group, 1, nullptr, &engine)));
     const int64_t shape[] = {2, 4};
     std::vector<std::int64_t> ids = ids_;
     const accord_tensor_t input = {ids.data(), shape, 2, ACCORD_INT64};
@@ -65,13 +65,13 @@ TEST_F(CEngines, run_on_ranks_as_they_do_in_cpp) {
 
 TEST_F(CEngines, name_what_is_wrong) {
   accord_engine_t* engine = nullptr;
-  EXPECT_EQ(accord_engine_load((path_ + "x").c_str(), nullptr, 0, 0, &engine), ACCORD_NOT_FOUND);
+  EXPECT_EQ(accord_engine_load((path_ + "x").c_str(), nullptr, 0, nullptr, &engine), ACCORD_NOT_FOUND);
   EXPECT_EQ(engine, nullptr);
   const accord_engine_group_t nobody = {"tp", nullptr};
-  EXPECT_EQ(accord_engine_load(path_.c_str(), &nobody, 1, 0, &engine), ACCORD_INVALID_ARGUMENT);
-  EXPECT_EQ(accord_engine_load(path_.c_str(), nullptr, 1, 0, &engine), ACCORD_INVALID_ARGUMENT);
+  EXPECT_EQ(accord_engine_load(path_.c_str(), &nobody, 1, nullptr, &engine), ACCORD_INVALID_ARGUMENT);
+  EXPECT_EQ(accord_engine_load(path_.c_str(), nullptr, 1, nullptr, &engine), ACCORD_INVALID_ARGUMENT);
   EXPECT_THAT(accord_last_error(), HasSubstr("groups is null"));
-  ASSERT_TRUE(is_ok(accord_engine_load(path_.c_str(), nullptr, 0, 0, &engine)));
+  ASSERT_TRUE(is_ok(accord_engine_load(path_.c_str(), nullptr, 0, nullptr, &engine)));
   const int64_t shape[] = {2, 4};
   accord_tensor_t input = {ids_.data(), shape, 2, ACCORD_INT64};
   accord_tensor_t output = {};
@@ -90,6 +90,60 @@ TEST_F(CEngines, name_what_is_wrong) {
   EXPECT_EQ(accord_engine_run(engine, &input, 1, &output, 1), ACCORD_INVALID_ARGUMENT);
   accord_engine_free(engine);
   accord_engine_free(nullptr);
+}
+
+TEST_F(CEngines, are_loaded_as_the_options_say) {
+  accord_engine_t* engine = nullptr;
+  accord_engine_options_t options = ACCORD_ENGINE_OPTIONS_INIT;
+  options.memory_limit = 100;
+  EXPECT_EQ(accord_engine_load(path_.c_str(), nullptr, 0, &options, &engine), ACCORD_RESOURCE_EXHAUSTED);
+  EXPECT_THAT(accord_last_error(), HasSubstr("the limit is 100 B"));
+  options = ACCORD_ENGINE_OPTIONS_INIT;
+  options.canonical_ranks = 3;
+  EXPECT_EQ(accord_engine_load(path_.c_str(), nullptr, 0, &options, &engine), ACCORD_INVALID_ARGUMENT);
+  EXPECT_THAT(accord_last_error(), HasSubstr("canonical_ranks is 3"));
+  options.canonical_ranks = 4;
+  options.threads = 2;
+  EXPECT_EQ(accord_engine_load(path_.c_str(), nullptr, 0, &options, &engine), ACCORD_OK);
+  accord_engine_free(engine);
+  options.threads = -1;
+  EXPECT_EQ(accord_engine_load(path_.c_str(), nullptr, 0, &options, &engine), ACCORD_INVALID_ARGUMENT);
+  options.struct_size = 3;
+  EXPECT_EQ(accord_engine_load(path_.c_str(), nullptr, 0, &options, &engine), ACCORD_INVALID_ARGUMENT);
+  EXPECT_THAT(accord_last_error(), HasSubstr("ACCORD_ENGINE_OPTIONS_INIT"));
+}
+
+TEST_F(CEngines, are_cut_into_stages_and_refuse_a_group_that_comes_twice) {
+  const std::vector<float> right = expected();
+  run_c_ranks(2, [&](accord_communicator_t* communicator, int) {
+    accord_engine_t* engine = nullptr;
+    const accord_engine_group_t twice[] = {{"pp", communicator}, {"pp", communicator}};
+    EXPECT_EQ(accord_engine_load(path_.c_str(), twice, 2, nullptr, &engine), ACCORD_INVALID_ARGUMENT);
+    EXPECT_THAT(accord_last_error(), HasSubstr("group \"pp\" comes twice"));
+    ASSERT_TRUE(is_ok(accord_engine_load(path_.c_str(), twice, 1, nullptr, &engine)));
+    const int64_t shape[] = {2, 4};
+    std::vector<std::int64_t> ids = ids_;
+    const accord_tensor_t input = {ids.data(), shape, 2, ACCORD_INT64};
+    accord_tensor_t output = {};
+    ASSERT_TRUE(is_ok(accord_engine_run(engine, &input, 1, &output, 1)));
+    for (std::size_t i = 0; i < right.size(); ++i)
+      EXPECT_NEAR(static_cast<const float*>(output.data)[i], right[i], 1e-5F) << i;
+    accord_engine_free(engine);
+  });
+}
+
+TEST_F(CEngines, without_inputs_need_no_list_of_them) {
+  engine::GraphWriter writer;
+  const auto shape = engine::shape_of({"4"});
+  writer.output(writer.node("aten.neg.default", {{"self", engine::of(writer.parameter("w", shape))}}, shape));
+  const std::string path = directory_.path() + "/constant.accord";
+  engine::write_package(path, writer.graph(), {{"w", {1, 2, 3, 4}}}, {});
+  accord_engine_t* engine = nullptr;
+  ASSERT_TRUE(is_ok(accord_engine_load(path.c_str(), nullptr, 0, nullptr, &engine)));
+  accord_tensor_t output = {};
+  ASSERT_TRUE(is_ok(accord_engine_run(engine, nullptr, 0, &output, 1)));
+  EXPECT_EQ(static_cast<const float*>(output.data)[3], -4.0F);
+  accord_engine_free(engine);
 }
 
 TEST_F(CEngines, are_described_as_the_command_does) {

@@ -58,6 +58,10 @@ accord_plan_options_t initial() {
 }
 
 template <>
+accord_engine_options_t initial() {
+  return ACCORD_ENGINE_OPTIONS_INIT;
+}
+template <>
 accord_language_model_options_t initial() {
   return ACCORD_LANGUAGE_MODEL_OPTIONS_INIT;
 }
@@ -98,12 +102,23 @@ accord_status_t use(const accord_plan_options_t* options) {
   return ACCORD_OK;
 }
 
-// An encoder is no language model, which is found out after the options were read.
-accord_status_t use(const accord_language_model_options_t* options) {
+accord_status_t load_encoder(const accord_engine_options_t* options, accord_engine_t** engine) {
   const testing::TemporaryDirectory directory;
   engine::TinyEncoder(4).write(directory.path() + "/encoder.accord");
+  return accord_engine_load((directory.path() + "/encoder.accord").c_str(), nullptr, 0, options, engine);
+}
+accord_status_t use(const accord_engine_options_t* options) {
   accord_engine_t* engine = nullptr;
-  EXPECT_TRUE(is_ok(accord_engine_load((directory.path() + "/encoder.accord").c_str(), nullptr, 0, 0, &engine)));
+  const accord_status_t status = load_encoder(options, &engine);
+  EXPECT_EQ(engine != nullptr, status == ACCORD_OK);
+  accord_engine_free(engine);
+  return status;
+}
+
+// An encoder is no language model, which is found out after the options were read.
+accord_status_t use(const accord_language_model_options_t* options) {
+  accord_engine_t* engine = nullptr;
+  EXPECT_TRUE(is_ok(load_encoder(nullptr, &engine)));
   accord_language_model_t* model = nullptr;
   const accord_status_t status = accord_language_model_create(engine, options, nullptr, &model);
   EXPECT_EQ(model, nullptr);
@@ -136,12 +151,17 @@ const char* name_of<accord_plan_options_t>() {
 }
 
 template <>
+const char* name_of<accord_engine_options_t>() {
+  return "accord_engine_options_t";
+}
+template <>
 const char* name_of<accord_language_model_options_t>() {
   return "accord_language_model_options_t";
 }
 
-using Structs = ::testing::Types<accord_tcp_store_options_t, accord_communicator_options_t, accord_call_t,
-                                 accord_call_options_t, accord_plan_options_t, accord_language_model_options_t>;
+using Structs =
+    ::testing::Types<accord_tcp_store_options_t, accord_communicator_options_t, accord_call_t, accord_call_options_t,
+                     accord_plan_options_t, accord_engine_options_t, accord_language_model_options_t>;
 TYPED_TEST_SUITE(StructSize, Structs);
 
 TYPED_TEST(StructSize, as_the_macro_sets_it_is_taken) {
@@ -169,6 +189,13 @@ TYPED_TEST(StructSize, of_a_newer_header_is_taken_unless_it_asks_for_something_n
   EXPECT_EQ(use(&longer.known), ACCORD_INVALID_ARGUMENT);
   EXPECT_THAT(accord_last_error(), AllOf(HasSubstr(name_of<TypeParam>()),
                                          HasSubstr("byte " + std::to_string(sizeof(TypeParam) + 20) + " is set")));
+}
+
+TEST(ReservedFields, are_zero) {
+  accord_language_model_options_t options = ACCORD_LANGUAGE_MODEL_OPTIONS_INIT;
+  options.reserved = 1;
+  EXPECT_EQ(use(&options), ACCORD_INVALID_ARGUMENT);
+  EXPECT_THAT(accord_last_error(), HasSubstr("reserved is 1, not 0"));
 }
 
 TEST(StructOfAnOlderHeader, has_no_fields_beyond_its_end) {

@@ -135,6 +135,14 @@ TEST_F(Manifests, lies_are_refused_with_their_place) {
          m["tensors"][0]["packed"] = {{"type", "bfloat16"}};
        },
        "each of its 3 units has 64"},
+      {"packed where no vector may begin",
+       [](json& m) {
+         json& w = m["tensors"][0];
+         w["packed"] = {{"type", "float32"}};
+         w["granule_bytes"] = 128;
+         w["offset"] = 136;
+       },
+       "tensor \"w\": offset: 136, but packed weights begin at multiples of 64"},
       {"a packed vector",
        [](json& m) {
          m["tensors"][1]["packed"] = {{"type", "float32"}};
@@ -177,8 +185,10 @@ TEST_F(Manifests, packed_units_are_blocks_of_one_matrix) {
   const int unit = 16 * (4 + 4 + 16);
   w["granule_bytes"] = unit;
   w["xxh3"] = {std::string(16, '0'), std::string(16, '1')};
-  const int begin = w["offset"].get<int>();
+  const int begin = 128;
+  w["offset"] = begin;
   manifest["tensors"][1]["offset"] = begin + 2 * unit;
+  manifest["files"][1]["header_size"] = begin;
   manifest["files"][1]["size"] = begin + 2 * unit + 16;
   const auto read = parse_manifest(manifest.dump());
   ASSERT_TRUE(read.ok()) << read.status().to_string();

@@ -1,0 +1,20 @@
+"""Llama, small enough for a test, with random weights. Needs torch and transformers when it is called."""
+
+SIZES = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 160,
+    "max_position_embeddings": 64,
+}
+
+
+def make_small_llama(seed: int = 0, **sizes: object):
+    """sizes: others than SIZES, and all else that the configuration takes."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(seed)
+    return LlamaForCausalLM(LlamaConfig(**(SIZES | sizes))).eval()
