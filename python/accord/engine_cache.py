@@ -1,7 +1,8 @@
 """Engine packages kept on disk, so that what was compiled once need not be compiled again.
 
 A cache is a directory of packages KEY.accord, each with a file KEY.lock beside it. Whoever builds, replaces or removes a package
-holds its lock alone; who uses it shares the lock. Locks are flock()'s: they end with their process, however that ends.
+holds its lock alone; who uses it shares the lock. Locks are flock()'s: they end with their process, however that ends. What a killed
+process left beside them (a folder of a build, .KEY.accord.*, a lock without a package) goes when the cache is used next.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import sys
 import time
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 FORM = 1  # of the keys: changes with what they are made of
 LIMIT = 20 << 30  # bytes
+_LEFT = re.compile(r"\.(?P<key>[0-9a-f]{64})\.accord\..*|(?P<lock>[0-9a-f]{64})\.lock")
 
 
 def default_directory() -> Path:
@@ -112,7 +115,7 @@ class EngineCache:
                     return
             with self._locked(key, fcntl.LOCK_EX):
                 if not self._is_whole(path):
-                    shutil.rmtree(path, ignore_errors=True)
+                    self._empty(key)
                     build(path)
                     if damage := verify(path):
                         raise Corrupt(f"what was built for {key} is no whole package: {damage[0].what}")
@@ -128,7 +131,16 @@ class EngineCache:
 
     def clear(self) -> int:
         """Removes all packages that are not in use; gives how many."""
+        self.sweep()
         return sum(self._remove(entry.key) for entry in self.entries())
+
+    def sweep(self) -> None:
+        """Removes what killed processes left, but not what is being built."""
+        names = [file.name for file in self.directory.iterdir()] if self.directory.is_dir() else []
+        for key in {found["key"] or found["lock"] for found in map(_LEFT.fullmatch, names) if found}:
+            unfinished = any(name.startswith(f".{key}.") for name in names)
+            if unfinished or not self._path(key).exists():
+                self._remove(key, only_left=True)
 
     def _path(self, key: str) -> Path:
         if len(key) != 64 or not set(key) <= set("0123456789abcdef"):
@@ -147,14 +159,20 @@ class EngineCache:
     @contextlib.contextmanager
     def _locked(self, key: str, kind: int) -> Iterator[None]:
         """BlockingIOError if `kind` has LOCK_NB and another holds it."""
-        descriptor = os.open(self.directory / f"{key}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(descriptor, kind)
-            yield
-        finally:
-            os.close(descriptor)
+        file = self.directory / f"{key}.lock"
+        while True:
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.flock(descriptor, kind)
+                if not _is_at(descriptor, file):
+                    continue  # who held it before has removed it
+                yield
+                return
+            finally:
+                os.close(descriptor)
 
     def _trim(self) -> None:
+        self.sweep()
         entries = self.entries()
         total = sum(entry.bytes for entry in entries)
         for entry in reversed(entries):
@@ -163,14 +181,30 @@ class EngineCache:
             if self._remove(entry.key):
                 total -= entry.bytes
 
-    def _remove(self, key: str) -> bool:
-        """False if it is in use."""
+    def _remove(self, key: str, *, only_left: bool = False) -> bool:
+        """False if it is in use. only_left: not a package that is there."""
         try:
             with self._locked(key, fcntl.LOCK_EX | fcntl.LOCK_NB):
-                shutil.rmtree(self._path(key), ignore_errors=True)
+                self._empty(key, only_left=only_left)
+                if not self._path(key).exists():
+                    (self.directory / f"{key}.lock").unlink()
         except BlockingIOError:
             return False
         return True
+
+    def _empty(self, key: str, *, only_left: bool = False) -> None:
+        """Removes all of a key but its lock, which the caller holds alone."""
+        for folder in self.directory.glob(f".{key}.accord.*"):
+            shutil.rmtree(folder, ignore_errors=True)
+        if not only_left:
+            shutil.rmtree(self._path(key), ignore_errors=True)
+
+
+def _is_at(descriptor: int, file: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(file))
+    except FileNotFoundError:
+        return False
 
 
 def main() -> int:
@@ -181,6 +215,7 @@ def main() -> int:
     options = parser.parse_args()
     cache = EngineCache(options.directory)
     facts: dict[str, object] = {"directory": str(cache.directory)}
+    cache.sweep()
     if options.what == "clear":
         facts["removed"] = cache.clear()
     entries = cache.entries()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accord._core import Engine, Error, Mismatch, NotFound
+from accord.engine_weight_names import by_package_names
 
 if TYPE_CHECKING:
     import torch
@@ -75,6 +76,7 @@ def _tensors_of(package: Path, manifest: dict, given: Mapping[str, torch.Tensor]
     from accord.export_graph import DTYPES, memory_key
 
     dtypes = {name: dtype for dtype, name in DTYPES.items()}
+    given = by_package_names(given, {entry["name"]: entry["shape"] for entry in manifest["tensors"]})
     tensors = {}
     for entry in manifest["tensors"]:
         name, dtype = entry["name"], dtypes[entry["dtype"]]

@@ -25,10 +25,7 @@ ATTENTIONS = (
     ("*.attention.q_lin", "*.attention.k_lin", "*.attention.v_lin", "*.attention.out_lin"),  # DistilBERT
 )
 # Query, key and value of each head side by side, and the output.
-FUSED_ATTENTIONS = (
-    ("*.attention.query_key_value", "*.attention.dense"),  # GPT-NeoX
-    ("*.self_attention.query_key_value", "*.self_attention.dense"),  # Bloom
-)
+FUSED_ATTENTIONS = (("*.attention.query_key_value", "*.attention.dense"),)  # GPT-NeoX
 # Layers divided by their outputs, and what then takes these as its inputs.
 INNER = (
     (("*.gate_up_proj.gate", "*.gate_up_proj.up"), "*.down_proj"),

@@ -10,6 +10,7 @@ Needs the PyPI package gguf, which reads the file, besides what export() needs.
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import os
 import re
@@ -43,6 +44,7 @@ NAMES = {
     "model.layers.{}.mlp.up_proj.weight": "blk.{}.ffn_up.weight",
     "model.layers.{}.mlp.down_proj.weight": "blk.{}.ffn_down.weight",
 }
+DTYPES = ("float32", "bfloat16", "float16")
 ROPE_FACTORS = "rope_freqs.weight"  # what Llama 3 divides its frequencies by
 STOPS = ("eos", "eot", "eom")  # ends of a text, of a turn, of a message
 
@@ -69,6 +71,10 @@ def export_gguf(
 
     Raises ExportError, which names what the file has that no engine knows: another architecture, a tensor, a tokenizer.
     """
+    if dtype not in DTYPES:
+        near = difflib.get_close_matches(str(dtype), DTYPES, n=1)
+        hint = f'; did you mean "{near[0]}"?' if near else f": use one of {', '.join(DTYPES)}"
+        raise ExportError(f'engines compute in no dtype "{dtype}"{hint}')
     try:
         reader = gguf.GGUFReader(file)
     except (ValueError, IndexError) as error:

@@ -5,27 +5,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 from language_runs import bits_of_logits, make_ids
+from small_llama import make_small_llama
 
 import accord
 
 torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("transformers")
 
 VOCABULARY = 576  # nine units, which eight ranks share unevenly
-CONFIGURATION = transformers.LlamaConfig(
-    hidden_size=128,
-    intermediate_size=512,
-    num_hidden_layers=2,
-    num_attention_heads=16,
-    num_key_value_heads=8,
-    vocab_size=VOCABULARY,
-    max_position_embeddings=128,
-)
+SIZES = {
+    "hidden_size": 128,
+    "intermediate_size": 512,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "vocab_size": VOCABULARY,
+    "max_position_embeddings": 128,
+}
 
 
 def make_model(dtype: str) -> torch.nn.Module:
-    torch.manual_seed(0)
-    return transformers.AutoModelForCausalLM.from_config(CONFIGURATION).to(getattr(torch, dtype)).eval()
+    return make_small_llama(**SIZES).to(getattr(torch, dtype))
 
 
 @pytest.fixture(scope="module")

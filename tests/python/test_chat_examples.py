@@ -5,7 +5,7 @@ import socket
 import subprocess
 
 import pytest
-from accord_command import ACCORD, BUILD, clean_environment, end
+from accord_command import ACCORD, BUILD, clean_environment, end, next_line
 from text_model import TEXTS
 
 EXAMPLES = ["chat", "chat_c"]
@@ -49,7 +49,7 @@ def test_a_rank_that_is_killed_ends_the_other_one(text_model, example, victim):
     try:
         ranks[0].stdin.write(TEXTS[2] + "\n")
         ranks[0].stdin.flush()
-        assert ranks[0].stdout.readline() == TEXTS[3] + "\n"
+        assert next_line(ranks[0].stdout) == TEXTS[3] + "\n"
         ranks[victim].send_signal(signal.SIGKILL)
         ranks[victim].wait(timeout=20)
         left = ranks[1 - victim]

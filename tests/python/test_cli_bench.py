@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from accord_command import ACCORD, accord, clean_environment, end, start_accord, wait_until
+from accord_command import ACCORD, accord, clean_environment, end, next_line, start_accord, wait_until
 
 SVG = "{http://www.w3.org/2000/svg}"
 SHORT = ("--seconds", "0.002")
@@ -157,7 +157,7 @@ def test_an_interrupt_ends_it_with_what_was_measured(tmp_path, whom):
     sweep = ("bench", "all_reduce", "--min", 8, "--max", "1g", "--seconds", 0.2, "--json", path)
     job = start_accord(*sweep, start_new_session=True)
     try:
-        lines = iter(job.stdout.readline, "")
+        lines = iter(lambda: next_line(job.stdout), "")
         while " packet" not in next(lines):
             pass  # the first size is done
         if whom == "all ranks":
@@ -179,7 +179,7 @@ def test_an_interrupt_ends_a_call_that_does_not_end(tmp_path):
     sizes = ("--min", 8, "--max", "64m", "--factor", 1024, "--seconds", 0.5)
     job = start_accord("bench", "all_reduce", *sizes, "--json", path)
     try:
-        while " packet" not in job.stdout.readline():
+        while " packet" not in next_line(job.stdout):
             pass  # the first size is done
         [other] = children_of(job.pid)
         os.kill(other, signal.SIGSTOP)
@@ -211,7 +211,7 @@ def children_of(process: int) -> list[int]:
 def test_a_killed_rank_is_named_and_nothing_hangs():
     job = start_accord("bench", "all_reduce", "-n", 3, "--seconds", 60, "--min", "64k", "--max", "64k")
     try:
-        wait_until(lambda: "bytes" in job.stdout.readline(), "the head of the table")
+        wait_until(lambda: "bytes" in next_line(job.stdout), "the head of the table")
         others = wait_until(lambda: children_of(job.pid), "the other ranks")
         os.kill(others[1], signal.SIGKILL)
         assert job.wait(timeout=60) == 1

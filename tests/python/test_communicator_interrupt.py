@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from accord_command import wait_until
+from accord_command import next_line, wait_until
 
 SETUP = """
 import os, signal, sys, threading, time
@@ -47,7 +47,7 @@ def waits(process: subprocess.Popen) -> int:
 def in_a_wait(process: subprocess.Popen) -> None:
     """Returns once the process has said that it is ready and its main thread waits in the call that follows, where it sleeps
     for a moment again and again; nothing before it does."""
-    assert process.stdout.readline() == "ready\n", process.stderr.read()
+    assert next_line(process.stdout) == "ready\n", process.stderr.read()
     before = waits(process)
     wait_until(lambda: waits(process) >= before + 8, "the process waits in its call")
 
@@ -97,7 +97,7 @@ except KeyboardInterrupt:
     in_a_wait(waiting)
     sent = time.monotonic()
     waiting.send_signal(signal.SIGINT)
-    state = waiting.stdout.readline().strip()
+    state = next_line(waiting.stdout).strip()
     assert time.monotonic() - sent < 15, "the call has gone on to its own timeout of 30 s"
     assert state == ("failed" if aborts else "ready"), waiting.stderr.read()
     told = other.communicate("", timeout=20)[0]
@@ -136,7 +136,7 @@ print(work.wait(), x.tolist())
     other = start("sys.stdin.read()\ncomm.all_reduce(x)", tmp_path, 1)
     in_a_wait(waiting)
     waiting.send_signal(signal.SIGINT)
-    assert waiting.stdout.readline() == "interrupted\n"
+    assert next_line(waiting.stdout) == "interrupted\n"
     other.communicate("", timeout=20)
     assert waiting.communicate(timeout=20)[0] == "True [2.0, 2.0, 2.0, 2.0]\n"
 
@@ -222,7 +222,7 @@ else:
     comm.barrier()
 """
     waiting, other = start(program, tmp_path, 0), start(program, tmp_path, 1)
-    assert waiting.stdout.readline() == "True []\n"
+    assert next_line(waiting.stdout) == "True []\n"
     other.communicate("", timeout=20)
     assert waiting.wait(timeout=20) == 0
 

@@ -1,6 +1,8 @@
 """torch.compile(backend="accord") and accord.compile in one process: the same numbers as PyTorch's, and what ran where."""
 
+import gc
 import threading
+import weakref
 
 import pytest
 
@@ -66,6 +68,50 @@ def test_naming_the_backend_is_enough_and_other_batches_and_lengths_compile_noth
     model.table.weight.data = model.table.weight.data * 3
     assert_same(compiled(tokens(2, 5)), model(tokens(2, 5)))
     assert accord.compilation_report(model)[0].builds == 3
+
+
+@torch.no_grad()
+def test_outputs_that_are_views_of_inputs_stay_so(fresh):
+    class Views(torch.nn.Module):
+        def forward(self, x):
+            rest = x[1:]
+            return rest.neg() + 1, rest, x.transpose(0, 1)[2:], x
+
+    compiled = torch.compile(Views(), backend="accord", dynamic=True, options={"require_full_compilation": True})
+    for rows in (4, 5):
+        x = torch.rand(rows, 8)
+        given = x.clone()
+        computed, rest, turned, same = compiled(x)
+        torch.testing.assert_close((computed, rest, turned, same), (1 - given[1:], given[1:], given.T[2:], given))
+        x.zero_()  # seen through views alone
+        assert rest.abs().max() == turned.abs().max() == same.abs().max() == 0
+
+
+@torch.no_grad()
+def test_data_that_is_swapped_again_and_again_keeps_two_sets_of_engines(fresh):
+    model = Model().eval()
+    compiled = torch.compile(model, backend="accord", dynamic=True, options={"min_block_size": 1})
+    held = [torch.rand(16, 8) for _ in range(5)]
+    for weight in (*held, held[-2]):
+        model.up.weight.data = weight
+        assert_same(compiled(tokens(2, 5)), model(tokens(2, 5)))
+    (report,) = accord.compilation_report(model)
+    assert (report.engines, report.builds) == (2, 5)
+
+
+def test_groups_that_were_set_for_a_module_go_with_it():
+    class Groups(dict):
+        """A mapping that can be watched."""
+
+    model, groups = torch.nn.Linear(2, 2), Groups()
+    watched = weakref.ref(groups)
+    accord.set_groups(model, groups)
+    del groups
+    gc.collect()
+    assert watched() is not None
+    del model
+    gc.collect()
+    assert watched() is None
 
 
 def test_what_needs_gradients_stays_in_pytorch_and_says_so(fresh):

@@ -1,12 +1,10 @@
 """The examples of examples/compile, as a user starts them: what they compute is what PyTorch computes, on every rank."""
 
-import os
 import re
 import subprocess
-import sys
 
 import pytest
-from accord_command import ACCORD, ROOT, clean_environment, end
+from accord_command import ACCORD, ROOT, end, on_ranks, program_environment
 from hosts import Hosts, why_not
 
 pytest.importorskip("transformers")
@@ -29,23 +27,6 @@ OVER_HOSTS = [("llama_over_hosts", 2), ("llama_tensor_parallel", 1)]
 NO_HOSTS = why_not()
 
 
-def environment(**more: str) -> dict[str, str]:
-    return clean_environment(PYTHONPATH=os.pathsep.join(filter(None, sys.path)), OMP_NUM_THREADS="1", **more)
-
-
-def run_example(name: str, ranks: int, folder) -> str:
-    result = subprocess.run(
-        [str(ACCORD), "run", "-n", str(ranks), str(ROOT / f"examples/compile/{name}.py"), str(folder)],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout
-
-
 def differences(text: str) -> list[tuple[int, float]]:
     """(rank, how far it is from PyTorch) of each line that says so."""
     told = re.findall(r"rank (\d): .* differs from PyTorch by ([\d.e+-]+)", text)
@@ -55,7 +36,7 @@ def differences(text: str) -> list[tuple[int, float]]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "ranks", "lines"), EXAMPLES, ids=[name for name, _, _ in EXAMPLES])
 def test_example(name, ranks, lines, tmp_path):
-    text = run_example(name, ranks, tmp_path)
+    text = on_ranks(ranks, ROOT / f"examples/compile/{name}.py", tmp_path)
     told = differences(text)
     assert sorted(rank for rank, _ in told) == sorted(list(range(ranks)) * lines)
     assert all(difference < 1e-5 for _, difference in told)
@@ -91,7 +72,7 @@ def test_example_over_hosts(two_hosts, name, ranks, tmp_path):
                 str(ranks),
                 *program,
             ],
-            env=environment(GLOO_SOCKET_IFNAME="eth0"),
+            env=program_environment(GLOO_SOCKET_IFNAME="eth0"),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

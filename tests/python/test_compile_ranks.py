@@ -1,11 +1,9 @@
 """Compiled models on several ranks: divided by torch's own styles, with collectives of their own, over groups of any backend."""
 
 import re
-import subprocess
-import sys
 
 import pytest
-from accord_command import ACCORD, ROOT, clean_environment, python_file
+from accord_command import ROOT, on_ranks, python_file
 
 import accord
 
@@ -232,6 +230,48 @@ def test_a_package_runs_unbound_never_and_takes_its_groups_from_a_block(fresh_ra
             torch.testing.assert_close(torch.from_numpy(output), expected)
 
 
+def ranks_bind_alike(comm, path):
+    import gc
+
+    import torch
+
+    module = accord.load(path, {"tp": comm}).module()
+    x = torch.ones(2, 8)
+    outputs = [module(x).numpy()]
+    garbage = [accord.load(path, {"tp": comm}).module()]
+    garbage.append(garbage)
+    if comm.rank == 0:  # which still has the engine, as nothing has looked for garbage yet
+        gc.disable()
+    del garbage
+    if comm.rank > 0:
+        gc.collect()
+    other = comm.split(0, name="other")
+    with accord.distributed_context({"tp": other}):
+        outputs.append(module(x).numpy())
+    turned = comm.split(0, -comm.rank, name="turned")  # in which rank 1 is where it was
+    try:
+        with accord.distributed_context({"tp": turned}, module):
+            refused = ""
+    except accord.Mismatch as error:
+        refused = str(error)
+    return [*outputs, module(x).numpy()], refused
+
+
+def test_ranks_bind_the_same_engines_and_all_hear_of_one_that_cannot(fresh_ranks, tmp_path):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 24), torch.nn.ReLU(), torch.nn.Linear(24, 8)).eval()
+    x = torch.ones(2, 8)
+    sharding = {"0": accord.Column(unit=8), "2": accord.Row(unit=8)}
+    path = str(accord.export(model, (x,), path=tmp_path / "model.accord", sharding=sharding))
+    with torch.no_grad():
+        expected = model(x)
+    for rank, (outputs, refused) in enumerate(fresh_ranks(3).run(ranks_bind_alike, path, torch=True, deadline=60)):
+        for output in outputs:
+            torch.testing.assert_close(torch.from_numpy(output), expected)
+        own = f"made for rank {rank} of 3, but this is rank {2 - rank} of 3"
+        assert (own if rank != 1 else 'could not get ready: group "tp" was loaded for rank') in refused
+
+
 ENDS = """
 import sys
 import torch, torch.distributed as dist
@@ -258,25 +298,11 @@ print("done", dist.is_initialized())
 """
 
 
-def on_two_ranks(program, *arguments: str) -> str:
-    """What a program writes that ends by itself on both ranks."""
-    result = subprocess.run(
-        [str(ACCORD), "run", "-n", "2", program, *arguments],
-        env=clean_environment(PYTHONPATH=":".join(filter(None, sys.path)), OMP_NUM_THREADS="1"),
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["gloo", "accord"])
 @pytest.mark.parametrize("end", ["group first", "engine first", "neither"])
 def test_programs_end_by_themselves_whatever_goes_first(tmp_path, backend, end):
-    text = on_two_ranks(python_file(tmp_path, ENDS), backend, end)
+    text = on_ranks(2, python_file(tmp_path, ENDS), backend, end)
     assert len(re.findall(r"done (True|False)", text)) == 2
 
 
@@ -286,4 +312,4 @@ def test_the_guide_runs(tmp_path):
     assert len(snippets) == 6
     folder = f"folder = {str(tmp_path)!r}\n"
     program = python_file(tmp_path, folder + "\n".join(snippets) + "print('end', tuple(y.shape))\n")
-    assert on_two_ranks(program).count("end (4, 16)") == 2
+    assert on_ranks(2, program).count("end (4, 16)") == 2

@@ -195,23 +195,53 @@ def test_threads_that_want_a_package_at_once_build_it_once(tmp_path):
 
 
 KILLED = """
-import os, signal, sys
+import os, signal, sys, tempfile
 from accord.engine_cache import EngineCache
 def build(path):
-    path.mkdir()
-    (path / "manifest.json").write_text("{")
+    if sys.argv[3] == "half":
+        path.mkdir()
+        (path / "manifest.json").write_text("{")
+    else:  # as accord.export writes it
+        tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent)
     os.kill(os.getpid(), signal.SIGKILL)
 with EngineCache(sys.argv[1]).package(sys.argv[2], build):
     pass
 """
 
 
-def test_what_a_killed_process_left_is_built_anew(tmp_path):
+def killed_while_building(directory, key: str, how: str) -> None:
     environment = os.environ | {"PYTHONPATH": str(BUILD / "python")}
-    killed = subprocess.run([sys.executable, "-c", KILLED, tmp_path, key_of()], env=environment, check=False)
+    killed = subprocess.run([sys.executable, "-c", KILLED, directory, key, how], env=environment, check=False)
     assert killed.returncode == -9
+
+
+def test_what_a_killed_process_left_is_built_anew(tmp_path):
+    killed_while_building(tmp_path, key_of(), "half")
     with EngineCache(tmp_path).package(key_of(), build) as path:
         assert accord.verify(path) == []
+
+
+def test_what_killed_processes_left_goes_with_the_next_use_but_nothing_that_is_being_built(tmp_path):
+    cache = EngineCache(tmp_path)
+    keys = [key_of(set_number(number)) for number in range(2)]
+    killed_while_building(tmp_path, keys[0], "aside")
+    assert sorted(file.name[:2] for file in tmp_path.iterdir()) == [f".{keys[0][0]}", keys[0][:2]]
+
+    def build_beside(path) -> None:
+        aside = tmp_path / f".{path.name}.abc"
+        aside.mkdir()
+        EngineCache(tmp_path).sweep()
+        assert aside.exists()  # its builder lives
+        aside.rmdir()
+        build(path)
+
+    with cache.package(keys[1], build_beside):
+        assert {file.name for file in tmp_path.iterdir()} == {f"{keys[1]}.accord", f"{keys[1]}.lock"}
+    killed_while_building(tmp_path, keys[0], "aside")
+    with cache.package(keys[0], build):
+        assert len(list(tmp_path.iterdir())) == 4
+    assert cache.clear() == 2
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_key_that_is_none_and_the_place_of_the_cache(tmp_path, monkeypatch):

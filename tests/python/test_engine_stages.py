@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from language_runs import PROMPTS, VOCABULARY, make_ids
+from small_llama import make_small_llama
 
 import accord
 
@@ -14,19 +15,14 @@ transformers = pytest.importorskip("transformers")
 LAYERS = 4
 
 
-def make_model() -> torch.nn.Module:
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        hidden_size=64,
+def make_model():
+    return make_small_llama(
         intermediate_size=128,
         num_hidden_layers=LAYERS,
-        num_attention_heads=4,
-        num_key_value_heads=2,
         vocab_size=VOCABULARY,
         max_position_embeddings=256,
         eos_token_id=None,
     )
-    return transformers.LlamaForCausalLM(config).eval()
 
 
 @pytest.fixture(scope="module")

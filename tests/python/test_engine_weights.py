@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from accord_command import wait_until
 from safetensors.torch import save_file
+from small_llama import make_small_llama
 
 import accord
 
@@ -15,6 +16,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 HIDDEN, INNER = 64, 128
+LLAMA = {"max_position_embeddings": 128, "tie_word_embeddings": True}
 
 
 def make_model(seed: int) -> torch.nn.Module:
@@ -176,24 +178,9 @@ def test_ranks_agree_on_new_weights(package, tmp_path):
             assert all(near(answer, expected(1)) for answer in answers)
 
 
-def make_llama(seed: int) -> torch.nn.Module:
-    torch.manual_seed(seed)
-    config = transformers.LlamaConfig(
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        vocab_size=160,
-        max_position_embeddings=128,
-        tie_word_embeddings=True,
-    )
-    return transformers.AutoModelForCausalLM.from_config(config).eval()
-
-
 def test_a_language_model_forgets_what_it_kept_with_the_old_weights(tmp_path):
     path = accord.export(
-        make_llama(0), path=tmp_path / "llama.accord", sharding="auto", progress=lambda done, total: None
+        make_small_llama(0, **LLAMA), path=tmp_path / "llama.accord", sharding="auto", progress=lambda done, total: None
     )
     prompt = list(range(2, 60))
 
@@ -203,12 +190,12 @@ def test_a_language_model_forgets_what_it_kept_with_the_old_weights(tmp_path):
     with accord.load(path) as engine:
         model = accord.LanguageModel.create(engine)
         old = answer(model)
-        engine.load_weights(make_llama(1).state_dict())
+        engine.load_weights(make_small_llama(1, **LLAMA).state_dict())
         new = answer(model)
         model.stop()
     for seed, found in ((0, old), (1, new)):
         with torch.no_grad():
-            ids = make_llama(seed).generate(
+            ids = make_small_llama(seed, **LLAMA).generate(
                 torch.tensor([prompt]), max_new_tokens=12, do_sample=False, eos_token_id=None
             )
         assert found == ids[0, len(prompt) :].tolist()
@@ -217,3 +204,28 @@ def test_a_language_model_forgets_what_it_kept_with_the_old_weights(tmp_path):
 def test_the_manifest_names_what_a_state_dict_must_have(package):
     names = [entry["name"] for entry in json.loads((package / "manifest.json").read_text())["tensors"]]
     assert sorted(names) == sorted(make_model(0).state_dict())
+
+
+SIZES = {"vocab_size": 160, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 0, "max_position_embeddings": 64}
+HEADS = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2}
+FUSED = {
+    "gpt2": transformers.GPT2Config(n_embd=64, n_layer=2, n_head=4, n_positions=64, vocab_size=160),
+    "phi3": transformers.Phi3Config(**SIZES, **HEADS, intermediate_size=96),
+    "mixtral": transformers.MixtralConfig(**SIZES, **HEADS, intermediate_size=96, num_local_experts=4),
+}
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_a_state_dict_of_a_family_whose_layers_are_fused_is_taken_apart_as_export_does(name, tmp_path):
+    def make(seed: int) -> torch.nn.Module:
+        torch.manual_seed(seed)
+        return transformers.AutoModelForCausalLM.from_config(FUSED[name]).eval()
+
+    path = accord.export(make(0), path=tmp_path / "m.accord", sharding="auto", progress=lambda done, total: None)
+    ids, places = np.arange(20), np.arange(20)
+    with accord.load(path) as engine:
+        engine.load_weights(make(1).state_dict())
+        found = np.array(engine.run(ids, places, places)[0])
+    with torch.no_grad():
+        wanted = make(1)(torch.from_numpy(ids)[None]).logits[0].numpy()
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)

@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from accord_command import clean_environment, end, wait_until
+from accord_command import clean_environment, end, next_line, wait_until
 
 import accord
 
@@ -188,11 +188,11 @@ except accord.Error as error:
 def test_a_store_whose_host_is_killed_while_ranks_meet_ends_their_wait():
     host = rank_process('store = accord.TcpStore("127.0.0.1", 0, True); print(store.port, flush=True); sys.stdin.read()',
                         stdin=subprocess.PIPE)  # fmt: skip
-    port = int(host.stdout.readline())
+    port = int(next_line(host.stdout))
     clients = [
         rank_process(JOINS % "accord.TcpStore('127.0.0.1', int(sys.argv[1]), False)", port, rank) for rank in (1, 2)
     ]
-    assert [client.stdout.readline() for client in clients] == ["begins\n"] * 2
+    assert [next_line(client.stdout) for client in clients] == ["begins\n"] * 2
     end(host)  # ranks 1 and 2 have met it, and wait for rank 0 by now or will find it gone
     for text in outputs(*clients):
         name, soon, message = text.split(" ", 2)
@@ -212,7 +212,7 @@ def test_a_directory_that_is_removed_while_ranks_meet_ends_their_wait(tmp_path):
 def test_a_group_does_not_need_its_store_any_more(fresh_ranks, tmp_path):
     host = rank_process('store = accord.TcpStore("127.0.0.1", 0, True); print(store.port, flush=True); sys.stdin.read()',
                         stdin=subprocess.PIPE)  # fmt: skip
-    port = int(host.stdout.readline())
+    port = int(next_line(host.stdout))
 
     def kill(_processes):
         wait_until(lambda: len(os.listdir(tmp_path)) == SIZE, "all to have joined")

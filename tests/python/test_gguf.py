@@ -193,6 +193,12 @@ def test_what_no_engine_knows_is_named(text_model, tmp_path, changes, message):
     assert not (tmp_path / "model.accord").exists()
 
 
+def test_a_dtype_that_no_engine_computes_in_is_named(tmp_path):
+    for dtype, hint in (("bfloat61", 'did you mean "bfloat16"'), ("int8", "use one of float32, bfloat16, float16")):
+        with pytest.raises(accord.ExportError, match=f'no dtype "{dtype}".*{hint}'):
+            accord.export_gguf(tmp_path / "model.gguf", path=tmp_path / "model.accord", dtype=dtype)
+
+
 def test_what_is_no_gguf_file_is_named(tmp_path):
     (tmp_path / "model.gguf").write_bytes(b"PK" + bytes(100))
     with pytest.raises(accord.ExportError, match="model.gguf is no GGUF file"):

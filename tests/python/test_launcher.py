@@ -11,7 +11,17 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from accord_command import ACCORD, accord, clean_environment, end, is_running, python_file, start_accord, wait_until
+from accord_command import (
+    ACCORD,
+    accord,
+    clean_environment,
+    end,
+    is_running,
+    next_line,
+    python_file,
+    start_accord,
+    wait_until,
+)
 
 WRITE_ENVIRONMENT = """
 import json, os, pathlib, sys
@@ -129,7 +139,7 @@ def test_a_rank_that_ignores_the_request_to_end_is_killed_after_the_grace():
 
 def ready_ranks(process: subprocess.Popen, count: int) -> list[str]:
     """The first `count` lines of output, which ranks print when they are ready."""
-    return [process.stdout.readline() for _ in range(count)]
+    return [next_line(process.stdout) for _ in range(count)]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -168,7 +178,7 @@ def test_a_second_signal_kills_without_waiting_for_the_grace():
     try:
         ready_ranks(process, 1)
         process.send_signal(signal.SIGINT)
-        assert "once more kills them" in process.stderr.readline()
+        assert "once more kills them" in next_line(process.stderr)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) == 128 + signal.SIGINT
     finally:

@@ -7,7 +7,7 @@ import signal
 import socket
 
 import pytest
-from accord_command import end, is_running, python_file, start_accord, wait_until
+from accord_command import end, is_running, next_line, python_file, start_accord, wait_until
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ time.sleep(1000)
     )
     launchers = nodes(*[["--node-rank", node, "--grace", 100, *program] for node in range(3)])
     for launcher in launchers:
-        assert "ready" in launcher.stdout.readline()
+        assert "ready" in next_line(launcher.stdout)
     (tmp_path / "go").write_text("")
     results = finish(launchers)  # far sooner than after the grace
     assert [code for code, _, _ in results] == [9, 9, 9]
@@ -122,7 +122,7 @@ time.sleep(1000)
 def test_a_launcher_that_is_killed_ends_the_ranks_of_the_others(nodes, dying):
     script = ["--", "sh", "-c", "echo $$; exec sleep 1000"]
     launchers = nodes(*[["--node-rank", node, *script] for node in range(2)])
-    ranks = [int(launcher.stdout.readline().split()[1]) for launcher in launchers]
+    ranks = [int(next_line(launcher.stdout).split()[1]) for launcher in launchers]
     launchers[dying].send_signal(signal.SIGKILL)
     results = finish(launchers)
     assert results[1 - dying][0] == 1
@@ -134,7 +134,7 @@ def test_a_launcher_that_is_killed_ends_the_ranks_of_the_others(nodes, dying):
 def test_a_signal_to_one_launcher_ends_the_job_everywhere(nodes):
     launchers = nodes(*[["--node-rank", node, "--", "sh", "-c", "echo ready; exec sleep 1000"] for node in range(2)])
     for launcher in launchers:
-        launcher.stdout.readline()
+        next_line(launcher.stdout)
     launchers[1].send_signal(signal.SIGTERM)
     results = finish(launchers)
     assert [code for code, _, _ in results] == [128 + signal.SIGTERM] * 2
@@ -183,7 +183,7 @@ def test_a_launcher_of_another_job_is_refused_and_disturbs_nobody(endpoint, opti
     launchers = [start("--nnodes", 3, "--node-rank", 0, "sh", "-c", "echo $WORLD_SIZE")]
     try:
         launchers.append(start("--nnodes", 3, "--node-rank", 1, "sh", "-c", "echo $WORLD_SIZE"))
-        assert launchers[0].stderr.readline() == "accord run: node 1 has come (2 of 3)\n"
+        assert next_line(launchers[0].stderr) == "accord run: node 1 has come (2 of 3)\n"
         code, _, error = finish([start(*options, "true")])[0]
         assert code == 1
         assert says in error

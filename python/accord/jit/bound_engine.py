@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import gc
 import itertools
 import threading
 import weakref
@@ -18,14 +19,14 @@ from dataclasses import dataclass
 import torch
 
 import accord
-from accord.jit.process_groups import Group, SharedCommunicator, check_place, groups_argument, shared_communicator
+from accord.jit.process_groups import Group, SharedCommunicator, groups_argument, place_mismatch, shared_communicator
 
 Groups = Mapping[str, Group] | Group
 
 
 @dataclass(eq=False)
 class _Wish:
-    """Groups that engines are to be bound to. modules: None for all engines."""
+    """Groups that engines are to be bound to. modules: None for all engines. It goes when the last of its modules does."""
 
     groups: Groups
     modules: list[weakref.ref] | None
@@ -90,7 +91,7 @@ class BoundEngine:
     def bind(self) -> None:
         """Binds the engine to what is asked for now. Collective over these groups if they are others than before."""
         with _lock:
-            wish = next((one for one in reversed(_wishes) if one.applies_to(self)), None)
+            wish = next((one for one in reversed(tuple(_wishes)) if one.applies_to(self)), None)
             if self._seen < 0 or wish is not self._wish or self.engine.state == "unbound":
                 self._bind_to(wish)
             self._seen = _changes
@@ -116,10 +117,19 @@ class BoundEngine:
             hint = f'; is it "{near[0]}"?' if near else ""
             given = ", ".join(f'"{one}"' for one in groups) or "none"
             raise accord.InvalidArgument(f'the engine has a group "{name}", but the groups given are {given}{hint}')
-        for name in shared:
-            check_place(name, self.places[name], groups[name])
-        held = {name: shared_communicator(groups[name]) for name in self.places if name in shared}
-        self.engine.bind({name: one.communicator for name, one in held.items()})
+        held: dict[str, SharedCommunicator] = {}
+        failure: accord.Mismatch | None = None
+        for name in self.places:  # also after a failure, of which the other ranks of each group have to hear
+            if name in shared:
+                try:
+                    failure = failure or place_mismatch(name, self.places[name], groups[name])
+                    held[name] = shared_communicator(groups[name], failure)
+                except accord.Mismatch as error:
+                    failure = failure or error
+        try:
+            self.engine.bind({name: one.communicator for name, one in held.items()})
+        except accord.InvalidArgument as error:  # a rank's communicator is of another place, or missing after a failure
+            raise failure or accord.Mismatch(str(error)) from error
         self._held, self._wish = list(held.values()), wish
 
 
@@ -157,11 +167,23 @@ def _wish_for(groups: Groups, module: torch.nn.Module | Sequence[torch.nn.Module
     for one in modules:
         if not isinstance(one, torch.nn.Module):
             raise TypeError(f"accord: expected a module, a list of modules or None, got {type(one).__name__}")
-    return _Wish(groups, [weakref.ref(one) for one in modules])
+    wish = _Wish(groups, [])
+    mine = weakref.ref(wish)
+    wish.modules = [weakref.ref(one, lambda _: _forget_without_modules(mine())) for one in modules]
+    return wish
+
+
+def _forget_without_modules(wish: _Wish | None) -> None:
+    """Runs wherever a module happens to end: takes no lock."""
+    if wish is not None and wish.modules is not None and all(one() is None for one in wish.modules):
+        with contextlib.suppress(ValueError):
+            _wishes.remove(wish)
 
 
 def _add(wish: _Wish) -> None:
     global _changes
+    if wish.modules is None:
+        gc.collect()  # engines that nothing holds are gone on all ranks, or else some would wait for others to bind them
     with _lock:
         _wishes.append(wish)
         _changes += 1

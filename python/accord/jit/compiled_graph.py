@@ -23,13 +23,14 @@ from accord.export_graph import GraphBuilder, place_of
 from accord.export_sharding import ExportError
 from accord.export_traced import TracedGraph, TracedSymbol, TracedWeight
 from accord.jit.bound_engine import BoundEngine
-from accord.jit.lowering import lower
+from accord.jit.lowering import VIEW_OF_INPUT, lower
 from accord.jit.options import Options
 from accord.jit.partitioning import Block, Support, blocks_of, counts, is_collective, is_wait
 from accord.jit.process_groups import logical_name, place_in, process_group
 from accord.jit.report import CollectiveReport, CompilationReport, PartitionReport
 
 LARGEST_SIZE = 1 << 24  # of a symbol that has no limit
+MOST_OF_SAME_WEIGHTS = 2  # sets of engines, for the places where the data of the same tensors was last
 MOST_TENSOR_BYTES = 1 << 46  # as src/engine/graph/graph_reader.cpp has it
 
 _graphs: weakref.WeakSet[CompiledGraph] = weakref.WeakSet()
@@ -187,6 +188,7 @@ class CompiledGraph:
             variant = self._variants.get(addresses)
             if variant is not None and variant.versions == versions:  # another thread has built it
                 return variant
+            self._forget_earlier(weights)
             engines = self._build_engines(args)
             variant = _Variant(versions, self._runner(engines))
             forget = self._variants.pop
@@ -196,6 +198,16 @@ class CompiledGraph:
             self.report.engines = len(self._variants)
             self.report.builds += 1
             return variant
+
+    def _forget_earlier(self, weights: Sequence[torch.Tensor]) -> None:
+        """Of the engines of these very tensors, whose data has lain elsewhere, keeps the newest: a program may go back and forth."""
+        of_these = [
+            addresses
+            for addresses, variant in list(self._variants.items())
+            if weights and all(one() is weight for one, weight in zip(variant.weights, weights, strict=True))
+        ]
+        for addresses in of_these[: 1 - MOST_OF_SAME_WEIGHTS]:
+            self._variants.pop(addresses, None)
 
     def _build_engines(self, args: Sequence) -> list[BoundEngine]:
         while True:
@@ -258,7 +270,9 @@ class CompiledGraph:
             if not block.in_engine:
                 for node in block.nodes:
                     known[node] = graph.node_copy(node, known.__getitem__)
-                    if node.target is torch.ops.aten.view.default:  # engines give other strides than torch has traced
+                    if (
+                        node.target is torch.ops.aten.view.default and VIEW_OF_INPUT not in node.meta
+                    ):  # engines give other strides than torch has traced
                         known[node].target = torch.ops.aten.reshape.default
                 continue
             plan, engine = next(remaining)

@@ -27,7 +27,30 @@ def lower(graph: torch.fx.Graph) -> None:
     _whole_again(graph)
     _join_nothing(graph)
     _products_to_linear(graph)
+    _views_of_inputs_apart(graph)
     graph.eliminate_dead_code()
+
+
+VIEW_OF_INPUT = "accord_view_of_input"  # in the meta of nodes
+
+
+def _views_of_inputs_apart(graph: torch.fx.Graph) -> None:
+    """Outputs that are views of inputs get nodes of their own, which stay in PyTorch: torch makes such an output anew of the
+    input and of the strides and offset that the graph's output has, which those of a copy are not."""
+    (output,) = graph.find_nodes(op="output")
+    for node in output.all_input_nodes:
+        chain = []
+        while isinstance(node.target, torch._ops.OpOverload) and node.target.is_view:
+            chain.append(node)
+            node = node.args[0]
+        if node.op != "placeholder" or not chain:
+            continue
+        copies = {}
+        with graph.inserting_before(output):
+            for one in reversed(chain):
+                copies[one] = graph.node_copy(one, lambda given, known=copies: known.get(given, given))
+                copies[one].meta[VIEW_OF_INPUT] = True
+        output.replace_input_with(chain[0], copies[chain[0]])
 
 
 def _conversions_of_aten(graph: torch.fx.Graph) -> None:

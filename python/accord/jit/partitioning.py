@@ -19,6 +19,7 @@ import torch
 from accord.export_graph import GraphBuilder
 from accord.export_sharding import ExportError
 from accord.export_traced import TracedGraph, TracedSymbol
+from accord.jit.lowering import VIEW_OF_INPUT
 from accord.jit.options import Options
 
 COLLECTIVES = ("_c10d_functional", "c10d_functional")
@@ -44,6 +45,7 @@ def counts(node: torch.fx.Node) -> bool:
     """Whether it is an op of its own in reports and sizes of blocks."""
     return (
         node.op == "call_function"
+        and VIEW_OF_INPUT not in node.meta
         and node.target is not operator.getitem
         and not is_wait(node)
         and bool(_tensors_in(_value(node)))
@@ -72,6 +74,8 @@ class Support:
         op = str(node.target)
         if self._options.keeps_in_torch(op):
             return f"{op} is one of torch_executed_ops"
+        if VIEW_OF_INPUT in node.meta:
+            return f"{op} gives a view of an input"
         if node in self.refused:
             return self.refused[node]
         if is_wait(node) and not is_collective(node.args[0]):

@@ -54,12 +54,15 @@ class SharedCommunicator:
         return comm.state == "ready" and (comm.rank, comm.size) == (rank, size)
 
 
+_FAILED = "failed: "  # no name begins so
+
 _shared: weakref.WeakValueDictionary[str, SharedCommunicator] = weakref.WeakValueDictionary()
 
 
-def shared_communicator(group: Group) -> SharedCommunicator:
+def shared_communicator(group: Group, failure: Exception | None = None) -> SharedCommunicator:
     """The engines' communicator over the ranks of the group. Collective over the group; cost: a few messages to the group's
-    store, and 10 ms or so where it is made."""
+    store, and 10 ms or so where it is made. failure: why this rank cannot bind its engine; then all ranks of a process group get
+    Mismatch with it (those of a communicator get it when the engine is bound)."""
     if isinstance(group, accord.Communicator):
         return SharedCommunicator(group, group.name)
     rank, size = place_in(group)
@@ -68,10 +71,16 @@ def shared_communicator(group: Group) -> SharedCommunicator:
     if held is not None and not held.serves(rank, size):
         held = None
     call = f"{prefix}/{store.add(f'{prefix}/calls/{rank}', 1)}"
-    store.set(f"{call}/{rank}", held.name if held else "none")
+    store.set(f"{call}/{rank}", f"{_FAILED}{failure}" if failure else held.name if held else "none")
     if rank == 0:
         store.set(f"{call}/name", secrets.token_hex(8))
-    names = {store.get(f"{call}/{other}").decode() for other in range(size)}
+    told = [store.get(f"{call}/{other}").decode() for other in range(size)]
+    for other, text in enumerate(told):
+        if text.startswith(_FAILED):
+            raise failure or accord.Mismatch(
+                f"rank {other} of the group cannot be bound to it: {text.removeprefix(_FAILED)}"
+            )
+    names = set(told)
     if held is not None and names == {held.name}:
         return held
     communicator = accord.Communicator.create(
@@ -97,14 +106,15 @@ def _meeting_store(group: dist.ProcessGroup) -> dist.Store:
     return _hosted[group.group_name]
 
 
-def check_place(name: str, place: tuple[int, int], group: Group) -> None:
-    """Mismatch if this rank has another place in the group than an engine was made for."""
+def place_mismatch(name: str, place: tuple[int, int], group: Group) -> accord.Mismatch | None:
+    """If this rank has another place in the group than an engine was made for."""
     rank, size = place_in(group)
-    if (rank, size) != place:
-        raise accord.Mismatch(
-            f'group "{name}": the engine was made for rank {place[0]} of {place[1]}, but this is rank {rank} of {size} in the group '
-            "that it is to be bound to; give a group of the same size, with its members in the same order"
-        )
+    if (rank, size) == place:
+        return None
+    return accord.Mismatch(
+        f'group "{name}": the engine was made for rank {place[0]} of {place[1]}, but this is rank {rank} of {size} in the group '
+        "that it is to be bound to; give a group of the same size, with its members in the same order"
+    )
 
 
 def groups_argument(groups: Mapping[str, Group] | Group, names: list[str]) -> Mapping[str, Group]:

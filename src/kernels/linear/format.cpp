@@ -6,11 +6,11 @@
 
 #include <algorithm>
 
+#include "kernels/linear/rounding.hpp"
+
 namespace accord::kernels {
 
 namespace {
-
-std::int64_t round_up(std::int64_t value, std::int64_t step) { return (value + step - 1) / step * step; }
 
 // Bits of one weight, scales apart.
 int bits_of(WeightType type) {

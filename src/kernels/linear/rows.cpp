@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/linear/rounding.hpp"
 #include "kernels/row_kernels.hpp"
 #include "kernels/simd_targets.hpp"
 
@@ -107,8 +108,6 @@ namespace {
 
 constexpr std::int64_t kChunkWords = 128;
 constexpr std::int64_t kMaxChunk = 4 * kChunkWords;
-
-std::int64_t round_up(std::int64_t value, std::int64_t step) { return (value + step - 1) / step * step; }
 
 std::size_t bytes_of_words(const RowsLayout& layout) {
   const std::int64_t words = layout.in_units * layout.chunks_per_unit * layout.rows * layout.chunk_words();
