@@ -244,12 +244,16 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=16)
     parser.add_argument("--tolerance", type=float)
     parser.add_argument("--group", default="tp")
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--canonical-ranks", type=int, default=0)
+    parser.add_argument("--memory-limit", default="0")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     try:
         with Communicator.from_environment() as comm:
             groups = {options.group: comm} if comm.size > 1 else {}
-            with load(options.package, groups) as engine:
+            how = {name: getattr(options, name) for name in ("threads", "canonical_ranks", "memory_limit")}
+            with load(options.package, groups, **how) as engine:
                 inputs = _made_inputs(engine, options.inputs, options.tokens)
                 found = compare(_made_model(options.model), engine, inputs, tolerance=options.tolerance)
             if comm.rank == 0:

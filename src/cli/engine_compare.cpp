@@ -16,6 +16,9 @@ struct CompareOptions {
   std::string tokens;
   std::string tolerance;
   std::string group;
+  std::string threads;
+  std::string canonical_ranks;
+  std::string memory_limit;
   bool as_json = false;
 };
 
@@ -25,7 +28,10 @@ int compare(const CompareOptions& options) {
                                     {"--inputs", options.inputs},
                                     {"--tokens", options.tokens},
                                     {"--tolerance", options.tolerance},
-                                    {"--group", options.group}}) {
+                                    {"--group", options.group},
+                                    {"--threads", options.threads},
+                                    {"--canonical-ranks", options.canonical_ranks},
+                                    {"--memory-limit", options.memory_limit}}) {
     if (value.empty()) continue;
     words.emplace_back(name);
     words.push_back(value);
@@ -51,6 +57,14 @@ void add_engine_compare(CLI::App& engine, Action& chosen) {
   command->add_option("--tolerance", options->tolerance, "Of the largest difference over the largest magnitude")
       ->check(CLI::NonNegativeNumber);
   command->add_option("--group", options->group, "Logical group that the ranks of the job form [tp]");
+  command->add_option("--threads", options->threads, "Threads of each rank [ACCORD_THREADS]")
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--canonical-ranks", options->canonical_ranks,
+                   "A power of two: outputs have the same bits on any number of ranks that divides it")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--memory-limit", options->memory_limit,
+                      "What weights, arenas and caches of a rank may take together, such as 2GiB");
   command->add_flag("--json", options->as_json, "One JSON object");
   command->callback([options, &chosen] { chosen = [options] { return compare(*options); }; });
 }

@@ -249,5 +249,8 @@ def test_compare_takes_a_model_of_a_python_file_and_inputs_of_a_file(package, tm
     result = accord(*command)
     assert result.returncode == 0, result.stderr
     assert "modules agree" in result.stdout
+    refused = accord(*command, "--memory-limit", "2KiB", "--canonical-ranks", 4, "--threads", 2)
+    assert refused.returncode == 1
+    assert "the limit is 2 KiB" in refused.stderr
     with pytest.raises(ValueError, match="no module of this model"):
         accord_package.compare(torch.nn.Flatten(0), package, torch.ones(2, HIDDEN))
