@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from accord.jit.compiled_graph import compilation_report
     from accord.jit.modules import compile
     from accord.jit.report import CompilationReport
+    from accord.program import Program
 
 __all__ = [
     "Aborted",
@@ -111,6 +112,7 @@ __all__ = [
     "PeerLost",
     "PrefixStore",
     "Prepared",
+    "Program",
     "ResourceExhausted",
     "Row",
     "Store",
@@ -156,6 +158,7 @@ _EXPORTER = {
     "ExportError": "accord.export_sharding",
     "Int4": "accord.export_weights",
     "Int8": "accord.export_weights",
+    "Program": "accord.program",
     "Row": "accord.export_sharding",
     "UnsupportedOpError": "accord.export_graph",
     "compilation_report": "accord.jit.compiled_graph",

@@ -1,8 +1,13 @@
 """Compiled models: load a package, run it; look at a package, check it."""
 
+from __future__ import annotations
+
 import difflib
+import json
 import os
 from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from accord._core import (
     Communicator,
@@ -11,6 +16,7 @@ from accord._core import (
     EngineContext,
     GenerationEvent,
     GenerationStream,
+    InvalidArgument,
     LanguageModel,
     LoadReport,
     OutputArray,
@@ -20,6 +26,11 @@ from accord._core import (
     inspect,
     verify,
 )
+
+if TYPE_CHECKING:
+    from accord.program import Program
+
+PROGRAM_FORMAT = b'"accord-program"'
 
 __all__ = [
     "Damage",
@@ -46,9 +57,11 @@ def load(
     threads: int = 0,
     canonical_ranks: int = 0,
     memory_limit: int | str = 0,
+    strict: bool = False,
     **unknown: object,
-) -> Engine:
-    """Loads the engine package at `path` for this rank, bound and ready to run.
+) -> Engine | Program:
+    """Loads the engine package at `path` for this rank, bound and ready to run. A package with PyTorch partitions gives an
+    accord.Program, which has run() and module() too and needs PyTorch.
 
     groups: the communicator of each logical group of the package (`{"tp": comm}`); a group that is absent has one rank.
     threads: that it computes with on this rank; 0 is ACCORD_THREADS, which is 1 unless set.
@@ -57,6 +70,7 @@ def load(
     refused here (weights, and an arena at the largest sizes), by create_context() and by LanguageModel.create() (arena and
     cache), never by a run; the error names the parts and what would fit. 0: only the weights are held against what the machine
     and the control group have left.
+    strict: refuses a package with PyTorch partitions, naming them and their ops.
 
     Collective over the groups, and agreed: if one rank cannot load, every rank gets its error. Raises NotFound, Corrupt
     (naming file and tensor), Unsupported (naming the op and its place in the model), InvalidArgument (a group that the
@@ -64,8 +78,28 @@ def load(
     packages), TypeError (an option that there is not, with the nearest one).
     """
     for name in unknown:
-        near = difflib.get_close_matches(name, ["groups", "threads", "canonical_ranks", "memory_limit"], n=1)
+        options = ["groups", "threads", "canonical_ranks", "memory_limit", "strict"]
+        near = difflib.get_close_matches(name, options, n=1)
         raise TypeError(f'load() has no option "{name}"' + (f'; did you mean "{near[0]}"?' if near else ""))
+    if _has_several_parts(Path(path)):
+        from accord.program import load_program
+
+        if memory_limit != 0:
+            raise InvalidArgument(f"{path}: memory_limit is for a package of one engine; PyTorch has none")
+        return load_program(Path(path), groups, threads=threads, canonical_ranks=canonical_ranks, strict=strict)
     return Engine.load_and_bind(
         path, groups, threads=threads, canonical_ranks=canonical_ranks, memory_limit=memory_limit
     )
+
+
+def _has_several_parts(path: Path) -> bool:
+    """Whether it is a saved program that is more than one engine for each rank."""
+    try:
+        with open(path / "manifest.json", "rb") as file:
+            if PROGRAM_FORMAT not in file.read(64):
+                return False
+            file.seek(0)
+            ranks = json.load(file)["ranks"]
+        return any(len(rank["parts"]) != 1 or rank["parts"][0]["runs_in"] == "pytorch" for rank in ranks)
+    except (OSError, ValueError, LookupError, TypeError):
+        return False  # Engine.load_and_bind() tells what is wrong

@@ -22,12 +22,14 @@ class TracedWeight:
 
 @dataclass
 class TracedSymbol:
-    """A size that may change, by torch's name and the graph's."""
+    """A size that may change, by torch's name and the graph's. `may_exceed`: the model allows more than `max`, which is what engines
+    are made for."""
 
     torch_name: str
     name: str
     min: int
     max: int
+    may_exceed: bool = False
 
 
 @dataclass

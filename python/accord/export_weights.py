@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -168,15 +168,28 @@ class PackedTensor:
         return {"type": packing.type, "group": packing.group, "scales": packing.scales, "minima": packing.minima}
 
 
-def plan_packing(
-    graph: ExportedGraph,
-    shardings: Mapping[str, TensorSharding],
+def plan_packings(
+    parts: Sequence[tuple[ExportedGraph, Mapping[str, TensorSharding]]],
     weights: str | Mapping[str, str | Int8 | Int4 | Quantized] | None,
+) -> list[dict[str, Packing]]:
+    """Of each graph, with the shardings of its tensors: the packing of each tensor that products alone use. A pattern of `weights`
+    that decides no layer is an error."""
+    decided: set[str] = set()
+    layers: set[str] = set()
+    planned = [_plan_packing(graph, shardings, weights, decided, layers) for graph, shardings in parts]
+    if isinstance(weights, Mapping):
+        for pattern in weights:
+            if pattern not in decided:
+                raise ExportError(_nothing_matched(pattern, sorted(layers)))
+    return planned
+
+
+def _plan_packing(
+    graph: ExportedGraph, shardings: Mapping[str, TensorSharding], weights, decided: set[str], layers: set[str]
 ) -> dict[str, Packing]:
-    """The packing of each tensor that products alone use. A pattern of `weights` that decides no layer is an error."""
+    """Adds to the patterns that decided something, and to the layers with packed weights."""
     modules = _modules_of(graph)
     packings = {}
-    decided: set[str] = set()
     for name, tensor in graph.tensors.items():
         uses = [(op, argument) for op, argument, _ in graph.uses[name]]
         of_layers = (LINEAR, "weight") in uses and set(uses) <= {(LINEAR, "weight"), (EMBEDDING, "weight")}
@@ -188,12 +201,7 @@ def plan_packing(
         )
         wanted = _wanted(weights, modules[name], is_head, decided)
         packings[name] = _packing(wanted, tensor, shardings.get(name), transposed=of_products)
-    if isinstance(weights, Mapping):
-        for pattern in weights:
-            if pattern not in decided:
-                raise ExportError(
-                    _nothing_matched(pattern, sorted({module for name in packings for module in modules[name]}))
-                )
+        layers.update(modules[name])
     return packings
 
 

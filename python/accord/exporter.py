@@ -7,7 +7,7 @@ import importlib.metadata
 import inspect
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -21,13 +21,17 @@ from accord.export_sharding import (
     Column,
     ExportError,
     Row,
+    Rule,
     ShardingPlan,
     TensorSharding,
     apply_rules,
     plan_sharding,
 )
 from accord.export_traced import traced_program
-from accord.export_weights import Int4, Int8, plan_packing
+from accord.export_weights import Int4, Int8, plan_packings
+from accord.jit.modules import CompiledModule
+from accord.jit.modules import compile as accord_compile
+from accord.jit.saving import save_compiled, save_whole
 from accord.package import Progress, write_package
 
 
@@ -41,6 +45,7 @@ def export(
     output_names: Sequence[str] | None = None,
     tokenizer: str | os.PathLike | None = None,
     weights: str | Mapping[str, str | Int8 | Int4] | None = None,
+    options: Mapping[str, object] | None = None,
     progress: Progress | None = None,
 ) -> Path:
     """Exports `model` to the engine package `path` (NAME.accord) and gives its path.
@@ -60,10 +65,14 @@ def export(
     `weights`: "int8" or "int4" quantizes the weights of all linear layers; with "int4" the head of a language model gets 8 bits. By
     pattern over module paths, as `sharding`: {"lm_head": "same", "*": accord.Int4(group=64)}; "same", and what no pattern
     matches, keeps its dtype. accord.inspect() tells the error of each.
+    `options`: None, the default, makes an op that no engine knows an error. Given, with those of accord.compile() (min_block_size,
+    torch_executed_ops, require_full_compilation, ...; {} for the defaults), such ops become PyTorch partitions of the package, which
+    is then loaded by accord.load() in Python only; accord.inspect() tells which ops and why.
     `progress`: called with (bytes written, bytes in all).
 
-    The package has no rank or world size in it: shapes are global, and loading decides how many ranks share it. An
-    older package at `path` is replaced. Raises ExportError, which says where in the model and what to do;
+    The package has no rank or world size in it: shapes are global, and loading decides how many ranks share it. But a model
+    that has functional collectives of its own is one rank's part: all ranks of torch.distributed's world export theirs together, to
+    one `path`, and exactly as many ranks load it. An older package at `path` is replaced. Raises ExportError, which says where in the model and what to do;
     UnsupportedOpError for an op that no engine knows.
     """
     if tokenizer is not None and example_inputs is not None:
@@ -87,21 +96,37 @@ def export(
         example_inputs = tuple(example_inputs)
         program = torch.export.export(traced, example_inputs, dynamic_shapes=dynamic_shapes)
         decomposed = decompose(program)
+        if options is not None:
+            compiled = _compiled_in_parts(program, example_inputs, options, facts is not None)
+            if compiled is not None:
+                _check_smallest(traced, decomposed, example_inputs)
+                plan_of = _plan_of_parts(plan, model)
+                return save_compiled(
+                    compiled,
+                    path,
+                    _producer(),
+                    plan_of=plan_of,
+                    weights=weights,
+                    progress=progress or _terminal_progress(),
+                )
         names = _dimension_names(decomposed, _shapes_by_position(traced, example_inputs, dynamic_shapes))
         outputs = list(output_names) if output_names is not None else None
         builder = GraphBuilder(traced_program(decomposed, names, prefix), outputs, prefix)
         graph = builder.build()
-        if builder.groups:
+        if builder.groups and plan.rules:
             raise ExportError(
-                f"the model has collectives of its own, over {', '.join(builder.groups)}: a package is a whole model, which gets them "
-                "by its sharding; torch.compile and accord.compile take such a model as it is"
+                f"the model has collectives of its own, over {', '.join(builder.groups)}: its weights are one rank's part already, "
+                "and cannot be divided by sharding too"
             )
         if facts is not None:
             language_model.check_attention(model, graph.document)
         _check_smallest(traced, decomposed, example_inputs)
-        plan = _checked_plan(plan, graph, model)
-    progress = progress or _terminal_progress()
-    packings = plan_packing(graph, plan.tensors, weights)
+        progress = progress or _terminal_progress()
+        if builder.groups:
+            return save_whole(program, graph, builder.groups, path, _producer(), weights=weights, progress=progress)
+        plan, unused = _checked_plan(plan, graph, model)
+        _check_all_used(unused)
+    (packings,) = plan_packings([(graph, plan.tensors)], weights)
     return write_package(path, graph.document, graph.tensors, plan, _producer(), progress, facts, packings)
 
 
@@ -176,8 +201,41 @@ def _flat(outputs) -> list[torch.Tensor]:
     return [leaf for leaf in torch.utils._pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
 
 
-def _checked_plan(plan: ShardingPlan, graph: ExportedGraph, model: torch.nn.Module) -> ShardingPlan:
-    """The plan for the tensors as they are stored: a tied weight under its one name, an unused one not at all. A
+def save(compiled: CompiledModule, path: str | os.PathLike, *, weights=None) -> Path:
+    """What CompiledModule.save() says."""
+    return save_compiled(compiled, path, _producer(), weights=weights, progress=_terminal_progress())
+
+
+def _compiled_in_parts(
+    program: torch.export.ExportedProgram, example_inputs: tuple, options: Mapping[str, object], is_language_model: bool
+) -> CompiledModule | None:
+    """The program compiled with these options; None if one engine runs all of it."""
+    if is_language_model:
+        raise ExportError(
+            "a language model that is exported without example_inputs is one engine, and takes no options"
+        )
+    compiled = accord_compile(program, example_inputs, options)
+    return compiled if compiled.report.ops("pytorch") else None
+
+
+def _plan_of_parts(plan: ShardingPlan, model: torch.nn.Module) -> Callable[[list[ExportedGraph]], list[ShardingPlan]]:
+    """Gives each engine of a program those rules of the plan that decide layers of it."""
+
+    def plans(graphs: list[ExportedGraph]) -> list[ShardingPlan]:
+        checked = [_checked_plan(plan, graph, model) for graph in graphs]
+        _check_all_used([rule for rule in plan.rules if all(rule in unused for _, unused in checked)])
+        return [one for one, _ in checked]
+
+    return plans
+
+
+def _check_all_used(unused: list[Rule]) -> None:
+    if unused:
+        raise ExportError(f'sharding pattern "{unused[0].pattern}" decides no layer that the outputs need')
+
+
+def _checked_plan(plan: ShardingPlan, graph: ExportedGraph, model: torch.nn.Module) -> tuple[ShardingPlan, list[Rule]]:
+    """The rules that decide layers of the graph, and those that decide none. The plan is for the tensors as they are stored: a tied weight under its one name, an unused one not at all. A
     sharded tensor may only be what linear layers multiply with or add and what embeddings read, each in the module that
     the rules name: the engine applies them to the graph."""
     stored_names = {memory_key(tensor): name for name, tensor in graph.tensors.items()}
@@ -200,9 +258,10 @@ def _checked_plan(plan: ShardingPlan, graph: ExportedGraph, model: torch.nn.Modu
                 f'"{name}" is used at {place}: a sharding pattern matches either the layer that it belongs to or the module '
                 "that uses it, but not both"
             )
-    if unused:
-        raise ExportError(f'sharding pattern "{unused[0].pattern}" decides no layer that the outputs need')
-    return ShardingPlan(plan.rules, tensors, plan.groups)
+    rules = [rule for rule in plan.rules if rule not in unused]
+    return ShardingPlan(
+        rules, tensors, [name for name in plan.groups if name in {rule.group for rule in rules}]
+    ), unused
 
 
 def _producer() -> str:

@@ -8,6 +8,7 @@ hold all tensors in memory at once.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import hashlib
@@ -16,7 +17,7 @@ import os
 import shutil
 import struct
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from accord.export_sharding import ExportError, ShardingPlan, TensorSharding, ru
 from accord.export_weights import PackedTensor, Packing
 
 FORMAT = "accord-package"
+PROGRAM_FORMAT = "accord-program"  # of several packages and PyTorch partitions: program_package.py
 FORMAT_VERSION = 2
 GRANULE_BYTES = 1 << 20  # of a tensor that is not sharded
 FILE_BYTES = 4 << 30  # a weights file that reaches this is followed by another
@@ -125,19 +127,29 @@ def write_package(
     progress: Progress | None = None,
     language_model: LanguageModelFacts | None = None,
     packings: Mapping[str, Packing] | None = None,
+    part: dict | None = None,
 ) -> Path:
-    """Writes the package at `path` (NAME.accord). An older package there is replaced in one step; anything else is left
-    alone and an error. ExportError also if the disk is full."""
+    """Writes the package at `path` (NAME.accord) as placed_at() says. `part`: of which program it is one rank's part. ExportError
+    also if the disk is full."""
+    files = _place(tensors, plan.tensors, packings or {})
+    with placed_at(path) as folder:
+        total = sum(placed.bytes for file in files for placed in file)
+        free = shutil.disk_usage(folder).free
+        if total > free:
+            raise ExportError(f"{path}: the weights take {total:,} bytes, the disk has {free:,} free")
+        _write_files(folder, graph, files, plan, producer, progress, language_model, part)
+    return Path(os.path.abspath(path))
+
+
+@contextlib.contextmanager
+def placed_at(path: str | os.PathLike) -> Iterator[Path]:
+    """A folder beside `path` for a package's files, which takes that place when the block ends; nothing changes if the block
+    raises. An older package there is replaced in one step; anything else is left alone and an error."""
     destination = Path(os.path.abspath(path))
     _check_destination(destination)
-    files = _place(tensors, plan.tensors, packings or {})
-    total = sum(placed.bytes for file in files for placed in file)
-    free = shutil.disk_usage(destination.parent).free
-    if total > free:
-        raise ExportError(f"{destination}: the weights take {total:,} bytes, the disk has {free:,} free")
     temporary = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", dir=destination.parent))
     try:
-        _write_files(temporary, graph, files, plan, producer, progress, language_model)
+        yield temporary
         os.chmod(temporary, 0o755)
         _move(temporary, destination)
     except OSError as error:
@@ -146,7 +158,6 @@ def write_package(
         raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    return destination
 
 
 def _check_destination(destination: Path) -> None:
@@ -164,7 +175,7 @@ def is_package(path: Path) -> bool:
         manifest = json.loads((path / "manifest.json").read_bytes())
     except (OSError, ValueError):
         return False
-    return not path.is_symlink() and isinstance(manifest, dict) and manifest.get("format") == FORMAT
+    return not path.is_symlink() and isinstance(manifest, dict) and manifest.get("format") in (FORMAT, PROGRAM_FORMAT)
 
 
 def _place(
@@ -196,6 +207,7 @@ def _write_files(
     producer: str,
     progress: Progress | None,
     language_model: LanguageModelFacts | None,
+    part: dict | None,
 ) -> None:
     texts = {"graph.json": (json.dumps(graph, indent=1, allow_nan=False) + "\n").encode()}
     texts |= language_model.texts if language_model else {}
@@ -243,10 +255,28 @@ def _write_files(
     if language_model:
         facts = {"max_context": language_model.max_context, "stop_tokens": language_model.stop_tokens}
         manifest["language_model"] = facts
+    if part:
+        manifest["part"] = part
+    write_manifest(folder, manifest)
+
+
+def write_manifest(folder: Path, manifest: dict) -> None:
+    """manifest.json and its hash, which come last."""
     manifest_bytes = (json.dumps(manifest, indent=1, ensure_ascii=False) + "\n").encode()
     _write(folder / "manifest.json", manifest_bytes)
     _write(folder / "manifest.sha256", (hashlib.sha256(manifest_bytes).hexdigest() + "\n").encode())
     _sync_directory(folder)
+
+
+def file_facts(path: Path) -> tuple[int, str]:
+    """Size and SHA-256 of a file, which is on the disk then."""
+    sha256, size = hashlib.sha256(), 0
+    with open(path, "rb") as file:
+        while piece := file.read(1 << 20):
+            sha256.update(piece)
+            size += len(piece)
+        os.fsync(file.fileno())
+    return size, sha256.hexdigest()
 
 
 def _safetensors_header(file: list[_Placed]) -> bytes:

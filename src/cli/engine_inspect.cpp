@@ -60,14 +60,34 @@ void print_package(const Json& json) {
   for (const auto& [op, count] : json["ops"].items()) fmt::print("op        {:<40} {}\n", op, count.dump());
 }
 
+void print_program(const Json& json) {
+  fmt::print("{}: program, format {}, by {}\n", json["package"].get<std::string>(), json["format_version"].get<int>(),
+             json["producer"].get<std::string>());
+  fmt::print("identity  {}\n", json["sha256"].get<std::string>());
+  fmt::print("ranks     {}\n", json["world_size"].is_null() ? "any number" : json["world_size"].dump());
+  const Json& ranks = json["program"];
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    for (const auto& [group, members] : ranks[rank]["groups"].items()) {
+      fmt::print("group     rank {}: {} {}\n", rank, group, members.dump());
+    }
+    for (const Json& part : ranks[rank]["parts"]) {
+      fmt::print("part      {} ({}), {}\n", part["name"].get<std::string>(), part["runs_in"].get<std::string>(),
+                 part["path"].get<std::string>());
+      for (const auto& [op, count] : part["ops"].items()) fmt::print("  op      {:<40} {}\n", op, count.dump());
+      for (const Json& reason : part["reasons"]) fmt::print("  because {}\n", reason.get<std::string>());
+    }
+  }
+}
+
 int inspect(const std::string& path, bool as_json) {
   const Result<std::string> json = inspect_package(path);
   if (!json.ok()) return engine_failure("inspect", json.status());
   if (as_json) {
     fmt::print("{}\n", *json);
-  } else {
-    print_package(Json::parse(*json));
+    return kSuccess;
   }
+  const Json parsed = Json::parse(*json);
+  parsed.contains("program") ? print_program(parsed) : print_package(parsed);
   return kSuccess;
 }
 

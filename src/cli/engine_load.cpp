@@ -3,10 +3,25 @@
 #include <fmt/format.h>
 
 #include "base/text.hpp"
-#include "engine/package/package.hpp"
+#include "engine/package/program.hpp"
 #include "engine/runtime/agreement.hpp"
 
 namespace accord::cli {
+
+namespace {
+
+// Of a program that each rank has a part of its own of; none of other packages.
+std::vector<std::string> program_groups(const std::string& package) {
+  const auto folder = engine::PackageFolder::open(package);
+  if (!folder.ok()) return {};
+  const auto program = engine::find_program(*folder);
+  if (!program.ok() || !*program) return {};
+  std::vector<std::string> names;
+  for (const auto& [name, members] : (*program)->ranks.front().groups) names.push_back(name);
+  return names;
+}
+
+}  // namespace
 
 void add_load_options(CLI::App& command, LoadChoice& load) {
   command.add_option("--group", load.group, "Logical group of the package that the ranks form [its only one]");
@@ -45,7 +60,8 @@ Result<GroupChoice> choose_groups(const std::string& package, const LoadChoice& 
   } else if (rest > 1) {
     const Result<engine::Package> opened = engine::Package::open(package);
     if (!opened.ok()) {
-      add("tp", rest);
+      const std::vector<std::string> of_program = program_groups(package);
+      add(of_program.size() == 1 ? of_program.front() : "tp", rest);
     } else {
       const std::vector<std::string>& groups = opened->manifest().groups;
       choice.identity = opened->manifest().sha256;

@@ -320,3 +320,22 @@ def test_inputs_other_than_those_it_was_compiled_for_are_refused():
     batch = torch.export.Dim("batch", min=1, max=8)
     compiled = accord.compile(Scaled().eval(), (torch.ones(4, 3), 2), dynamic_shapes=({0: batch}, None))
     assert compiled(torch.ones(5, 3), 2).tolist() == [2.0] * 3
+
+
+@torch.no_grad()
+def test_sizes_beyond_what_an_engine_is_made_for_stay_in_pytorch(fresh, monkeypatch):
+    monkeypatch.setattr("accord.jit.symbols.LARGEST_SIZE", 64)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU()).eval()
+    compiled = torch.compile(model, backend="accord", dynamic=True, options={"min_block_size": 1})
+    now = accord.compile(
+        model, (torch.rand(4, 8),), {"min_block_size": 1}, dynamic_shapes=({0: torch.export.Dim.DYNAMIC},)
+    )
+    for rows in (64, 65, 3):
+        x = torch.rand(rows, 8)
+        for one in (compiled, now):
+            torch.testing.assert_close(one(x), model(x))
+    limited = accord.compile(
+        model, (torch.rand(4, 8),), {"min_block_size": 1}, dynamic_shapes=({0: torch.export.Dim("batch", max=32)},)
+    )
+    with pytest.raises(accord.InvalidArgument, match="33"):
+        limited(torch.rand(33, 8))  # what the model allows is an error as before

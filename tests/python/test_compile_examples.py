@@ -20,6 +20,7 @@ EXAMPLES = [
     ("gpt2_data_parallel", 2, 1),
     ("split_prompts", 2, 1),
     ("encoder_decoder", 2, 2),
+    ("save_and_load", 2, 2),
 ]
 
 # name, ranks on each of two hosts
@@ -37,6 +38,8 @@ def differences(text: str) -> list[tuple[int, float]]:
 @pytest.mark.parametrize(("name", "ranks", "lines"), EXAMPLES, ids=[name for name, _, _ in EXAMPLES])
 def test_example(name, ranks, lines, tmp_path):
     text = on_ranks(ranks, ROOT / f"examples/compile/{name}.py", tmp_path)
+    if name == "save_and_load":  # loads what was saved
+        text += on_ranks(ranks, ROOT / f"examples/compile/{name}.py", tmp_path)
     told = differences(text)
     assert sorted(rank for rank, _ in told) == sorted(list(range(ranks)) * lines)
     assert all(difference < 1e-5 for _, difference in told)

@@ -266,3 +266,61 @@ def test_the_command_lists_and_clears_a_cache(tmp_path):
     cleared = json.loads(run_accord("engine", "cache", "clear", *arguments, "--json", env=environment).stdout)
     assert (cleared["removed"], cleared["entries"]) == (1, [])
     assert run_accord("engine", "cache", "empty", env=environment).returncode == 2
+
+
+COMPILES = """
+import sys
+import torch, torch.distributed as dist
+import accord
+
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+
+class Model(torch.nn.Module):
+    def __init__(self, op):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear, self.op = torch.nn.Linear(16, 16), op
+
+    def forward(self, x):
+        ops = torch.ops._c10d_functional
+        return ops.wait_tensor(ops.all_reduce(self.linear(x), self.op, dist.group.WORLD.group_name)).relu()
+
+def compiled(op, **options):
+    torch._dynamo.reset()
+    model, x = Model(op).eval(), torch.rand(3, 16)
+    call = torch.compile(model, backend="accord", options={"min_block_size": 1, **options})
+    with torch.no_grad():
+        torch.testing.assert_close(call(x), model(x))
+        if options:
+            model.linear.weight.mul_(2)
+            torch.testing.assert_close(call(x), model(x))
+    (report,) = accord.compilation_report(model)
+    return report.builds, report.from_cache
+
+print(compiled("sum", engine_cache=True), compiled("max", engine_cache=True), compiled("sum"))
+"""
+
+
+def test_a_second_process_takes_what_torch_compile_has_built_and_sum_is_not_max(tmp_path):
+    def run() -> str:
+        result = subprocess.run(
+            [sys.executable, "-c", COMPILES],
+            env=clean_environment(PYTHONPATH=os.pathsep.join(filter(None, sys.path)), XDG_CACHE_HOME=str(tmp_path)),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert result.returncode == 0, result.stderr
+        return result.stdout.strip()
+
+    entries = EngineCache(tmp_path / "accord/engines").entries
+    assert (
+        run() == "(2, 0) (2, 0) (1, 0)"
+    )  # weights that have changed are not kept, nor is an engine this small unless asked for
+    assert len(entries()) == 2
+    assert run() == "(2, 1) (2, 1) (1, 0)"
+    assert len(entries()) == 2
+    (first, _) = entries()
+    (first.path / "graph.json").write_text("damaged")
+    assert run().count("(2, 1)") == 1

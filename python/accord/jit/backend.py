@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from accord.export_sharding import ExportError
-from accord.jit.compiled_graph import CompiledGraph, symbols_of
+from accord.jit.compiled_graph import CompiledGraph
 from accord.jit.lowering import decompositions
 from accord.jit.options import Options
+from accord.jit.symbols import symbols_of
 
 
 def compile_fx(

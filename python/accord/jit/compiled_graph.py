@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import copy
 import itertools
-import json
-import re
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -23,27 +21,28 @@ from accord.export_graph import GraphBuilder, place_of
 from accord.export_sharding import ExportError
 from accord.export_traced import TracedGraph, TracedSymbol, TracedWeight
 from accord.jit.bound_engine import BoundEngine
-from accord.jit.lowering import VIEW_OF_INPUT, lower
+from accord.jit.engine_builder import build_engine
+from accord.jit.lowering import lower
 from accord.jit.options import Options
-from accord.jit.partitioning import Block, Support, blocks_of, counts, is_collective, is_wait
-from accord.jit.process_groups import logical_name, place_in, process_group
+from accord.jit.partitioning import Block, Support, blocks_of, copy_for_torch, counts, is_collective, is_wait
+from accord.jit.process_groups import logical_name, process_group
 from accord.jit.report import CollectiveReport, CompilationReport, PartitionReport
+from accord.jit.symbols import limit_symbols, symbol_sources
 
-LARGEST_SIZE = 1 << 24  # of a symbol that has no limit
 MOST_OF_SAME_WEIGHTS = 2  # sets of engines, for the places where the data of the same tensors was last
-MOST_TENSOR_BYTES = 1 << 46  # as src/engine/graph/graph_reader.cpp has it
 
 _graphs: weakref.WeakSet[CompiledGraph] = weakref.WeakSet()
 _numbers = itertools.count()
 
 
 @dataclass
-class _EnginePlan:
+class EnginePlan:
     """What an engine is built of, but for the weights."""
 
     name: str
     block: Block
     document: dict
+    uses: dict[str, list[tuple[str, str, str]]]  # as ExportedGraph has them
     weights: dict[str, int | torch.Tensor]  # name in the graph -> position among the arguments, or a constant
     inputs: list[torch.fx.Node]
     size_inputs: list[str]  # symbols that no input shows: an input of that many bytes does
@@ -76,7 +75,7 @@ class CompiledGraph:
         ExportError where the options forbid what has to stay in PyTorch."""
         self.number = next(_numbers)
         self.report = CompilationReport(name or f"graph {self.number}")
-        self._module = module
+        self.module = module
         self._weights = dict(weights)
         self._positions = tuple(weights)
         self._options = options
@@ -86,18 +85,32 @@ class CompiledGraph:
         for node in module.graph.find_nodes(op="get_attr"):
             node.meta.setdefault("val", getattr(module, node.target))
         lower(module.graph)
-        self._placeholders = module.graph.find_nodes(op="placeholder")
-        self._symbol_sources = _symbol_sources(self._placeholders)
+        module.recompile()
+        self.placeholders = module.graph.find_nodes(op="placeholder")
+        self.symbol_sources = symbol_sources(self.placeholders)
+        (output,) = module.graph.find_nodes(op="output")
+        self._output_places = {node: place for place, node in reversed(list(enumerate(output.all_input_nodes)))}
         self._support = Support(module.graph, self._symbols, options)
         self._plan()
         _graphs.add(self)
 
     def __call__(self, *args):
+        if self._limits and self._exceeds_limits(args):
+            return self.module(*args)
         return self._variant(args).runner(*args)
+
+    def _exceeds_limits(self, args: Sequence) -> bool:
+        values = self._symbol_values(args)
+        return any(values[name] > most for name, most in self._limits.items())
 
     def build(self, *args) -> None:
         """Builds engines for calls with these weights."""
         self._variant(args)
+
+    def parts(self) -> list[tuple[Block, EnginePlan | None]]:
+        """Its blocks in an order in which they can run, with the plans of those that run in engines."""
+        plans = iter(self._engines)
+        return [(block, next(plans) if block.in_engine else None) for block in self._blocks]
 
     def _variant(self, args: Sequence) -> _Variant:
         weights = [args[position] for position in self._positions]
@@ -114,9 +127,10 @@ class CompiledGraph:
     # Compiling.
 
     def _plan(self) -> None:
-        blocks, reasons = blocks_of(self._module.graph, self._support, self._options)
+        blocks, reasons = blocks_of(self.module.graph, self._support, self._options)
         self._blocks = blocks
-        self._engines: list[_EnginePlan] = []
+        self.reasons = reasons  # why nodes stay in PyTorch
+        self._engines: list[EnginePlan] = []
         report = self.report
         report.partitions, report.collectives = [], []
         for block in blocks:
@@ -133,7 +147,19 @@ class CompiledGraph:
                     report.collectives.append(
                         CollectiveReport(node.target._opname, group, "engine" if block.in_engine else "pytorch")
                     )
+        self._limits = self._find_limits()
         self._check_strictness()
+
+    def _find_limits(self) -> dict[str, int]:
+        """The largest sizes that engines are made for, of symbols of which the model allows more: such calls stay in PyTorch."""
+        limits: dict[str, int] = {}
+        given = {symbol.name: symbol for symbol in self._symbols}
+        for plan in self._engines:
+            for symbol in plan.document["symbols"]:
+                name, most = symbol["name"], symbol["max"]
+                if given[name].may_exceed or most < given[name].max:
+                    limits[name] = min(most, limits.get(name, most))
+        return limits
 
     def _check_strictness(self) -> None:
         left = [part for part in self.report.partitions if part.where == "pytorch"]
@@ -144,17 +170,17 @@ class CompiledGraph:
         if self._options.strict_collectives and outside:
             raise ExportError(f"strict_collectives, but these stay in PyTorch: {', '.join(outside)}\n{self.report}")
 
-    def _plan_engine(self, block: Block, name: str) -> _EnginePlan:
+    def _plan_engine(self, block: Block, name: str) -> EnginePlan:
         inside = set(block.nodes)
         sources = list(dict.fromkeys(one for node in block.nodes for one in node.all_input_nodes if one not in inside))
         tensors = [node for node in sources if _is_tensor(node)]
         outputs = [node for node in block.nodes if _is_tensor(node) and any(user not in inside for user in node.users)]
-        places = {node: position for position, node in enumerate(self._placeholders)}
+        places = {node: position for position, node in enumerate(self.placeholders)}
         weights: dict[str, int | torch.Tensor] = {}
         traced_weights, inputs = [], []
         for node in tensors:
             if node.op == "get_attr":
-                weights[node.name] = getattr(self._module, node.target)
+                weights[node.name] = getattr(self.module, node.target)
                 traced_weights.append(TracedWeight(node, node.name))
             elif places.get(node) in self._weights:
                 weight = self._weights[places[node]]
@@ -162,17 +188,21 @@ class CompiledGraph:
                 traced_weights.append(TracedWeight(node, weight))
             else:
                 inputs.append(node)
+        inputs.sort(key=lambda node: places.get(node, len(places)))
+        outputs.sort(key=lambda node: self._output_places.get(node, len(self._output_places)))
         traced = TracedGraph(block.nodes, inputs, traced_weights, outputs, self._symbols)
         builder = GraphBuilder(traced)
-        document = builder.build().document
+        built = builder.build()
+        document = built.document
         used = {entry["tensor"] for entry in document["parameters"]}
-        shown = _limit_symbols(document)
+        shown = limit_symbols(document)
         for symbol in shown:
             document["inputs"].append({"name": f"size_{symbol}", "dtype": "uint8", "shape": [symbol]})
-        return _EnginePlan(
+        return EnginePlan(
             name,
             block,
             document,
+            built.uses,
             {weight: source for weight, source in weights.items() if weight in used},
             inputs,
             shown,
@@ -189,7 +219,7 @@ class CompiledGraph:
             if variant is not None and variant.versions == versions:  # another thread has built it
                 return variant
             self._forget_earlier(weights)
-            engines = self._build_engines(args)
+            engines = self._build_engines(args, new=variant is None)
             variant = _Variant(versions, self._runner(engines))
             forget = self._variants.pop
             for weight in weights:
@@ -209,12 +239,14 @@ class CompiledGraph:
         for addresses in of_these[: 1 - MOST_OF_SAME_WEIGHTS]:
             self._variants.pop(addresses, None)
 
-    def _build_engines(self, args: Sequence) -> list[BoundEngine]:
+    def _build_engines(self, args: Sequence, new: bool) -> list[BoundEngine]:
+        """new: not of weights that have changed, which may go on changing: these are not worth keeping in the cache."""
+        options = self._options if new else replace(self._options, engine_cache=False)
         while True:
             engines = []
             for plan in self._engines:
                 try:
-                    engines.append(self._build_engine(plan, args))
+                    engines.append(self._build_engine(plan, args, options))
                 except (accord.Unsupported, accord.Corrupt, accord.InvalidArgument) as error:
                     if self._options.pass_through_build_failures:
                         raise
@@ -224,18 +256,12 @@ class CompiledGraph:
             else:
                 return engines
 
-    def _build_engine(self, plan: _EnginePlan, args: Sequence) -> BoundEngine:
+    def _build_engine(self, plan: EnginePlan, args: Sequence, options: Options) -> BoundEngine:
         tensors = {name: args[source] if isinstance(source, int) else source for name, source in plan.weights.items()}
         values = self._symbol_values(args)
         sizes = {symbol["name"]: values[symbol["name"]] for symbol in plan.document["symbols"]}
-        engine = accord.Engine.assemble(
-            json.dumps(plan.document),
-            {name: tensor.detach().contiguous() for name, tensor in tensors.items()},
-            {name: place_in(group) for name, group in plan.groups.items()},
-            sizes=sizes,
-            name=plan.name,
-            threads=self._options.threads,
-        )
+        engine, was_cached = build_engine(plan, tensors, sizes, options)
+        self.report.from_cache += was_cached
         return BoundEngine(engine, plan.groups, tensors.values())
 
     def _refuse(self, block: Block, message: str) -> None:
@@ -247,7 +273,7 @@ class CompiledGraph:
 
     def _symbol_values(self, args: Sequence) -> dict[str, int]:
         values = {}
-        for name, (position, dim) in self._symbol_sources.items():
+        for name, (position, dim) in self.symbol_sources.items():
             values[name] = int(args[position]) if dim is None else args[position].shape[dim]
         return values
 
@@ -256,32 +282,28 @@ class CompiledGraph:
         graph = torch.fx.Graph()
         known: dict[torch.fx.Node, torch.fx.Node] = {}
         held: dict[str, object] = {}
-        for node in self._module.graph.nodes:
+        for node in self.module.graph.nodes:
             if node.op in ("placeholder", "get_attr"):
                 known[node] = graph.node_copy(node)
                 if node.op == "get_attr":
-                    held[node.target] = getattr(self._module, node.target)
+                    held[node.target] = getattr(self.module, node.target)
         symbols: dict[str, torch.fx.Node] = {}
-        for name, (position, dim) in self._symbol_sources.items():
-            source = known[self._placeholders[position]]
+        for name, (position, dim) in self.symbol_sources.items():
+            source = known[self.placeholders[position]]
             symbols[name] = source if dim is None else graph.call_function(torch.ops.aten.sym_size.int, (source, dim))
-        remaining = iter(zip(self._engines, engines, strict=True))
-        for block in self._blocks:
-            if not block.in_engine:
+        remaining = iter(engines)
+        for block, plan in self.parts():
+            if plan is None:
                 for node in block.nodes:
-                    known[node] = graph.node_copy(node, known.__getitem__)
-                    if (
-                        node.target is torch.ops.aten.view.default and VIEW_OF_INPUT not in node.meta
-                    ):  # engines give other strides than torch has traced
-                        known[node].target = torch.ops.aten.reshape.default
+                    known[node] = copy_for_torch(graph, node, known)
                 continue
-            plan, engine = next(remaining)
+            engine = next(remaining)
             held[f"engine_{engine.number}"] = _EngineCall(engine, len(plan.inputs))
             inputs = [known[node] for node in plan.inputs] + [symbols[name] for name in plan.size_inputs]
             call = graph.call_module(f"engine_{engine.number}", tuple(inputs))
             for index, node in enumerate(plan.outputs):
                 known[node] = graph.call_function(_item, (call, index))
-        (output,) = self._module.graph.find_nodes(op="output")
+        (output,) = self.module.graph.find_nodes(op="output")
         graph.output(torch.fx.map_arg(output.args[0], known.__getitem__))
         graph.eliminate_dead_code(lambda node: node.op != "call_function" or node.target is not _item)
         return torch.fx.GraphModule(held, graph)
@@ -311,77 +333,6 @@ def _is_tensor(node: torch.fx.Node) -> bool:
 
 def _version(tensor: torch.Tensor) -> int:
     return -1 if tensor.is_inference() else tensor._version
-
-
-def _symbol_sources(placeholders: Sequence[torch.fx.Node]) -> dict[str, tuple[int, int | None]]:
-    """Where each symbol's value can be read: an argument that is it, or a dimension of one."""
-    sources: dict[str, tuple[int, int | None]] = {}
-    for position, node in enumerate(placeholders):
-        value = node.meta.get("val")
-        sizes = enumerate(value.shape) if isinstance(value, torch.Tensor) else [(None, value)]
-        for dim, size in sizes:
-            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-                sources.setdefault(str(size.node.expr), (position, dim))
-    return sources
-
-
-def symbols_of(module: torch.fx.GraphModule) -> list[TracedSymbol]:
-    """The sizes that may change, of a graph that torch.compile has traced, with the limits that it knows."""
-    found: dict[str, TracedSymbol] = {}
-    for node in module.graph.find_nodes(op="placeholder"):
-        value = node.meta.get("val")
-        for size in value.shape if isinstance(value, torch.Tensor) else (value,):
-            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-                limits = size.node.shape_env.var_to_range[size.node.expr]
-                most = int(limits.upper) if limits.upper.is_Integer else LARGEST_SIZE
-                name = str(size.node.expr)
-                found[name] = TracedSymbol(name, name, max(1, int(limits.lower)), min(most, LARGEST_SIZE))
-    return list(found.values())
-
-
-def _sizes_in(document: dict) -> list[str]:
-    """All sizes of a graph that depend on symbols."""
-    found: list[str] = []
-
-    def look(value) -> None:
-        if isinstance(value, dict) and "symbolic" in value:
-            found.append(value["symbolic"])
-        elif isinstance(value, list):
-            found.extend(item for item in value if isinstance(item, str))
-
-    for value in (*document["inputs"], *document["parameters"]):
-        look(value["shape"])
-    for node in document["nodes"]:
-        for argument in node["arguments"].values():
-            look(argument)
-        for output in node["outputs"]:
-            look(output["shape"])
-    return found
-
-
-def _limit_symbols(document: dict) -> list[str]:
-    """Keeps the symbols that the graph uses, with maxima at which no tensor is larger than one can be; gives those that
-    are no dimension of an input."""
-    used = {name for text in _sizes_in(document) for name in re.findall(r"[A-Za-z_]\w*", text)}
-    document["symbols"] = [symbol for symbol in document["symbols"] if symbol["name"] in used]
-    shapes = [value["shape"] for value in document["inputs"]]
-    shapes += [output["shape"] for node in document["nodes"] for output in node["outputs"]]
-    while any(_elements(shape, document["symbols"]) * 8 > MOST_TENSOR_BYTES for shape in shapes):
-        wide = [symbol for symbol in document["symbols"] if symbol["max"] > symbol["min"]]
-        if not wide:
-            break  # the engine will say so
-        for symbol in wide:
-            symbol["max"] = max(symbol["min"], symbol["max"] // 2)
-    shown = {size for value in document["inputs"] for size in value["shape"]}
-    return [symbol["name"] for symbol in document["symbols"] if symbol["name"] not in shown]
-
-
-def _elements(shape: list, symbols: list[dict]) -> int:
-    largest = {symbol["name"]: symbol["max"] for symbol in symbols}
-    elements = 1
-    for size in shape:
-        elements *= size if isinstance(size, int) else eval(size, {"__builtins__": {}}, largest)
-    return elements
 
 
 def compilation_report(module: torch.nn.Module | None = None) -> list[CompilationReport]:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
 import accord
 from accord.export_graph import decompose
 from accord.export_sharding import ExportError
-from accord.export_traced import TracedSymbol
 from accord.jit.bound_engine import BoundEngine
-from accord.jit.compiled_graph import LARGEST_SIZE, CompiledGraph
+from accord.jit.compiled_graph import CompiledGraph
 from accord.jit.options import Options
 from accord.jit.report import CompilationReport
+from accord.jit.symbols import traced_symbol
 
 
 class CompiledModule(torch.nn.Module):
@@ -32,52 +34,61 @@ class CompiledModule(torch.nn.Module):
                     f'the model changes "{spec.target}" while it runs; compile it by torch.compile instead'
                 )
         self.model = torch.nn.Module()  # its weights, by their names in the model
-        self._weights: list[torch.Tensor] = []
-        names: dict[int, str] = {}
-        self._inputs: list[_Expected] = []
+        self.weights: list[torch.Tensor] = []
+        self.weight_names: dict[int, str] = {}  # by their positions
+        self.inputs: list[Expected] = []
         placeholders = [node for node in decomposed.graph.nodes if node.op == "placeholder"]
         for position, (spec, node) in enumerate(zip(signature.input_specs, placeholders, strict=True)):
             if spec.kind == InputKind.USER_INPUT:
-                self._inputs.append(_expected(node.meta["val"]))
+                self.inputs.append(expected_of(node.meta["val"]))
                 continue
             if not isinstance(spec.arg, TensorArgument):
                 raise ExportError(f'"{spec.target}" ({spec.kind.name}) cannot be compiled')
             tensor = decomposed.state_dict.get(spec.target)
-            self._weights.append(decomposed.constants[spec.target] if tensor is None else tensor)
-            names[position] = spec.target
-            _hold(self.model, spec.target, self._weights[-1])
-        if list(names) != list(range(len(names))):
+            self.weights.append(decomposed.constants[spec.target] if tensor is None else tensor)
+            self.weight_names[position] = spec.target
+            _hold(self.model, spec.target, self.weights[-1])
+        if list(self.weight_names) != list(range(len(self.weight_names))):
             raise ExportError("a program whose weights do not come first cannot be compiled")
-        symbols = [
-            TracedSymbol(str(symbol), str(symbol), max(1, int(limits.lower)), _upper(limits.upper))
-            for symbol, limits in decomposed.range_constraints.items()
-        ]
-        self._in_spec, self._out_spec = program.call_spec
-        self._graph = CompiledGraph(decomposed.graph_module, names, symbols, options)
+        symbols = [traced_symbol(str(symbol), limits) for symbol, limits in decomposed.range_constraints.items()]
+        self.in_spec, self.out_spec = program.call_spec
+        self.ranges = dict(decomposed.range_constraints)
+        self.graph = CompiledGraph(decomposed.graph_module, self.weight_names, symbols, options)
 
     @property
     def report(self) -> CompilationReport:
         """What runs where."""
-        return self._graph.report
+        return self.graph.report
 
     def build(self, *example_inputs) -> None:
         """Builds the engines now, and not at the first call."""
-        self._graph.build(*self._weights, *torch.utils._pytree.tree_leaves(example_inputs))
+        self.graph.build(*self.weights, *torch.utils._pytree.tree_leaves(example_inputs))
+
+    def save(self, path: str | os.PathLike, *, weights: str | Mapping | None = None) -> Path:
+        """Writes what was compiled to the package `path` (NAME.accord), as accord.export() does with the same options; `weights` as
+        there. A model with collectives is saved by all ranks of torch.distributed's world together. Raises ExportError."""
+        from accord.exporter import save
+
+        return save(self, path, weights=weights)
 
     def forward(self, *args, **kwargs):
-        leaves, given = torch.utils._pytree.tree_flatten((args, kwargs))
-        if given != self._in_spec:
-            raise TypeError(f"accord: the model was compiled for arguments {self._in_spec}, not {given}")
-        for number, (leaf, expected) in enumerate(zip(leaves, self._inputs, strict=True)):
-            if not expected.is_met_by(leaf):
-                raise TypeError(
-                    f"accord: input {number} was {expected} when the model was compiled, and is {_told(leaf)}"
-                )
-        return torch.utils._pytree.tree_unflatten(self._graph(*self._weights, *leaves), self._out_spec)
+        leaves = leaves_of(args, kwargs, self.in_spec, self.inputs)
+        return torch.utils._pytree.tree_unflatten(self.graph(*self.weights, *leaves), self.out_spec)
+
+
+def leaves_of(args: tuple, kwargs: dict, in_spec, inputs: Sequence[Expected]) -> list:
+    """The leaves of a call's arguments, held against what a model was compiled for; TypeError."""
+    leaves, given = torch.utils._pytree.tree_flatten((args, kwargs))
+    if given != in_spec:
+        raise TypeError(f"accord: the model was compiled for arguments {in_spec}, not {given}")
+    for number, (leaf, expected) in enumerate(zip(leaves, inputs, strict=True)):
+        if not expected.is_met_by(leaf):
+            raise TypeError(f"accord: input {number} was {expected} when the model was compiled, and is {_told(leaf)}")
+    return leaves
 
 
 @dataclass(frozen=True)
-class _Expected:
+class Expected:
     """What a compiled model takes at one place: a tensor, or a value that became part of the program."""
 
     value: object = None
@@ -100,11 +111,11 @@ class _Expected:
         return f"{self.dtype} [{', '.join('any' if size is None else str(size) for size in self.sizes)}]"
 
 
-def _expected(example: object) -> _Expected:
+def expected_of(example: object) -> Expected:
     if not isinstance(example, torch.Tensor):
-        return _Expected(value=example)
+        return Expected(value=example)
     sizes = tuple(size if isinstance(size, int) else None for size in example.shape)
-    return _Expected(dtype=example.dtype, sizes=sizes)
+    return Expected(dtype=example.dtype, sizes=sizes)
 
 
 def _told(leaf: object) -> str:
@@ -121,10 +132,6 @@ def _hold(module: torch.nn.Module, path: str, tensor: torch.Tensor) -> None:
         module.register_parameter(name, tensor)
     else:
         module.register_buffer(name, tensor)
-
-
-def _upper(limit) -> int:
-    return min(int(limit), LARGEST_SIZE) if limit.is_Integer else LARGEST_SIZE
 
 
 def compile(

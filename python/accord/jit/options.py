@@ -22,6 +22,8 @@ class Options:
     collective does. pass_through_build_failures: an error, in place of PyTorch, where an engine cannot be built.
     use_fp32_acc: engines always add up in fp32; False is refused. use_explicit_typing: engines compute in the
     dtypes of the model; False is refused. threads: of an engine, on this rank; 0 is ACCORD_THREADS.
+    engine_cache: whether engines are kept on disk for other processes: "auto" those with 64 MiB of weights and more, True all,
+    False none.
     """
 
     min_block_size: int = 5
@@ -32,6 +34,7 @@ class Options:
     use_fp32_acc: bool = True
     use_explicit_typing: bool = True
     threads: int = 0
+    engine_cache: bool | str = "auto"
 
     @staticmethod
     def read(given: Mapping[str, object] | None) -> Options:
@@ -59,6 +62,8 @@ def _checked(name: str, value: object):
         least = 1 if name == "min_block_size" else 0
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise ExportError(f'option "{name}": a whole number from {least} up, not {value!r}')
+        return value
+    if name == "engine_cache" and value == "auto":
         return value
     if not isinstance(value, bool):
         raise ExportError(f'option "{name}": True or False, not {value!r}')

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -52,7 +52,7 @@ def counts(node: torch.fx.Node) -> bool:
     )
 
 
-def _is_number(node: torch.fx.Node) -> bool:
+def is_number(node: torch.fx.Node) -> bool:
     value = node.meta.get("val")
     return isinstance(value, (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool))
 
@@ -123,14 +123,12 @@ def blocks_of(
     reasons: dict[torch.fx.Node, str] = {}
     least = 1 if options.require_full_compilation else options.min_block_size
     for node in graph.nodes:
-        if node.op == "call_function" and node.target is not operator.getitem and not _is_number(node):
+        if node.op == "call_function" and node.target is not operator.getitem and not is_number(node):
             reason = support.reason_against(node)
             if reason is not None:
                 reasons[node] = reason
     while True:
-        blocks = _levels(
-            graph, lambda node: node.op == "call_function" and node not in reasons and not _is_number(node)
-        )
+        blocks = _levels(graph, lambda node: node.op == "call_function" and node not in reasons and not is_number(node))
         small = [block for block in blocks if block.in_engine and not _large_enough(block, least)]
         if not small:
             return blocks, reasons
@@ -158,9 +156,7 @@ def _levels(graph: torch.fx.Graph, can: Callable[[torch.fx.Node], bool]) -> list
         else:
             in_engine = can(node)
             # Sizes are expressions in an engine's graph: what computes them does not come before it.
-            inputs = [
-                level[one] for one in node.all_input_nodes if one in level and not (in_engine and _is_number(one))
-            ]
+            inputs = [level[one] for one in node.all_input_nodes if one in level and not (in_engine and is_number(one))]
             parity = 0 if in_engine else 1
             highest = max(inputs, default=parity)
             level[node] = highest if highest % 2 == parity else highest + 1
@@ -168,3 +164,14 @@ def _levels(graph: torch.fx.Graph, can: Callable[[torch.fx.Node], bool]) -> list
         block.in_engine = level[node] % 2 == 0
         block.nodes.append(node)
     return [blocks[number] for number in sorted(blocks)]
+
+
+def copy_for_torch(
+    graph: torch.fx.Graph, node: torch.fx.Node, known: Mapping[torch.fx.Node, torch.fx.Node]
+) -> torch.fx.Node:
+    """A copy of a node that stays in PyTorch, in another graph. `known`: what stands for other nodes there."""
+    copied = graph.node_copy(node, known.__getitem__)
+    # Engines give other strides than torch has traced.
+    if node.target is torch.ops.aten.view.default and VIEW_OF_INPUT not in node.meta:
+        copied.target = torch.ops.aten.reshape.default
+    return copied

@@ -28,13 +28,14 @@ class CollectiveReport:
 @dataclass
 class CompilationReport:
     """One compiled graph. `engines`: how many sets of weights it was built for; `builds`: how often engines were built,
-    also because weights had changed."""
+    also because weights had changed; `from_cache`: engines of these that the engine cache had."""
 
     name: str
     partitions: list[PartitionReport] = field(default_factory=list)
     collectives: list[CollectiveReport] = field(default_factory=list)
     engines: int = 0
     builds: int = 0
+    from_cache: int = 0
 
     def ops(self, where: str) -> Counter[str]:
         """How often each op runs in the "engine" or in "pytorch"."""

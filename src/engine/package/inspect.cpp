@@ -7,6 +7,7 @@
 
 #include "accord/package.hpp"
 #include "engine/package/package.hpp"
+#include "engine/package/program_look.hpp"
 
 namespace accord {
 namespace {
@@ -136,8 +137,12 @@ Json package_json(const engine::Package& package) {
 }  // namespace
 
 Result<std::string> inspect_package(const std::string& path) {
+  const auto text_of = [](const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace); };
+  ACCORD_ASSIGN_OR_RETURN(const auto folder, engine::PackageFolder::open(path));
+  ACCORD_ASSIGN_OR_RETURN(const auto program, engine::find_program(folder));
+  if (program) return text_of(engine::program_json(path, *program));
   ACCORD_ASSIGN_OR_RETURN(const engine::Package package, engine::Package::open(path));
-  return package_json(package).dump(2, ' ', false, Json::error_handler_t::replace);
+  return text_of(package_json(package));
 }
 
 }  // namespace accord

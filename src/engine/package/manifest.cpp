@@ -15,6 +15,7 @@
 #include "engine/graph/strict_json.hpp"
 #include "engine/package/package.hpp"
 #include "engine/package/packing.hpp"
+#include "engine/package/program.hpp"
 
 namespace accord::engine {
 namespace {
@@ -51,6 +52,7 @@ bool is_file_name(std::string_view name) {
 }
 
 Status check_version(const json& document) {
+  if (is_program(document)) return no_single_engine(document);
   if (!document.is_object() || !document.contains("format") || document["format"] != "accord-package") {
     return corrupt(kWhere, "\"format\" is not \"accord-package\"");
   }
@@ -71,7 +73,7 @@ class Reader {
   Result<Manifest> read(const json& document) {
     static constexpr std::array<std::string_view, 7> kKeys = {"format", "format_version", "producer", "groups",
                                                               "rules",  "files",          "tensors"};
-    static constexpr std::array<std::string_view, 1> kOptional = {"language_model"};
+    static constexpr std::array<std::string_view, 2> kOptional = {"language_model", "part"};
     ACCORD_RETURN_IF_ERROR(check_version(document));
     ACCORD_ASSIGN_OR_RETURN(const auto top, JsonObject::read(document, std::string(kWhere), kKeys, kOptional));
     manifest_.format_version = kFormatVersion;
@@ -82,6 +84,9 @@ class Reader {
     ACCORD_RETURN_IF_ERROR(read_tensors(top));
     ACCORD_RETURN_IF_ERROR(check_layout());
     if (top.has("language_model")) ACCORD_RETURN_IF_ERROR(read_language_model(top));
+    if (top.has("part")) {
+      ACCORD_ASSIGN_OR_RETURN(manifest_.part, parse_part_entry(top.at("part")));
+    }
     return std::move(manifest_);
   }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "accord/buffer.hpp"
+#include "accord/engine.hpp"
 #include "accord/status.hpp"
 #include "engine/graph/graph.hpp"
 #include "kernels/linear/format.hpp"
@@ -96,6 +98,12 @@ struct LanguageModelEntry {
   std::vector<std::int32_t> stop_tokens;  ///< that end a text
 };
 
+/// Of which program a package is one rank's part; it can be loaded at these places only.
+struct PartEntry {
+  std::string program;  ///< tells it from all others
+  std::map<std::string, GroupPlace> places;
+};
+
 struct Manifest {
   int format_version = 0;
   std::string sha256;    ///< of manifest.json: the package's identity
@@ -108,6 +116,7 @@ struct Manifest {
   std::vector<WeightFileEntry> weight_files;
   std::vector<TensorEntry> tensors;
   std::optional<LanguageModelEntry> language_model;
+  std::optional<PartEntry> part;
 };
 
 /// Reads the text of manifest.json and checks it: sizes that can exist, known names, tensors that fill their files

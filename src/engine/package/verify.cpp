@@ -14,6 +14,7 @@
 #include "engine/package/manifest_file.hpp"
 #include "engine/package/package.hpp"
 #include "engine/package/package_folder.hpp"
+#include "engine/package/program_look.hpp"
 #include "engine/package/sharding_rules.hpp"
 
 namespace accord::engine {
@@ -161,6 +162,9 @@ namespace accord {
 
 Result<std::vector<Damage>> verify_package(const std::string& path, void (*progress)(std::uint64_t, std::uint64_t)) {
   ACCORD_ASSIGN_OR_RETURN(const auto folder, engine::PackageFolder::open(path));
+  const auto program = engine::find_program(folder);
+  if (program.ok() && *program) return engine::verify_program(path, folder, **program, progress);
+  if (program.status().code() == StatusCode::kUnsupported) return program.status();
   return engine::Verifier(folder, progress).verify();
 }
 

@@ -16,6 +16,7 @@
 #include "engine/graph/node_access.hpp"
 #include "engine/graph/ops.hpp"
 #include "engine/package/package.hpp"
+#include "engine/package/program.hpp"
 #include "engine/partition/partition.hpp"
 #include "engine/partition/stages.hpp"
 #include "engine/passes/passes.hpp"
@@ -111,9 +112,11 @@ Result<std::shared_ptr<LoadedEngine>> LoadedEngine::load(const std::string& path
                                                          const LoadOptions& options) {
   const auto begin = Clock::now();
   std::shared_ptr<LoadedEngine> engine(new LoadedEngine());
-  engine->path_ = path;
+  ACCORD_ASSIGN_OR_RETURN(engine->path_, engine_package(path, places));
   ACCORD_ASSIGN_OR_RETURN(engine->threads_, thread_count(options));
-  ACCORD_ASSIGN_OR_RETURN(Package package, Package::open(path));
+  ACCORD_ASSIGN_OR_RETURN(Package package, Package::open(engine->path_));
+  const auto& part = package.manifest().part;
+  if (part) ACCORD_RETURN_IF_ERROR(check_part(*part, places));
   ACCORD_RETURN_IF_ERROR(check_canonical(options.canonical_ranks));
   engine->canonical_ranks_ = options.canonical_ranks;
   ACCORD_ASSIGN_OR_RETURN(CutPackage cut, cut_package(package, places, options.canonical_ranks));
@@ -143,9 +146,10 @@ Result<std::shared_ptr<LoadedEngine>> LoadedEngine::load(const std::string& path
   // By the names that the model gave: a pass may let another value stand for an output.
   engine->inputs_ = tensor_infos(package.graph(), package.graph().inputs);
   engine->outputs_ = tensor_infos(package.graph(), package.graph().outputs);
-
-  std::string identity = package.manifest().sha256 +
-                         fmt::format(" threads={} canonical_ranks={}", engine->threads_, engine->canonical_ranks_);
+  // Ranks with parts of their own have the program in common, and the collectives.
+  std::string identity =
+      part ? part->program + collectives_digest(package.graph(), engine->groups_) : package.manifest().sha256;
+  identity += fmt::format(" threads={} canonical_ranks={}", engine->threads_, engine->canonical_ranks_);
   for (const auto& [name, place] : engine->groups_) identity += fmt::format(" {}={}", name, place.size);
   engine->digest_ = sha256_hex(bytes_of(identity));
   engine->report_ = {package.metadata_bytes_read(), package.weight_bytes_read(), engine->parameters_->bytes.sharded,

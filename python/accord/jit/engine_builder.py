@@ -1,0 +1,79 @@
+"""Builds the engine of a block: of weights in memory, or from the engine cache.
+
+A package of the cache has the products' weights packed, and processes that run the same model share its pages; an engine that
+is built without packs a copy of its own. Writing a package costs more than packing, so small engines are not worth one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+
+import accord
+from accord.engine_cache import EngineCache, cache_key
+from accord.export_graph import ExportedGraph
+from accord.export_sharding import ExportError, ShardingPlan
+from accord.export_weights import plan_packings
+from accord.jit.options import Options
+from accord.jit.process_groups import place_in, process_group
+from accord.package import write_package
+
+if TYPE_CHECKING:
+    from accord.jit.compiled_graph import EnginePlan
+
+WORTH_CACHING = 64 << 20  # bytes of weights
+NO_PROGRAM = "0" * 32  # ranks have packages of their own, and nothing in common but their collectives
+
+
+def build_engine(
+    plan: EnginePlan, tensors: Mapping[str, torch.Tensor], sizes: Mapping[str, int], options: Options
+) -> tuple[accord.Engine, bool]:
+    """An unbound engine, and whether its package was in the cache. sizes: for which it is tried. Errors as of Engine.assemble()."""
+    tensors = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    places = {name: place_in(process_group(group)) for name, group in plan.groups.items()}
+    worth = sum(tensor.nbytes for tensor in tensors.values()) >= WORTH_CACHING
+    if options.engine_cache is True or (options.engine_cache == "auto" and worth):
+        with contextlib.suppress(accord.Error, ExportError, OSError):  # what the cache cannot give is built
+            return _cached_engine(plan, tensors, places, options)
+    engine = accord.Engine.assemble(
+        json.dumps(plan.document), tensors, places, sizes=sizes, name=plan.name, threads=options.threads
+    )
+    return engine, False
+
+
+def _cached_engine(
+    plan: EnginePlan, tensors: Mapping[str, torch.Tensor], places: Mapping[str, tuple[int, int]], options: Options
+) -> tuple[accord.Engine, bool]:
+    members = {name: dist.get_process_group_ranks(process_group(group)) for name, group in plan.groups.items()}
+    facts = {name: sorted(value) if isinstance(value, frozenset) else value for name, value in asdict(options).items()}
+    key = cache_key(
+        plan.document,
+        tensors,
+        groups={name: {"place": place, "members": members[name]} for name, place in places.items()},
+        options=facts,
+    )
+    built = []
+
+    def build(path: Path) -> None:
+        (packings,) = plan_packings([(ExportedGraph(plan.document, dict(tensors), plan.uses), {})], None)
+        write_package(
+            path,
+            plan.document,
+            tensors,
+            ShardingPlan([], {}, list(places)),
+            "accord, just in time",
+            packings=packings,
+            part={"program": NO_PROGRAM, "places": {name: list(place) for name, place in places.items()}},
+        )
+        built.append(path)
+
+    # What is mapped stays when the package goes.
+    with EngineCache().package(key, build) as path:
+        return accord.Engine.load(path, places, threads=options.threads), not built

@@ -1,0 +1,259 @@
+"""From a compiled model to a saved program: each engine to a package, each PyTorch partition to a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.utils import _pytree
+
+from accord.export_graph import DTYPES, ExportedGraph
+from accord.export_sharding import ExportError, ShardingPlan
+from accord.export_weights import Int4, Int8, plan_packings
+from accord.jit.compiled_graph import EnginePlan
+from accord.jit.modules import CompiledModule
+from accord.jit.partitioning import Block, counts, is_collective, is_wait
+from accord.jit.process_groups import logical_name, process_group
+from accord.jit.torch_partition import TorchPartition, torch_partition
+from accord.package import Progress
+from accord.program_package import (
+    EngineToWrite,
+    ProgramPart,
+    RankProgram,
+    write_engine,
+    write_program,
+    write_torch_program,
+)
+
+
+@dataclass
+class _Engine:
+    plan: EnginePlan
+    graph: ExportedGraph
+    to_write: EngineToWrite | None = None
+
+
+@dataclass
+class _Cut:
+    """A compiled model in its parts, in order."""
+
+    compiled: CompiledModule
+    parts: list[_Engine | TorchPartition] = field(default_factory=list)
+
+    @property
+    def engines(self) -> list[_Engine]:
+        return [part for part in self.parts if isinstance(part, _Engine)]
+
+    @property
+    def groups(self) -> dict[str, object]:
+        """torch's groups of the collectives, by their names."""
+        return {name: group for engine in self.engines for name, group in engine.plan.groups.items()}
+
+
+def save_compiled(
+    compiled: CompiledModule,
+    path: str | os.PathLike,
+    producer: str,
+    *,
+    plan_of: Callable[[list[ExportedGraph]], list[ShardingPlan]] | None = None,
+    weights: str | Mapping[str, str | Int8 | Int4] | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """Writes the program of `compiled`. plan_of: how the weights of the engines' graphs are divided. With collectives in it, all ranks
+    of torch.distributed's world save together."""
+    cut = _cut(compiled)
+    of_each_rank = bool(cut.groups)
+    if of_each_rank or plan_of is None:
+        plans = [ShardingPlan([], {}, list(engine.plan.groups)) for engine in cut.engines]
+    else:
+        plans = plan_of([engine.graph for engine in cut.engines])
+    packings = plan_packings([(one.graph, plan.tensors) for one, plan in zip(cut.engines, plans, strict=True)], weights)
+    for engine, plan, packing in zip(cut.engines, plans, packings, strict=True):
+        engine.to_write = EngineToWrite(engine.graph.document, engine.graph.tensors, plan, packing)
+    groups = {name: dist.get_process_group_ranks(process_group(group)) for name, group in cut.groups.items()}
+
+    def write(folder: Path, prefix: str, program: str) -> RankProgram:
+        parts = []
+        entry = _part_entry(groups, program) if of_each_rank else None
+        for number, part in enumerate(cut.parts):
+            if isinstance(part, _Engine):
+                file = f"{prefix}engine-{number}.accord"
+                sha256 = write_engine(folder, file, part.to_write, producer, entry, progress)
+                parts.append(_engine_entry(compiled, part, f"engine {number}", file, sha256))
+            else:
+                file = f"{prefix}pytorch-{number}.pt2"
+                size, sha256 = write_torch_program(folder, file, part.program)
+                parts.append(_torch_entry(compiled, part, f"pytorch {number}", file, sha256, size))
+        return RankProgram(
+            groups=groups,
+            inputs=_inputs(compiled),
+            outputs=_outputs(compiled),
+            in_spec=_pytree.treespec_dumps(compiled.in_spec),
+            out_spec=_pytree.treespec_dumps(compiled.out_spec),
+            parts=parts,
+        )
+
+    return write_program(path, write, producer, of_each_rank)
+
+
+def save_whole(
+    program: torch.export.ExportedProgram,
+    graph: ExportedGraph,
+    groups: Mapping[str, object],
+    path: str | os.PathLike,
+    producer: str,
+    *,
+    weights: str | Mapping[str, str | Int8 | Int4] | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """Writes a program of one engine for each rank of torch.distributed's world: `graph`, with collectives over `groups`. All ranks
+    call this together."""
+    members = {name: dist.get_process_group_ranks(process_group(group)) for name, group in groups.items()}
+    (packings,) = plan_packings([(graph, {})], weights)
+    engine = EngineToWrite(graph.document, graph.tensors, ShardingPlan([], {}, list(groups)), packings)
+    inputs, outputs = graph.document["inputs"], graph.document["outputs"]
+    in_spec, out_spec = map(_pytree.treespec_dumps, program.call_spec)
+
+    def write(folder: Path, prefix: str, identity: str) -> RankProgram:
+        file = f"{prefix}engine-0.accord"
+        part = ProgramPart(
+            name="engine 0",
+            runs_in="engine",
+            path=file,
+            sha256=write_engine(folder, file, engine, producer, _part_entry(members, identity), progress),
+            ops=[node["op"] for node in graph.document["nodes"]],
+            inputs=[one["name"] for one in inputs],
+            outputs=outputs,
+            collectives=[
+                [node["op"].split(".")[1], node["arguments"]["group_name"]]
+                for node in graph.document["nodes"]
+                if "group_name" in node["arguments"]
+            ],
+            groups=list(groups),
+        )
+        taken = [{**one, "shape": [size if isinstance(size, int) else None for size in one["shape"]]} for one in inputs]
+        return RankProgram(members, taken, [{"value": name} for name in outputs], in_spec, out_spec, [part])
+
+    return write_program(path, write, producer, of_each_rank=True)
+
+
+def _part_entry(groups: dict[str, list[int]], program: str) -> dict:
+    rank = dist.get_rank()
+    return {"program": program, "places": {name: [ranks.index(rank), len(ranks)] for name, ranks in groups.items()}}
+
+
+def _cut(compiled: CompiledModule) -> _Cut:
+    graph = compiled.graph
+    cut = _Cut(compiled)
+    weights = {
+        graph.placeholders[position]: (name, compiled.weights[position])
+        for position, name in compiled.weight_names.items()
+    }
+    for node in graph.module.graph.find_nodes(op="get_attr"):
+        if isinstance(node.meta["val"], torch.Tensor):
+            weights[node] = (node.target, node.meta["val"])
+    for block, plan in graph.parts():
+        if plan is not None:
+            tensors = {name: _weight(compiled, source) for name, source in plan.weights.items()}
+            cut.parts.append(_Engine(plan, ExportedGraph(plan.document, tensors, plan.uses)))
+            continue
+        outside = _collectives(block)
+        if outside:
+            raise ExportError(
+                f"{outside[0].target} stays in PyTorch, where a saved program has no groups: {compiled.report}"
+            )
+        part = torch_partition(block, graph.module.graph, weights, compiled.ranges)
+        if part is not None:
+            cut.parts.append(part)
+    return cut
+
+
+def _weight(compiled: CompiledModule, source: int | torch.Tensor) -> torch.Tensor:
+    return (compiled.weights[source] if isinstance(source, int) else source).detach()
+
+
+def _engine_entry(compiled: CompiledModule, part: _Engine, name: str, file: str, sha256: str) -> ProgramPart:
+    graph = compiled.graph
+    sizes = [graph.symbol_sources[symbol] for symbol in part.plan.size_inputs]
+    return ProgramPart(
+        name=name,
+        runs_in="engine",
+        path=file,
+        sha256=sha256,
+        ops=_ops(part.plan.block),
+        inputs=[node.name for node in part.plan.inputs]
+        + [[graph.placeholders[position].name, dim] for position, dim in sizes],
+        outputs=[node.name for node in part.plan.outputs],
+        collectives=[
+            [node.target._opname, logical_name(process_group(node.args[-1]))] for node in _collectives(part.plan.block)
+        ],
+        groups=list(part.to_write.plan.groups),
+    )
+
+
+def _torch_entry(
+    compiled: CompiledModule, part: TorchPartition, name: str, file: str, sha256: str, size: int
+) -> ProgramPart:
+    reasons = compiled.graph.reasons
+    return ProgramPart(
+        name=name,
+        runs_in="pytorch",
+        path=file,
+        sha256=sha256,
+        ops=_ops(part.block),
+        inputs=[node.name for node in part.inputs],
+        outputs=[node.name for node in part.outputs],
+        reasons=list(dict.fromkeys(reasons[node] for node in part.block.nodes if node in reasons and counts(node))),
+        size=size,
+    )
+
+
+def _ops(block: Block) -> list[str]:
+    return [str(node.target) for node in block.nodes if counts(node)]
+
+
+def _collectives(block: Block) -> list[torch.fx.Node]:
+    return [node for node in block.nodes if is_collective(node) and not is_wait(node)]
+
+
+def _inputs(compiled: CompiledModule) -> list[dict]:
+    """One for each leaf of the model's arguments."""
+    nodes = compiled.graph.placeholders[len(compiled.weights) :]
+    entries = []
+    for node, expected in zip(nodes, compiled.inputs, strict=True):
+        if expected.dtype is None:
+            entries.append({"name": node.name, "constant": _constant(expected.value)})
+        else:
+            entries.append(
+                {
+                    "name": node.name,
+                    "dtype": DTYPES.get(expected.dtype, str(expected.dtype)),
+                    "shape": list(expected.sizes),
+                }
+            )
+    return entries
+
+
+def _outputs(compiled: CompiledModule) -> list[dict]:
+    graph = compiled.graph
+    weights = {graph.placeholders[position] for position in compiled.weight_names}
+    (output,) = graph.module.graph.find_nodes(op="output")
+    entries = []
+    for leaf in output.args[0]:
+        if not isinstance(leaf, torch.fx.Node):
+            entries.append({"constant": _constant(leaf)})
+        elif not isinstance(leaf.meta.get("val"), torch.Tensor) or leaf in weights or leaf.op == "get_attr":
+            raise ExportError(f'the model returns "{leaf.name}", a size or a weight of its own, which is not saved')
+        else:
+            entries.append({"value": leaf.name})
+    return entries
+
+
+def _constant(value: object) -> object:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise ExportError(f"a {type(value).__name__} among the arguments or outputs of the model is not saved")

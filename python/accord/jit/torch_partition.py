@@ -1,0 +1,109 @@
+"""A block that stays in PyTorch as a program of torch.export of its own, to be saved and called without the model.
+
+Sizes are computed where they are needed: the nodes that compute numbers go into each block that uses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch.export.exported_program import ExportedProgram, ModuleCallEntry, ModuleCallSignature
+from torch.export.graph_signature import (
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    SymIntArgument,
+    TensorArgument,
+)
+from torch.utils import _pytree
+
+from accord.jit.partitioning import Block, copy_for_torch, is_number
+
+
+@dataclass
+class TorchPartition:
+    """`program` takes its weights and then `inputs`, and gives `outputs`: nodes of the graph that it was cut from."""
+
+    block: Block
+    program: ExportedProgram
+    inputs: list[torch.fx.Node]
+    outputs: list[torch.fx.Node]
+
+
+def torch_partition(
+    block: Block, graph: torch.fx.Graph, weights: Mapping[torch.fx.Node, tuple[str, torch.Tensor]], ranges: Mapping
+) -> TorchPartition | None:
+    """The program of a block of `graph`, in which some nodes stand for `weights`; None if nothing else uses what it computes.
+    ranges: of sizes, as an ExportedProgram has them."""
+    inside = _with_its_numbers(block, graph)
+    outputs = [node for node in inside if _is_tensor(node) and _is_used_outside(node, inside)]
+    if not outputs:
+        return None
+    sources = dict.fromkeys(one for node in inside for one in node.all_input_nodes if one not in inside)
+    modules = [one for one in sources if isinstance(one.meta.get("val"), torch.nn.Module)]
+    held = [one for one in sources if one in weights]
+    inputs = [one for one in sources if one not in weights and one not in modules]
+    cut, known = torch.fx.Graph(), {}
+    for node in held + inputs:
+        known[node] = cut.placeholder(node.name)
+        known[node].meta = dict(node.meta)
+    for node in modules:
+        known[node] = cut.node_copy(node)
+    for node in inside:
+        known[node] = copy_for_torch(cut, node, known)
+    cut.output(tuple(known[node] for node in outputs))
+    specs = [InputSpec(InputKind.BUFFER, TensorArgument(known[node].name), weights[node][0], True) for node in held]
+    given = [(TensorArgument if _is_tensor(node) else SymIntArgument)(known[node].name) for node in inputs]
+    made = [TensorArgument(known[node].name) for node in outputs]
+    call = ModuleCallSignature(
+        given, made, _pytree.tree_structure((tuple(inputs), {})), _pytree.tree_structure((*made,))
+    )
+    root = torch.nn.Module()
+    for node in modules:
+        root.add_module(node.target, node.meta["val"])
+    program = ExportedProgram(
+        root,
+        cut,
+        ExportGraphSignature(
+            [*specs, *(InputSpec(InputKind.USER_INPUT, one, None) for one in given)],
+            [OutputSpec(OutputKind.USER_OUTPUT, one, None) for one in made],
+        ),
+        {weights[node][0]: weights[node][1].detach() for node in held},
+        dict(ranges),
+        [ModuleCallEntry("", call)],
+        constants={},
+    )
+    return TorchPartition(block, program, inputs, outputs)
+
+
+def runner_of(program: ExportedProgram) -> Callable[..., tuple[torch.Tensor, ...]]:
+    """What calls the program of a TorchPartition with its inputs."""
+    specs = program.graph_signature.input_specs
+    weights = [program.state_dict[spec.target] for spec in specs if spec.kind == InputKind.BUFFER]
+    module = program.graph_module
+    return lambda *inputs: module(*weights, *inputs)
+
+
+def _with_its_numbers(block: Block, graph: torch.fx.Graph) -> dict[torch.fx.Node, None]:
+    """The block's nodes but for numbers that it does not use, and all that compute numbers for them, in the order of the graph."""
+    found = {node for node in block.nodes if not is_number(node)}
+    waiting = list(found)
+    while waiting:
+        for one in waiting.pop().all_input_nodes:
+            if one.op == "call_function" and is_number(one) and one not in found:
+                found.add(one)
+                waiting.append(one)
+    return {node: None for node in graph.nodes if node in found}
+
+
+def _is_used_outside(node: torch.fx.Node, inside: Mapping[torch.fx.Node, None]) -> bool:
+    """Numbers are computed wherever they are used, of the tensors that they come from."""
+    return any(user not in inside or (is_number(user) and _is_used_outside(user, inside)) for user in node.users)
+
+
+def _is_tensor(node: torch.fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.Tensor)

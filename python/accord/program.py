@@ -1,0 +1,187 @@
+"""Saved programs, loaded: engines and PyTorch partitions that run in turn. accord.load() makes them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from torch.utils import _pytree
+
+from accord._core import Communicator, Corrupt, Engine, Error, Mismatch, Unsupported
+from accord.jit.bound_engine import BoundEngine
+from accord.jit.modules import Expected, leaves_of
+from accord.jit.report import CollectiveReport, CompilationReport, PartitionReport
+from accord.jit.torch_partition import runner_of
+from accord.program_package import ProgramPart, RankProgram, check_torch_file, parts_for_places, read_program
+
+Runner = Callable[..., list[torch.Tensor] | tuple[torch.Tensor, ...]]
+
+
+class Program:
+    """A package with PyTorch partitions, or with several engines, as accord.load() gives it: bound and ready to run. `report`
+    says what runs where; `groups` are this rank's places (rank, size) in its groups."""
+
+    def __init__(self, path: Path, ranks: RankProgram, runners: Mapping[str, Runner], engines: list[Engine]) -> None:
+        self.path = path
+        self.engines = engines
+        self.report = _report(path, ranks)
+        self.groups = {name: place for engine in engines for name, place in engine.groups.items()}
+        self._module = ProgramModule(ranks, runners, engines)
+
+    def run(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
+        """Runs on the tensors of the model's arguments, one after the other, and gives those of its outputs. Collective over the
+        groups: every rank gives equal inputs."""
+        with torch.no_grad():
+            return [value for value in self._module.run(inputs) if isinstance(value, torch.Tensor)]
+
+    def module(self) -> torch.nn.Module:
+        """The program as a module: called as the model, it gives what the model gives."""
+        return self._module
+
+    def close(self) -> None:
+        """Ends its engines."""
+        for engine in self.engines:
+            engine.close()
+
+    def __repr__(self) -> str:
+        return f"Program({str(self.path)!r}, {len(self.report.partitions)} parts)"
+
+
+class ProgramModule(torch.nn.Module):
+    """What Program.module() gives. Several threads may call it."""
+
+    def __init__(self, ranks: RankProgram, runners: Mapping[str, Runner], engines: list[Engine]) -> None:
+        super().__init__()
+        bound = [BoundEngine(engine, None) for engine in engines]
+        for engine in bound:
+            engine.owned_by(self)
+        waiting = iter(bound)
+        self._steps = [
+            (part, _engine_runner(next(waiting)) if part.runs_in == "engine" else runners[part.name])
+            for part in ranks.parts
+        ]
+        self._ranks = ranks
+        self._expected = [_expected(entry) for entry in ranks.inputs]
+        self._in_spec, self._out_spec = map(_pytree.treespec_loads, (ranks.in_spec, ranks.out_spec))
+
+    def run(self, leaves) -> list:
+        """From the leaves of the arguments to those of the outputs."""
+        values = {entry["name"]: leaf for entry, leaf in zip(self._ranks.inputs, leaves, strict=True)}
+        for part, runner in self._steps:
+            given = [values[one] if isinstance(one, str) else _size(values, *one) for one in part.inputs]
+            values.update(zip(part.outputs, runner(*given), strict=True))
+        return [values[entry["value"]] if "value" in entry else entry["constant"] for entry in self._ranks.outputs]
+
+    @torch.no_grad()
+    def forward(self, *args, **kwargs):
+        leaves = leaves_of(args, kwargs, self._in_spec, self._expected)
+        return _pytree.tree_unflatten(self.run(leaves), self._out_spec)
+
+
+def load_program(
+    path: Path, groups: Mapping[str, Communicator] | None, *, threads: int, canonical_ranks: int, strict: bool
+) -> Program:
+    """As accord.load() says, of a program. The ranks tell each other whether they could, before engines are bound."""
+    groups = dict(groups or {})
+    failed = ranks = None
+    runners: dict[str, Runner] = {}
+    identity = ""
+    try:
+        program = read_program(path)
+        identity = program.sha256
+        outside = [f'"{part.name}" ({", ".join(dict.fromkeys(part.ops))})' for part in program.torch_parts()]
+        if strict and outside:
+            raise Unsupported(
+                f"{path}: strict, but these parts run in PyTorch: {', '.join(dict.fromkeys(outside))}; export the model without "
+                "options to be told of the ops, or load it without strict"
+            )
+        ranks = parts_for_places(path, program, {name: (one.rank, one.size) for name, one in groups.items()})
+        for part in ranks.parts:
+            if part.runs_in == "pytorch":
+                runners[part.name] = _torch_runner(path, part)
+            else:
+                _check_engine(path, part)
+    except Exception as error:
+        failed = error
+    _agree(groups, failed, identity)
+    engines = [
+        Engine.load_and_bind(
+            path / part.path,
+            {name: groups[name] for name in part.groups if name in groups},
+            threads=threads,
+            canonical_ranks=canonical_ranks,
+        )
+        for part in ranks.parts
+        if part.runs_in == "engine"
+    ]
+    return Program(path, ranks, runners, engines)
+
+
+def _torch_runner(path: Path, part: ProgramPart) -> Runner:
+    file = check_torch_file(path, part)
+    try:
+        return runner_of(torch.export.load(file))
+    except Exception as error:
+        raise Unsupported(
+            f'{file}: PyTorch partition "{part.name}" ({", ".join(dict.fromkeys(part.ops))}) cannot be loaded: {error}; ops of '
+            "a library of your own have to be registered before"
+        ) from error
+
+
+def _check_engine(path: Path, part: ProgramPart) -> None:
+    """Whether an engine's package is the one that the program was written with; loading checks the rest of it."""
+    try:
+        sha256 = hashlib.sha256((path / part.path / "manifest.json").read_bytes()).hexdigest()
+    except OSError as error:
+        raise Corrupt(f"{path}: {part.path}: {error.strerror}") from error
+    if sha256 != part.sha256:
+        raise Corrupt(f"{path}: {part.path}/manifest.json is damaged, or of another engine: its SHA-256 is {sha256}")
+
+
+def _agree(groups: Mapping[str, Communicator], failed: Exception | None, identity: str) -> None:
+    """Raises `failed`, or what tells of a rank that failed, or that has another program. A rank that failed takes part in all
+    groups, so that nobody waits for it."""
+    mine = torch.frombuffer(
+        bytearray(hashlib.sha256(f"{failed is None} {identity}".encode()).digest()), dtype=torch.uint8
+    )
+    if failed is not None:
+        mine.zero_()
+    for name in sorted(groups):
+        told = torch.empty(groups[name].size, len(mine), dtype=torch.uint8)
+        groups[name].all_gather(mine, told)
+        broken = [rank for rank, one in enumerate(told) if not one.any()]
+        others = [rank for rank, one in enumerate(told) if not one.equal(told[0])]
+        if failed is None and broken:
+            failed = Error(f'group "{name}": rank {broken[0]} could not load the program')
+        elif failed is None and others:
+            failed = Mismatch(f'group "{name}": ranks {others} loaded another program than rank 0')
+    if failed is not None:
+        raise failed
+
+
+def _engine_runner(engine: BoundEngine) -> Runner:
+    def run(*inputs):
+        # A size that no tensor shows is given as a tensor of that many bytes.
+        given = [torch.empty(one, dtype=torch.uint8) if isinstance(one, int) else one for one in inputs]
+        return engine.run([tensor.detach().contiguous() for tensor in given])
+
+    return run
+
+
+def _size(values: Mapping, name: str, dim: int | None) -> int:
+    return int(values[name]) if dim is None else values[name].shape[dim]
+
+
+def _expected(entry: dict) -> Expected:
+    if "constant" in entry:
+        return Expected(value=entry["constant"])
+    return Expected(dtype=getattr(torch, entry["dtype"].removeprefix("torch.")), sizes=tuple(entry["shape"]))
+
+
+def _report(path: Path, ranks: RankProgram) -> CompilationReport:
+    parts = [PartitionReport(part.name, part.runs_in, tuple(part.ops), tuple(part.reasons)) for part in ranks.parts]
+    collectives = [CollectiveReport(op, group, "engine") for part in ranks.parts for op, group in part.collectives]
+    engines = sum(part.runs_in == "engine" for part in ranks.parts)
+    return CompilationReport(str(path), parts, collectives, engines, 1)
