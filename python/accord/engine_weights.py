@@ -105,9 +105,13 @@ def _kept(package: Path, manifest: dict, entry: dict, dtype: torch.dtype) -> tor
     import torch
 
     count = math.prod(entry["shape"])
+    file = next(one for one in manifest["files"] if one["name"] == entry["file"])
     return (
         torch.from_file(
-            str(package / entry["file"]), shared=False, size=entry["offset"] + count * dtype.itemsize, dtype=torch.uint8
+            str(package / file.get("reference", file["name"])),
+            shared=False,
+            size=entry["offset"] + count * dtype.itemsize,
+            dtype=torch.uint8,
         )[entry["offset"] :]
         .view(dtype)
         .reshape(entry["shape"])

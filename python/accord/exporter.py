@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from accord import export_language_model as language_model
+from accord.checkpoint_files import find_references
 from accord.export_families import default_sharding
 from accord.export_graph import ExportedGraph, GraphBuilder, decompose, memory_key
 from accord.export_modules import taken_apart
@@ -45,6 +46,7 @@ def export(
     output_names: Sequence[str] | None = None,
     tokenizer: str | os.PathLike | None = None,
     weights: str | Mapping[str, str | Int8 | Int4] | None = None,
+    checkpoint: str | os.PathLike | None = None,
     options: Mapping[str, object] | None = None,
     progress: Progress | None = None,
 ) -> Path:
@@ -65,6 +67,8 @@ def export(
     `weights`: "int8" or "int4" quantizes the weights of all linear layers; with "int4" the head of a language model gets 8 bits. By
     pattern over module paths, as `sharding`: {"lm_head": "same", "*": accord.Int4(group=64)}; "same", and what no pattern
     matches, keeps its dtype. accord.inspect() tells the error of each.
+    `checkpoint`: safetensors files of the model (one, or a folder of them) in which weights stay that lie there as they are; the
+    package refers to them by path and hash, and the files must stay as they are. Loading packs their matrices, for each process.
     `options`: None, the default, makes an op that no engine knows an error. Given, with those of accord.compile() (min_block_size,
     torch_executed_ops, require_full_compilation, ...; {} for the defaults), such ops become PyTorch partitions of the package, which
     is then loaded by accord.load() in Python only; accord.inspect() tells which ops and why.
@@ -99,6 +103,7 @@ def export(
         if options is not None:
             compiled = _compiled_in_parts(program, example_inputs, options, facts is not None)
             if compiled is not None:
+                _check_no_checkpoint(checkpoint, "PyTorch partitions")
                 _check_smallest(traced, decomposed, example_inputs)
                 plan_of = _plan_of_parts(plan, model)
                 return save_compiled(
@@ -123,11 +128,23 @@ def export(
         _check_smallest(traced, decomposed, example_inputs)
         progress = progress or _terminal_progress()
         if builder.groups:
+            _check_no_checkpoint(checkpoint, "collectives of its own")
             return save_whole(program, graph, builder.groups, path, _producer(), weights=weights, progress=progress)
         plan, unused = _checked_plan(plan, graph, model)
         _check_all_used(unused)
     (packings,) = plan_packings([(graph, plan.tensors)], weights)
-    return write_package(path, graph.document, graph.tensors, plan, _producer(), progress, facts, packings)
+    references = find_references(checkpoint, graph.tensors, packings) if checkpoint is not None else {}
+    return write_package(
+        path,
+        graph.document,
+        graph.tensors,
+        plan,
+        _producer(),
+        progress,
+        facts,
+        {name: packing for name, packing in packings.items() if name not in references},
+        references=references,
+    )
 
 
 def _check_language_model(model: torch.nn.Module, dynamic_shapes, output_names) -> None:
@@ -214,7 +231,8 @@ def _compiled_in_parts(
         raise ExportError(
             "a language model that is exported without example_inputs is one engine, and takes no options"
         )
-    compiled = accord_compile(program, example_inputs, options)
+    # What is built here only shows which ops engines take: nothing to keep.
+    compiled = accord_compile(program, example_inputs, {**options, "engine_cache": False})
     return compiled if compiled.report.ops("pytorch") else None
 
 
@@ -227,6 +245,11 @@ def _plan_of_parts(plan: ShardingPlan, model: torch.nn.Module) -> Callable[[list
         return [one for one, _ in checked]
 
     return plans
+
+
+def _check_no_checkpoint(checkpoint, what: str) -> None:
+    if checkpoint is not None:
+        raise ExportError(f"a model with {what} is saved with its weights: leave out checkpoint")
 
 
 def _check_all_used(unused: list[Rule]) -> None:

@@ -24,6 +24,7 @@ from pathlib import Path
 import torch
 import xxhash
 
+from accord.checkpoint_files import SAFETENSORS_DTYPES, Reference
 from accord.export_graph import DTYPES
 from accord.export_sharding import ExportError, ShardingPlan, TensorSharding, rule_entry
 from accord.export_weights import PackedTensor, Packing
@@ -33,15 +34,6 @@ PROGRAM_FORMAT = "accord-program"  # of several packages and PyTorch partitions:
 FORMAT_VERSION = 2
 GRANULE_BYTES = 1 << 20  # of a tensor that is not sharded
 FILE_BYTES = 4 << 30  # a weights file that reaches this is followed by another
-SAFETENSORS_DTYPES = {
-    "float32": "F32",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "int32": "I32",
-    "int64": "I64",
-    "bool": "BOOL",
-    "uint8": "U8",
-}
 
 Progress = Callable[[int, int], None]
 
@@ -128,16 +120,21 @@ def write_package(
     language_model: LanguageModelFacts | None = None,
     packings: Mapping[str, Packing] | None = None,
     part: dict | None = None,
+    references: Mapping[str, Reference] | None = None,
 ) -> Path:
-    """Writes the package at `path` (NAME.accord) as placed_at() says. `part`: of which program it is one rank's part. ExportError
-    also if the disk is full."""
-    files = _place(tensors, plan.tensors, packings or {})
+    """Writes the package at `path` (NAME.accord) as placed_at() says. `part`: of which program it is one rank's part. `references`: of
+    tensors that stay where they are, and are not packed. ExportError also if the disk is full."""
+    references = references or {}
+    own = {name: tensor for name, tensor in tensors.items() if name not in references}
+    files = _place(own, plan.tensors, packings or {})
+    stayed = [_Placed(name, tensors[name], plan.tensors.get(name), one.offset) for name, one in references.items()]
     with placed_at(path) as folder:
         total = sum(placed.bytes for file in files for placed in file)
         free = shutil.disk_usage(folder).free
         if total > free:
             raise ExportError(f"{path}: the weights take {total:,} bytes, the disk has {free:,} free")
-        _write_files(folder, graph, files, plan, producer, progress, language_model, part)
+        outside = _entries_outside(Path(os.path.abspath(path)), stayed, references)
+        _write_files(folder, graph, files, outside, plan, producer, progress, language_model, part)
     return Path(os.path.abspath(path))
 
 
@@ -203,6 +200,7 @@ def _write_files(
     folder: Path,
     graph: dict,
     files: list[list[_Placed]],
+    outside: tuple[list[dict], list[dict]],
     plan: ShardingPlan,
     producer: str,
     progress: Progress | None,
@@ -249,8 +247,8 @@ def _write_files(
         "producer": producer,
         "groups": plan.groups,
         "rules": [rule_entry(rule) for rule in plan.rules],
-        "files": entries,
-        "tensors": tensors,
+        "files": entries + outside[0],
+        "tensors": tensors + outside[1],
     }
     if language_model:
         facts = {"max_context": language_model.max_context, "stop_tokens": language_model.stop_tokens}
@@ -277,6 +275,22 @@ def file_facts(path: Path) -> tuple[int, str]:
             size += len(piece)
         os.fsync(file.fileno())
     return size, sha256.hexdigest()
+
+
+def _entries_outside(
+    package: Path, placed: list[_Placed], references: Mapping[str, Reference]
+) -> tuple[list[dict], list[dict]]:
+    """The files of a checkpoint, and the tensors that stay in them, as the manifest has them."""
+    names: dict[Path, str] = {}
+    files, tensors = [], []
+    for one in placed:
+        file = references[one.name].file
+        if file.path not in names:
+            names[file.path] = f"checkpoint-{len(names) + 1:05}.safetensors"
+            files.append(file.entry(names[file.path], package))
+        hashes = [xxhash.xxh3_64_hexdigest(granule) for granule in one.granules()]
+        tensors.append(_tensor_entry(one, names[file.path], 0, hashes))
+    return files, tensors
 
 
 def _safetensors_header(file: list[_Placed]) -> bytes:

@@ -77,6 +77,15 @@ Json quantized_json(const engine::Manifest& manifest) {
   return list;
 }
 
+// Files of a checkpoint in which weights stayed.
+Json references_json(const engine::Manifest& manifest) {
+  Json list = Json::array();
+  for (const engine::WeightFileEntry& file : manifest.weight_files) {
+    if (file.reference) list.push_back(*file.reference);
+  }
+  return list;
+}
+
 Json rules_json(const engine::Manifest& manifest) {
   Json rules = Json::array();
   for (const engine::ShardingRule& rule : manifest.rules) {
@@ -130,6 +139,7 @@ Json package_json(const engine::Package& package) {
           {"weight_bytes", bytes},
           {"sharded_bytes", sharded_bytes},
           {"quantized", quantized_json(manifest)},
+          {"references", references_json(manifest)},
           {"most_ranks", most ? Json(*most) : Json()},
           {"by_ranks", ranks_json(manifest)}};
 }

@@ -1,6 +1,5 @@
 // manifest.json -> Manifest. Every number is checked against what it can be before it is used: dimensions, products,
-// offsets. The tensors of a file, sorted by offset, must follow each other from the end of its header to its last
-// byte; so every byte of a weight file belongs to its header or to exactly one granule.
+// offsets.
 
 #include <fmt/format.h>
 
@@ -13,6 +12,7 @@
 #include "base/text.hpp"
 #include "engine/graph/dtypes.hpp"
 #include "engine/graph/strict_json.hpp"
+#include "engine/package/manifest_layout.hpp"
 #include "engine/package/package.hpp"
 #include "engine/package/packing.hpp"
 #include "engine/package/program.hpp"
@@ -32,6 +32,7 @@ constexpr std::int64_t kMaxDimension = std::int64_t{1} << 40;
 constexpr std::int64_t kMaxContext = (std::int64_t{1} << 31) - 1;
 constexpr std::size_t kMaxStopTokens = 1024;
 constexpr std::size_t kMaxGroups = 64;
+constexpr std::size_t kMaxPathBytes = 4096;
 constexpr std::size_t kMaxRules = 10'000;
 constexpr std::size_t kMaxFiles = 100'000;
 constexpr std::size_t kMaxTensors = 4'000'000;
@@ -82,7 +83,7 @@ class Reader {
     ACCORD_RETURN_IF_ERROR(read_rules(top));
     ACCORD_RETURN_IF_ERROR(read_files(top));
     ACCORD_RETURN_IF_ERROR(read_tensors(top));
-    ACCORD_RETURN_IF_ERROR(check_layout());
+    ACCORD_RETURN_IF_ERROR(check_layout(manifest_));
     if (top.has("language_model")) ACCORD_RETURN_IF_ERROR(read_language_model(top));
     if (top.has("part")) {
       ACCORD_ASSIGN_OR_RETURN(manifest_.part, parse_part_entry(top.at("part")));
@@ -174,6 +175,7 @@ class Reader {
   Status read_files(const JsonObject& top) {
     static constexpr std::array<std::string_view, 3> kGraphKeys = {"name", "size", "sha256"};
     static constexpr std::array<std::string_view, 4> kWeightKeys = {"name", "size", "header_size", "header_sha256"};
+    static constexpr std::array<std::string_view, 1> kWeightOptional = {"reference"};
     ACCORD_ASSIGN_OR_RETURN(const auto* files, top.array("files", kMaxFiles));
     if (files->empty()) return top.corrupt("lists no files");
     ACCORD_ASSIGN_OR_RETURN(const auto graph, JsonObject::read((*files)[0], "manifest.json: file 0", kGraphKeys));
@@ -188,7 +190,7 @@ class Reader {
         ACCORD_RETURN_IF_ERROR(read_text_file((*files)[i], where));
         continue;
       }
-      ACCORD_ASSIGN_OR_RETURN(const auto object, JsonObject::read((*files)[i], where, kWeightKeys));
+      ACCORD_ASSIGN_OR_RETURN(const auto object, JsonObject::read((*files)[i], where, kWeightKeys, kWeightOptional));
       WeightFileEntry file;
       ACCORD_ASSIGN_OR_RETURN(file.name, object.name("name"));
       if (!is_file_name(file.name) || !file.name.ends_with(".safetensors")) {
@@ -202,6 +204,9 @@ class Reader {
       file.bytes = static_cast<std::uint64_t>(bytes);
       file.header_bytes = static_cast<std::uint64_t>(header);
       ACCORD_ASSIGN_OR_RETURN(file.header_sha256, object.hexadecimal("header_sha256", 64));
+      if (object.has("reference")) {
+        ACCORD_ASSIGN_OR_RETURN(file.reference, object.text("reference", kMaxPathBytes));
+      }
       if (!file_index_.emplace(file.name, static_cast<int>(manifest_.weight_files.size())).second) {
         return object.corrupt(fmt::format("there are two files \"{}\"", file.name));
       }
@@ -325,37 +330,6 @@ class Reader {
       std::uint64_t hash = 0;
       std::from_chars(text.data(), text.data() + text.size(), hash, 16);
       tensor.granule_xxh3.push_back(hash);
-    }
-    return {};
-  }
-
-  // Each file is its header and then tensors, without a gap, an overlap or an end elsewhere.
-  Status check_layout() const {
-    std::vector<const TensorEntry*> order;
-    for (const auto& tensor : manifest_.tensors) order.push_back(&tensor);
-    std::sort(order.begin(), order.end(), [](const TensorEntry* a, const TensorEntry* b) {
-      return std::pair(a->file, a->offset) < std::pair(b->file, b->offset);
-    });
-    auto next = order.begin();
-    for (std::size_t i = 0; i < manifest_.weight_files.size(); ++i) {
-      const auto& file = manifest_.weight_files[i];
-      auto end = file.header_bytes;
-      for (; next != order.end() && (*next)->file == static_cast<int>(i); ++next) {
-        const auto& tensor = **next;
-        if (tensor.offset != end) {
-          return corrupt(kWhere,
-                         fmt::format("tensor \"{}\" begins at byte {} of {}, expected {}: tensors {}", tensor.name,
-                                     tensor.offset, file.name, end, tensor.offset < end ? "overlap" : "leave a gap"));
-        }
-        end += tensor.bytes();
-        if (end > file.bytes) {
-          return corrupt(kWhere, fmt::format("tensor \"{}\" ends at byte {} of {}, which has {}", tensor.name, end,
-                                             file.name, file.bytes));
-        }
-      }
-      if (end != file.bytes) {
-        return corrupt(kWhere, fmt::format("{} has {} bytes, its tensors end at {}", file.name, file.bytes, end));
-      }
     }
     return {};
   }

@@ -75,8 +75,9 @@ Status check_parameters(const Graph& graph, const Manifest& manifest) {
 std::string damaged_granule(const Manifest& manifest, const TensorEntry& tensor, std::uint64_t granule,
                             std::uint64_t hash) {
   const auto begin = tensor.offset + granule * tensor.granule_bytes;
+  const WeightFileEntry& file = manifest.weight_files[static_cast<std::size_t>(tensor.file)];
   return fmt::format("{}: tensor \"{}\": granule {} (bytes {} to {}) is damaged: its XXH3 is {}, expected {}",
-                     manifest.weight_files[static_cast<std::size_t>(tensor.file)].name, tensor.name, granule, begin,
+                     file.reference.value_or(file.name), tensor.name, granule, begin,
                      begin + tensor.granule_range_bytes(granule, 1) - 1, hex64(hash),
                      hex64(tensor.granule_xxh3[static_cast<std::size_t>(granule)]));
 }

@@ -13,6 +13,7 @@
 #include "base/hash.hpp"
 #include "base/text.hpp"
 #include "engine/graph/ops.hpp"
+#include "engine/package/granules.hpp"
 #include "engine/package/manifest_file.hpp"
 #include "engine/package/package_folder.hpp"
 #include "engine/package/sharding_rules.hpp"
@@ -52,7 +53,7 @@ Result<Package> Package::read(const PackageFolder& folder) {
   ACCORD_RETURN_IF_ERROR(check_sharding(package.graph_, known));
 
   for (const auto& entry : known.weight_files) {
-    ACCORD_ASSIGN_OR_RETURN(auto file, folder.file(entry.name, entry.bytes));
+    ACCORD_ASSIGN_OR_RETURN(auto file, open_weight_file(folder, entry));
     ACCORD_ASSIGN_OR_RETURN(const auto header,
                             read_hashed(file, entry.header_bytes, entry.header_sha256, "the safetensors header"));
     package.metadata_bytes_read_ += header.size();
@@ -141,15 +142,16 @@ Status Package::read_granules(const TensorEntry& tensor, std::uint64_t first, st
                               std::span<std::byte> destination) {
   ACCORD_RETURN_IF_ERROR(check_range(tensor, first, count));
   if (count == 0) return {};
-  const auto begin = first * tensor.granule_bytes;
   const auto bytes = tensor.granule_range_bytes(first, count);
   if (destination.size() != bytes) {
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("tensor \"{}\": granules of {} bytes do not go into {} bytes", tensor.name, bytes,
                               destination.size()));
   }
-  const auto& file = files_[static_cast<std::size_t>(tensor.file)]->file;
-  if (auto status = file.read(tensor.offset + begin, destination); !status.ok()) {
+  const auto index = static_cast<std::size_t>(tensor.file);
+  const auto& entry = manifest_.weight_files[index];
+  if (auto status = engine::read_granules(files_[index]->file, entry, tensor, first, count, destination);
+      !status.ok()) {
     return status.with_context(fmt::format("tensor \"{}\"", tensor.name));
   }
   weight_bytes_read_ += bytes;

@@ -76,9 +76,11 @@ struct ShardingRule {
   bool copies = false;
 };
 
-/// A file of weights: its first `header_bytes` are the safetensors header, the tensors fill the rest without gaps.
+/// A file of weights: its first `header_bytes` are the safetensors header, the tensors fill the rest without gaps. Or a file of
+/// a checkpoint, outside of the package, in which tensors lie row-major, whether they are divided or not.
 struct WeightFileEntry {
-  std::string name;  ///< inside the package
+  std::string name;                      ///< inside the package
+  std::optional<std::string> reference;  ///< path of a file outside, absolute or from the package's directory
   std::uint64_t bytes = 0;
   std::uint64_t header_bytes = 0;
   std::string header_sha256;

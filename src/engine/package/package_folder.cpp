@@ -96,8 +96,17 @@ Result<PackageFolder> PackageFolder::open(const std::string& path) {
   return PackageFolder(std::move(fd), path);
 }
 
-Result<PackageFile> PackageFolder::file(const std::string& name) const {
-  UniqueFd fd(openat(fd_.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+Result<PackageFile> PackageFolder::file(const std::string& name) const { return open_at(name, O_NOFOLLOW); }
+
+Result<PackageFile> PackageFolder::outside(const std::string& path, std::uint64_t bytes) const {
+  ACCORD_ASSIGN_OR_RETURN(auto opened, open_at(path, 0));
+  if (opened.bytes() == bytes) return opened;
+  return corrupt(path, fmt::format("has {} bytes, {} when the package was made that refers to it: it was changed",
+                                   opened.bytes(), bytes));
+}
+
+Result<PackageFile> PackageFolder::open_at(const std::string& name, int flags) const {
+  UniqueFd fd(openat(fd_.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags));
   if (!fd.valid() && errno == ENOENT) return corrupt(name, "is missing from the package");
   if (!fd.valid() && errno == ELOOP) return corrupt(name, "is a symbolic link; a package holds its files itself");
   if (!fd.valid()) return errno_status(errno, name);

@@ -66,10 +66,14 @@ class PackageFolder {
   Result<PackageFile> file(const std::string& name) const;
   /// As above, and kCorrupt unless it has exactly `bytes`.
   Result<PackageFile> file(const std::string& name, std::uint64_t bytes) const;
+  /// A file outside, by its path, absolute or from this directory; a symbolic link is followed. kCorrupt, naming it, unless it is a
+  /// regular file of exactly `bytes`.
+  Result<PackageFile> outside(const std::string& path, std::uint64_t bytes) const;
   /// Names of all that lies in it, sorted.
   Result<std::vector<std::string>> names() const;
 
  private:
+  Result<PackageFile> open_at(const std::string& name, int flags) const;
   PackageFolder(UniqueFd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
   UniqueFd fd_;
   std::string path_;

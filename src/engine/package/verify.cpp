@@ -11,6 +11,7 @@
 #include "accord/package.hpp"
 #include "base/hash.hpp"
 #include "engine/graph/ops.hpp"
+#include "engine/package/granules.hpp"
 #include "engine/package/manifest_file.hpp"
 #include "engine/package/package.hpp"
 #include "engine/package/package_folder.hpp"
@@ -36,7 +37,8 @@ class Verifier {
       return only("manifest.json", manifest.status());
     }
     total_ = text->bytes_read + manifest_.graph_bytes;
-    for (const auto& file : manifest_.weight_files) total_ += file.bytes;
+    for (const auto& file : manifest_.weight_files) total_ += file.header_bytes;
+    for (const auto& tensor : manifest_.tensors) total_ += tensor.bytes();
     for (const auto& file : manifest_.text_files) total_ += file.bytes;
     advance(text->bytes_read);
     verify_graph();
@@ -99,29 +101,29 @@ class Verifier {
   // A file of the wrong length is still read as far as it goes, so that all its damaged tensors are named.
   void verify_weights(int index) {
     const auto& entry = manifest_.weight_files[static_cast<std::size_t>(index)];
-    note(entry.name, folder_.file(entry.name, entry.bytes).status());
-    const auto file = folder_.file(entry.name);
-    if (!file.ok()) return advance(entry.bytes);
+    auto file = open_weight_file(folder_, entry);
+    note(entry.name, file.status());
+    if (!file.ok() && !entry.reference) file = folder_.file(entry.name);
+    if (!file.ok()) return;
     if (file->bytes() >= entry.header_bytes) {
       note(entry.name, read_hashed(*file, entry.header_bytes, entry.header_sha256, "the safetensors header").status());
     }
     advance(entry.header_bytes);
     for (const auto& tensor : manifest_.tensors) {
-      if (tensor.file == index) verify_tensor(*file, tensor);
+      if (tensor.file == index) verify_tensor(*file, entry, tensor);
     }
   }
 
-  void verify_tensor(const PackageFile& file, const TensorEntry& tensor) {
+  void verify_tensor(const PackageFile& file, const WeightFileEntry& entry, const TensorEntry& tensor) {
     for (std::uint64_t granule = 0; granule < tensor.granule_xxh3.size(); ++granule) {
-      const auto begin = tensor.offset + granule * tensor.granule_bytes;
       const auto bytes = tensor.granule_range_bytes(granule, 1);
-      if (begin + bytes > file.bytes()) {
+      if (tensor.offset + granule * tensor.granule_bytes + bytes > file.bytes()) {
         note(file.name(), fmt::format("tensor \"{}\" is cut: granules from {} on are missing", tensor.name, granule));
         return;
       }
       buffer_.resize(std::max(buffer_.size(), static_cast<std::size_t>(bytes)));
       const auto piece = std::span(buffer_).first(static_cast<std::size_t>(bytes));
-      if (const auto status = file.read(begin, piece); !status.ok()) {
+      if (const auto status = read_granules(file, entry, tensor, granule, 1, piece); !status.ok()) {
         note(file.name(), status.with_context(fmt::format("tensor \"{}\"", tensor.name)));
         return;
       }
@@ -134,7 +136,9 @@ class Verifier {
 
   Status look_for_strangers() {
     std::vector<std::string> known = {"manifest.json", "manifest.sha256", "graph.json"};
-    for (const auto& file : manifest_.weight_files) known.push_back(file.name);
+    for (const auto& file : manifest_.weight_files) {
+      if (!file.reference) known.push_back(file.name);
+    }
     for (const auto& file : manifest_.text_files) known.push_back(file.name);
     std::sort(known.begin(), known.end());
     ACCORD_ASSIGN_OR_RETURN(const auto names, folder_.names());
