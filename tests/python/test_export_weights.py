@@ -112,6 +112,37 @@ def test_a_format_that_is_none_is_refused(tmp_path, weights, message):
         exported(tmp_path, weights)
 
 
+class Neighbours(torch.nn.Module):
+    """Layers of one input, which become one step where they are stored alike."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.query, self.key = torch.nn.Linear(96, 160), torch.nn.Linear(96, 80, bias=False)
+        self.value, self.gate, self.up = (torch.nn.Linear(96, 80) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = torch.nn.functional.silu(self.gate(x)) * self.up(x)
+        return torch.cat([self.query(x) + 1, self.key(x) + 2, self.value(x) + 3], 1), y
+
+
+@pytest.mark.parametrize(
+    "weights",
+    ["int4", {"key": "int4", "query": "int8", "value": "int8", "gate": accord.Int4(minima=True), "*": "same"}],
+)
+def test_layers_of_one_input_may_be_stored_in_different_formats(tmp_path, weights):
+    model, x = Neighbours().eval(), torch.randn(7, 96, generator=torch.Generator().manual_seed(1))
+    path = accord.export(model, (x,), path=tmp_path / "m.accord", weights=weights)
+    tensors = read_tensors(path)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(tensors[name])
+        expected = model(x)
+    with accord.load(path, threads=3) as engine:
+        given = [torch.from_dlpack(output) for output in engine.run(x.numpy())]
+        torch.testing.assert_close(given, list(expected), rtol=1e-4, atol=1e-5)
+
+
 def on_a_rank(comm, path, ids):
     import numpy as np
 

@@ -15,9 +15,11 @@ std::span<const Pass> passes() {
       {"fuse_rotary", fuse_rotary},
       {"remove_dead_nodes", remove_dead_nodes},
       {"fuse_linear_activation", fuse_linear_activation},
+      {"fuse_gated_linear", fuse_gated_linear},
       {"fuse_add_norm", fuse_add_norm},
       {"fuse_reduce_norm", fuse_reduce_norm},
       {"remove_dead_nodes", remove_dead_nodes},
+      {"fuse_linears", fuse_linears},
   };
   return table;
 }

@@ -28,6 +28,14 @@ Graph fuse_rotary(Graph graph);
 /// linear with a parameter as its weight, then gelu, relu, silu or tanh of it alone: one "accord.linear" with that activation.
 Graph fuse_linear_activation(Graph graph);
 
+/// activation(linear) * linear of one input, with parameters as their weights: one "accord.gated_linear". Runs behind
+/// fuse_linear_activation.
+Graph fuse_gated_linear(Graph graph);
+
+/// Linear layers of one input with parameters as their weights, with no other product between them: one "accord.linears" with their
+/// outputs.
+Graph fuse_linears(Graph graph);
+
 /// add, then layer_norm or rms_norm of the sum: one "accord.add_layer_norm" or "accord.add_rms_norm", which also gives the sum if
 /// others use it.
 Graph fuse_add_norm(Graph graph);

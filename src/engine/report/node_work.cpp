@@ -87,12 +87,19 @@ class Counter {
     ACCORD_ASSIGN_OR_RETURN(const std::uint64_t made, elements_of(node_.outputs.front()));
     for (const auto& [family, argument] : {std::pair<std::string_view, std::string_view>{"aten.linear", "input"},
                                            {"accord.linear", "input"},
+                                           {"accord.gated_linear", "input"},
+                                           {"accord.linears", "input"},
                                            {"aten.mm", "self"},
                                            {"aten.bmm", "self"},
                                            {"aten.addmm", "mat1"}}) {
       if (family_ != family) continue;
       ACCORD_ASSIGN_OR_RETURN(const std::uint64_t depth, last_size(argument));
-      return 2 * made * depth;
+      std::uint64_t all = 0;  // of what the products make
+      for (const ValueId output : node_.outputs) {
+        ACCORD_ASSIGN_OR_RETURN(const std::uint64_t elements, elements_of(output));
+        all += elements;
+      }
+      return (tensor_argument(node_, "gate") ? 4 : 2) * all * depth;
     }
     if (family_ == "aten.convolution") return convolution(made);
     if (tensor_argument(node_, "query") && tensor_argument(node_, "key")) return attention();

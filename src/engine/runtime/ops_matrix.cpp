@@ -1,5 +1,7 @@
 // Matrix products. Those with weights of the package go to the packed product and see 16-bit floats as they are; products of
 // computed matrices go to the plain GEMM, in float32.
+#include <algorithm>
+
 #include "engine/runtime/elementwise_steps.hpp"
 #include "engine/runtime/op_registry.hpp"
 #include "engine/runtime/packed_product.hpp"
@@ -19,8 +21,7 @@ Result<Activation> activation_of(Preparation& op) {
 }
 
 // [out], in float32.
-Result<std::optional<Tensor>> bias_of(Preparation& op, std::string_view name, std::int64_t out) {
-  ACCORD_ASSIGN_OR_RETURN(std::optional<Tensor> bias, op.maybe_tensor(name));
+Result<std::optional<Tensor>> as_bias(Preparation& op, const std::optional<Tensor>& bias, std::int64_t out) {
   if (!bias) return bias;
   ACCORD_RETURN_IF_ERROR(op.require(*bias, {DType::kFloat32, DType::kBFloat16, DType::kFloat16}));
   if (bias->dims() != 1 || bias->size(0) != out)
@@ -28,6 +29,11 @@ Result<std::optional<Tensor>> bias_of(Preparation& op, std::string_view name, st
   ACCORD_ASSIGN_OR_RETURN(const Tensor wide, op.converted(*bias, DType::kFloat32));
   ACCORD_ASSIGN_OR_RETURN(const Tensor whole, op.contiguous(wide));
   return std::optional<Tensor>(whole);
+}
+
+Result<std::optional<Tensor>> bias_of(Preparation& op, std::string_view name, std::int64_t out) {
+  ACCORD_ASSIGN_OR_RETURN(const std::optional<Tensor> bias, op.maybe_tensor(name));
+  return as_bias(op, bias, out);
 }
 
 Sizes with_last(Sizes sizes, std::int64_t last) {
@@ -154,6 +160,69 @@ Status prepare_linear(Preparation& op) {
   return add_product(op, input, product);
 }
 
+bool same_division(const kernels::PackedMatrix& a, const kernels::PackedMatrix& b) {
+  return a.format == b.format && a.in_unit == b.in_unit && a.in_units == b.in_units && a.in_padding == b.in_padding;
+}
+
+// activation(input * gate^T) * (input * weight^T): one product, unless gate and weight are stored in different ways.
+Status prepare_gated_linear(Preparation& op) {
+  ACCORD_ASSIGN_OR_RETURN(const Tensor input, op.tensor("input"));
+  const kernels::PackedMatrix* weights = op.packed_linear("weight");
+  const kernels::PackedMatrix* gate = op.packed_linear("gate");
+  if (weights == nullptr || gate == nullptr || input.dims() == 0 || input.size(input.dims() - 1) != weights->in() ||
+      gate->in() != weights->in() || gate->out() != weights->out()) {
+    return op.corrupt("its input, its weight and its gate do not fit");
+  }
+  PackedProduct product, first;
+  product.weights = *weights;
+  first.weights = *gate;
+  ACCORD_ASSIGN_OR_RETURN(product.bias, bias_of(op, "bias", weights->out()));
+  ACCORD_ASSIGN_OR_RETURN(first.bias, bias_of(op, "gate_bias", weights->out()));
+  ACCORD_ASSIGN_OR_RETURN(first.activation, activation_of(op));
+  const Sizes sizes = with_last(input.sizes(), weights->out());
+  ACCORD_ASSIGN_OR_RETURN(product.y, op.make(0, sizes));
+  if (same_division(*weights, *gate) && weights->out_unit == gate->out_unit && weights->out_units == gate->out_units) {
+    product.gate = first.weights;
+    product.gate_bias = first.bias;
+    product.activation = first.activation;
+    return add_packed_products(op, input, {product});
+  }
+  ACCORD_ASSIGN_OR_RETURN(first.y, op.scratch(product.y.dtype, sizes));
+  ACCORD_RETURN_IF_ERROR(add_packed_products(op, input, {first}));
+  ACCORD_RETURN_IF_ERROR(add_packed_products(op, input, {product}));
+  add_binary(op, kernels::BinaryOp::kMul, product.y, first.y, product.y);
+  return Status();
+}
+
+// Several layers of one input; those whose weights are stored alike are one step.
+Status prepare_linears(Preparation& op) {
+  ACCORD_ASSIGN_OR_RETURN(const Tensor input, op.tensor("input"));
+  const std::vector<kernels::PackedMatrix> weights = op.packed_linears("weights");
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<std::optional<Tensor>> biases, op.tensors("biases"));
+  if (weights.empty() || weights.size() != op.outputs() || biases.size() != weights.size()) {
+    return op.corrupt("its weights, biases and outputs do not fit");
+  }
+  std::vector<std::vector<PackedProduct>> alike;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    if (input.dims() == 0 || input.size(input.dims() - 1) != weights[i].in()) {
+      return op.corrupt("its input is not as wide as its weights");
+    }
+    if (!op.output_used(i)) continue;
+    PackedProduct product;
+    product.weights = weights[i];
+    ACCORD_ASSIGN_OR_RETURN(product.bias, as_bias(op, biases[i], weights[i].out()));
+    ACCORD_ASSIGN_OR_RETURN(product.y, op.make(i, with_last(input.sizes(), weights[i].out())));
+    const auto found = std::find_if(alike.begin(), alike.end(), [&](const std::vector<PackedProduct>& products) {
+      return same_division(products.front().weights, product.weights);
+    });
+    (found == alike.end() ? alike.emplace_back() : *found).push_back(std::move(product));
+  }
+  for (const std::vector<PackedProduct>& products : alike) {
+    ACCORD_RETURN_IF_ERROR(add_packed_products(op, input, products));
+  }
+  return Status();
+}
+
 // x [m, k] * weight [k, n] (+ bias), both computed.
 Status prepare_plain_product(Preparation& op, std::string_view x_name, std::string_view bias_name) {
   op.widen();
@@ -216,8 +285,10 @@ Status prepare_bmm(Preparation& op) {
 }
 
 constexpr OpEntry kTable[] = {
-    {"aten.linear.default", prepare_linear}, {"accord.linear", prepare_linear}, {"aten.mm.default", prepare_mm},
-    {"aten.addmm.default", prepare_addmm},   {"aten.bmm.default", prepare_bmm},
+    {"aten.linear.default", prepare_linear}, {"accord.linear", prepare_linear},
+    {"aten.mm.default", prepare_mm},         {"aten.addmm.default", prepare_addmm},
+    {"aten.bmm.default", prepare_bmm},       {"accord.gated_linear", prepare_gated_linear},
+    {"accord.linears", prepare_linears},
 };
 
 }  // namespace

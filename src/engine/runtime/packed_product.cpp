@@ -1,5 +1,5 @@
 // Rows are taken in blocks, so that prepared rows need little memory. A block is prepared first. Then threads share the panels of
-// the products, so that each reads its own part of the weights; where panels are few and rows are many, the rows.
+// all products, counted through, so that each reads its own part of the weights; where panels are few and rows are many, the rows.
 #include "engine/runtime/packed_product.hpp"
 
 #include <fmt/format.h>
@@ -16,18 +16,6 @@ constexpr std::int64_t kBlockRows = 960;  // reading the weights again for each 
 constexpr std::int64_t kRowGrain = 16;
 constexpr std::int64_t kPanelsForEach = 4;  // with fewer for a thread, one more or less makes a difference
 
-using kernels::ProductShare;
-
-ProductShare share_of(const kernels::ProductCall& call, int part, int parts) {
-  ProductShare share = kernels::whole(call);
-  const bool by_rows = share.last_panel < kPanelsForEach * parts && share.last_row >= kRowGrain * parts;
-  const PartRange range =
-      by_rows ? part_range(share.last_row, kRowGrain, part, parts) : part_range(share.last_panel, 1, part, parts);
-  (by_rows ? share.first_row : share.first_panel) = range.first;
-  (by_rows ? share.last_row : share.last_panel) = range.last;
-  return share;
-}
-
 struct PackedProducts {
   RowTensor x;
   kernels::RowsLayout layout;  // of the largest block
@@ -35,9 +23,16 @@ struct PackedProducts {
   Tensor scratch;              // of each thread
   std::vector<PackedProduct> products;
 
+  std::int64_t panels() const;
   Status run(const Execution& execution) const;
   Status run_block(const Execution& execution, const kernels::RowsLayout& block, std::int64_t first_row) const;
 };
+
+std::int64_t PackedProducts::panels() const {
+  std::int64_t count = 0;
+  for (const PackedProduct& product : products) count += product.weights.panels();
+  return count;
+}
 
 Status PackedProducts::run(const Execution& execution) const {
   kernels::RowsLayout block = layout;
@@ -61,17 +56,35 @@ Status PackedProducts::run_block(const Execution& execution, const kernels::Rows
     kernels::prepare_rows(block, given, range.first, range.last, execution.address(rows));
     return Status();
   }));
+  const std::int64_t count = panels();
+  const bool by_rows = count < kPanelsForEach * parts && block.rows >= kRowGrain * parts;
   return execution.pool.run(parts, [&](int part, int thread) {
+    const PartRange range =
+        by_rows ? part_range(block.rows, kRowGrain, part, parts) : part_range(count, 1, part, parts);
+    std::int64_t first_panel = 0;  // of this product among all
     for (const PackedProduct& product : products) {
       kernels::ProductCall call;
       call.weights = &product.weights;
+      call.gate = product.gate ? &*product.gate : nullptr;
       call.layout = &block;
       call.x = execution.address(rows);
       call.bias = product.bias ? execution.data<const float>(*product.bias) : nullptr;
+      call.gate_bias = product.gate_bias ? execution.data<const float>(*product.gate_bias) : nullptr;
       call.activation = product.activation;
       call.y = {row_of(product.y, product.weights.out()), product.y.dtype, product.weights.out()};
+      kernels::ProductShare share = kernels::whole(call);
+      const std::int64_t product_panels = share.last_panel;
+      if (by_rows) {
+        share.first_row = range.first;
+        share.last_row = range.last;
+      } else {
+        share.first_panel = std::clamp<std::int64_t>(range.first - first_panel, 0, product_panels);
+        share.last_panel = std::clamp<std::int64_t>(range.last - first_panel, 0, product_panels);
+      }
+      first_panel += product_panels;
+      if (share.first_panel == share.last_panel) continue;
       std::byte* const mine = execution.address(scratch) + thread * scratch.stride(0);
-      ACCORD_RETURN_IF_ERROR(kernels::product(call, share_of(call, part, parts), {mine, kernels::kProductScratch}));
+      ACCORD_RETURN_IF_ERROR(kernels::product(call, share, {mine, kernels::kProductScratch}));
     }
     return Status();
   });

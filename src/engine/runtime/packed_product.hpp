@@ -9,10 +9,11 @@
 
 namespace accord::engine {
 
-/// y = activation(x * weights^T + bias).
+/// y = activation(x * weights^T + bias), or with a gate y = activation(x * gate^T + gate_bias) * (x * weights^T + bias).
 struct PackedProduct {
   kernels::PackedMatrix weights;
-  std::optional<Tensor> bias;  ///< [out] in float32, contiguous
+  std::optional<kernels::PackedMatrix> gate;  ///< of the format, the sizes and the division of the weights
+  std::optional<Tensor> bias, gate_bias;      ///< [out] in float32, contiguous
   kernels::Activation activation = kernels::Activation::kNone;
   Tensor y;  ///< [.., out], contiguous, of any real dtype
 };

@@ -185,6 +185,19 @@ const kernels::PackedMatrix* Preparation::packed_linear(std::string_view name) c
   return memory != nullptr && memory->linear ? &*memory->linear : nullptr;
 }
 
+std::vector<kernels::PackedMatrix> Preparation::packed_linears(std::string_view name) const {
+  std::vector<kernels::PackedMatrix> found;
+  const Argument* argument = find_argument(node_, name);
+  const auto* refs = argument == nullptr ? nullptr : std::get_if<std::vector<ValueRef>>(argument);
+  if (refs == nullptr) return found;
+  for (const ValueRef& ref : *refs) {
+    const ParameterMemory* memory = ref.id < 0 ? nullptr : builder_.parameter(ref.id);
+    if (memory == nullptr || !memory->linear) return {};
+    found.push_back(*memory->linear);
+  }
+  return found;
+}
+
 const kernels::PackedMatrix* Preparation::packed_product(std::string_view name) const {
   const auto id = tensor_argument(node_, name);
   const ParameterMemory* memory = id ? builder_.parameter(*id) : nullptr;
@@ -292,6 +305,12 @@ Result<Tensor> Preparation::contiguous(const Tensor& tensor) {
 
 Result<Tensor> Preparation::converted(const Tensor& tensor, DType dtype) const {
   if (tensor.dtype == dtype) return tensor;
+  if (const std::byte* const known = builder_.known_bytes(tensor)) {
+    std::vector<std::byte> bytes(static_cast<std::size_t>(tensor.count()) * size_of(dtype));
+    const kernels::View to{bytes.data(), dtype, kernels::contiguous_layout(tensor.sizes())};
+    ACCORD_RETURN_IF_ERROR(kernels::convert({known, tensor.dtype, tensor.layout}, to));
+    return builder_.make_constant(dtype, tensor.sizes(), bytes);
+  }
   ACCORD_ASSIGN_OR_RETURN(const Tensor other, builder_.make(dtype, tensor.sizes()));
   builder_.add_step([from = tensor, other](const Execution& execution) {
     return kernels::convert(execution.read(from), execution.write(other));

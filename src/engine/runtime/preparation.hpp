@@ -58,6 +58,8 @@ class Preparation {
   Result<int> dimension(std::string_view name, int dims, std::optional<std::int64_t> otherwise = {}) const;
   /// The packed form of a weight; nullptr if the tensor is no parameter.
   const kernels::PackedMatrix* packed_linear(std::string_view name) const;
+  /// Those of a list; empty unless all are parameters.
+  std::vector<kernels::PackedMatrix> packed_linears(std::string_view name) const;
   const kernels::PackedMatrix* packed_product(std::string_view name) const;
   const PackedStack* packed_experts(std::string_view name) const;
   const PackedStack* packed_convolution(std::string_view name) const;
@@ -89,7 +91,7 @@ class Preparation {
   Result<Tensor> constant(kernels::Scalar value, DType dtype);
   /// `tensor`, or a copy of it, row-major without gaps.
   Result<Tensor> contiguous(const Tensor& tensor);
-  /// `tensor`, or a copy of it in `dtype`.
+  /// `tensor`, or a copy of it in `dtype`: one made now if it is a small weight or constant.
   Result<Tensor> converted(const Tensor& tensor, DType dtype) const;
 
   /// This node computes `rows` rows of the run's sequences; kUnsupported if another one computes another number of them.

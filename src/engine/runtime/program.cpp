@@ -139,6 +139,12 @@ bool ProgramBuilder::is_constant(StorageId storage) const {
   return kind == StorageKind::kParameter || kind == StorageKind::kConstant;
 }
 
+const std::byte* ProgramBuilder::known_bytes(const Tensor& tensor) const {
+  const Storage& storage = storage_of(tensor);
+  const bool known = is_constant(tensor.storage) && storage.base != nullptr && tensor.bytes() <= kFoldLimit;
+  return known ? storage.base + tensor.offset : nullptr;
+}
+
 bool ProgramBuilder::dies_here(const Tensor& tensor) const {
   const Storage& storage = storage_of(tensor);
   return storage.kind == StorageKind::kArena && storage.last_use <= node_index_;

@@ -32,6 +32,8 @@ class ProgramBuilder {
   Result<Tensor> make(DType dtype, const Sizes& sizes, std::optional<kernels::Layout> layout = {});
   /// A storage that holds `bytes` now; also while steps are only being prepared.
   Tensor make_constant(DType dtype, const Sizes& sizes, std::span<const std::byte> bytes);
+  /// The bytes of a small weight or constant, which are there while steps are only being prepared; nullptr of other tensors.
+  const std::byte* known_bytes(const Tensor& tensor) const;
   /// True if after the current node nobody needs what lies in the arena storage of `tensor`.
   bool dies_here(const Tensor& tensor) const;
   void add_step(Step run) { pending_.push_back(std::move(run)); }
