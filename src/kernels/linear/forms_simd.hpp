@@ -37,59 +37,76 @@ constexpr int vectors_of_block(int rows, int /*max_rows*/) { return rows == 1 ? 
 constexpr int fewer_vectors(int vectors) { return vectors > 2 ? vectors / 2 : 0; }
 #endif
 
+// Whether packed words wait in memory, not in registers, while the sums of one row are more than half of those.
+constexpr bool kVectorByVector = HWY_TARGET != HWY_AVX3;
+constexpr int kVectorsOfLine = HWY_TARGET == HWY_AVX3 ? 1 : HWY_TARGET == HWY_AVX2 ? 2 : 4;  // of 64 bytes
+
 struct FloatForm {
   using Sum = hn::Vec<Floats>;
   using Weight = hn::Vec<Floats>;
   static HWY_INLINE Weight WeightOf(hn::Vec<Words> words) { return hn::BitCast(Floats(), words); }
   static HWY_INLINE Weight InputOf(hn::Vec<Words> words) { return hn::BitCast(Floats(), words); }
   static HWY_INLINE Sum MulAdd(Sum sum, Weight weights, Weight input) { return hn::MulAdd(weights, input, sum); }
-  static HWY_INLINE Sum Zero() { return hn::Zero(Floats()); }
-  static HWY_INLINE hn::Vec<Floats> ToFloat(Sum sum, const RowGroup&, int) { return sum; }
+  /// What the sums of a group begin with, and how they become numbers.
+  static HWY_INLINE Sum Start(const RowGroup&, int) { return hn::Zero(Floats()); }
+  static HWY_INLINE hn::Vec<Floats> ToFloat(Sum sum) { return sum; }
   static HWY_INLINE hn::Vec<Floats> Scaled(hn::Vec<Floats> scale, const RowGroup&) { return scale; }
 };
 
-// What integers have in common: codes are added up as they are, and zero * (sum of the row's integers) is taken off the sum.
+// What integers have in common: codes are added up as they are, and sums begin with -zero * (sum of the row's integers).
 struct IntegerSums {
   using Sum = hn::Vec<Integers>;
-  static HWY_INLINE Sum Zero() { return hn::Zero(Integers()); }
-  static HWY_INLINE hn::Vec<Floats> ToFloat(Sum sum, const RowGroup& group, int zero) {
-    return hn::ConvertTo(Floats(), hn::Sub(sum, hn::Set(Integers(), zero * group.integers)));
-  }
+  static HWY_INLINE Sum Start(const RowGroup& group, int zero) { return hn::Set(Integers(), -zero * group.integers); }
+  static HWY_INLINE hn::Vec<Floats> ToFloat(Sum sum) { return hn::ConvertTo(Floats(), sum); }
   static HWY_INLINE hn::Vec<Floats> Scaled(hn::Vec<Floats> scale, const RowGroup& group) {
     return hn::Mul(scale, hn::Set(Floats(), group.scale));
   }
+};
+
+// Sums of the products of the two pairs of 16-bit integers in each word.
+HWY_INLINE hn::Vec<Integers> PairSums(hn::Vec<Words> a, hn::Vec<Words> b) {
+#if HWY_TARGET == HWY_AVX3
+  return hn::Vec<Integers>{_mm512_madd_epi16(a.raw, b.raw)};
+#elif HWY_TARGET == HWY_AVX2
+  return hn::Vec<Integers>{_mm256_madd_epi16(a.raw, b.raw)};
+#elif HWY_TARGET == HWY_SSE4
+  return hn::Vec<Integers>{_mm_madd_epi16(a.raw, b.raw)};
+#else
+  const Integers d;
+  const auto ia = hn::BitCast(d, a), ib = hn::BitCast(d, b);
+  const auto low = hn::Mul(hn::ShiftRight<16>(hn::ShiftLeft<16>(ia)), hn::ShiftRight<16>(hn::ShiftLeft<16>(ib)));
+  return hn::Add(low, hn::Mul(hn::ShiftRight<16>(ia), hn::ShiftRight<16>(ib)));
+#endif
+}
+
+struct HalvesForm : IntegerSums {
+  using Weight = hn::Vec<Words>;
+  static HWY_INLINE Weight WeightOf(hn::Vec<Words> words) { return words; }
+  static HWY_INLINE Weight InputOf(hn::Vec<Words> words) { return words; }
+  static HWY_INLINE Sum MulAdd(Sum sum, Weight weights, Weight input) { return hn::Add(sum, PairSums(weights, input)); }
 };
 
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4
 // Even and odd bytes apart in 16-bit lanes, whose products are added in pairs without overflow; the instruction that takes
 // bytes would saturate.
 struct IntegerForm : IntegerSums {
-  using Halves = hn::Repartition<std::int16_t, Floats>;
   struct Bytes {
-    hn::Vec<Halves> even, odd;
+    hn::Vec<Words> even, odd;
   };
   using Weight = Bytes;
   static HWY_INLINE Bytes WeightOf(hn::Vec<Words> words) {
     const hn::Repartition<std::uint16_t, Floats> du16;
-    const auto bytes = hn::BitCast(du16, words);
-    return {hn::BitCast(Halves(), hn::And(bytes, hn::Set(du16, 0xFF))),
-            hn::BitCast(Halves(), hn::ShiftRight<8>(bytes))};
+    return {hn::And(words, hn::Set(Words(), 0x00FF00FFU)),
+            hn::BitCast(Words(), hn::ShiftRight<8>(hn::BitCast(du16, words)))};
   }
   static HWY_INLINE Bytes InputOf(hn::Vec<Words> words) {
-    const auto bytes = hn::BitCast(Halves(), words);
-    return {hn::ShiftRight<8>(hn::ShiftLeft<8>(bytes)), hn::ShiftRight<8>(bytes)};
+    const hn::Repartition<std::int16_t, Floats> d16;
+    const auto bytes = hn::BitCast(d16, words);
+    return {hn::BitCast(Words(), hn::ShiftRight<8>(hn::ShiftLeft<8>(bytes))),
+            hn::BitCast(Words(), hn::ShiftRight<8>(bytes))};
   }
   static HWY_INLINE Sum MulAdd(Sum sum, const Bytes& weights, const Bytes& input) {
-    return hn::Add(sum, hn::Add(Pairs(weights.even, input.even), Pairs(weights.odd, input.odd)));
-  }
-  static HWY_INLINE Sum Pairs(hn::Vec<Halves> a, hn::Vec<Halves> b) {
-#if HWY_TARGET == HWY_AVX3
-    return Sum{_mm512_madd_epi16(a.raw, b.raw)};
-#elif HWY_TARGET == HWY_AVX2
-    return Sum{_mm256_madd_epi16(a.raw, b.raw)};
-#else
-    return Sum{_mm_madd_epi16(a.raw, b.raw)};
-#endif
+    return hn::Add(sum, hn::Add(PairSums(weights.even, input.even), PairSums(weights.odd, input.odd)));
   }
 };
 #else

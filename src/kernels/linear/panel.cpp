@@ -38,6 +38,9 @@ PanelKernels MakePanelKernels() {
   Provide<FloatForm, Float16ToFloats, false>(kernels, Form::kFloat32, WeightType::kFloat16);
   Provide<FloatForm, Int8ToFloats, true>(kernels, Form::kFloat32, WeightType::kInt8);
   Provide<FloatForm, Int4ToFloats, true>(kernels, Form::kFloat32, WeightType::kInt4);
+  kernels.tile[static_cast<int>(Form::kInt16)][1] = RunTile<HalvesForm, TileSource, true, kMaxPackedRows>;
+  Provide<HalvesForm, CodesToHalves<8>, true>(kernels, Form::kInt16, WeightType::kInt8);
+  Provide<HalvesForm, CodesToHalves<4>, true>(kernels, Form::kInt16, WeightType::kInt4);
   kernels.tile[static_cast<int>(Form::kInt8)][1] = RunTile<IntegerForm, TileSource, true, kMaxPackedRows>;
   Provide<IntegerForm, Int4ToBytes, true>(kernels, Form::kInt8, WeightType::kInt4);
   return kernels;

@@ -14,14 +14,17 @@ enum class Form : std::uint8_t {
   kFloat32,   ///< one float
   kBFloat16,  ///< two bfloat16 of consecutive inputs; sums are fp32
   kInt8,      ///< four integers: of rows signed, of weights codes; sums are exact
+  kInt16,     ///< the same with two integers of 16 bits
 };
-constexpr int inputs_per_word(Form form) { return form == Form::kFloat32 ? 1 : form == Form::kBFloat16 ? 2 : 4; }
+constexpr int kForms = 4;
+constexpr int inputs_per_word(Form form) { return form == Form::kFloat32 ? 1 : form == Form::kInt8 ? 4 : 2; }
+constexpr bool has_integers(Form form) { return form == Form::kInt8 || form == Form::kInt16; }
 
 /// What belongs to a row and a group of its inputs, where weights are quantized.
 struct RowGroup {
-  float scale = 1.0F;         ///< Form::kInt8: what one step of the row's integers is worth
+  float scale = 1.0F;         ///< forms of integers: what one step of the row's integers is worth
   float sum = 0.0F;           ///< of the inputs as the product sees them
-  std::int32_t integers = 0;  ///< Form::kInt8: sum of the row's integers
+  std::int32_t integers = 0;  ///< forms of integers: sum of the row's integers
 };
 
 constexpr std::int64_t kAccumulatorStride = kPanelWidth;
@@ -64,10 +67,10 @@ using UnpackKernel = void (*)(const UnpackCall& call);
 
 /// nullptr where there is none.
 struct PanelKernels {
-  bool has_bfloat16 = false;       ///< products of bfloat16 in one instruction; else Form::kBFloat16 has no kernels
-  TileKernel tile[3][2] = {};      ///< weights are a tile; by Form; 1: quantized
-  TileKernel packed[3][5] = {};    ///< weights as they are packed, taken apart on the way; by Form and WeightType
-  UnpackKernel unpack[3][5] = {};  ///< by Form and WeightType; none where packed weights are a tile
+  bool has_bfloat16 = false;          ///< products of bfloat16 in one instruction; else Form::kBFloat16 has no kernels
+  TileKernel tile[kForms][2] = {};    ///< weights are a tile; by Form; 1: quantized
+  TileKernel packed[kForms][5] = {};  ///< weights as they are packed, taken apart on the way; by Form and WeightType
+  UnpackKernel unpack[kForms][5] = {};  ///< by Form and WeightType; none where packed weights are a tile
 };
 const PanelKernels& panel_kernels();
 

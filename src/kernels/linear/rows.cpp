@@ -49,11 +49,12 @@ HWY_INLINE std::uint64_t Spread(std::uint64_t x) {
 // In the order of 4-bit codes that were taken apart: 0 4 1 5, 2 6 3 7.
 HWY_INLINE std::uint64_t InOrderOfInt4(std::uint64_t x) { return Spread(x & 0xFFFFFFFFU) | Spread(x >> 32) << 8; }
 
-HWY_INLINE RowGroup QuantizeGroup(const float* x, std::int64_t count, WeightType type, std::uint32_t* words) {
+// To whole numbers of max |x| / kMost.
+template <typename T, int kMost>
+HWY_INLINE RowGroup QuantizeGroup(const float* x, std::int64_t count, T* integers) {
   const Floats d;
   const hn::RebindToSigned<Floats> di;
   const hn::Rebind<std::int16_t, Floats> d16;
-  const hn::Rebind<std::int8_t, Floats> d8;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
   auto largest = hn::Zero(d), poison = hn::Zero(d);
   for (std::int64_t i = 0; i < count; i += lanes) {
@@ -65,18 +66,29 @@ HWY_INLINE RowGroup QuantizeGroup(const float* x, std::int64_t count, WeightType
   const float max = hn::GetLane(hn::MaxOfLanes(d, largest));
   const float no_number = hn::GetLane(hn::SumOfLanes(d, poison));
   const bool is_number = no_number == 0.0F;
-  group.scale = is_number ? max / 127.0F : no_number;
-  const auto inverse = hn::Set(d, is_number && max > 1e-35F ? 127.0F / max : 0.0F);
-  std::int8_t integers[kMaxGroup];
+  constexpr auto kSteps = static_cast<float>(kMost);
+  group.scale = is_number ? max / kSteps : no_number;
+  const auto inverse = hn::Set(d, is_number && max > 1e-33F ? kSteps / max : 0.0F);
   auto sum = hn::Zero(di);
   for (std::int64_t i = 0; i < count; i += lanes) {
     const auto v = is_number ? hn::LoadU(d, x + i) : hn::Zero(d);
     const auto integer = hn::NearestInt(hn::Mul(v, inverse));
     sum = hn::Add(sum, integer);
-    hn::StoreU(hn::DemoteTo(d8, hn::DemoteTo(d16, integer)), d8, integers + i);
+    if constexpr (sizeof(T) == 2) {
+      hn::StoreU(hn::DemoteTo(d16, integer), d16, integers + i);
+    } else {
+      const hn::Rebind<std::int8_t, Floats> d8;
+      hn::StoreU(hn::DemoteTo(d8, hn::DemoteTo(d16, integer)), d8, integers + i);
+    }
   }
   group.integers = hn::GetLane(hn::SumOfLanes(di, sum));
   group.sum = group.scale * static_cast<float>(group.integers);
+  return group;
+}
+
+HWY_INLINE RowGroup QuantizeToBytes(const float* x, std::int64_t count, WeightType type, std::uint32_t* words) {
+  std::int8_t integers[kMaxGroup];
+  const RowGroup group = QuantizeGroup<std::int8_t, 127>(x, count, integers);
   std::byte* const to = reinterpret_cast<std::byte*>(words);
   for (std::int64_t i = 0; i < count; i += 8) {
     std::uint64_t eight;
@@ -91,7 +103,12 @@ HWY_INLINE RowGroup QuantizeGroup(const float* x, std::int64_t count, WeightType
 void QuantizeGroups(const float* x, const RowsLayout& layout, std::uint32_t* words, RowGroup* groups) {
   const std::int64_t size = layout.format.group;
   for (std::int64_t g = 0; g < layout.chunk_groups(); ++g) {
-    groups[g] = QuantizeGroup(x + g * size, size, layout.format.type, words + g * size / 4);
+    if (layout.form == Form::kInt16) {
+      auto* const integers = reinterpret_cast<std::int16_t*>(words) + g * size;
+      groups[g] = QuantizeGroup<std::int16_t, 32767>(x + g * size, size, integers);
+    } else {
+      groups[g] = QuantizeToBytes(x + g * size, size, layout.format.type, words + g * size / 4);
+    }
   }
 }
 
@@ -122,14 +139,14 @@ void convert_between(DType from_type, const void* from, DType to_type, void* to,
 RowKernel only_conversion(const RowsLayout& layout, DType from) {
   const bool rounds = layout.arithmetic == Arithmetic::kBFloat16 && layout.form == Form::kFloat32;
   const bool sums = layout.format.minimum == Minimum::kPerGroup;
-  if (layout.form == Form::kInt8 || sums || (rounds && from != DType::kBFloat16)) return nullptr;
+  if (has_integers(layout.form) || sums || (rounds && from != DType::kBFloat16)) return nullptr;
   return convert_row_kernel(from, layout.form == Form::kBFloat16 ? DType::kBFloat16 : DType::kFloat32);
 }
 
 // One chunk of a row, in block [kMaxChunk] as fp32, into its words and groups.
 void store(const RowsLayout& layout, DType dtype, float* block, std::uint32_t* words, RowGroup* groups) {
   const std::int64_t count = layout.chunk;
-  if (layout.form == Form::kInt8) return HWY_DYNAMIC_DISPATCH(QuantizeGroups)(block, layout, words, groups);
+  if (has_integers(layout.form)) return HWY_DYNAMIC_DISPATCH(QuantizeGroups)(block, layout, words, groups);
   const bool rounds = layout.arithmetic == Arithmetic::kBFloat16 && dtype != DType::kBFloat16;
   std::uint16_t halves[kMaxChunk];
   if (layout.form == Form::kBFloat16 || rounds) {
@@ -182,9 +199,12 @@ Result<RowsLayout> rows_layout(const PackedMatrix& weights, Arithmetic arithmeti
   layout.in_unit = weights.in_unit;
   layout.in_units = weights.in_units;
   layout.in_padding = weights.in_padding;
-  const bool pairs = format.quantized() || format.type == WeightType::kBFloat16;
   if (arithmetic == Arithmetic::kInt8) layout.form = Form::kInt8;
-  if (arithmetic == Arithmetic::kBFloat16 && pairs && panel_kernels().has_bfloat16) layout.form = Form::kBFloat16;
+  if (arithmetic == Arithmetic::kBFloat16) {
+    const bool pairs = format.quantized() || format.type == WeightType::kBFloat16;
+    if (format.quantized()) layout.form = Form::kInt16;
+    if (pairs && panel_kernels().has_bfloat16) layout.form = Form::kBFloat16;
+  }
   const std::int64_t padded = padded_in(format, weights.in_unit);
   layout.chunk = std::min(padded, kChunkWords * inputs_per_word(layout.form));
   layout.chunks_per_unit = (padded + layout.chunk - 1) / layout.chunk;

@@ -15,10 +15,13 @@ namespace accord::kernels {
 
 /// As what rows are multiplied. Sums of products are fp32 always.
 enum class Arithmetic : std::uint8_t {
-  kFloat32,   ///< as fp32
-  kBFloat16,  ///< rounded to bfloat16: exact for rows of bfloat16; twice as fast where the processor multiplies bfloat16
+  kFloat32,  ///< as fp32
+  kBFloat16,  ///< rounded to bfloat16: exact for rows of bfloat16; twice as fast where the processor multiplies bfloat16. Where it
+  ///< does not, rows for quantized weights are rounded to whole numbers of max |x| / 32767 of each row and group: an
+  ///< error of at most max |x| / 65534 in each input, less than bfloat16 has in that largest one. A group with a NaN
+  ///< or an infinity gives NaN there; below 1e-33 it counts as 0
   kInt8,  ///< quantized weights only: rounded to whole numbers of max |x| / 127 of each row and group: an error of at most
-          ///< max |x| / 254 in each input. A group with a NaN or an infinity gives NaN; below 1e-35 it counts as 0
+          ///< max |x| / 254 in each input. A group with a NaN or an infinity gives NaN; below 1e-33 it counts as 0
 };
 
 /// Rows in memory, `stride` elements apart, of kFloat32, kBFloat16 or kFloat16.

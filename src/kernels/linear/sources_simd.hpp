@@ -112,15 +112,32 @@ struct Int4ToBytes : TileSource {
   }
 };
 
-/// A vector of scales from number `at` of a group's on.
-HWY_INLINE hn::Vec<Floats> LoadScale(const TileCall& call, const std::byte* scales, std::int64_t at,
-                                     std::int64_t ahead) {
+// Codes of two inputs in the halves of a word, which is the order in which they are packed.
+template <int kBits>
+struct CodesToHalves : TileSource {
+  static constexpr int kWords = 16 / kBits;
+  explicit HWY_INLINE CodesToHalves(int zero) : TileSource(zero) {}
+  template <int kIndex>
+  HWY_INLINE WordVector Get(WordVector packed) const {
+#if HWY_TARGET != HWY_SCALAR
+    if constexpr (kIndex + 1 == kWords) {  // nothing is left above them
+      const hn::Repartition<std::uint16_t, Words> d;
+      return hn::BitCast(Words(), hn::ShiftRight<kBits * kIndex>(hn::BitCast(d, packed)));
+    }
+#endif
+    return hn::And(hn::ShiftRight<kBits * kIndex>(packed), hn::Set(Words(), 0x10001U * ((1U << kBits) - 1)));
+  }
+};
+
+/// A vector of scales of type float or, if kHalves, float16.
+template <bool kHalves>
+HWY_INLINE hn::Vec<Floats> LoadScale(const std::byte* scales, std::int64_t at) {
   const Floats d;
-  const float* const floats = reinterpret_cast<const float*>(scales) + at;
-  const std::uint16_t* const halves = reinterpret_cast<const std::uint16_t*>(scales) + at;
-  hwy::Prefetch((call.scale_type == DType::kFloat16 ? reinterpret_cast<const float*>(halves) : floats) + ahead);
-  if (call.scale_type == DType::kFloat32) return hn::LoadU(d, floats);
-  return Float16ToFloat(d, hn::LoadU(Halves<Floats>(), halves));
+  if constexpr (kHalves) {
+    return Float16ToFloat(d, hn::LoadU(Halves<Floats>(), reinterpret_cast<const std::uint16_t*>(scales) + at));
+  } else {
+    return hn::LoadU(d, reinterpret_cast<const float*>(scales) + at);
+  }
 }
 
 }  // namespace accord::kernels::HWY_NAMESPACE

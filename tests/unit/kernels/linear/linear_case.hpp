@@ -148,20 +148,24 @@ struct TestWeight {
   }
 };
 
-/// One row's inputs as the arithmetic takes them.
-inline std::vector<double> seen_inputs(const std::vector<double>& x, Arithmetic arithmetic, int group) {
+/// One row's inputs as the arithmetic takes them with weights of that format.
+inline std::vector<double> seen_inputs(const std::vector<double>& x, Arithmetic arithmetic,
+                                       const PackedFormat& format) {
   std::vector<double> seen(x);
-  if (arithmetic == Arithmetic::kBFloat16) {
+  if (arithmetic == Arithmetic::kFloat32) return seen;
+  const bool integers = format.quantized() && !panel_kernels().has_bfloat16;
+  if (arithmetic == Arithmetic::kBFloat16 && !integers) {
     for (double& value : seen) value = as_type(value, DType::kBFloat16);
+    return seen;
   }
-  if (arithmetic != Arithmetic::kInt8) return seen;
-  for (std::size_t first = 0; first < x.size(); first += static_cast<std::size_t>(group)) {
-    const std::size_t last = std::min(x.size(), first + static_cast<std::size_t>(group));
+  const float most = arithmetic == Arithmetic::kInt8 ? 127.0F : 32767.0F;
+  for (std::size_t first = 0; first < x.size(); first += static_cast<std::size_t>(format.group)) {
+    const std::size_t last = std::min(x.size(), first + static_cast<std::size_t>(format.group));
     float max = 0.0F;
     for (std::size_t i = first; i < last; ++i) max = std::max(max, std::fabs(static_cast<float>(x[i])));
     for (std::size_t i = first; i < last; ++i) {  // steps in fp32, as a tie may go either way
-      const float steps = max == 0.0F ? 0.0F : static_cast<float>(x[i]) * (127.0F / max);
-      seen[i] = std::nearbyint(static_cast<double>(steps)) * static_cast<double>(max) / 127.0;
+      const float steps = max == 0.0F ? 0.0F : static_cast<float>(x[i]) * (most / max);
+      seen[i] = std::nearbyint(static_cast<double>(steps)) * static_cast<double>(max) / static_cast<double>(most);
     }
   }
   return seen;

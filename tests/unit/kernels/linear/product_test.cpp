@@ -53,7 +53,7 @@ void check_product(const TestWeight& weight, Arithmetic arithmetic, std::int64_t
     for (std::int64_t i = 0; i < weight.in; ++i) {
       inputs.push_back(element(x.data(), static_cast<std::size_t>(row * x_stride + i), x_type));
     }
-    inputs = seen_inputs(inputs, arithmetic, weight.format.group);
+    inputs = seen_inputs(inputs, arithmetic, weight.format);
     for (std::int64_t output = 0; output < y_stride; ++output) {
       const double got = static_cast<double>(y[static_cast<std::size_t>(row * y_stride + output)]);
       if (output >= weight.out) {
