@@ -42,6 +42,15 @@ HWY_INLINE void StoreNarrow(Floats d, Vector v, Float16* to) {
   hn::StoreU(FloatToFloat16(d, CanonicalNaN(d, v)), Halves<Floats>(), reinterpret_cast<std::uint16_t*>(to));
 }
 
+// As it comes back from memory.
+HWY_INLINE Vector Rounded(Floats, Vector v, const float*) { return v; }
+HWY_INLINE Vector Rounded(Floats d, Vector v, const BFloat16*) {
+  return BFloat16ToFloat(d, FloatToBFloat16(d, CanonicalNaN(d, v)));
+}
+HWY_INLINE Vector Rounded(Floats d, Vector v, const Float16*) {
+  return Float16ToFloat(d, FloatToFloat16(d, CanonicalNaN(d, v)));
+}
+
 // Of `count` < Lanes(d) elements; the other lanes are `fill`, and are not touched in memory.
 template <typename T>
 HWY_INLINE Vector LoadWidePart(Floats d, const T* from, std::size_t count, float fill) {
@@ -95,19 +104,26 @@ HWY_INLINE float SumOfSquares(const T* x, std::size_t width) {
   return SumOfRow(x, width, 0.0F, [](Vector v) HWY_ATTR { return hn::Mul(v, v); });
 }
 
-// The row to normalize: x itself, or x + residual, written where the caller wants it or else to y.
+// The row to normalize: x itself, or x + addend + residual, written where the caller wants it or else to y.
 template <typename T>
 HWY_INLINE const T* RowWithResidual(const RowsOf<T>& rows, const NormParametersOf<T>& parameters, std::int64_t row) {
   const T* const x = rows.x + row * rows.x_row_stride;
-  if (parameters.residual == nullptr && parameters.sum == nullptr) return x;
+  const T* const addend = parameters.addend;
+  if (addend == nullptr && parameters.residual == nullptr && parameters.sum == nullptr) return x;
   T* const to =
       parameters.sum != nullptr ? parameters.sum + row * parameters.sum_row_stride : rows.y + row * rows.y_row_stride;
   const std::size_t width = static_cast<std::size_t>(rows.width);
+  const Floats d;
   if (parameters.residual == nullptr) {
-    MapRow(x, to, width, [](Vector v, auto) HWY_ATTR { return v; });
-  } else {
-    const T* const residual = parameters.residual + row * parameters.residual_row_stride;
+    MapRow(x, to, width, [&](Vector v, auto at) HWY_ATTR { return addend == nullptr ? v : hn::Add(v, at(addend)); });
+    return to;
+  }
+  const T* const residual = parameters.residual + row * parameters.residual_row_stride;
+  if (addend == nullptr) {
     MapRow(x, to, width, [&](Vector v, auto at) HWY_ATTR { return hn::Add(v, at(residual)); });
+  } else {
+    MapRow(x, to, width,
+           [&](Vector v, auto at) HWY_ATTR { return hn::Add(Rounded(d, hn::Add(v, at(addend)), x), at(residual)); });
   }
   return to;
 }

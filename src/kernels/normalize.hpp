@@ -30,19 +30,21 @@ struct NormParametersOf {
   const T* weight = nullptr;  ///< [width], or nullptr for ones
   const T* bias = nullptr;    ///< [width], or nullptr for zeros; layer_norm only
   float eps = 1e-5F;
-  const T* residual = nullptr;  ///< [rows, width], added to x first, or nullptr
+  const T* addend = nullptr;    ///< [width], added to each row of x first, or nullptr
+  const T* residual = nullptr;  ///< [rows, width], added to x (+ addend), or nullptr
   std::int64_t residual_row_stride = 0;
-  T* sum = nullptr;  ///< where x + residual is also written (the next residual), or nullptr; may be x or residual
+  T* sum =
+      nullptr;  ///< where x + addend + residual is also written (the next residual), or nullptr; may be x or residual
   std::int64_t sum_row_stride = 0;
 };
 using NormParameters = NormParametersOf<float>;
 
-/// y = (s - mean(s)) / sqrt(variance(s) + eps) * weight + bias with s = x + residual, rounded to T as PyTorch does; the variance
+/// y = (s - mean(s)) / sqrt(variance(s) + eps) * weight + bias with s = x + addend + residual, each sum rounded to T as PyTorch does; the variance
 /// is the biased one, by two passes over the row. Computed in fp32. T: float, Float16 or BFloat16.
 template <typename T>
 void layer_norm(const RowsOf<T>& rows, const NormParametersOf<T>& parameters);
 
-/// y = s / sqrt(mean(s^2) + eps) * weight with s = x + residual.
+/// y = s / sqrt(mean(s^2) + eps) * weight with s = x + addend + residual.
 template <typename T>
 void rms_norm(const RowsOf<T>& rows, const NormParametersOf<T>& parameters);
 

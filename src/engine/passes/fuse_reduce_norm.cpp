@@ -1,5 +1,5 @@
-// Where a row-parallel layer ends, the ranks add up its partial sums and a norm reads what comes out, mostly with the residual: one
-// step. Runs once residual sums and norms are one node. The fused node stands where the norm stood; the order of
+// Where a row-parallel layer ends, the ranks add up its partial sums and a norm reads what comes out, mostly with the residual, in
+// some models with the layer's bias (the norm's "addend") between: one step. Runs once residual sums and norms are one node. The fused node stands where the norm stood; the order of
 // collectives stays what it was on every rank, as all have the same graph.
 #include <array>
 
@@ -15,17 +15,35 @@ struct Fusion {
   std::string_view fused;
 };
 constexpr std::array kFusions = {Fusion{"aten.layer_norm.default", "accord.all_reduce_layer_norm"},
-                                 Fusion{"aten.rms_norm.default", "accord.all_reduce_rms_norm"},
                                  Fusion{"accord.rms_norm", "accord.all_reduce_rms_norm"},
+                                 Fusion{"aten.rms_norm.default", "accord.all_reduce_rms_norm"},
                                  Fusion{"accord.add_layer_norm", "accord.all_reduce_add_layer_norm"},
                                  Fusion{"accord.add_rms_norm", "accord.all_reduce_add_rms_norm"}};
 
-// A sum over the ranks of which `value` is all that there is.
-const Node* sum_behind(const Makers& makers, std::optional<ValueId> value) {
+// A sum over the ranks, and what is added to each of its rows.
+struct Sum {
+  const Node* reduce = nullptr;
+  std::optional<ValueId> addend;
+};
+
+// Of which `value` is all that there is.
+Sum sum_behind(const Makers& makers, std::optional<ValueId> value) {
+  Sum sum;
+  if (const Node* add = makers.find(value, "aten.add"); add != nullptr && makers.used_once(*add)) {
+    const auto both = operands(*add);
+    if (!both || makers.value(both->other).shape.size() != 1 ||
+        makers.value(both->other).shape.back() != makers.value(both->self).shape.back() ||
+        makers.value(both->other).dtype != makers.value(both->self).dtype) {
+      return {};
+    }
+    sum.addend = both->other;
+    value = both->self;
+  }
   const Node* reduce = makers.find(value, "accord.all_reduce");
-  if (reduce == nullptr || !makers.used_once(*reduce)) return nullptr;
+  if (reduce == nullptr || !makers.used_once(*reduce)) return {};
   const Argument* op = find_argument(*reduce, "op");
-  return op == nullptr || *op == Argument(std::string("sum")) ? reduce : nullptr;
+  if (op == nullptr || *op == Argument(std::string("sum"))) sum.reduce = reduce;
+  return sum;
 }
 
 std::optional<Node> fused(const Makers& makers, const Node& norm) {
@@ -33,13 +51,14 @@ std::optional<Node> fused(const Makers& makers, const Node& norm) {
     if (norm.op != name) continue;
     // The rows come from any of these; the other of a pair is the residual.
     for (const std::string_view input : {"input", "self", "residual"}) {
-      const Node* reduce = sum_behind(makers, tensor_argument(norm, input));
+      const auto& [reduce, addend] = sum_behind(makers, tensor_argument(norm, input));
       if (reduce == nullptr) continue;
       Node both = norm;
       both.op = fused_name;
       if (input == "residual") both.arguments["residual"] = norm.arguments.at("self");
       both.arguments[input == "residual" ? "self" : std::string(input)] = reduce->arguments.at("self");
       both.arguments["group"] = reduce->arguments.at("group");
+      if (addend) both.arguments["addend"] = ValueRef{*addend};
       return both;
     }
   }

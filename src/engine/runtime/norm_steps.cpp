@@ -15,6 +15,7 @@ Status run_norm_of(const Norm& norm, const Execution& execution) {
   kernels::NormParametersOf<T> parameters;
   parameters.weight = norm.weights.weight ? execution.data<const T>(*norm.weights.weight) : nullptr;
   parameters.bias = norm.weights.bias ? execution.data<const T>(*norm.weights.bias) : nullptr;
+  parameters.addend = norm.weights.addend ? execution.data<const T>(*norm.weights.addend) : nullptr;
   parameters.eps = norm.weights.eps;
   const std::int64_t width = norm.x.rows.width;
   return for_rows(execution, norm.x.rows.rows, [&](const PartRange& range) {
@@ -60,9 +61,10 @@ Result<NormWeights> norm_weights(Preparation& op, NormKind kind, const Tensor& i
   NormWeights weights;
   ACCORD_ASSIGN_OR_RETURN(weights.weight, op.maybe_tensor("weight"));
   ACCORD_ASSIGN_OR_RETURN(weights.bias, op.maybe_tensor("bias"));
+  ACCORD_ASSIGN_OR_RETURN(weights.addend, op.maybe_tensor("addend"));
   ACCORD_ASSIGN_OR_RETURN(const double eps, op.real("eps", kind == NormKind::kLayer ? kLayerNormEps : kRmsNormEps));
   weights.eps = static_cast<float>(eps);
-  for (auto* tensor : {&weights.weight, &weights.bias}) {
+  for (auto* tensor : {&weights.weight, &weights.bias, &weights.addend}) {
     if (!*tensor) continue;
     ACCORD_RETURN_IF_ERROR(op.require(**tensor, {input.dtype}));
     if ((*tensor)->sizes() != normalized) return op.corrupt("its weight or bias is not of the normalized shape");

@@ -9,14 +9,15 @@ namespace accord::engine {
 
 enum class NormKind : std::uint8_t { kLayer, kRms };
 
-/// Weight and bias of a norm over the last dimension, of the dtype of its rows.
+/// Weight and bias of a norm over the last dimension, and what is added to each of its rows first; of the dtype of its rows.
 struct NormWeights {
   std::optional<Tensor> weight;
   std::optional<Tensor> bias;
+  std::optional<Tensor> addend;
   float eps = 0.0F;
 };
 
-/// y = norm(x [+ residual]), sum = x + residual if asked for. All of one dtype.
+/// y = norm(x [+ addend] [+ residual]), sum = what is normalized, if asked for. All of one dtype.
 struct Norm {
   NormKind kind = NormKind::kRms;
   RowTensor x;

@@ -8,7 +8,7 @@ namespace accord::engine {
 namespace {
 
 Status prepare_norm(Preparation& op, NormKind kind) {
-  ACCORD_RETURN_IF_ERROR(see_one_dtype(op, {"input", "weight", "bias"}));
+  ACCORD_RETURN_IF_ERROR(see_one_dtype(op, {"input", "weight", "bias", "addend"}));
   ACCORD_ASSIGN_OR_RETURN(const Tensor input, op.tensor("input"));
   Norm norm;
   norm.kind = kind;
@@ -23,7 +23,7 @@ Status prepare_layer_norm(Preparation& op) { return prepare_norm(op, NormKind::k
 Status prepare_rms_norm(Preparation& op) { return prepare_norm(op, NormKind::kRms); }
 
 Status prepare_add_norm(Preparation& op, NormKind kind) {
-  ACCORD_RETURN_IF_ERROR(see_one_dtype(op, {"self", "residual", "weight", "bias"}));
+  ACCORD_RETURN_IF_ERROR(see_one_dtype(op, {"self", "residual", "weight", "bias", "addend"}));
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
   ACCORD_ASSIGN_OR_RETURN(const Tensor residual, op.tensor("residual"));
   if (self.sizes() != residual.sizes()) return op.corrupt("its two inputs differ in sizes");
@@ -46,12 +46,12 @@ Status prepare_add_norm(Preparation& op, NormKind kind) {
 Status prepare_add_layer_norm(Preparation& op) { return prepare_add_norm(op, NormKind::kLayer); }
 Status prepare_add_rms_norm(Preparation& op) { return prepare_add_norm(op, NormKind::kRms); }
 
-// norm(sum of self over the ranks [+ residual]). The sum comes where the norm needs it: over the partial sums if nobody else does.
+// norm(sum of self over the ranks [+ addend] [+ residual]). The sum comes where the norm needs it: over the partial sums if nobody else does.
 Status prepare_all_reduce_norm(Preparation& op, NormKind kind) {
   ACCORD_ASSIGN_OR_RETURN(const std::optional<int> group, op.group("group"));
   if (!group) return op.has("residual") ? prepare_add_norm(op, kind) : prepare_norm(op, kind);
   const std::string_view input = op.has("residual") ? "self" : "input";
-  ACCORD_RETURN_IF_ERROR(see_one_dtype(op, {input, "residual", "weight", "bias"}));
+  ACCORD_RETURN_IF_ERROR(see_one_dtype(op, {input, "residual", "weight", "bias", "addend"}));
   ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor(input));
   ACCORD_ASSIGN_OR_RETURN(const std::optional<Tensor> residual, op.maybe_tensor("residual"));
   Norm norm;

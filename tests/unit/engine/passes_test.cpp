@@ -250,6 +250,25 @@ TEST(FuseReduceNorm, a_norm_without_residual_takes_it_too) {
   EXPECT_EQ(after.nodes[0].arguments.at("input"), of(x));
 }
 
+TEST(FuseReduceNorm, the_bias_of_the_layer_joins_between_the_sum_and_the_residual) {
+  GraphWriter writer;
+  const SymbolicShape rows = shape_of({"2", "4"});
+  const ValueId x = writer.input("x", rows);
+  const ValueId residual = writer.input("residual", rows);
+  const ValueId bias = writer.parameter("bias", shape_of({"4"}));
+  const ValueId sum = writer.node("accord.all_reduce", {{"self", of(x)}, {"group", text("tp")}}, rows);
+  const ValueId biased = writer.node("aten.add.Tensor", {{"self", of(sum)}, {"other", of(bias)}}, rows);
+  const ValueId both = writer.node("aten.add.Tensor", {{"self", of(biased)}, {"other", of(residual)}}, rows);
+  writer.output(
+      writer.node("aten.layer_norm.default", {{"input", of(both)}, {"normalized_shape", numbers({"4"})}}, rows));
+  writer.output(both);
+  const Graph after = apply_passes(writer.graph());
+  ASSERT_THAT(ops_of(after), ElementsAre("accord.all_reduce_add_layer_norm"));
+  EXPECT_EQ(after.nodes[0].arguments.at("self"), of(x));
+  EXPECT_EQ(after.nodes[0].arguments.at("addend"), of(bias));
+  EXPECT_EQ(after.nodes[0].arguments.at("residual"), of(residual));
+}
+
 TEST(FuseReduceNorm, a_sum_with_other_users_and_a_maximum_stay) {
   RowParallelEnd shown(true);
   shown.writer.output(shown.reduced);

@@ -162,7 +162,8 @@ void check_half_norms(const HalfReference& format, double rounding) {
     const auto count = static_cast<std::size_t>(kRows * width);
     const HalfRows<T> x(format, random_floats(count, 5, -2.0F, 3.0F)), residual(format, random_floats(count, 6));
     const HalfRows<T> weight(format, random_floats(count, 7)), bias(format, random_floats(count, 8));
-    for (const bool layer : {false, true}) {
+    const HalfRows<T> addend(format, random_floats(count, 9));
+    for (const auto& [layer, added] : {std::pair{false, false}, {true, false}, {false, true}, {true, true}}) {
       std::vector<T> y(count), sum = residual.bits;  // the sum comes over the residual
       const RowsOf<T> rows = {.x = x.bits.data(),
                               .x_row_stride = width,
@@ -172,6 +173,7 @@ void check_half_norms(const HalfReference& format, double rounding) {
                               .width = width};
       const NormParametersOf<T> parameters = {.weight = weight.bits.data(),
                                               .bias = layer ? bias.bits.data() : nullptr,
+                                              .addend = added ? addend.bits.data() : nullptr,
                                               .residual = sum.data(),
                                               .residual_row_stride = width,
                                               .sum = sum.data(),
@@ -181,7 +183,9 @@ void check_half_norms(const HalfReference& format, double rounding) {
         Row s;
         for (std::int64_t i = 0; i < width; ++i) {
           const auto at = static_cast<std::size_t>(row * width + i);
-          ASSERT_EQ(static_cast<std::uint16_t>(sum[at]), format.encode(x.values[at] + residual.values[at]));
+          const double shifted = x.values[at] + addend.values[static_cast<std::size_t>(i)];
+          const double first = added ? format.decode(static_cast<std::uint16_t>(format.encode(shifted))) : x.values[at];
+          ASSERT_EQ(static_cast<std::uint16_t>(sum[at]), format.encode(first + residual.values[at]));
           s.push_back(format.decode(static_cast<std::uint16_t>(sum[at])));
         }
         const double center = layer ? mean(s) : 0.0;
