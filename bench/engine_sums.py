@@ -39,8 +39,13 @@ class Sums(torch.nn.Module):
         return normed + hidden
 
 
-def export_sums(path: Path, width: int, dtype: torch.dtype, *, whole: bool) -> Path:
+def export_sums(path: Path, width: int, dtype: torch.dtype, *, whole: bool, rows: int = 1) -> Path:
+    """For one row, or for any number up to `rows`."""
     torch.manual_seed(0)
     model = Sums(width, dtype, whole).eval()
     sharding = {"up.*": accord.Column(unit=1), "down.*": accord.Row(unit=1)}
-    return accord.export(model, (torch.rand(1, width, dtype=dtype),), path=path, sharding=sharding)
+    x, sizes = (
+        torch.rand(min(rows, 2), width, dtype=dtype),
+        ({0: torch.export.Dim("rows", max=rows)},) if rows > 1 else None,
+    )
+    return accord.export(model, (x,), path=path, sharding=sharding, dynamic_shapes=sizes)

@@ -106,29 +106,40 @@ EngineHandle assemble(const std::string& graph, const std::map<std::string, nb::
   return handle;
 }
 
+using AllReduceDtype = std::optional<std::string>;
+
 /// `memory_limit`: bytes, or text such as "2GiB".
-LoadOptions load_options(int threads, int canonical_ranks,
+LoadOptions load_options(int threads, int canonical_ranks, std::int64_t overlap_rows,
+                         const AllReduceDtype& all_reduce_dtype,
                          const std::variant<std::uint64_t, std::string>& memory_limit) {
   const auto* text = std::get_if<std::string>(&memory_limit);
+  std::optional<DType> dtype;
+  if (all_reduce_dtype) dtype = value_or_raise(dtype_from_string(*all_reduce_dtype));
   return {.threads = threads,
           .canonical_ranks = canonical_ranks,
+          .overlap_rows = overlap_rows,
+          .all_reduce_dtype = dtype,
           .memory_limit = text == nullptr ? std::get<std::uint64_t>(memory_limit) : value_or_raise(parse_bytes(*text))};
 }
 
-EngineHandle load(nb::handle path, const Places& groups, int threads, int canonical_ranks,
+EngineHandle load(nb::handle path, const Places& groups, int threads, int canonical_ranks, std::int64_t overlap_rows,
+                  const AllReduceDtype& all_reduce_dtype,
                   const std::variant<std::uint64_t, std::string>& memory_limit) {
   const std::map<std::string, GroupPlace> places = places_argument(groups);
   return EngineHandle(value_or_raise(run_interruptibly(
-      [file = path_argument(path), places, options = load_options(threads, canonical_ranks, memory_limit)] {
+      [file = path_argument(path), places,
+       options = load_options(threads, canonical_ranks, overlap_rows, all_reduce_dtype, memory_limit)] {
         return Engine::load(file, places, options);
       })));
 }
 
 EngineHandle load_and_bind(nb::handle path, nb::handle groups, int threads, int canonical_ranks,
+                           std::int64_t overlap_rows, const AllReduceDtype& all_reduce_dtype,
                            const std::variant<std::uint64_t, std::string>& memory_limit) {
   const Communicators communicators = communicators_argument(groups);
   EngineHandle handle(value_or_raise(run_interruptibly(
-      [file = path_argument(path), communicators, options = load_options(threads, canonical_ranks, memory_limit)] {
+      [file = path_argument(path), communicators,
+       options = load_options(threads, canonical_ranks, overlap_rows, all_reduce_dtype, memory_limit)] {
         return Engine::load_and_bind(file, communicators, options);
       })));
   handle.binding->communicators = values_of(communicators);
@@ -181,15 +192,16 @@ States: "unbound", "bound", "running", "closed". Any order of destruction is saf
 context, contexts the engine, the engine its communicators.)")
       .def_static(
           "load", &load, nb::arg("path"), nb::arg("groups") = nb::dict(), nb::kw_only(), nb::arg("threads") = 0,
-          nb::arg("canonical_ranks") = 0,
+          nb::arg("canonical_ranks") = 0, nb::arg("overlap_rows") = 0, nb::arg("all_reduce_dtype") = nb::none(),
           nb::arg("memory_limit") = std::variant<std::uint64_t, std::string>(std::uint64_t{0}),
           nb::sig(
               "def load(path: str | os.PathLike[str], groups: collections.abc.Mapping[str, tuple[int, int]] = {}, *, "
-              "threads: int = 0, canonical_ranks: int = 0, memory_limit: int | str = 0) -> Engine"),
+              "threads: int = 0, canonical_ranks: int = 0, overlap_rows: int = 0, "
+              "all_reduce_dtype: str | None = None, memory_limit: int | str = 0) -> Engine"),
           R"(Reads the package at `path` for one place (rank, size) in each of its groups; an absent one counts as (0, 1).
 
 Reads and checks only this rank's shard. The engine is unbound: it runs after bind(). threads: that a context
-computes with; 0 is ACCORD_THREADS. canonical_ranks, memory_limit: as for accord.load(). Raises NotFound, Corrupt (naming file and tensor),
+computes with; 0 is ACCORD_THREADS. canonical_ranks, overlap_rows, all_reduce_dtype, memory_limit: as for accord.load(). Raises NotFound, Corrupt (naming file and tensor),
 Unsupported (naming the op and its place in the model), InvalidArgument (more ranks than units to share, an unknown
 group), ResourceExhausted.)")
       .def_static(
@@ -205,11 +217,13 @@ Weights are held, not copied, but for those of matrix products, which are packed
 unbound. Raises Unsupported (naming the op and its place in the model), Corrupt, InvalidArgument.)")
       .def_static(
           "load_and_bind", &load_and_bind, nb::arg("path"), nb::arg("groups") = nb::none(), nb::kw_only(),
-          nb::arg("threads") = 0, nb::arg("canonical_ranks") = 0,
+          nb::arg("threads") = 0, nb::arg("canonical_ranks") = 0, nb::arg("overlap_rows") = 0,
+          nb::arg("all_reduce_dtype") = nb::none(),
           nb::arg("memory_limit") = std::variant<std::uint64_t, std::string>(std::uint64_t{0}),
           nb::sig(
               "def load_and_bind(path: str | os.PathLike[str], groups: collections.abc.Mapping[str, Communicator] | "
-              "None = None, *, threads: int = 0, canonical_ranks: int = 0, memory_limit: int | str = 0) -> Engine"),
+              "None = None, *, threads: int = 0, canonical_ranks: int = 0, overlap_rows: int = 0, "
+              "all_reduce_dtype: str | None = None, memory_limit: int | str = 0) -> Engine"),
           "load() and bind() in one, agreed: if one rank cannot load, every rank gets its error and none runs.")
       .def(
           "bind", &bind, nb::arg("groups") = nb::none(),

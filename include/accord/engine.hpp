@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -61,6 +62,16 @@ struct LoadOptions {
   /// of a row-parallel layer is made as if so many ranks had a part of it. The sums are float32 until they are whole. Needs
   /// weights whose units it divides. Cost: docs/decisions.md has figures.
   int canonical_ranks = 0;
+  /// If not 0, runs of at least so many rows (tokens of a prompt) are computed in two halves, and the sum over the ranks in which a
+  /// row-parallel layer ends is under way for one half while the other one is computed. For ranks on several hosts, where a sum takes
+  /// long and no core; accord's progress thread sees to it meanwhile. No bit changes. Equal on all ranks.
+  std::int64_t overlap_rows = 0;
+  /// kInt8: sums over the ranks of 32 KB and more travel in codes of 8 bits, in groups of 64 neighbours with a scale in float32: about a
+  /// quarter of the bytes of float32, half those of bfloat16. Each rank's part is rounded once and the sum once; an element's error is
+  /// at most 1/127 of what the largest magnitudes of its group add up to over the ranks (and float32's rounding). All
+  /// ranks have the same bits, which now depend on the number of ranks and, as small sums stay exact, on how many rows are computed
+  /// together. For links that are slow beside the ranks. nullopt: exact sums. Not with canonical_ranks or overlap_rows. Equal on all ranks.
+  std::optional<DType> all_reduce_dtype = std::nullopt;
   /// Bytes that weights, arenas and caches may take together on this rank. What would need more is refused when it is made, with its
   /// parts and what would fit: by load() weights and an arena at the largest sizes (of a language model LanguageModel::create()
   /// knows them), by create_context() one more arena. An assembled engine counts weights that it packs and an arena at

@@ -56,6 +56,8 @@ def load(
     *,
     threads: int = 0,
     canonical_ranks: int = 0,
+    overlap_rows: int = 0,
+    all_reduce_dtype: str | None = None,
     memory_limit: int | str = 0,
     strict: bool = False,
     **unknown: object,
@@ -66,6 +68,14 @@ def load(
     groups: the communicator of each logical group of the package (`{"tp": comm}`); a group that is absent has one rank.
     threads: that it computes with on this rank; 0 is ACCORD_THREADS, which is 1 unless set.
     canonical_ranks: if not 0, a power of two; outputs have the same bits on any number of ranks that divides it.
+    overlap_rows: if not 0, runs of at least so many rows (tokens of a prompt) are computed in two halves, and the sum over the
+    ranks in which a row-parallel layer ends is under way for one half while the other one is computed. For ranks on several
+    hosts, where a sum takes long and no core. No bit changes. Equal on all ranks.
+    all_reduce_dtype: "int8": sums over the ranks of 32 KB and more travel in codes of 8 bits, 64 neighbours with one scale; about
+    a quarter of the bytes of float32, half those of bfloat16. An element's error is at most 1/127 of what the largest
+    magnitudes among those 64 add up to over the ranks. All ranks have the same bits, which depend on their number and on how
+    many rows are computed together. For links that are slow beside the ranks. Not with canonical_ranks or overlap_rows. Equal
+    on all ranks.
     memory_limit: bytes (or "2GiB") that weights, arenas and caches may take together on this rank. What would need more is
     refused here (weights, and an arena at the largest sizes), by create_context() and by LanguageModel.create() (arena and
     cache), never by a run; the error names the parts and what would fit. 0: only the weights are held against what the machine
@@ -78,7 +88,7 @@ def load(
     packages), TypeError (an option that there is not, with the nearest one).
     """
     for name in unknown:
-        options = ["groups", "threads", "canonical_ranks", "memory_limit", "strict"]
+        options = ["groups", "threads", "canonical_ranks", "overlap_rows", "all_reduce_dtype", "memory_limit", "strict"]
         near = difflib.get_close_matches(name, options, n=1)
         raise TypeError(f'load() has no option "{name}"' + (f'; did you mean "{near[0]}"?' if near else ""))
     if _has_several_parts(Path(path)):
@@ -86,9 +96,17 @@ def load(
 
         if memory_limit != 0:
             raise InvalidArgument(f"{path}: memory_limit is for a package of one engine; PyTorch has none")
+        if overlap_rows != 0 or all_reduce_dtype is not None:
+            raise InvalidArgument(f"{path}: overlap_rows and all_reduce_dtype are for a package of one engine")
         return load_program(Path(path), groups, threads=threads, canonical_ranks=canonical_ranks, strict=strict)
     return Engine.load_and_bind(
-        path, groups, threads=threads, canonical_ranks=canonical_ranks, memory_limit=memory_limit
+        path,
+        groups,
+        threads=threads,
+        canonical_ranks=canonical_ranks,
+        overlap_rows=overlap_rows,
+        all_reduce_dtype=all_reduce_dtype,
+        memory_limit=memory_limit,
     )
 
 

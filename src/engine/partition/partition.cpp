@@ -175,11 +175,10 @@ class Partitioner {
     const std::string module = node.module;
     const std::string source = node.source;
     result_.graph.nodes.push_back(std::move(node));
-    result_.graph.nodes.push_back(Node{"accord.all_reduce",
-                                       {{"self", ValueRef{partial}}, {"group", group}, {"op", std::string("sum")}},
-                                       {reduced},
-                                       module,
-                                       source});
+    Node sum{"accord.all_reduce", {{"self", ValueRef{partial}}, {"group", group}}, {reduced}, module, source};
+    sum.arguments["op"] = std::string("sum");
+    if (!product) sum.arguments["exact"] = true;
+    result_.graph.nodes.push_back(std::move(sum));
     if (rounds) {
       result_.graph.nodes.push_back(
           Node{"aten._to_copy.default", {{"self", ValueRef{reduced}}, {"dtype", dtype}}, {rounded}, module, source});

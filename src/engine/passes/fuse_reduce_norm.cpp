@@ -58,6 +58,7 @@ std::optional<Node> fused(const Makers& makers, const Node& norm) {
       if (input == "residual") both.arguments["residual"] = norm.arguments.at("self");
       both.arguments[input == "residual" ? "self" : std::string(input)] = reduce->arguments.at("self");
       both.arguments["group"] = reduce->arguments.at("group");
+      if (reduce->arguments.count("exact") > 0) both.arguments["exact"] = true;
       if (addend) both.arguments["addend"] = ValueRef{*addend};
       return both;
     }
@@ -66,6 +67,13 @@ std::optional<Node> fused(const Makers& makers, const Node& norm) {
 }
 
 }  // namespace
+
+std::string_view norm_of_reduce_norm(std::string_view op) {
+  for (const Fusion& fusion : kFusions) {
+    if (fusion.fused == op) return fusion.norm;
+  }
+  return {};
+}
 
 Graph fuse_reduce_norm(Graph graph) {
   const Makers makers(graph);

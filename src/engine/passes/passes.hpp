@@ -43,6 +43,8 @@ Graph fuse_add_norm(Graph graph);
 /// all_reduce, then a norm of the sum, with or without a residual: one "accord.all_reduce_rms_norm", "accord.all_reduce_add_rms_norm"
 /// or the same of layer_norm. Leaves the all_reduce to remove_dead_nodes.
 Graph fuse_reduce_norm(Graph graph);
+/// The norm in one of these ops; empty if `op` is none.
+std::string_view norm_of_reduce_norm(std::string_view op);
 
 /// PyTorch's functional all_reduce becomes "accord.all_reduce". Comes before the others, which know only that.
 Graph name_all_reduce(Graph graph);

@@ -8,11 +8,6 @@
 
 namespace accord::engine {
 
-/// Combines contiguous `input` over the ranks of group `group` into `output`, which is the same tensor or apart from it. Errors
-/// name the place of `node` in the model.
-Status all_reduce(const Execution& execution, int group, const Tensor& input, const Tensor& output, ReduceOp op,
-                  const Node& node);
-
 /// The memory of `tensor` in a run, as collectives take it.
 inline Buffer buffer_of(const Tensor& tensor, const Execution& execution) {
   return {execution.address(tensor), static_cast<std::size_t>(tensor.count()), tensor.dtype, {}};

@@ -1,6 +1,5 @@
-// Loading: open the package, cut it for this rank, apply the passes, see that every op can run, read the weights, and prepare
-// one program for the smallest and one for the largest shapes without running them, so that a graph that contradicts itself
-// is refused here and not in the first run.
+// Loading: open the package, cut it for this rank, apply the passes, see that every op can run, read the weights, and try programs
+// of it.
 #include "engine/runtime/loaded_engine.hpp"
 
 #include <fmt/format.h>
@@ -41,6 +40,20 @@ Result<int> thread_count(const LoadOptions& options) {
 Status check_canonical(int ranks) {
   if (ranks == 0 || (ranks > 0 && std::has_single_bit(static_cast<unsigned>(ranks)))) return Status();
   return Status(StatusCode::kInvalidArgument, fmt::format("canonical_ranks is {}, no power of two", ranks));
+}
+
+Status check_sums(const LoadOptions& options) {
+  const auto refuse = [](const std::string& why) { return Status(StatusCode::kInvalidArgument, why); };
+  if (options.overlap_rows < 0) return refuse(fmt::format("overlap_rows is {}", options.overlap_rows));
+  if (!options.all_reduce_dtype) return Status();
+  if (*options.all_reduce_dtype != DType::kInt8) {
+    return refuse(fmt::format("all_reduce_dtype is {}; sums travel as they are, or as int8",
+                              to_string(*options.all_reduce_dtype)));
+  }
+  if (options.canonical_ranks != 0) return refuse("all_reduce_dtype rounds sums, canonical_ranks wants them exact");
+  if (options.overlap_rows != 0)
+    return refuse("sums in all_reduce_dtype are not started ahead: leave out overlap_rows");
+  return Status();
 }
 
 std::span<const std::byte> bytes_of(const std::string& text) {
@@ -107,18 +120,32 @@ Result<CutPackage> cut_package(const Package& package, const std::map<std::strin
   return cut;
 }
 
+Status LoadedEngine::take_options(const LoadOptions& options) {
+  ACCORD_ASSIGN_OR_RETURN(threads_, thread_count(options));
+  ACCORD_RETURN_IF_ERROR(check_canonical(options.canonical_ranks));
+  ACCORD_RETURN_IF_ERROR(check_sums(options));
+  canonical_ranks_ = options.canonical_ranks;
+  overlap_rows_ = options.overlap_rows;
+  all_reduce_dtype_ = options.all_reduce_dtype;
+  return Status();
+}
+
+// How sums travel: equal on all ranks.
+std::string LoadedEngine::sums_text() const {
+  return fmt::format(" overlap_rows={} all_reduce_dtype={}", overlap_rows_,
+                     all_reduce_dtype_ ? to_string(*all_reduce_dtype_) : "none");
+}
+
 Result<std::shared_ptr<LoadedEngine>> LoadedEngine::load(const std::string& path,
                                                          const std::map<std::string, GroupPlace>& places,
                                                          const LoadOptions& options) {
   const auto begin = Clock::now();
   std::shared_ptr<LoadedEngine> engine(new LoadedEngine());
   ACCORD_ASSIGN_OR_RETURN(engine->path_, engine_package(path, places));
-  ACCORD_ASSIGN_OR_RETURN(engine->threads_, thread_count(options));
+  ACCORD_RETURN_IF_ERROR(engine->take_options(options));
   ACCORD_ASSIGN_OR_RETURN(Package package, Package::open(engine->path_));
   const auto& part = package.manifest().part;
   if (part) ACCORD_RETURN_IF_ERROR(check_part(*part, places));
-  ACCORD_RETURN_IF_ERROR(check_canonical(options.canonical_ranks));
-  engine->canonical_ranks_ = options.canonical_ranks;
   ACCORD_ASSIGN_OR_RETURN(CutPackage cut, cut_package(package, places, options.canonical_ranks));
   engine->graph_ = apply_passes(std::move(cut.part.graph));
   ACCORD_RETURN_IF_ERROR(check_supported(engine->graph_));
@@ -150,6 +177,7 @@ Result<std::shared_ptr<LoadedEngine>> LoadedEngine::load(const std::string& path
   std::string identity =
       part ? part->program + collectives_digest(package.graph(), engine->groups_) : package.manifest().sha256;
   identity += fmt::format(" threads={} canonical_ranks={}", engine->threads_, engine->canonical_ranks_);
+  identity += engine->sums_text();
   for (const auto& [name, place] : engine->groups_) identity += fmt::format(" {}={}", name, place.size);
   engine->digest_ = sha256_hex(bytes_of(identity));
   engine->report_ = {package.metadata_bytes_read(), package.weight_bytes_read(), engine->parameters_->bytes.sharded,
@@ -167,7 +195,7 @@ Result<std::shared_ptr<LoadedEngine>> LoadedEngine::assemble(const EngineParts& 
   std::shared_ptr<LoadedEngine> engine(new LoadedEngine());
   engine->path_ = parts.name;
   engine->assembled_ = true;
-  ACCORD_ASSIGN_OR_RETURN(engine->threads_, thread_count(options));
+  ACCORD_RETURN_IF_ERROR(engine->take_options(options));
   if (options.canonical_ranks != 0) {
     return Status(
         StatusCode::kUnsupported,
@@ -196,7 +224,7 @@ Result<std::shared_ptr<LoadedEngine>> LoadedEngine::assemble(const EngineParts& 
   ACCORD_RETURN_IF_ERROR(engine->budget_->check(std::span(&arena, 1)));
   engine->inputs_ = tensor_infos(graph, graph.inputs);
   engine->outputs_ = tensor_infos(graph, graph.outputs);
-  engine->digest_ = collectives_digest(engine->graph_, engine->groups_);
+  engine->digest_ = collectives_digest(engine->graph_, engine->groups_) + engine->sums_text();
   engine->report_ = {0, 0, 0, engine->parameters_->bytes.replicated,
                      std::chrono::duration<double>(Clock::now() - begin).count()};
   ::malloc_trim(0);
@@ -215,71 +243,6 @@ void LoadedEngine::set_groups(const std::vector<std::string>& names, const std::
     if (groups_[name].size > 1) group_index_.emplace(name, static_cast<int>(group_index_.size()));
   }
   communicators_.resize(group_index_.size());
-}
-
-Status LoadedEngine::dry_run() {
-  SymbolValues smallest;
-  SymbolValues largest;
-  for (const Symbol& symbol : graph_.symbols) {
-    smallest[symbol.name] = symbol.min;
-    largest[symbol.name] = symbol.max;
-  }
-  for (const SymbolValues* symbols : {&smallest, &largest}) {
-    ACCORD_ASSIGN_OR_RETURN(largest_arena_bytes_, try_program(*symbols));
-    if (graph_.symbols.empty()) break;
-  }
-  return Status();
-}
-
-// An arena at the largest sizes must fit; if it does not, says which sizes would, found by halving between the smallest and
-// the largest of all symbols together.
-Status LoadedEngine::check_arena() const {
-  constexpr std::int64_t kParts = 1024;
-  const std::size_t bytes = reserved_arena_bytes();
-  const auto text_of = [&](const SymbolValues& symbols) {
-    std::string text;
-    for (const auto& [name, value] : symbols) text += fmt::format("{}{}={}", text.empty() ? "" : ", ", name, value);
-    return text.empty() ? std::string("an arena") : "an arena at " + text;
-  };
-  const auto sizes_at = [&](std::int64_t part) {
-    SymbolValues symbols;
-    for (const Symbol& symbol : graph_.symbols) {
-      symbols[symbol.name] = symbol.min + (symbol.max - symbol.min) * part / kParts;
-    }
-    return symbols;
-  };
-  SymbolValues largest;
-  for (const Symbol& symbol : graph_.symbols) largest[symbol.name] = symbol.max;
-  const MemoryPart arena{text_of(largest), bytes};
-  const Status status = budget_->check(std::span(&arena, 1));
-  if (status.ok() || graph_.symbols.empty()) return status;
-  ACCORD_ASSIGN_OR_RETURN(const std::uint64_t left, budget_->left());
-  std::int64_t fits = -1;
-  for (std::int64_t step = kParts; step > 0; step /= 2) {
-    const std::int64_t tried = fits + step;
-    if (tried >= kParts) continue;
-    ACCORD_ASSIGN_OR_RETURN(const Program program, prepare(sizes_at(tried)));
-    if (program.arena_bytes <= left) fits = tried;
-  }
-  const std::string what =
-      fits < 0 ? "no sizes fit" : text_of(sizes_at(fits)) + " would fit: export smaller maxima, or raise the limit";
-  return Status(status.code(), status.message() + "; " + what);
-}
-
-Result<Program> LoadedEngine::prepare(const SymbolValues& symbols, const Parameters& parameters,
-                                      ProgramNotes* notes) const {
-  return prepare_program({graph_, parameters, group_index_, threads_, notes}, symbols);
-}
-
-Result<Program> LoadedEngine::prepare(const SymbolValues& symbols, ProgramNotes* notes) const {
-  return prepare(symbols, *newest_weights().parameters, notes);
-}
-
-// Gives the bytes of its arena.
-Result<std::size_t> LoadedEngine::try_program(const SymbolValues& symbols) const {
-  const Result<Program> program = prepare(symbols);
-  if (!program.ok()) return program.status().with_context("\"" + path_ + "\"");
-  return program->arena_bytes;
 }
 
 // The groups that the graph itself names: collectives that the model wrote out have their sizes in it.

@@ -1,24 +1,15 @@
 // Collectives inside the engine, on the arena itself. Every rank prepares the same graph, so all meet them in the same order.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "engine/graph/node_access.hpp"
+#include "engine/runtime/all_reduce_step.hpp"
 #include "engine/runtime/collective_steps.hpp"
 #include "engine/runtime/op_registry.hpp"
 #include "kernels/index.hpp"
 
 namespace accord::engine {
-
-Status all_reduce(const Execution& execution, int group, const Tensor& input, const Tensor& output, ReduceOp op,
-                  const Node& node) {
-  Communicator communicator = *execution.communicators[static_cast<std::size_t>(group)];
-  const auto count = static_cast<std::size_t>(input.count());
-  const Buffer to{execution.address(output), count, input.dtype, {}};
-  const Status status =
-      input.storage == output.storage
-          ? communicator.all_reduce(to, op)
-          : communicator.all_reduce(ConstBuffer(execution.address(input), count, input.dtype), to, op);
-  return status.ok() ? status : status.with_context(node_text(node));
-}
 
 namespace {
 
@@ -44,8 +35,40 @@ Status prepare_all_reduce(Preparation& op) {
   }
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.contiguous(given));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, self.sizes(), {self}));
-  op.step_always([=, node = &op.node()](const Execution& execution) {
-    return all_reduce(execution, *group, self, y, reduce, *node);
+  ACCORD_ASSIGN_OR_RETURN(const AllReduce step,
+                          prepare_step(op, {.group = *group, .op = reduce, .input = self, .output = y}));
+  op.step_always([step](const Execution& execution) { return run_step(step, execution); });
+  return Status();
+}
+
+// A sum that goes on while other steps run, in place of its own part unless others read that.
+Status prepare_all_reduce_start(Preparation& op) {
+  ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor("self"));
+  ACCORD_ASSIGN_OR_RETURN(const std::optional<int> group, op.group("group"));
+  if (!group) return op.unsupported("a group of one rank has nothing to start");
+  ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.contiguous(given));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, self.sizes(), {self}));
+  op.step_always([=](const Execution& execution) {
+    if (self.storage != y.storage) {
+      ACCORD_RETURN_IF_ERROR(kernels::copy_strided(execution.read(self), execution.write(y)));
+    }
+    Communicator communicator = *execution.communicators[static_cast<std::size_t>(*group)];
+    execution.started->push_back({y.storage, communicator.all_reduce_async(buffer_of(y, execution), ReduceOp::kSum)});
+    return Status();
+  });
+  return Status();
+}
+
+Status prepare_all_reduce_wait(Preparation& op) {
+  ACCORD_ASSIGN_OR_RETURN(const Tensor sum, op.tensor("self"));
+  op.alias(0, sum);
+  op.step_always([storage = sum.storage, node = &op.node()](const Execution& execution) {
+    std::vector<StartedSum>& started = *execution.started;
+    const auto found =
+        std::find_if(started.begin(), started.end(), [&](const StartedSum& one) { return one.storage == storage; });
+    const Status status = found->work.wait();
+    started.erase(found);
+    return status.ok() ? status : status.with_context(node_text(*node));
   });
   return Status();
 }
@@ -192,6 +215,8 @@ Status prepare_all_to_all_single(Preparation& op) {
 
 constexpr OpEntry kTable[] = {
     {"accord.all_reduce", prepare_all_reduce},
+    {"accord.all_reduce_start", prepare_all_reduce_start},
+    {"accord.all_reduce_wait", prepare_all_reduce_wait},
     {"accord.all_gather", prepare_all_gather},
     {"_c10d_functional.all_gather_into_tensor.default", prepare_all_gather_into_tensor},
     {"_c10d_functional.all_to_all_single.default", prepare_all_to_all_single},

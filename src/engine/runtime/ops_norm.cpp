@@ -1,6 +1,6 @@
 // Norms: rows of the last dimension, shared out among threads. One that follows a sum over the ranks is one step with it, so that
 // one call does what a row-parallel layer ends in and its rows are still in the first cache.
-#include "engine/runtime/collective_steps.hpp"
+#include "engine/runtime/all_reduce_step.hpp"
 #include "engine/runtime/norm_steps.hpp"
 #include "engine/runtime/op_registry.hpp"
 
@@ -77,8 +77,10 @@ Status prepare_all_reduce_norm(Preparation& op, NormKind kind) {
     reduced = norm.y;
   }
   ACCORD_ASSIGN_OR_RETURN(norm.x, rows_of(op, reduced));
-  op.step_always([norm, partial, reduced, group = *group, node = &op.node()](const Execution& execution) {
-    ACCORD_RETURN_IF_ERROR(all_reduce(execution, group, partial, reduced, ReduceOp::kSum, *node));
+  ACCORD_ASSIGN_OR_RETURN(const AllReduce sum,
+                          prepare_step(op, {.group = *group, .input = partial, .output = reduced}));
+  op.step_always([norm, sum](const Execution& execution) {
+    ACCORD_RETURN_IF_ERROR(run_step(sum, execution));
     return run_norm(norm, execution);
   });
   return Status();

@@ -38,6 +38,11 @@ Status Preparation::corrupt(std::string_view why) const {
 
 int Preparation::threads() const { return builder_.source().threads; }
 
+int Preparation::ranks_with_codes(int group) const {
+  const std::vector<int>& ranks = builder_.source().ranks_with_codes;
+  return ranks.empty() ? 0 : ranks[static_cast<std::size_t>(group)];
+}
+
 bool Preparation::has(std::string_view name) const { return find_argument(node_, name) != nullptr; }
 
 bool Preparation::is_tensor(std::string_view name) const { return tensor_argument(node_, name).has_value(); }

@@ -65,6 +65,8 @@ class Preparation {
   const PackedStack* packed_convolution(std::string_view name) const;
   /// The index of the group that the argument names; nullopt if this rank is alone in it.
   Result<std::optional<int>> group(std::string_view name) const;
+  /// The ranks of a group by its index if its sums travel in codes, else 0.
+  int ranks_with_codes(int group) const;
 
   // What the graph says of an output.
   std::size_t outputs() const { return node_.outputs.size(); }

@@ -43,6 +43,7 @@ struct Program {
   std::size_t arena_bytes = 0;
   std::optional<std::int64_t> batch_rows;  ///< rows of the batch, if it has attention that keeps its keys
   std::vector<std::unique_ptr<std::byte[]>> constants;
+  std::shared_ptr<const Graph> graph;  ///< that it was prepared from, if that is the program's own
 };
 
 /// What preparing a program found out that running it does not need: for reports and comparisons.
@@ -67,7 +68,8 @@ struct ProgramSource {
   const Parameters& parameters;
   const std::map<std::string, int>& group_index;  ///< groups of more than one rank -> Execution::communicators
   int threads = 1;
-  ProgramNotes* notes = nullptr;  ///< filled in if given
+  ProgramNotes* notes = nullptr;           ///< filled in if given
+  std::vector<int> ranks_with_codes = {};  ///< of each group by its index, if sums travel in codes of 8 bits
 };
 
 /// Prepares every node, folds what depends on no input, and plans the arena. kUnsupported names an op without kernel,

@@ -94,7 +94,14 @@ Result<std::vector<TensorView>> RunContext::run(std::span<const TensorView> inpu
   if (!pinned_) static_cast<void>(take_newest_weights());
   Result<std::vector<TensorView>> outputs = engine_->batch_split() ? run_part(inputs) : run_bound(inputs, sequences);
   if (!outputs.ok()) release_peers(outputs.status());
+  end_started();
   return outputs;
+}
+
+// Sums that a failed run has left under way use the arena.
+void RunContext::end_started() {
+  for (StartedSum& sum : started_) static_cast<void>(sum.work.wait());
+  started_.clear();
 }
 
 Status RunContext::run_noted(const Status& ready, std::span<const TensorView> inputs, const AfterNode& after) {
@@ -284,7 +291,7 @@ Status RunContext::place_arena(Program& program) {
 }
 
 Status RunContext::run_steps(Program& program) {
-  const Execution execution{program.bases, pool_, engine_->communicators(), cache_at_hand_, batch_};
+  const Execution execution{program.bases, pool_, engine_->communicators(), cache_at_hand_, batch_, &started_};
   const Profiling profiling = profiling_.load(std::memory_order_relaxed);
   if (profiling != Profiling::kOff) return run_steps_timed(program, execution, profiling == Profiling::kTrace);
   for (const ProgramStep& step : program.steps) ACCORD_RETURN_IF_ERROR(step.run(execution));

@@ -98,6 +98,7 @@ class RunContext {
   Status run_noted_steps(NotedProgram& noted, const AfterNode& after);
   Status run_steps(Program& program);
   Status run_steps_timed(Program& program, const Execution& execution, bool traces);
+  void end_started();
   void record(const Node* node, std::int64_t begin_ns, std::int64_t end_ns);
 
   static constexpr std::size_t kMostPrograms = 32;
@@ -111,6 +112,7 @@ class RunContext {
   const KeyValueCache* cache_at_hand_ = nullptr;
   std::vector<BatchRows> batch_;  // of the run at hand
   BatchOutputs batch_outputs_;
+  std::vector<StartedSum> started_;  // of the run at hand
   Region arena_;
   std::size_t reserved_arena_ = 0;     // of the engine's limit
   std::vector<Region> outgrown_;       // arenas before this one, cleared: callers may still look at outputs there

@@ -36,6 +36,12 @@ struct Tensor {
   Sizes sizes() const { return Sizes(layout.sizes.begin(), layout.sizes.begin() + layout.dims); }
 };
 
+/// A sum over the ranks that is under way, in place.
+struct StartedSum {
+  StorageId storage = -1;
+  Work work;
+};
+
 /// What a step runs with: addresses of the storages of this run, threads, and the communicators of the engine's groups.
 struct Execution {
   std::span<std::byte* const> bases;  ///< by StorageId
@@ -43,6 +49,7 @@ struct Execution {
   std::span<const std::optional<Communicator>> communicators;  ///< by group index; empty where a group has one rank
   const KeyValueCache* cache = nullptr;                        ///< of a program with attention that keeps its keys
   std::span<const BatchRows> batch = {};                       ///< the sequences whose rows such a program computes
+  std::vector<StartedSum>* started = nullptr;                  ///< of a program that sums while it computes
 
   std::byte* address(const Tensor& tensor) const {
     return bases[static_cast<std::size_t>(tensor.storage)] + tensor.offset;

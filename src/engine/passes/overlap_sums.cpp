@@ -1,0 +1,310 @@
+// Sizes become numbers first. Then nodes are taken in order. The rows of a product whose sum over the ranks follows are cut in two; a
+// node that reads divided rows is divided too if its rows do not need each other, which the rules that carry shards know: two
+// halves are two units of a shard. Any other node reads whole tensors, put together by cat.
+//
+// The nodes of each half wait in phases, of which one ends where a sum is started and the next one begins with waiting for it. Where
+// whole tensors are needed, and at the end, the phases follow each other in turn, first half, second half: each sum has the
+// other half's phase to come.
+#include "engine/passes/overlap_sums.hpp"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <utility>
+
+#include "engine/graph/node_access.hpp"
+#include "engine/partition/carry.hpp"
+#include "engine/passes/fixed_sizes.hpp"
+#include "engine/passes/passes.hpp"
+
+namespace accord::engine {
+namespace {
+
+constexpr std::int64_t kGrain = 16;  // rows that products like to have together
+
+// Element by element, or along the last dimension.
+Result<CarryAnswer> carry_rows(const CarryQuestion& question) {
+  ACCORD_ASSIGN_OR_RETURN(CarryAnswer answer, carry_elementwise(question));
+  const int last = question.dims(question.node.outputs.front()) - 1;
+  if (answer.output && answer.output->dim == last) return question.refuse("it needs whole rows");
+  return answer;
+}
+
+CarryFunction rule_of(const Node& node) {
+  for (const std::string_view op : {"accord.rms_norm", "accord.add_rms_norm", "accord.add_layer_norm", "accord.rotary",
+                                    "aten.layer_norm.default", "aten.rms_norm.default"}) {
+    if (node.op == op) return carry_rows;
+  }
+  if (node.op == "accord.linear") return carry_linear;
+  return op_family(node.op) == "aten.addmm" ? nullptr : carry_rule(node.op);
+}
+
+class RowDivider {
+ public:
+  RowDivider(Graph graph, const OverlapRequest& request) : request_(request), given_(std::move(graph)) {
+    find_sums();
+    part_norms();
+    shards_.resize(given_.values.size());
+    halves_.resize(given_.values.size());
+    made_.graph = given_;
+    made_.graph.nodes.clear();
+  }
+
+  std::optional<DividedGraph> run() && {
+    if (partial_.empty()) return std::nullopt;
+    for (at_ = 0; at_ < given_.nodes.size(); ++at_) take(given_.nodes[at_]);
+    for (const ValueId output : given_.outputs) make_whole(output);
+    release();
+    return std::move(made_);
+  }
+
+ private:
+  using Halves = std::array<ValueId, 2>;
+  /// Nodes that wait, and where they come from.
+  using Phase = std::vector<std::pair<Node, std::size_t>>;
+
+  static std::size_t index(auto id) { return static_cast<std::size_t>(id); }
+  const SymbolicShape& shape(ValueId id) const { return given_.values[index(id)].shape; }
+
+  // The products with rows enough of which a sum over ranks is made.
+  void find_sums() {
+    std::set<ValueId> products;
+    for (const Node& node : given_.nodes) {
+      const std::string_view family = op_family(node.op);
+      if (family == "aten.linear" || family == "accord.linear" || family == "aten.mm") {
+        products.insert(node.outputs.front());
+      }
+      const auto partial = partial_sums(node);
+      if (!partial || products.count(*partial) == 0) continue;
+      const SymbolicShape& sizes = shape(*partial);
+      std::int64_t rows = 1;
+      for (std::size_t dim = 0; dim + 1 < sizes.size(); ++dim) rows *= sizes[dim].constant();
+      if (rows >= request_.least_rows && cut(*partial)) partial_.insert(*partial);
+    }
+  }
+
+  // What `node` adds up over ranks; nullopt if it is no such node.
+  std::optional<ValueId> partial_sums(const Node& node) const {
+    if (node.op.rfind("accord.all_reduce", 0) != 0) return std::nullopt;
+    const Argument* op = find_argument(node, "op");
+    if (op != nullptr && *op != Argument(std::string("sum"))) return std::nullopt;
+    if (!request_.has_peers(group_argument(node).value_or(""))) return std::nullopt;
+    const auto self = tensor_argument(node, "self");
+    return self ? self : tensor_argument(node, "input");
+  }
+
+  // A sum and its norm that are one node become two again, where the sum is one of ours.
+  void part_norms() {
+    std::vector<Node> nodes;
+    for (std::size_t i = 0; i < given_.nodes.size(); ++i) {
+      Node node = std::move(given_.nodes[i]);
+      const std::string_view norm = norm_of_reduce_norm(node.op);
+      const auto partial = norm.empty() ? std::nullopt : partial_sums(node);
+      if (partial && partial_.count(*partial) > 0) {
+        const auto sum = static_cast<ValueId>(given_.values.size());
+        given_.values.push_back(given_.values[index(*partial)]);
+        given_.values.back().name += ".summed";
+        Node reduce{"accord.all_reduce", {{"self", ValueRef{*partial}}}, {sum}, node.module, node.source};
+        reduce.arguments["group"] = node.arguments.at("group");
+        nodes.push_back(std::move(reduce));
+        origins_.push_back(i);
+        node.op = norm;
+        node.arguments.erase("group");
+        node.arguments[tensor_argument(node, "self") ? "self" : "input"] = ValueRef{sum};
+      }
+      nodes.push_back(std::move(node));
+      origins_.push_back(i);
+    }
+    given_.nodes = std::move(nodes);
+  }
+
+  // Two halves of the first dimension that has several elements, so that each half lies in one piece; none of the last dimension.
+  OptionalShard cut(ValueId id) const {
+    const SymbolicShape& sizes = shape(id);
+    int dim = 0;
+    while (dim + 1 < static_cast<int>(sizes.size()) && sizes[index(dim)].constant() == 1) ++dim;
+    if (dim + 1 >= static_cast<int>(sizes.size())) return std::nullopt;
+    const std::int64_t size = sizes[index(dim)].constant();
+    std::int64_t half = (size + 1) / 2;
+    if (size > 2 * kGrain) half = (half + kGrain - 1) / kGrain * kGrain;
+    if (half >= size) return std::nullopt;
+    return Shard{.group = "", .dim = dim, .unit = half, .units = 2};
+  }
+
+  void take(const Node& node) {
+    if (!node.outputs.empty() && partial_.count(node.outputs.front()) > 0) {
+      const auto input = tensor_argument(node, "input");
+      const ValueId rows = input ? *input : *tensor_argument(node, "self");
+      if (!shards_[index(rows)]) divide(rows, *cut(node.outputs.front()));
+    }
+    bool divided = false;
+    for_each_input(node, [&](ValueId id) { divided = divided || shards_[index(id)]; });
+    if (divided && (take_sum(node) || take_rows(node))) return;
+    for_each_input(node, [&](ValueId id) { make_whole(id); });
+    add(node);
+  }
+
+  // A sum over the ranks of divided rows.
+  bool take_sum(const Node& node) {
+    const auto partial = partial_sums(node);
+    if (!partial || node.op != "accord.all_reduce" || !halves_[index(*partial)]) return false;
+    const Halves parts = *halves_[index(*partial)];
+    const Shard shard = *shards_[index(*partial)];
+    const Halves started = add_halves(given_.values[index(*partial)], shard, ".started");
+    const Halves sums = make_halves(node.outputs.front(), shard);
+    for (const std::size_t half : {0U, 1U}) {
+      Node start{
+          "accord.all_reduce_start", {{"self", ValueRef{parts[half]}}}, {started[half]}, node.module, node.source};
+      start.arguments["group"] = node.arguments.at("group");
+      keep(half, std::move(start));
+      phases_[half].emplace_back();
+      keep(half,
+           {"accord.all_reduce_wait", {{"self", ValueRef{started[half]}}}, {sums[half]}, node.module, node.source});
+    }
+    return true;
+  }
+
+  /// An input that is whole and shall be divided as the others are.
+  using ToDivide = std::vector<std::pair<ValueId, Shard>>;
+
+  // Of inputs that are read element by element beside divided ones.
+  ToDivide shards_of_others(const Node& node) const {
+    ToDivide others;
+    const CarryFunction rule = rule_of(node);
+    if ((rule != carry_elementwise && rule != carry_rows) || node.outputs.empty()) return others;
+    const int dims = static_cast<int>(shape(node.outputs.front()).size());
+    OptionalShard common;
+    for_each_input(node, [&](ValueId id) {
+      const OptionalShard& shard = shards_[index(id)];
+      if (shard) common = shard->in_dim(shard->dim + dims - static_cast<int>(shape(id).size()));
+    });
+    for_each_input(node, [&](ValueId id) {
+      const int dim = common ? common->dim - (dims - static_cast<int>(shape(id).size())) : -1;
+      if (dim < 0 || shards_[index(id)] || shape(id)[index(dim)] == SymbolicInt(1)) return;
+      others.emplace_back(id, common->in_dim(dim));
+    });
+    return others;
+  }
+
+  bool take_rows(const Node& node) {
+    const CarryFunction rule = rule_of(node);
+    if (rule == nullptr || node.outputs.empty()) return false;
+    const ToDivide others = shards_of_others(node);
+    for (const auto& [id, shard] : others) shards_[index(id)] = shard;
+    const Result<CarryAnswer> answer = rule({given_, node, shards_});
+    for (const auto& [id, shard] : others) shards_[index(id)].reset();
+    if (!answer.ok() || !answer->output || answer->partial_over) return false;
+    for (const ValueId output : node.outputs) {
+      if (!fits(output, *answer->output)) return false;
+    }
+    for (const auto& [id, shard] : others) divide(id, shard);
+    std::vector<Halves> outputs;
+    for (const ValueId output : node.outputs) outputs.push_back(make_halves(output, *answer->output));
+    for (const std::size_t half : {0U, 1U}) {
+      Node part = node;
+      for_each_input(part, [&](ValueId& id) {
+        if (halves_[index(id)]) id = (*halves_[index(id)])[half];
+      });
+      for (std::size_t i = 0; i < outputs.size(); ++i) part.outputs[i] = outputs[i][half];
+      const auto sizes = part.arguments.find("size");
+      if (sizes != part.arguments.end()) sizes->second = made_.graph.values[index(part.outputs.front())].shape;
+      keep(half, std::move(part));
+    }
+    return true;
+  }
+
+  bool fits(ValueId id, const Shard& shard) const {
+    const SymbolicShape& sizes = shape(id);
+    if (shard.dim < 0 || shard.dim >= static_cast<int>(sizes.size())) return false;
+    const std::int64_t size = sizes[index(shard.dim)].constant();
+    return shard.unit < size && size <= 2 * shard.unit;
+  }
+
+  // New values of half the size, like `whole`.
+  Halves add_halves(const Value& whole, const Shard& shard, const std::string& suffix) {
+    Halves halves{};
+    const std::int64_t size = whole.shape[index(shard.dim)].constant();
+    for (const std::size_t half : {0U, 1U}) {
+      Value value = whole;
+      value.name += suffix + (half == 0 ? ".first" : ".second");
+      value.shape[index(shard.dim)] = half == 0 ? shard.unit : size - shard.unit;
+      halves[half] = static_cast<ValueId>(made_.graph.values.size());
+      made_.graph.values.push_back(std::move(value));
+    }
+    return halves;
+  }
+
+  Halves make_halves(ValueId id, const Shard& shard) {
+    const Halves halves = add_halves(given_.values[index(id)], shard, "");
+    shards_[index(id)] = shard;
+    halves_[index(id)] = halves;
+    return halves;
+  }
+
+  // Halves of a whole tensor, as views of it.
+  void divide(ValueId id, const Shard& shard) {
+    const Halves halves = make_halves(id, shard);
+    is_whole_.insert(id);
+    const SymbolicInt half = shard.unit;
+    const std::array<SymbolicInt, 3> bounds = {0, half, shape(id)[index(shard.dim)]};
+    for (const std::size_t i : {0U, 1U}) {
+      Node slice{"aten.slice.Tensor", {{"self", ValueRef{id}}, {"dim", SymbolicInt(shard.dim)}}, {halves[i]}, "", ""};
+      slice.arguments["start"] = bounds[i];
+      slice.arguments["end"] = bounds[i + 1];
+      add(std::move(slice));
+    }
+  }
+
+  void make_whole(ValueId id) {
+    if (!halves_[index(id)] || is_whole_.count(id) > 0) return;
+    release();
+    const auto& [first, second] = *halves_[index(id)];
+    Node cat{"aten.cat.default", {}, {id}, "", ""};
+    cat.arguments["tensors"] = std::vector<ValueRef>{{first}, {second}};
+    cat.arguments["dim"] = SymbolicInt(shards_[index(id)]->dim);
+    add(std::move(cat));
+    is_whole_.insert(id);
+  }
+
+  void add(Node node) {
+    made_.graph.nodes.push_back(std::move(node));
+    made_.origins.push_back(origins_[at_]);
+  }
+
+  void keep(std::size_t half, Node node) {
+    if (phases_[half].empty()) phases_[half].emplace_back();
+    phases_[half].back().emplace_back(std::move(node), origins_[at_]);
+  }
+
+  void release() {
+    for (std::size_t phase = 0; phase < phases_[0].size(); ++phase) {
+      for (std::vector<Phase>& phases : phases_) {
+        for (auto& [node, origin] : phases[phase]) {
+          made_.graph.nodes.push_back(std::move(node));
+          made_.origins.push_back(origin);
+        }
+      }
+    }
+    phases_ = {};
+  }
+
+  const OverlapRequest& request_;
+  Graph given_;
+  std::vector<std::size_t> origins_;           // of its nodes
+  std::set<ValueId> partial_;                  // what the products make whose rows are divided
+  std::vector<OptionalShard> shards_;          // by ValueId: how it is divided
+  std::vector<std::optional<Halves>> halves_;  // by ValueId: its halves
+  std::set<ValueId> is_whole_;                 // of those that are divided: what is there as a whole, too
+  std::array<std::vector<Phase>, 2> phases_;   // of the first half, and of the second
+  std::size_t at_ = 0;                         // the node at hand
+  DividedGraph made_;
+};
+
+}  // namespace
+
+Result<std::optional<DividedGraph>> overlap_sums(const Graph& graph, const OverlapRequest& request) {
+  ACCORD_ASSIGN_OR_RETURN(Graph fixed, with_fixed_sizes(graph, request.symbols));
+  return RowDivider(std::move(fixed), request).run();
+}
+
+}  // namespace accord::engine

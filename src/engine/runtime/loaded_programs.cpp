@@ -1,0 +1,96 @@
+// What a loaded engine's graph becomes for one set of sizes. One program for the smallest and one for the largest shapes are
+// prepared at load without running them, so that a graph that contradicts itself is refused there and not in the first run.
+#include <fmt/format.h>
+
+#include <map>
+
+#include "engine/passes/overlap_sums.hpp"
+#include "engine/runtime/loaded_engine.hpp"
+
+namespace accord::engine {
+
+Status LoadedEngine::dry_run() {
+  SymbolValues smallest;
+  SymbolValues largest;
+  for (const Symbol& symbol : graph_.symbols) {
+    smallest[symbol.name] = symbol.min;
+    largest[symbol.name] = symbol.max;
+  }
+  for (const SymbolValues* symbols : {&smallest, &largest}) {
+    ACCORD_ASSIGN_OR_RETURN(largest_arena_bytes_, try_program(*symbols));
+    if (graph_.symbols.empty()) break;
+  }
+  return Status();
+}
+
+// An arena at the largest sizes must fit; if it does not, says which sizes would, found by halving between the smallest and
+// the largest of all symbols together.
+Status LoadedEngine::check_arena() const {
+  constexpr std::int64_t kParts = 1024;
+  const std::size_t bytes = reserved_arena_bytes();
+  const auto text_of = [&](const SymbolValues& symbols) {
+    std::string text;
+    for (const auto& [name, value] : symbols) text += fmt::format("{}{}={}", text.empty() ? "" : ", ", name, value);
+    return text.empty() ? std::string("an arena") : "an arena at " + text;
+  };
+  const auto sizes_at = [&](std::int64_t part) {
+    SymbolValues symbols;
+    for (const Symbol& symbol : graph_.symbols) {
+      symbols[symbol.name] = symbol.min + (symbol.max - symbol.min) * part / kParts;
+    }
+    return symbols;
+  };
+  SymbolValues largest;
+  for (const Symbol& symbol : graph_.symbols) largest[symbol.name] = symbol.max;
+  const MemoryPart arena{text_of(largest), bytes};
+  const Status status = budget_->check(std::span(&arena, 1));
+  if (status.ok() || graph_.symbols.empty()) return status;
+  ACCORD_ASSIGN_OR_RETURN(const std::uint64_t left, budget_->left());
+  std::int64_t fits = -1;
+  for (std::int64_t step = kParts; step > 0; step /= 2) {
+    const std::int64_t tried = fits + step;
+    if (tried >= kParts) continue;
+    ACCORD_ASSIGN_OR_RETURN(const Program program, prepare(sizes_at(tried)));
+    if (program.arena_bytes <= left) fits = tried;
+  }
+  const std::string what =
+      fits < 0 ? "no sizes fit" : text_of(sizes_at(fits)) + " would fit: export smaller maxima, or raise the limit";
+  return Status(status.code(), status.message() + "; " + what);
+}
+
+Result<Program> LoadedEngine::prepare(const SymbolValues& symbols, const Parameters& parameters,
+                                      ProgramNotes* notes) const {
+  if (overlap_rows_ == 0 || group_index_.empty() || notes != nullptr) {
+    std::vector<int> ranks_with_codes(all_reduce_dtype_ ? group_index_.size() : 0);
+    for (auto& [name, index] : group_index_) {
+      if (all_reduce_dtype_) ranks_with_codes[static_cast<std::size_t>(index)] = groups_.at(name).size;
+    }
+    return prepare_program({graph_, parameters, group_index_, threads_, notes, ranks_with_codes}, symbols);
+  }
+  const auto has_peers = [this](const std::string& group) { return group_index_.count(group) > 0; };
+  ACCORD_ASSIGN_OR_RETURN(std::optional<DividedGraph> divided,
+                          overlap_sums(graph_, {symbols, overlap_rows_, has_peers}));
+  if (!divided) return prepare_program({graph_, parameters, group_index_, threads_}, symbols);
+  const auto graph = std::make_shared<const Graph>(std::move(divided->graph));
+  ACCORD_ASSIGN_OR_RETURN(Program program, prepare_program({*graph, parameters, group_index_, threads_}, symbols));
+  // Profiles tell of the nodes of the engine's graph.
+  for (ProgramStep& step : program.steps) {
+    if (step.node == nullptr) continue;
+    step.node = &graph_.nodes[divided->origins[static_cast<std::size_t>(step.node - graph->nodes.data())]];
+  }
+  program.graph = graph;
+  return program;
+}
+
+Result<Program> LoadedEngine::prepare(const SymbolValues& symbols, ProgramNotes* notes) const {
+  return prepare(symbols, *newest_weights().parameters, notes);
+}
+
+// Gives the bytes of its arena.
+Result<std::size_t> LoadedEngine::try_program(const SymbolValues& symbols) const {
+  const Result<Program> program = prepare(symbols);
+  if (!program.ok()) return program.status().with_context("\"" + path_ + "\"");
+  return program->arena_bytes;
+}
+
+}  // namespace accord::engine
