@@ -15,13 +15,10 @@ namespace {
 using Processors = std::vector<int>;
 
 // Groups in which ranks are placed: memory nodes, or cores in the order of their memory nodes.
-Result<std::vector<Processors>> groups_of_processors(Binding binding) {
-  ACCORD_ASSIGN_OR_RETURN(const topology::Place place, topology::this_place());
+std::vector<Processors> groups_of_processors(Binding binding, std::span<const ProcessorPlace> machine) {
   std::map<std::pair<int, int>, Processors> groups;
-  for (const int cpu : place.cpus) {
-    ACCORD_ASSIGN_OR_RETURN(const topology::Cores cores, topology::cores_of({cpu}));
-    const int core = cores.core_ids.empty() ? cpu : cores.core_ids.front();
-    groups[{cores.numa_nodes.front(), binding == Binding::kCore ? core : 0}].push_back(cpu);
+  for (const ProcessorPlace& place : machine) {
+    groups[{place.numa_node, binding == Binding::kCore ? place.core : 0}].push_back(place.cpu);
   }
   std::vector<Processors> ordered;
   ordered.reserve(groups.size());
@@ -29,12 +26,28 @@ Result<std::vector<Processors>> groups_of_processors(Binding binding) {
   return ordered;
 }
 
+Result<std::vector<ProcessorPlace>> this_machine() {
+  ACCORD_ASSIGN_OR_RETURN(const topology::Place place, topology::this_place());
+  std::vector<ProcessorPlace> machine;
+  for (const int cpu : place.cpus) {
+    ACCORD_ASSIGN_OR_RETURN(const topology::Cores cores, topology::cores_of({cpu}));
+    machine.push_back({cpu, cores.core_ids.empty() ? cpu : cores.core_ids.front(), cores.numa_nodes.front()});
+  }
+  return machine;
+}
+
 }  // namespace
 
 Result<std::vector<std::vector<int>>> processors_of_ranks(Binding binding, int ranks) {
+  if (binding == Binding::kNone) return std::vector<Processors>(static_cast<std::size_t>(ranks));
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<ProcessorPlace> machine, this_machine());
+  return processors_of_ranks(binding, ranks, machine);
+}
+
+std::vector<std::vector<int>> processors_of_ranks(Binding binding, int ranks, std::span<const ProcessorPlace> machine) {
   std::vector<Processors> bound(static_cast<std::size_t>(ranks));
   if (binding == Binding::kNone) return bound;
-  ACCORD_ASSIGN_OR_RETURN(const std::vector<Processors> groups, groups_of_processors(binding));
+  const std::vector<Processors> groups = groups_of_processors(binding, machine);
   for (std::size_t rank = 0; rank < bound.size(); ++rank) {
     // Groups from rank * groups / ranks to (rank + 1) * groups / ranks, at least one; never more than one memory node.
     const std::size_t first = rank * groups.size() / bound.size();
