@@ -30,12 +30,22 @@ Result<CarryAnswer> carry_rows(const CarryQuestion& question) {
   return answer;
 }
 
+// Products of rows with weights, which are whole.
+Result<CarryAnswer> carry_products(const CarryQuestion& question) {
+  const auto input = tensor_argument(question.node, "input");
+  const OptionalShard rows = input ? question.shard(*input) : std::nullopt;
+  if (!rows || rows->dim + 1 == question.dims(*input)) return question.refuse("it needs whole rows");
+  return CarryAnswer{rows, std::nullopt};
+}
+
 CarryFunction rule_of(const Node& node) {
   for (const std::string_view op : {"accord.rms_norm", "accord.add_rms_norm", "accord.add_layer_norm", "accord.rotary",
                                     "aten.layer_norm.default", "aten.rms_norm.default"}) {
     if (node.op == op) return carry_rows;
   }
-  if (node.op == "accord.linear") return carry_linear;
+  for (const std::string_view op : {"accord.linear", "accord.gated_linear", "accord.linears"}) {
+    if (node.op == op) return carry_products;
+  }
   return op_family(node.op) == "aten.addmm" ? nullptr : carry_rule(node.op);
 }
 

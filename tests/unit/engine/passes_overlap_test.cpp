@@ -71,6 +71,32 @@ TEST(OverlapSums, each_sum_has_the_work_of_the_other_half_beside_it) {
   EXPECT_EQ(divided.graph.nodes[9].outputs.size(), 2U);
 }
 
+TEST(OverlapSums, products_of_one_input_that_are_one_step_are_divided_too) {
+  GraphWriter writer;
+  const SymbolicShape rows = shape_of({"50", "4"});
+  const ValueId x = writer.input("x", rows);
+  const ValueId weight = writer.parameter("w", shape_of({"4", "4"}));
+  const ValueId partial = writer.node(kLinear, {{"input", of(x)}, {"weight", of(weight)}}, rows);
+  const ValueId sum = writer.node("accord.all_reduce", {{"self", of(partial)}, {"group", text("tp")}}, rows);
+  const ValueId gated = writer.node(
+      "accord.gated_linear",
+      {{"input", of(sum)}, {"weight", of(weight)}, {"gate", of(weight)}, {"activation", text("silu")}}, rows);
+  const ValueId first = writer.node("accord.linears",
+                                    {{"input", of(gated)},
+                                     {"weights", std::vector<ValueRef>{{weight}, {weight}}},
+                                     {"biases", std::vector<ValueRef>{{-1}, {-1}}}},
+                                    rows);
+  writer.output(first);
+  writer.output(writer.more_output(rows));
+  const Result<std::optional<DividedGraph>> made =
+      overlap_sums(writer.graph(), {{}, 8, [](const std::string&) { return true; }});
+  ASSERT_TRUE(made.ok() && made->has_value());
+  const std::string slice = "aten.slice.Tensor", cat = "aten.cat.default";
+  EXPECT_THAT(ops_of((*made)->graph),
+              ElementsAre(slice, slice, kLinear, kStart, kLinear, kStart, kWait, "accord.gated_linear",
+                          "accord.linears", kWait, "accord.gated_linear", "accord.linears", cat, cat));
+}
+
 TEST(OverlapSums, an_output_is_put_together) {
   Layers layers;
   layers.writer.output(layers.sum);
