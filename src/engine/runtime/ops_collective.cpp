@@ -66,6 +66,7 @@ Status prepare_all_reduce_wait(Preparation& op) {
     std::vector<StartedSum>& started = *execution.started;
     const auto found =
         std::find_if(started.begin(), started.end(), [&](const StartedSum& one) { return one.storage == storage; });
+    if (found == started.end()) return Status(StatusCode::kCorrupt, node_text(*node) + ": its sum was not started");
     const Status status = found->work.wait();
     started.erase(found);
     return status.ok() ? status : status.with_context(node_text(*node));
