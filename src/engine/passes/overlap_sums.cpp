@@ -63,6 +63,7 @@ class RowDivider {
   std::optional<DividedGraph> run() && {
     if (partial_.empty()) return std::nullopt;
     for (at_ = 0; at_ < given_.nodes.size(); ++at_) take(given_.nodes[at_]);
+    at_ = given_.nodes.size() - 1;  // what puts outputs together counts as of the last node
     for (const ValueId output : given_.outputs) make_whole(output);
     release();
     return std::move(made_);

@@ -104,6 +104,7 @@ TEST(OverlapSums, an_output_is_put_together) {
   ASSERT_TRUE(made.ok() && made->has_value());
   const Node& last = (*made)->graph.nodes.back();
   EXPECT_EQ(last.op, "aten.cat.default");
+  EXPECT_EQ((*made)->origins.back(), layers.writer.graph().nodes.size() - 1);
   EXPECT_THAT(last.outputs, ElementsAre(layers.sum));
 }
 
