@@ -15,7 +15,7 @@
 #define HWY_TARGET_INCLUDE "kernels/coded_rows.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
-#include "kernels/half_simd.hpp"
+#include "kernels/wide_simd.hpp"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
@@ -26,21 +26,6 @@ using Floats = hn::CappedTag<float, static_cast<std::size_t>(kCodeGroup)>;
 using Codes = hn::Rebind<std::int8_t, Floats>;
 using Vector = hn::Vec<Floats>;
 constexpr auto kElements = static_cast<std::size_t>(kCodeGroup);
-
-HWY_INLINE Vector LoadWide(Floats d, const float* from) { return hn::LoadU(d, from); }
-HWY_INLINE Vector LoadWide(Floats d, const BFloat16* from) {
-  return BFloat16ToFloat(d, hn::LoadU(Halves<Floats>(), reinterpret_cast<const std::uint16_t*>(from)));
-}
-HWY_INLINE Vector LoadWide(Floats d, const Float16* from) {
-  return Float16ToFloat(d, hn::LoadU(Halves<Floats>(), reinterpret_cast<const std::uint16_t*>(from)));
-}
-HWY_INLINE void StoreNarrow(Floats d, Vector v, float* to) { hn::StoreU(v, d, to); }
-HWY_INLINE void StoreNarrow(Floats d, Vector v, BFloat16* to) {
-  hn::StoreU(FloatToBFloat16(d, CanonicalNaN(d, v)), Halves<Floats>(), reinterpret_cast<std::uint16_t*>(to));
-}
-HWY_INLINE void StoreNarrow(Floats d, Vector v, Float16* to) {
-  hn::StoreU(FloatToFloat16(d, CanonicalNaN(d, v)), Halves<Floats>(), reinterpret_cast<std::uint16_t*>(to));
-}
 
 template <typename T>
 HWY_INLINE void EncodeGroup(const T* x, std::byte* to) {

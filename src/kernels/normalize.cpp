@@ -18,6 +18,7 @@
 #include <hwy/highway.h>
 #include "kernels/half_simd.hpp"
 #include "kernels/math_simd.hpp"
+#include "kernels/wide_simd.hpp"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
@@ -26,21 +27,6 @@ namespace accord::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using Floats = hn::ScalableTag<float>;
 using Vector = hn::Vec<Floats>;
-
-HWY_INLINE Vector LoadWide(Floats d, const float* from) { return hn::LoadU(d, from); }
-HWY_INLINE Vector LoadWide(Floats d, const BFloat16* from) {
-  return BFloat16ToFloat(d, hn::LoadU(Halves<Floats>(), reinterpret_cast<const std::uint16_t*>(from)));
-}
-HWY_INLINE Vector LoadWide(Floats d, const Float16* from) {
-  return Float16ToFloat(d, hn::LoadU(Halves<Floats>(), reinterpret_cast<const std::uint16_t*>(from)));
-}
-HWY_INLINE void StoreNarrow(Floats d, Vector v, float* to) { hn::StoreU(v, d, to); }
-HWY_INLINE void StoreNarrow(Floats d, Vector v, BFloat16* to) {
-  hn::StoreU(FloatToBFloat16(d, CanonicalNaN(d, v)), Halves<Floats>(), reinterpret_cast<std::uint16_t*>(to));
-}
-HWY_INLINE void StoreNarrow(Floats d, Vector v, Float16* to) {
-  hn::StoreU(FloatToFloat16(d, CanonicalNaN(d, v)), Halves<Floats>(), reinterpret_cast<std::uint16_t*>(to));
-}
 
 // As it comes back from memory.
 HWY_INLINE Vector Rounded(Floats, Vector v, const float*) { return v; }
