@@ -3,12 +3,9 @@
 
 #include <algorithm>
 
+#include "base/rounding.hpp"
+
 namespace accord::exec {
-namespace {
-
-std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
-
-}  // namespace
 
 std::size_t DomainLayout::packets(int chunk) const {
   const std::size_t flags = kLine * static_cast<std::size_t>(members) * signals;

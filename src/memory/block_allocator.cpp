@@ -5,13 +5,9 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/rounding.hpp"
+
 namespace accord::memory {
-namespace {
-
-std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
-
-}  // namespace
-
 BlockAllocator::BlockAllocator(std::size_t bytes) {
   if (bytes >= kUnit) add_free(0, bytes / kUnit * kUnit);
 }

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "base/rounding.hpp"
 #include "engine/graph/node_access.hpp"
 #include "engine/runtime/collective_steps.hpp"
 #include "kernels/coded_rows.hpp"
@@ -16,8 +17,6 @@ using kernels::kCodeGroupBytes;
 
 // Below, exact sums are faster than the two steps of a coded one, or as fast.
 constexpr std::size_t kLeastBytes = std::size_t{32} << 10;
-
-std::int64_t quotient_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // Groups are shared out among the threads.
 template <typename Body>

@@ -7,10 +7,10 @@
 #include <limits>
 #include <numeric>
 
+#include "base/rounding.hpp"
+
 namespace accord::engine {
 namespace {
-
-std::size_t round_up(std::size_t bytes) { return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment; }
 
 struct Placed {
   std::size_t begin;
@@ -48,7 +48,7 @@ MemoryPlan plan_memory(std::span<const Lifetime> lifetimes) {
   const auto sharing = order.begin() + static_cast<std::ptrdiff_t>(std::min(order.size(), kMostSharing));
   for (const std::size_t i : std::span(order.begin(), sharing)) {
     const Lifetime& piece = lifetimes[i];
-    const std::size_t bytes = round_up(std::max<std::size_t>(piece.bytes, 1));
+    const std::size_t bytes = round_up(std::max<std::size_t>(piece.bytes, 1), kArenaAlignment);
     const std::size_t offset = best_offset(placed, piece, bytes);
     plan.offsets[i] = offset;
     plan.bytes = std::max(plan.bytes, offset + bytes);
@@ -59,7 +59,7 @@ MemoryPlan plan_memory(std::span<const Lifetime> lifetimes) {
   }
   for (const std::size_t i : std::span(sharing, order.end())) {
     plan.offsets[i] = plan.bytes;
-    plan.bytes += round_up(lifetimes[i].bytes);
+    plan.bytes += round_up(lifetimes[i].bytes, kArenaAlignment);
   }
   return plan;
 }

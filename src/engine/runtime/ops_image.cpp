@@ -3,6 +3,7 @@
 // a product of rows, one for each place of its output, with packed weights, and a layer over the channels of a place is one too.
 #include <algorithm>
 
+#include "base/rounding.hpp"
 #include "engine/runtime/op_registry.hpp"
 #include "kernels/image.hpp"
 #include "kernels/index.hpp"
@@ -167,12 +168,12 @@ Status prepare_convolution(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(
       const kernels::RowsLayout layout,
       kernels::rows_layout(convolution.weights->matrix(0), convolution.arithmetic, convolution.block));
-  const auto round_up = [](std::size_t bytes) { return static_cast<std::int64_t>(bytes + 63) / 64 * 64; };
-  ACCORD_ASSIGN_OR_RETURN(convolution.prepared, op.scratch(DType::kUInt8, {op.threads(), round_up(layout.bytes())}));
+  const auto lines = [](std::size_t bytes) { return static_cast<std::int64_t>(round_up(bytes, 64)); };
+  ACCORD_ASSIGN_OR_RETURN(convolution.prepared, op.scratch(DType::kUInt8, {op.threads(), lines(layout.bytes())}));
   const auto patch = static_cast<std::size_t>(convolution.weights->in()) * size_of(convolution.x.dtype);
-  ACCORD_ASSIGN_OR_RETURN(convolution.patch, op.scratch(DType::kUInt8, {op.threads(), round_up(patch)}));
+  ACCORD_ASSIGN_OR_RETURN(convolution.patch, op.scratch(DType::kUInt8, {op.threads(), lines(patch)}));
   ACCORD_ASSIGN_OR_RETURN(convolution.scratch,
-                          op.scratch(DType::kUInt8, {op.threads(), round_up(kernels::kProductScratch)}));
+                          op.scratch(DType::kUInt8, {op.threads(), lines(kernels::kProductScratch)}));
   op.step_always([convolution](const Execution& execution) {
     const std::int64_t parts = (convolution.rows + convolution.block - 1) / convolution.block;
     return execution.pool.run(static_cast<int>(parts),

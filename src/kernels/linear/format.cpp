@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "kernels/linear/rounding.hpp"
+#include "base/rounding.hpp"
 
 namespace accord::kernels {
 

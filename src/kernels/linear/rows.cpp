@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/linear/rounding.hpp"
+#include "base/rounding.hpp"
 #include "kernels/row_kernels.hpp"
 #include "kernels/simd_targets.hpp"
 

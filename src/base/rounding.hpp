@@ -1,0 +1,21 @@
+#pragma once
+// Sizes that are whole numbers of something.
+
+#include <concepts>
+#include <type_traits>
+
+namespace accord {
+
+/// value / step, rounded up. REQUIRES: value >= 0, step > 0.
+template <std::integral T>
+constexpr T quotient_up(T value, std::type_identity_t<T> step) {
+  return (value + step - 1) / step;
+}
+
+/// The next multiple of `step` from `value` up.
+template <std::integral T>
+constexpr T round_up(T value, std::type_identity_t<T> step) {
+  return quotient_up(value, step) * step;
+}
+
+}  // namespace accord
