@@ -3,6 +3,7 @@
 Part `sentences`: MiniLM embeddings, beside PyTorch eager on one thread. Each rank and the peer have one core; in the lines
 "TP 2" the engine on one rank is among the peers, so that their ratio is the gain of the second rank if PyTorch is no faster.
 Part `language`: two Llamas (engine_language.py).
+Part `load`: their first token, from the page cache and without it, and their memory (engine_load.py).
 Part `sums`: what comes between two products on two ranks, all_reduce, residual and RMSNorm of 8 KB, as one step; beside it as
 three (engine_sums.py).
 """
@@ -15,6 +16,7 @@ import tempfile
 from pathlib import Path
 
 import engine_language
+import engine_load
 import engine_sums
 import llama
 import report
@@ -23,7 +25,7 @@ from contender import Contender, rank_environments
 
 # What a second rank on a core of its own must gain at batch 8, length 128.
 GAIN_OF_SECOND_RANK = 1.5
-PARTS = ["sentences", "sums", "language"]
+PARTS = ["sentences", "sums", "language", "load"]
 # What all_reduce, residual and norm of 8 KB may take in all, us.
 SUMS_LIMIT = 1.5
 SUMS_RUNS = 100
@@ -135,6 +137,11 @@ def main() -> None:
             arguments.build, arguments.files, arguments.rounds, arguments.python, arguments.peers
         )
         lines += language(options, arguments.models, arguments.precisions)
+    if "load" in arguments.parts:
+        arguments.files.mkdir(parents=True, exist_ok=True)
+        for model in arguments.models:
+            for precision in arguments.precisions:
+                lines += engine_load.measure(model, precision, arguments.files, arguments.rounds)
     report.write("engine", lines, arguments.output)
 
 

@@ -26,6 +26,7 @@ PRECISIONS = {  # others have all
     "aotinductor": ["fp32", "bf16"],
     "transformers": ["fp32", "bf16"],
 }
+QUANTIZED = ["int8", "int4"]
 # What accord promises: of the speed of a plain read when it decodes, and what two ranks of a thread gain over one.
 OF_READ = {"fp32": 0.85, "bf16": 0.85, "int8": 0.85, "int4": 0.8}
 GAIN_OF_SECOND_RANK = {"prefill": 1.8, "decode": 1.6}
@@ -65,6 +66,8 @@ def contenders(name: str, precision: str, options: Options, directory: Path) -> 
         found[as_name] = Contender(commands, ranks, directory / as_name.replace(" ", "_"))
 
     start("accord", sys.executable, "accord", package, 1, cores)
+    if precision in QUANTIZED:
+        start("accord, wide rows", sys.executable, "accord-wide", package, 1, cores)
     start("accord, one thread", sys.executable, "accord", package, 1, 1)
     start("accord, two ranks", sys.executable, "accord", package, 2, 1)
     for peer in options.peers:
@@ -121,12 +124,16 @@ def measure(name: str, precision: str, options: Options, directory: Path) -> lis
             limit = of_read / OF_READ[precision] if of_read else None
             alone, both = medians.pop("accord, one thread"), medians.pop("accord, two ranks")
             title = f"{name} {precision}, {case} of {tokens}" if case == "prefill" else f"{name} {precision}, {case}"
+            wide = medians.pop("accord, wide rows", None)
             lines.append(report.result("engine", title, "ms", medians, limit))
+            if wide is not None:
+                lines.append(report.result("engine", f"{title}, wide rows", "ms", {**medians, "accord": wide}))
             two = {"accord": both, "one thread": alone}
             lines.append(report.result("engine", f"{title}, two ranks", "ms", two, alone / GAIN_OF_SECOND_RANK[case]))
         held = {as_name: memory(peer) for as_name, peer in found.items() if as_name != "read"}
         two = held.pop("accord, two ranks")
-        held.pop("accord, one thread")
+        for variant in ("accord, one thread", "accord, wide rows"):
+            held.pop(variant, None)
         lines.append(report.result("engine", f"{name} {precision}, memory", "MiB", held))
         lines.append(report.result("engine", f"{name} {precision}, memory, two ranks", "MiB", {"accord": two}))
     finally:

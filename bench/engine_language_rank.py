@@ -14,6 +14,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 Step = Callable[[], object]
 REQUIRES = {
@@ -23,7 +24,7 @@ REQUIRES = {
     "aotinductor": "torch",
     "transformers": "transformers",
 }
-MOST_TOKENS = 1024
+MOST_TOKENS, BLOCK, CACHE_DTYPE = 1024, 16, "bfloat16"  # of accord's cache
 VOCABULARY = 32000  # of the smallest model
 
 
@@ -31,17 +32,18 @@ def ids(count: int) -> list[int]:
     return [(i * 7919 + 11) % VOCABULARY for i in range(count)]
 
 
-def accord_steps(path: str, threads: int) -> Callable[[str, int], Step]:
+def accord_steps(path: str, threads: int, wide: bool = False) -> Callable[[str, int], Step]:
+    """As the peers multiply quantized weights: by rows in 8 bits, unless `wide`."""
     import numpy as np
 
     import accord
 
-    block = 16
     comm = accord.Communicator.from_environment()
-    engine = accord.load(path, {"tp": comm}, threads=threads)
+    activation_dtype = None if wide else "int8"  # of nothing but quantized weights
+    engine = accord.load(path, {"tp": comm}, threads=threads, activation_dtype=activation_dtype)
     context = engine.create_context()
-    context.create_cache(MOST_TOKENS // block, block_tokens=block, dtype="bfloat16")
-    blocks = list(range(MOST_TOKENS // block))
+    context.create_cache(MOST_TOKENS // BLOCK, block_tokens=BLOCK, dtype=CACHE_DTYPE)
+    blocks = list(range(MOST_TOKENS // BLOCK))
 
     def run(first: int, count: int) -> None:
         tokens = np.array(ids(first + count)[first:])
@@ -178,6 +180,7 @@ def aotinductor_steps(path: str, threads: int) -> Callable[[str, int], Step]:
 
 STEPS = {
     "accord": accord_steps,
+    "accord-wide": partial(accord_steps, wide=True),
     "llama.cpp": llama_cpp_steps,
     "openvino": openvino_steps,
     "onnxruntime": onnxruntime_steps,

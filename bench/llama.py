@@ -64,6 +64,7 @@ def package(name: str, precision: str, directory: Path) -> Path:
 
     path = directory / f"{name}-{precision}.accord"
     if not path.exists():
-        weights = {"weights": precision} if precision.startswith("int") else {}
+        # All of them, as in the peers' files; by itself "int4" leaves the head in 8 bits.
+        weights = {"weights": {"*": precision}} if precision.startswith("int") else {}
         accord.export(model_of(name, precision), path=path, sharding="auto", **weights)
     return path

@@ -106,42 +106,45 @@ EngineHandle assemble(const std::string& graph, const std::map<std::string, nb::
   return handle;
 }
 
-using AllReduceDtype = std::optional<std::string>;
+using DTypeName = std::optional<std::string>;
+
+std::optional<DType> dtype_argument(const DTypeName& name) {
+  if (!name) return std::nullopt;
+  return value_or_raise(dtype_from_string(*name));
+}
 
 /// `memory_limit`: bytes, or text such as "2GiB".
-LoadOptions load_options(int threads, int canonical_ranks, std::int64_t overlap_rows,
-                         const AllReduceDtype& all_reduce_dtype,
+LoadOptions load_options(int threads, int canonical_ranks, std::int64_t overlap_rows, const DTypeName& all_reduce_dtype,
+                         const DTypeName& activation_dtype,
                          const std::variant<std::uint64_t, std::string>& memory_limit) {
   const auto* text = std::get_if<std::string>(&memory_limit);
-  std::optional<DType> dtype;
-  if (all_reduce_dtype) dtype = value_or_raise(dtype_from_string(*all_reduce_dtype));
   return {.threads = threads,
           .canonical_ranks = canonical_ranks,
           .overlap_rows = overlap_rows,
-          .all_reduce_dtype = dtype,
+          .all_reduce_dtype = dtype_argument(all_reduce_dtype),
+          .activation_dtype = dtype_argument(activation_dtype),
           .memory_limit = text == nullptr ? std::get<std::uint64_t>(memory_limit) : value_or_raise(parse_bytes(*text))};
 }
 
 EngineHandle load(nb::handle path, const Places& groups, int threads, int canonical_ranks, std::int64_t overlap_rows,
-                  const AllReduceDtype& all_reduce_dtype,
+                  const DTypeName& all_reduce_dtype, const DTypeName& activation_dtype,
                   const std::variant<std::uint64_t, std::string>& memory_limit) {
   const std::map<std::string, GroupPlace> places = places_argument(groups);
   return EngineHandle(value_or_raise(run_interruptibly(
       [file = path_argument(path), places,
-       options = load_options(threads, canonical_ranks, overlap_rows, all_reduce_dtype, memory_limit)] {
-        return Engine::load(file, places, options);
-      })));
+       options = load_options(threads, canonical_ranks, overlap_rows, all_reduce_dtype, activation_dtype,
+                              memory_limit)] { return Engine::load(file, places, options); })));
 }
 
 EngineHandle load_and_bind(nb::handle path, nb::handle groups, int threads, int canonical_ranks,
-                           std::int64_t overlap_rows, const AllReduceDtype& all_reduce_dtype,
+                           std::int64_t overlap_rows, const DTypeName& all_reduce_dtype,
+                           const DTypeName& activation_dtype,
                            const std::variant<std::uint64_t, std::string>& memory_limit) {
   const Communicators communicators = communicators_argument(groups);
   EngineHandle handle(value_or_raise(run_interruptibly(
       [file = path_argument(path), communicators,
-       options = load_options(threads, canonical_ranks, overlap_rows, all_reduce_dtype, memory_limit)] {
-        return Engine::load_and_bind(file, communicators, options);
-      })));
+       options = load_options(threads, canonical_ranks, overlap_rows, all_reduce_dtype, activation_dtype,
+                              memory_limit)] { return Engine::load_and_bind(file, communicators, options); })));
   handle.binding->communicators = values_of(communicators);
   if (!groups.is_none()) handle.communicators = nb::cast<nb::dict>(groups);
   return handle;
@@ -193,15 +196,18 @@ context, contexts the engine, the engine its communicators.)")
       .def_static(
           "load", &load, nb::arg("path"), nb::arg("groups") = nb::dict(), nb::kw_only(), nb::arg("threads") = 0,
           nb::arg("canonical_ranks") = 0, nb::arg("overlap_rows") = 0, nb::arg("all_reduce_dtype") = nb::none(),
+          nb::arg("activation_dtype") = nb::none(),
           nb::arg("memory_limit") = std::variant<std::uint64_t, std::string>(std::uint64_t{0}),
           nb::sig(
               "def load(path: str | os.PathLike[str], groups: collections.abc.Mapping[str, tuple[int, int]] = {}, *, "
               "threads: int = 0, canonical_ranks: int = 0, overlap_rows: int = 0, "
-              "all_reduce_dtype: str | None = None, memory_limit: int | str = 0) -> Engine"),
+              "all_reduce_dtype: str | None = None, activation_dtype: str | None = None, memory_limit: int | str = 0) "
+              "-> Engine"),
           R"(Reads the package at `path` for one place (rank, size) in each of its groups; an absent one counts as (0, 1).
 
 Reads and checks only this rank's shard. The engine is unbound: it runs after bind(). threads: that a context
-computes with; 0 is ACCORD_THREADS. canonical_ranks, overlap_rows, all_reduce_dtype, memory_limit: as for accord.load(). Raises NotFound, Corrupt (naming file and tensor),
+computes with; 0 is ACCORD_THREADS. canonical_ranks, overlap_rows, all_reduce_dtype, activation_dtype, memory_limit:
+as for accord.load(). Raises NotFound, Corrupt (naming file and tensor),
 Unsupported (naming the op and its place in the model), InvalidArgument (more ranks than units to share, an unknown
 group), ResourceExhausted.)")
       .def_static(
@@ -218,12 +224,13 @@ unbound. Raises Unsupported (naming the op and its place in the model), Corrupt,
       .def_static(
           "load_and_bind", &load_and_bind, nb::arg("path"), nb::arg("groups") = nb::none(), nb::kw_only(),
           nb::arg("threads") = 0, nb::arg("canonical_ranks") = 0, nb::arg("overlap_rows") = 0,
-          nb::arg("all_reduce_dtype") = nb::none(),
+          nb::arg("all_reduce_dtype") = nb::none(), nb::arg("activation_dtype") = nb::none(),
           nb::arg("memory_limit") = std::variant<std::uint64_t, std::string>(std::uint64_t{0}),
           nb::sig(
               "def load_and_bind(path: str | os.PathLike[str], groups: collections.abc.Mapping[str, Communicator] | "
               "None = None, *, threads: int = 0, canonical_ranks: int = 0, overlap_rows: int = 0, "
-              "all_reduce_dtype: str | None = None, memory_limit: int | str = 0) -> Engine"),
+              "all_reduce_dtype: str | None = None, activation_dtype: str | None = None, memory_limit: int | str = 0) "
+              "-> Engine"),
           "load() and bind() in one, agreed: if one rank cannot load, every rank gets its error and none runs.")
       .def(
           "bind", &bind, nb::arg("groups") = nb::none(),

@@ -72,6 +72,11 @@ struct LoadOptions {
   /// ranks have the same bits, which now depend on the number of ranks and, as small sums stay exact, on how many rows are computed
   /// together. For links that are slow beside the ranks. nullopt: exact sums. Not with canonical_ranks or overlap_rows. Equal on all ranks.
   std::optional<DType> all_reduce_dtype = std::nullopt;
+  /// kInt8: rows that are multiplied with weights of 8 or 4 bits are rounded to whole numbers of max |x| / 127, for each row and each
+  /// of the weights' groups: an input's error is at most max |x| / 254 of its group. Products are then of integers, which is what
+  /// processors with VNNI do four at a time, and of 4-bit weights others too. Other products stay as they are, and the bits of a
+  /// row still depend on nothing but that row. nullopt: rows are multiplied as bfloat16 (of float32: as float32). Equal on all ranks.
+  std::optional<DType> activation_dtype = std::nullopt;
   /// Bytes that weights, arenas and caches may take together on this rank. What would need more is refused when it is made, with its
   /// parts and what would fit: by load() weights and an arena at the largest sizes (of a language model LanguageModel::create()
   /// knows them), by create_context() one more arena. An assembled engine counts weights that it packs and an arena at

@@ -58,6 +58,7 @@ def load(
     canonical_ranks: int = 0,
     overlap_rows: int = 0,
     all_reduce_dtype: str | None = None,
+    activation_dtype: str | None = None,
     memory_limit: int | str = 0,
     strict: bool = False,
     **unknown: object,
@@ -76,6 +77,9 @@ def load(
     magnitudes among those 64 add up to over the ranks. All ranks have the same bits, which depend on their number and on how
     many rows are computed together. For links that are slow beside the ranks. Not with canonical_ranks or overlap_rows. Equal
     on all ranks.
+    activation_dtype: "int8": rows that are multiplied with weights of 8 or 4 bits are rounded to whole numbers of max |x| / 127, for
+    each row and each of the weights' groups: an input's error is at most max |x| / 254 of its group. What llama.cpp and OpenVINO do
+    unasked; fastest on processors with VNNI. Products with other weights stay as they are. Equal on all ranks.
     memory_limit: bytes (or "2GiB") that weights, arenas and caches may take together on this rank. What would need more is
     refused here (weights, and an arena at the largest sizes), by create_context() and by LanguageModel.create() (arena and
     cache), never by a run; the error names the parts and what would fit. 0: only the weights are held against what the machine
@@ -88,7 +92,8 @@ def load(
     packages), TypeError (an option that there is not, with the nearest one).
     """
     for name in unknown:
-        options = ["groups", "threads", "canonical_ranks", "overlap_rows", "all_reduce_dtype", "memory_limit", "strict"]
+        options = ["groups", "threads", "canonical_ranks", "overlap_rows", "all_reduce_dtype", "activation_dtype"]
+        options += ["memory_limit", "strict"]
         near = difflib.get_close_matches(name, options, n=1)
         raise TypeError(f'load() has no option "{name}"' + (f'; did you mean "{near[0]}"?' if near else ""))
     if _has_several_parts(Path(path)):
@@ -96,8 +101,9 @@ def load(
 
         if memory_limit != 0:
             raise InvalidArgument(f"{path}: memory_limit is for a package of one engine; PyTorch has none")
-        if overlap_rows != 0 or all_reduce_dtype is not None:
-            raise InvalidArgument(f"{path}: overlap_rows and all_reduce_dtype are for a package of one engine")
+        if overlap_rows != 0 or all_reduce_dtype is not None or activation_dtype is not None:
+            names = "overlap_rows, all_reduce_dtype and activation_dtype"
+            raise InvalidArgument(f"{path}: {names} are for a package of one engine")
         return load_program(Path(path), groups, threads=threads, canonical_ranks=canonical_ranks, strict=strict)
     return Engine.load_and_bind(
         path,
@@ -106,6 +112,7 @@ def load(
         canonical_ranks=canonical_ranks,
         overlap_rows=overlap_rows,
         all_reduce_dtype=all_reduce_dtype,
+        activation_dtype=activation_dtype,
         memory_limit=memory_limit,
     )
 

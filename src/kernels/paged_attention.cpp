@@ -10,7 +10,6 @@
 #include "kernels/paged_attention.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <type_traits>
 
 #include "kernels/simd_targets.hpp"
@@ -113,63 +112,94 @@ HWY_INLINE void ScaleByToken(const Tile& tile, const std::byte* memory, std::int
   }
 }
 
-// Scores of kQueries queries from `first` on with the 16 tokens from `token` on.
-template <typename T, std::size_t kQueries>
-HWY_INLINE void ScoreGroup(const Tile& tile, std::int64_t first, std::int64_t token, std::int64_t at) {
+// Sums that are made beside each other, so that none waits for its own last product.
+constexpr std::size_t kSumsBeside = 8;
+
+// Scores of kQueries queries from `first` on with kGroups times 16 tokens from `token` on.
+template <typename T, std::size_t kQueries, std::size_t kGroups>
+HWY_INLINE void ScoreGroups(const Tile& tile, std::int64_t first, std::int64_t token, std::int64_t at) {
   const Floats d;
   const std::int64_t dim = tile.call->cache.head_dim;
-  const T* keys = Keys<T>(tile, token);
-  const float* q = tile.q + first * dim;
-  Vector sums[kQueries][kPieces];
-  for (auto& query : sums) {
-    for (Vector& piece : query) piece = hn::Zero(d);
+  const T* keys[kGroups];
+  for (std::size_t group = 0; group < kGroups; ++group) {
+    keys[group] = Keys<T>(tile, token + static_cast<std::int64_t>(group) * kTokenGroup);
   }
-  for (std::int64_t i = 0; i < dim; ++i, keys += kTokenGroup) {
-    for (std::size_t piece = 0; piece < kPieces; ++piece) {
-      const Vector k = LoadCached(keys + piece * kLanes);
-      for (std::size_t query = 0; query < kQueries; ++query) {
-        const Vector element = hn::Set(d, q[static_cast<std::int64_t>(query) * dim + i]);
-        sums[query][piece] = hn::MulAdd(k, element, sums[query][piece]);
+  const float* q = tile.q + first * dim;
+  Vector sums[kGroups][kQueries][kPieces];
+  for (auto& group : sums) {
+    for (auto& query : group) {
+      for (Vector& piece : query) piece = hn::Zero(d);
+    }
+  }
+  for (std::int64_t i = 0; i < dim; ++i) {
+    for (std::size_t group = 0; group < kGroups; ++group) {
+      for (std::size_t piece = 0; piece < kPieces; ++piece) {
+        const Vector k = LoadCached(keys[group] + i * kTokenGroup + static_cast<std::int64_t>(piece * kLanes));
+        for (std::size_t query = 0; query < kQueries; ++query) {
+          const Vector element = hn::Set(d, q[static_cast<std::int64_t>(query) * dim + i]);
+          sums[group][query][piece] = hn::MulAdd(k, element, sums[group][query][piece]);
+        }
       }
     }
   }
-  for (std::size_t query = 0; query < kQueries; ++query) {
-    float* scores = tile.scores + (first + static_cast<std::int64_t>(query)) * kChunkTokens + at;
-    for (std::size_t piece = 0; piece < kPieces; ++piece) {
-      hn::StoreU(sums[query][piece], d, scores + piece * kLanes);
+  for (std::size_t group = 0; group < kGroups; ++group) {
+    for (std::size_t query = 0; query < kQueries; ++query) {
+      float* scores = tile.scores + (first + static_cast<std::int64_t>(query)) * kChunkTokens + at +
+                      static_cast<std::int64_t>(group) * kTokenGroup;
+      for (std::size_t piece = 0; piece < kPieces; ++piece) {
+        hn::StoreU(sums[group][query][piece], d, scores + piece * kLanes);
+      }
     }
   }
 }
 
-// output[query] = output[query] * its factor + sum over tokens [begin, end) of p * value.
-template <typename T, std::size_t kQueries>
-HWY_INLINE void AddValues(const Tile& tile, std::int64_t first, std::int64_t begin, std::int64_t end,
-                          const float* factors) {
+// Of kColumns vectors of values from element `i` on: output[query] = output[query] * its factor + sum over tokens [begin, end) of
+// p * value.
+template <typename T, std::size_t kQueries, std::size_t kColumns>
+HWY_INLINE void AddColumns(const Tile& tile, std::int64_t first, std::int64_t begin, std::int64_t end,
+                           const float* factors, std::int64_t i) {
   const Floats d;
   const std::int64_t width = tile.call->cache.value_width();
   const std::int64_t chunk = begin / kChunkTokens * kChunkTokens;
   const std::int64_t block_tokens = tile.call->cache.block_tokens;
-  for (std::int64_t i = 0; i < width; i += kLanes) {
-    Vector sums[kQueries];
-    for (std::size_t query = 0; query < kQueries; ++query) {
-      float* output = tile.output + (first + static_cast<std::int64_t>(query)) * width + i;
-      sums[query] = hn::Mul(hn::LoadU(d, output), hn::Set(d, factors[query]));
+  float* const outputs = tile.output + first * width + i;
+  Vector sums[kQueries][kColumns];
+  for (std::size_t query = 0; query < kQueries; ++query) {
+    const Vector factor = hn::Set(d, factors[query]);
+    for (std::size_t column = 0; column < kColumns; ++column) {
+      const float* output = outputs + static_cast<std::int64_t>(query) * width + column * kLanes;
+      sums[query][column] = hn::Mul(hn::LoadU(d, output), factor);
     }
-    for (std::int64_t token = begin; token < end;) {
-      const std::int64_t stop = std::min(end, (token / block_tokens + 1) * block_tokens);
-      const T* values = Values<T>(tile, token) + i;
-      for (; token < stop; ++token, values += width) {
-        const Vector v = LoadCached(values);
+  }
+  for (std::int64_t token = begin; token < end;) {
+    const std::int64_t stop = std::min(end, (token / block_tokens + 1) * block_tokens);
+    const T* values = Values<T>(tile, token) + i;
+    for (; token < stop; ++token, values += width) {
+      const float* p = tile.scores + first * kChunkTokens + token - chunk;
+      for (std::size_t column = 0; column < kColumns; ++column) {
+        const Vector v = LoadCached(values + column * kLanes);
         for (std::size_t query = 0; query < kQueries; ++query) {
-          const float p = tile.scores[(first + static_cast<std::int64_t>(query)) * kChunkTokens + token - chunk];
-          sums[query] = hn::MulAdd(v, hn::Set(d, p), sums[query]);
+          sums[query][column] =
+              hn::MulAdd(v, hn::Set(d, p[static_cast<std::int64_t>(query) * kChunkTokens]), sums[query][column]);
         }
       }
     }
-    for (std::size_t query = 0; query < kQueries; ++query) {
-      hn::StoreU(sums[query], d, tile.output + (first + static_cast<std::int64_t>(query)) * width + i);
+  }
+  for (std::size_t query = 0; query < kQueries; ++query) {
+    for (std::size_t column = 0; column < kColumns; ++column) {
+      hn::StoreU(sums[query][column], d, outputs + static_cast<std::int64_t>(query) * width + column * kLanes);
     }
   }
+}
+
+template <typename T, std::size_t kQueries>
+void AddValues(const Tile& tile, std::int64_t first, std::int64_t begin, std::int64_t end, const float* factors) {
+  constexpr std::size_t kColumns = kSumsBeside / kQueries;
+  constexpr auto kStep = static_cast<std::int64_t>(kColumns * kLanes);
+  const std::int64_t width = tile.call->cache.value_width();
+  std::int64_t i = 0;
+  for (; i + kStep <= width; i += kStep) AddColumns<T, kQueries, kColumns>(tile, first, begin, end, factors, i);
+  for (; i < width; i += kLanes) AddColumns<T, kQueries, 1>(tile, first, begin, end, factors, i);
 }
 
 // Scales and caps a query's scores of the chunk [begin, end) and hides what it may not see; gives the factor for what was summed
@@ -220,10 +250,12 @@ HWY_INLINE float SoftmaxChunk(Tile& tile, std::int64_t query, std::int64_t chunk
 
 template <typename T, std::size_t kQueries>
 void ScoreQueries(const Tile& tile, std::int64_t first, std::int64_t begin, std::int64_t end) {
+  constexpr std::size_t kGroups = std::max<std::size_t>(kSumsBeside / (kQueries * kPieces), 1);
+  constexpr auto kStep = static_cast<std::int64_t>(kGroups) * kTokenGroup;
   const std::int64_t chunk = begin / kChunkTokens * kChunkTokens;
-  for (std::int64_t token = begin / kTokenGroup * kTokenGroup; token < end; token += kTokenGroup) {
-    ScoreGroup<T, kQueries>(tile, first, token, token - chunk);
-  }
+  std::int64_t token = begin / kTokenGroup * kTokenGroup;
+  for (; token + kStep <= end; token += kStep) ScoreGroups<T, kQueries, kGroups>(tile, first, token, token - chunk);
+  for (; token < end; token += kTokenGroup) ScoreGroups<T, kQueries, 1>(tile, first, token, token - chunk);
 }
 
 // Calls work(first query, their number as a constant) in eights, fours, twos and ones.
@@ -271,15 +303,6 @@ void AttendTile(Tile& tile) {
   }
 }
 
-// to[i] = bfloat16 of from[i].
-void RoundRow(const float* from, std::uint16_t* to, std::int64_t to_stride, std::int64_t count) {
-  const hn::CappedTag<float, 1> d;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const auto rounded = RoundToBFloat16(d, CanonicalNaN(d, hn::Set(d, from[i])));
-    to[i * to_stride] = static_cast<std::uint16_t>(hn::GetLane(rounded) >> 16);
-  }
-}
-
 }  // namespace accord::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -287,73 +310,6 @@ HWY_AFTER_NAMESPACE();
 namespace accord::kernels {
 
 HWY_EXPORT(AttendTile);
-HWY_EXPORT(RoundRow);
-
-namespace {
-
-std::size_t cache_bytes(const PagedCache& cache, std::int64_t dim) {
-  return static_cast<std::size_t>(cache.blocks * cache.kv_heads * cache.piece_bytes(dim));
-}
-
-// Codes of `count` floats into every `stride`-th element; gives their scale. A NaN or an infinity in the row makes it NaN.
-float write_codes(const float* from, std::int64_t count, std::int8_t* to, std::int64_t stride) {
-  float most = 0.0F;
-  bool finite = true;
-  for (std::int64_t i = 0; i < count; ++i) {
-    most = std::max(most, std::fabs(from[i]));
-    finite = finite && std::isfinite(from[i]);
-  }
-  const float scale = finite ? most / 127.0F : __builtin_nanf("");
-  for (std::int64_t i = 0; i < count; ++i) {
-    // A scale that is denormal may be half of what it should be.
-    to[i * stride] = scale > 0.0F
-                         ? static_cast<std::int8_t>(std::clamp(std::nearbyintf(from[i] / scale), -127.0F, 127.0F))
-                         : std::int8_t{0};
-  }
-  return scale;
-}
-
-// `count` floats into every `stride`-th element from element `at` of a piece on, those of its token `token`; `dim` is that of the piece.
-void write_row(const PagedCache& cache, const float* from, std::int64_t count, std::byte* piece, std::int64_t dim,
-               std::int64_t token, std::int64_t at, std::int64_t stride) {
-  switch (cache.dtype) {
-    case DType::kFloat32: {
-      float* to = reinterpret_cast<float*>(piece) + at;
-      for (std::int64_t i = 0; i < count; ++i) to[i * stride] = from[i];
-      return;
-    }
-    case DType::kInt8: {
-      const float scale = write_codes(from, count, reinterpret_cast<std::int8_t*>(piece) + at, stride);
-      reinterpret_cast<float*>(piece + cache.block_tokens * dim)[token] = scale;
-      return;
-    }
-    default: HWY_DYNAMIC_DISPATCH(RoundRow)(from, reinterpret_cast<std::uint16_t*>(piece) + at, stride, count);
-  }
-}
-
-}  // namespace
-
-std::size_t key_bytes(const PagedCache& cache) { return cache_bytes(cache, cache.head_dim); }
-std::size_t value_bytes(const PagedCache& cache) { return cache_bytes(cache, cache.value_width()); }
-
-void append_to_cache(const PagedCache& cache, const SequenceRows& rows, const ConstTokenRows& keys,
-                     const ConstTokenRows& values, std::int64_t first_head, std::int64_t heads) {
-  for (std::int64_t row = 0; row < rows.rows; ++row) {
-    const std::int64_t token = rows.context + row;
-    const std::int64_t block = rows.blocks[static_cast<std::size_t>(token / cache.block_tokens)];
-    const std::int64_t in_block = token % cache.block_tokens;
-    const std::int64_t group = in_block / kTokenGroup * kTokenGroup;
-    const std::int64_t width = cache.value_width();
-    for (std::int64_t head = first_head; head < first_head + heads; ++head) {
-      const std::int64_t piece = block * cache.kv_heads + head;
-      write_row(cache, keys.data + row * keys.row_stride + head * keys.head_stride, cache.head_dim,
-                cache.keys + piece * cache.piece_bytes(cache.head_dim), cache.head_dim, in_block,
-                group * cache.head_dim + in_block % kTokenGroup, kTokenGroup);
-      write_row(cache, values.data + row * values.row_stride + head * values.head_stride, cache.value_dim,
-                cache.values + piece * cache.piece_bytes(width), width, in_block, in_block * width, 1);
-    }
-  }
-}
 
 std::size_t paged_attention_scratch(const PagedAttentionCall& call) {
   return static_cast<std::size_t>(kMostQueries * (kChunkTokens + call.cache.head_dim + call.cache.value_width()));

@@ -10,7 +10,7 @@
 #include "accord/engine.hpp"
 #include "engine/graph/graph.hpp"
 #include "engine/runtime/region.hpp"
-#include "kernels/paged_attention.hpp"
+#include "kernels/paged_cache.hpp"
 
 namespace accord::engine {
 

@@ -56,6 +56,13 @@ Status check_sums(const LoadOptions& options) {
   return Status();
 }
 
+Status check_activations(const LoadOptions& options) {
+  if (!options.activation_dtype || *options.activation_dtype == DType::kInt8) return Status();
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("activation_dtype is {}; activations are multiplied as they are, or as int8",
+                            to_string(*options.activation_dtype)));
+}
+
 std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
@@ -124,16 +131,19 @@ Status LoadedEngine::take_options(const LoadOptions& options) {
   ACCORD_ASSIGN_OR_RETURN(threads_, thread_count(options));
   ACCORD_RETURN_IF_ERROR(check_canonical(options.canonical_ranks));
   ACCORD_RETURN_IF_ERROR(check_sums(options));
+  ACCORD_RETURN_IF_ERROR(check_activations(options));
   canonical_ranks_ = options.canonical_ranks;
   overlap_rows_ = options.overlap_rows;
   all_reduce_dtype_ = options.all_reduce_dtype;
+  activation_dtype_ = options.activation_dtype;
   return Status();
 }
 
-// How sums travel: equal on all ranks.
-std::string LoadedEngine::sums_text() const {
-  return fmt::format(" overlap_rows={} all_reduce_dtype={}", overlap_rows_,
-                     all_reduce_dtype_ ? to_string(*all_reduce_dtype_) : "none");
+// How sums travel and products are made: equal on all ranks.
+std::string LoadedEngine::arithmetic_text() const {
+  const auto text = [](const std::optional<DType>& dtype) { return dtype ? to_string(*dtype) : "none"; };
+  return fmt::format(" overlap_rows={} all_reduce_dtype={} activation_dtype={}", overlap_rows_, text(all_reduce_dtype_),
+                     text(activation_dtype_));
 }
 
 Result<std::shared_ptr<LoadedEngine>> LoadedEngine::load(const std::string& path,
@@ -177,7 +187,7 @@ Result<std::shared_ptr<LoadedEngine>> LoadedEngine::load(const std::string& path
   std::string identity =
       part ? part->program + collectives_digest(package.graph(), engine->groups_) : package.manifest().sha256;
   identity += fmt::format(" threads={} canonical_ranks={}", engine->threads_, engine->canonical_ranks_);
-  identity += engine->sums_text();
+  identity += engine->arithmetic_text();
   for (const auto& [name, place] : engine->groups_) identity += fmt::format(" {}={}", name, place.size);
   engine->digest_ = sha256_hex(bytes_of(identity));
   engine->report_ = {package.metadata_bytes_read(), package.weight_bytes_read(), engine->parameters_->bytes.sharded,
@@ -224,7 +234,7 @@ Result<std::shared_ptr<LoadedEngine>> LoadedEngine::assemble(const EngineParts& 
   ACCORD_RETURN_IF_ERROR(engine->budget_->check(std::span(&arena, 1)));
   engine->inputs_ = tensor_infos(graph, graph.inputs);
   engine->outputs_ = tensor_infos(graph, graph.outputs);
-  engine->digest_ = collectives_digest(engine->graph_, engine->groups_) + engine->sums_text();
+  engine->digest_ = collectives_digest(engine->graph_, engine->groups_) + engine->arithmetic_text();
   engine->report_ = {0, 0, 0, engine->parameters_->bytes.replicated,
                      std::chrono::duration<double>(Clock::now() - begin).count()};
   ::malloc_trim(0);

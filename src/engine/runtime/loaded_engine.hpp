@@ -111,7 +111,7 @@ class LoadedEngine {
  private:
   LoadedEngine() = default;
   Status take_options(const LoadOptions& options);
-  std::string sums_text() const;
+  std::string arithmetic_text() const;
   void set_groups(const std::vector<std::string>& names, const std::map<std::string, GroupPlace>& places);
   Result<std::shared_ptr<const Parameters>> read_parameters(Package& package,
                                                             const std::vector<TensorPart>& parts) const;
@@ -150,6 +150,7 @@ class LoadedEngine {
   int canonical_ranks_ = 0;
   std::int64_t overlap_rows_ = 0;
   std::optional<DType> all_reduce_dtype_;
+  std::optional<DType> activation_dtype_;
   std::shared_ptr<MemoryBudget> budget_ = std::make_shared<MemoryBudget>();
   std::size_t largest_arena_bytes_ = 0;  // at the largest sizes of all symbols
 

@@ -65,14 +65,16 @@ Result<Program> LoadedEngine::prepare(const SymbolValues& symbols, const Paramet
     for (auto& [name, index] : group_index_) {
       if (all_reduce_dtype_) ranks_with_codes[static_cast<std::size_t>(index)] = groups_.at(name).size;
     }
-    return prepare_program({graph_, parameters, group_index_, threads_, notes, ranks_with_codes}, symbols);
+    return prepare_program({graph_, parameters, group_index_, threads_, activation_dtype_, notes, ranks_with_codes},
+                           symbols);
   }
   const auto has_peers = [this](const std::string& group) { return group_index_.count(group) > 0; };
   ACCORD_ASSIGN_OR_RETURN(std::optional<DividedGraph> divided,
                           overlap_sums(graph_, {symbols, overlap_rows_, has_peers}));
-  if (!divided) return prepare_program({graph_, parameters, group_index_, threads_}, symbols);
+  if (!divided) return prepare_program({graph_, parameters, group_index_, threads_, activation_dtype_}, symbols);
   const auto graph = std::make_shared<const Graph>(std::move(divided->graph));
-  ACCORD_ASSIGN_OR_RETURN(Program program, prepare_program({*graph, parameters, group_index_, threads_}, symbols));
+  ACCORD_ASSIGN_OR_RETURN(Program program,
+                          prepare_program({*graph, parameters, group_index_, threads_, activation_dtype_}, symbols));
   // Profiles tell of the nodes of the engine's graph.
   for (ProgramStep& step : program.steps) {
     if (step.node == nullptr) continue;

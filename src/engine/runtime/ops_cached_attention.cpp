@@ -3,6 +3,7 @@
 #include "engine/graph/ops.hpp"
 #include "engine/runtime/key_value_cache.hpp"
 #include "engine/runtime/op_registry.hpp"
+#include "kernels/paged_attention.hpp"
 #include "kernels/rotary.hpp"
 
 namespace accord::engine {

@@ -160,8 +160,7 @@ Status prepare_convolution(Preparation& op) {
     const Sizes sizes = {shape.batch, out, shape.output.height, shape.output.width};
     ACCORD_ASSIGN_OR_RETURN(convolution.y, op.make_ordered(0, sizes, kChannelsLast));
   }
-  const bool bfloat16 = convolution.x.dtype == DType::kBFloat16;
-  convolution.arithmetic = bfloat16 ? kernels::Arithmetic::kBFloat16 : kernels::Arithmetic::kFloat32;
+  convolution.arithmetic = op.arithmetic(convolution.x.dtype, convolution.weights->format());
   convolution.rows = shape.batch * shape.output.height * shape.output.width;
   const std::int64_t share = (convolution.rows + op.threads() - 1) / op.threads();
   convolution.block = std::clamp((share + kRowGrain - 1) / kRowGrain * kRowGrain, kRowGrain, kBlockRows);

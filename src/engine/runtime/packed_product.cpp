@@ -96,8 +96,9 @@ Status add_packed_products(Preparation& op, const Tensor& x, const std::vector<P
   PackedProducts step;
   step.products = products;
   ACCORD_ASSIGN_OR_RETURN(step.x, rows_of(op, x));
-  const auto arithmetic = x.dtype == DType::kBFloat16 ? kernels::Arithmetic::kBFloat16 : kernels::Arithmetic::kFloat32;
-  ACCORD_ASSIGN_OR_RETURN(step.layout, kernels::rows_layout(products.front().weights, arithmetic, step.x.rows.rows));
+  const kernels::PackedMatrix& weights = products.front().weights;
+  const kernels::Arithmetic arithmetic = op.arithmetic(x.dtype, weights.format);
+  ACCORD_ASSIGN_OR_RETURN(step.layout, kernels::rows_layout(weights, arithmetic, step.x.rows.rows));
   const auto bytes = static_cast<std::int64_t>(step.layout.bytes());
   ACCORD_ASSIGN_OR_RETURN(step.rows, op.scratch(DType::kUInt8, {bytes}));
   constexpr auto kScratch = static_cast<std::int64_t>(kernels::kProductScratch);

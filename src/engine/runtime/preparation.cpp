@@ -38,6 +38,11 @@ Status Preparation::corrupt(std::string_view why) const {
 
 int Preparation::threads() const { return builder_.source().threads; }
 
+kernels::Arithmetic Preparation::arithmetic(DType dtype, const kernels::PackedFormat& weights) const {
+  if (weights.quantized() && builder_.source().activation_dtype) return kernels::Arithmetic::kInt8;
+  return dtype == DType::kBFloat16 ? kernels::Arithmetic::kBFloat16 : kernels::Arithmetic::kFloat32;
+}
+
 int Preparation::ranks_with_codes(int group) const {
   const std::vector<int>& ranks = builder_.source().ranks_with_codes;
   return ranks.empty() ? 0 : ranks[static_cast<std::size_t>(group)];

@@ -11,6 +11,7 @@
 #include "engine/runtime/program.hpp"
 #include "engine/runtime/tensor.hpp"
 #include "kernels/elementwise.hpp"
+#include "kernels/linear/rows.hpp"
 #include "kernels/row_loop.hpp"
 
 namespace accord::engine {
@@ -35,6 +36,8 @@ class Preparation {
 
   const Node& node() const { return node_; }
   int threads() const;
+  /// As what rows of `dtype` are multiplied with packed weights.
+  kernels::Arithmetic arithmetic(DType dtype, const kernels::PackedFormat& weights) const;
 
   // Arguments; symbols are put in. A missing one without a default, or one of the wrong kind, is kCorrupt.
   bool has(std::string_view name) const;

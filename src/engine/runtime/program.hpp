@@ -68,7 +68,8 @@ struct ProgramSource {
   const Parameters& parameters;
   const std::map<std::string, int>& group_index;  ///< groups of more than one rank -> Execution::communicators
   int threads = 1;
-  ProgramNotes* notes = nullptr;           ///< filled in if given
+  std::optional<DType> activation_dtype = std::nullopt;  ///< as of LoadOptions
+  ProgramNotes* notes = nullptr;                         ///< filled in if given
   std::vector<int> ranks_with_codes = {};  ///< of each group by its index, if sums travel in codes of 8 bits
 };
 

@@ -109,6 +109,25 @@ struct IntegerForm : IntegerSums {
     return hn::Add(sum, hn::Add(PairSums(weights.even, input.even), PairSums(weights.odd, input.odd)));
   }
 };
+
+// Codes of 4 bits in bytes: two products of up to 15 * 127 do not saturate.
+struct NibbleForm : IntegerSums {
+  using Weight = hn::Vec<Words>;
+  static HWY_INLINE Weight WeightOf(hn::Vec<Words> words) { return words; }
+  static HWY_INLINE Weight InputOf(hn::Vec<Words> words) { return words; }
+  static HWY_INLINE Weight ProductsOfPairs(Weight codes, Weight input) {
+#if HWY_TARGET == HWY_AVX3
+    return Weight{_mm512_maddubs_epi16(codes.raw, input.raw)};
+#elif HWY_TARGET == HWY_AVX2
+    return Weight{_mm256_maddubs_epi16(codes.raw, input.raw)};
+#else
+    return Weight{_mm_maddubs_epi16(codes.raw, input.raw)};
+#endif
+  }
+  static HWY_INLINE Sum MulAdd(Sum sum, Weight weights, Weight input) {
+    return hn::Add(sum, PairSums(ProductsOfPairs(weights, input), hn::Set(Words(), 0x00010001U)));
+  }
+};
 #else
 // Byte by byte in 32-bit lanes.
 struct IntegerForm : IntegerSums {
@@ -127,6 +146,7 @@ struct IntegerForm : IntegerSums {
     return hn::Add(sum, hn::Add(low, hn::Add(Product<2>(weights, input), Product<3>(weights, input))));
   }
 };
+using NibbleForm = IntegerForm;
 #endif
 
 }  // namespace accord::kernels::HWY_NAMESPACE

@@ -32,17 +32,18 @@ namespace plain {
 PanelKernels MakePanelKernels() {
   using namespace plain;
   PanelKernels kernels;
-  kernels.tile[static_cast<int>(Form::kFloat32)][0] = RunTile<FloatForm, TileSource, false, kMaxTileRows>;
-  kernels.tile[static_cast<int>(Form::kFloat32)][1] = RunTile<FloatForm, TileSource, true, kMaxTileRows>;
+  ProvideTiles<FloatForm, kMaxTileRows>(kernels, Form::kFloat32);
   Provide<FloatForm, BFloat16ToFloats, false>(kernels, Form::kFloat32, WeightType::kBFloat16);
   Provide<FloatForm, Float16ToFloats, false>(kernels, Form::kFloat32, WeightType::kFloat16);
   Provide<FloatForm, Int8ToFloats, true>(kernels, Form::kFloat32, WeightType::kInt8);
   Provide<FloatForm, Int4ToFloats, true>(kernels, Form::kFloat32, WeightType::kInt4);
-  kernels.tile[static_cast<int>(Form::kInt16)][1] = RunTile<HalvesForm, TileSource, true, kMaxPackedRows>;
+  ProvideTile<HalvesForm, true, kMaxPackedRows>(kernels, Form::kInt16, WeightType::kInt8);
+  ProvideTile<HalvesForm, true, kMaxPackedRows>(kernels, Form::kInt16, WeightType::kInt4);
   Provide<HalvesForm, CodesToHalves<8>, true>(kernels, Form::kInt16, WeightType::kInt8);
   Provide<HalvesForm, CodesToHalves<4>, true>(kernels, Form::kInt16, WeightType::kInt4);
-  kernels.tile[static_cast<int>(Form::kInt8)][1] = RunTile<IntegerForm, TileSource, true, kMaxPackedRows>;
-  Provide<IntegerForm, Int4ToBytes, true>(kernels, Form::kInt8, WeightType::kInt4);
+  ProvideTile<IntegerForm, true, kMaxPackedRows>(kernels, Form::kInt8, WeightType::kInt8);
+  ProvideTile<NibbleForm, true, kMaxPackedRows>(kernels, Form::kInt8, WeightType::kInt4);
+  Provide<NibbleForm, Int4ToBytes, true>(kernels, Form::kInt8, WeightType::kInt4);
   return kernels;
 }
 

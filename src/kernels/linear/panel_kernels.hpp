@@ -68,7 +68,7 @@ using UnpackKernel = void (*)(const UnpackCall& call);
 /// nullptr where there is none.
 struct PanelKernels {
   bool has_bfloat16 = false;          ///< products of bfloat16 in one instruction; else Form::kBFloat16 has no kernels
-  TileKernel tile[kForms][2] = {};    ///< weights are a tile; by Form; 1: quantized
+  TileKernel tile[kForms][5] = {};    ///< weights are a tile; by Form and WeightType
   TileKernel packed[kForms][5] = {};  ///< weights as they are packed, taken apart on the way; by Form and WeightType
   UnpackKernel unpack[kForms][5] = {};  ///< by Form and WeightType; none where packed weights are a tile
 };

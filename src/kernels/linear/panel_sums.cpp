@@ -22,7 +22,7 @@ PanelSums::PanelSums(const PackedMatrix& weights, const RowsLayout& layout, cons
     : layout_(layout),
       x_(x),
       tile_(tile),
-      tile_kernel_(panel_kernels().tile[static_cast<int>(layout.form)][layout.format.quantized() ? 1 : 0]),
+      tile_kernel_(panel_kernels().tile[static_cast<int>(layout.form)][static_cast<int>(layout.format.type)]),
       packed_kernel_(panel_kernels().packed[static_cast<int>(layout.form)][static_cast<int>(layout.format.type)]),
       unpack_(panel_kernels().unpack[static_cast<int>(layout.form)][static_cast<int>(layout.format.type)]),
       padded_in_(padded_in(layout.format, layout.in_unit)),

@@ -141,6 +141,8 @@ TEST_P(PagedAttention, equals_the_definition_for_heads_groups_and_sizes_of_all_k
   for (const Shape& shape : {Shape{.tokens = 1}, Shape{.tokens = 40, .heads = 4, .kv_heads = 2, .head_dim = 64},
                              Shape{.tokens = 17, .heads = 9, .kv_heads = 3, .head_dim = 8, .value_dim = 5},
                              Shape{.tokens = 33, .heads = 20, .kv_heads = 1, .head_dim = 3, .block_tokens = 48},
+                             Shape{.tokens = 90, .heads = 2, .kv_heads = 2, .value_dim = 80},
+                             Shape{.tokens = 200, .heads = 4, .kv_heads = 2, .head_dim = 32, .value_dim = 112},
                              Shape{.tokens = 300, .heads = 2, .kv_heads = 2, .value_dim = 33, .block_tokens = 32}}) {
     Sequence sequence(shape);
     sequence.step(0, shape.tokens);
