@@ -1,7 +1,7 @@
 """In which layout and precision the weights of products lie in a package.
 
 A matrix that only linear layers multiply with (an embedding may read its rows beside that), or only mm and addmm, is packed: it
-lies as products read it. It keeps its dtype, or is quantized to 8 or 4 bits: groups of inputs of an output share a scale.
+lies as products read it; so do the matrices of experts. It keeps its dtype, or is quantized to 8 or 4 bits: groups of inputs of an output share a scale.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from accord.export_sharding import EMBEDDING, LINEAR, ExportError, TensorSharding, pattern_matcher
+from accord.export_sharding import DIVIDED, EMBEDDING, EXPERTS, LINEAR, ExportError, TensorSharding, pattern_matcher
 
 if TYPE_CHECKING:
     import numpy as np
@@ -101,15 +101,16 @@ class Packing:
 
 
 class PackedTensor:
-    """A tensor and its units, each to be packed when it is written."""
+    """A matrix, or one of each expert, and its units, each to be packed when it is written."""
 
     def __init__(self, tensor: torch.Tensor, packing: Packing, sharding: TensorSharding | None):
         self.tensor, self.packing, self.sharding = tensor, packing, sharding
-        rows, columns = tensor.shape
-        unit = [rows, columns]
+        unit = list(tensor.shape)
         if sharding:
             unit[sharding.dim] = sharding.unit
-        self._unit_shape = unit
+        *experts, rows, columns = unit
+        self._unit_shape = rows, columns
+        self._matrices = math.prod(experts)
         self.units = math.ceil(tensor.shape[sharding.dim] / sharding.unit) if sharding else 1
         self._squares = self._square_errors = 0.0
 
@@ -118,7 +119,7 @@ class PackedTensor:
 
         out, in_ = reversed(self._unit_shape) if self.packing.transposed else self._unit_shape
         size = _core.packed_bytes(out, in_, **self._format())
-        return -(-size // 64) * 64
+        return -(-size // 64) * 64 * self._matrices
 
     def packed_units(self) -> Iterator[memoryview]:
         """The bytes of each unit; zeros fill up the last one where it is shorter."""
@@ -144,18 +145,19 @@ class PackedTensor:
 
         pieces = self.tensor.split(self.sharding.unit, self.sharding.dim) if self.sharding else (self.tensor,)
         for piece in pieces:
-            short = self._unit_shape[0] - piece.shape[0], self._unit_shape[1] - piece.shape[1]
+            short = self._unit_shape[0] - piece.shape[-2], self._unit_shape[1] - piece.shape[-1]
             if any(short):
                 piece = torch.nn.functional.pad(piece, (0, short[1], 0, short[0]))
-            packed = np.zeros(self.unit_bytes(), np.uint8)
-            _, relative = _core.pack_matrix(
-                piece.cpu().contiguous(), packed, transposed=self.packing.transposed, **self._format()
-            )
-            if self.packing.group:
-                squares = float(piece.double().square().sum())
-                self._squares += squares
-                self._square_errors += relative**2 * squares
-            yield memoryview(packed)
+            packed = np.zeros((self._matrices, self.unit_bytes() // self._matrices), np.uint8)
+            for matrix, to in zip(piece.reshape(-1, *self._unit_shape), packed, strict=True):
+                _, relative = _core.pack_matrix(
+                    matrix.cpu().contiguous(), to, transposed=self.packing.transposed, **self._format()
+                )
+                if self.packing.group:
+                    squares = float(matrix.double().square().sum())
+                    self._squares += squares
+                    self._square_errors += relative**2 * squares
+            yield memoryview(packed.reshape(-1))
 
     def error(self) -> float | None:
         """What quantizing did, once all is packed: root of sum (packed - given)^2 / sum given^2."""
@@ -194,7 +196,9 @@ def _plan_packing(
         uses = [(op, argument) for op, argument, _ in graph.uses[name]]
         of_layers = (LINEAR, "weight") in uses and set(uses) <= {(LINEAR, "weight"), (EMBEDDING, "weight")}
         of_products = all(op in PRODUCTS and argument == "mat2" for op, argument in uses)
-        if tensor.dim() != 2 or not tensor.is_floating_point() or not (of_layers or of_products):
+        of_experts = all(op == EXPERTS and argument in DIVIDED[EXPERTS] for op, argument in uses)
+        dims = 3 if of_experts else 2
+        if tensor.dim() != dims or not tensor.is_floating_point() or not (of_layers or of_products or of_experts):
             continue
         is_head = (EMBEDDING, "weight") in uses or any(
             module.rsplit(".", 1)[-1] == "lm_head" for module in modules[name]
@@ -249,7 +253,7 @@ def _packing(wanted, tensor: torch.Tensor, sharding: TensorSharding | None, tran
         return Packing(str(tensor.dtype).removeprefix("torch."), transposed)
     if isinstance(wanted, Quantized):
         return _packing_of_codes(wanted, tensor, sharding)
-    in_dim = 0 if transposed else 1
+    in_dim = tensor.dim() - (2 if transposed else 1)
     inputs = sharding.unit if sharding and sharding.dim == in_dim else tensor.shape[in_dim]
     # A group ends with its unit; the rest of one would be stored for nothing.
     group = next((size for size in GROUPS if size <= wanted.group and inputs % size == 0), 32)

@@ -51,7 +51,7 @@ def unpacked(data: np.ndarray, out: int, in_: int, packed: dict) -> np.ndarray:
 
 
 def unpacked_tensor(stored: torch.Tensor, entry: dict) -> torch.Tensor:
-    """A packed tensor from the bytes of its units."""
+    """A packed tensor from the bytes of its units; of experts a unit has a block of each."""
     packed, sharding, shape = entry["packed"], entry.get("sharding"), list(entry["shape"])
     dim = sharding["dim"] if sharding else 0
     unit = shape.copy()
@@ -60,7 +60,10 @@ def unpacked_tensor(stored: torch.Tensor, entry: dict) -> torch.Tensor:
     transposed = packed.get("transposed", False)
     blocks = []
     for data in stored.numpy():
-        block = unpacked(data, *(unit[::-1] if transposed else unit), packed)
+        if len(shape) == 3:
+            block = np.stack([unpacked(one, *unit[1:], packed) for one in np.split(data, shape[0])])
+        else:
+            block = unpacked(data, *(unit[::-1] if transposed else unit), packed)
         blocks.append(torch.from_numpy(block.T if transposed else block))
     whole = torch.cat(blocks, dim).narrow(dim, 0, shape[dim])
     return whole.to(getattr(torch, entry["dtype"])).contiguous()

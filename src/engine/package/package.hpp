@@ -32,16 +32,16 @@ struct Sharding {
   bool operator==(const Sharding&) const = default;
 };
 
-/// A matrix that lies in the file as products read it (kernels/linear/format.hpp), not row-major.
+/// A matrix, or the matrices of experts, that lie in the file as products read them (kernels/linear/format.hpp), not row-major.
 struct Packing {
   kernels::PackedFormat format;
-  bool transposed = false;      ///< the tensor is [in, out]
+  bool transposed = false;      ///< the tensor is [in, out]; else it is [out, in], or [experts, out, in]
   std::optional<double> error;  ///< what quantizing did: root of sum (packed - given)^2 / sum given^2
 };
 
 /// One weight as the manifest describes it. A tensor with a sharding lies in the file as its units one after the other
 /// and has one granule for each: a unit is a contiguous row-major block of the tensor's shape with `dim` cut to `unit`, or that
-/// block packed; the last unit may be shorter (packed, zeros fill it up).
+/// block packed (expert by expert); the last unit may be shorter (packed, zeros fill it up).
 struct TensorEntry {
   std::string name;
   DType dtype = DType::kFloat32;
@@ -61,7 +61,10 @@ struct TensorEntry {
   std::uint64_t unit_bytes() const;
   /// Of granules [first, first + count).
   std::uint64_t granule_range_bytes(std::uint64_t first, std::uint64_t count) const;
-  /// Units [first, first + count) as products see them, at `data`. REQUIRES: packing.
+  /// Packed matrices in each unit: one, or one of each expert, so many bytes apart. REQUIRES: packing.
+  std::int64_t matrices() const;
+  std::uint64_t matrix_bytes() const;
+  /// Units [first, first + count) of the first matrix as products see them, at `data`. REQUIRES: packing.
   kernels::PackedMatrix matrix(std::int64_t first, std::int64_t count, const std::byte* data) const;
 };
 

@@ -1,5 +1,6 @@
 // How a tensor lies in its file, from its entry in the manifest. A packed unit is a block of the grid that products take, a
-// multiple of 64 bytes apart from the next; units along `in` of a divided weight stand side by side in that grid.
+// multiple of 64 bytes apart from the next; units along `in` of a divided weight stand side by side in that grid. Of experts a unit has
+// such a block of each, one after the other.
 
 #include "engine/package/packing.hpp"
 
@@ -9,6 +10,7 @@
 #include <array>
 #include <iterator>
 
+#include "base/rounding.hpp"
 #include "base/text.hpp"
 #include "kernels/view.hpp"
 
@@ -17,15 +19,19 @@ namespace {
 
 constexpr std::string_view kTypes[] = {"float32", "bfloat16", "float16", "int8", "int4"};  // by WeightType
 
-// One unit of a tensor as [out, in], and whether it is divided by its outputs.
+bool is_of_experts(const TensorEntry& tensor) { return tensor.shape.size() == 3; }
+
+// One unit of a matrix, or of each expert's, as [out, in], and whether it is divided by its outputs.
 struct Block {
   std::int64_t out = 0, in = 0;
   bool by_outputs = true;
 };
 
 Block block_of(const TensorEntry& tensor) {
-  const std::size_t out_dim = tensor.packing->transposed ? 1 : 0;
-  Block block{tensor.shape[out_dim], tensor.shape[1 - out_dim]};
+  const std::size_t last = tensor.shape.size() - 1;
+  const std::size_t out_dim = tensor.packing->transposed ? last : last - 1;
+  const std::size_t in_dim = tensor.packing->transposed ? last - 1 : last;
+  Block block{tensor.shape[out_dim], tensor.shape[in_dim]};
   if (!tensor.sharding) return block;
   block.by_outputs = static_cast<std::size_t>(tensor.sharding->dim) == out_dim;
   (block.by_outputs ? block.out : block.in) = tensor.sharding->unit;
@@ -41,17 +47,20 @@ std::int64_t TensorEntry::units() const {
 }
 
 std::uint64_t TensorEntry::unit_bytes() const {
-  if (packing) {
-    const Block block = block_of(*this);
-    const std::uint64_t bytes = kernels::packed_bytes(packing->format, block.out, block.in);
-    return (bytes + kPackedAlignment - 1) / kPackedAlignment * kPackedAlignment;
-  }
+  if (packing) return matrix_bytes() * static_cast<std::uint64_t>(matrices());
   std::uint64_t bytes = size_of(dtype);
   for (std::size_t dim = 0; dim < shape.size(); ++dim) {
     const bool cut = sharding && static_cast<std::size_t>(sharding->dim) == dim;
     bytes *= static_cast<std::uint64_t>(cut ? sharding->unit : shape[dim]);
   }
   return bytes;
+}
+
+std::int64_t TensorEntry::matrices() const { return is_of_experts(*this) ? shape[0] : 1; }
+
+std::uint64_t TensorEntry::matrix_bytes() const {
+  const Block block = block_of(*this);
+  return round_up(kernels::packed_bytes(packing->format, block.out, block.in), kPackedAlignment);
 }
 
 std::uint64_t TensorEntry::bytes() const {
@@ -84,8 +93,12 @@ Result<Packing> read_packing(const JsonObject& object, const TensorEntry& tensor
   static constexpr std::array<std::string_view, 5> kOptional = {"group", "scales", "minima", "transposed", "error"};
   ACCORD_ASSIGN_OR_RETURN(const auto given,
                           JsonObject::read(object.at("packed"), object.where() + ": packed", kKeys, kOptional));
-  if (tensor.shape.size() != 2 || !kernels::is_real(tensor.dtype)) {
-    return given.corrupt("only matrices of real numbers are packed");
+  const bool of_experts = is_of_experts(tensor);
+  if ((tensor.shape.size() != 2 && !of_experts) || !kernels::is_real(tensor.dtype)) {
+    return given.corrupt("only matrices of real numbers, and those of experts, are packed");
+  }
+  if (of_experts && tensor.sharding && tensor.sharding->dim == 0) {
+    return given.corrupt("packed experts are divided within each expert");
   }
   ACCORD_ASSIGN_OR_RETURN(const auto type, given.name("type"));
   const auto* const known = std::find(std::begin(kTypes), std::end(kTypes), type);
@@ -109,6 +122,7 @@ Result<Packing> read_packing(const JsonObject& object, const TensorEntry& tensor
   ACCORD_ASSIGN_OR_RETURN(const bool minima, flag("minima"));
   packing.format.minimum = minima ? kernels::Minimum::kPerGroup : kernels::Minimum::kNone;
   ACCORD_ASSIGN_OR_RETURN(packing.transposed, flag("transposed"));
+  if (packing.transposed && of_experts) return given.corrupt("packed experts are never transposed");
   if (given.has("error")) {
     if (!given.at("error").is_number()) return given.corrupt("error is no number");
     packing.error = given.at("error").get<double>();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/rounding.hpp"
 #include "engine/graph/node_access.hpp"
 #include "engine/runtime/op_registry.hpp"
 #include "kernels/experts.hpp"
@@ -22,7 +23,7 @@ struct Experts {
   const PackedStack* gate = nullptr;  // or none
   const PackedStack* down = nullptr;
   kernels::Activation activation = kernels::Activation::kNone;
-  Arithmetic arithmetic = Arithmetic::kFloat32;
+  Arithmetic up_arithmetic = Arithmetic::kFloat32, down_arithmetic = Arithmetic::kFloat32;
   std::int64_t tokens = 0, top_k = 0;
   Tensor input, ids, weights, output;
   Tensor first, order, place;  // ExpertGroups
@@ -57,9 +58,11 @@ Status multiply(const Experts& experts, const Execution& execution, std::int64_t
                 const PackedStack& weights, const PackedStack* gate, const Tensor& x, const Tensor& y) {
   const Choices choices = choices_of(experts, execution, expert);
   if (choices.count == 0) return Status();
+  const bool is_up = &weights == experts.up;
   const kernels::PackedMatrix matrix = weights.matrix(expert);
   kernels::PackedMatrix gate_matrix;
-  ACCORD_ASSIGN_OR_RETURN(const RowsLayout layout, kernels::rows_layout(matrix, experts.arithmetic, choices.count));
+  const Arithmetic arithmetic = is_up ? experts.up_arithmetic : experts.down_arithmetic;
+  ACCORD_ASSIGN_OR_RETURN(const RowsLayout layout, kernels::rows_layout(matrix, arithmetic, choices.count));
   kernels::ProductCall call;
   call.weights = &matrix;
   if (gate != nullptr) {
@@ -68,7 +71,7 @@ Status multiply(const Experts& experts, const Execution& execution, std::int64_t
   }
   call.layout = &layout;
   call.x = prepared(x, execution, choices.first);
-  call.activation = &weights == experts.up ? experts.activation : kernels::Activation::kNone;
+  call.activation = is_up ? experts.activation : kernels::Activation::kNone;
   call.y = rows_from(y, execution, choices.first);
   kernels::ProductShare share = kernels::whole(call);
   const PartRange panels = part_range(share.last_panel, 1, part, experts.panel_parts);
@@ -103,7 +106,7 @@ Status run_experts(const Experts& experts, const Node& node, const Execution& ex
   };
   ACCORD_RETURN_IF_ERROR(for_each_expert([&](std::int64_t expert, const Choices& chosen) {
     ACCORD_ASSIGN_OR_RETURN(const RowsLayout layout,
-                            kernels::rows_layout(experts.up->matrix(expert), experts.arithmetic, chosen.count));
+                            kernels::rows_layout(experts.up->matrix(expert), experts.up_arithmetic, chosen.count));
     std::byte* const memory = prepared(experts.rows, execution, chosen.first);
     for (std::int64_t i = 0; i < chosen.count; ++i) {
       const std::int64_t token = groups.order[chosen.first + i] / experts.top_k;
@@ -117,7 +120,7 @@ Status run_experts(const Experts& experts, const Node& node, const Execution& ex
   }));
   ACCORD_RETURN_IF_ERROR(for_each_expert([&](std::int64_t expert, const Choices& chosen) {
     ACCORD_ASSIGN_OR_RETURN(const RowsLayout layout,
-                            kernels::rows_layout(experts.down->matrix(expert), experts.arithmetic, chosen.count));
+                            kernels::rows_layout(experts.down->matrix(expert), experts.down_arithmetic, chosen.count));
     const kernels::Rows inner = rows_from(experts.inner, execution, chosen.first);
     kernels::prepare_rows(layout, {inner.data, inner.dtype, inner.stride}, 0, chosen.count,
                           prepared(experts.inner_rows, execution, chosen.first));
@@ -151,7 +154,7 @@ Status set_weights(Preparation& op, Experts& experts) {
   }
   const PackedStack& up = *experts.up;
   const PackedStack& down = *experts.down;
-  const bool fits = up.count() == down.count() && up.out() == down.in() && up.format() == down.format();
+  const bool fits = up.count() == down.count() && up.out() == down.in();
   const bool gate_fits =
       experts.gate == nullptr || (experts.gate->count() == up.count() && experts.gate->out() == up.out() &&
                                   experts.gate->in() == up.in() && experts.gate->format() == up.format());
@@ -161,7 +164,7 @@ Status set_weights(Preparation& op, Experts& experts) {
 // Memory for prepared rows of any grouping of `choices` rows.
 Result<Tensor> rows_scratch(Preparation& op, const PackedStack& weights, Arithmetic arithmetic, std::int64_t choices) {
   ACCORD_ASSIGN_OR_RETURN(const RowsLayout one, kernels::rows_layout(weights.matrix(0), arithmetic, 1));
-  return op.scratch(DType::kUInt8, {choices, static_cast<std::int64_t>(one.bytes() + 63) / 64 * 64});
+  return op.scratch(DType::kUInt8, {choices, static_cast<std::int64_t>(round_up(one.bytes(), 64))});
 }
 
 Status prepare_experts(Preparation& op) {
@@ -182,8 +185,9 @@ Status prepare_experts(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const int kind,
                           op.choice("activation", {"silu", "gelu", "gelu_tanh", "relu", "tanh", "none"}));
   experts.activation = kinds[kind];
-  const bool bfloat16 = experts.up->format().type == kernels::WeightType::kBFloat16;
-  experts.arithmetic = bfloat16 ? Arithmetic::kBFloat16 : Arithmetic::kFloat32;
+  const DType inner = input.dtype == DType::kBFloat16 ? DType::kBFloat16 : DType::kFloat32;
+  experts.up_arithmetic = op.arithmetic(input.dtype, experts.up->format());
+  experts.down_arithmetic = op.arithmetic(inner, experts.down->format());
   experts.tokens = input.size(0);
   experts.top_k = ids.size(1);
   ACCORD_ASSIGN_OR_RETURN(experts.input, op.contiguous(input));
@@ -194,9 +198,8 @@ Status prepare_experts(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(experts.first, op.scratch(DType::kInt64, {experts.up->count() + 1}));
   ACCORD_ASSIGN_OR_RETURN(experts.order, op.scratch(DType::kInt64, {choices}));
   ACCORD_ASSIGN_OR_RETURN(experts.place, op.scratch(DType::kInt64, {choices}));
-  ACCORD_ASSIGN_OR_RETURN(experts.rows, rows_scratch(op, *experts.up, experts.arithmetic, choices));
-  ACCORD_ASSIGN_OR_RETURN(experts.inner_rows, rows_scratch(op, *experts.down, experts.arithmetic, choices));
-  const DType inner = bfloat16 ? DType::kBFloat16 : DType::kFloat32;
+  ACCORD_ASSIGN_OR_RETURN(experts.rows, rows_scratch(op, *experts.up, experts.up_arithmetic, choices));
+  ACCORD_ASSIGN_OR_RETURN(experts.inner_rows, rows_scratch(op, *experts.down, experts.down_arithmetic, choices));
   ACCORD_ASSIGN_OR_RETURN(experts.inner, op.scratch(inner, {choices, experts.up->out()}));
   ACCORD_ASSIGN_OR_RETURN(experts.made, op.scratch(DType::kFloat32, {choices, experts.down->out()}));
   const auto scratch = static_cast<std::int64_t>(kernels::kProductScratch);

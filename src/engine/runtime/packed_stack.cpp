@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
+#include "base/rounding.hpp"
 #include "kernels/index.hpp"
 #include "kernels/linear/pack.hpp"
 
@@ -14,21 +17,18 @@ Result<PackedStack> PackedStack::of_experts(const std::byte* weights, DType dtyp
                   fmt::format("tensor \"{}\": experts take real weights with three dimensions, not {} with {}", name,
                               to_string(dtype), shape.size()));
   }
-  PackedStack packed;
-  packed.format_ = kernels::format_of(dtype);
-  packed.count_ = shape[0];
-  packed.out_ = shape[1];
-  packed.in_ = shape[2];
-  const std::size_t used = kernels::packed_bytes(packed.format_, packed.out_, packed.in_);
-  packed.bytes_of_one_ = (used + 63) / 64 * 64;
-  const std::size_t bytes = packed.bytes_of_one_ * static_cast<std::size_t>(packed.count_);
-  ACCORD_ASSIGN_OR_RETURN(packed.memory_, Region::allocate(bytes, "tensor \"" + name + "\""));
-  const std::size_t plain_bytes = static_cast<std::size_t>(packed.out_ * packed.in_) * size_of(dtype);
-  for (std::size_t i = 0; i < static_cast<std::size_t>(packed.count_); ++i) {
-    const kernels::WeightSource source{weights + i * plain_bytes, dtype, packed.out_, packed.in_, packed.in_, 1};
-    const auto to = packed.memory_.bytes().subspan(i * packed.bytes_of_one_, used);
-    ACCORD_RETURN_IF_ERROR(kernels::pack(source, packed.format_, to).status());
+  const kernels::PackedFormat format = kernels::format_of(dtype);
+  const auto count = static_cast<std::size_t>(shape[0]);
+  const std::int64_t out = shape[1], in = shape[2];
+  const std::size_t used = kernels::packed_bytes(format, out, in), each = round_up(used, 64);
+  ACCORD_ASSIGN_OR_RETURN(Region memory, Region::allocate(each * count, "tensor \"" + name + "\""));
+  const std::size_t plain_bytes = static_cast<std::size_t>(out * in) * size_of(dtype);
+  for (std::size_t i = 0; i < count; ++i) {
+    const kernels::WeightSource source{weights + i * plain_bytes, dtype, out, in, in, 1};
+    ACCORD_RETURN_IF_ERROR(kernels::pack(source, format, memory.bytes().subspan(i * each, used)).status());
   }
+  PackedStack packed(kernels::packed_matrix(format, out, in, memory.data()), shape[0], each);
+  packed.memory_ = std::move(memory);
   return packed;
 }
 
@@ -53,8 +53,13 @@ Result<PackedStack> PackedStack::of_convolution(const std::byte* weight, DType d
   return of_experts(turned.data(), dtype, {groups, out / groups, places * in}, name);
 }
 
+PackedStack::PackedStack(const kernels::PackedMatrix& first, std::int64_t count, std::uint64_t bytes_of_one)
+    : first_(first), count_(count), bytes_of_one_(static_cast<std::int64_t>(bytes_of_one)) {}
+
 kernels::PackedMatrix PackedStack::matrix(std::int64_t index) const {
-  return kernels::packed_matrix(format_, out_, in_, memory_.data() + static_cast<std::size_t>(index) * bytes_of_one_);
+  kernels::PackedMatrix matrix = first_;
+  matrix.data += index * bytes_of_one_;
+  return matrix;
 }
 
 }  // namespace accord::engine

@@ -22,17 +22,19 @@ class PackedStack {
                                             const std::vector<std::int64_t>& shape, std::int64_t groups,
                                             const std::string& name);
 
+  /// Of matrices that are packed already, in memory of somebody else: `count` like `first`, so many bytes apart.
+  PackedStack(const kernels::PackedMatrix& first, std::int64_t count, std::uint64_t bytes_of_one);
+
   std::int64_t count() const { return count_; }
-  std::int64_t out() const { return out_; }
-  std::int64_t in() const { return in_; }
-  const kernels::PackedFormat& format() const { return format_; }
+  std::int64_t out() const { return first_.out(); }
+  std::int64_t in() const { return first_.in(); }
+  const kernels::PackedFormat& format() const { return first_.format; }
   kernels::PackedMatrix matrix(std::int64_t index) const;
 
  private:
-  kernels::PackedFormat format_;
-  std::int64_t count_ = 0, out_ = 0, in_ = 0;
-  std::size_t bytes_of_one_ = 0;
-  Region memory_;
+  kernels::PackedMatrix first_;
+  std::int64_t count_ = 0, bytes_of_one_ = 0;
+  Region memory_;  // empty if the matrices are somebody else's
 };
 
 }  // namespace accord::engine

@@ -187,16 +187,26 @@ class Loader {
 
   Status load_packed(const TensorEntry& entry, const TensorPart& part, const ParameterUse& use,
                      ParameterMemory& memory) {
-    const bool transposed = entry.packing->transposed;
-    if (use.plain || (transposed ? use.linear || use.table : use.product)) {
+    const bool of_experts = entry.shape.size() == 3, transposed = entry.packing->transposed;
+    const bool as_matrix = use.linear || use.table;
+    const bool as_packed = of_experts ? use.experts : transposed ? use.product : as_matrix;
+    const int uses = use.plain + as_matrix + use.product + use.experts + (use.convolution > 0);
+    if (!as_packed || uses > 1) {
       return Status(StatusCode::kCorrupt,
                     fmt::format("tensor \"{}\" is packed {}, but the graph uses it otherwise", entry.name,
-                                transposed ? "as [in, out] of products" : "for linear layers"));
+                                of_experts   ? "for experts"
+                                : transposed ? "as [in, out] of products"
+                                             : "for linear layers"));
     }
     ACCORD_ASSIGN_OR_RETURN(const auto bytes, map(entry, part));
     const auto first = entry.sharding ? static_cast<std::int64_t>(part.first_granule) : 0;
     const auto units = entry.sharding ? static_cast<std::int64_t>(part.granules) : 1;
-    (transposed ? memory.product : memory.linear) = entry.matrix(first, units, bytes.data());
+    const kernels::PackedMatrix matrix = entry.matrix(first, units, bytes.data());
+    if (of_experts) {
+      memory.experts.emplace(matrix, entry.matrices(), entry.matrix_bytes());
+    } else {
+      (transposed ? memory.product : memory.linear) = matrix;
+    }
     return Status();
   }
 

@@ -148,6 +148,20 @@ TEST_F(Manifests, lies_are_refused_with_their_place) {
          m["tensors"][1]["packed"] = {{"type", "float32"}};
        },
        "only matrices"},
+      {"packed experts that are divided by experts",
+       [](json& m) {
+         json& w = m["tensors"][0];
+         w["shape"] = {6, 2, 2};
+         w["sharding"]["dim"] = 0;
+         w["packed"] = {{"type", "float32"}};
+       },
+       "packed experts are divided within each expert"},
+      {"packed experts that are transposed",
+       [](json& m) {
+         m["tensors"][0]["shape"] = {2, 6, 2};
+         m["tensors"][0]["packed"] = {{"type", "float32"}, {"transposed", true}};
+       },
+       "packed experts are never transposed"},
       {"unknown scales",
        [](json& m) {
          m["tensors"][0]["packed"] = {{"type", "int8"}, {"group", 32}, {"scales", "float8"}};
@@ -204,6 +218,33 @@ TEST_F(Manifests, packed_units_are_blocks_of_one_matrix) {
   EXPECT_EQ(second.in(), 2);
   EXPECT_EQ(second.format,
             (kernels::PackedFormat{kernels::WeightType::kInt4, 32, kernels::Minimum::kPerGroup, DType::kFloat32}));
+}
+
+TEST_F(Manifests, packed_units_of_experts_have_a_block_of_each) {
+  auto manifest = manifest_;
+  json& w = manifest["tensors"][0];
+  // Three experts [4, 6] in units of 4 inputs: each unit has three blocks of 16 outputs x 4 inputs in float16, which is 128 bytes.
+  w["shape"] = {3, 4, 6};
+  w["packed"] = {{"type", "float16"}};
+  w["sharding"] = {{"group", "tp"}, {"dim", 2}, {"unit", 4}};
+  const int unit = 3 * 128, begin = 128;
+  w["granule_bytes"] = unit;
+  w["xxh3"] = {std::string(16, '0'), std::string(16, '1')};
+  w["offset"] = begin;
+  manifest["tensors"][1]["offset"] = begin + 2 * unit;
+  manifest["files"][1]["header_size"] = begin;
+  manifest["files"][1]["size"] = begin + 2 * unit + 16;
+  const auto read = parse_manifest(manifest.dump());
+  ASSERT_TRUE(read.ok()) << read.status().to_string();
+  const TensorEntry& tensor = read->tensors[0];
+  EXPECT_EQ(tensor.matrices(), 3);
+  EXPECT_EQ(tensor.matrix_bytes(), 128U);
+  EXPECT_EQ(tensor.bytes(), 2U * unit);
+  const kernels::PackedMatrix first = tensor.matrix(0, 2, nullptr), last_inputs = tensor.matrix(1, 1, nullptr);
+  EXPECT_EQ(first.out(), 4);
+  EXPECT_EQ(first.in(), 6);
+  EXPECT_EQ(first.in_unit_stride, unit);
+  EXPECT_EQ(last_inputs.in(), 2);
 }
 
 TEST_F(Manifests, what_is_no_json_is_refused_with_the_byte) {
