@@ -64,6 +64,11 @@ nb::list run_engine(EngineHandle& self, const nb::args& given, const nb::kwargs&
 Communicators communicators_argument(nb::handle groups) {
   Communicators communicators;
   if (groups.is_none()) return communicators;
+  if (!nb::isinstance<nb::dict>(groups)) {
+    throw nb::type_error(
+        (std::string("groups: expected a dict of communicators by name, got ") + nb::type_name(groups.type()).c_str())
+            .c_str());
+  }
   for (const auto& [key, value] : nb::cast<nb::dict>(groups)) {
     const std::string name = nb::cast<std::string>(key);
     if (!nb::isinstance<CommunicatorHandle>(value))

@@ -9,6 +9,7 @@
 
 #include <map>
 #include <string>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -85,35 +86,47 @@ void bind_stream(nb::module_& module) {
           nb::sig("def __next__(self) -> GenerationEvent"));
 }
 
-using SetOption = void (*)(GenerationRequest& request, nb::handle value);
+struct Option {
+  const char* takes;
+  void (*set)(GenerationRequest& request, nb::handle value);
+};
 
-const std::map<std::string, SetOption>& options_by_name() {
-  static const std::map<std::string, SetOption> table = {
-      {"temperature", [](GenerationRequest& r, nb::handle v) { r.sampling.temperature = nb::cast<float>(v); }},
-      {"top_k", [](GenerationRequest& r, nb::handle v) { r.sampling.top_k = nb::cast<int>(v); }},
-      {"top_p", [](GenerationRequest& r, nb::handle v) { r.sampling.top_p = nb::cast<float>(v); }},
-      {"min_p", [](GenerationRequest& r, nb::handle v) { r.sampling.min_p = nb::cast<float>(v); }},
+const std::map<std::string, Option>& options_by_name() {
+  constexpr const char* kNumber = "a number";
+  constexpr const char* kWhole = "a whole number of 32 bits";
+  constexpr const char* kTokens = "a list of token ids";
+  static const std::map<std::string, Option> table = {
+      {"temperature",
+       {kNumber, [](GenerationRequest& r, nb::handle v) { r.sampling.temperature = nb::cast<float>(v); }}},
+      {"top_k", {kWhole, [](GenerationRequest& r, nb::handle v) { r.sampling.top_k = nb::cast<int>(v); }}},
+      {"top_p", {kNumber, [](GenerationRequest& r, nb::handle v) { r.sampling.top_p = nb::cast<float>(v); }}},
+      {"min_p", {kNumber, [](GenerationRequest& r, nb::handle v) { r.sampling.min_p = nb::cast<float>(v); }}},
       {"repetition_penalty",
-       [](GenerationRequest& r, nb::handle v) { r.sampling.repetition_penalty = nb::cast<float>(v); }},
+       {kNumber, [](GenerationRequest& r, nb::handle v) { r.sampling.repetition_penalty = nb::cast<float>(v); }}},
       {"presence_penalty",
-       [](GenerationRequest& r, nb::handle v) { r.sampling.presence_penalty = nb::cast<float>(v); }},
+       {kNumber, [](GenerationRequest& r, nb::handle v) { r.sampling.presence_penalty = nb::cast<float>(v); }}},
       {"frequency_penalty",
-       [](GenerationRequest& r, nb::handle v) { r.sampling.frequency_penalty = nb::cast<float>(v); }},
+       {kNumber, [](GenerationRequest& r, nb::handle v) { r.sampling.frequency_penalty = nb::cast<float>(v); }}},
       {"biases",
-       [](GenerationRequest& r, nb::handle v) {
-         for (const auto& [token, bias] : nb::cast<std::map<TokenId, float>>(v)) {
-           r.sampling.biases.push_back({token, bias});
-         }
-       }},
-      {"seed", [](GenerationRequest& r, nb::handle v) { r.sampling.seed = nb::cast<std::uint64_t>(v); }},
+       {"a dict of token ids and numbers",
+        [](GenerationRequest& r, nb::handle v) {
+          for (const auto& [token, bias] : nb::cast<std::map<TokenId, float>>(v)) {
+            r.sampling.biases.push_back({token, bias});
+          }
+        }}},
+      {"seed",
+       {"a whole number from 0 up, of 64 bits",
+        [](GenerationRequest& r, nb::handle v) { r.sampling.seed = nb::cast<std::uint64_t>(v); }}},
       {"max_new_tokens",
-       [](GenerationRequest& r, nb::handle v) { r.max_new_tokens = nb::cast<std::optional<int>>(v); }},
-      {"stop_tokens", [](GenerationRequest& r, nb::handle v) { r.stop_tokens = nb::cast<std::vector<TokenId>>(v); }},
+       {kWhole, [](GenerationRequest& r, nb::handle v) { r.max_new_tokens = nb::cast<std::optional<int>>(v); }}},
+      {"stop_tokens",
+       {kTokens, [](GenerationRequest& r, nb::handle v) { r.stop_tokens = nb::cast<std::vector<TokenId>>(v); }}},
       {"stop_sequences",
-       [](GenerationRequest& r, nb::handle v) { r.stop_sequences = nb::cast<std::vector<std::vector<TokenId>>>(v); }},
-      {"priority", [](GenerationRequest& r, nb::handle v) { r.priority = nb::cast<int>(v); }},
-      {"samples", [](GenerationRequest& r, nb::handle v) { r.samples = nb::cast<int>(v); }},
-      {"logprobs", [](GenerationRequest& r, nb::handle v) { r.logprobs = nb::cast<std::optional<int>>(v); }},
+       {"a list of lists of token ids",
+        [](GenerationRequest& r, nb::handle v) { r.stop_sequences = nb::cast<std::vector<std::vector<TokenId>>>(v); }}},
+      {"priority", {kWhole, [](GenerationRequest& r, nb::handle v) { r.priority = nb::cast<int>(v); }}},
+      {"samples", {kWhole, [](GenerationRequest& r, nb::handle v) { r.samples = nb::cast<int>(v); }}},
+      {"logprobs", {kWhole, [](GenerationRequest& r, nb::handle v) { r.logprobs = nb::cast<std::optional<int>>(v); }}},
   };
   return table;
 }
@@ -129,7 +142,11 @@ GenerationRequest request_of(std::vector<TokenId> prompt, const nb::kwargs& opti
       for (const auto& option : options_by_name()) names.push_back(option.first);
       raise(unknown_name("option", name, names));
     }
-    found->second(request, value);
+    try {
+      found->second.set(request, value);
+    } catch (const std::bad_cast&) {
+      throw nb::type_error((name + ": expected " + found->second.takes + ", got " + nb::repr(value).c_str()).c_str());
+    }
   }
   return request;
 }
@@ -138,9 +155,10 @@ TextStreamHandle generate(ModelHandle& self, nb::handle prompt, std::vector<std:
                           const nb::kwargs& options) {
   TextRequest request;
   if (nb::isinstance<nb::str>(prompt)) {
-    request.prompt = nb::cast<std::string>(prompt);
+    request.prompt = text_argument(prompt, "prompt");
   } else {
     request.messages = messages_argument(prompt);
+    if (request.messages.empty()) raise_invalid("the prompt is a conversation without messages");
   }
   request.stop = std::move(stop);
   request.options = request_of({}, options);

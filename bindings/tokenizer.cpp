@@ -99,10 +99,32 @@ Encode it with add_special_tokens=False. Raises InvalidArgument if the format ha
 
 }  // namespace
 
+std::string text_argument(nb::handle text, const std::string& what) {
+  std::string value;
+  if (nb::try_cast(text, value)) return value;
+  PyErr_Clear();  // of a str with lone surrogates
+  const bool is_text = nb::isinstance<nb::str>(text);
+  throw nb::type_error((what + ": expected a str, got " +
+                        (is_text ? "one with lone surrogates" : "a " + std::string(nb::type_name(text.type()).c_str())))
+                           .c_str());
+}
+
 std::vector<ChatMessage> messages_argument(nb::handle messages) {
   std::vector<ChatMessage> list;
+  if (PySequence_Check(messages.ptr()) != 1) {
+    throw nb::type_error(
+        (std::string("expected a list of messages, got a ") + nb::type_name(messages.type()).c_str()).c_str());
+  }
   for (const nb::handle message : messages) {
-    list.push_back({nb::cast<std::string>(message["role"]), nb::cast<std::string>(message["content"])});
+    const auto text_of = [&](const char* key) {
+      const std::string what = "message " + std::to_string(list.size()) + ": " + key;
+      if (PyMapping_HasKeyString(message.ptr(), key) != 1) {
+        throw nb::key_error((what + R"(: a message is {"role": ..., "content": ...}, both are texts)").c_str());
+      }
+      return text_argument(message[key], what);
+    };
+    std::string role = text_of("role");
+    list.push_back({std::move(role), text_of("content")});
   }
   return list;
 }

@@ -322,6 +322,11 @@ class GraphBuilder:
     def _read_outputs(self) -> list[str]:
         outputs = []
         for node in self.traced.outputs:
+            if node in self.empty:
+                raise ExportError(
+                    f"{place_of(node)}: an output has no elements, its shape is {list(node.meta['val'].shape)}; give example_inputs "
+                    "with at least one"
+                )
             name = self.of_node[node]
             made_here = any(output["name"] == name for made in self.nodes for output in made["outputs"])
             outputs.append(name if made_here and name not in outputs else self._copy(node))

@@ -115,6 +115,8 @@ def plan_sharding(model: torch.nn.Module, sharding: Mapping[str, Column | Row | 
 
     from accord.export_modules import Experts
 
+    if not isinstance(sharding, Mapping | None):
+        raise ExportError(f'sharding is {sharding!r}; expected rules by name patterns, or "auto"')
     kinds = (torch.nn.Linear, torch.nn.Embedding, Experts)
     layers = {name: module for name, module in model.named_modules() if isinstance(module, kinds)}
     undecided = dict(layers)

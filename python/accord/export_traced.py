@@ -43,6 +43,20 @@ class TracedGraph:
     symbols: list[TracedSymbol] = field(default_factory=list)
 
 
+def check_model(model: object, example_inputs: object) -> None:
+    """ExportError for what torch.export takes for something else, or ends with an error of its own code for."""
+    if not isinstance(model, torch.nn.Module):
+        raise ExportError(
+            f"the model is a {type(model).__name__}, not a torch.nn.Module; put a function into one's forward()"
+        )
+    if model.training:
+        raise ExportError("the model is in training mode; call model.eval() first")
+    if example_inputs is not None and not isinstance(example_inputs, (tuple, list)):
+        raise ExportError(
+            f"example_inputs is a {type(example_inputs).__name__}; give a tuple of forward()'s arguments: (x,)"
+        )
+
+
 def traced_program(
     program: torch.export.ExportedProgram, dim_names: Mapping[str, str], prefix: str = ""
 ) -> TracedGraph:

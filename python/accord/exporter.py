@@ -28,7 +28,7 @@ from accord.export_sharding import (
     apply_rules,
     plan_sharding,
 )
-from accord.export_traced import traced_program
+from accord.export_traced import check_model, traced_program
 from accord.export_weights import Int4, Int8, plan_packings
 from accord.jit.modules import CompiledModule
 from accord.jit.modules import compile as accord_compile
@@ -81,8 +81,7 @@ def export(
     """
     if tokenizer is not None and example_inputs is not None:
         raise ExportError("a tokenizer goes with a language model, which is exported without example_inputs")
-    if model.training:
-        raise ExportError("the model is in training mode; call model.eval() first")
+    check_model(model, example_inputs)
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.no_grad())
         stack.enter_context(taken_apart(model))

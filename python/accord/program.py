@@ -11,7 +11,7 @@ from torch.utils import _pytree
 
 from accord._core import Communicator, Corrupt, Engine, Error, Mismatch, Unsupported
 from accord.jit.bound_engine import BoundEngine
-from accord.jit.modules import Expected, leaves_of
+from accord.jit.modules import Expected, check_leaves, leaves_of
 from accord.jit.report import CollectiveReport, CompilationReport, PartitionReport
 from accord.jit.torch_partition import runner_of
 from accord.program_package import ProgramPart, RankProgram, check_torch_file, parts_for_places, read_program
@@ -32,7 +32,7 @@ class Program:
 
     def run(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
         """Runs on the tensors of the model's arguments, one after the other, and gives those of its outputs. Collective over the
-        groups: every rank gives equal inputs."""
+        groups: every rank gives equal inputs. TypeError for others than the model was exported for."""
         with torch.no_grad():
             return [value for value in self._module.run(inputs) if isinstance(value, torch.Tensor)]
 
@@ -68,6 +68,7 @@ class ProgramModule(torch.nn.Module):
 
     def run(self, leaves) -> list:
         """From the leaves of the arguments to those of the outputs."""
+        check_leaves(leaves, self._expected)
         values = {entry["name"]: leaf for entry, leaf in zip(self._ranks.inputs, leaves, strict=True)}
         for part, runner in self._steps:
             given = [values[one] if isinstance(one, str) else _size(values, *one) for one in part.inputs]
@@ -76,7 +77,7 @@ class ProgramModule(torch.nn.Module):
 
     @torch.no_grad()
     def forward(self, *args, **kwargs):
-        leaves = leaves_of(args, kwargs, self._in_spec, self._expected)
+        leaves = leaves_of(args, kwargs, self._in_spec)
         return _pytree.tree_unflatten(self.run(leaves), self._out_spec)
 
 

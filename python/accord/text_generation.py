@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from accord._core import Communicator, Engine, InvalidArgument, LanguageModel, TextStream, inspect
+from accord._core import Communicator, Engine, InvalidArgument, LanguageModel, TextStream, Unsupported, inspect
 from accord.engine import load
 
 __all__ = ["GeneratedText", "generate"]
@@ -86,7 +86,12 @@ def _language_model(stack, model, comm, threads, cache_dtype) -> LanguageModel:
     if not isinstance(model, Engine):
         if comm is None:
             comm = stack.enter_context(Communicator.from_environment(name="generate"))
-        groups = inspect(model)["groups"]
+        description = inspect(model)
+        if "program" in description:
+            raise Unsupported(
+                f"{os.fspath(model)} is a program of several parts; a language model is exported as one engine"
+            )
+        groups = description["groups"]
         if len(groups) > 1:
             raise InvalidArgument(
                 f"{os.fspath(model)} has the groups {', '.join(groups)}: load() it, giving each its ranks"

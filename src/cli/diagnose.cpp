@@ -12,6 +12,7 @@
 #include "cli/diagnose/diagnosis.hpp"
 #include "cli/diagnose/report.hpp"
 #include "cli/diagnose/trace.hpp"
+#include "cli/number_checks.hpp"
 
 namespace accord::cli {
 namespace {
@@ -58,7 +59,7 @@ void add_diagnose(CLI::App& app, Action& chosen) {
   const auto options = std::make_shared<Options>();
   diagnose->add_option("dumps", options->paths, "Directories or files that ranks have dumped");
   diagnose->add_option("--pid", options->processes, "A process of the job: a rank, or what started ranks (a launcher)")
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
   diagnose->add_option("--dump", options->dump_directory, "Also write what was found to this directory, as dumps");
   diagnose->add_option("--trace", options->trace_file, "Also write a trace of all operations, for ui.perfetto.dev");
   diagnose->add_flag("--json", options->as_json, "One JSON object");

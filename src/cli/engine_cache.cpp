@@ -25,7 +25,7 @@ int run(const std::string& what, const CacheOptions& options) {
 
 void add_engine_cache(CLI::App& engine, Action& chosen) {
   CLI::App* cache = engine.add_subcommand("cache", "The compiled engines that are kept on disk");
-  cache->require_subcommand(1);
+  cache->require_subcommand(0, 1);
   for (const auto& [name, meaning] :
        {std::pair<const char*, const char*>{"list", "What is there, the package used last first"},
         {"clear", "Remove all that is not in use"}}) {

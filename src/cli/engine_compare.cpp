@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cli/engine.hpp"
+#include "cli/number_checks.hpp"
 #include "cli/python_program.hpp"
 
 namespace accord::cli {
@@ -53,16 +54,15 @@ void add_engine_compare(CLI::App& engine, Action& chosen) {
   command->add_option("--inputs", options->inputs,
                       "safetensors file with the engine's inputs by name; a language model needs none");
   command->add_option("--tokens", options->tokens, "Of a language model without --inputs: length of the sequence [16]")
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
   command->add_option("--tolerance", options->tolerance, "Of the largest difference over the largest magnitude")
-      ->check(CLI::NonNegativeNumber);
+      ->check(non_negative_number());
   command->add_option("--group", options->group, "Logical group that the ranks of the job form [tp]");
-  command->add_option("--threads", options->threads, "Threads of each rank [ACCORD_THREADS]")
-      ->check(CLI::PositiveNumber);
+  command->add_option("--threads", options->threads, "Threads of each rank [ACCORD_THREADS]")->check(positive_number());
   command
       ->add_option("--canonical-ranks", options->canonical_ranks,
                    "A power of two: outputs have the same bits on any number of ranks that divides it")
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
   command->add_option("--memory-limit", options->memory_limit,
                       "What weights, arenas and caches of a rank may take together, such as 2GiB");
   command->add_flag("--json", options->as_json, "One JSON object");

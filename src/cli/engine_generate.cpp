@@ -19,6 +19,7 @@
 #include "cli/generate/answer.hpp"
 #include "cli/generate/lines.hpp"
 #include "cli/interrupt.hpp"
+#include "cli/number_checks.hpp"
 
 namespace accord::cli {
 namespace {
@@ -160,7 +161,7 @@ void add_model_options(CLI::App& command, GenerateOptions& options) {
       ->check(CLI::Range(1, 1024));
   add_load_options(command, options.load);
   command.add_option("--cache-tokens", options.model.cache_tokens, "Tokens that the cache holds [one whole context]")
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
   command.add_option("--cache-dtype", options.cache_dtype, "float32, bfloat16 or int8 [float32]");
 }
 
@@ -169,18 +170,17 @@ void add_sampling_options(CLI::App& command, GenerateOptions& options) {
   command
       .add_option("--max-new-tokens", options.request.options.max_new_tokens,
                   "Tokens of an answer at most [as many as the context holds]")
-      ->check(CLI::PositiveNumber);
-  command.add_option("--temperature", sampling.temperature, "0 takes the best token [0]")
-      ->check(CLI::NonNegativeNumber);
+      ->check(positive_number());
+  command.add_option("--temperature", sampling.temperature, "0 takes the best token [0]")->check(non_negative_number());
   command.add_option("--top-k", sampling.top_k, "Draw from the K best tokens; 0: all [0]")
-      ->check(CLI::NonNegativeNumber);
+      ->check(non_negative_number());
   command.add_option("--top-p", sampling.top_p, "Draw from the best tokens of this probability together [1]")
       ->check(CLI::Range(0.0, 1.0));
   command.add_option("--min-p", sampling.min_p, "Draw from tokens with this part of the best one's probability [0]")
       ->check(CLI::Range(0.0, 1.0));
   command.add_option("--repetition-penalty", sampling.repetition_penalty, "Divides the logits of tokens seen [1]")
-      ->check(CLI::PositiveNumber);
-  command.add_option("--seed", sampling.seed, "Equal seeds draw equal tokens [0]");
+      ->check(positive_number());
+  command.add_option("--seed", sampling.seed, "Equal seeds draw equal tokens [0]")->check(non_negative_number());
   command
       .add_option("--stop", options.request.stop, "A text that ends an answer, of which it is no part; may be repeated")
       ->take_all();

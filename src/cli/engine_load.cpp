@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/text.hpp"
+#include "cli/number_checks.hpp"
 #include "engine/package/program.hpp"
 #include "engine/runtime/agreement.hpp"
 
@@ -28,11 +29,11 @@ void add_load_options(CLI::App& command, LoadChoice& load) {
   command.add_option("--pp", load.pp, "Stages of a pipeline that the ranks form first [1]")->check(CLI::Range(1, 1024));
   command.add_option("--dp", load.dp, "Replicas, which share a batch, that the ranks form first [1]")
       ->check(CLI::Range(1, 1024));
-  command.add_option("--threads", load.threads, "Threads of each rank [ACCORD_THREADS]")->check(CLI::PositiveNumber);
+  command.add_option("--threads", load.threads, "Threads of each rank [ACCORD_THREADS]")->check(positive_number());
   command
       .add_option("--canonical-ranks", load.canonical_ranks,
                   "A power of two: outputs have the same bits on any number of ranks that divides it")
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
   command.add_option("--memory-limit", load.memory_limit,
                      "What weights, arenas and caches of a rank may take together, such as 2GiB");
 }

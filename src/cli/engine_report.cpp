@@ -19,6 +19,7 @@
 #include "cli/engine.hpp"
 #include "cli/engine_chart.hpp"
 #include "cli/engine_load.hpp"
+#include "cli/number_checks.hpp"
 #include "cli/plan.hpp"
 #include "engine/runtime/inputs.hpp"
 #include "engine/runtime/run_context.hpp"
@@ -276,7 +277,7 @@ void add_engine_report(CLI::App& engine, Action& chosen) {
   command->add_option("--sizes", options->sizes, "Sizes of its symbols: batch=8 length=128 [their smallest]")
       ->type_name("NAME=VALUE");
   command->add_option("--tokens", options->tokens, "--sizes tokens=VALUE, of a language model")
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
   command->add_flag("--run", options->run,
                     "Run it, the ranks as threads of this process, and tell the time of each op");
   command->add_option("--repeat", options->repeat, "Runs with --run; times are averages [5]")

@@ -50,6 +50,10 @@ int explain(const CLI::App& app, const CLI::ParseError& error) {
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !reached->remaining().empty()) {
     message = unknown_word(*reached, reached->remaining().front());
   }
+  if (dynamic_cast<const CLI::ConversionError*>(&error) != nullptr) {  // "Could not convert: --seed = 1.5"
+    const std::size_t option = message.find("--");
+    if (option != std::string::npos) message = message.substr(option) + " is no number that this option takes";
+  }
   fmt::print(stderr, "{0}: {1}\n\"{0} --help\" tells its use\n", full_name(*reached), message);
   return kWrongUse;
 }

@@ -12,6 +12,7 @@
 #include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "cli/launch/job.hpp"
+#include "cli/number_checks.hpp"
 #include "topology/topology.hpp"
 
 namespace accord::cli {
@@ -181,25 +182,25 @@ void add_options(CLI::App& run, RunOptions& options) {
   add("-n,--nproc-per-node", options.ranks_here, "Ranks on this node: a number, or auto or cpu, one for each core [1]");
   add("--nnodes", options.nodes, "Nodes, each with a launcher of its own [1]");
   add("--node-rank", options.node, "This node, from 0; if absent, node 0 is the first on the endpoint's machine")
-      ->check(CLI::NonNegativeNumber);
+      ->check(non_negative_number());
   add("--rdzv-endpoint", options.endpoint, "HOST[:PORT] of node 0, where launchers meet [port 29400]");
   add("--rdzv-backend", options.backend, "For torchrun's sake: static and c10d mean the same here")
       ->check(CLI::IsMember({"static", "c10d"}));
   add("--rdzv-id", options.job.run_id, "Name of the job; launchers of other jobs are refused");
-  add("--rdzv-timeout", options.meeting_seconds, "Seconds for all launchers to come [600]")->check(CLI::PositiveNumber);
+  add("--rdzv-timeout", options.meeting_seconds, "Seconds for all launchers to come [600]")->check(positive_number());
   add("--master-addr", options.master_host, "MASTER_ADDR of the ranks [the endpoint's host, or 127.0.0.1]");
   add("--master-port", options.master_port, "MASTER_PORT of the ranks [a free one for each start]")
       ->check(CLI::Range(1, 65535));
   run.add_flag("--standalone", options.standalone, "One node, nothing to agree on (the default)");
   add("--max-restarts", options.job.max_restarts, "Starts of the whole job after a failure [0]")
-      ->check(CLI::NonNegativeNumber);
+      ->check(non_negative_number());
   add("--log-dir", options.job.log_directory, "Also write each rank's lines to LOG_DIR/restart_N/rank_R.log");
   add("--role", options.job.role, "ROLE_NAME of the ranks");
   add("--bind", options.binding,
       "Processors of a rank: core (its share of the cores), numa (one memory node), none [none]")
       ->check(CLI::IsMember({"core", "numa", "none"}));
   add("--grace", options.grace_seconds, "Seconds from telling a rank to end to killing it [5]")
-      ->check(CLI::NonNegativeNumber);
+      ->check(non_negative_number());
   run.add_flag("-m,--module", options.is_module, "PROGRAM is a Python module");
   run.add_flag(spellings("--no-python"), options.no_python, "Execute PROGRAM itself, also if it ends in .py");
 }

@@ -85,6 +85,7 @@ def test_every_command_has_help(command):
         (["info", "--jsom"], 'unknown option "--jsom"; did you mean "--json"?'),
         (["info", "more"], 'unexpected argument "more"'),
         (["engine", "inspct", "x"], 'unknown command "inspct"; did you mean "inspect"?'),
+        (["engine", "cache", "lst"], 'unknown command "lst"; did you mean "list"?'),
         (["engine", "verify"], "package is required"),
         (["engine", "run", "x", "--inptus", "y"], "--inputs"),
         (["engine", "run", "x", "--inputs", "y", "--repeat", "0"], "--repeat"),

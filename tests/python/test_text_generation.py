@@ -96,12 +96,33 @@ def test_a_cancelled_stream_ends(model):
         ("One", {"samples": 2}, "samples: LanguageModel.generate"),
         ("One " * CONTEXT, {}, "context"),
         ([{"role": "wizard", "content": "x"}], {}, "wizard"),
+        ([], {}, "a conversation without messages"),
     ],
 )
 def test_a_request_that_cannot_be_is_refused_and_the_model_goes_on(model, prompt, options, message):
     with pytest.raises(accord.InvalidArgument, match=message):
         accord.generate(model, prompt, **options)
     assert accord.generate(model, "The quick", max_new_tokens=5).text == " brown fox"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "message"),
+    [
+        ("One", {"temperature": "hot"}, "temperature: expected a number, got 'hot'"),
+        ("One", {"max_new_tokens": 1.5}, "max_new_tokens: expected a whole number of 32 bits, got 1.5"),
+        ("One", {"max_new_tokens": 10**30}, "max_new_tokens: expected a whole number of 32 bits, got 1000"),
+        ("One", {"seed": -1}, "seed: expected a whole number from 0 up, of 64 bits, got -1"),
+        ("One", {"biases": {"one": 1}}, "biases: expected a dict of token ids and numbers"),
+        ("One \ud800", {}, "prompt: expected a str, got one with lone surrogates"),
+        ([1, 2], {}, "expected a list of messages, got a int"),
+        ([{"role": "user", "content": ["x"]}], {}, "message 0: content: expected a str, got a list"),
+    ],
+)
+def test_values_of_another_type_are_named(model, prompt, options, message):
+    with pytest.raises(TypeError, match=message):
+        accord.generate(model, prompt, **options)
+    with pytest.raises(KeyError, match="message 0: content: a message is"):
+        accord.generate(model, [{"role": "user"}])
 
 
 def test_a_package_without_texts_says_so(text_model, tmp_path):

@@ -24,7 +24,7 @@ from accord.jit.bound_engine import BoundEngine
 from accord.jit.engine_builder import build_engine
 from accord.jit.lowering import lower
 from accord.jit.options import Options
-from accord.jit.partitioning import Block, Support, blocks_of, copy_for_torch, counts, is_collective, is_wait
+from accord.jit.partitioning import Block, Support, as_traced, blocks_of, copy_for_torch, counts, is_collective, is_wait
 from accord.jit.process_groups import logical_name, process_group
 from accord.jit.report import CollectiveReport, CompilationReport, PartitionReport
 from accord.jit.symbols import limit_symbols, symbol_sources
@@ -302,7 +302,7 @@ class CompiledGraph:
             inputs = [known[node] for node in plan.inputs] + [symbols[name] for name in plan.size_inputs]
             call = graph.call_module(f"engine_{engine.number}", tuple(inputs))
             for index, node in enumerate(plan.outputs):
-                known[node] = graph.call_function(_item, (call, index))
+                known[node] = as_traced(graph, graph.call_function(_item, (call, index)), node)
         (output,) = self.module.graph.find_nodes(op="output")
         graph.output(torch.fx.map_arg(output.args[0], known.__getitem__))
         graph.eliminate_dead_code(lambda node: node.op != "call_function" or node.target is not _item)

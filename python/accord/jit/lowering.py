@@ -39,11 +39,8 @@ def _views_of_inputs_apart(graph: torch.fx.Graph) -> None:
     input and of the strides and offset that the graph's output has, which those of a copy are not."""
     (output,) = graph.find_nodes(op="output")
     for node in output.all_input_nodes:
-        chain = []
-        while isinstance(node.target, torch._ops.OpOverload) and node.target.is_view:
-            chain.append(node)
-            node = node.args[0]
-        if node.op != "placeholder" or not chain:
+        chain = views_to(node)
+        if not chain or chain[-1].args[0].op != "placeholder":
             continue
         copies = {}
         with graph.inserting_before(output):
@@ -51,6 +48,15 @@ def _views_of_inputs_apart(graph: torch.fx.Graph) -> None:
                 copies[one] = graph.node_copy(one, lambda given, known=copies: known.get(given, given))
                 copies[one].meta[VIEW_OF_INPUT] = True
         output.replace_input_with(chain[0], copies[chain[0]])
+
+
+def views_to(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """`node` and those before it, the last one first, that give views of what is no view."""
+    chain = []
+    while isinstance(node.target, torch._ops.OpOverload) and node.target.is_view:
+        chain.append(node)
+        node = node.args[0]
+    return chain
 
 
 def _conversions_of_aten(graph: torch.fx.Graph) -> None:

@@ -12,6 +12,7 @@ import torch
 import accord
 from accord.export_graph import decompose
 from accord.export_sharding import ExportError
+from accord.export_traced import check_model
 from accord.jit.bound_engine import BoundEngine
 from accord.jit.compiled_graph import CompiledGraph
 from accord.jit.options import Options
@@ -72,19 +73,33 @@ class CompiledModule(torch.nn.Module):
         return save(self, path, weights=weights)
 
     def forward(self, *args, **kwargs):
-        leaves = leaves_of(args, kwargs, self.in_spec, self.inputs)
+        leaves = leaves_of(args, kwargs, self.in_spec)
+        check_leaves(leaves, self.inputs)
         return torch.utils._pytree.tree_unflatten(self.graph(*self.weights, *leaves), self.out_spec)
 
 
-def leaves_of(args: tuple, kwargs: dict, in_spec, inputs: Sequence[Expected]) -> list:
-    """The leaves of a call's arguments, held against what a model was compiled for; TypeError."""
+def leaves_of(args: tuple, kwargs: dict, in_spec) -> list:
+    """The leaves of a call's arguments; TypeError if they are not nested as those that a model was compiled for."""
     leaves, given = torch.utils._pytree.tree_flatten((args, kwargs))
     if given != in_spec:
-        raise TypeError(f"accord: the model was compiled for arguments {in_spec}, not {given}")
+        raise TypeError(f"accord: the model was compiled for arguments {_nested(in_spec)}, not {_nested(given)}")
+    return leaves
+
+
+def check_leaves(leaves: Sequence, inputs: Sequence[Expected]) -> None:
+    """TypeError for what a model was not compiled for."""
+    if len(leaves) != len(inputs):
+        raise TypeError(f"accord: {len(leaves)} inputs were given, the model takes {len(inputs)}")
     for number, (leaf, expected) in enumerate(zip(leaves, inputs, strict=True)):
         if not expected.is_met_by(leaf):
             raise TypeError(f"accord: input {number} was {expected} when the model was compiled, and is {_told(leaf)}")
-    return leaves
+
+
+def _nested(spec) -> str:
+    """How arguments are nested, as a call of forward() that has a * for each."""
+    args, kwargs = torch.utils._pytree.tree_unflatten(["*"] * spec.num_leaves, spec)
+    told = [str(one) for one in args] + [f"{name}={value}" for name, value in kwargs.items()]
+    return f"({', '.join(told)})".replace("'*'", "*")
 
 
 @dataclass(frozen=True)
@@ -119,7 +134,9 @@ def expected_of(example: object) -> Expected:
 
 
 def _told(leaf: object) -> str:
-    return f"{leaf.dtype} {list(leaf.shape)}" if isinstance(leaf, torch.Tensor) else repr(leaf)
+    if isinstance(leaf, torch.Tensor):
+        return f"{leaf.dtype} {list(leaf.shape)}"
+    return repr(leaf) if isinstance(leaf, (int, float, str, type(None))) else f"a {type(leaf).__name__}"
 
 
 def _hold(module: torch.nn.Module, path: str, tensor: torch.Tensor) -> None:
@@ -148,9 +165,8 @@ def compile(
     for torch.export. `model` may be a program that torch.export has made. Raises ExportError, which says what to do.
     """
     chosen = Options.read(options)
-    if isinstance(model, torch.nn.Module):
-        if model.training:
-            raise ExportError("the model is in training mode; call model.eval() first")
+    if not isinstance(model, torch.export.ExportedProgram):
+        check_model(model, example_inputs)
         with torch.no_grad():
             model = torch.export.export(model, tuple(example_inputs), dynamic_shapes=dynamic_shapes)
     compiled = CompiledModule(model, chosen)

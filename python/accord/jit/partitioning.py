@@ -8,7 +8,6 @@ too small goes to PyTorch, and levels are counted anew.
 
 from __future__ import annotations
 
-import contextlib
 import operator
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -19,10 +18,11 @@ import torch
 from accord.export_graph import GraphBuilder
 from accord.export_sharding import ExportError
 from accord.export_traced import TracedGraph, TracedSymbol
-from accord.jit.lowering import VIEW_OF_INPUT
+from accord.jit.lowering import VIEW_OF_INPUT, views_to
 from accord.jit.options import Options
 
 COLLECTIVES = ("_c10d_functional", "c10d_functional")
+READ_MEMORY = (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_copy.default)
 
 
 @dataclass
@@ -64,11 +64,18 @@ class Support:
         self._options = options
         self._builder = GraphBuilder(TracedGraph([], [], [], [], symbols))
         self.refused: dict[torch.fx.Node, str] = {}  # what an engine said when it was built
+        self._indescribable: dict[torch.fx.Node, str] = {}  # tensors that no engine can have, neither give nor take
         for node in graph.nodes:
             if isinstance(node.meta.get("val"), torch.Tensor):
                 self._builder.of_node[node] = node.name
-                with contextlib.suppress(ExportError):  # what has no description is refused with its users
+                try:
                     self._builder._describe(node, node.meta["val"], node.name)
+                except ExportError as error:
+                    self._indescribable[node] = str(error)
+        self._read_in_memory = set()
+        for node in graph.nodes:
+            if node.target in READ_MEMORY:
+                self._read_in_memory.update(views_to(node.args[0]))
 
     def reason_against(self, node: torch.fx.Node) -> str | None:
         op = str(node.target)
@@ -78,6 +85,11 @@ class Support:
             return f"{op} gives a view of an input"
         if node in self.refused:
             return self.refused[node]
+        if node in self._read_in_memory:
+            return f"{op} gives a view, which is read by its strides"
+        for one in (node, *node.all_input_nodes):
+            if one in self._indescribable:
+                return self._indescribable[one]
         if is_wait(node) and not is_collective(node.args[0]):
             return f"{op} waits for what began elsewhere"
         tensors = [value for value in map(_value, (node, *node.all_input_nodes)) for value in _tensors_in(value)]
@@ -175,3 +187,37 @@ def copy_for_torch(
     if node.target is torch.ops.aten.view.default and VIEW_OF_INPUT not in node.meta:
         copied.target = torch.ops.aten.reshape.default
     return copied
+
+
+def as_traced(graph: torch.fx.Graph, copied: torch.fx.Node, node: torch.fx.Node) -> torch.fx.Node:
+    """What an engine gives for `node`, in row-major order, laid out in memory as torch has traced it, where dimensions are in another
+    order there. `copied` stands for it in `graph`."""
+    order = _order_in_memory(node.meta["val"])
+    if order == sorted(order):
+        return copied
+    back = [order.index(dim) for dim in range(len(order))]
+    value = node.meta["val"]
+    for op, arguments, options in (
+        (torch.ops.aten.permute.default, (order,), {}),
+        (torch.ops.aten.clone.default, (), {"memory_format": torch.contiguous_format}),
+        (torch.ops.aten.permute.default, (back,), {}),
+    ):
+        copied = graph.call_function(op, (copied, *arguments), options)
+        value = copied.meta["val"] = op(value, *arguments, **options)
+    return copied
+
+
+def _order_in_memory(tensor: torch.Tensor) -> list[int]:
+    """Its dimensions from the outermost in memory on; as they are if there are gaps between its elements."""
+    sizes, strides = ([int(_hint(one)) for one in numbers] for numbers in (tensor.shape, tensor.stride()))
+    order = sorted(range(tensor.dim()), key=lambda dim: -strides[dim])
+    expected = 1
+    for dim in reversed(order):
+        if sizes[dim] != 1 and strides[dim] != expected:
+            return list(range(tensor.dim()))
+        expected *= sizes[dim]
+    return order
+
+
+def _hint(size: int | torch.SymInt) -> int:
+    return size.node.hint if isinstance(size, torch.SymInt) else size

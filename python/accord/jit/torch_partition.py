@@ -21,7 +21,7 @@ from torch.export.graph_signature import (
 )
 from torch.utils import _pytree
 
-from accord.jit.partitioning import Block, copy_for_torch, is_number
+from accord.jit.partitioning import Block, as_traced, copy_for_torch, is_number
 
 
 @dataclass
@@ -51,13 +51,17 @@ def torch_partition(
     for node in held + inputs:
         known[node] = cut.placeholder(node.name)
         known[node].meta = dict(node.meta)
+    given_by = dict(known)
+    for node in inputs:
+        if node.op != "placeholder" and _is_tensor(node):
+            known[node] = as_traced(cut, known[node], node)
     for node in modules:
         known[node] = cut.node_copy(node)
     for node in inside:
         known[node] = copy_for_torch(cut, node, known)
     cut.output(tuple(known[node] for node in outputs))
-    specs = [InputSpec(InputKind.BUFFER, TensorArgument(known[node].name), weights[node][0], True) for node in held]
-    given = [(TensorArgument if _is_tensor(node) else SymIntArgument)(known[node].name) for node in inputs]
+    specs = [InputSpec(InputKind.BUFFER, TensorArgument(given_by[node].name), weights[node][0], True) for node in held]
+    given = [(TensorArgument if _is_tensor(node) else SymIntArgument)(given_by[node].name) for node in inputs]
     made = [TensorArgument(known[node].name) for node in outputs]
     call = ModuleCallSignature(
         given, made, _pytree.tree_structure((tuple(inputs), {})), _pytree.tree_structure((*made,))

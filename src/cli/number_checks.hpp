@@ -1,0 +1,25 @@
+#pragma once
+// Limits of numbers among a command's options, with messages that say no more than the limit. CLI11's own name the largest double.
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <string>
+
+namespace accord::cli {
+
+// Text that is no number is left to the conversion, which says so.
+inline CLI::Validator least_number(double least, bool includes_least, const char* says, const char* type_name) {
+  return CLI::Validator(
+      [=](std::string& text) -> std::string {
+        char* end = nullptr;
+        const double number = std::strtod(text.c_str(), &end);
+        const bool is_number = end != text.c_str() && *end == '\0';
+        return is_number && (number < least || (number == least && !includes_least)) ? text + says : "";
+      },
+      type_name);
+}
+
+inline CLI::Validator positive_number() { return least_number(0, false, " is not more than 0", "POSITIVE"); }
+inline CLI::Validator non_negative_number() { return least_number(0, true, " is less than 0", "NONNEGATIVE"); }
+
+}  // namespace accord::cli

@@ -1,0 +1,128 @@
+"""Models that engines and PyTorch share in odd ways: strides that are read, dtypes that engines lack; and arguments that are none."""
+
+import numpy as np
+import pytest
+
+import accord
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
+
+
+class Odd(torch.nn.Module):
+    """Runs a function of itself, which has a layer and a convolution, and the input."""
+
+    def __init__(self, run) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = torch.nn.Linear(16, 16)
+        self.image = torch.nn.Conv2d(4, 4, 3)
+        self.run = run
+
+    def forward(self, x: torch.Tensor):
+        return self.run(self, x)
+
+
+def corner(x: torch.Tensor) -> torch.Tensor:
+    """Another one for another order of dimensions in memory."""
+    return x.as_strided((2, 2), (1, 2))
+
+
+ROWS, IMAGES = torch.linspace(-1, 1, 64).reshape(4, 16), torch.linspace(-1, 1, 648).reshape(2, 4, 9, 9)
+
+
+@pytest.mark.parametrize(
+    ("run", "x"),
+    [
+        (lambda self, x: corner(self.layer(x).t().relu()), ROWS),  # relu keeps the order in memory
+        (lambda self, x: corner(self.layer(x).t()), ROWS),
+        (lambda self, x: corner(self.layer(x)[1:, 14:]), ROWS),  # reads elements that the part does not have
+        (lambda self, x: corner(self.image(x).relu()), IMAGES.to(memory_format=torch.channels_last)),
+    ],
+    ids=["turned", "view", "part", "channels_last"],
+)
+@torch.no_grad()
+def test_what_reads_memory_by_strides_reads_it_as_in_pytorch(run, x, tmp_path):
+    model = Odd(run).eval()
+    compiled = accord.compile(model, (x,), {"min_block_size": 1})
+    assert compiled.report.ops("engine").total() > 0
+    torch.testing.assert_close(compiled(x), model(x))
+    package = compiled.save(tmp_path / "model.accord")
+    torch.testing.assert_close(accord.load(package).module()(x), model(x))
+
+
+@torch.no_grad()
+def test_outputs_lie_in_memory_as_those_of_pytorch():
+    model = Odd(lambda self, x: (self.layer(x).t().relu(), self.layer(x).view(4, 4, 4).permute(2, 0, 1))).eval()
+    torch._dynamo.reset()
+    got = torch.compile(model, backend="accord", dynamic=True, options={"require_full_compilation": True})(ROWS)
+    for one, expected in zip(got, model(ROWS), strict=True):
+        torch.testing.assert_close(one, expected)
+        assert one.stride() == expected.stride()
+
+
+@pytest.mark.parametrize(
+    ("run", "kept"),
+    [
+        (lambda self, x: torch.fft.fft(self.layer(x)).abs() + 1, "dtype torch.complex64 is not supported"),
+        (lambda self, x: self.layer(x).abs().to(torch.uint16).float() + 1, "dtype torch.uint16 is not supported"),
+        (
+            lambda self, x: self.layer(x).cumprod(1).reshape(2, 2, 2, 2, 2, 1, 1, 1, 2).sum((3, 4, 5)) + 1,
+            "9 dimensions",
+        ),
+    ],
+    ids=["complex", "uint16", "dimensions"],
+)
+@torch.no_grad()
+def test_an_op_on_a_tensor_that_no_engine_takes_stays_in_pytorch(run, kept):
+    model = Odd(run).eval()
+    compiled = accord.compile(model, (ROWS,), {"min_block_size": 1})
+    assert any(kept in reason for part in compiled.report.partitions for reason in part.reasons), compiled.report
+    assert compiled.report.ops("engine")["aten.linear.default"] == 1
+    torch.testing.assert_close(compiled(ROWS), model(ROWS))
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "message"),
+    [
+        (lambda x: x, (ROWS,), "the model is a function, not a torch.nn.Module"),
+        ("llama", (ROWS,), "the model is a str, not a torch.nn.Module"),
+        (torch.nn.Linear(16, 4).eval(), ROWS, "example_inputs is a Tensor; give a tuple"),
+    ],
+    ids=["function", "str", "tensor"],
+)
+def test_what_is_no_model_or_no_arguments_is_refused(model, inputs, message, tmp_path):
+    with pytest.raises(accord.ExportError, match=message):
+        accord.compile(model, inputs)
+    with pytest.raises(accord.ExportError, match=message):
+        accord.export(model, inputs, path=tmp_path / "model.accord")
+
+
+def test_exports_that_cannot_be_say_why(tmp_path):
+    model, path = torch.nn.Linear(16, 4).eval(), tmp_path / "model.accord"
+    with pytest.raises(accord.ExportError, match=r"an output has no elements, its shape is \[0, 4\]"):
+        accord.export(model, (torch.rand(0, 16),), path=path)
+    with pytest.raises(accord.ExportError, match="sharding is 'autp'; expected rules by name patterns, or \"auto\""):
+        accord.export(model, (ROWS,), path=path, sharding="autp")
+    assert not path.exists()
+
+
+@torch.no_grad()
+def test_calls_with_other_arguments_are_refused_in_few_words(tmp_path):
+    model = Odd(lambda self, x: self.layer(x).cumprod(1)).eval()
+    compiled = accord.compile(model, (ROWS,), {"min_block_size": 1})
+    package = compiled.save(tmp_path / "model.accord")
+    with pytest.raises(accord.Unsupported, match="is a program of several parts; a language model is exported as one"):
+        accord.generate(package, "text")
+    program = accord.load(package)
+    for called in (compiled, program.module()):
+        with pytest.raises(TypeError, match=r"compiled for arguments \(\*\), not \(input=\*\)$"):
+            called(input=ROWS)
+    for given, message in (
+        ((), "0 inputs were given, the model takes 1"),
+        ((ROWS[:2],), r"input 0 was torch.float32 \[4, 16\] .*, and is torch.float32 \[2, 16\]"),
+        ((np.zeros((4, 16), np.float32),), "input 0 was .*, and is a ndarray"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            program.run(*given)
+    torch.testing.assert_close(program.run(ROWS)[0], model(ROWS))
