@@ -94,23 +94,6 @@ std::map<std::string, GroupPlace> places_argument(const Places& groups) {
   return places;
 }
 
-EngineHandle assemble(const std::string& graph, const std::map<std::string, nb::object>& weights, const Places& groups,
-                      const std::map<std::string, std::int64_t>& sizes, const std::string& name, int threads) {
-  const auto views = std::make_shared<Weights>();
-  EngineParts parts{name, graph, {}, sizes};
-  for (const auto& [weight, array] : weights) {
-    views->push_back(std::make_unique<ArrayView>(array, weight, Access::kRead));
-    parts.weights[weight] = {views->back()->buffer(), views->back()->shape()};
-  }
-  const auto assembled = [&] {
-    const WithoutGil without_gil;
-    return Engine::assemble(parts, places_argument(groups), {.threads = threads});
-  };
-  EngineHandle handle(value_or_raise(assembled()));
-  handle.weights = views;
-  return handle;
-}
-
 using DTypeName = std::optional<std::string>;
 
 std::optional<DType> dtype_argument(const DTypeName& name) {
@@ -129,6 +112,25 @@ LoadOptions load_options(int threads, int canonical_ranks, std::int64_t overlap_
           .all_reduce_dtype = dtype_argument(all_reduce_dtype),
           .activation_dtype = dtype_argument(activation_dtype),
           .memory_limit = text == nullptr ? std::get<std::uint64_t>(memory_limit) : value_or_raise(parse_bytes(*text))};
+}
+
+EngineHandle assemble(const std::string& graph, const std::map<std::string, nb::object>& weights, const Places& groups,
+                      const std::map<std::string, std::int64_t>& sizes, const std::string& name, int threads,
+                      std::int64_t overlap_rows, const DTypeName& all_reduce_dtype) {
+  const auto views = std::make_shared<Weights>();
+  EngineParts parts{name, graph, {}, sizes};
+  for (const auto& [weight, array] : weights) {
+    views->push_back(std::make_unique<ArrayView>(array, weight, Access::kRead));
+    parts.weights[weight] = {views->back()->buffer(), views->back()->shape()};
+  }
+  const LoadOptions options = load_options(threads, 0, overlap_rows, all_reduce_dtype, std::nullopt, std::uint64_t{0});
+  const auto assembled = [&] {
+    const WithoutGil without_gil;
+    return Engine::assemble(parts, places_argument(groups), options);
+  };
+  EngineHandle handle(value_or_raise(assembled()));
+  handle.weights = views;
+  return handle;
 }
 
 EngineHandle load(nb::handle path, const Places& groups, int threads, int canonical_ranks, std::int64_t overlap_rows,
@@ -218,14 +220,16 @@ group), ResourceExhausted.)")
       .def_static(
           "assemble", &assemble, nb::arg("graph"), nb::arg("weights"), nb::arg("groups") = nb::dict(), nb::kw_only(),
           nb::arg("sizes") = nb::dict(), nb::arg("name") = "engine", nb::arg("threads") = 0,
+          nb::arg("overlap_rows") = 0, nb::arg("all_reduce_dtype") = nb::none(),
           nb::sig("def assemble(graph: str, weights: collections.abc.Mapping[str, accord._arrays.ArrayLike], "
                   "groups: collections.abc.Mapping[str, tuple[int, int]] = {}, *, "
-                  "sizes: collections.abc.Mapping[str, int] = {}, name: str = 'engine', threads: int = 0) -> Engine"),
+                  "sizes: collections.abc.Mapping[str, int] = {}, name: str = 'engine', threads: int = 0, "
+                  "overlap_rows: int = 0, all_reduce_dtype: str | None = None) -> Engine"),
           R"(An engine of a graph (as a package's graph.json) and of weights in memory, as they are for this rank.
 
 Weights are held, not copied, but for those of matrix products, which are packed. groups: this rank's place
-(rank, size) in each group that the graph names. sizes: of symbols, for which all ops are tried. The engine is
-unbound. Raises Unsupported (naming the op and its place in the model), Corrupt, InvalidArgument.)")
+(rank, size) in each group that the graph names. sizes: of symbols, for which all ops are tried. threads,
+overlap_rows, all_reduce_dtype: as for accord.load(). The engine is unbound. Raises Unsupported (naming the op and its place in the model), Corrupt, InvalidArgument.)")
       .def_static(
           "load_and_bind", &load_and_bind, nb::arg("path"), nb::arg("groups") = nb::none(), nb::kw_only(),
           nb::arg("threads") = 0, nb::arg("canonical_ranks") = 0, nb::arg("overlap_rows") = 0,

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from accord import export_language_model as language_model
-from accord._core import Communicator, Engine, Error
+from accord._core import Communicator, Engine, Error, InvalidArgument
 from accord.engine import load
 
 RELATIVE_TOLERANCE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 5e-2}
@@ -92,11 +92,17 @@ def compare(
     module's output; by default 1e-4 in float32, 2e-2 in float16, 5e-2 in bfloat16.
 
     The first module beyond it is where to look: what comes before it agrees. Collective over the engine's groups: all ranks
-    give equal models and inputs, and get the same answer. Raises ValueError if no module of the model is in the engine.
+    give equal models and inputs, and get the same answer. Raises ValueError if no module of the model is in the engine,
+    InvalidArgument if the engine is cut into stages or replicas.
     """
     if not isinstance(engine, Engine):
         with load(engine, groups) as loaded:
             return compare(model, loaded, inputs, tolerance=tolerance)
+    for name, what in (("pp", "a stage of a pipeline"), ("dp", "a replica with a part of the batch")):
+        if engine.groups.get(name, (0, 1))[1] > 1:
+            raise InvalidArgument(
+                f'this rank has {what} (group "{name}") and cannot show all modules; the package computes the same without: load it so'
+            )
     given = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
     prefix = ""
     with torch.no_grad():
@@ -246,13 +252,15 @@ def main() -> int:
     parser.add_argument("--group", default="tp")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--canonical-ranks", type=int, default=0)
+    parser.add_argument("--all-reduce-dtype")
     parser.add_argument("--memory-limit", default="0")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     try:
         with Communicator.from_environment() as comm:
             groups = {options.group: comm} if comm.size > 1 else {}
-            how = {name: getattr(options, name) for name in ("threads", "canonical_ranks", "memory_limit")}
+            named = ("threads", "canonical_ranks", "all_reduce_dtype", "memory_limit")
+            how = {name: getattr(options, name) for name in named}
             with load(options.package, groups, **how) as engine:
                 inputs = _made_inputs(engine, options.inputs, options.tokens)
                 found = compare(_made_model(options.model), engine, inputs, tolerance=options.tolerance)

@@ -101,10 +101,16 @@ def load(
 
         if memory_limit != 0:
             raise InvalidArgument(f"{path}: memory_limit is for a package of one engine; PyTorch has none")
-        if overlap_rows != 0 or all_reduce_dtype is not None or activation_dtype is not None:
-            names = "overlap_rows, all_reduce_dtype and activation_dtype"
-            raise InvalidArgument(f"{path}: {names} are for a package of one engine")
-        return load_program(Path(path), groups, threads=threads, canonical_ranks=canonical_ranks, strict=strict)
+        return load_program(
+            Path(path),
+            groups,
+            strict=strict,
+            threads=threads,
+            canonical_ranks=canonical_ranks,
+            overlap_rows=overlap_rows,
+            all_reduce_dtype=all_reduce_dtype,
+            activation_dtype=activation_dtype,
+        )
     return Engine.load_and_bind(
         path,
         groups,

@@ -82,9 +82,9 @@ class ProgramModule(torch.nn.Module):
 
 
 def load_program(
-    path: Path, groups: Mapping[str, Communicator] | None, *, threads: int, canonical_ranks: int, strict: bool
+    path: Path, groups: Mapping[str, Communicator] | None, *, strict: bool, **of_engines: object
 ) -> Program:
-    """As accord.load() says, of a program. The ranks tell each other whether they could, before engines are bound."""
+    """As accord.load() says, of a program; `of_engines` are its options for each engine. The ranks tell each other whether they could, before engines are bound."""
     groups = dict(groups or {})
     failed = ranks = None
     runners: dict[str, Runner] = {}
@@ -111,8 +111,7 @@ def load_program(
         Engine.load_and_bind(
             path / part.path,
             {name: groups[name] for name in part.groups if name in groups},
-            threads=threads,
-            canonical_ranks=canonical_ranks,
+            **of_engines,
         )
         for part in ranks.parts
         if part.runs_in == "engine"

@@ -17,6 +17,7 @@
 #include "c/structs.hpp"
 
 using accord::Engine;
+using accord::LoadOptions;
 using accord::Result;
 using accord::Status;
 using accord::StatusCode;
@@ -31,6 +32,18 @@ Status wrong(std::string_view function, std::string_view why) {
 
 // A list of none may be null.
 const void* list_of(const void* list, std::size_t count) { return count == 0 ? "" : list; }
+
+Result<LoadOptions> load_options(const accord_engine_options_t& read, std::string_view function) {
+  LoadOptions options{.threads = read.threads,
+                      .canonical_ranks = read.canonical_ranks,
+                      .overlap_rows = read.overlap_rows,
+                      .memory_limit = read.memory_limit};
+  if (read.all_reduce_dtype != 0) {
+    ACCORD_ASSIGN_OR_RETURN(options.all_reduce_dtype, accord::c::value_of(accord::c::kDTypes, read.all_reduce_dtype,
+                                                                          function, "all_reduce_dtype"));
+  }
+  return options;
+}
 
 Result<TensorView> view_of(const accord_tensor_t& tensor, std::string_view function) {
   if (tensor.dimensions < 0 || (tensor.shape == nullptr && tensor.dimensions > 0))
@@ -61,10 +74,8 @@ extern "C" accord_status_t accord_engine_load(const char* path, const accord_eng
                   }
                   ACCORD_ASSIGN_OR_RETURN(const accord_engine_options_t read,
                                           accord::c::read_struct(options, function));
-                  ACCORD_ASSIGN_OR_RETURN(Engine loaded, Engine::load_and_bind(path, communicators,
-                                                                               {.threads = read.threads,
-                                                                                .canonical_ranks = read.canonical_ranks,
-                                                                                .memory_limit = read.memory_limit}));
+                  ACCORD_ASSIGN_OR_RETURN(const LoadOptions load, load_options(read, function));
+                  ACCORD_ASSIGN_OR_RETURN(Engine loaded, Engine::load_and_bind(path, communicators, load));
                   *engine = new accord_engine{std::move(loaded)};
                   return {};
                 });

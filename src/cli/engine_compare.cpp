@@ -19,6 +19,7 @@ struct CompareOptions {
   std::string group;
   std::string threads;
   std::string canonical_ranks;
+  std::string all_reduce_dtype;
   std::string memory_limit;
   bool as_json = false;
 };
@@ -32,6 +33,7 @@ int compare(const CompareOptions& options) {
                                     {"--group", options.group},
                                     {"--threads", options.threads},
                                     {"--canonical-ranks", options.canonical_ranks},
+                                    {"--all-reduce-dtype", options.all_reduce_dtype},
                                     {"--memory-limit", options.memory_limit}}) {
     if (value.empty()) continue;
     words.emplace_back(name);
@@ -63,6 +65,8 @@ void add_engine_compare(CLI::App& engine, Action& chosen) {
       ->add_option("--canonical-ranks", options->canonical_ranks,
                    "A power of two: outputs have the same bits on any number of ranks that divides it")
       ->check(positive_number());
+  command->add_option("--all-reduce-dtype", options->all_reduce_dtype,
+                      "int8: sums over the ranks of 32 KB and more travel in codes of 8 bits [as they are]");
   command->add_option("--memory-limit", options->memory_limit,
                       "What weights, arenas and caches of a rank may take together, such as 2GiB");
   command->add_flag("--json", options->as_json, "One JSON object");

@@ -34,12 +34,24 @@ void add_load_options(CLI::App& command, LoadChoice& load) {
       .add_option("--canonical-ranks", load.canonical_ranks,
                   "A power of two: outputs have the same bits on any number of ranks that divides it")
       ->check(positive_number());
+  command
+      .add_option("--overlap-rows", load.overlap_rows,
+                  "Compute runs of so many rows in two halves, one during the sums over the ranks of the other")
+      ->check(positive_number());
+  command.add_option("--all-reduce-dtype", load.all_reduce_dtype,
+                     "int8: sums over the ranks of 32 KB and more travel in codes of 8 bits [as they are]");
   command.add_option("--memory-limit", load.memory_limit,
                      "What weights, arenas and caches of a rank may take together, such as 2GiB");
 }
 
 Result<LoadOptions> load_options(const LoadChoice& load) {
-  LoadOptions options{.threads = load.threads, .canonical_ranks = load.canonical_ranks};
+  LoadOptions options{
+      .threads = load.threads, .canonical_ranks = load.canonical_ranks, .overlap_rows = load.overlap_rows};
+  if (!load.all_reduce_dtype.empty()) {
+    const Result<DType> dtype = dtype_from_string(load.all_reduce_dtype);
+    if (!dtype.ok()) return dtype.status().with_context("--all-reduce-dtype");
+    options.all_reduce_dtype = *dtype;
+  }
   if (load.memory_limit.empty()) return options;
   const Result<std::size_t> limit = parse_bytes(load.memory_limit);
   if (!limit.ok()) return limit.status().with_context("--memory-limit");

@@ -20,7 +20,9 @@ struct LoadChoice {
   int dp = 1;
   int threads = 0;
   int canonical_ranks = 0;
-  std::string memory_limit;  ///< "2GiB"; empty: none
+  int overlap_rows = 0;
+  std::string all_reduce_dtype;  ///< "int8"; empty: exact sums
+  std::string memory_limit;      ///< "2GiB"; empty: none
 };
 
 void add_load_options(CLI::App& command, LoadChoice& load);

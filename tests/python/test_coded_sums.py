@@ -107,6 +107,29 @@ def test_logits_are_near_the_exact_ones_and_equal_on_all_ranks(ranks, packages, 
         assert 1e-5 < error < 0.02, name
 
 
+def run_by_command(package, folder, *options):
+    from accord_command import ACCORD
+    from accord_command import accord as command
+    from safetensors.numpy import load_file
+
+    ran = ["engine", "run", package, "--inputs", folder / "x.safetensors", "--outputs", folder / "y.safetensors"]
+    told = command("run", "-n", 2, ACCORD, *ran, "--check-ranks-equal", *options)
+    assert told.returncode == 0, told.stderr
+    return next(iter(load_file(folder / "y.safetensors").values()))
+
+
+def test_the_command_takes_them(packages, tmp_path):
+    from safetensors.numpy import save_file
+
+    x = inputs(ROWS[0])
+    save_file({"x": x}, tmp_path / "x.safetensors")
+    exact = run_by_command(packages["layer"], tmp_path)
+    halves = run_by_command(packages["layer"], tmp_path, "--overlap-rows", 16)
+    coded = run_by_command(packages["layer"], tmp_path, "--all-reduce-dtype", "int8")
+    assert halves.tobytes() == exact.tobytes()
+    assert 1e-3 < np.abs(coded - exact).max() < 0.05
+
+
 def test_what_cannot_be_is_refused(packages):
     refused = {
         "all_reduce_dtype is float16; sums travel as they are, or as int8": {"all_reduce_dtype": "float16"},

@@ -4,6 +4,7 @@ import re
 
 import pytest
 from accord_command import ROOT, on_ranks, python_file
+from ranks import TORCH_PROGRAM
 
 import accord
 
@@ -77,6 +78,59 @@ def all_collectives(group):
 
 def test_functional_collectives_and_their_waits_become_steps_of_the_engine(torch_ranks):
     assert torch_ranks(2).run(all_collectives, backend="gloo") == [(8, {"world"})] * 2
+
+
+def sums_as_the_options_say(group, folder):
+    import os
+
+    os.environ["XDG_CACHE_HOME"] = folder
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.down = torch.nn.Linear(64, 128, bias=False), torch.nn.Linear(128, 64, bias=False)
+
+        def forward(self, x):
+            ops = torch.ops._c10d_functional
+            part = self.down(torch.nn.functional.gelu(self.up(x)))
+            return ops.wait_tensor(ops.all_reduce(part, "sum", group.group_name)) + x
+
+    torch.manual_seed(group.rank())
+    model = Model().eval()
+    x = torch.linspace(-1, 1, 128 * 64).view(128, 64)  # 32 KB
+    found = {}
+    with torch.no_grad():
+        for name, options in (("exact", {}), ("halves", {"overlap_rows": 16}), ("codes", {"all_reduce_dtype": "int8"})):
+            for cache in (False, True):
+                compiled = accord.compile(model, (x,), {"engine_cache": cache, "min_block_size": 1, **options})
+                found[name, cache] = compiled(x)
+        part = model.down(torch.nn.functional.gelu(model.up(x)))
+        largest = part.abs().view(128, 64).amax(1, keepdim=True)
+        dist.all_reduce(largest, group=group)
+        error = (found["codes", False] - found["exact", False]).abs()
+        told = []
+        for options in ({"overlap_rows": 16 * group.rank()}, {"all_reduce_dtype": "int8" if group.rank() else None}):
+            try:
+                accord.compile(model, (x,), {"engine_cache": False, "min_block_size": 1, **options})(x)
+            except accord.Mismatch:
+                told.append("Mismatch")
+    return {
+        "same": all(found[name, False].equal(found[name, True]) for name in ("exact", "halves", "codes")),
+        "halves are exact": found["exact", False].equal(found["halves", False]),
+        "codes are not": error.max().item() > 1e-4,
+        "but near": bool((error <= 1.001 * largest / 127 + 1e-5).all()),
+        "ranks agree": told,
+        "bits": found["codes", False].numpy().tobytes(),
+    }
+
+
+def test_sums_travel_as_the_options_say(fresh_ranks, tmp_path):
+    ranks = fresh_ranks(2, program=TORCH_PROGRAM)
+    first, second = ranks.run(sums_as_the_options_say, str(tmp_path), backend="gloo", deadline=120)
+    assert first == second  # the same bits on both ranks
+    names = ("same", "halves are exact", "codes are not", "but near")
+    assert {name: first[name] for name in names} == dict.fromkeys(names, True)
+    assert first["ranks agree"] == ["Mismatch", "Mismatch"]
 
 
 def collectives_outside(group):

@@ -229,6 +229,15 @@ def test_a_comparison_names_the_module_whose_weight_was_changed(package, llama, 
         assert found.to_json()["first_deviation"] == first.module
 
 
+@pytest.mark.parametrize(
+    ("group", "what"), [("pp", "a stage of a pipeline"), ("dp", "a replica with a part of the batch")]
+)
+def test_stages_and_replicas_are_not_compared(package, group, what):
+    engine = accord_package.Engine.load(package, {group: (0, 2)})
+    with pytest.raises(accord_package.InvalidArgument, match=f"this rank has {what} .* the same without"):
+        accord_package.compare(make_mlp(), engine, torch.randn(ROWS, HIDDEN))
+
+
 @pytest.mark.slow
 def test_compare_as_a_command_on_two_ranks_names_it_too(llama, tmp_path):
     break_weight(make_small_llama(), BROKEN["llama"]).save_pretrained(tmp_path / "wrong")
@@ -252,5 +261,7 @@ def test_compare_takes_a_model_of_a_python_file_and_inputs_of_a_file(package, tm
     refused = accord(*command, "--memory-limit", "2KiB", "--canonical-ranks", 4, "--threads", 2)
     assert refused.returncode == 1
     assert "the limit is 2 KiB" in refused.stderr
+    refused = accord(*command, "--all-reduce-dtype", "int3")
+    assert (refused.returncode, 'unknown dtype "int3"' in refused.stderr) == (1, True)
     with pytest.raises(ValueError, match="no module of this model"):
         accord_package.compare(torch.nn.Flatten(0), package, torch.ones(2, HIDDEN))

@@ -43,7 +43,7 @@ def build_engine(
         with contextlib.suppress(accord.Error, ExportError, OSError):  # what the cache cannot give is built
             return _cached_engine(plan, tensors, places, options)
     engine = accord.Engine.assemble(
-        json.dumps(plan.document), tensors, places, sizes=sizes, name=plan.name, threads=options.threads
+        json.dumps(plan.document), tensors, places, sizes=sizes, name=plan.name, **options.of_load()
     )
     return engine, False
 
@@ -76,4 +76,4 @@ def _cached_engine(
 
     # What is mapped stays when the package goes.
     with EngineCache().package(key, build) as path:
-        return accord.Engine.load(path, places, threads=options.threads), not built
+        return accord.Engine.load(path, places, **options.of_load()), not built

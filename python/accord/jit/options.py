@@ -21,7 +21,8 @@ class Options:
     op itself). require_full_compilation: an error if anything stays in PyTorch. strict_collectives: an error if a
     collective does. pass_through_build_failures: an error, in place of PyTorch, where an engine cannot be built.
     use_fp32_acc: engines always add up in fp32; False is refused. use_explicit_typing: engines compute in the
-    dtypes of the model; False is refused. threads: of an engine, on this rank; 0 is ACCORD_THREADS.
+    dtypes of the model; False is refused. threads: of an engine, on this rank; 0 is ACCORD_THREADS. overlap_rows, all_reduce_dtype:
+    how sums over the ranks travel, as for accord.load(); equal on all ranks.
     engine_cache: whether engines are kept on disk for other processes: "auto" those with 64 MiB of weights and more, True all,
     False none.
     """
@@ -34,6 +35,8 @@ class Options:
     use_fp32_acc: bool = True
     use_explicit_typing: bool = True
     threads: int = 0
+    overlap_rows: int = 0
+    all_reduce_dtype: str | None = None
     engine_cache: bool | str = "auto"
 
     @staticmethod
@@ -47,7 +50,13 @@ class Options:
                 hint = f'; did you mean "{near[0]}"?' if near else f"; there are {', '.join(known)}"
                 raise ExportError(f'unknown option "{name}"{hint}')
             values[name] = _checked(name, value)
+        if values.get("all_reduce_dtype") and values.get("overlap_rows"):
+            raise ExportError("sums in all_reduce_dtype are not started ahead: leave out overlap_rows")
         return Options(**values)
+
+    def of_load(self) -> dict[str, object]:
+        """Those that are an engine's, by the names of accord.load()."""
+        return {name: getattr(self, name) for name in ("threads", "overlap_rows", "all_reduce_dtype")}
 
     def keeps_in_torch(self, op: str) -> bool:
         return op in self.torch_executed_ops or op.rsplit(".", 1)[0] in self.torch_executed_ops
@@ -58,7 +67,11 @@ def _checked(name: str, value: object):
         if isinstance(value, str) or not hasattr(value, "__iter__"):
             raise ExportError(f'option "{name}": a set of ops, not {value!r}')
         return frozenset(_op_name(op) for op in value)
-    if name in ("min_block_size", "threads"):
+    if name == "all_reduce_dtype":
+        if value not in (None, "int8"):
+            raise ExportError(f'option "{name}": sums travel as they are, None, or as "int8", not {value!r}')
+        return value
+    if name in ("min_block_size", "threads", "overlap_rows"):
         least = 1 if name == "min_block_size" else 0
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise ExportError(f'option "{name}": a whole number from {least} up, not {value!r}')

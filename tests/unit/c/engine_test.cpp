@@ -4,10 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "base/hash.hpp"
 #include "ranks/process_ranks.hpp"
 #include "unit/c/c_ranks.hpp"
 #include "unit/engine/runtime_package.hpp"
@@ -111,6 +115,71 @@ TEST_F(CEngines, are_loaded_as_the_options_say) {
   options.struct_size = 3;
   EXPECT_EQ(accord_engine_load(path_.c_str(), nullptr, 0, &options, &engine), ACCORD_INVALID_ARGUMENT);
   EXPECT_THAT(accord_last_error(), HasSubstr("ACCORD_ENGINE_OPTIONS_INIT"));
+}
+
+TEST_F(CEngines, sum_over_ranks_as_the_options_say) {
+  accord_engine_t* engine = nullptr;
+  accord_engine_options_t options = ACCORD_ENGINE_OPTIONS_INIT;
+  options.all_reduce_dtype = ACCORD_FLOAT16;
+  EXPECT_EQ(accord_engine_load(path_.c_str(), nullptr, 0, &options, &engine), ACCORD_INVALID_ARGUMENT);
+  EXPECT_THAT(accord_last_error(), HasSubstr("all_reduce_dtype is float16; sums travel as they are, or as int8"));
+  options.all_reduce_dtype = 42;
+  EXPECT_EQ(accord_engine_load(path_.c_str(), nullptr, 0, &options, &engine), ACCORD_INVALID_ARGUMENT);
+  EXPECT_THAT(accord_last_error(), HasSubstr("all_reduce_dtype 42 is none of accord.h"));
+  options.all_reduce_dtype = ACCORD_INT8;
+  options.overlap_rows = 2;
+  EXPECT_EQ(accord_engine_load(path_.c_str(), nullptr, 0, &options, &engine), ACCORD_INVALID_ARGUMENT);
+  EXPECT_THAT(accord_last_error(), HasSubstr("leave out overlap_rows"));
+  options.all_reduce_dtype = 0;
+  options.overlap_rows = -2;
+  EXPECT_EQ(accord_engine_load(path_.c_str(), nullptr, 0, &options, &engine), ACCORD_INVALID_ARGUMENT);
+  EXPECT_THAT(accord_last_error(), HasSubstr("overlap_rows is -2"));
+  // That both reach the engine shows in what the ranks compare.
+  run_c_ranks(2, [&](accord_communicator_t* communicator, int rank) {
+    const accord_engine_group_t group = {"tp", communicator};
+    accord_engine_t* loaded = nullptr;
+    accord_engine_options_t of_rank = ACCORD_ENGINE_OPTIONS_INIT;
+    of_rank.overlap_rows = 2 * rank;
+    EXPECT_EQ(accord_engine_load(path_.c_str(), &group, 1, &of_rank, &loaded), ACCORD_MISMATCH);
+    of_rank = ACCORD_ENGINE_OPTIONS_INIT;
+    of_rank.all_reduce_dtype = rank == 0 ? 0 : ACCORD_INT8;
+    EXPECT_EQ(accord_engine_load(path_.c_str(), &group, 1, &of_rank, &loaded), ACCORD_MISMATCH);
+  });
+}
+
+TEST_F(CEngines, refuse_a_program_with_pytorch_partitions_and_name_their_ops) {
+  const auto none = nlohmann::json::array();
+  const nlohmann::json part = {{"name", "pytorch 0"},
+                               {"runs_in", "pytorch"},
+                               {"path", "pytorch-0.pt2"},
+                               {"sha256", std::string(64, '0')},
+                               {"ops", {"aten.cumprod.default"}},
+                               {"inputs", {"x"}},
+                               {"outputs", {"y"}},
+                               {"reasons", none},
+                               {"collectives", none},
+                               {"groups", none},
+                               {"size", 7}};
+  const nlohmann::json rank = {{"groups", nlohmann::json::object()},
+                               {"inputs", none},
+                               {"outputs", none},
+                               {"in_spec", ""},
+                               {"out_spec", ""},
+                               {"parts", {part}}};
+  const nlohmann::json manifest = {{"format", "accord-program"},
+                                   {"format_version", 1},
+                                   {"producer", "test"},
+                                   {"world_size", nullptr},
+                                   {"ranks", {rank}}};
+  const std::string path = directory_.path() + "/program.accord";
+  const std::string text = manifest.dump();
+  std::filesystem::create_directory(path);
+  std::ofstream(path + "/manifest.json") << text;
+  std::ofstream(path + "/manifest.sha256") << sha256_hex(std::as_bytes(std::span(text))) << "\n";
+  accord_engine_t* engine = nullptr;
+  EXPECT_EQ(accord_engine_load(path.c_str(), nullptr, 0, nullptr, &engine), ACCORD_UNSUPPORTED);
+  EXPECT_EQ(engine, nullptr);
+  EXPECT_THAT(accord_last_error(), AllOf(HasSubstr("\"pytorch 0\" (aten.cumprod.default)"), HasSubstr("Python only")));
 }
 
 TEST_F(CEngines, are_cut_into_stages_and_refuse_a_group_that_comes_twice) {

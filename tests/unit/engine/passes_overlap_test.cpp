@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/passes/overlap_sums.hpp"
+#include "engine/runtime/program.hpp"
 #include "unit/engine/runtime_graph.hpp"
 
 namespace accord::engine {
@@ -113,6 +114,21 @@ TEST(OverlapSums, few_rows_and_groups_of_one_rank_stay_as_they_are) {
   EXPECT_FALSE(layers.divided(7, 8)->has_value());
   EXPECT_FALSE(layers.divided(1, 1)->has_value());
   EXPECT_FALSE(layers.divided(50, 8, false)->has_value());
+}
+
+TEST(OverlapSums, a_sum_that_was_not_started_is_not_waited_for) {
+  GraphWriter writer;
+  const SymbolicShape shape = shape_of({"2", "3"});
+  writer.output(writer.node(kWait, {{"self", of(writer.input("x", shape))}}, shape));
+  const Parameters no_parameters;
+  const std::map<std::string, int> no_groups;
+  const Result<Program> program = prepare_program({writer.graph(), no_parameters, no_groups, 1}, {});
+  ASSERT_TRUE(program.ok()) << program.status().to_string();
+  ThreadPool pool(1);
+  std::vector<StartedSum> started;
+  const Status status = program->steps.front().run({program->bases, pool, {}, nullptr, {}, &started});
+  EXPECT_EQ(status.code(), StatusCode::kCorrupt);
+  EXPECT_EQ(status.message(), "\"accord.all_reduce_wait\" in module \"layer0\" (model.py:0): its sum was not started");
 }
 
 }  // namespace
