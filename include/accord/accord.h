@@ -551,13 +551,17 @@ typedef struct accord_engine_options {
   int32_t
       overlap_rows; /* runs of so many rows are computed in two halves, each half's sums over the ranks under way while the
                             * other is computed; 0: none. Equal on all ranks */
-  accord_dtype_t
-      all_reduce_dtype; /* ACCORD_INT8: sums over the ranks of 32 KB and more travel in codes of 8 bits; 0: exact. Not
-                                    * with canonical_ranks or overlap_rows. Equal on all ranks. docs/language-models.md */
+  /* ACCORD_INT8: sums over the ranks of 32 KB and more travel in codes of 8 bits; 0: exact. Not with canonical_ranks or overlap_rows.
+   * Equal on all ranks. docs/language-models.md */
+  accord_dtype_t all_reduce_dtype;
+  /* ACCORD_INT8: rows that are multiplied with weights of 8 or 4 bits are rounded to 8 bits; 0: as they are. Equal on all ranks.
+   * docs/language-models.md */
+  accord_dtype_t activation_dtype;
+  int32_t reserved; /* 0 */
 } accord_engine_options_t;
 
 #define ACCORD_ENGINE_OPTIONS_INIT \
-  { sizeof(accord_engine_options_t), 0, 0, 0, 0, 0 }
+  { sizeof(accord_engine_options_t), 0, 0, 0, 0, 0, 0, 0 }
 
 /* Loads the package at `path` for this rank and binds its groups; one that is not among the `count` given has one rank. Collective over
  * the groups, and agreed: if one rank cannot load, every rank gets its error. ACCORD_NOT_FOUND, ACCORD_CORRUPT (names file and tensor),

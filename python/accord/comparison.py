@@ -253,13 +253,14 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--canonical-ranks", type=int, default=0)
     parser.add_argument("--all-reduce-dtype")
+    parser.add_argument("--activation-dtype")
     parser.add_argument("--memory-limit", default="0")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     try:
         with Communicator.from_environment() as comm:
             groups = {options.group: comm} if comm.size > 1 else {}
-            named = ("threads", "canonical_ranks", "all_reduce_dtype", "memory_limit")
+            named = ("threads", "canonical_ranks", "all_reduce_dtype", "activation_dtype", "memory_limit")
             how = {name: getattr(options, name) for name in named}
             with load(options.package, groups, **how) as engine:
                 inputs = _made_inputs(engine, options.inputs, options.tokens)

@@ -38,10 +38,13 @@ Result<LoadOptions> load_options(const accord_engine_options_t& read, std::strin
                       .canonical_ranks = read.canonical_ranks,
                       .overlap_rows = read.overlap_rows,
                       .memory_limit = read.memory_limit};
-  if (read.all_reduce_dtype != 0) {
-    ACCORD_ASSIGN_OR_RETURN(options.all_reduce_dtype, accord::c::value_of(accord::c::kDTypes, read.all_reduce_dtype,
-                                                                          function, "all_reduce_dtype"));
-  }
+  const auto dtype_of = [&](accord_dtype_t given, std::string_view name) -> Result<std::optional<accord::DType>> {
+    if (given == 0) return std::optional<accord::DType>();
+    ACCORD_ASSIGN_OR_RETURN(const accord::DType dtype, accord::c::value_of(accord::c::kDTypes, given, function, name));
+    return std::optional(dtype);
+  };
+  ACCORD_ASSIGN_OR_RETURN(options.all_reduce_dtype, dtype_of(read.all_reduce_dtype, "all_reduce_dtype"));
+  ACCORD_ASSIGN_OR_RETURN(options.activation_dtype, dtype_of(read.activation_dtype, "activation_dtype"));
   return options;
 }
 

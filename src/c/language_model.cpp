@@ -28,11 +28,6 @@ namespace {
 
 Result<LanguageModelOptions> options_of(const accord_language_model_options_t* given, std::string_view function) {
   ACCORD_ASSIGN_OR_RETURN(const accord_language_model_options_t read, accord::c::read_struct(given, function));
-  if (read.reserved != 0) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{}: reserved is {}, not 0: start from ACCORD_LANGUAGE_MODEL_OPTIONS_INIT", function,
-                              read.reserved));
-  }
   LanguageModelOptions options;
   options.cache_tokens = read.cache_tokens;
   if (read.block_tokens != 0) options.block_tokens = read.block_tokens;

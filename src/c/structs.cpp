@@ -30,6 +30,11 @@ Status check_struct(const void* given, std::size_t known, const StructRule& rule
   return size_of_struct(given, known, rule, function).status();
 }
 
+Status check_reserved(std::int32_t reserved, const StructRule& rule, std::string_view function) {
+  if (reserved == 0) return {};
+  return refuse(function, fmt::format("reserved is {}, not 0: start from {}", reserved, rule.initializer));
+}
+
 Status copy_struct(const void* from, void* to, std::size_t known, const StructRule& rule, std::string_view function) {
   ACCORD_ASSIGN_OR_RETURN(const std::size_t size, size_of_struct(from, known, rule, function));
   const auto* bytes = static_cast<const unsigned char*>(from);

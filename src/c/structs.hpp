@@ -62,6 +62,9 @@ inline constexpr std::size_t kLargestStruct = 4096;
 /// with `function` and the struct's name, if its size makes no sense or fields beyond the known ones are not zero.
 Status copy_struct(const void* from, void* to, std::size_t known, const StructRule& rule, std::string_view function);
 
+/// kInvalidArgument unless the field that fills a struct up, for a later one, is 0.
+Status check_reserved(std::int32_t reserved, const StructRule& rule, std::string_view function);
+
 /// `given` in this library's version; the default if it is null.
 template <typename Struct>
 Result<Struct> read_struct(const Struct* given, std::string_view function) {
@@ -70,6 +73,8 @@ Result<Struct> read_struct(const Struct* given, std::string_view function) {
   Struct known = {};
   if (given != nullptr)
     ACCORD_RETURN_IF_ERROR(copy_struct(given, &known, sizeof(Struct), kStructRule<Struct>, function));
+  if constexpr (requires { known.reserved; })
+    ACCORD_RETURN_IF_ERROR(check_reserved(known.reserved, kStructRule<Struct>, function));
   return known;
 }
 

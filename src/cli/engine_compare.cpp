@@ -20,6 +20,7 @@ struct CompareOptions {
   std::string threads;
   std::string canonical_ranks;
   std::string all_reduce_dtype;
+  std::string activation_dtype;
   std::string memory_limit;
   bool as_json = false;
 };
@@ -34,6 +35,7 @@ int compare(const CompareOptions& options) {
                                     {"--threads", options.threads},
                                     {"--canonical-ranks", options.canonical_ranks},
                                     {"--all-reduce-dtype", options.all_reduce_dtype},
+                                    {"--activation-dtype", options.activation_dtype},
                                     {"--memory-limit", options.memory_limit}}) {
     if (value.empty()) continue;
     words.emplace_back(name);
@@ -67,6 +69,8 @@ void add_engine_compare(CLI::App& engine, Action& chosen) {
       ->check(positive_number());
   command->add_option("--all-reduce-dtype", options->all_reduce_dtype,
                       "int8: sums over the ranks of 32 KB and more travel in codes of 8 bits [as they are]");
+  command->add_option("--activation-dtype", options->activation_dtype,
+                      "int8: round rows that are multiplied with weights of 8 or 4 bits to 8 bits [as they are]");
   command->add_option("--memory-limit", options->memory_limit,
                       "What weights, arenas and caches of a rank may take together, such as 2GiB");
   command->add_flag("--json", options->as_json, "One JSON object");

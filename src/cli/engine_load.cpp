@@ -40,6 +40,8 @@ void add_load_options(CLI::App& command, LoadChoice& load) {
       ->check(positive_number());
   command.add_option("--all-reduce-dtype", load.all_reduce_dtype,
                      "int8: sums over the ranks of 32 KB and more travel in codes of 8 bits [as they are]");
+  command.add_option("--activation-dtype", load.activation_dtype,
+                     "int8: round rows that are multiplied with weights of 8 or 4 bits to 8 bits [as they are]");
   command.add_option("--memory-limit", load.memory_limit,
                      "What weights, arenas and caches of a rank may take together, such as 2GiB");
 }
@@ -47,10 +49,13 @@ void add_load_options(CLI::App& command, LoadChoice& load) {
 Result<LoadOptions> load_options(const LoadChoice& load) {
   LoadOptions options{
       .threads = load.threads, .canonical_ranks = load.canonical_ranks, .overlap_rows = load.overlap_rows};
-  if (!load.all_reduce_dtype.empty()) {
-    const Result<DType> dtype = dtype_from_string(load.all_reduce_dtype);
-    if (!dtype.ok()) return dtype.status().with_context("--all-reduce-dtype");
-    options.all_reduce_dtype = *dtype;
+  for (const auto& [flag, given, option] :
+       {std::tuple{"--all-reduce-dtype", &load.all_reduce_dtype, &options.all_reduce_dtype},
+        std::tuple{"--activation-dtype", &load.activation_dtype, &options.activation_dtype}}) {
+    if (given->empty()) continue;
+    const Result<DType> dtype = dtype_from_string(*given);
+    if (!dtype.ok()) return dtype.status().with_context(flag);
+    *option = *dtype;
   }
   if (load.memory_limit.empty()) return options;
   const Result<std::size_t> limit = parse_bytes(load.memory_limit);

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import accord_command
 import numpy as np
 import pytest
 from export_reference import read_tensors
@@ -114,3 +115,17 @@ def test_ranks_that_differ_and_other_dtypes_are_refused(ranks, packages):
         accord.load(packages["int4"], activation_dtype="float16")
     with pytest.raises(TypeError, match='did you mean "activation_dtype"'):
         accord.load(packages["int4"], activation_dtypes="int8")
+
+
+def test_the_command_takes_it(packages, tmp_path):
+    from safetensors.numpy import load_file, save_file
+
+    x = inputs(5)
+    save_file({"x": x}, tmp_path / "x.safetensors")
+    ran = ["engine", "run", packages["int4"], "--inputs", tmp_path / "x.safetensors", "--activation-dtype"]
+    told = accord_command.accord(*ran, "int8", "--outputs", tmp_path / "y.safetensors")
+    assert told.returncode == 0, told.stderr
+    outputs = sorted(output.tobytes() for output in load_file(tmp_path / "y.safetensors").values())
+    assert outputs == sorted(array.tobytes() for array in run(packages["int4"], x, activation_dtype="int8"))
+    refused = accord_command.accord(*ran, "int3")
+    assert (refused.returncode, 'unknown dtype "int3"' in refused.stderr) == (1, True)

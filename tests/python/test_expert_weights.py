@@ -98,6 +98,16 @@ def given_experts(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return experts
 
 
+def test_a_report_counts_the_products_of_the_chosen_experts(package):
+    with accord.load(package("int8")[0]) as engine:
+        (experts,) = [
+            op for op in engine.report({"tokens": 5, "rows": 1})["ops"] if op["op"] == "accord.experts.default"
+        ]
+    config = FAMILIES["mixtral"]
+    matrices = 3 * config.hidden_size * config.intermediate_size
+    assert experts["flops"] == 2 * 5 * config.num_experts_per_tok * matrices
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_experts_lie_as_products_read_them_and_their_error_is_told(package, case):
     name, weights, step = CASES[case]

@@ -102,6 +102,7 @@ class Counter {
       return (tensor_argument(node_, "gate") ? 4 : 2) * all * depth;
     }
     if (family_ == "aten.convolution") return convolution(made);
+    if (family_ == "accord.experts") return experts();
     if (tensor_argument(node_, "query") && tensor_argument(node_, "key")) return attention();
     return most;
   }
@@ -109,6 +110,19 @@ class Counter {
   Result<std::uint64_t> convolution(std::uint64_t made) const {
     ACCORD_ASSIGN_OR_RETURN(const Sizes weight, sizes_of(*tensor_argument(node_, "weight")));
     return 2 * made * product(weight) / static_cast<std::uint64_t>(std::max<std::int64_t>(weight.front(), 1));
+  }
+
+  // Each row goes through the matrices of as many experts as it chose.
+  Result<std::uint64_t> experts() const {
+    ACCORD_ASSIGN_OR_RETURN(const std::uint64_t choices, elements_of(*tensor_argument(node_, "experts")));
+    std::uint64_t of_one = 0;
+    for (const std::string_view matrix : {"gate", "up", "down"}) {
+      const auto id = tensor_argument(node_, matrix);
+      if (!id) continue;
+      ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, sizes_of(*id));
+      of_one += product(sizes) / static_cast<std::uint64_t>(std::max<std::int64_t>(sizes.front(), 1));
+    }
+    return 2 * choices * of_one;
   }
 
   // Two products for each pair of a query and a key that it sees.

@@ -117,7 +117,7 @@ TEST_F(CEngines, are_loaded_as_the_options_say) {
   EXPECT_THAT(accord_last_error(), HasSubstr("ACCORD_ENGINE_OPTIONS_INIT"));
 }
 
-TEST_F(CEngines, sum_over_ranks_as_the_options_say) {
+TEST_F(CEngines, compute_and_sum_as_the_options_say) {
   accord_engine_t* engine = nullptr;
   accord_engine_options_t options = ACCORD_ENGINE_OPTIONS_INIT;
   options.all_reduce_dtype = ACCORD_FLOAT16;
@@ -131,6 +131,14 @@ TEST_F(CEngines, sum_over_ranks_as_the_options_say) {
   EXPECT_EQ(accord_engine_load(path_.c_str(), nullptr, 0, &options, &engine), ACCORD_INVALID_ARGUMENT);
   EXPECT_THAT(accord_last_error(), HasSubstr("leave out overlap_rows"));
   options.all_reduce_dtype = 0;
+  options.activation_dtype = ACCORD_FLOAT16;
+  EXPECT_EQ(accord_engine_load(path_.c_str(), nullptr, 0, &options, &engine), ACCORD_INVALID_ARGUMENT);
+  EXPECT_THAT(accord_last_error(), HasSubstr("activation_dtype is float16"));
+  options.activation_dtype = 0;
+  options.reserved = 3;
+  EXPECT_EQ(accord_engine_load(path_.c_str(), nullptr, 0, &options, &engine), ACCORD_INVALID_ARGUMENT);
+  EXPECT_THAT(accord_last_error(), HasSubstr("reserved is 3, not 0: start from ACCORD_ENGINE_OPTIONS_INIT"));
+  options.reserved = 0;
   options.overlap_rows = -2;
   EXPECT_EQ(accord_engine_load(path_.c_str(), nullptr, 0, &options, &engine), ACCORD_INVALID_ARGUMENT);
   EXPECT_THAT(accord_last_error(), HasSubstr("overlap_rows is -2"));
@@ -143,6 +151,9 @@ TEST_F(CEngines, sum_over_ranks_as_the_options_say) {
     EXPECT_EQ(accord_engine_load(path_.c_str(), &group, 1, &of_rank, &loaded), ACCORD_MISMATCH);
     of_rank = ACCORD_ENGINE_OPTIONS_INIT;
     of_rank.all_reduce_dtype = rank == 0 ? 0 : ACCORD_INT8;
+    EXPECT_EQ(accord_engine_load(path_.c_str(), &group, 1, &of_rank, &loaded), ACCORD_MISMATCH);
+    of_rank = ACCORD_ENGINE_OPTIONS_INIT;
+    of_rank.activation_dtype = rank == 0 ? 0 : ACCORD_INT8;
     EXPECT_EQ(accord_engine_load(path_.c_str(), &group, 1, &of_rank, &loaded), ACCORD_MISMATCH);
   });
 }
