@@ -122,6 +122,7 @@ def main() -> None:
     parser.add_argument("--shapes", nargs="+", default=SHAPES, help="of sentences: batch x length")
     parser.add_argument("--models", nargs="+", choices=list(llama.MODELS), default=list(llama.MODELS))
     parser.add_argument("--precisions", nargs="+", choices=llama.PRECISIONS, default=llama.PRECISIONS)
+    parser.add_argument("--cases", nargs="+", choices=list(engine_language.CASES), default=list(engine_language.CASES))
     parser.add_argument("--files", type=Path, default=Path("build/bench/models"), help="where the Llamas are kept")
     parser.add_argument("--peers", nargs="*", choices=list(engine_language.PEERS), default=list(engine_language.PEERS))
     parser.add_argument("--python", default=sys.executable, help="interpreter that has the peers")
@@ -134,7 +135,12 @@ def main() -> None:
         lines += sums(arguments.build, arguments.rounds)
     if "language" in arguments.parts:
         options = engine_language.Options(
-            arguments.build, arguments.files, arguments.rounds, arguments.python, arguments.peers
+            arguments.build,
+            arguments.files,
+            arguments.rounds,
+            arguments.python,
+            arguments.peers,
+            arguments.cases,
         )
         lines += language(options, arguments.models, arguments.precisions)
     if "load" in arguments.parts:

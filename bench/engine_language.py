@@ -30,6 +30,7 @@ QUANTIZED = ["int8", "int4"]
 # What accord promises: of the speed of a plain read when it decodes, and what two ranks of a thread gain over one.
 OF_READ = {"fp32": 0.85, "bf16": 0.85, "int8": 0.85, "int4": 0.8}
 GAIN_OF_SECOND_RANK = {"prefill": 1.8, "decode": 1.6}
+CASES = {"decode": llama.CONTEXT, "prefill": llama.PREFILL}  # and their tokens
 ITERATIONS = {"60M": {"prefill": 3, "decode": 30}, "1.2B": {"prefill": 1, "decode": 5}}
 
 
@@ -40,6 +41,7 @@ class Options:
     rounds: int
     python: str  # an interpreter that has the peers
     peers: list[str]
+    cases: list[str]  # of CASES
 
 
 def decoded_bytes(package: Path) -> int:
@@ -106,8 +108,8 @@ def measure(name: str, precision: str, options: Options, directory: Path) -> lis
     read_bytes = decoded_bytes(llama.package(name, precision, options.files))
     lines = []
     try:
-        for case, tokens in (("decode", llama.CONTEXT), ("prefill", llama.PREFILL)):
-            steps = ITERATIONS[name][case]
+        for case in options.cases:
+            tokens, steps = CASES[case], ITERATIONS[name][case]
             asked = {
                 as_name: ("read", read_bytes) if as_name == "read" else (case, tokens)
                 for as_name in found
