@@ -96,6 +96,12 @@ class Contender:
         self.log.close()
 
 
+def memory_of(process: int, field: str) -> float:
+    """MiB of a process by a field of smaps_rollup: "Rss", or "Pss" (pages that several processes map are divided among them)."""
+    lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith(f"{field}:")) / 1024
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

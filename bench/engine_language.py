@@ -11,7 +11,7 @@ from pathlib import Path
 
 import llama
 import report
-from contender import Contender, rank_environments
+from contender import Contender, memory_of, rank_environments
 
 # What each peer reads: files that llama_graph.py writes; transformers makes its model itself.
 PEERS = {
@@ -94,12 +94,7 @@ def contenders(name: str, precision: str, options: Options, directory: Path) -> 
 
 def memory(contender: Contender) -> float:
     """MiB that are resident in its processes. Not Pss: contenders that map the same weights would share their pages."""
-    total = 0
-    for process in contender.processes:
-        for line in Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Rss:"):
-                total += int(line.split()[1])
-    return total / 1024
+    return sum(memory_of(process.pid, "Rss") for process in contender.processes)
 
 
 def measure(name: str, precision: str, options: Options, directory: Path) -> list[dict]:

@@ -32,29 +32,38 @@ def ids(count: int) -> list[int]:
     return [(i * 7919 + 11) % VOCABULARY for i in range(count)]
 
 
-def accord_steps(path: str, threads: int, wide: bool = False) -> Callable[[str, int], Step]:
-    """As the peers multiply quantized weights: by rows in 8 bits, unless `wide`."""
+def accord_context(path: str, comm: object, **options: object) -> object:
+    """A context of the engine at `path` with a cache, loaded with `options`."""
+    import accord
+
+    context = accord.load(path, {"tp": comm}, **options).create_context()
+    context.create_cache(MOST_TOKENS // BLOCK, block_tokens=BLOCK, dtype=CACHE_DTYPE)
+    return context
+
+
+def run_accord(context: object, first: int, count: int) -> None:
+    """Computes `count` tokens behind `first` others, and the logits of the last."""
     import numpy as np
 
+    blocks = list(range(MOST_TOKENS // BLOCK))
+    tokens = np.array(ids(first + count)[first:])
+    context.run_sequences([(count, first, blocks)], tokens, np.arange(first, first + count), np.array([count - 1]))
+
+
+def accord_steps(path: str, threads: int, wide: bool = False) -> Callable[[str, int], Step]:
+    """As the peers multiply quantized weights: by rows in 8 bits, unless `wide`."""
     import accord
 
     comm = accord.Communicator.from_environment()
     activation_dtype = None if wide else "int8"  # of nothing but quantized weights
-    engine = accord.load(path, {"tp": comm}, threads=threads, activation_dtype=activation_dtype)
-    context = engine.create_context()
-    context.create_cache(MOST_TOKENS // BLOCK, block_tokens=BLOCK, dtype=CACHE_DTYPE)
-    blocks = list(range(MOST_TOKENS // BLOCK))
-
-    def run(first: int, count: int) -> None:
-        tokens = np.array(ids(first + count)[first:])
-        context.run_sequences([(count, first, blocks)], tokens, np.arange(first, first + count), np.array([count - 1]))
+    context = accord_context(path, comm, threads=threads, activation_dtype=activation_dtype)
 
     def step(case: str, tokens: int) -> Step:
         comm.barrier()
         if case == "prefill":
-            return lambda: run(0, tokens)
-        run(0, tokens)
-        return lambda: run(tokens, 1)
+            return lambda: run_accord(context, 0, tokens)
+        run_accord(context, 0, tokens)
+        return lambda: run_accord(context, tokens, 1)
 
     return step
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import llama
 import report
-from contender import rank_environments
+from contender import memory_of, rank_environments
 from engine_language_rank import CACHE_DTYPE, MOST_TOKENS
 
 # What accord promises.
@@ -72,7 +72,7 @@ def load(package: Path, ranks: int, *, cold: bool) -> Loaded:
 
     def watch() -> None:
         while not ended.wait(0.02):
-            peaks[0] = max(peaks[0], sum(pss(process.pid) for process in processes))
+            peaks[0] = max(peaks[0], sum(memory_of(process.pid, "Pss") for process in processes))
 
     def ask(command: str) -> list[str]:
         for process in processes:
@@ -95,12 +95,6 @@ def load(package: Path, ranks: int, *, cold: bool) -> Loaded:
             process.stdout.close()
             process.wait()
     return Loaded(seconds, peaks[0])
-
-
-def pss(pid: int) -> float:
-    """MiB; pages that several processes map are divided among them."""
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
 def cache_bytes(name: str) -> int:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-import numpy as np
-from engine_language_rank import BLOCK, CACHE_DTYPE, MOST_TOKENS, ids
+from engine_language_rank import accord_context, run_accord
 
 import accord
 
@@ -17,11 +16,6 @@ def main() -> None:
     package = sys.argv[1]
     comm = context = None
 
-    def run(tokens: int) -> None:
-        blocks = list(range(MOST_TOKENS // BLOCK))
-        given = np.array(ids(tokens))
-        context.run_sequences([(tokens, 0, blocks)], given, np.arange(tokens), np.array([tokens - 1]))
-
     for line in sys.stdin:
         if line.strip() == "connect":
             comm = accord.Communicator.from_environment()
@@ -29,12 +23,11 @@ def main() -> None:
         elif line.strip() == "load":
             comm.barrier()
             start = time.perf_counter()
-            context = accord.load(package, {"tp": comm}).create_context()
-            context.create_cache(MOST_TOKENS // BLOCK, block_tokens=BLOCK, dtype=CACHE_DTYPE)
-            run(1)
+            context = accord_context(package, comm)
+            run_accord(context, 0, 1)
             answer = str(time.perf_counter() - start)
         else:
-            run(PROMPT)
+            run_accord(context, 0, PROMPT)
             answer = "computed"
         print(answer, flush=True)
 

@@ -91,36 +91,23 @@ def load(
     package does not have, more ranks than units to share), ResourceExhausted, Mismatch (ranks that loaded different
     packages), TypeError (an option that there is not, with the nearest one).
     """
+    of_engines = {
+        "threads": threads,
+        "canonical_ranks": canonical_ranks,
+        "overlap_rows": overlap_rows,
+        "all_reduce_dtype": all_reduce_dtype,
+        "activation_dtype": activation_dtype,
+    }
     for name in unknown:
-        options = ["groups", "threads", "canonical_ranks", "overlap_rows", "all_reduce_dtype", "activation_dtype"]
-        options += ["memory_limit", "strict"]
-        near = difflib.get_close_matches(name, options, n=1)
+        near = difflib.get_close_matches(name, ["groups", *of_engines, "memory_limit", "strict"], n=1)
         raise TypeError(f'load() has no option "{name}"' + (f'; did you mean "{near[0]}"?' if near else ""))
     if _has_several_parts(Path(path)):
         from accord.program import load_program
 
         if memory_limit != 0:
             raise InvalidArgument(f"{path}: memory_limit is for a package of one engine; PyTorch has none")
-        return load_program(
-            Path(path),
-            groups,
-            strict=strict,
-            threads=threads,
-            canonical_ranks=canonical_ranks,
-            overlap_rows=overlap_rows,
-            all_reduce_dtype=all_reduce_dtype,
-            activation_dtype=activation_dtype,
-        )
-    return Engine.load_and_bind(
-        path,
-        groups,
-        threads=threads,
-        canonical_ranks=canonical_ranks,
-        overlap_rows=overlap_rows,
-        all_reduce_dtype=all_reduce_dtype,
-        activation_dtype=activation_dtype,
-        memory_limit=memory_limit,
-    )
+        return load_program(Path(path), groups, strict=strict, **of_engines)
+    return Engine.load_and_bind(path, groups, **of_engines, memory_limit=memory_limit)
 
 
 def _has_several_parts(path: Path) -> bool:

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cli/engine.hpp"
+#include "cli/engine_load.hpp"
 #include "cli/number_checks.hpp"
 #include "cli/python_program.hpp"
 
@@ -67,10 +68,7 @@ void add_engine_compare(CLI::App& engine, Action& chosen) {
       ->add_option("--canonical-ranks", options->canonical_ranks,
                    "A power of two: outputs have the same bits on any number of ranks that divides it")
       ->check(positive_number());
-  command->add_option("--all-reduce-dtype", options->all_reduce_dtype,
-                      "int8: sums over the ranks of 32 KB and more travel in codes of 8 bits [as they are]");
-  command->add_option("--activation-dtype", options->activation_dtype,
-                      "int8: round rows that are multiplied with weights of 8 or 4 bits to 8 bits [as they are]");
+  add_dtype_options(*command, options->all_reduce_dtype, options->activation_dtype);
   command->add_option("--memory-limit", options->memory_limit,
                       "What weights, arenas and caches of a rank may take together, such as 2GiB");
   command->add_flag("--json", options->as_json, "One JSON object");

@@ -24,6 +24,13 @@ std::vector<std::string> program_groups(const std::string& package) {
 
 }  // namespace
 
+void add_dtype_options(CLI::App& command, std::string& all_reduce_dtype, std::string& activation_dtype) {
+  command.add_option("--all-reduce-dtype", all_reduce_dtype,
+                     "int8: sums over the ranks of 32 KB and more travel in codes of 8 bits [as they are]");
+  command.add_option("--activation-dtype", activation_dtype,
+                     "int8: round rows that are multiplied with weights of 8 or 4 bits to 8 bits [as they are]");
+}
+
 void add_load_options(CLI::App& command, LoadChoice& load) {
   command.add_option("--group", load.group, "Logical group of the package that the ranks form [its only one]");
   command.add_option("--pp", load.pp, "Stages of a pipeline that the ranks form first [1]")->check(CLI::Range(1, 1024));
@@ -38,10 +45,7 @@ void add_load_options(CLI::App& command, LoadChoice& load) {
       .add_option("--overlap-rows", load.overlap_rows,
                   "Compute runs of so many rows in two halves, one during the sums over the ranks of the other")
       ->check(positive_number());
-  command.add_option("--all-reduce-dtype", load.all_reduce_dtype,
-                     "int8: sums over the ranks of 32 KB and more travel in codes of 8 bits [as they are]");
-  command.add_option("--activation-dtype", load.activation_dtype,
-                     "int8: round rows that are multiplied with weights of 8 or 4 bits to 8 bits [as they are]");
+  add_dtype_options(command, load.all_reduce_dtype, load.activation_dtype);
   command.add_option("--memory-limit", load.memory_limit,
                      "What weights, arenas and caches of a rank may take together, such as 2GiB");
 }

@@ -27,6 +27,8 @@ struct LoadChoice {
 };
 
 void add_load_options(CLI::App& command, LoadChoice& load);
+/// Those among them that say in which dtype sums travel and rows are multiplied.
+void add_dtype_options(CLI::App& command, std::string& all_reduce_dtype, std::string& activation_dtype);
 Result<LoadOptions> load_options(const LoadChoice& load);
 
 /// What a number of ranks are to the package.

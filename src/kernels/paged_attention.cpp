@@ -208,7 +208,7 @@ HWY_INLINE float SoftmaxChunk(Tile& tile, std::int64_t query, std::int64_t chunk
   const Floats d;
   const PagedAttentionCall& call = *tile.call;
   float* scores = tile.scores + query * kChunkTokens;
-  const std::int64_t groups = (count + kTokenGroup - 1) / kTokenGroup * kTokenGroup;
+  const std::int64_t groups = round_up(count, kTokenGroup);
   for (std::int64_t i = 0; i < groups; i += kLanes) {
     Vector s = hn::Mul(hn::LoadU(d, scores + i), hn::Set(d, call.scale));
     if (call.softcap > 0.0F) {

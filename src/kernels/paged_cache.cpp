@@ -36,11 +36,9 @@ float write_codes(const float* from, std::int64_t count, std::int8_t* to, std::i
 // Rounded to bfloat16, into every `stride`-th element.
 void write_halves(const float* from, std::int64_t count, std::uint16_t* to, std::int64_t stride) {
   std::uint16_t halves[kBlock];
-  const RowKernel round = convert_row_kernel(DType::kFloat32, DType::kBFloat16);
   for (std::int64_t first = 0; first < count; first += kBlock) {
-    const void* const block = from + first;
     const std::int64_t many = std::min(kBlock, count - first);
-    round(&block, halves, many, {});
+    convert_between(DType::kFloat32, from + first, DType::kBFloat16, halves, many);
     for (std::int64_t i = 0; i < many; ++i) to[(first + i) * stride] = halves[i];
   }
 }

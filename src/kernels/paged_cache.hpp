@@ -6,6 +6,7 @@
 #include <span>
 
 #include "accord/buffer.hpp"
+#include "base/rounding.hpp"
 
 namespace accord::kernels {
 
@@ -27,7 +28,7 @@ struct PagedCache {
   std::int64_t head_dim = 0;   ///< of keys and queries
   std::int64_t value_dim = 0;  ///< of values and outputs
 
-  std::int64_t value_width() const { return (value_dim + kTokenGroup - 1) / kTokenGroup * kTokenGroup; }
+  std::int64_t value_width() const { return round_up(value_dim, kTokenGroup); }
   /// Bytes of a piece whose tokens have `dim` elements each.
   std::int64_t piece_bytes(std::int64_t dim) const {
     const auto scale = static_cast<std::int64_t>(dtype == DType::kInt8 ? sizeof(float) : 0);
@@ -51,6 +52,7 @@ struct ConstTokenRows {
   const float* data = nullptr;
   std::int64_t row_stride = 0, head_stride = 0;
 };
+
 /// Writes keys and values of kv heads [first_head, first_head + heads) of `rows` into the cache.
 /// REQUIRES: the block table reaches to token context + rows - 1, its numbers are below `cache.blocks`.
 void append_to_cache(const PagedCache& cache, const SequenceRows& rows, const ConstTokenRows& keys,

@@ -12,6 +12,10 @@ RowKernel unary_row_kernel(UnaryOp op, DType input, DType output);
 RowKernel pow_row_kernel();
 RowKernel binary_row_kernel(BinaryOp op, DType input, DType output);
 RowKernel convert_row_kernel(DType input, DType output);
+/// Of `count` elements without gaps. REQUIRES: there is a kernel.
+inline void convert_between(DType from_type, const void* from, DType to_type, void* to, std::int64_t count) {
+  convert_row_kernel(from_type, to_type)(&from, to, count, {});
+}
 /// Inputs condition, a, b; elements of that many bytes.
 RowKernel where_row_kernel(std::size_t element_bytes);
 /// Limits from parameters, low and high.

@@ -13,10 +13,6 @@ namespace {
 
 constexpr std::int64_t kBlock = 256;
 
-void convert_between(DType from_type, const void* from, DType to_type, void* to, std::int64_t count) {
-  convert_row_kernel(from_type, to_type)(&from, to, count, {});
-}
-
 float read_scale(const std::byte* from, std::int64_t index, DType type) {
   float value = 0.0F;
   convert_between(type, from + index * static_cast<std::int64_t>(size_of(type)), DType::kFloat32, &value, 1);

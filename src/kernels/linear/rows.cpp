@@ -131,10 +131,6 @@ std::size_t bytes_of_words(const RowsLayout& layout) {
   return static_cast<std::size_t>(round_up(words * 4, 64));
 }
 
-void convert_between(DType from_type, const void* from, DType to_type, void* to, std::int64_t count) {
-  convert_row_kernel(from_type, to_type)(&from, to, count, {});
-}
-
 // The conversion that is all that a row needs, if one is.
 RowKernel only_conversion(const RowsLayout& layout, DType from) {
   const bool rounds = layout.arithmetic == Arithmetic::kBFloat16 && layout.form == Form::kFloat32;

@@ -190,6 +190,18 @@ TEST_F(Manifests, lies_are_refused_with_their_place) {
   }
 }
 
+// The first tensor has two units of so many bytes, from byte 128 of its file on; the other one lies behind them.
+void set_two_units(json& manifest, int unit) {
+  const int begin = 128;
+  json& w = manifest["tensors"][0];
+  w["granule_bytes"] = unit;
+  w["xxh3"] = {std::string(16, '0'), std::string(16, '1')};
+  w["offset"] = begin;
+  manifest["tensors"][1]["offset"] = begin + 2 * unit;
+  manifest["files"][1]["header_size"] = begin;
+  manifest["files"][1]["size"] = begin + 2 * unit + 16;
+}
+
 TEST_F(Manifests, packed_units_are_blocks_of_one_matrix) {
   auto manifest = manifest_;
   json& w = manifest["tensors"][0];
@@ -197,13 +209,7 @@ TEST_F(Manifests, packed_units_are_blocks_of_one_matrix) {
   w["packed"] = {{"type", "int4"}, {"group", 32}, {"minima", true}, {"scales", "float32"}, {"error", 0.25}};
   w["sharding"]["unit"] = 4;
   const int unit = 16 * (4 + 4 + 16);
-  w["granule_bytes"] = unit;
-  w["xxh3"] = {std::string(16, '0'), std::string(16, '1')};
-  const int begin = 128;
-  w["offset"] = begin;
-  manifest["tensors"][1]["offset"] = begin + 2 * unit;
-  manifest["files"][1]["header_size"] = begin;
-  manifest["files"][1]["size"] = begin + 2 * unit + 16;
+  set_two_units(manifest, unit);
   const auto read = parse_manifest(manifest.dump());
   ASSERT_TRUE(read.ok()) << read.status().to_string();
   const TensorEntry& tensor = read->tensors[0];
@@ -227,13 +233,8 @@ TEST_F(Manifests, packed_units_of_experts_have_a_block_of_each) {
   w["shape"] = {3, 4, 6};
   w["packed"] = {{"type", "float16"}};
   w["sharding"] = {{"group", "tp"}, {"dim", 2}, {"unit", 4}};
-  const int unit = 3 * 128, begin = 128;
-  w["granule_bytes"] = unit;
-  w["xxh3"] = {std::string(16, '0'), std::string(16, '1')};
-  w["offset"] = begin;
-  manifest["tensors"][1]["offset"] = begin + 2 * unit;
-  manifest["files"][1]["header_size"] = begin;
-  manifest["files"][1]["size"] = begin + 2 * unit + 16;
+  const int unit = 3 * 128;
+  set_two_units(manifest, unit);
   const auto read = parse_manifest(manifest.dump());
   ASSERT_TRUE(read.ok()) << read.status().to_string();
   const TensorEntry& tensor = read->tensors[0];
