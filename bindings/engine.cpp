@@ -5,6 +5,7 @@
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/variant.h>
@@ -23,6 +24,7 @@
 #include "array.hpp"
 #include "base/text.hpp"
 #include "communicator.hpp"
+#include "engine/runtime/memory_budget.hpp"
 #include "engine_context.hpp"
 #include "engine_descriptions.hpp"
 #include "gil.hpp"
@@ -101,17 +103,30 @@ std::optional<DType> dtype_argument(const DTypeName& name) {
   return value_or_raise(dtype_from_string(*name));
 }
 
-/// `memory_limit`: bytes, or text such as "2GiB".
+using MemoryBudget = engine::MemoryBudget;
+using Bytes = std::variant<std::uint64_t, std::string>;  // or text such as "2GiB"
+using MemoryLimit = std::variant<std::uint64_t, std::string, std::shared_ptr<MemoryBudget>>;
+
+std::uint64_t bytes_argument(const Bytes& bytes) {
+  const auto* text = std::get_if<std::string>(&bytes);
+  return text == nullptr ? std::get<std::uint64_t>(bytes) : value_or_raise(parse_bytes(*text));
+}
+
+std::shared_ptr<MemoryBudget> budget_argument(const MemoryLimit& limit) {
+  if (const auto* shared = std::get_if<std::shared_ptr<MemoryBudget>>(&limit)) return *shared;
+  const auto* text = std::get_if<std::string>(&limit);
+  return std::make_shared<MemoryBudget>(
+      bytes_argument(text == nullptr ? Bytes(std::get<std::uint64_t>(limit)) : *text));
+}
+
 LoadOptions load_options(int threads, int canonical_ranks, std::int64_t overlap_rows, const DTypeName& all_reduce_dtype,
-                         const DTypeName& activation_dtype,
-                         const std::variant<std::uint64_t, std::string>& memory_limit) {
-  const auto* text = std::get_if<std::string>(&memory_limit);
+                         const DTypeName& activation_dtype, const MemoryLimit& memory_limit) {
   return {.threads = threads,
           .canonical_ranks = canonical_ranks,
           .overlap_rows = overlap_rows,
           .all_reduce_dtype = dtype_argument(all_reduce_dtype),
           .activation_dtype = dtype_argument(activation_dtype),
-          .memory_limit = text == nullptr ? std::get<std::uint64_t>(memory_limit) : value_or_raise(parse_bytes(*text))};
+          .shared_limit = budget_argument(memory_limit)};
 }
 
 EngineHandle assemble(const std::string& graph, const std::map<std::string, nb::object>& weights, const Places& groups,
@@ -135,7 +150,7 @@ EngineHandle assemble(const std::string& graph, const std::map<std::string, nb::
 
 EngineHandle load(nb::handle path, const Places& groups, int threads, int canonical_ranks, std::int64_t overlap_rows,
                   const DTypeName& all_reduce_dtype, const DTypeName& activation_dtype,
-                  const std::variant<std::uint64_t, std::string>& memory_limit) {
+                  const MemoryLimit& memory_limit) {
   const std::map<std::string, GroupPlace> places = places_argument(groups);
   return EngineHandle(value_or_raise(run_interruptibly(
       [file = path_argument(path), places,
@@ -145,8 +160,7 @@ EngineHandle load(nb::handle path, const Places& groups, int threads, int canoni
 
 EngineHandle load_and_bind(nb::handle path, nb::handle groups, int threads, int canonical_ranks,
                            std::int64_t overlap_rows, const DTypeName& all_reduce_dtype,
-                           const DTypeName& activation_dtype,
-                           const std::variant<std::uint64_t, std::string>& memory_limit) {
+                           const DTypeName& activation_dtype, const MemoryLimit& memory_limit) {
   const Communicators communicators = communicators_argument(groups);
   EngineHandle handle(value_or_raise(run_interruptibly(
       [file = path_argument(path), communicators,
@@ -194,6 +208,18 @@ void bind_engine(nb::module_& module) {
   bind_output_array(module);
   bind_engine_descriptions(module);
   bind_engine_contexts(module);
+  nb::class_<MemoryBudget>(module, "MemoryBudget",
+                           "A limit for several engines together, given to each as its memory_limit; 0: none.")
+      .def(
+          "__init__", [](MemoryBudget* self, const Bytes& limit) { new (self) MemoryBudget(bytes_argument(limit)); },
+          nb::arg("limit"), nb::sig("def __init__(self, limit: int | str) -> None"))
+      .def(
+          "take",
+          [](MemoryBudget& self, const std::string& what, std::uint64_t bytes) {
+            raise_if_error(self.take({what, bytes}));
+          },
+          nb::arg("what"), nb::arg("bytes"),
+          "Counts what is no engine's. ResourceExhausted, with all that is counted, if it does not fit.");
   nb::class_<EngineHandle>(
       module, "Engine", nb::is_weak_referenceable(),
       R"(A compiled model with its collectives inside. Made by accord.load(), or by Engine.load() and bind().
@@ -203,12 +229,12 @@ context, contexts the engine, the engine its communicators.)")
       .def_static(
           "load", &load, nb::arg("path"), nb::arg("groups") = nb::dict(), nb::kw_only(), nb::arg("threads") = 0,
           nb::arg("canonical_ranks") = 0, nb::arg("overlap_rows") = 0, nb::arg("all_reduce_dtype") = nb::none(),
-          nb::arg("activation_dtype") = nb::none(),
-          nb::arg("memory_limit") = std::variant<std::uint64_t, std::string>(std::uint64_t{0}),
+          nb::arg("activation_dtype") = nb::none(), nb::arg("memory_limit") = MemoryLimit(std::uint64_t{0}),
           nb::sig(
               "def load(path: str | os.PathLike[str], groups: collections.abc.Mapping[str, tuple[int, int]] = {}, *, "
               "threads: int = 0, canonical_ranks: int = 0, overlap_rows: int = 0, "
-              "all_reduce_dtype: str | None = None, activation_dtype: str | None = None, memory_limit: int | str = 0) "
+              "all_reduce_dtype: str | None = None, activation_dtype: str | None = None, memory_limit: int | str | "
+              "MemoryBudget = 0) "
               "-> Engine"),
           R"(Reads the package at `path` for one place (rank, size) in each of its groups; an absent one counts as (0, 1).
 
@@ -234,11 +260,12 @@ overlap_rows, all_reduce_dtype: as for accord.load(). The engine is unbound. Rai
           "load_and_bind", &load_and_bind, nb::arg("path"), nb::arg("groups") = nb::none(), nb::kw_only(),
           nb::arg("threads") = 0, nb::arg("canonical_ranks") = 0, nb::arg("overlap_rows") = 0,
           nb::arg("all_reduce_dtype") = nb::none(), nb::arg("activation_dtype") = nb::none(),
-          nb::arg("memory_limit") = std::variant<std::uint64_t, std::string>(std::uint64_t{0}),
+          nb::arg("memory_limit") = MemoryLimit(std::uint64_t{0}),
           nb::sig(
               "def load_and_bind(path: str | os.PathLike[str], groups: collections.abc.Mapping[str, Communicator] | "
               "None = None, *, threads: int = 0, canonical_ranks: int = 0, overlap_rows: int = 0, "
-              "all_reduce_dtype: str | None = None, activation_dtype: str | None = None, memory_limit: int | str = 0) "
+              "all_reduce_dtype: str | None = None, activation_dtype: str | None = None, memory_limit: int | str | "
+              "MemoryBudget = 0) "
               "-> Engine"),
           "load() and bind() in one, agreed: if one rank cannot load, every rank gets its error and none runs.")
       .def(

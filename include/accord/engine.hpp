@@ -18,6 +18,7 @@ namespace accord {
 
 namespace engine {
 class LoadedEngine;
+class MemoryBudget;
 class RunContext;
 }  // namespace engine
 
@@ -84,6 +85,8 @@ struct LoadOptions {
   /// without sequences, which takes a cache for one. 0: only the weights are held against what the machine and the control
   /// group have left.
   std::uint64_t memory_limit = 0;
+  /// In place of memory_limit: one for several engines together, the parts of a saved program. nullptr: each engine has its own.
+  std::shared_ptr<engine::MemoryBudget> shared_limit = nullptr;
 };
 
 /// What an engine is made of that does not come from a package.

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,9 +36,9 @@ class CheckpointFile:
     header_size: int
     header_sha256: str
 
-    def entry(self, name: str, package: Path) -> dict:
-        """As the manifest of `package` has it: by a relative path if it lies beside the package or below that."""
-        beside = self.path.is_relative_to(package.parent)
+    def entry(self, name: str, package: Path, root: Path) -> dict:
+        """As the manifest of `package` has it: by a relative path if it lies below `root`, which moves with the package."""
+        beside = self.path.is_relative_to(root)
         return {
             "name": name,
             "reference": os.path.relpath(self.path, package) if beside else str(self.path),
@@ -57,28 +57,32 @@ class Reference:
 
 
 def find_references(
-    checkpoint: str | os.PathLike, tensors: Mapping[str, torch.Tensor], packings: Mapping[str, Packing]
-) -> dict[str, Reference]:
-    """Those tensors that lie in the checkpoint, a file of safetensors or a folder of such files, under their names and as they are, and are
-    not to be quantized. Reads them. ExportError if there is none."""
+    checkpoint: str | os.PathLike | None,
+    parts: Sequence[tuple[Mapping[str, torch.Tensor], Mapping[str, Packing]]],
+) -> list[dict[str, Reference]]:
+    """Of each part, tensors and their packings: those tensors that lie in the checkpoint, a file of safetensors or a folder of such files, under
+    their names and as they are, and are not to be quantized. Reads them. ExportError if no part has one. None is no checkpoint."""
+    if checkpoint is None:
+        return [{} for _ in parts]
     path = Path(os.path.abspath(checkpoint))
     files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
     if not files or not all(file.is_file() for file in files):
         raise ExportError(f"checkpoint {path}: there are no safetensors files")
-    found = {}
+    found: list[dict[str, Reference]] = [{} for _ in parts]
     for file in files:
         opened, header = _read_header(file)
         data = torch.from_file(str(file), shared=False, size=opened.size, dtype=torch.uint8)
         for name, entry in header.items():
-            tensor = tensors.get(name)
-            if tensor is None or (name in packings and packings[name].group):
-                continue
-            if entry["dtype"] != SAFETENSORS_DTYPES[DTYPES[tensor.dtype]] or entry["shape"] != list(tensor.shape):
-                continue
             begin, end = (opened.header_size + one for one in entry["data_offsets"])
-            if data[begin:end].equal(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)):
-                found[name] = Reference(opened, begin)
-    if not found:
+            for references, (tensors, packings) in zip(found, parts, strict=True):
+                tensor = tensors.get(name)
+                if tensor is None or (name in packings and packings[name].group):
+                    continue
+                if entry["dtype"] != SAFETENSORS_DTYPES[DTYPES[tensor.dtype]] or entry["shape"] != list(tensor.shape):
+                    continue
+                if data[begin:end].equal(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)):
+                    references[name] = Reference(opened, begin)
+    if not any(found):
         raise ExportError(
             f"checkpoint {path}: no weight of the model lies there as it is, by its name, dtype and values"
         )

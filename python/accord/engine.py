@@ -16,7 +16,6 @@ from accord._core import (
     EngineContext,
     GenerationEvent,
     GenerationStream,
-    InvalidArgument,
     LanguageModel,
     LoadReport,
     OutputArray,
@@ -83,7 +82,8 @@ def load(
     memory_limit: bytes (or "2GiB") that weights, arenas and caches may take together on this rank. What would need more is
     refused here (weights, and an arena at the largest sizes), by create_context() and by LanguageModel.create() (arena and
     cache), never by a run; the error names the parts and what would fit. 0: only the weights are held against what the machine
-    and the control group have left.
+    and the control group have left. Of a program the parts count together: the engines with an arena each, and the weights that
+    PyTorch partitions hold, but not what PyTorch takes for a while as it runs them.
     strict: refuses a package with PyTorch partitions, naming them and their ops.
 
     Collective over the groups, and agreed: if one rank cannot load, every rank gets its error. Raises NotFound, Corrupt
@@ -104,9 +104,7 @@ def load(
     if _has_several_parts(Path(path)):
         from accord.program import load_program
 
-        if memory_limit != 0:
-            raise InvalidArgument(f"{path}: memory_limit is for a package of one engine; PyTorch has none")
-        return load_program(Path(path), groups, strict=strict, **of_engines)
+        return load_program(Path(path), groups, strict=strict, memory_limit=memory_limit, **of_engines)
     return Engine.load_and_bind(path, groups, **of_engines, memory_limit=memory_limit)
 
 

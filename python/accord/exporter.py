@@ -69,6 +69,7 @@ def export(
     matches, keeps its dtype. accord.inspect() tells the error of each.
     `checkpoint`: safetensors files of the model (one, or a folder of them) in which weights stay that lie there as they are; the
     package refers to them by path and hash, and the files must stay as they are. Loading packs their matrices, for each process.
+    What PyTorch partitions use is copied into the package.
     `options`: None, the default, makes an op that no engine knows an error. Given, with those of accord.compile() (min_block_size,
     torch_executed_ops, require_full_compilation, ...; {} for the defaults), such ops become PyTorch partitions of the package, which
     is then loaded by accord.load() in Python only; accord.inspect() tells which ops and why.
@@ -102,7 +103,6 @@ def export(
         if options is not None:
             compiled = _compiled_in_parts(program, example_inputs, options, facts is not None)
             if compiled is not None:
-                _check_no_checkpoint(checkpoint, "PyTorch partitions")
                 _check_smallest(traced, decomposed, example_inputs)
                 plan_of = _plan_of_parts(plan, model)
                 return save_compiled(
@@ -111,6 +111,7 @@ def export(
                     _producer(),
                     plan_of=plan_of,
                     weights=weights,
+                    checkpoint=checkpoint,
                     progress=progress or _terminal_progress(),
                 )
         names = _dimension_names(decomposed, _shapes_by_position(traced, example_inputs, dynamic_shapes))
@@ -127,12 +128,20 @@ def export(
         _check_smallest(traced, decomposed, example_inputs)
         progress = progress or _terminal_progress()
         if builder.groups:
-            _check_no_checkpoint(checkpoint, "collectives of its own")
-            return save_whole(program, graph, builder.groups, path, _producer(), weights=weights, progress=progress)
+            return save_whole(
+                program,
+                graph,
+                builder.groups,
+                path,
+                _producer(),
+                weights=weights,
+                checkpoint=checkpoint,
+                progress=progress,
+            )
         plan, unused = _checked_plan(plan, graph, model)
         _check_all_used(unused)
     (packings,) = plan_packings([(graph, plan.tensors)], weights)
-    references = find_references(checkpoint, graph.tensors, packings) if checkpoint is not None else {}
+    (references,) = find_references(checkpoint, [(graph.tensors, packings)])
     return write_package(
         path,
         graph.document,
@@ -141,7 +150,7 @@ def export(
         _producer(),
         progress,
         facts,
-        {name: packing for name, packing in packings.items() if name not in references},
+        packings,
         references=references,
     )
 
@@ -217,9 +226,10 @@ def _flat(outputs) -> list[torch.Tensor]:
     return [leaf for leaf in torch.utils._pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
 
 
-def save(compiled: CompiledModule, path: str | os.PathLike, *, weights=None) -> Path:
+def save(compiled: CompiledModule, path: str | os.PathLike, *, weights=None, checkpoint=None) -> Path:
     """What CompiledModule.save() says."""
-    return save_compiled(compiled, path, _producer(), weights=weights, progress=_terminal_progress())
+    progress = _terminal_progress()
+    return save_compiled(compiled, path, _producer(), weights=weights, checkpoint=checkpoint, progress=progress)
 
 
 def _compiled_in_parts(
@@ -244,11 +254,6 @@ def _plan_of_parts(plan: ShardingPlan, model: torch.nn.Module) -> Callable[[list
         return [one for one, _ in checked]
 
     return plans
-
-
-def _check_no_checkpoint(checkpoint, what: str) -> None:
-    if checkpoint is not None:
-        raise ExportError(f"a model with {what} is saved with its weights: leave out checkpoint")
 
 
 def _check_all_used(unused: list[Rule]) -> None:

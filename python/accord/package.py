@@ -121,9 +121,10 @@ def write_package(
     packings: Mapping[str, Packing] | None = None,
     part: dict | None = None,
     references: Mapping[str, Reference] | None = None,
+    root: Path | None = None,
 ) -> Path:
     """Writes the package at `path` (NAME.accord) as placed_at() says. `part`: of which program it is one rank's part. `references`: of
-    tensors that stay where they are, and are not packed. ExportError also if the disk is full."""
+    tensors that stay where they are, and are not packed; below `root` (by default the folder that the package is in) by relative paths. ExportError also if the disk is full."""
     references = references or {}
     own = {name: tensor for name, tensor in tensors.items() if name not in references}
     files = _place(own, plan.tensors, packings or {})
@@ -133,7 +134,8 @@ def write_package(
         free = shutil.disk_usage(folder).free
         if total > free:
             raise ExportError(f"{path}: the weights take {total:,} bytes, the disk has {free:,} free")
-        outside = _entries_outside(Path(os.path.abspath(path)), stayed, references)
+        absolute = Path(os.path.abspath(path))
+        outside = _entries_outside(absolute, root or absolute.parent, stayed, references)
         _write_files(folder, graph, files, outside, plan, producer, progress, language_model, part)
     return Path(os.path.abspath(path))
 
@@ -278,7 +280,7 @@ def file_facts(path: Path) -> tuple[int, str]:
 
 
 def _entries_outside(
-    package: Path, placed: list[_Placed], references: Mapping[str, Reference]
+    package: Path, root: Path, placed: list[_Placed], references: Mapping[str, Reference]
 ) -> tuple[list[dict], list[dict]]:
     """The files of a checkpoint, and the tensors that stay in them, as the manifest has them."""
     names: dict[Path, str] = {}
@@ -287,7 +289,7 @@ def _entries_outside(
         file = references[one.name].file
         if file.path not in names:
             names[file.path] = f"checkpoint-{len(names) + 1:05}.safetensors"
-            files.append(file.entry(names[file.path], package))
+            files.append(file.entry(names[file.path], package, root))
         hashes = [xxhash.xxh3_64_hexdigest(granule) for granule in one.granules()]
         tensors.append(_tensor_entry(one, names[file.path], 0, hashes))
     return files, tensors

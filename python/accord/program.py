@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch.utils import _pytree
 
-from accord._core import Communicator, Corrupt, Engine, Error, Mismatch, Unsupported
+from accord._core import Communicator, Corrupt, Engine, EngineContext, Error, MemoryBudget, Mismatch, Unsupported
 from accord.jit.bound_engine import BoundEngine
 from accord.jit.modules import Expected, check_leaves, leaves_of
 from accord.jit.report import CollectiveReport, CompilationReport, PartitionReport
@@ -23,11 +23,17 @@ class Program:
     """A package with PyTorch partitions, or with several engines, as accord.load() gives it: bound and ready to run. `report`
     says what runs where; `groups` are this rank's places (rank, size) in its groups."""
 
-    def __init__(self, path: Path, ranks: RankProgram, runners: Mapping[str, Runner], engines: list[Engine]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        ranks: RankProgram,
+        runners: Mapping[str, Runner],
+        engines: list[tuple[Engine, EngineContext]],
+    ) -> None:
         self.path = path
-        self.engines = engines
+        self.engines = [engine for engine, _ in engines]
         self.report = _report(path, ranks)
-        self.groups = {name: place for engine in engines for name, place in engine.groups.items()}
+        self.groups = {name: place for engine in self.engines for name, place in engine.groups.items()}
         self._module = ProgramModule(ranks, runners, engines)
 
     def run(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
@@ -52,9 +58,11 @@ class Program:
 class ProgramModule(torch.nn.Module):
     """What Program.module() gives. Several threads may call it."""
 
-    def __init__(self, ranks: RankProgram, runners: Mapping[str, Runner], engines: list[Engine]) -> None:
+    def __init__(
+        self, ranks: RankProgram, runners: Mapping[str, Runner], engines: list[tuple[Engine, EngineContext]]
+    ) -> None:
         super().__init__()
-        bound = [BoundEngine(engine, None) for engine in engines]
+        bound = [BoundEngine(engine, None, contexts=[context]) for engine, context in engines]
         for engine in bound:
             engine.owned_by(self)
         waiting = iter(bound)
@@ -82,12 +90,18 @@ class ProgramModule(torch.nn.Module):
 
 
 def load_program(
-    path: Path, groups: Mapping[str, Communicator] | None, *, strict: bool, **of_engines: object
+    path: Path,
+    groups: Mapping[str, Communicator] | None,
+    *,
+    strict: bool,
+    memory_limit: int | str,
+    **of_engines: object,
 ) -> Program:
     """As accord.load() says, of a program; `of_engines` are its options for each engine. The ranks tell each other whether they could, before engines are bound."""
     groups = dict(groups or {})
     failed = ranks = None
     runners: dict[str, Runner] = {}
+    engines: list[tuple[Engine, EngineContext]] = []
     identity = ""
     try:
         program = read_program(path)
@@ -98,36 +112,44 @@ def load_program(
                 f"{path}: strict, but these parts run in PyTorch: {', '.join(dict.fromkeys(outside))}; export the model without "
                 "options to be told of the ops, or load it without strict"
             )
-        ranks = parts_for_places(path, program, {name: (one.rank, one.size) for name, one in groups.items()})
+        places = {name: (one.rank, one.size) for name, one in groups.items()}
+        ranks = parts_for_places(path, program, places)
+        budget = MemoryBudget(memory_limit)
         for part in ranks.parts:
             if part.runs_in == "pytorch":
-                runners[part.name] = _torch_runner(path, part)
+                runners[part.name] = _torch_runner(path, part, budget)
             else:
                 _check_engine(path, part)
+                mine = {name: places[name] for name in part.groups if name in places}
+                engine = Engine.load(path / part.path, mine, **of_engines, memory_limit=budget)
+                engines.append((engine, engine.create_context()))  # its first arena counts now
     except Exception as error:
         failed = error
     _agree(groups, failed, identity)
-    engines = [
-        Engine.load_and_bind(
-            path / part.path,
-            {name: groups[name] for name in part.groups if name in groups},
-            **of_engines,
-        )
-        for part in ranks.parts
-        if part.runs_in == "engine"
-    ]
+    for engine, _ in engines:
+        engine.bind({name: groups[name] for name in engine.groups if name in groups})
     return Program(path, ranks, runners, engines)
 
 
-def _torch_runner(path: Path, part: ProgramPart) -> Runner:
+def _torch_runner(path: Path, part: ProgramPart, budget: MemoryBudget) -> Runner:
     file = check_torch_file(path, part)
     try:
-        return runner_of(torch.export.load(file))
+        program = torch.export.load(file)
+        runner = runner_of(program)
     except Exception as error:
         raise Unsupported(
             f'{file}: PyTorch partition "{part.name}" ({", ".join(dict.fromkeys(part.ops))}) cannot be loaded: {error}; ops of '
             "a library of your own have to be registered before"
         ) from error
+    budget.take("PyTorch partitions", _held_bytes(program))
+    return runner
+
+
+def _held_bytes(program: torch.export.ExportedProgram) -> int:
+    """What its weights and constants take."""
+    held = [one for one in (*program.state_dict.values(), *program.constants.values()) if isinstance(one, torch.Tensor)]
+    storages = {one.untyped_storage().data_ptr(): one.untyped_storage() for one in held}
+    return sum(storage.nbytes() for storage in storages.values())
 
 
 def _check_engine(path: Path, part: ProgramPart) -> None:

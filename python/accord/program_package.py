@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 from accord._core import Corrupt, InvalidArgument, Unsupported
+from accord.checkpoint_files import Reference
 from accord.export_sharding import ExportError, ShardingPlan
 from accord.export_weights import Packing
 from accord.package import PROGRAM_FORMAT, Progress, file_facts, placed_at, write_manifest, write_package
@@ -78,6 +79,7 @@ class EngineToWrite:
     tensors: Mapping[str, torch.Tensor]
     plan: ShardingPlan
     packings: Mapping[str, Packing]
+    references: Mapping[str, Reference] = field(default_factory=dict)  # of weights that stay in a checkpoint
 
 
 def write_program(
@@ -153,6 +155,8 @@ def write_engine(
         progress,
         packings=engine.packings,
         part=part,
+        references=engine.references,
+        root=folder.parent,
     )
     return hashlib.sha256((path / "manifest.json").read_bytes()).hexdigest()
 

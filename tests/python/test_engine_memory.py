@@ -88,6 +88,52 @@ def test_a_cache_that_does_not_fit_is_refused_with_the_tokens_that_would(tmp_pat
         engine.run(ids[:2000], np.arange(2000), np.arange(1))
 
 
+class InParts(torch.nn.Module):
+    """Two engines, and between them a product that stays in PyTorch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last = torch.nn.Linear(HIDDEN, HIDDEN), torch.nn.Linear(HIDDEN, HIDDEN)
+        self.matrix = torch.nn.Parameter(torch.rand(HIDDEN, HIDDEN) / HIDDEN)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.mm(torch.tanh(self.first(x)), self.matrix))
+
+
+@torch.no_grad()
+def test_the_parts_of_a_program_have_one_limit_together_and_are_refused_when_they_are_loaded(tmp_path):
+    model, path = InParts().eval(), tmp_path / "parts.accord"
+    accord.export(
+        model,
+        (torch.zeros(2, HIDDEN),),
+        path=path,
+        dynamic_shapes=({0: torch.export.Dim("rows", min=1, max=MOST_ROWS)},),
+        options={"min_block_size": 1, "torch_executed_ops": ["aten.mm"]},
+    )
+    packages = sorted(path.glob("engine-*.accord"))
+    assert len(packages) == 2
+    arenas = []
+    for package in packages:
+        with accord.Engine.load(package) as engine:
+            ((symbol, *_),) = (one.shape for one in engine.inputs)
+            arenas.append(engine.report({symbol: MOST_ROWS})["arena_bytes"])
+    in_torch = 4 * HIDDEN * HIDDEN
+    needed = WEIGHTS + sum(arenas) + in_torch
+    for limit in (needed - 1, needed - min(arenas), WEIGHTS + in_torch, WEIGHTS // 2 + in_torch, in_torch - 1):
+        with pytest.raises(accord.ResourceExhausted, match="the limit is"):
+            accord.load(path, memory_limit=limit)
+    parts = r"weights 514 KiB, arenas .*iB, PyTorch partitions 256 KiB, an arena at \w+=1000 .*, the limit is"
+    with pytest.raises(accord.ResourceExhausted, match=parts):
+        accord.load(path, memory_limit=needed - 1)
+    program = accord.load(path, memory_limit=needed)
+    x = torch.rand(MOST_ROWS, HIDDEN)
+    torch.testing.assert_close(program.run(x)[0], model(x), rtol=1e-5, atol=1e-5)
+    for engine in program.engines:
+        with pytest.raises(accord.ResourceExhausted, match="arenas"):
+            engine.create_context()
+
+
 @pytest.mark.parametrize("limit", ["2 bananas", "1.5g", -1])
 def test_a_limit_that_is_none_is_refused(package, limit):
     with pytest.raises((accord.InvalidArgument, TypeError)):

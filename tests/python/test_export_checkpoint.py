@@ -111,6 +111,46 @@ def test_both_move_together_and_a_far_checkpoint_has_an_absolute_path(checkpoint
     assert (torch.from_dlpack(accord.load(far).run(IDS)[0]) - model(IDS)).abs().max() < 0.05
 
 
+class InParts(Model):
+    """Two engines, and cumprod between them in PyTorch."""
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = torch.cumprod(torch.sigmoid(self.up(self.table(ids))), 1)
+        return self.norm(self.down(x) + self.table(ids))
+
+
+@torch.no_grad()
+def test_the_engines_of_a_program_leave_their_weights_in_the_checkpoint(tmp_path):
+    model, file = InParts().eval(), tmp_path / "model.safetensors"
+    safetensors.save_file({name: tensor.clone() for name, tensor in model.state_dict().items()}, file)
+    options = {"min_block_size": 1}
+    program = accord.export(model, (IDS,), path=tmp_path / "m.accord", options=options, checkpoint=file, sharding=PLAN)
+    saved = accord.compile(model, (IDS,), options).save(tmp_path / "c.accord", checkpoint=file, weights={"up": "int8"})
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for one in (program, saved, file):
+        shutil.move(one, moved)
+    for name, own in (("m.accord", []), ("c.accord", ["up.weight"])):
+        path = moved / name
+        engines = sorted(path.glob("engine-*.accord"))
+        assert len(engines) == 2
+        tensors = []
+        for engine in engines:
+            assert accord.inspect(engine)["references"] == ["../../model.safetensors"]
+            entries = json.loads((engine / "manifest.json").read_text())["tensors"]
+            tensors += [one["name"] for one in entries if not one["file"].startswith("checkpoint")]
+        assert tensors == own
+        assert accord.verify(path) == []
+        tolerance = 0.02 if own else 1e-5
+        torch.testing.assert_close(accord.load(path).module()(IDS), model(IDS), rtol=tolerance, atol=tolerance)
+    whole = (moved / "model.safetensors").read_bytes()
+    (moved / "model.safetensors").write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(accord.Corrupt, match="tensor "):
+        accord.load(moved / "m.accord")
+    assert {damage.file.split("/")[0] for damage in accord.verify(moved / "m.accord")} <= {one.name for one in engines}
+    assert accord.verify(moved / "m.accord")
+
+
 def test_a_checkpoint_without_such_weights_is_refused(tmp_path):
     model = Model().eval()
     path = tmp_path / "model.accord"
@@ -119,6 +159,8 @@ def test_a_checkpoint_without_such_weights_is_refused(tmp_path):
     safetensors.save_file({"up.weight": torch.zeros(40, 24)}, tmp_path / "other.safetensors")
     with pytest.raises(accord.ExportError, match="no weight of the model lies there as it is"):
         accord.export(model, (IDS,), path=path, checkpoint=tmp_path)
+    with pytest.raises(accord.ExportError, match="no weight of the model lies there as it is"):
+        accord.export(InParts().eval(), (IDS,), path=path, checkpoint=tmp_path, options={"min_block_size": 1})
     (tmp_path / "other.safetensors").write_bytes(b"\xff" * 9)
     with pytest.raises(accord.ExportError, match="no safetensors file"):
         accord.export(model, (IDS,), path=path, checkpoint=tmp_path / "other.safetensors")

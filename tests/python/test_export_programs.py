@@ -189,15 +189,20 @@ def fail_on_one_rank(comm, path, damaged_path):
     try:
         accord.load(damaged_path if comm.rank == 1 else path, {"tp": comm})
     except accord.Error as error:
-        return str(error)
+        damaged = str(error)
+    try:
+        accord.load(path, {"tp": comm}, memory_limit=(0, 100)[comm.rank])
+    except accord.Error as error:
+        return damaged, str(error)
 
 
 def test_if_one_rank_cannot_load_a_program_all_are_told(package, fresh_ranks, tmp_path):
     copy, file = damaged(package, tmp_path, "*.pt2")
     file.unlink()
     first, second = fresh_ranks(2).run(fail_on_one_rank, str(package), str(copy), torch=True)
-    assert 'group "tp": rank 1 could not load the program' in first
-    assert "is missing" in second
+    assert all('group "tp": rank 1 could not load the program' in told for told in first)
+    assert "is missing" in second[0]
+    assert "the limit is 100 B" in second[1]
 
 
 def export_parts(group, path):

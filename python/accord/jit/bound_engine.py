@@ -49,10 +49,14 @@ class BoundEngine:
     """An accord.Engine, its groups, and what it is bound to. Several threads may run it."""
 
     def __init__(
-        self, engine: accord.Engine, own_groups: Mapping[str, Group] | None, tensors: Iterable[torch.Tensor] = ()
+        self,
+        engine: accord.Engine,
+        own_groups: Mapping[str, Group] | None,
+        tensors: Iterable[torch.Tensor] = (),
+        contexts: Iterable[accord.EngineContext] = (),
     ) -> None:
         """own_groups: to which it is bound if nothing else is asked for; None if there are none. tensors: its weights, by
-        which it is known to belong to a module."""
+        which it is known to belong to a module. contexts: that were made for it already."""
         self.engine = engine
         self.places = dict(engine.groups)
         self.number = next(_numbers)  # of engines in the order in which they were made, which is the same on all ranks
@@ -61,7 +65,7 @@ class BoundEngine:
         self._wish: _Wish | None = None
         self._held: list[SharedCommunicator] = []
         self._seen = -1  # of _changes
-        self._contexts: list[accord.EngineContext] = []
+        self._contexts: list[accord.EngineContext] = list(contexts)
         self._module: weakref.ref | None = None
         with _lock:
             _engines.add(self)

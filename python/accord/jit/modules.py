@@ -65,12 +65,18 @@ class CompiledModule(torch.nn.Module):
         """Builds the engines now, and not at the first call."""
         self.graph.build(*self.weights, *torch.utils._pytree.tree_leaves(example_inputs))
 
-    def save(self, path: str | os.PathLike, *, weights: str | Mapping | None = None) -> Path:
-        """Writes what was compiled to the package `path` (NAME.accord), as accord.export() does with the same options; `weights` as
-        there. A model with collectives is saved by all ranks of torch.distributed's world together. Raises ExportError."""
+    def save(
+        self,
+        path: str | os.PathLike,
+        *,
+        weights: str | Mapping | None = None,
+        checkpoint: str | os.PathLike | None = None,
+    ) -> Path:
+        """Writes what was compiled to the package `path` (NAME.accord), as accord.export() does with the same options; `weights` and
+        `checkpoint` as there. A model with collectives is saved by all ranks of torch.distributed's world together. Raises ExportError."""
         from accord.exporter import save
 
-        return save(self, path, weights=weights)
+        return save(self, path, weights=weights, checkpoint=checkpoint)
 
     def forward(self, *args, **kwargs):
         leaves = leaves_of(args, kwargs, self.in_spec)

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.utils import _pytree
 
+from accord.checkpoint_files import find_references
 from accord.export_graph import DTYPES, ExportedGraph
 from accord.export_sharding import ExportError, ShardingPlan
 from accord.export_weights import Int4, Int8, plan_packings
@@ -61,6 +62,7 @@ def save_compiled(
     *,
     plan_of: Callable[[list[ExportedGraph]], list[ShardingPlan]] | None = None,
     weights: str | Mapping[str, str | Int8 | Int4] | None = None,
+    checkpoint: str | os.PathLike | None = None,
     progress: Progress | None = None,
 ) -> Path:
     """Writes the program of `compiled`. plan_of: how the weights of the engines' graphs are divided. With collectives in it, all ranks
@@ -79,6 +81,7 @@ def save_compiled(
     def write(folder: Path, prefix: str, program: str) -> RankProgram:
         parts = []
         entry = _part_entry(groups, program) if of_each_rank else None
+        _leave_in(checkpoint, [engine.to_write for engine in cut.engines])
         for number, part in enumerate(cut.parts):
             if isinstance(part, _Engine):
                 file = f"{prefix}engine-{number}.accord"
@@ -108,6 +111,7 @@ def save_whole(
     producer: str,
     *,
     weights: str | Mapping[str, str | Int8 | Int4] | None = None,
+    checkpoint: str | os.PathLike | None = None,
     progress: Progress | None = None,
 ) -> Path:
     """Writes a program of one engine for each rank of torch.distributed's world: `graph`, with collectives over `groups`. All ranks
@@ -119,6 +123,7 @@ def save_whole(
     in_spec, out_spec = map(_pytree.treespec_dumps, program.call_spec)
 
     def write(folder: Path, prefix: str, identity: str) -> RankProgram:
+        _leave_in(checkpoint, [engine])
         file = f"{prefix}engine-0.accord"
         part = ProgramPart(
             name="engine 0",
@@ -139,6 +144,13 @@ def save_whole(
         return RankProgram(members, taken, [{"value": name} for name in outputs], in_spec, out_spec, [part])
 
     return write_program(path, write, producer, of_each_rank=True)
+
+
+def _leave_in(checkpoint: str | os.PathLike | None, engines: list[EngineToWrite]) -> None:
+    """Weights that lie in the checkpoint stay there."""
+    found = find_references(checkpoint, [(engine.tensors, engine.packings) for engine in engines])
+    for engine, references in zip(engines, found, strict=True):
+        engine.references = references
 
 
 def _part_entry(groups: dict[str, list[int]], program: str) -> dict:

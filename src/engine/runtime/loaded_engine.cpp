@@ -136,6 +136,7 @@ Status LoadedEngine::take_options(const LoadOptions& options) {
   overlap_rows_ = options.overlap_rows;
   all_reduce_dtype_ = options.all_reduce_dtype;
   activation_dtype_ = options.activation_dtype;
+  budget_ = options.shared_limit ? options.shared_limit : std::make_shared<MemoryBudget>(options.memory_limit);
   return Status();
 }
 
@@ -161,7 +162,6 @@ Result<std::shared_ptr<LoadedEngine>> LoadedEngine::load(const std::string& path
   ACCORD_RETURN_IF_ERROR(check_supported(engine->graph_));
   engine->set_groups(cut.groups, places);
   ACCORD_RETURN_IF_ERROR(engine->check_groups());
-  engine->budget_ = std::make_shared<MemoryBudget>(options.memory_limit);
   engine->graph_sha256_ = package.manifest().graph_sha256;
   for (const TensorEntry& entry : package.manifest().tensors)
     engine->tensors_.push_back({entry.name, entry.dtype, entry.shape, entry.sharding});
@@ -213,7 +213,6 @@ Result<std::shared_ptr<LoadedEngine>> LoadedEngine::assemble(const EngineParts& 
                     "weights are divided at load",
                     parts.name));
   }
-  engine->budget_ = std::make_shared<MemoryBudget>(options.memory_limit);
   ACCORD_ASSIGN_OR_RETURN(Graph graph, parse_graph(parts.graph));
   ACCORD_RETURN_IF_ERROR(check_ops(graph));
   graph = name_all_reduce(std::move(graph));

@@ -27,7 +27,7 @@ struct MemoryPart {
   std::uint64_t bytes = 0;
 };
 
-/// What an engine has taken of its limit. Thread-safe.
+/// What an engine, or several that share it, have taken of a limit. Thread-safe.
 class MemoryBudget {
  public:
   /// `limit` 0: no limit but what there is.
