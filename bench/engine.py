@@ -5,7 +5,8 @@ Part `sentences`: MiniLM embeddings, beside PyTorch eager on one thread. Each ra
 Part `language`: two Llamas (engine_language.py).
 Part `load`: their first token, from the page cache and without it, and their memory (engine_load.py).
 Part `sums`: what comes between two products on two ranks, all_reduce, residual and RMSNorm of 8 KB, as one step; beside it as
-three (engine_sums.py).
+three (engine_sums.py), and what two ranks need by hand for the sum alone (collectives_bound.cpp), which tells how far apart the
+cores are.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ PARTS = ["sentences", "sums", "language", "load"]
 # What all_reduce, residual and norm of 8 KB may take in all, us.
 SUMS_LIMIT = 1.5
 SUMS_RUNS = 100
+SUMS_BYTES = 8192
 SHAPES = ["1x7", "1x128", "8x7", "8x128", "8x512"]
 
 
@@ -87,10 +89,13 @@ def sums(build: Path, rounds: int) -> list[dict]:
                 ranks[name] = Contender(
                     [(program, env) for env in rank_environments(2)], 2, Path(directory) / f"{whole}"
                 )
-            medians = report.in_turn(
-                {name: lambda peer=peer: peer.measure("sums", 0, SUMS_RUNS) for name, peer in ranks.items()}, rounds
+            measures = {name: lambda peer=peer: peer.measure("sums", 0, SUMS_RUNS) for name, peer in ranks.items()}
+            bound = Contender([([str(build / "bin/bench_collectives_bound")], {})], 2, Path(directory) / "bound")
+            measures["sum by hand"] = lambda bound=bound: bound.measure(
+                "private", SUMS_BYTES, SUMS_RUNS * engine_sums.LAYERS
             )
-            for peer in ranks.values():
+            medians = report.in_turn(measures, rounds)
+            for peer in (*ranks.values(), bound):
                 peer.close()
         lines.append(report.result("engine", f"sum and norm of {width} x {dtype}", "us", medians, SUMS_LIMIT))
     report.progress(len(cases), len(cases), "done")

@@ -11,12 +11,35 @@
 
 #include <hwy/highway.h>
 
+#include <cstring>
+
 #include "kernels/minifloat_simd.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace accord::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
+
+/// Loads and stores of any alignment; the scalar target's own would demand the element's.
+template <class D, typename T = hn::TFromD<D>>
+HWY_INLINE hn::Vec<D> LoadAnywhere(D d, const void* from) {
+#if HWY_TARGET == HWY_SCALAR
+  T value;
+  std::memcpy(&value, from, sizeof(T));
+  return hn::Set(d, value);
+#else
+  return hn::LoadU(d, static_cast<const T*>(from));
+#endif
+}
+template <class D, typename T = hn::TFromD<D>>
+HWY_INLINE void StoreAnywhere([[maybe_unused]] D d, hn::Vec<D> v, void* to) {
+#if HWY_TARGET == HWY_SCALAR
+  const T value = hn::GetLane(v);
+  std::memcpy(to, &value, sizeof(T));
+#else
+  hn::StoreU(v, d, static_cast<T*>(to));
+#endif
+}
 
 /// The positive quiet NaN for every NaN, all else unchanged.
 template <class DF, class V = hn::Vec<DF>>
@@ -52,6 +75,22 @@ template <class DF>
 HWY_INLINE hn::Vec<Halves<DF>> FloatToBFloat16(DF d, hn::Vec<DF> v) {
   const hn::RebindToSigned<DF> di;
   return hn::DemoteTo(Halves<DF>(), hn::BitCast(di, hn::ShiftRight<16>(RoundToBFloat16(d, v))));
+}
+
+/// A word of 32 bits holds two bfloat16, which become fp32 without moving between lanes: that at the even place, which is the lower
+/// half, by a shift, that at the odd place by a mask.
+template <class DF>
+HWY_INLINE hn::Vec<DF> EvenBFloat16ToFloat(DF d, hn::Vec<hn::RebindToUnsigned<DF>> words) {
+  return hn::BitCast(d, hn::ShiftLeft<16>(words));
+}
+template <class DF>
+HWY_INLINE hn::Vec<DF> OddBFloat16ToFloat(DF d, hn::Vec<hn::RebindToUnsigned<DF>> words) {
+  return hn::BitCast(d, hn::And(words, hn::Set(hn::RebindToUnsigned<DF>(), 0xFFFF0000U)));
+}
+/// Words of two bfloat16, from fp32 bits whose upper halves they are.
+template <class DF>
+HWY_INLINE hn::Vec<DF> PairOfBFloat16(DF du, hn::Vec<DF> even, hn::Vec<DF> odd) {
+  return hn::Or(hn::ShiftRight<16>(even), hn::And(odd, hn::Set(du, 0xFFFF0000U)));
 }
 
 template <class DF>

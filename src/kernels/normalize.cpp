@@ -28,15 +28,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Floats = hn::ScalableTag<float>;
 using Vector = hn::Vec<Floats>;
 
-// As it comes back from memory.
-HWY_INLINE Vector Rounded(Floats, Vector v, const float*) { return v; }
-HWY_INLINE Vector Rounded(Floats d, Vector v, const BFloat16*) {
-  return BFloat16ToFloat(d, FloatToBFloat16(d, CanonicalNaN(d, v)));
-}
-HWY_INLINE Vector Rounded(Floats d, Vector v, const Float16*) {
-  return Float16ToFloat(d, FloatToFloat16(d, CanonicalNaN(d, v)));
-}
-
 // Of `count` < Lanes(d) elements; the other lanes are `fill`, and are not touched in memory.
 template <typename T>
 HWY_INLINE Vector LoadWidePart(Floats d, const T* from, std::size_t count, float fill) {
@@ -51,67 +42,102 @@ HWY_INLINE void StoreNarrowPart(Floats d, Vector v, T* to, std::size_t count) {
   std::memcpy(to, lanes, count * sizeof(T));
 }
 
+// Four independent sums.
+struct Sums {
+  Vector sums[4];
+  HWY_INLINE explicit Sums(Floats d) : sums{hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)} {}
+  HWY_INLINE void add(int at, Vector v) { sums[at] = hn::Add(sums[at], v); }
+  HWY_INLINE float total(Floats d) const {
+    return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3]))));
+  }
+};
+
 // Sum of term(x[i]) over a row; term of the fill must be 0.
 template <typename T, class Term>
 HWY_INLINE float SumOfRow(const T* x, std::size_t width, float fill, Term term) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d);
-  auto s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
+  Sums sums(d);
   std::size_t i = 0;
   for (; i + 4 * lanes <= width; i += 4 * lanes) {
-    s0 = hn::Add(s0, term(LoadWide(d, x + i)));
-    s1 = hn::Add(s1, term(LoadWide(d, x + i + lanes)));
-    s2 = hn::Add(s2, term(LoadWide(d, x + i + 2 * lanes)));
-    s3 = hn::Add(s3, term(LoadWide(d, x + i + 3 * lanes)));
+    sums.add(0, term(LoadHalf<0>(d, x + i)));
+    sums.add(1, term(LoadHalf<1>(d, x + i)));
+    sums.add(2, term(LoadHalf<0>(d, x + i + 2 * lanes)));
+    sums.add(3, term(LoadHalf<1>(d, x + i + 2 * lanes)));
   }
-  for (; i + lanes <= width; i += lanes) s0 = hn::Add(s0, term(LoadWide(d, x + i)));
-  if (i < width) s1 = hn::Add(s1, term(LoadWidePart(d, x + i, width - i, fill)));
-  return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
+  for (; i + lanes <= width; i += lanes) sums.add(0, term(LoadWide(d, x + i)));
+  if (i < width) sums.add(1, term(LoadWidePart(d, x + i, width - i, fill)));
+  return sums.total(d);
 }
 
-// y[i] = map(vector at i, loader of other rows at i).
-template <typename T, class Map>
-HWY_INLINE void MapRow(const T* x, T* y, std::size_t width, Map map) {
+// y[i] = map(vector at i, loader of other rows at i), and the sum of term(y[i]), of which term(0) must be 0.
+template <typename T, class Map, class Term>
+HWY_INLINE float MapAndSumRow(const T* x, T* y, std::size_t width, Map map, Term term) {
   const Floats d;
   const std::size_t lanes = hn::Lanes(d);
+  Sums sums(d);
+  const auto map_two = [&](std::size_t i, int at) HWY_ATTR {
+    const auto first_of = [&](const T* row) HWY_ATTR { return LoadHalf<0>(d, row + i); };
+    const auto second_of = [&](const T* row) HWY_ATTR { return LoadHalf<1>(d, row + i); };
+    auto first = map(first_of(x), first_of);
+    auto second = map(second_of(x), second_of);
+    StoreHalves(d, first, second, y + i);
+    sums.add(at, term(first));
+    sums.add(at + 1, term(second));
+  };
   std::size_t i = 0;
+  for (; i + 4 * lanes <= width; i += 4 * lanes) {
+    map_two(i, 0);
+    map_two(i + 2 * lanes, 2);
+  }
   for (; i + lanes <= width; i += lanes) {
     const auto at = [&](const T* row) HWY_ATTR { return LoadWide(d, row + i); };
-    StoreNarrow(d, map(at(x), at), y + i);
+    const auto v = map(at(x), at);
+    StoreNarrow(d, v, y + i);
+    sums.add(0, term(Rounded(d, v, y)));
   }
   if (i < width) {
     const auto at = [&](const T* row) HWY_ATTR { return LoadWidePart(d, row + i, width - i, 0.0F); };
-    StoreNarrowPart(d, map(at(x), at), y + i, width - i);
+    const auto v = map(at(x), at);
+    StoreNarrowPart(d, v, y + i, width - i);
+    sums.add(1, hn::IfThenElseZero(hn::FirstN(d, width - i), term(Rounded(d, v, y))));
   }
+  return sums.total(d);
 }
 
-template <typename T>
-HWY_INLINE float SumOfSquares(const T* x, std::size_t width) {
-  return SumOfRow(x, width, 0.0F, [](Vector v) HWY_ATTR { return hn::Mul(v, v); });
+template <typename T, class Map>
+HWY_INLINE void MapRow(const T* x, T* y, std::size_t width, Map map) {
+  MapAndSumRow(x, y, width, map, [](Vector) HWY_ATTR { return hn::Zero(Floats()); });
 }
 
-// The row to normalize: x itself, or x + addend + residual, written where the caller wants it or else to y.
+// The row to normalize, and the sum of term(its elements).
 template <typename T>
-HWY_INLINE const T* RowWithResidual(const RowsOf<T>& rows, const NormParametersOf<T>& parameters, std::int64_t row) {
+struct SummedRow {
+  const T* row = nullptr;
+  float sum = 0.0F;
+};
+
+// That row is x itself, or x + addend + residual, written where the caller wants it or else to y.
+template <typename T, class Term>
+HWY_INLINE SummedRow<T> RowWithResidual(const RowsOf<T>& rows, const NormParametersOf<T>& parameters, std::int64_t row,
+                                        Term term) {
   const T* const x = rows.x + row * rows.x_row_stride;
   const T* const addend = parameters.addend;
-  if (addend == nullptr && parameters.residual == nullptr && parameters.sum == nullptr) return x;
+  const std::size_t width = static_cast<std::size_t>(rows.width);
+  if (addend == nullptr && parameters.residual == nullptr && parameters.sum == nullptr) {
+    return {x, SumOfRow(x, width, 0.0F, term)};
+  }
   T* const to =
       parameters.sum != nullptr ? parameters.sum + row * parameters.sum_row_stride : rows.y + row * rows.y_row_stride;
-  const std::size_t width = static_cast<std::size_t>(rows.width);
   const Floats d;
+  const auto map_to = [&](auto map) HWY_ATTR -> SummedRow<T> { return {to, MapAndSumRow(x, to, width, map, term)}; };
   if (parameters.residual == nullptr) {
-    MapRow(x, to, width, [&](Vector v, auto at) HWY_ATTR { return addend == nullptr ? v : hn::Add(v, at(addend)); });
-    return to;
+    return map_to([&](Vector v, auto at) HWY_ATTR { return addend == nullptr ? v : hn::Add(v, at(addend)); });
   }
   const T* const residual = parameters.residual + row * parameters.residual_row_stride;
-  if (addend == nullptr) {
-    MapRow(x, to, width, [&](Vector v, auto at) HWY_ATTR { return hn::Add(v, at(residual)); });
-  } else {
-    MapRow(x, to, width,
-           [&](Vector v, auto at) HWY_ATTR { return hn::Add(Rounded(d, hn::Add(v, at(addend)), x), at(residual)); });
-  }
-  return to;
+  if (addend == nullptr) return map_to([&](Vector v, auto at) HWY_ATTR { return hn::Add(v, at(residual)); });
+  return map_to([&](Vector v, auto at)
+                    HWY_ATTR { return hn::Add(Rounded(d, hn::Add(v, at(addend)), x), at(residual)); });
 }
 
 template <typename T>
@@ -121,8 +147,8 @@ HWY_INLINE void LayerNormOf(const RowsOf<T>& rows, const NormParametersOf<T>& pa
   const T* const weight = parameters.weight;
   const T* const bias = parameters.bias;
   for (std::int64_t row = 0; row < rows.rows; ++row) {
-    const T* const s = RowWithResidual(rows, parameters, row);
-    const float mean = SumOfRow(s, width, 0.0F, [](Vector v) HWY_ATTR { return v; }) / static_cast<float>(width);
+    const auto [s, sum] = RowWithResidual(rows, parameters, row, [](Vector v) HWY_ATTR { return v; });
+    const float mean = sum / static_cast<float>(width);
     const auto m = hn::Set(d, mean);
     const float squares = SumOfRow(s, width, mean, [&](Vector v) HWY_ATTR {
       const auto difference = hn::Sub(v, m);
@@ -143,8 +169,8 @@ HWY_INLINE void RmsNormOf(const RowsOf<T>& rows, const NormParametersOf<T>& para
   const std::size_t width = static_cast<std::size_t>(rows.width);
   const T* const weight = parameters.weight;
   for (std::int64_t row = 0; row < rows.rows; ++row) {
-    const T* const s = RowWithResidual(rows, parameters, row);
-    const float mean = SumOfSquares(s, width) / static_cast<float>(width);
+    const auto [s, squares] = RowWithResidual(rows, parameters, row, [](Vector v) HWY_ATTR { return hn::Mul(v, v); });
+    const float mean = squares / static_cast<float>(width);
     const auto factor = hn::Set(d, 1.0F / std::sqrt(mean + parameters.eps));
     MapRow(s, rows.y + row * rows.y_row_stride, width, [&](Vector v, auto at) HWY_ATTR {
       const auto y = hn::Mul(v, factor);

@@ -28,8 +28,7 @@ struct Float16 : InOrder<Float16, 2> {
   }
 };
 
-// A bfloat16 is the upper half of an fp32, so a group is loaded as 32-bit words: the even elements by a shift, the odd ones
-// by a mask, without moving anything between lanes.
+// A group is loaded as 32-bit words: its first vector are the even elements, its second one the odd ones.
 struct BFloat16 : InOrder<BFloat16, 2> {
   using Tag = hn::ScalableTag<float>;
   template <class D>
@@ -44,14 +43,14 @@ struct BFloat16 : InOrder<BFloat16, 2> {
   static HWY_INLINE Group<D> LoadGroup(D d, const std::byte* from) {
     const hn::RebindToUnsigned<D> du;
     const auto words = LoadAnywhere(du, from);
-    return {hn::BitCast(d, hn::ShiftLeft<16>(words)), hn::BitCast(d, hn::And(words, hn::Set(du, 0xFFFF0000U)))};
+    return {EvenBFloat16ToFloat(d, words), OddBFloat16ToFloat(d, words)};
   }
   template <class D>
   static HWY_INLINE void StoreGroup(D d, Group<D> group, std::byte* to) {
     const hn::RebindToUnsigned<D> du;
-    const auto even = hn::ShiftRight<16>(RoundToBFloat16(d, CanonicalNaN(d, group.first)));
-    const auto odd = hn::And(RoundToBFloat16(d, CanonicalNaN(d, group.second)), hn::Set(du, 0xFFFF0000U));
-    StoreAnywhere(du, hn::Or(even, odd), to);
+    const auto even = RoundToBFloat16(d, CanonicalNaN(d, group.first));
+    const auto odd = RoundToBFloat16(d, CanonicalNaN(d, group.second));
+    StoreAnywhere(du, PairOfBFloat16(du, even, odd), to);
   }
 };
 

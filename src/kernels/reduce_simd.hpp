@@ -32,27 +32,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using Factor = std::complex<double>;
 
-// Loads and stores of any alignment; the scalar target's own would demand the element's.
-template <class D, typename T = hn::TFromD<D>>
-HWY_INLINE hn::Vec<D> LoadAnywhere(D d, const void* from) {
-#if HWY_TARGET == HWY_SCALAR
-  T value;
-  std::memcpy(&value, from, sizeof(T));
-  return hn::Set(d, value);
-#else
-  return hn::LoadU(d, static_cast<const T*>(from));
-#endif
-}
-template <class D, typename T = hn::TFromD<D>>
-HWY_INLINE void StoreAnywhere([[maybe_unused]] D d, hn::Vec<D> v, void* to) {
-#if HWY_TARGET == HWY_SCALAR
-  const T value = hn::GetLane(v);
-  std::memcpy(to, &value, sizeof(T));
-#else
-  hn::StoreU(v, d, static_cast<T*>(to));
-#endif
-}
-
 // Elements in two vectors, in whatever order their type loads and stores them.
 template <class D>
 struct Group {

@@ -44,6 +44,58 @@ HWY_INLINE void StoreNarrow(DF d, hn::Vec<DF> v, Float16* to) {
   hn::StoreU(FloatToFloat16(d, CanonicalNaN(d, v)), Halves<DF>(), reinterpret_cast<std::uint16_t*>(to));
 }
 
+/// As StoreNarrow would leave it.
+template <class DF>
+HWY_INLINE hn::Vec<DF> Rounded(DF /*d*/, hn::Vec<DF> v, const float*) {
+  return v;
+}
+template <class DF>
+HWY_INLINE hn::Vec<DF> Rounded(DF d, hn::Vec<DF> v, const BFloat16*) {
+  return OddBFloat16ToFloat(d, RoundToBFloat16(d, CanonicalNaN(d, v)));
+}
+template <class DF>
+HWY_INLINE hn::Vec<DF> Rounded(DF d, hn::Vec<DF> v, const Float16*) {
+  return Float16ToFloat(d, FloatToFloat16(d, CanonicalNaN(d, v)));
+}
+
+/// The first (kHalf 0) or second half of two vectors' elements at `from`; of bfloat16 those at even or odd places, which are
+/// cheaper to take apart and put together. For what treats all elements alike.
+template <int kHalf, class DF, typename T>
+HWY_INLINE hn::Vec<DF> LoadHalf(DF d, const T* from) {
+  return LoadWide(d, from + kHalf * hn::Lanes(d));
+}
+template <int kHalf, class DF>
+HWY_INLINE hn::Vec<DF> LoadHalf(DF d, const BFloat16* from) {
+  const auto words = LoadAnywhere(hn::RebindToUnsigned<DF>(), from);
+  return kHalf == 0 ? EvenBFloat16ToFloat(d, words) : OddBFloat16ToFloat(d, words);
+}
+
+/// Stores both halves, and leaves in them what LoadHalf would read again.
+template <class DF, class V = hn::Vec<DF>>
+HWY_INLINE void StoreHalves(DF d, V& first, V& second, float* to) {
+  hn::StoreU(first, d, to);
+  hn::StoreU(second, d, to + hn::Lanes(d));
+}
+template <class DF, class V = hn::Vec<DF>>
+HWY_INLINE void StoreHalves(DF d, V& first, V& second, Float16* to) {
+  auto* const halves = reinterpret_cast<std::uint16_t*>(to);
+  const auto low = FloatToFloat16(d, CanonicalNaN(d, first));
+  const auto high = FloatToFloat16(d, CanonicalNaN(d, second));
+  hn::StoreU(low, Halves<DF>(), halves);
+  hn::StoreU(high, Halves<DF>(), halves + hn::Lanes(d));
+  first = Float16ToFloat(d, low);
+  second = Float16ToFloat(d, high);
+}
+template <class DF, class V = hn::Vec<DF>>
+HWY_INLINE void StoreHalves(DF d, V& first, V& second, BFloat16* to) {
+  const hn::RebindToUnsigned<DF> du;
+  const auto even = RoundToBFloat16(d, CanonicalNaN(d, first));
+  const auto odd = RoundToBFloat16(d, CanonicalNaN(d, second));
+  StoreAnywhere(du, PairOfBFloat16(du, even, odd), to);
+  first = OddBFloat16ToFloat(d, even);
+  second = OddBFloat16ToFloat(d, odd);
+}
+
 }  // namespace accord::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
