@@ -1,7 +1,7 @@
 """In which layout and precision the weights of products lie in a package.
 
 A matrix that only linear layers multiply with (an embedding may read its rows beside that), or only mm and addmm, is packed: it
-lies as products read it; so do the matrices of experts. It keeps its dtype, or is quantized to 8 or 4 bits: groups of inputs of an output share a scale.
+lies as products read it; so do the matrices of experts, and the weights of convolutions. It keeps its dtype, or is quantized to 8 or 4 bits: groups of inputs of an output share a scale.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from accord.export_graph import ExportedGraph
 
 PRODUCTS = ("aten.mm.default", "aten.addmm.default")
+CONVOLUTION = "aten.convolution.default"
+PADDED_OUTPUTS = 16  # to whose multiples the outputs of a matrix are filled up
 GROUPS = (128, 64, 32)
 
 
@@ -88,6 +90,7 @@ class Packing:
     group: int = 0
     minima: bool = False
     scales: str = "float16"
+    groups: int = 0  # of a convolution, [out, in, ..], which is packed as [groups, out / groups, .. * in]
     quantized: Quantized | None = field(default=None, compare=False, repr=False)  # its codes, if it had some
 
     def entry(self, error: float | None) -> dict:
@@ -95,22 +98,26 @@ class Packing:
         entry: dict = {"type": self.type}
         if self.transposed:
             entry["transposed"] = True
+        if self.groups:
+            entry["groups"] = self.groups
         if self.group:
             entry |= {"group": self.group, "scales": self.scales, "minima": self.minima, "error": error}
         return entry
 
 
 class PackedTensor:
-    """A matrix, or one of each expert, and its units, each to be packed when it is written."""
+    """A matrix, or one of each expert or group of a convolution, and its units, each to be packed when it is written."""
 
     def __init__(self, tensor: torch.Tensor, packing: Packing, sharding: TensorSharding | None):
         self.tensor, self.packing, self.sharding = tensor, packing, sharding
-        unit = list(tensor.shape)
+        out, *inputs = unit = list(tensor.shape)
+        if packing.groups:
+            unit = [packing.groups, out // packing.groups, math.prod(inputs)]
         if sharding:
             unit[sharding.dim] = sharding.unit
-        *experts, rows, columns = unit
+        *matrices, rows, columns = unit
         self._unit_shape = rows, columns
-        self._matrices = math.prod(experts)
+        self._matrices = math.prod(matrices)
         self.units = math.ceil(tensor.shape[sharding.dim] / sharding.unit) if sharding else 1
         self._squares = self._square_errors = 0.0
 
@@ -143,7 +150,10 @@ class PackedTensor:
 
         from accord import _core
 
-        pieces = self.tensor.split(self.sharding.unit, self.sharding.dim) if self.sharding else (self.tensor,)
+        # The channels of a place under a convolution's kernel lie side by side, as in the rows that are multiplied with it.
+        tensor = self.tensor.flatten(2).transpose(1, 2) if self.packing.groups else self.tensor
+        tensor = tensor.reshape(-1, *self._unit_shape) if self.packing.groups else tensor
+        pieces = tensor.split(self.sharding.unit, self.sharding.dim) if self.sharding else (tensor,)
         for piece in pieces:
             short = self._unit_shape[0] - piece.shape[-2], self._unit_shape[1] - piece.shape[-1]
             if any(short):
@@ -191,22 +201,46 @@ def _plan_packing(
 ) -> dict[str, Packing]:
     """Adds to the patterns that decided something, and to the layers with packed weights."""
     modules = _modules_of(graph)
+    convolutions = _convolution_groups(graph)
     packings = {}
     for name, tensor in graph.tensors.items():
         uses = [(op, argument) for op, argument, _ in graph.uses[name]]
         of_layers = (LINEAR, "weight") in uses and set(uses) <= {(LINEAR, "weight"), (EMBEDDING, "weight")}
         of_products = all(op in PRODUCTS and argument == "mat2" for op, argument in uses)
         of_experts = all(op == EXPERTS and argument in DIVIDED[EXPERTS] for op, argument in uses)
-        dims = 3 if of_experts else 2
-        if tensor.dim() != dims or not tensor.is_floating_point() or not (of_layers or of_products or of_experts):
+        groups = _packed_groups(tensor, uses, convolutions[name])
+        dims = tensor.dim() if groups else 3 if of_experts else 2
+        packed = of_layers or of_products or of_experts or groups
+        if tensor.dim() != dims or not tensor.is_floating_point() or not packed:
             continue
         is_head = (EMBEDDING, "weight") in uses or any(
             module.rsplit(".", 1)[-1] == "lm_head" for module in modules[name]
         )
         wanted = _wanted(weights, modules[name], is_head, decided)
-        packings[name] = _packing(wanted, tensor, shardings.get(name), transposed=of_products)
+        packings[name] = _packing(wanted, tensor, shardings.get(name), of_products, groups)
         layers.update(modules[name])
     return packings
+
+
+def _packed_groups(tensor: torch.Tensor, uses: list[tuple[str, str]], convolutions: set[int]) -> int:
+    """Of the convolution that a weight is packed for; 0 if it is not. Groups of few outputs (depthwise ones have one each) would be
+    filled up to many times their size: they stay row-major, and are packed when they are loaded."""
+    if set(uses) != {(CONVOLUTION, "weight")} or len(convolutions) != 1:
+        return 0
+    (groups,) = convolutions
+    return groups if groups == 1 or tensor.shape[0] // groups >= PADDED_OUTPUTS else 0
+
+
+def _convolution_groups(graph: ExportedGraph) -> dict[str, set[int]]:
+    """tensor -> the groups of the convolutions that read it as their weight."""
+    tensor_of = {parameter["name"]: parameter["tensor"] for parameter in graph.document["parameters"]}
+    groups: dict[str, set[int]] = {name: set() for name in graph.tensors}
+    for node in graph.document["nodes"]:
+        if node["op"] == CONVOLUTION:
+            name = tensor_of.get(node["arguments"]["weight"]["value"])
+            if name is not None:
+                groups[name].add(node["arguments"].get("groups", 1))
+    return groups
 
 
 def _modules_of(graph: ExportedGraph) -> dict[str, list[str]]:
@@ -248,17 +282,19 @@ def _format(given) -> Int8 | Int4 | Quantized | None:
     raise ExportError(f"weights: {given!r} is no format of weights; {hint}")
 
 
-def _packing(wanted, tensor: torch.Tensor, sharding: TensorSharding | None, transposed: bool) -> Packing:
+def _packing(wanted, tensor: torch.Tensor, sharding: TensorSharding | None, transposed: bool, groups: int) -> Packing:
     if wanted is None:
-        return Packing(str(tensor.dtype).removeprefix("torch."), transposed)
+        return Packing(str(tensor.dtype).removeprefix("torch."), transposed, groups=groups)
     if isinstance(wanted, Quantized):
         return _packing_of_codes(wanted, tensor, sharding)
     in_dim = tensor.dim() - (2 if transposed else 1)
     inputs = sharding.unit if sharding and sharding.dim == in_dim else tensor.shape[in_dim]
+    if groups:
+        inputs = math.prod(tensor.shape[1:])
     # A group ends with its unit; the rest of one would be stored for nothing.
     group = next((size for size in GROUPS if size <= wanted.group and inputs % size == 0), 32)
     name = "int8" if isinstance(wanted, Int8) else "int4"
-    return Packing(name, transposed, group, getattr(wanted, "minima", False))
+    return Packing(name, transposed, group, getattr(wanted, "minima", False), groups=groups)
 
 
 def _packing_of_codes(quantized: Quantized, tensor: torch.Tensor, sharding: TensorSharding | None) -> Packing:

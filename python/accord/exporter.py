@@ -64,7 +64,7 @@ def export(
     `output_names`: names for the outputs; those of the inputs are the parameters of forward().
     `tokenizer`: a tokenizer.json, or a folder that holds one, which then goes with the language model; so does what its
     chat template says.
-    `weights`: "int8" or "int4" quantizes the weights of all linear layers and experts; with "int4" the head of a language model gets 8 bits. By
+    `weights`: "int8" or "int4" quantizes the weights of all linear layers, experts and convolutions (but those with groups of few outputs); with "int4" the head of a language model gets 8 bits. By
     pattern over module paths, as `sharding`: {"lm_head": "same", "*": accord.Int4(group=64)}; "same", and what no pattern
     matches, keeps its dtype. accord.inspect() tells the error of each.
     `checkpoint`: safetensors files of the model (one, or a folder of them) in which weights stay that lie there as they are; the

@@ -51,7 +51,7 @@ def unpacked(data: np.ndarray, out: int, in_: int, packed: dict) -> np.ndarray:
 
 
 def unpacked_tensor(stored: torch.Tensor, entry: dict) -> torch.Tensor:
-    """A packed tensor from the bytes of its units; of experts a unit has a block of each."""
+    """A packed tensor from the bytes of its units; of experts, and of a convolution's groups, a unit has a block of each."""
     packed, sharding, shape = entry["packed"], entry.get("sharding"), list(entry["shape"])
     dim = sharding["dim"] if sharding else 0
     unit = shape.copy()
@@ -60,7 +60,11 @@ def unpacked_tensor(stored: torch.Tensor, entry: dict) -> torch.Tensor:
     transposed = packed.get("transposed", False)
     blocks = []
     for data in stored.numpy():
-        if len(shape) == 3:
+        if groups := packed.get("groups"):
+            places = math.prod(shape[2:])
+            rows = [unpacked(one, shape[0] // groups, places * shape[1], packed) for one in np.split(data, groups)]
+            block = np.concatenate(rows).reshape(shape[0], places, shape[1]).swapaxes(1, 2).reshape(shape)
+        elif len(shape) == 3:
             block = np.stack([unpacked(one, *unit[1:], packed) for one in np.split(data, shape[0])])
         else:
             block = unpacked(data, *(unit[::-1] if transposed else unit), packed)

@@ -163,7 +163,7 @@ def test_rows_of_quantized_experts_are_rounded_to_8_bits_where_asked(package):
     assert 1e-4 < error < 2e-2
 
 
-def load_on_a_rank(comm, path):
+def load_on_a_rank(comm, path, groups):
     """Bytes of pages of the package, of those that are copies, and of memory without a file that loading took; and the report's."""
     from pathlib import Path
 
@@ -182,9 +182,10 @@ def load_on_a_rank(comm, path):
                 copied += int(words[1]) << 10
         return resident, copied, anonymous
 
-    accord.load(path, {"tp": comm}).close()  # what a first load leaves behind is not the weights'
+    groups = dict.fromkeys(groups, comm)
+    accord.load(path, groups).close()  # what a first load leaves behind is not the weights'
     before = memory()
-    with accord.load(path, {"tp": comm}) as engine:
+    with accord.load(path, groups) as engine:
         resident, copied, anonymous = memory()
         report = engine.load_report
         shard = report.shard_bytes + report.replicated_bytes
@@ -208,7 +209,7 @@ def test_ranks_map_their_parts_of_the_experts_and_copy_nothing(ranks, tmp_path, 
         assert all(torch.equal(stored[name], given) for name, given in given_experts(model).items())
         assert all(entry["packed"] == {"type": "float32"} for entry in of_experts)
     for size in (1, 2):
-        for resident, copied, anonymous, shard, read in ranks(size).run(load_on_a_rank, str(path)):
+        for resident, copied, anonymous, shard, read in ranks(size).run(load_on_a_rank, str(path), ["tp"]):
             assert read == shard
             assert 0 < shard - experts / size < 2 << 20  # attention, tables
             assert shard <= resident < shard + experts / 4  # the pages that these lie in

@@ -32,10 +32,13 @@ struct Sharding {
   bool operator==(const Sharding&) const = default;
 };
 
-/// A matrix, or the matrices of experts, that lie in the file as products read them (kernels/linear/format.hpp), not row-major.
+/// A matrix, or the matrices of experts or of a convolution's groups, that lie in the file as products read them
+/// (kernels/linear/format.hpp), not row-major.
 struct Packing {
   kernels::PackedFormat format;
-  bool transposed = false;      ///< the tensor is [in, out]; else it is [out, in], or [experts, out, in]
+  bool transposed = false;  ///< the tensor is [in, out]; else it is [out, in], or [experts, out, in]
+  std::int64_t groups =
+      0;  ///< of a convolution, [out, in, ..], that is packed as [groups, out / groups, .. * in]; else 0
   std::optional<double> error;  ///< what quantizing did: root of sum (packed - given)^2 / sum given^2
 };
 
@@ -61,7 +64,7 @@ struct TensorEntry {
   std::uint64_t unit_bytes() const;
   /// Of granules [first, first + count).
   std::uint64_t granule_range_bytes(std::uint64_t first, std::uint64_t count) const;
-  /// Packed matrices in each unit: one, or one of each expert, so many bytes apart. REQUIRES: packing.
+  /// Packed matrices in each unit: one, or one of each expert or group, so many bytes apart. REQUIRES: packing.
   std::int64_t matrices() const;
   std::uint64_t matrix_bytes() const;
   /// Units [first, first + count) of the first matrix as products see them, at `data`. REQUIRES: packing.

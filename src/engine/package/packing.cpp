@@ -1,6 +1,6 @@
 // How a tensor lies in its file, from its entry in the manifest. A packed unit is a block of the grid that products take, a
 // multiple of 64 bytes apart from the next; units along `in` of a divided weight stand side by side in that grid. Of experts a unit has
-// such a block of each, one after the other.
+// such a block of each, one after the other; a convolution's weight is one unit, with a block of each group.
 
 #include "engine/package/packing.hpp"
 
@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <iterator>
+#include <numeric>
 
 #include "base/rounding.hpp"
 #include "base/text.hpp"
@@ -19,7 +21,9 @@ namespace {
 
 constexpr std::string_view kTypes[] = {"float32", "bfloat16", "float16", "int8", "int4"};  // by WeightType
 
-bool is_of_experts(const TensorEntry& tensor) { return tensor.shape.size() == 3; }
+bool is_of_experts(const TensorEntry& tensor) {
+  return tensor.shape.size() == 3 && (!tensor.packing || tensor.packing->groups == 0);
+}
 
 // One unit of a matrix, or of each expert's, as [out, in], and whether it is divided by its outputs.
 struct Block {
@@ -28,6 +32,11 @@ struct Block {
 };
 
 Block block_of(const TensorEntry& tensor) {
+  if (const std::int64_t groups = tensor.packing->groups; groups > 0) {
+    const auto inputs =
+        std::accumulate(tensor.shape.begin() + 1, tensor.shape.end(), std::int64_t{1}, std::multiplies());
+    return {tensor.shape[0] / groups, inputs};
+  }
   const std::size_t last = tensor.shape.size() - 1;
   const std::size_t out_dim = tensor.packing->transposed ? last : last - 1;
   const std::size_t in_dim = tensor.packing->transposed ? last - 1 : last;
@@ -56,7 +65,9 @@ std::uint64_t TensorEntry::unit_bytes() const {
   return bytes;
 }
 
-std::int64_t TensorEntry::matrices() const { return is_of_experts(*this) ? shape[0] : 1; }
+std::int64_t TensorEntry::matrices() const {
+  return is_of_experts(*this) ? shape[0] : std::max<std::int64_t>(packing->groups, 1);
+}
 
 std::uint64_t TensorEntry::matrix_bytes() const {
   const Block block = block_of(*this);
@@ -90,12 +101,21 @@ kernels::PackedMatrix TensorEntry::matrix(std::int64_t first, std::int64_t count
 
 Result<Packing> read_packing(const JsonObject& object, const TensorEntry& tensor) {
   static constexpr std::array<std::string_view, 1> kKeys = {"type"};
-  static constexpr std::array<std::string_view, 5> kOptional = {"group", "scales", "minima", "transposed", "error"};
+  static constexpr std::array<std::string_view, 6> kOptional = {"group",      "scales", "minima",
+                                                                "transposed", "groups", "error"};
   ACCORD_ASSIGN_OR_RETURN(const auto given,
                           JsonObject::read(object.at("packed"), object.where() + ": packed", kKeys, kOptional));
-  const bool of_experts = is_of_experts(tensor);
-  if ((tensor.shape.size() != 2 && !of_experts) || !kernels::is_real(tensor.dtype)) {
-    return given.corrupt("only matrices of real numbers, and those of experts, are packed");
+  Packing packing;
+  if (given.has("groups")) {
+    const Status wrong =
+        given.corrupt("groups are a convolution's, [out, in, ..], whose outputs they divide, and no ranks");
+    if (tensor.shape.size() < 3 || tensor.sharding) return wrong;
+    ACCORD_ASSIGN_OR_RETURN(packing.groups, given.integer("groups", 1, tensor.shape.front()));
+    if (tensor.shape.front() % packing.groups != 0) return wrong;
+  }
+  const bool of_experts = tensor.shape.size() == 3 && packing.groups == 0;
+  if ((tensor.shape.size() != 2 && !of_experts && packing.groups == 0) || !kernels::is_real(tensor.dtype)) {
+    return given.corrupt("only matrices of real numbers, those of experts, and convolutions with groups are packed");
   }
   if (of_experts && tensor.sharding && tensor.sharding->dim == 0) {
     return given.corrupt("packed experts are divided within each expert");
@@ -103,7 +123,6 @@ Result<Packing> read_packing(const JsonObject& object, const TensorEntry& tensor
   ACCORD_ASSIGN_OR_RETURN(const auto type, given.name("type"));
   const auto* const known = std::find(std::begin(kTypes), std::end(kTypes), type);
   if (known == std::end(kTypes)) return given.corrupt(unknown_name("type", type, kTypes).message());
-  Packing packing;
   packing.format.type = static_cast<kernels::WeightType>(known - std::begin(kTypes));
   if (given.has("group")) {
     ACCORD_ASSIGN_OR_RETURN(const auto group, given.integer("group", 1, 1024));
@@ -122,7 +141,7 @@ Result<Packing> read_packing(const JsonObject& object, const TensorEntry& tensor
   ACCORD_ASSIGN_OR_RETURN(const bool minima, flag("minima"));
   packing.format.minimum = minima ? kernels::Minimum::kPerGroup : kernels::Minimum::kNone;
   ACCORD_ASSIGN_OR_RETURN(packing.transposed, flag("transposed"));
-  if (packing.transposed && of_experts) return given.corrupt("packed experts are never transposed");
+  if (packing.transposed && tensor.shape.size() != 2) return given.corrupt("only matrices are packed transposed");
   if (given.has("error")) {
     if (!given.at("error").is_number()) return given.corrupt("error is no number");
     packing.error = given.at("error").get<double>();

@@ -187,14 +187,19 @@ class Loader {
 
   Status load_packed(const TensorEntry& entry, const TensorPart& part, const ParameterUse& use,
                      ParameterMemory& memory) {
-    const bool of_experts = entry.shape.size() == 3, transposed = entry.packing->transposed;
+    const std::int64_t groups = entry.packing->groups;
+    const bool of_experts = entry.shape.size() == 3 && groups == 0, transposed = entry.packing->transposed;
     const bool as_matrix = use.linear || use.table;
-    const bool as_packed = of_experts ? use.experts : transposed ? use.product : as_matrix;
+    const bool as_packed = groups > 0   ? use.convolution == groups
+                           : of_experts ? use.experts
+                           : transposed ? use.product
+                                        : as_matrix;
     const int uses = use.plain + as_matrix + use.product + use.experts + (use.convolution > 0);
     if (!as_packed || uses > 1) {
       return Status(StatusCode::kCorrupt,
                     fmt::format("tensor \"{}\" is packed {}, but the graph uses it otherwise", entry.name,
-                                of_experts   ? "for experts"
+                                groups > 0   ? fmt::format("for a convolution of {} groups", groups)
+                                : of_experts ? "for experts"
                                 : transposed ? "as [in, out] of products"
                                              : "for linear layers"));
     }
@@ -202,8 +207,8 @@ class Loader {
     const auto first = entry.sharding ? static_cast<std::int64_t>(part.first_granule) : 0;
     const auto units = entry.sharding ? static_cast<std::int64_t>(part.granules) : 1;
     const kernels::PackedMatrix matrix = entry.matrix(first, units, bytes.data());
-    if (of_experts) {
-      memory.experts.emplace(matrix, entry.matrices(), entry.matrix_bytes());
+    if (groups > 0 || of_experts) {
+      (groups > 0 ? memory.convolution : memory.experts).emplace(matrix, entry.matrices(), entry.matrix_bytes());
     } else {
       (transposed ? memory.product : memory.linear) = matrix;
     }

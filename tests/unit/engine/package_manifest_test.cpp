@@ -161,7 +161,33 @@ TEST_F(Manifests, lies_are_refused_with_their_place) {
          m["tensors"][0]["shape"] = {2, 6, 2};
          m["tensors"][0]["packed"] = {{"type", "float32"}, {"transposed", true}};
        },
-       "packed experts are never transposed"},
+       "only matrices are packed transposed"},
+      {"groups of a matrix",
+       [](json& m) {
+         m["tensors"][0]["packed"] = {{"type", "float32"}, {"groups", 2}};
+       },
+       "groups are a convolution's"},
+      {"groups that do not divide the outputs",
+       [](json& m) {
+         json& b = m["tensors"][1];
+         b["shape"] = {4, 1, 1};
+         b["packed"] = {{"type", "float32"}, {"groups", 3}};
+       },
+       "groups are a convolution's"},
+      {"more groups than outputs",
+       [](json& m) {
+         json& b = m["tensors"][1];
+         b["shape"] = {4, 1, 1};
+         b["packed"] = {{"type", "float32"}, {"groups", 5}};
+       },
+       "groups"},
+      {"a convolution that is divided",
+       [](json& m) {
+         json& w = m["tensors"][0];
+         w["shape"] = {4, 6, 1};
+         w["packed"] = {{"type", "float32"}, {"groups", 2}};
+       },
+       "groups are a convolution's"},
       {"unknown scales",
        [](json& m) {
          m["tensors"][0]["packed"] = {{"type", "int8"}, {"group", 32}, {"scales", "float8"}};
@@ -246,6 +272,28 @@ TEST_F(Manifests, packed_units_of_experts_have_a_block_of_each) {
   EXPECT_EQ(first.in(), 6);
   EXPECT_EQ(first.in_unit_stride, unit);
   EXPECT_EQ(last_inputs.in(), 2);
+}
+
+TEST_F(Manifests, packed_convolutions_have_a_block_of_each_group) {
+  auto manifest = manifest_;
+  manifest["rules"] = json::array();
+  json& w = manifest["tensors"][0];
+  w.erase("sharding");
+  // [6, 2, 3, 5] in three groups: three blocks of 16 outputs x 30 inputs in float16, 960 bytes each.
+  w["shape"] = {6, 2, 3, 5};
+  w["packed"] = {{"type", "float16"}, {"groups", 3}};
+  const int bytes = 3 * 960;
+  set_two_units(manifest, bytes / 2);
+  w["granule_bytes"] = bytes;
+  w["xxh3"] = {std::string(16, '0')};
+  const auto read = parse_manifest(manifest.dump());
+  ASSERT_TRUE(read.ok()) << read.status().to_string();
+  const TensorEntry& tensor = read->tensors[0];
+  EXPECT_EQ(tensor.matrices(), 3);
+  EXPECT_EQ(tensor.matrix_bytes(), 960U);
+  EXPECT_EQ(tensor.bytes(), static_cast<std::uint64_t>(bytes));
+  EXPECT_EQ(tensor.matrix(0, 1, nullptr).out(), 2);
+  EXPECT_EQ(tensor.matrix(0, 1, nullptr).in(), 30);
 }
 
 TEST_F(Manifests, what_is_no_json_is_refused_with_the_byte) {
