@@ -13,6 +13,13 @@ add_library(DNNL::dnnl UNKNOWN IMPORTED)
 set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${DNNL_LIBRARY}
                       INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
+# Where xxHash brings its own choice of instruction set at run time, XXH3 takes it.
+include(CheckCXXSourceCompiles)
+set(CMAKE_REQUIRED_LIBRARIES PkgConfig::xxhash)
+check_cxx_source_compiles("#include <xxhash.h>
+#include <xxh_x86dispatch.h>
+int main() { return static_cast<int>(XXH3_64bits(nullptr, 0)); }" XXH_DISPATCH_FOUND)
+unset(CMAKE_REQUIRED_LIBRARIES)
 pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)

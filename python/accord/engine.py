@@ -66,7 +66,8 @@ def load(
     accord.Program, which has run() and module() too and needs PyTorch.
 
     groups: the communicator of each logical group of the package (`{"tp": comm}`); a group that is absent has one rank.
-    threads: that it computes with on this rank; 0 is ACCORD_THREADS, which is 1 unless set.
+    threads: that it computes with on this rank; 0 is ACCORD_THREADS, which is 1 unless set. Weights are read and
+    checked by more, up to 16, which end with loading.
     canonical_ranks: if not 0, a power of two; outputs have the same bits on any number of ranks that divides it.
     overlap_rows: if not 0, runs of at least so many rows (tokens of a prompt) are computed in two halves, and the sum over the
     ranks in which a row-parallel layer ends is under way for one half while the other one is computed. For ranks on several

@@ -3,6 +3,9 @@
 
 #include <openssl/sha.h>
 #include <xxhash.h>
+#ifdef ACCORD_HAS_XXH_DISPATCH
+#include <xxh_x86dispatch.h>
+#endif
 
 #include <array>
 

@@ -1,7 +1,7 @@
 // Opening reads what describes the package, outside in: manifest.sha256 vouches for manifest.json, which vouches for
 // graph.json and the header of each weight file, and says how long each file is. The weights are not touched;
-// map_granules() maps the whole file once and brings the pages of the asked ones, read_granules() reads them with pread() into
-// the caller's memory.
+// map_granules() maps the whole file once, check_mapped() brings the pages of the asked ones and hashes them, piece by piece and on
+// several threads; read_granules() reads granules with pread() into the caller's memory.
 
 #include "engine/package/package.hpp"
 
@@ -103,12 +103,33 @@ Result<std::span<const std::byte>> Package::map_granules(const TensorEntry& tens
   }
   const std::uint64_t begin = tensor.offset + first * tensor.granule_bytes;
   const std::uint64_t bytes = tensor.granule_range_bytes(first, count);
-  if (const Status status = file.mapping->populate(begin, bytes); !status.ok()) {
-    return status.with_context(fmt::format("tensor \"{}\"", tensor.name));
-  }
   weight_bytes_read_ += bytes;
   file.mapped_granules[begin] = std::max(file.mapped_granules[begin], begin + bytes);
   return file.mapping->bytes().subspan(begin, bytes);
+}
+
+void Package::expect_mapped() const {
+  for (const auto& file : files_) {
+    // Neighbours are one range: large pages may lie across the border.
+    std::uint64_t begin = 0, end = 0;
+    for (const auto& [from, to] : file->mapped_granules) {
+      if (from > end) {
+        if (begin < end) file->mapping->expect(begin, end);
+        begin = from;
+      }
+      end = std::max(end, to);
+    }
+    if (begin < end) file->mapping->expect(begin, end);
+  }
+}
+
+Status Package::check_mapped(const TensorEntry& tensor, std::uint64_t first, std::span<const std::byte> bytes) const {
+  const auto& file = files_[static_cast<std::size_t>(tensor.file)];
+  const std::uint64_t begin = tensor.offset + first * tensor.granule_bytes;
+  if (const Status status = file->mapping->populate(begin, bytes.size()); !status.ok()) {
+    return status.with_context(fmt::format("tensor \"{}\"", tensor.name));
+  }
+  return check_granules(tensor, first, bytes);
 }
 
 Status Package::check_granules(const TensorEntry& tensor, std::uint64_t first, std::span<const std::byte> bytes) const {

@@ -165,10 +165,13 @@ class Package {
   Result<const TensorEntry*> tensor(std::string_view name) const;
 
   /// Granules [first, first + count) of `tensor` where they lie in memory that is mapped from its file and shared with other
-  /// processes; they stay as long as file_mappings() does. Not yet checked. The pages are there: kIo if they cannot be read.
+  /// processes; they stay as long as file_mappings() does. Not yet read.
   Result<std::span<const std::byte>> map_granules(const TensorEntry& tensor, std::uint64_t first, std::uint64_t count);
-  /// Holds granules that lie at `bytes` against their hashes. Thread-safe.
-  Status check_granules(const TensorEntry& tensor, std::uint64_t first, std::span<const std::byte> bytes) const;
+  /// Lets all that is mapped so far be read, and nothing else.
+  void expect_mapped() const;
+  /// Reads mapped granules, from `first` on at `bytes`, where their pages are not there, and holds them against their hashes.
+  /// Thread-safe, after expect_mapped(). kCorrupt as from read_granules(), kIo.
+  Status check_mapped(const TensorEntry& tensor, std::uint64_t first, std::span<const std::byte> bytes) const;
   /// Of all files of which something is mapped. Pages that the kernel mapped beside what was asked for are given back.
   std::vector<std::shared_ptr<const FileMapping>> file_mappings();
 
@@ -188,6 +191,7 @@ class Package {
   struct WeightFile;
   Package() = default;
   static Result<Package> read(const PackageFolder& folder);
+  Status check_granules(const TensorEntry& tensor, std::uint64_t first, std::span<const std::byte> bytes) const;
   std::string path_;
   Manifest manifest_;
   TensorsByName tensors_;

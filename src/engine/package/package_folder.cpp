@@ -1,6 +1,10 @@
 // Files are opened with openat() relative to the package's directory; the names come from parse_manifest, which lets
 // none through that could leave it. O_NOFOLLOW refuses symbolic links, O_NONBLOCK keeps a FIFO from blocking the open,
 // and fstat then refuses whatever is no regular file.
+//
+// A mapping is read in large pages (MADV_HUGEPAGE: 2 MiB, which the kernel keeps in its cache and maps by one entry) wherever such a
+// page holds nothing but what was asked for; the ends are read in pages of 4 KB, since asking for more would read what belongs to
+// other ranks.
 
 #include "engine/package/package_folder.hpp"
 
@@ -13,6 +17,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <memory>
 
 #ifndef MADV_POPULATE_READ
@@ -24,6 +29,23 @@ namespace {
 
 Status corrupt(std::string_view name, std::string_view what) {
   return Status(StatusCode::kCorrupt, fmt::format("{}: {}", name, what));
+}
+
+// The kernel reads at most about so much for one request; the first ones travel while the last ones are made.
+constexpr std::uint64_t kRequest = 128 << 10;
+
+std::uint64_t page_bytes() {
+  static const auto bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
+// Of a page that one entry of the upper table maps; 0 if the kernel has none.
+std::uint64_t large_page_bytes() {
+  static const std::uint64_t bytes = [] {
+    const auto text = read_file("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size", 64);
+    return text.ok() ? std::strtoull(text->c_str(), nullptr, 10) : 0;
+  }();
+  return bytes;
 }
 
 }  // namespace
@@ -53,16 +75,39 @@ Result<std::shared_ptr<const FileMapping>> PackageFile::map() const {
 
 FileMapping::~FileMapping() { ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size()); }
 
+void FileMapping::expect(std::uint64_t offset, std::uint64_t end) const {
+  const std::uint64_t large = large_page_bytes();
+  const std::uint64_t first = large == 0 ? end : std::min(end, (offset + large - 1) / large * large);
+  const std::uint64_t last = large == 0 ? end : std::max(first, end / large * large);
+  if (first < last) ::madvise(address(first), last - first, MADV_HUGEPAGE);
+  request(offset, first);
+  request(last, end);
+}
+
 Status FileMapping::populate(std::uint64_t offset, std::uint64_t count) const {
-  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  const std::uint64_t first = offset / page * page, end = offset + count;
-  std::byte* const begin = const_cast<std::byte*>(bytes_.data()) + first;
-  // The kernel reads at most about so much for one request; the first ones travel while the last ones are made.
-  constexpr std::uint64_t kRequest = 128 << 10;
-  for (std::uint64_t at = 0; first + at < end; at += kRequest) {
-    ::madvise(begin + at, std::min(kRequest, end - first - at), MADV_WILLNEED);
+  const std::uint64_t end = offset + count;
+  const std::uint64_t large = large_page_bytes();
+  // The first page brings the large one that it is in. On kernels without such (for files: before 5.18) the rest is asked for
+  // here, page by page it would travel alone; where all is there, asking costs little.
+  for (std::uint64_t at = offset, next = 0; large != 0 && count > kRequest && at < end; at = next) {
+    next = std::min(end, (at / large + 1) * large);
+    ACCORD_RETURN_IF_ERROR(fault(at, at + 1));
+    request(at, next);
   }
-  while (::madvise(begin, end - first, MADV_POPULATE_READ) != 0) {
+  return fault(offset, end);
+}
+
+std::byte* FileMapping::address(std::uint64_t offset) const { return const_cast<std::byte*>(bytes_.data()) + offset; }
+
+void FileMapping::request(std::uint64_t offset, std::uint64_t end) const {
+  for (std::uint64_t at = offset / page_bytes() * page_bytes(); at < end; at += kRequest) {
+    ::madvise(address(at), std::min(kRequest, end - at), MADV_WILLNEED);
+  }
+}
+
+Status FileMapping::fault(std::uint64_t offset, std::uint64_t end) const {
+  const std::uint64_t first = offset / page_bytes() * page_bytes();
+  while (::madvise(address(first), end - first, MADV_POPULATE_READ) != 0) {
     if (errno == EINTR || errno == EAGAIN) continue;
     if (errno == EINVAL || errno == ENOSYS) break;  // a kernel before 5.14: pages come when they are read
     if (errno == EFAULT) return corrupt(name_, fmt::format("has no bytes {} to {}: it was cut", offset, end - 1));
@@ -72,10 +117,10 @@ Status FileMapping::populate(std::uint64_t offset, std::uint64_t count) const {
 }
 
 void FileMapping::forget(std::uint64_t offset, std::uint64_t end) const {
-  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const std::uint64_t page = page_bytes();
   const std::uint64_t first = (offset + page - 1) / page * page;
   const std::uint64_t last = end == bytes_.size() ? end : end / page * page;
-  if (first < last) ::madvise(const_cast<std::byte*>(bytes_.data()) + first, last - first, MADV_DONTNEED);
+  if (first < last) ::madvise(address(first), last - first, MADV_DONTNEED);
 }
 
 Result<std::string> PackageFile::read_text(std::uint64_t bytes) const {

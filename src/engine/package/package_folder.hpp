@@ -22,8 +22,11 @@ class FileMapping {
   ~FileMapping();
 
   std::span<const std::byte> bytes() const { return bytes_; }
-  /// Makes the pages of [offset, offset + count) be there, read from the disk where they are not: these and no others.
-  /// kCorrupt if the file is shorter by now.
+  /// Tells the kernel that [offset, end) will be populated: what fills large pages is read into such, the rest begins to be
+  /// read now, and nothing outside.
+  void expect(std::uint64_t offset, std::uint64_t end) const;
+  /// Makes the pages of [offset, offset + count) be there, read from the disk where they are not: these, which were expected, and
+  /// no others. Thread-safe: several threads read several pieces at a time. kCorrupt if the file is shorter by now.
   Status populate(std::uint64_t offset, std::uint64_t count) const;
   /// Takes pages that lie between `offset` and `end` as a whole out of this process's memory.
   void forget(std::uint64_t offset, std::uint64_t end) const;
@@ -31,6 +34,9 @@ class FileMapping {
  private:
   friend class PackageFile;
   FileMapping(std::span<const std::byte> bytes, std::string name) : bytes_(bytes), name_(std::move(name)) {}
+  std::byte* address(std::uint64_t offset) const;
+  void request(std::uint64_t offset, std::uint64_t end) const;
+  Status fault(std::uint64_t offset, std::uint64_t end) const;
   std::span<const std::byte> bytes_;
   std::string name_;
 };

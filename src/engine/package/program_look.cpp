@@ -26,6 +26,7 @@ Json part_json(const ProgramPart& part) {
 Status check_file(const PackageFolder& folder, const ProgramPart& part) {
   ACCORD_ASSIGN_OR_RETURN(const auto file, folder.file(part.path, part.bytes));
   ACCORD_ASSIGN_OR_RETURN(const auto mapping, file.map());
+  mapping->expect(0, part.bytes);
   ACCORD_RETURN_IF_ERROR(mapping->populate(0, part.bytes));
   const std::string sha256 = sha256_hex(mapping->bytes());
   if (sha256 == part.sha256) return Status();

@@ -1,4 +1,4 @@
-// Each tensor is mapped as it lies if the graph can use it so; all that is mapped is checked at the end, by all threads. A
+// Each tensor is mapped as it lies if the graph can use it so; all that is mapped is read and checked at the end, by all threads. A
 // sharded row-major tensor lies in its file as units, each a row-major block. Units along dimension 0 follow each other as the
 // tensor's own rows do; along another dimension they are woven together while they are copied out of the staging buffer.
 // Row-major weights of matrix products go from there into panels and nothing else of them stays.
@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
+#include <utility>
 
 #include "engine/graph/node_access.hpp"
 #include "engine/package/package_folder.hpp"
@@ -84,6 +86,18 @@ void weave(std::span<const std::byte> units, std::size_t outer, std::size_t unit
 
 // Whether elements are read; an embedding reads them too where no packed weight is there.
 bool is_row_major(const ParameterUse& use) { return use.plain || (use.table && !use.linear); }
+
+// What a thread reads and checks before it takes more.
+constexpr std::uint64_t kPieceBytes = 4 << 20;
+
+// Reading waits for the disk, so more threads than compute are of use, and more than cores; they are gone when the weights are there.
+// A small model is not worth as many.
+int loading_threads(int threads, std::uint64_t bytes) {
+  constexpr int kLeast = 8, kMost = 16;
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  const int wanted = std::max(threads, std::clamp(cores, kLeast, kMost));
+  return static_cast<int>(std::clamp<std::uint64_t>(bytes / kPieceBytes, 1, static_cast<std::uint64_t>(wanted)));
+}
 
 class Loader {
  public:
@@ -280,10 +294,25 @@ class Loader {
     return matrix;
   }
 
+  // Piece by piece, in the order in which they lie in the files: while one thread waits for the disk another one hashes. The first
+  // damaged piece is the one that is named, whichever thread finds one first.
   Status check() {
-    return pool_.run(static_cast<int>(mapped_.size()), [&](int i) {
-      const Mapped& mapped = mapped_[static_cast<std::size_t>(i)];
-      return package_->check_granules(*mapped.entry, mapped.first, mapped.bytes);
+    std::vector<Mapped> pieces;
+    for (Mapped rest : mapped_) {
+      const std::uint64_t granules = std::max<std::uint64_t>(1, kPieceBytes / rest.entry->granule_bytes);
+      for (; !rest.bytes.empty(); rest.first += granules) {
+        const auto bytes = std::min<std::uint64_t>(rest.bytes.size(), granules * rest.entry->granule_bytes);
+        pieces.push_back({rest.entry, rest.first, rest.bytes.first(bytes)});
+        rest.bytes = rest.bytes.subspan(bytes);
+      }
+    }
+    std::sort(pieces.begin(), pieces.end(), [](const Mapped& a, const Mapped& b) {
+      return std::pair(a.entry->file, a.bytes.data()) < std::pair(b.entry->file, b.bytes.data());
+    });
+    package_->expect_mapped();
+    return pool_.run(static_cast<int>(pieces.size()), [&](int i) {
+      const Mapped& piece = pieces[static_cast<std::size_t>(i)];
+      return package_->check_mapped(*piece.entry, piece.first, piece.bytes);
     });
   }
 
@@ -339,7 +368,7 @@ std::uint64_t planned_bytes(const Package& package, const Graph& graph, const st
 
 Result<Parameters> load_parameters(Package& package, const Graph& graph, const std::vector<TensorPart>& parts,
                                    int threads) {
-  return Loader(&package, graph, parts, threads).run();
+  return Loader(&package, graph, parts, loading_threads(threads, planned_bytes(package, graph, parts))).run();
 }
 
 Result<Parameters> take_parameters(const Graph& graph, const std::map<std::string, TensorView>& weights) {

@@ -1,0 +1,101 @@
+// Files that are mapped: which of their pages are read, and by how many threads.
+#include "engine/package/package_folder.hpp"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace accord::engine {
+namespace {
+
+constexpr std::uint64_t kMiB = 1 << 20;
+
+class MappedFiles : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() / ("accord-mapped-" + std::to_string(getpid()));
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directory(folder_);
+    std::ofstream(folder_ / "manifest.json") << "{}";
+    text_.resize(13 * kMiB + 77);
+    for (std::size_t i = 0; i < text_.size(); ++i) text_[i] = static_cast<char>(i * 31 + i / 4096);
+    std::ofstream(folder_ / "weights", std::ios::binary) << text_;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::shared_ptr<const FileMapping> mapping() const {
+    auto folder = PackageFolder::open(folder_);
+    return *folder->file("weights")->map();
+  }
+
+  // Whether each page of the file is in the page cache.
+  std::vector<unsigned char> cached() const {
+    UniqueFd fd(::open((folder_ / "weights").c_str(), O_RDONLY | O_CLOEXEC));
+    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    void* const all = ::mmap(nullptr, text_.size(), PROT_READ, MAP_SHARED, fd.get(), 0);
+    std::vector<unsigned char> pages((text_.size() + page - 1) / page);
+    EXPECT_EQ(::mincore(all, text_.size(), pages.data()), 0);
+    ::munmap(all, text_.size());
+    for (unsigned char& each : pages) each &= 1;
+    return pages;
+  }
+
+  void drop() const {
+    UniqueFd fd(::open((folder_ / "weights").c_str(), O_RDWR | O_CLOEXEC));
+    ASSERT_EQ(::fsync(fd.get()), 0);
+    ASSERT_EQ(::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED), 0);
+  }
+
+  std::filesystem::path folder_;
+  std::string text_;
+};
+
+TEST_F(MappedFiles, what_was_expected_is_read_and_not_a_page_more) {
+  drop();
+  if (const auto pages = cached(); std::count(pages.begin(), pages.end(), 1) != 0) GTEST_SKIP() << "pages stay";
+  const std::uint64_t begin = 3 * kMiB + 5,
+                      end = 11 * kMiB + 9000;  // large pages inside, and parts of some at both ends
+  const auto mapped = mapping();
+  mapped->expect(begin, end);
+  std::vector<std::thread> threads;
+  std::vector<Status> ends(4);
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    threads.emplace_back([&, i] {
+      const std::uint64_t from = begin + (end - begin) * i / 4, to = begin + (end - begin) * (i + 1) / 4;
+      ends[i] = mapped->populate(from, to - from);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Status& status : ends) EXPECT_TRUE(status.ok()) << status.to_string();
+  const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  const auto pages = cached();
+  for (std::uint64_t i = 0; i < pages.size(); ++i) {
+    ASSERT_EQ(pages[i] != 0, (i + 1) * page > begin && i * page < end) << "page " << i;
+  }
+  const auto bytes = mapped->bytes().subspan(begin, end - begin);
+  EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), std::as_bytes(std::span(text_)).begin() + begin));
+}
+
+TEST_F(MappedFiles, a_file_cut_while_it_is_mapped_is_corrupt) {
+  const auto mapped = mapping();
+  std::filesystem::resize_file(folder_ / "weights", 5 * kMiB);
+  mapped->expect(0, text_.size());
+  EXPECT_TRUE(mapped->populate(kMiB, 3 * kMiB).ok());
+  for (const std::uint64_t from : {std::uint64_t{0}, 4 * kMiB, 7 * kMiB}) {
+    const Status status = mapped->populate(from, 6 * kMiB);
+    EXPECT_EQ(status.code(), StatusCode::kCorrupt);
+    EXPECT_THAT(status.message(), testing::HasSubstr("it was cut"));
+  }
+}
+
+}  // namespace
+}  // namespace accord::engine
