@@ -5,15 +5,22 @@
 #include "engine/runtime/thread_pool.hpp"
 
 #include <algorithm>
+#include <system_error>
 
 #include "base/blocked_signals.hpp"
+#include "base/log.hpp"
 #include "base/wait.hpp"
 
 namespace accord::engine {
 
 ThreadPool::ThreadPool(int threads) {
   const BlockedSignals blocked;
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
+  workers_.reserve(static_cast<std::size_t>(std::max(threads - 1, 0)));
+  try {
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
+  } catch (const std::system_error& failure) {
+    log().warn("{} of {} threads could be started: {}", this->threads(), threads, failure.what());
+  }
 }
 
 ThreadPool::~ThreadPool() {

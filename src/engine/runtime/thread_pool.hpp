@@ -13,7 +13,8 @@ namespace accord::engine {
 
 /// `threads` threads that work together: the one that calls run(), and threads - 1 that sleep in between.
 ///
-/// One call of run() at a time. The destructor ends the threads.
+/// One call of run() at a time. The destructor ends the threads. Where the system gives no more threads there are fewer of them, and
+/// the log says so: results do not depend on how many there are.
 class ThreadPool {
  public:
   explicit ThreadPool(int threads);

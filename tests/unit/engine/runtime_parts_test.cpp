@@ -1,4 +1,4 @@
-// The parts under an engine: memory plan, threads, states, layouts, weights woven from their units.
+// The parts under an engine: memory plan, states, layouts, weights woven from their units.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +11,6 @@
 #include "engine/runtime/parameters.hpp"
 #include "engine/runtime/states.hpp"
 #include "engine/runtime/tensor.hpp"
-#include "engine/runtime/thread_pool.hpp"
 #include "unit/engine/runtime_graph.hpp"
 
 namespace accord::engine {
@@ -78,49 +77,6 @@ TEST(ParameterUses, a_table_that_is_also_a_weight_is_there_once_and_packed) {
   ASSERT_EQ(uses.size(), 2U);
   EXPECT_TRUE(uses[0].linear && uses[0].table && !uses[0].plain && !uses[0].product);
   EXPECT_TRUE(uses[1].table && !uses[1].linear && !uses[1].plain && !uses[1].product);
-}
-
-TEST(ThreadPool, every_part_runs_once_in_every_round) {
-  for (const int threads : {1, 2, 4}) {
-    ThreadPool pool(threads);
-    EXPECT_EQ(pool.threads(), threads);
-    for (int round = 0; round < 300; ++round) {
-      std::vector<int> seen(static_cast<std::size_t>(round % 17), 0);
-      const Status status = pool.run(round % 17, [&](int part) {
-        ++seen[static_cast<std::size_t>(part)];
-        return Status();
-      });
-      EXPECT_TRUE(status.ok());
-      EXPECT_EQ(seen, std::vector<int>(static_cast<std::size_t>(round % 17), 1));
-    }
-  }
-}
-
-TEST(ThreadPool, the_failure_of_the_lowest_part_is_what_run_gives) {
-  for (const int threads : {1, 3}) {
-    ThreadPool pool(threads);
-    for (int round = 0; round < 100; ++round) {
-      const Status status = pool.run(
-          8, [](int part) { return part >= 3 ? Status(StatusCode::kInternal, std::to_string(part)) : Status(); });
-      EXPECT_EQ(status.message(), "3");
-      EXPECT_TRUE(pool.run(8, [](int) { return Status(); }).ok());
-    }
-  }
-}
-
-TEST(ThreadPool, part_ranges_cover_everything_once_at_multiples_of_the_grain) {
-  for (const std::int64_t count : {0, 1, 15, 16, 17, 100, 1000}) {
-    for (const int parts : {1, 2, 3, 7}) {
-      std::int64_t next = 0;
-      for (int part = 0; part < parts; ++part) {
-        const PartRange range = part_range(count, 16, part, parts);
-        EXPECT_EQ(range.first, next);
-        EXPECT_TRUE(range.first % 16 == 0 || range.first == count);
-        next = range.last;
-      }
-      EXPECT_EQ(next, count);
-    }
-  }
 }
 
 TEST(EngineStates, only_the_moves_of_the_table_are_possible) {

@@ -3,15 +3,16 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 
+#include "resource_limit.hpp"
+
 namespace accord::memory {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 std::size_t page() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
 
@@ -20,23 +21,6 @@ std::size_t resident_bytes() {
   const std::string statm = read_file("/proc/self/statm").value();
   return std::stoull(statm.substr(statm.find(' '))) * page();
 }
-
-/// One resource limit of this process, put back at the end.
-class Limit {
- public:
-  Limit(__rlimit_resource which, rlim_t value) : which_(which) {
-    getrlimit(which_, &before_);
-    const rlimit limit = {value, before_.rlim_max};
-    EXPECT_EQ(setrlimit(which_, &limit), 0);
-  }
-  ~Limit() { setrlimit(which_, &before_); }
-  Limit(const Limit&) = delete;
-  Limit& operator=(const Limit&) = delete;
-
- private:
-  __rlimit_resource which_;
-  rlimit before_ = {};
-};
 
 TEST(SharedSegment, is_zero_and_of_whole_pages) {
   for (const std::size_t bytes : {std::size_t{1}, page() - 1, page(), page() + 1, std::size_t{1'000'000}}) {
@@ -83,7 +67,7 @@ TEST(SharedSegment, moves_its_mapping_and_leaves_nothing_behind) {
   EXPECT_EQ(second.bytes().size(), 8192u);
   EXPECT_THAT(read_file("/proc/self/maps").value(), HasSubstr("/memfd:test"));
   { const SharedSegment last = std::move(second); }
-  EXPECT_THAT(read_file("/proc/self/maps").value(), testing::Not(HasSubstr("/memfd:test")));
+  EXPECT_THAT(read_file("/proc/self/maps").value(), ::testing::Not(HasSubstr("/memfd:test")));
 }
 
 TEST(SharedSegment, can_be_neither_cut_nor_grown_by_a_peer) {
@@ -119,7 +103,7 @@ TEST(SharedSegment, of_no_size_or_an_absurd_one_is_refused) {
 
 TEST(SharedSegment, says_so_when_descriptors_run_out) {
   const int lowest_free = UniqueFd(dup(0)).get();
-  const Limit limit(RLIMIT_NOFILE, static_cast<rlim_t>(lowest_free));
+  const testing::ResourceLimit limit(RLIMIT_NOFILE, static_cast<rlim_t>(lowest_free));
   const Status status = SharedSegment::create("test", 4096).status();
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(status.message(), HasSubstr("ulimit -n"));
@@ -129,7 +113,7 @@ TEST(SharedSegment, says_so_when_descriptors_run_out) {
 TEST(SharedSegment, says_so_when_address_space_runs_out_and_gives_the_descriptor_back) {
   const int lowest_free = UniqueFd(dup(0)).get();
   {
-    const Limit limit(RLIMIT_AS, rlim_t{1} << 30);
+    const testing::ResourceLimit limit(RLIMIT_AS, rlim_t{1} << 30);
     const Status status = SharedSegment::create("test", std::size_t{2} << 30).status();
     EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
     EXPECT_THAT(status.message(), HasSubstr("2 GiB: Cannot allocate memory"));
