@@ -52,7 +52,7 @@ class ExportedGraph:
 
 
 def decompose(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """The program in core ATen, with linear, the norms, gelu, silu, embedding and attention kept whole."""
+    """The program in core ATen, but for the ops of KEPT_WHOLE."""
     table = torch.export.default_decompositions()
     for name in KEPT_WHOLE:
         _, op, overload = name.split(".")

@@ -141,6 +141,7 @@ KEPT_WHOLE = (
     "aten.layer_norm.default",
     "aten.rms_norm.default",
     "aten.group_norm.default",
+    "aten.linalg_vector_norm.default",
     "aten.upsample_nearest2d.vec",
     "aten.gelu.default",
     "aten.silu.default",
