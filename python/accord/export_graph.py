@@ -53,11 +53,16 @@ class ExportedGraph:
 
 def decompose(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """The program in core ATen, but for the ops of KEPT_WHOLE."""
+    return program.run_decompositions(core_aten())
+
+
+def core_aten() -> dict:
+    """torch's table to core ATen without the ops that engines keep whole."""
     table = torch.export.default_decompositions()
     for name in KEPT_WHOLE:
         _, op, overload = name.split(".")
         table.pop(getattr(getattr(torch.ops.aten, op), overload), None)
-    return program.run_decompositions(table)
+    return table
 
 
 class GraphBuilder:

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import torch
 
-from accord.export_ops import KEPT_WHOLE
+from accord.export_graph import core_aten
 
 aten = torch.ops.aten
 
 
 def decompositions() -> tuple[dict, dict]:
-    """torch's table to core ATen without the ops that engines keep whole, in its two parts: of ops that are other ops
-    written together, and of all others."""
+    """core_aten() in its two parts: of ops that are other ops written together, and of all others."""
     from torch.export.exported_program import _split_decomp_table_to_cia_and_python_decomp
 
-    table = torch.export.default_decompositions()
-    for name in KEPT_WHOLE:
-        _, op, overload = name.split(".")
-        table.pop(getattr(getattr(aten, op), overload), None)
-    return _split_decomp_table_to_cia_and_python_decomp(table)
+    return _split_decomp_table_to_cia_and_python_decomp(core_aten())
 
 
 def lower(graph: torch.fx.Graph) -> None:
