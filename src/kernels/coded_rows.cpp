@@ -6,7 +6,7 @@
 #include <cfloat>
 #include <cstring>
 
-#include "kernels/normalize.hpp"
+#include "kernels/small_floats.hpp"
 #include "kernels/simd_targets.hpp"
 
 // Highway's files must come in this order.

@@ -6,11 +6,9 @@
 
 #include <cstdint>
 
-namespace accord::kernels {
+#include "kernels/small_floats.hpp"
 
-/// The bits of 16-bit floats.
-enum class Float16 : std::uint16_t {};
-enum class BFloat16 : std::uint16_t {};
+namespace accord::kernels {
 
 /// `rows` rows of `width` elements.
 template <typename T>

@@ -1,0 +1,65 @@
+// Two greedy steps. Places: each further one goes to the expert whose replicas have most to do each. Ranks: replicas, the heaviest first,
+// go to the rank that has least to do among those with room, first among those that lack the expert. This is the longest processing time
+// rule with a limit on how many (Graham 1969), after DeepSeek's expert-parallel load balancer.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "accord/expert_parallel.hpp"
+
+namespace accord {
+namespace {
+
+Status invalid(std::string message) {
+  return {StatusCode::kInvalidArgument, "balancing experts: " + std::move(message)};
+}
+
+/// How many replicas each expert gets.
+std::vector<int> replicas_of(std::span<const double> loads, int places) {
+  std::vector<int> replicas(loads.size(), 1);
+  for (int place = static_cast<int>(loads.size()); place < places; ++place) {
+    std::size_t most = 0;
+    for (std::size_t e = 1; e < loads.size(); ++e)
+      if (loads[e] * replicas[most] > loads[most] * replicas[e]) most = e;
+    ++replicas[most];
+  }
+  return replicas;
+}
+
+}  // namespace
+
+Result<ExpertPlacement> balance_experts(std::span<const double> loads, int ranks, int per_rank) {
+  if (loads.empty()) return invalid("there are no loads");
+  if (ranks < 1 || per_rank < 1) return invalid(fmt::format("{} experts on each of {} ranks", per_rank, ranks));
+  for (std::size_t e = 0; e < loads.size(); ++e)
+    if (!std::isfinite(loads[e]) || loads[e] < 0) return invalid(fmt::format("the load of expert {} is {}", e, loads[e]));
+  const std::int64_t places = std::int64_t{ranks} * per_rank;
+  if (places < static_cast<std::int64_t>(loads.size()) || places > (1 << 24))
+    return invalid(fmt::format("{} ranks of {} have {} places for {} experts", ranks, per_rank, places, loads.size()));
+
+  const std::vector<int> replicas = replicas_of(loads, static_cast<int>(places));
+  std::vector<int> order;
+  for (std::size_t e = 0; e < loads.size(); ++e) order.insert(order.end(), replicas[e], static_cast<int>(e));
+  const auto share = [&](int e) { return loads[e] / replicas[e]; };
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return share(a) > share(b); });
+
+  ExpertPlacement placement(static_cast<std::size_t>(ranks));
+  std::vector<double> work(ranks, 0.0);
+  for (const int e : order) {
+    const auto has_room = [&](int rank) { return static_cast<int>(placement[rank].size()) < per_rank; };
+    const auto has_it = [&](int rank) { return std::count(placement[rank].begin(), placement[rank].end(), e) > 0; };
+    int best = -1;
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (!has_room(rank)) continue;
+      if (best < 0 || std::pair(has_it(rank), work[rank]) < std::pair(has_it(best), work[best])) best = rank;
+    }
+    placement[best].push_back(e);
+    work[best] += share(e);
+  }
+  for (std::vector<int>& list : placement) std::sort(list.begin(), list.end());
+  return placement;
+}
+
+}  // namespace accord

@@ -1,0 +1,386 @@
+// A call: its arguments are checked on each rank, the ranks meet, move rows, and part. Whatever a rank's arguments lack is told when they meet, so
+// that no rank waits for one that has left.
+#include "expert/group.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "expert/checks.hpp"
+#include "expert/rows_back.hpp"
+#include "expert/rows_out.hpp"
+
+namespace accord::expert {
+namespace {
+
+std::uint64_t next_id() {
+  static std::atomic<std::uint64_t> next = 0;
+  return ++next;
+}
+
+std::size_t sz(std::int64_t count) { return static_cast<std::size_t>(count); }
+
+const std::byte* bytes_of(const ConstBuffer& buffer) { return static_cast<const std::byte*>(buffer.data); }
+std::byte* bytes_of(const Buffer& buffer) { return static_cast<std::byte*>(buffer.data); }
+
+/// Whether a call has `buffer`; `elements` is what this rank would have of it.
+Given given(const ConstBuffer& buffer, std::int64_t elements) {
+  if (buffer.data != nullptr || buffer.count > 0) return Given::kYes;
+  return elements > 0 ? Given::kNo : Given::kAny;
+}
+/// Of two that go together.
+Given given(const ConstBuffer& one, const ConstBuffer& other, std::int64_t elements) {
+  return given(one, elements) == Given::kYes ? Given::kYes : given(other, elements);
+}
+
+std::uint8_t number(DType dtype) { return static_cast<std::uint8_t>(dtype); }
+
+RowSize row_size(int hidden, DType dtype, bool scales) {
+  return {row_bytes(hidden, dtype), scales ? sizeof(float) * sz(scales_of_row(hidden)) : 0};
+}
+
+/// So much that every rank has room for a row of each, and for the pieces of a token of each.
+std::size_t staging_of(const Resolved& resolved, int ranks) {
+  const ExpertGroupConfig& config = resolved.config;
+  const std::size_t row = row_size(config.hidden, config.dtype, true).both();
+  const std::size_t piece = least_back_staging(config, most_nodes(resolved.placement, config.top_k));
+  return std::max(config.staging_bytes, 2 * sz(ranks) * round_up(std::max(row, piece), std::size_t{64}));
+}
+
+}  // namespace
+
+class Group::Turn {
+ public:
+  explicit Turn(Group& group) : group_(group), mine_(!group.busy_.test_and_set(std::memory_order_acquire)) {}
+  ~Turn() {
+    if (mine_) group_.busy_.clear(std::memory_order_release);
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  Status status() const {
+    if (mine_) return {};
+    return {StatusCode::kWrongState,
+            fmt::format("expert group \"{}\": another thread is in a call", group_.communicator_.name())};
+  }
+
+ private:
+  Group& group_;
+  const bool mine_;
+};
+
+Result<std::shared_ptr<Group>> Group::create(Communicator& borrowed, ExpertGroupConfig config) {
+  Result<Resolved> resolved = resolve(std::move(config), borrowed.size());
+  Result<std::optional<Communicator>> made = borrowed.split(0, borrowed.rank(), borrowed.name() + ".experts");
+  if (!made.ok()) return made.status().with_context("expert group");
+  Communicator own = **made;
+  Rendezvous rendezvous(own);
+  ACCORD_RETURN_IF_ERROR(rendezvous.meet({}, resolved.status()));
+  ACCORD_RETURN_IF_ERROR(agree(own, *resolved).with_context("expert group"));
+  ACCORD_ASSIGN_OR_RETURN(Window staging, own.window(staging_of(*resolved, own.size())));
+  ACCORD_ASSIGN_OR_RETURN(Domains domains, find_domains(own, staging, resolved->config));
+  return std::shared_ptr<Group>(
+      new Group(std::move(own), std::move(*resolved), std::move(staging), std::move(domains)));
+}
+
+Group::Group(Communicator communicator, Resolved resolved, Window staging, Domains domains)
+    : communicator_(std::move(communicator)),
+      config_(std::move(resolved.config)),
+      placement_(std::make_shared<const Placement>(std::move(resolved.placement))),
+      staging_(std::move(staging)),
+      domains_(std::move(domains)),
+      most_nodes_(most_nodes(*placement_, config_.top_k)),
+      rendezvous_(communicator_),
+      id_(next_id()),
+      ids_(sz(config_.max_tokens_per_rank) * sz(config_.top_k)),
+      gathered_weights_(ids_.size() * sz(size())),
+      counts_(sz(size())),
+      back_counts_(sz(size())),
+      leaves_(sz(config_.top_k)),
+      operands_(leaves_.size()),
+      keys_(leaves_.size()),
+      pieces_(sz(size())),
+      merge_order_(config_.top_k) {
+  for (Rank r = 0; r < size(); ++r) {
+    guests_of_.push_back(domains_.guests(r));
+    most_guests_ = std::max(most_guests_, guests_of_.back().size());
+  }
+  rendezvous_.share_clock_with(domains_.ranks(domains_.of(rank())));
+}
+
+ExpertStatistics Group::statistics() const {
+  ExpertStatistics statistics = statistics_;
+  statistics.wait_seconds.assign(rendezvous_.waits().begin(), rendezvous_.waits().end());
+  return statistics;
+}
+
+Status Group::add_window(const Window& window) {
+  const Turn turn(*this);
+  ACCORD_RETURN_IF_ERROR(turn.status());
+  const auto check = [&]() -> Status {
+    if (window.size() != size() || window.rank() != rank())
+      return {StatusCode::kInvalidArgument, fmt::format("the window is of rank {} of {}, the group's is {} of {}",
+                                                        window.rank(), window.size(), rank(), size())};
+    for (const Rank r : domains_.ranks(domains_.of(rank())))
+      if (window.bytes(r) > 0 && window.peer(r).empty())
+        return {StatusCode::kUnsupported, fmt::format("the memory of rank {} is not mapped here", r)};
+    return {};
+  };
+  ACCORD_RETURN_IF_ERROR(rendezvous_.meet(
+      {.operation = Operation::kAddWindow, .handle = static_cast<std::uint32_t>(window.number())}, check()));
+  windows_.push_back(window);
+  return {};
+}
+
+Result<std::shared_ptr<Handle>> Group::make_handle(ExpertLayerConfig layer) {
+  const Turn turn(*this);
+  ACCORD_RETURN_IF_ERROR(turn.status());
+  Result<ExpertLayerConfig> resolved = resolve(layer, config_);
+  if (!resolved.ok()) return resolved.status().with_context("expert handle");
+  auto handle = std::make_shared<Handle>();
+  handle->group = id_;
+  handle->number = handles_++;
+  handle->rank = rank();
+  handle->layer = *resolved;
+  handle->placement = placement_;
+  handle->routing.shape = {resolved->top_k, resolved->alignment, config_.max_recv_rows};
+  reserve(handle->routing, *placement_, std::int64_t{size()} * config_.max_tokens_per_rank * resolved->top_k);
+  handle->sent.resize(sz(size()));
+  handle->received.resize(sz(size()));
+  return handle;
+}
+
+template <typename Call>
+Status Group::checked(const Call& call, const Handle& handle) const {
+  if (handle.group == id_) return check(call, handle, config_);
+  return {StatusCode::kInvalidArgument, fmt::format("handle {} is of another group", handle.number)};
+}
+
+exec::PlaceWord Group::place_of(const ConstBuffer& buffer) const {
+  const auto* const data = static_cast<const std::byte*>(buffer.data);
+  for (std::size_t i = 0; i < windows_.size(); ++i) {
+    const std::span<const std::byte> local = windows_[i].local();
+    const auto offset = static_cast<std::size_t>(data - local.data());
+    if (data >= local.data() && offset <= local.size() && buffer.bytes() <= local.size() - offset)
+      return exec::place_word(static_cast<int>(i), offset);
+  }
+  return exec::kNoPlace;
+}
+
+std::byte* Group::address(exec::PlaceWord place, Rank rank) const {
+  return windows_[static_cast<std::size_t>(exec::window_of(place))].peer(rank).data() + exec::offset_of(place);
+}
+
+std::span<std::byte> Group::staging(Rank rank, std::int64_t round) const {
+  const std::span<std::byte> memory = staging_.peer(rank);
+  const std::size_t half = memory.size() / 2 / 64 * 64;
+  return memory.subspan(sz(round % 2) * half, half);
+}
+
+Status Group::prepare(Handle& handle, const ExpertRouting& routing) {
+  const Turn turn(*this);
+  ACCORD_RETURN_IF_ERROR(turn.status());
+  CallRecord record{.operation = Operation::kPrepare, .handle = handle.number, .generation = handle.generation};
+  ExpertRankCounts counts;
+  if (handle.group == id_) handle.prepared = false;
+  const Status arguments = checked(routing, handle);
+  if (arguments.ok()) {
+    record.tokens = static_cast<std::int64_t>(routing.ids.count) / handle.layer.top_k;
+    read_ids(routing.ids, handle.layer.top_k, config_.experts, ids_, counts);
+    record.out_of_range = counts.out_of_range;
+    record.duplicates = counts.duplicates;
+  }
+  ACCORD_RETURN_IF_ERROR(rendezvous_.meet(record, arguments));
+  ACCORD_RETURN_IF_ERROR(gather_ids(handle));
+  route(handle.routing, *placement_);
+  if (handle.routing.overflows) ACCORD_RETURN_IF_ERROR(overflow(handle, routing.weights));
+
+  std::fill(handle.sent.begin(), handle.sent.end(), 0);
+  std::fill(handle.received.begin(), handle.received.end(), 0);
+  handle.routing.for_each_choice([&](Rank from, std::int64_t, int, std::int64_t choice) {
+    if (handle.routing.place[choice] < 0) return;
+    const Rank to = handle.holder(choice);
+    if (from == rank()) ++handle.sent[to];
+    if (to == rank()) ++handle.received[from];
+  });
+  statistics_.dropped += handle.routing.ranks[rank()].dropped;
+  ++handle.generation;
+  handle.prepared = true;
+  return {};
+}
+
+Status Group::gather_ids(Handle& handle) {
+  Routing& routing = handle.routing;
+  const std::span<const CallRecord> records = rendezvous_.records();
+  for (Rank r = 0; r < size(); ++r) {
+    routing.first_token[r + 1] = routing.first_token[r] + records[r].tokens;
+    routing.ranks[r].out_of_range = records[r].out_of_range;
+    routing.ranks[r].duplicates = records[r].duplicates;
+    counts_[r] = sz(records[r].tokens * handle.layer.top_k);
+  }
+  return communicator_.all_gather_v({ids_.data(), counts_[rank()], DType::kInt32},
+                                    {routing.expert.data(), sz(routing.choices()), DType::kInt32, {}}, counts_);
+}
+
+Status Group::gather_weights(const Handle& handle, const ConstBuffer& weights) {
+  for (Rank r = 0; r < size(); ++r) counts_[r] = sz(handle.routing.tokens_of(r) * handle.layer.top_k);
+  return communicator_.all_gather_v({weights.data, counts_[rank()], DType::kFloat32},
+                                    {gathered_weights_.data(), sz(handle.routing.choices()), DType::kFloat32, {}},
+                                    counts_);
+}
+
+Status Group::overflow(Handle& handle, const ConstBuffer& weights) {
+  switch (config_.overflow) {
+    case OverflowPolicy::kDropBySlot: drop_by_slot(handle.routing, *placement_); return {};
+    case OverflowPolicy::kDropByWeight:
+      ACCORD_RETURN_IF_ERROR(gather_weights(handle, weights));
+      drop_by_weight(handle.routing, *placement_, gathered_weights_);
+      return {};
+    case OverflowPolicy::kFail: break;
+  }
+  std::string text;
+  std::vector<Rank> ranks;
+  for (Rank r = 0; r < size(); ++r) {
+    const std::int64_t rows = handle.routing.ranks[r].total_rows;
+    if (rows <= config_.max_recv_rows) continue;
+    text += fmt::format("{}{} for rank {}", ranks.empty() ? "" : ", ", rows, r);
+    ranks.push_back(r);
+  }
+  return {StatusCode::kResourceExhausted,
+          fmt::format("prepare on group \"{}\": there are {} rows, max_recv_rows is {}", communicator_.name(), text,
+                      config_.max_recv_rows),
+          ranks};
+}
+
+template <typename Move>
+Status Group::run(CallRecord record, const Handle& handle, const Status& arguments, Move move) {
+  const Turn turn(*this);
+  ACCORD_RETURN_IF_ERROR(turn.status());
+  record.handle = handle.number;
+  record.generation = handle.generation;
+  ACCORD_RETURN_IF_ERROR(rendezvous_.meet(record, arguments));
+  ACCORD_RETURN_IF_ERROR(move().with_context(to_string(record.operation)));
+  ACCORD_RETURN_IF_ERROR(rendezvous_.part().with_context(to_string(record.operation)));
+  const bool to_experts =
+      record.operation == Operation::kDispatch || record.operation == Operation::kCombineBackward;
+  const std::size_t row = row_bytes(config_.hidden, static_cast<DType>(record.dtype));
+  const auto count = [&](const std::vector<std::int64_t>& rows, std::int64_t& all, std::int64_t& bytes) {
+    const std::int64_t others = std::accumulate(rows.begin(), rows.end(), std::int64_t{0}) - rows[rank()];
+    all += others;
+    bytes += others * static_cast<std::int64_t>(row);
+  };
+  count(to_experts ? handle.sent : handle.received, statistics_.rows_sent, statistics_.bytes_sent);
+  count(to_experts ? handle.received : handle.sent, statistics_.rows_received, statistics_.bytes_received);
+  ++statistics_.calls;
+  return {};
+}
+
+Status Group::dispatch(const Handle& handle, const ExpertDispatch& call) {
+  const Status arguments = checked(call, handle);
+  const std::int64_t elements = arguments.ok() ? handle.tokens() + handle.recv_rows() : 0;
+  const CallRecord record{.operation = Operation::kDispatch,
+                          .dtype = number(call.tokens.dtype),
+                          .result_dtype = number(call.recv_tokens.dtype),
+                          .scales = given(call.scales, call.recv_scales, elements),
+                          .weights = given(call.weights, call.recv_weights, elements),
+                          .input = place_of(call.tokens),
+                          .input_scales = place_of(call.scales),
+                          .output = place_of(call.recv_tokens),
+                          .output_scales = place_of(call.recv_scales)};
+  return run(record, handle, arguments, [&]() -> Status {
+    const RowSize size = row_size(config_.hidden, call.tokens.dtype, rendezvous_.has_scales());
+    ACCORD_RETURN_IF_ERROR(RowsOut(*this, handle, size, {bytes_of(call.tokens), bytes_of(call.scales)},
+                                   {bytes_of(call.recv_tokens), bytes_of(call.recv_scales)})
+                               .run());
+    if (!rendezvous_.has_weights()) return {};
+    ACCORD_RETURN_IF_ERROR(gather_weights(handle, call.weights));
+    auto* const to = static_cast<float*>(call.recv_weights.data);
+    std::fill_n(to, handle.recv_rows(), 0.0F);
+    const Routing& routing = handle.routing;
+    for (std::int64_t c = 0; c < routing.choices(); ++c)
+      if (routing.place[c] >= 0 && handle.holder(c) == rank()) to[routing.slot[c]] = gathered_weights_[c];
+    return {};
+  });
+}
+
+Status Group::combine(const Handle& handle, const ExpertCombine& call) {
+  const Status arguments = checked(call, handle);
+  const std::int64_t tokens = arguments.ok() ? handle.tokens() : 0, rows = arguments.ok() ? handle.recv_rows() : 0;
+  const CallRecord record{.operation = Operation::kCombine,
+                          .dtype = number(call.expert_out.dtype),
+                          .result_dtype = number(call.result.dtype),
+                          .scales = given(call.scales, rows),
+                          .weights = given(call.weights, tokens),
+                          .input = place_of(call.expert_out),
+                          .input_scales = place_of(call.scales)};
+  return run(record, handle, arguments, [&]() -> Status {
+    if (rendezvous_.has_weights()) ACCORD_RETURN_IF_ERROR(gather_weights(handle, call.weights));
+    return RowsBack(*this, handle,
+                    {.slots = {bytes_of(call.expert_out), bytes_of(call.scales)},
+                     .dtype = call.expert_out.dtype,
+                     .hidden = config_.hidden,
+                     .size = row_size(config_.hidden, call.expert_out.dtype, rendezvous_.has_scales()),
+                     .weighted = rendezvous_.has_weights(),
+                     .result = bytes_of(call.result),
+                     .result_dtype = call.result.dtype})
+        .run();
+  });
+}
+
+Status Group::return_weights(const Handle& handle, const ConstBuffer& grad, const Buffer& grad_weights) {
+  std::int64_t rows = 0;
+  for (Rank r = 0; r < size(); ++r) {
+    counts_[r] = sz(handle.routing.ranks[r].recv_rows);
+    rows += handle.routing.ranks[r].recv_rows;
+  }
+  if (gathered_weights_.size() < sz(rows)) gathered_weights_.resize(sz(rows));
+  ACCORD_RETURN_IF_ERROR(communicator_.all_gather_v({grad.data, counts_[rank()], DType::kFloat32},
+                                                    {gathered_weights_.data(), sz(rows), DType::kFloat32, {}}, counts_));
+  std::vector<std::size_t>& firsts = back_counts_;
+  std::exclusive_scan(counts_.begin(), counts_.end(), firsts.begin(), std::size_t{0});
+  const Routing& routing = handle.routing;
+  auto* const to = static_cast<float*>(grad_weights.data);
+  const std::int64_t first = routing.choice(rank(), 0, 0), choices = handle.tokens() * handle.layer.top_k;
+  for (std::int64_t i = 0; i < choices; ++i) {
+    const std::int64_t c = first + i;
+    to[i] = routing.place[c] < 0 ? 0.0F : gathered_weights_[firsts[handle.holder(c)] + sz(routing.slot[c])];
+  }
+  return {};
+}
+
+Status Group::dispatch_backward(const Handle& handle, const ExpertDispatchBackward& call) {
+  const Status arguments = checked(call, handle);
+  const std::int64_t elements = arguments.ok() ? handle.tokens() + handle.recv_rows() : 0;
+  const CallRecord record{.operation = Operation::kDispatchBackward,
+                          .dtype = number(call.grad.dtype),
+                          .result_dtype = number(call.grad_tokens.dtype),
+                          .weights = given(call.grad_recv_weights, call.grad_weights, elements),
+                          .input = place_of(call.grad)};
+  return run(record, handle, arguments, [&]() -> Status {
+    ACCORD_RETURN_IF_ERROR(RowsBack(*this, handle,
+                                    {.slots = {bytes_of(call.grad), nullptr},
+                                     .dtype = call.grad.dtype,
+                                     .hidden = config_.hidden,
+                                     .size = row_size(config_.hidden, call.grad.dtype, false),
+                                     .result = bytes_of(call.grad_tokens),
+                                     .result_dtype = call.grad_tokens.dtype})
+                               .run());
+    return rendezvous_.has_weights() ? return_weights(handle, call.grad_recv_weights, call.grad_weights) : Status();
+  });
+}
+
+Status Group::combine_backward(const Handle& handle, const ExpertCombineBackward& call) {
+  const Status arguments = checked(call, handle);
+  const CallRecord record{.operation = Operation::kCombineBackward,
+                          .dtype = number(call.grad.dtype),
+                          .result_dtype = number(call.grad_expert_out.dtype),
+                          .input = place_of(call.grad),
+                          .output = place_of(call.grad_expert_out)};
+  return run(record, handle, arguments, [&] {
+    return RowsOut(*this, handle, row_size(config_.hidden, call.grad.dtype, false), {bytes_of(call.grad), nullptr},
+                   {bytes_of(call.grad_expert_out), nullptr})
+        .run();
+  });
+}
+
+}  // namespace accord::expert

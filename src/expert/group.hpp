@@ -1,0 +1,121 @@
+#pragma once
+// What an ExpertGroup refers to.
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "accord/expert_parallel.hpp"
+#include "expert/config.hpp"
+#include "expert/domains.hpp"
+#include "expert/handle.hpp"
+#include "expert/rendezvous.hpp"
+#include "expert/token_tree.hpp"
+#include "kernels/row_tree.hpp"
+
+namespace accord::expert {
+
+/// Rows in memory: [count, row bytes], and [count, scale bytes] beside them, or none.
+struct RowsAt {
+  std::byte* rows = nullptr;
+  std::byte* scales = nullptr;
+};
+struct ConstRowsAt {
+  const std::byte* rows = nullptr;
+  const std::byte* scales = nullptr;
+};
+
+/// Bytes of one row.
+struct RowSize {
+  std::size_t row = 0;
+  std::size_t scales = 0;
+  std::size_t both() const { return row + scales; }
+};
+
+/// The ranks, their memory, and what a call needs beside its arguments. One call at a time.
+class Group {
+ public:
+  static Result<std::shared_ptr<Group>> create(Communicator& borrowed, ExpertGroupConfig config);
+
+  const ExpertGroupConfig& config() const { return config_; }
+  const Placement& placement() const { return *placement_; }
+  Rank rank() const { return communicator_.rank(); }
+  int size() const { return communicator_.size(); }
+  ExpertStatistics statistics() const;
+
+  Status add_window(const Window& window);
+  Result<std::shared_ptr<Handle>> make_handle(ExpertLayerConfig layer);
+  Status prepare(Handle& handle, const ExpertRouting& routing);
+  Status dispatch(const Handle& handle, const ExpertDispatch& call);
+  Status combine(const Handle& handle, const ExpertCombine& call);
+  Status dispatch_backward(const Handle& handle, const ExpertDispatchBackward& call);
+  Status combine_backward(const Handle& handle, const ExpertCombineBackward& call);
+  void close() { communicator_.close(); }
+
+ private:
+  friend class RowsOut;
+  friend class RowsBack;
+  /// One thread at a time has it.
+  class Turn;
+
+  Group(Communicator communicator, Resolved resolved, Window staging, Domains domains);
+
+  Status gather_ids(Handle& handle);
+  Status overflow(Handle& handle, const ConstBuffer& weights);
+  /// [tokens, top_k] of all ranks, to gathered_weights_.
+  Status gather_weights(const Handle& handle, const ConstBuffer& weights);
+  /// grad_weights from the grad_recv_weights of all ranks.
+  Status return_weights(const Handle& handle, const ConstBuffer& grad, const Buffer& grad_weights);
+  /// What is wrong with the arguments of a call.
+  template <typename Call>
+  Status checked(const Call& call, const Handle& handle) const;
+  /// A call between meet() and part().
+  template <typename Move>
+  Status run(CallRecord record, const Handle& handle, const Status& arguments, Move move);
+
+  /// Where a buffer lies in a window; exec::kNoPlace if it does not.
+  exec::PlaceWord place_of(const ConstBuffer& buffer) const;
+  /// What a place of `rank` is here.
+  std::byte* address(exec::PlaceWord place, Rank rank) const;
+  /// Memory of at least so many bytes, which keeps what was there.
+  std::byte* outgoing(std::size_t bytes) { return grown(outgoing_, bytes); }
+  std::byte* incoming(std::size_t bytes) { return grown(incoming_, bytes); }
+  static std::byte* grown(std::vector<std::byte>& memory, std::size_t bytes) {
+    if (memory.size() < bytes) memory.resize(bytes);
+    return memory.data();
+  }
+  /// A rank's part of the staging window, which is divided in two, one half for each other round.
+  std::span<std::byte> staging(Rank rank, std::int64_t round) const;
+
+  Communicator communicator_;
+  ExpertGroupConfig config_;
+  std::shared_ptr<const Placement> placement_;
+  Window staging_;
+  Domains domains_;
+  std::vector<std::vector<Rank>> guests_of_;  ///< by rank: those elsewhere whose rows come in by it
+  std::size_t most_guests_ = 0;
+  int most_nodes_;
+  std::vector<Window> windows_;
+  Rendezvous rendezvous_;
+  std::uint64_t id_;
+  std::uint32_t handles_ = 0;
+  std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
+
+  // Memory of calls.
+  std::vector<std::int32_t> ids_;           ///< of this rank's tokens
+  std::vector<float> gathered_weights_;     ///< of all ranks' choices, or rows
+  std::vector<std::size_t> counts_;         ///< by rank
+  std::vector<std::size_t> back_counts_;    ///< by rank
+  std::vector<std::byte> outgoing_;         ///< rows and sums that leave the domain
+  std::vector<std::byte> incoming_;         ///< sums that come from other domains
+  std::vector<Leaf> leaves_;                ///< [top_k]
+  std::vector<kernels::TreeRow> operands_;  ///< [top_k]
+  std::vector<std::int32_t> keys_;          ///< [top_k]: of operands
+  std::vector<const std::byte*> pieces_;    ///< by rank: the next one to be read
+  MergeOrder merge_order_;
+  ExpertStatistics statistics_;
+};
+
+}  // namespace accord::expert

@@ -1,0 +1,34 @@
+#pragma once
+// What an ExpertHandle refers to.
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "accord/expert_parallel.hpp"
+#include "expert/routing.hpp"
+
+namespace accord::expert {
+
+/// A map and whose it is.
+class Handle {
+ public:
+  std::uint64_t group = 0;   ///< the one that made it, by a number that no other group of the process has
+  std::uint32_t number = 0;  ///< among the handles of its group, equal on all ranks
+  std::uint32_t generation = 0;  ///< how often it was prepared
+  bool prepared = false;
+  Rank rank = 0;
+  ExpertLayerConfig layer;
+  std::shared_ptr<const Placement> placement;
+  Routing routing;
+  std::vector<std::int64_t> sent;      ///< by rank: rows that this rank's tokens are there
+  std::vector<std::int64_t> received;  ///< by rank: rows of its tokens here
+
+  std::int64_t tokens() const { return routing.tokens_of(rank); }
+  std::int64_t recv_rows() const { return routing.ranks[rank].recv_rows; }
+  int first_place() const { return placement->first_place[rank]; }
+  int last_place() const { return placement->first_place[rank + 1]; }
+  Rank holder(std::int64_t choice) const { return placement->holder[routing.place[choice]]; }
+};
+
+}  // namespace accord::expert

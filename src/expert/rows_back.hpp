@@ -1,0 +1,74 @@
+#pragma once
+// Rows on their way back: the sum of each token's slots, in the canonical order.
+
+#include "expert/group.hpp"
+#include "kernels/row_tree.hpp"
+
+namespace accord::expert {
+
+/// What is added up.
+struct BackCall {
+  ConstRowsAt slots;
+  DType dtype = DType::kFloat32;
+  int hidden = 0;
+  RowSize size;
+  bool weighted = false;  ///< by Group::gathered_weights_
+  std::byte* result = nullptr;
+  DType result_dtype = DType::kFloat32;
+};
+
+/// What a rank's part of half the staging memory has to take for the tokens of another: the pieces of one token.
+std::size_t least_back_staging(const ExpertGroupConfig& config, int most_nodes);
+
+/// One combine. REQUIRES: the ranks have met; they part afterwards.
+class RowsBack {
+ public:
+  RowsBack(Group& group, const Handle& handle, const BackCall& call);
+  Status run();
+
+ private:
+  /// A sum, or a row, that somebody else has put together goes from rank to rank in a piece of memory of this size.
+  std::size_t piece_bytes(Node node) const { return node.last - node.first == 1 ? leaf_bytes_ : partial_bytes_; }
+  bool is_read_in_place(Rank from, Rank reader) const;
+
+  /// Leaves of a token, in group_.leaves_.
+  std::span<const Leaf> leaves(Rank rank, std::int64_t token);
+  Rank holder(const Leaf& leaf) const { return handle_.placement->holder[leaf.place]; }
+  int domain(const Leaf& leaf) const { return group_.domains_.of(holder(leaf)); }
+
+  void stage(std::int64_t round);
+  Status bring_sums(std::int64_t round);
+  void add_up(std::int64_t round);
+  /// Writes the sum of the operands, all there is below `node`, as a piece.
+  void write_piece(Node node, std::byte* to);
+
+  // The operands of a sum.
+  void begin() { operands_ = 0; }
+  void add_leaf(const Leaf& leaf);
+  void add_piece(const Leaf& first, Node node, const std::byte* piece);
+  /// Everything below `node`, all of this domain, for a token of `rank`: from where it lies, or from the pieces that ranks staged.
+  void add_node(Rank rank, std::span<const Leaf> leaves, Node node);
+  void finish(std::byte* to, DType dtype);
+
+  /// Where the pieces of a rank for the tokens of another begin, and what of them was read.
+  void begin_pieces(Rank of_tokens, std::int64_t round);
+
+  struct Span {
+    std::int64_t first = 0, last = 0;
+  };
+  Span tokens_in(Rank rank, std::int64_t round) const;
+
+  Group& group_;
+  const Handle& handle_;
+  const Routing& routing_;
+  const Rank me_;
+  const BackCall& call_;
+  const DType accumulator_;
+  std::size_t leaf_bytes_, partial_bytes_;
+  bool stages_ = false;
+  std::int64_t chunk_ = 0;  // tokens of each rank in a round
+  std::int64_t rounds_ = 0;
+  int operands_ = 0;
+};
+
+}  // namespace accord::expert

@@ -1,0 +1,54 @@
+#pragma once
+// Rows on their way from tokens to the slots of experts.
+
+#include "expert/group.hpp"
+#include "kernels/copy.hpp"
+
+namespace accord::expert {
+
+/// One dispatch, of rows and their scales. REQUIRES: the ranks have met; they part afterwards.
+class RowsOut {
+ public:
+  RowsOut(Group& group, const Handle& handle, RowSize size, ConstRowsAt tokens, RowsAt slots);
+  Status run();
+
+ private:
+  /// Whether the rows of rank `from` are read, or the slots of rank `to` are written, where they are.
+  bool is_read_in_place(Rank from) const;
+  bool is_written_in_place(Rank to) const;
+
+  void clear_padding();
+  void push();
+  Status bring_in(std::int64_t round);
+  void stage(std::int64_t round);
+  Status bring_guests(std::int64_t round);
+  void pull(std::int64_t round);
+  template <typename RowOf>
+  void pull_from(Rank from, std::int64_t round, bool of_guest, RowOf row_of);
+  void take(std::int64_t slot, ConstRowsAt row);
+  /// Writes a row and its scales.
+  void store(RowsAt to, ConstRowsAt row) const;
+
+  /// Tokens of a rank in a round.
+  struct Span {
+    std::int64_t first = 0, last = 0;
+  };
+  Span tokens_in(Rank rank, std::int64_t round) const;
+  /// Whether a token has a choice in `domain`.
+  bool goes_to(Rank rank, std::int64_t token, int domain) const;
+  std::int64_t rows_to(Rank rank, std::int64_t round, int domain) const;
+
+  Group& group_;
+  const Handle& handle_;
+  const Routing& routing_;
+  const Rank me_;
+  const RowSize size_;
+  const ConstRowsAt tokens_;
+  const RowsAt slots_;
+  kernels::Store how_;
+  bool stages_ = false;         // some row has to go through staging memory
+  std::int64_t chunk_ = 0;      // tokens of each rank in a round
+  std::int64_t rounds_ = 0;
+};
+
+}  // namespace accord::expert
