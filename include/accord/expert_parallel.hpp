@@ -58,14 +58,16 @@ struct ExpertGroupConfig {
   int top_k = 0;                ///< the most choices of a token
   int hidden = 0;               ///< elements of a row
   int max_tokens_per_rank = 0;  ///< the most that any rank has
-  std::int64_t max_recv_rows = 0;     ///< capacity of each rank in rows, padding included; 0: what is sent fits, see ExpertHandle::recv_rows()
-  int alignment = 1;            ///< each expert's rows are padded to a multiple of it
-  DType dtype = DType::kBFloat16;     ///< the widest one of rows
+  std::int64_t max_recv_rows =
+      0;  ///< capacity of each rank in rows, padding included; 0: what is sent fits, see ExpertHandle::recv_rows()
+  int alignment = 1;               ///< each expert's rows are padded to a multiple of it
+  DType dtype = DType::kBFloat16;  ///< the widest one of rows
   OverflowPolicy overflow = OverflowPolicy::kFail;
-  ExpertPlacement placement = {};     ///< empty: uniform_expert_placement()
+  ExpertPlacement placement = {};  ///< empty: uniform_expert_placement()
   ExpertAlgorithm algorithm = ExpertAlgorithm::kAuto;
-  int ranks_per_host = 0;       ///< 0: ranks that share memory are a host; n: n consecutive ones of those that do
-  std::size_t staging_bytes = 0;  ///< shared memory of each rank for rows on their way; 0: a twentieth of the rows that a rank may get, 256 KiB to 8 MiB
+  int ranks_per_host = 0;  ///< 0: ranks that share memory are a host; n: n consecutive ones of those that do
+  std::size_t staging_bytes =
+      0;  ///< shared memory of each rank for rows on their way; 0: a twentieth of the rows that a rank may get, 256 KiB to 8 MiB
 };
 
 /// What may differ among the handles of a group. 0 is the group's.
@@ -139,25 +141,26 @@ class ExpertHandle {
 
 /// The choices of this rank's tokens.
 struct ExpertRouting {
-  ConstBuffer ids;          ///< [tokens, top_k] int32 or int64, on all ranks the same; -1 is no choice
+  ConstBuffer ids;           ///< [tokens, top_k] int32 or int64, on all ranks the same; -1 is no choice
   ConstBuffer weights = {};  ///< [tokens, top_k] float32; asked for by OverflowPolicy::kDropByWeight, else not read
 };
 
 /// Rows of dtype float64, float32, float16, bfloat16, float8_e4m3fn or float8_e5m2, the same on all ranks. A buffer without data is left out.
 struct ExpertDispatch {
-  ConstBuffer tokens;            ///< [tokens, hidden]
-  ConstBuffer scales = {};       ///< [tokens, ceil(hidden / 128)] float32, of float8 rows
-  ConstBuffer weights = {};      ///< [tokens, top_k] float32
-  Buffer recv_tokens;            ///< [at least recv_rows, hidden], of the dtype of `tokens`
-  Buffer recv_scales = {};       ///< [at least recv_rows, ceil(hidden / 128)] float32
-  Buffer recv_weights = {};      ///< [at least recv_rows] float32
+  ConstBuffer tokens;        ///< [tokens, hidden]
+  ConstBuffer scales = {};   ///< [tokens, ceil(hidden / 128)] float32, of float8 rows
+  ConstBuffer weights = {};  ///< [tokens, top_k] float32
+  Buffer recv_tokens;        ///< [at least recv_rows, hidden], of the dtype of `tokens`
+  Buffer recv_scales = {};   ///< [at least recv_rows, ceil(hidden / 128)] float32
+  Buffer recv_weights = {};  ///< [at least recv_rows] float32
 };
 
 struct ExpertCombine {
-  ConstBuffer expert_out;        ///< [at least recv_rows, hidden]
-  ConstBuffer scales = {};       ///< [at least recv_rows, ceil(hidden / 128)] float32, of float8 rows
-  ConstBuffer weights = {};      ///< [tokens, top_k] float32: rows are multiplied by them (rounded) before they are added
-  Buffer result;                 ///< [tokens, hidden], of the dtype of expert_out, or of float32, float16 or bfloat16 for narrower sums
+  ConstBuffer expert_out;    ///< [at least recv_rows, hidden]
+  ConstBuffer scales = {};   ///< [at least recv_rows, ceil(hidden / 128)] float32, of float8 rows
+  ConstBuffer weights = {};  ///< [tokens, top_k] float32: rows are multiplied by them (rounded) before they are added
+  Buffer
+      result;  ///< [tokens, hidden], of the dtype of expert_out, or of float32, float16 or bfloat16 for narrower sums
 };
 
 struct ExpertDispatchBackward {
@@ -168,19 +171,19 @@ struct ExpertDispatchBackward {
 };
 
 struct ExpertCombineBackward {
-  ConstBuffer grad;         ///< [tokens, hidden], with respect to the result
-  Buffer grad_expert_out;   ///< [at least recv_rows, hidden]
+  ConstBuffer grad;        ///< [tokens, hidden], with respect to the result
+  Buffer grad_expert_out;  ///< [at least recv_rows, hidden]
 };
 
 /// What the calls of a group have moved on this rank so far, and whom they waited for.
 struct ExpertStatistics {
-  std::int64_t calls = 0;             ///< dispatch, combine and their backwards
-  std::int64_t rows_sent = 0;         ///< to other ranks
-  std::int64_t rows_received = 0;     ///< from other ranks
+  std::int64_t calls = 0;          ///< dispatch, combine and their backwards
+  std::int64_t rows_sent = 0;      ///< to other ranks
+  std::int64_t rows_received = 0;  ///< from other ranks
   std::int64_t bytes_sent = 0;
   std::int64_t bytes_received = 0;
-  std::int64_t dropped = 0;           ///< choices of this rank's tokens
-  std::vector<double> wait_seconds;   ///< by rank: how much later than this rank it came to calls
+  std::int64_t dropped = 0;          ///< choices of this rank's tokens
+  std::vector<double> wait_seconds;  ///< by rank: how much later than this rank it came to calls
 };
 
 /// Ranks that share a set of experts.

@@ -34,7 +34,8 @@ Result<ExpertPlacement> balance_experts(std::span<const double> loads, int ranks
   if (loads.empty()) return invalid("there are no loads");
   if (ranks < 1 || per_rank < 1) return invalid(fmt::format("{} experts on each of {} ranks", per_rank, ranks));
   for (std::size_t e = 0; e < loads.size(); ++e)
-    if (!std::isfinite(loads[e]) || loads[e] < 0) return invalid(fmt::format("the load of expert {} is {}", e, loads[e]));
+    if (!std::isfinite(loads[e]) || loads[e] < 0)
+      return invalid(fmt::format("the load of expert {} is {}", e, loads[e]));
   const std::int64_t places = std::int64_t{ranks} * per_rank;
   if (places < static_cast<std::int64_t>(loads.size()) || places > (1 << 24))
     return invalid(fmt::format("{} ranks of {} have {} places for {} experts", ranks, per_rank, places, loads.size()));

@@ -34,7 +34,8 @@ bool is_left_out(const ConstBuffer& buffer) { return buffer.data == nullptr && b
 /// Two buffers that are given together, or not at all; what has no elements may be left out.
 Status check_both(const ConstBuffer& one, const Shape& shape, const ConstBuffer& other, const Shape& other_shape) {
   if (is_left_out(one) && is_left_out(other)) return {};
-  if (shape.rows > 0 && is_left_out(one)) return invalid(fmt::format("{} is given without {}", other_shape.name, shape.name));
+  if (shape.rows > 0 && is_left_out(one))
+    return invalid(fmt::format("{} is given without {}", other_shape.name, shape.name));
   if (other_shape.rows > 0 && is_left_out(other))
     return invalid(fmt::format("{} is given without {}", shape.name, other_shape.name));
   if (shape.rows > 0) ACCORD_RETURN_IF_ERROR(check_buffer(one, DType::kFloat32, shape));
@@ -52,7 +53,8 @@ Status check_dtype(std::string_view name, DType dtype, const ExpertGroupConfig& 
                              to_string(config.dtype)));
 }
 
-Status check_apart(const ConstBuffer& input, std::string_view name, const Buffer& output, std::string_view output_name) {
+Status check_apart(const ConstBuffer& input, std::string_view name, const Buffer& output,
+                   std::string_view output_name) {
   if (comm::lie_apart(input.data, input.bytes(), output.data, output.bytes())) return {};
   return invalid(fmt::format("{} and {} overlap", name, output_name));
 }
@@ -80,7 +82,9 @@ Status check(const ExpertRouting& routing, const Handle& handle, const ExpertGro
   if (tokens > config.max_tokens_per_rank)
     return invalid(fmt::format("there are {} tokens, max_tokens_per_rank is {}", tokens, config.max_tokens_per_rank));
   ACCORD_RETURN_IF_ERROR(check_buffer(ids, ids.dtype, {"ids", tokens, top_k, true}));
-  if (is_left_out(routing.weights) && (config.overflow != OverflowPolicy::kDropByWeight || tokens == 0)) return {};
+  const bool asked_for = config.overflow == OverflowPolicy::kDropByWeight && tokens > 0;
+  if (is_left_out(routing.weights))
+    return asked_for ? invalid("there are no weights, which overflow=drop_by_weight goes by") : Status();
   return check_buffer(routing.weights, DType::kFloat32, {"weights", tokens, top_k, true});
 }
 
@@ -109,8 +113,7 @@ Status check(const ExpertCombine& call, const Handle& handle, const ExpertGroupC
   ACCORD_RETURN_IF_ERROR(check_sum("result", call.result.dtype, call.expert_out.dtype));
   ACCORD_RETURN_IF_ERROR(check_buffer(call.result, call.result.dtype, {"result", tokens, config.hidden, true}));
   if (!is_left_out(call.weights))
-    ACCORD_RETURN_IF_ERROR(
-        check_buffer(call.weights, DType::kFloat32, {"weights", tokens, handle.layer.top_k, true}));
+    ACCORD_RETURN_IF_ERROR(check_buffer(call.weights, DType::kFloat32, {"weights", tokens, handle.layer.top_k, true}));
   return check_apart(call.expert_out, "expert_out", call.result, "result");
 }
 
@@ -131,8 +134,8 @@ Status check(const ExpertCombineBackward& call, const Handle& handle, const Expe
   ACCORD_RETURN_IF_ERROR(check_prepared(handle));
   ACCORD_RETURN_IF_ERROR(check_dtype("grad", call.grad.dtype, config));
   ACCORD_RETURN_IF_ERROR(check_buffer(call.grad, call.grad.dtype, {"grad", handle.tokens(), config.hidden, true}));
-  ACCORD_RETURN_IF_ERROR(check_buffer(call.grad_expert_out, call.grad.dtype,
-                                      {"grad_expert_out", handle.recv_rows(), config.hidden}));
+  ACCORD_RETURN_IF_ERROR(
+      check_buffer(call.grad_expert_out, call.grad.dtype, {"grad_expert_out", handle.recv_rows(), config.hidden}));
   return check_apart(call.grad, "grad", call.grad_expert_out, "grad_expert_out");
 }
 

@@ -93,10 +93,12 @@ Status check(const ExpertGroupConfig& config, int ranks) {
   if (kind_of(config.dtype) != DTypeKind::kFloat)
     return invalid(fmt::format("dtype is {}, rows are floats", to_string(config.dtype)));
   if (std::int64_t{ranks} * config.max_tokens_per_rank * config.top_k > kMost32)
-    return invalid(fmt::format("max_tokens_per_rank is {}: with {} ranks and top_k {} there may be more than {} choices",
-                               config.max_tokens_per_rank, ranks, config.top_k, kMost32));
+    return invalid(
+        fmt::format("max_tokens_per_rank is {}: with {} ranks and top_k {} there may be more than {} choices",
+                    config.max_tokens_per_rank, ranks, config.top_k, kMost32));
   if (config.max_recv_rows == 0 && config.overflow != OverflowPolicy::kFail)
-    return invalid(fmt::format("overflow is {}, but without max_recv_rows nothing overflows", to_string(config.overflow)));
+    return invalid(
+        fmt::format("overflow is {}, but without max_recv_rows nothing overflows", to_string(config.overflow)));
   return {};
 }
 
@@ -141,8 +143,8 @@ Status agree(Communicator& communicator, const Resolved& mine) {
   std::array<std::int64_t, kFields> said;
   for (std::size_t i = 0; i < kFields; ++i) said[i] = fields[i].value;
   std::vector<std::int64_t> all(kFields * static_cast<std::size_t>(communicator.size()));
-  ACCORD_RETURN_IF_ERROR(communicator.all_gather({said.data(), said.size(), DType::kInt64},
-                                                 {all.data(), all.size(), DType::kInt64, {}}));
+  ACCORD_RETURN_IF_ERROR(
+      communicator.all_gather({said.data(), said.size(), DType::kInt64}, {all.data(), all.size(), DType::kInt64, {}}));
   for (Rank rank = 1; rank < communicator.size(); ++rank) {
     for (std::size_t i = 0; i < kFields; ++i) {
       const std::int64_t theirs = all[rank * kFields + i];

@@ -243,11 +243,11 @@ Status Group::overflow(Handle& handle, const ConstBuffer& weights) {
   for (Rank r = 0; r < size(); ++r) {
     const std::int64_t rows = handle.routing.ranks[r].total_rows;
     if (rows <= config_.max_recv_rows) continue;
-    text += fmt::format("{}{} for rank {}", ranks.empty() ? "" : ", ", rows, r);
+    text += fmt::format("{}rank {} would get {} rows", ranks.empty() ? "" : ", ", r, rows);
     ranks.push_back(r);
   }
   return {StatusCode::kResourceExhausted,
-          fmt::format("prepare on group \"{}\": there are {} rows, max_recv_rows is {}", communicator_.name(), text,
+          fmt::format("prepare on group \"{}\": {}; max_recv_rows is {}", communicator_.name(), text,
                       config_.max_recv_rows),
           ranks};
 }
@@ -261,8 +261,7 @@ Status Group::run(CallRecord record, const Handle& handle, const Status& argumen
   ACCORD_RETURN_IF_ERROR(rendezvous_.meet(record, arguments));
   ACCORD_RETURN_IF_ERROR(move().with_context(to_string(record.operation)));
   ACCORD_RETURN_IF_ERROR(rendezvous_.part().with_context(to_string(record.operation)));
-  const bool to_experts =
-      record.operation == Operation::kDispatch || record.operation == Operation::kCombineBackward;
+  const bool to_experts = record.operation == Operation::kDispatch || record.operation == Operation::kCombineBackward;
   const std::size_t row = row_bytes(config_.hidden, static_cast<DType>(record.dtype));
   const auto count = [&](const std::vector<std::int64_t>& rows, std::int64_t& all, std::int64_t& bytes) {
     const std::int64_t others = std::accumulate(rows.begin(), rows.end(), std::int64_t{0}) - rows[rank()];
@@ -335,7 +334,8 @@ Status Group::return_weights(const Handle& handle, const ConstBuffer& grad, cons
   }
   if (gathered_weights_.size() < sz(rows)) gathered_weights_.resize(sz(rows));
   ACCORD_RETURN_IF_ERROR(communicator_.all_gather_v({grad.data, counts_[rank()], DType::kFloat32},
-                                                    {gathered_weights_.data(), sz(rows), DType::kFloat32, {}}, counts_));
+                                                    {gathered_weights_.data(), sz(rows), DType::kFloat32, {}},
+                                                    counts_));
   std::vector<std::size_t>& firsts = back_counts_;
   std::exclusive_scan(counts_.begin(), counts_.end(), firsts.begin(), std::size_t{0});
   const Routing& routing = handle.routing;

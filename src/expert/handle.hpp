@@ -13,8 +13,8 @@ namespace accord::expert {
 /// A map and whose it is.
 class Handle {
  public:
-  std::uint64_t group = 0;   ///< the one that made it, by a number that no other group of the process has
-  std::uint32_t number = 0;  ///< among the handles of its group, equal on all ranks
+  std::uint64_t group = 0;       ///< the one that made it, by a number that no other group of the process has
+  std::uint32_t number = 0;      ///< among the handles of its group, equal on all ranks
   std::uint32_t generation = 0;  ///< how often it was prepared
   bool prepared = false;
   Rank rank = 0;

@@ -65,8 +65,7 @@ Result<Placement> make_placement(const ExpertPlacement& lists, int experts, int 
   std::partial_sum(replicas.begin(), replicas.end(), placement.first_replica.begin() + 1);
   placement.replicas.resize(placement.places());
   std::vector<int> next(placement.first_replica.begin(), placement.first_replica.end() - 1);
-  for (int place = 0; place < placement.places(); ++place)
-    placement.replicas[next[placement.expert[place]]++] = place;
+  for (int place = 0; place < placement.places(); ++place) placement.replicas[next[placement.expert[place]]++] = place;
   return placement;
 }
 

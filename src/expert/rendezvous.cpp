@@ -67,15 +67,16 @@ Status Rendezvous::tell(std::string_view operation, const Status& mine) {
   text.resize(kTextBytes);
   text.back() = '\0';
   std::vector<char> texts(kTextBytes * all_.size());
-  ACCORD_RETURN_IF_ERROR(communicator_
-                             .all_gather({text.data(), kTextBytes, DType::kUInt8},
-                                         {texts.data(), texts.size(), DType::kUInt8, {}})
-                             .with_context(operation));
+  ACCORD_RETURN_IF_ERROR(
+      communicator_
+          .all_gather({text.data(), kTextBytes, DType::kUInt8}, {texts.data(), texts.size(), DType::kUInt8, {}})
+          .with_context(operation));
   const auto first = std::find_if(all_.begin(), all_.end(), [](const CallRecord& it) { return it.error != 0; });
   const auto rank = static_cast<Rank>(first - all_.begin());
-  return {static_cast<StatusCode>(first->error),
-          fmt::format("{} on group \"{}\": rank {}: {}", operation, communicator_.name(), rank, &texts[rank * kTextBytes]),
-          {rank}};
+  return {
+      static_cast<StatusCode>(first->error),
+      fmt::format("{} on group \"{}\": rank {}: {}", operation, communicator_.name(), rank, &texts[rank * kTextBytes]),
+      {rank}};
 }
 
 Status Rendezvous::compare(const CallRecord& mine) {
@@ -93,8 +94,8 @@ Status Rendezvous::compare(const CallRecord& mine) {
   if (other == all_.end()) return {};
   const auto rank = static_cast<Rank>(other - all_.begin());
   return {StatusCode::kMismatch,
-          fmt::format("{} on group \"{}\": rank {} called {}, rank 0 {}", to_string(mine.operation), communicator_.name(),
-                      rank, text_of(*other), text_of(all_.front())),
+          fmt::format("{} on group \"{}\": rank {} called {}, rank 0 {}", to_string(mine.operation),
+                      communicator_.name(), rank, text_of(*other), text_of(all_.front())),
           {rank}};
 }
 

@@ -46,7 +46,8 @@ RowsBack::RowsBack(Group& group, const Handle& handle, const BackCall& call)
   for (Rank rank = 0; rank < group_.size(); ++rank) {
     most = std::max(most, routing_.tokens_of(rank));
     for (Rank reader = 0; reader < group_.size(); ++reader)
-      stages_ |= routing_.ranks[rank].recv_rows > 0 && routing_.tokens_of(reader) > 0 && !is_read_in_place(rank, reader);
+      stages_ |=
+          routing_.ranks[rank].recv_rows > 0 && routing_.tokens_of(reader) > 0 && !is_read_in_place(rank, reader);
   }
   // Each half of the staging memory has a part for the tokens of each rank.
   const std::size_t of_token = most_bytes(leaf_bytes_, partial_bytes_, group_.most_nodes_, routing_.shape.top_k);
@@ -57,7 +58,8 @@ RowsBack::RowsBack(Group& group, const Handle& handle, const BackCall& call)
 
 bool RowsBack::is_read_in_place(Rank from, Rank reader) const {
   const CallRecord& record = group_.rendezvous_.records()[from];
-  return from == reader || (record.input != exec::kNoPlace && (call_.size.scales == 0 || record.input_scales != exec::kNoPlace));
+  return from == reader ||
+         (record.input != exec::kNoPlace && (call_.size.scales == 0 || record.input_scales != exec::kNoPlace));
 }
 
 Status RowsBack::run() {
@@ -93,14 +95,15 @@ void RowsBack::stage(std::int64_t round) {
     const Span tokens = tokens_in(rank, round);
     for (std::int64_t token = tokens.first; token < tokens.last; ++token) {
       const std::span<const Leaf> of_token = leaves(rank, token);
-      for_each_node(of_token, {0, static_cast<int>(of_token.size())}, [&](const Leaf& it) { return holder(it); },
-                    [&](Node node) {
-                      if (holder(of_token[node.first]) != me_) return;
-                      begin();
-                      for (int i = node.first; i < node.last; ++i) add_leaf(of_token[i]);
-                      write_piece(node, to);
-                      to += piece_bytes(node);
-                    });
+      for_each_node(
+          of_token, {0, static_cast<int>(of_token.size())}, [&](const Leaf& it) { return holder(it); },
+          [&](Node node) {
+            if (holder(of_token[node.first]) != me_) return;
+            begin();
+            for (int i = node.first; i < node.last; ++i) add_leaf(of_token[i]);
+            write_piece(node, to);
+            to += piece_bytes(node);
+          });
     }
   }
 }
@@ -115,7 +118,8 @@ void RowsBack::write_piece(Node node, std::byte* to) {
 void RowsBack::begin_pieces(Rank of_tokens, std::int64_t round) {
   for (const Rank rank : group_.domains_.ranks(group_.domains_.of(me_))) {
     const std::span<std::byte> memory = group_.staging(rank, round);
-    group_.pieces_[rank] = memory.data() + static_cast<std::size_t>(of_tokens) * (memory.size() / static_cast<std::size_t>(group_.size()));
+    group_.pieces_[rank] =
+        memory.data() + static_cast<std::size_t>(of_tokens) * (memory.size() / static_cast<std::size_t>(group_.size()));
   }
 }
 
@@ -172,29 +176,32 @@ void RowsBack::add_up(std::int64_t round) {
   for (std::int64_t token = tokens.first; token < tokens.last; ++token) {
     const std::span<const Leaf> of_token = leaves(me_, token);
     begin();
-    for_each_node(of_token, {0, static_cast<int>(of_token.size())}, [&](const Leaf& leaf) { return domain(leaf); },
-                  [&](Node node) {
-                    const int there = domain(of_token[node.first]);
-                    if (there == domains.of(me_)) return add_node(me_, of_token, node);
-                    const std::byte*& piece = group_.pieces_[domains.proxy(me_, there)];
-                    add_piece(of_token[node.first], node, piece);
-                    piece += piece_bytes(node);
-                  });
+    for_each_node(
+        of_token, {0, static_cast<int>(of_token.size())}, [&](const Leaf& leaf) { return domain(leaf); },
+        [&](Node node) {
+          const int there = domain(of_token[node.first]);
+          if (there == domains.of(me_)) return add_node(me_, of_token, node);
+          const std::byte*& piece = group_.pieces_[domains.proxy(me_, there)];
+          add_piece(of_token[node.first], node, piece);
+          piece += piece_bytes(node);
+        });
     finish(call_.result + static_cast<std::size_t>(token) * result_bytes, call_.result_dtype);
   }
 }
 
 void RowsBack::add_node(Rank rank, std::span<const Leaf> of_token, Node whole) {
-  for_each_node(of_token, whole, [&](const Leaf& leaf) { return holder(leaf); }, [&](Node node) {
-    const Rank from = holder(of_token[node.first]);
-    if (is_read_in_place(from, group_.domains_.proxy(rank, group_.domains_.of(me_)))) {
-      for (int i = node.first; i < node.last; ++i) add_leaf(of_token[i]);
-      return;
-    }
-    const std::byte*& piece = group_.pieces_[from];
-    add_piece(of_token[node.first], node, piece);
-    piece += piece_bytes(node);
-  });
+  for_each_node(
+      of_token, whole, [&](const Leaf& leaf) { return holder(leaf); },
+      [&](Node node) {
+        const Rank from = holder(of_token[node.first]);
+        if (is_read_in_place(from, group_.domains_.proxy(rank, group_.domains_.of(me_)))) {
+          for (int i = node.first; i < node.last; ++i) add_leaf(of_token[i]);
+          return;
+        }
+        const std::byte*& piece = group_.pieces_[from];
+        add_piece(of_token[node.first], node, piece);
+        piece += piece_bytes(node);
+      });
 }
 
 void RowsBack::add_leaf(const Leaf& leaf) {
@@ -224,7 +231,8 @@ void RowsBack::add_piece(const Leaf& first, Node node, const std::byte* piece) {
 
 void RowsBack::finish(std::byte* to, DType dtype) {
   for (int i = 0; i < operands_; ++i)
-    group_.operands_[i].merges = group_.merge_order_.merges_after(group_.keys_[i], i + 1 < operands_ ? group_.keys_[i + 1] : -1);
+    group_.operands_[i].merges =
+        group_.merge_order_.merges_after(group_.keys_[i], i + 1 < operands_ ? group_.keys_[i + 1] : -1);
   kernels::sum_rows({.rows = std::span(group_.operands_).first(static_cast<std::size_t>(operands_)),
                      .dtype = call_.dtype,
                      .weighted = call_.weighted,

@@ -25,7 +25,7 @@ RowsOut::RowsOut(Group& group, const Handle& handle, RowSize size, ConstRowsAt t
       tokens_(tokens),
       slots_(slots),
       how_(static_cast<std::size_t>(handle.recv_rows()) * size.row > kMuch ? kernels::Store::kNonTemporal
-                                                                            : kernels::Store::kTemporal) {
+                                                                           : kernels::Store::kTemporal) {
   const Domains& domains = group_.domains_;
   stages_ = domains.count() > 1;
   std::int64_t most = 0;
@@ -36,7 +36,8 @@ RowsOut::RowsOut(Group& group, const Handle& handle, RowSize size, ConstRowsAt t
                  !is_written_in_place(to) && !is_read_in_place(from);
   }
   const std::size_t rows_in_staging = group_.staging(me_, 0).size() / size_.both();
-  chunk_ = stages_ ? static_cast<std::int64_t>(rows_in_staging / (1 + group_.most_guests_)) : std::max<std::int64_t>(most, 1);
+  chunk_ = stages_ ? static_cast<std::int64_t>(rows_in_staging / (1 + group_.most_guests_))
+                   : std::max<std::int64_t>(most, 1);
   rounds_ = quotient_up(most, chunk_);
 }
 

@@ -46,8 +46,8 @@ class RowsOut {
   const ConstRowsAt tokens_;
   const RowsAt slots_;
   kernels::Store how_;
-  bool stages_ = false;         // some row has to go through staging memory
-  std::int64_t chunk_ = 0;      // tokens of each rank in a round
+  bool stages_ = false;     // some row has to go through staging memory
+  std::int64_t chunk_ = 0;  // tokens of each rank in a round
   std::int64_t rounds_ = 0;
 };
 

@@ -6,8 +6,8 @@
 #include <cfloat>
 #include <cstring>
 
-#include "kernels/small_floats.hpp"
 #include "kernels/simd_targets.hpp"
+#include "kernels/small_floats.hpp"
 
 // Highway's files must come in this order.
 // clang-format off

@@ -15,8 +15,8 @@ using testing::k_of;
 using testing::kSanitized;
 using testing::random_ids;
 using testing::run_thread_ranks;
-using testing::Slots;
 using testing::slot_value;
+using testing::Slots;
 using testing::slots_of;
 using testing::value;
 
@@ -124,7 +124,8 @@ void Exchange::expect_formulas(const Problem& problem, unsigned seed) const {
     EXPECT_EQ(said, sources);
 
     const std::size_t tokens = ids[here].size(), rows = sources.size();
-    Rows x(tokens * hidden, mine), recv((rows + 1) * hidden, mine), y(rows * hidden, mine), result(tokens * hidden, mine);
+    Rows x(tokens * hidden, mine), recv((rows + 1) * hidden, mine), y(rows * hidden, mine),
+        result(tokens * hidden, mine);
     std::vector<float> weights(tokens * top_k), recv_weights(rows + 1, 99.0F);
     for (std::size_t t = 0; t < tokens; ++t) {
       for (std::size_t h = 0; h < hidden; ++h) x.data()[t * hidden + h] = value(me, t, h);
@@ -176,11 +177,11 @@ void Exchange::expect_formulas(const Problem& problem, unsigned seed) const {
     std::vector<float> grad_recv_weights(rows), grad_weights(tokens * top_k, 99.0F);
     for (std::size_t slot = 0; slot < rows; ++slot) grad_recv_weights[slot] = slot_value(me, slot, 1000);
     std::fill_n(result.data(), tokens * hidden, 99.0F);
-    const Status backward = group->dispatch_backward(
-        *handle, {.grad = y.buffer(),
-                  .grad_recv_weights = f32(grad_recv_weights.data(), rows),
-                  .grad_tokens = result.buffer(),
-                  .grad_weights = f32(grad_weights.data(), grad_weights.size())});
+    const Status backward =
+        group->dispatch_backward(*handle, {.grad = y.buffer(),
+                                           .grad_recv_weights = f32(grad_recv_weights.data(), rows),
+                                           .grad_tokens = result.buffer(),
+                                           .grad_weights = f32(grad_weights.data(), grad_weights.size())});
     ASSERT_TRUE(backward.ok()) << backward.to_string();
     expect_sums(result.data(), false);
     std::vector<float> expected(tokens * top_k, 0.0F);

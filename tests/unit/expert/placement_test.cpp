@@ -28,7 +28,8 @@ TEST(Placements, mistakes_are_named) {
   expect_refused({{0}, {-1}}, 2, 2, "rank 1 has expert -1");
   expect_refused({{1, 0}, {}}, 2, 2, "experts of rank 0 are not in ascending order");
   expect_refused({{0}, {2}}, 3, 2, "no rank has expert 1");
-  EXPECT_THAT(uniform_expert_placement(5, 2).status().message(), HasSubstr("5 experts cannot be divided evenly among 2"));
+  EXPECT_THAT(uniform_expert_placement(5, 2).status().message(),
+              HasSubstr("5 experts cannot be divided evenly among 2"));
 }
 
 TEST(Placements, a_rank_with_a_whole_subtree_has_one_sum_for_each_token) {
@@ -36,10 +37,10 @@ TEST(Placements, a_rank_with_a_whole_subtree_has_one_sum_for_each_token) {
     return most_nodes(*make_placement(lists, experts, static_cast<int>(lists.size())), 8);
   };
   EXPECT_EQ(nodes(*uniform_expert_placement(32, 4), 32), 1);
-  EXPECT_EQ(nodes({{0, 1, 2, 3}, {4, 5}}, 6), 1);      // the tree of six parts at four
-  EXPECT_EQ(nodes({{0, 1, 2}, {3, 4, 5}}, 6), 3);      // rank 0 lacks 3
+  EXPECT_EQ(nodes({{0, 1, 2, 3}, {4, 5}}, 6), 1);  // the tree of six parts at four
+  EXPECT_EQ(nodes({{0, 1, 2}, {3, 4, 5}}, 6), 3);  // rank 0 lacks 3
   EXPECT_EQ(nodes({{0, 2}, {1, 3}}, 4), 2);
-  EXPECT_EQ(nodes({{0, 1}, {0, 1}}, 2), 2);            // replicas: another rank may have the other half
+  EXPECT_EQ(nodes({{0, 1}, {0, 1}}, 2), 2);  // replicas: another rank may have the other half
 }
 
 TEST(Balancer, hot_experts_get_replicas_and_ranks_even_loads) {
@@ -84,8 +85,10 @@ TEST(Balancer, is_never_worse_than_consecutive_experts_by_much_and_always_valid)
 
 TEST(Balancer, mistakes_are_named) {
   EXPECT_THAT(balance_experts({}, 2, 2).status().message(), HasSubstr("no loads"));
-  EXPECT_THAT(balance_experts(std::vector<double>{1, -2}, 2, 2).status().message(), HasSubstr("load of expert 1 is -2"));
-  EXPECT_THAT(balance_experts(std::vector<double>{1, 2, 3}, 2, 1).status().message(), HasSubstr("2 places for 3 experts"));
+  EXPECT_THAT(balance_experts(std::vector<double>{1, -2}, 2, 2).status().message(),
+              HasSubstr("load of expert 1 is -2"));
+  EXPECT_THAT(balance_experts(std::vector<double>{1, 2, 3}, 2, 1).status().message(),
+              HasSubstr("2 places for 3 experts"));
 }
 
 /// The sum's form, "((0+1)+4)", by the recursive definition: the two halves of the highest bit in which the ids differ.

@@ -53,16 +53,11 @@ struct Case {
   bool weighted = false;
   bool scaled = false;
 };
-const Case kCases[] = {{DType::kFloat64, DType::kFloat64},
-                       {DType::kFloat64, DType::kFloat64, true},
-                       {DType::kFloat32, DType::kFloat32},
-                       {DType::kFloat32, DType::kBFloat16, true},
-                       {DType::kBFloat16, DType::kBFloat16},
-                       {DType::kBFloat16, DType::kFloat32, true},
-                       {DType::kFloat16, DType::kFloat16, true},
-                       {DType::kFloat8E4M3FN, DType::kBFloat16, false, true},
-                       {DType::kFloat8E4M3FN, DType::kFloat32},
-                       {DType::kFloat8E5M2, DType::kFloat32, true, true}};
+const Case kCases[] = {{DType::kFloat64, DType::kFloat64},       {DType::kFloat64, DType::kFloat64, true},
+                       {DType::kFloat32, DType::kFloat32},       {DType::kFloat32, DType::kBFloat16, true},
+                       {DType::kBFloat16, DType::kBFloat16},     {DType::kBFloat16, DType::kFloat32, true},
+                       {DType::kFloat16, DType::kFloat16, true}, {DType::kFloat8E4M3FN, DType::kBFloat16, false, true},
+                       {DType::kFloat8E4M3FN, DType::kFloat32},  {DType::kFloat8E5M2, DType::kFloat32, true, true}};
 
 /// One element of the sum, by a stack of numbers.
 double expected(const TreeSum& sum, const std::vector<Row>& rows, std::size_t i) {
