@@ -145,7 +145,8 @@ struct ExpertRouting {
   ConstBuffer weights = {};  ///< [tokens, top_k] float32; asked for by OverflowPolicy::kDropByWeight, else not read
 };
 
-/// Rows of dtype float64, float32, float16, bfloat16, float8_e4m3fn or float8_e5m2, the same on all ranks. A buffer without data is left out.
+/// Rows of dtype float64, float32, float16, bfloat16, float8_e4m3fn or float8_e5m2, the same on all ranks. Weights are float32 or float64, also
+/// where float32 is said. A buffer without data is left out.
 struct ExpertDispatch {
   ConstBuffer tokens;        ///< [tokens, hidden]
   ConstBuffer scales = {};   ///< [tokens, ceil(hidden / 128)] float32, of float8 rows
@@ -214,6 +215,8 @@ class ExpertGroup {
 
   Rank rank() const;
   int size() const;
+  /// The one that calls run over, the group's own: it tells of failures, and abort() ends calls.
+  const Communicator& communicator() const;
   const ExpertGroupConfig& config() const;  ///< with all defaults filled in
   /// Experts of this rank.
   std::span<const int> local_experts() const;

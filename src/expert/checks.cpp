@@ -31,15 +31,21 @@ Status check_buffer(const ConstBuffer& buffer, DType dtype, const Shape& shape) 
 
 bool is_left_out(const ConstBuffer& buffer) { return buffer.data == nullptr && buffer.count == 0; }
 
-/// Two buffers that are given together, or not at all; what has no elements may be left out.
-Status check_both(const ConstBuffer& one, const Shape& shape, const ConstBuffer& other, const Shape& other_shape) {
+/// Two buffers of one dtype that are given together, or not at all; what has no elements may be left out.
+Status check_both(const ConstBuffer& one, const Shape& shape, const ConstBuffer& other, const Shape& other_shape,
+                  DType dtype = DType::kFloat32) {
   if (is_left_out(one) && is_left_out(other)) return {};
   if (shape.rows > 0 && is_left_out(one))
     return invalid(fmt::format("{} is given without {}", other_shape.name, shape.name));
   if (other_shape.rows > 0 && is_left_out(other))
     return invalid(fmt::format("{} is given without {}", shape.name, other_shape.name));
-  if (shape.rows > 0) ACCORD_RETURN_IF_ERROR(check_buffer(one, DType::kFloat32, shape));
-  return other_shape.rows > 0 ? check_buffer(other, DType::kFloat32, other_shape) : Status();
+  if (shape.rows > 0) ACCORD_RETURN_IF_ERROR(check_buffer(one, dtype, shape));
+  return other_shape.rows > 0 ? check_buffer(other, dtype, other_shape) : Status();
+}
+
+/// Of weights, which are float32 or float64.
+DType weights_dtype(const ConstBuffer& one, const ConstBuffer& other) {
+  return (is_left_out(one) ? other : one).dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
 }
 
 Status check_scaled(const ConstBuffer& rows, std::string_view name, const ConstBuffer& scales) {
@@ -98,7 +104,7 @@ Status check(const ExpertDispatch& call, const Handle& handle, const ExpertGroup
   ACCORD_RETURN_IF_ERROR(
       check_both(call.scales, {"scales", tokens, scales, true}, call.recv_scales, {"recv_scales", rows, scales}));
   ACCORD_RETURN_IF_ERROR(check_both(call.weights, {"weights", tokens, handle.layer.top_k, true}, call.recv_weights,
-                                    {"recv_weights", rows, 1}));
+                                    {"recv_weights", rows, 1}, weights_dtype(call.weights, call.recv_weights)));
   return check_apart(call.tokens, "tokens", call.recv_tokens, "recv_tokens");
 }
 
@@ -113,7 +119,7 @@ Status check(const ExpertCombine& call, const Handle& handle, const ExpertGroupC
   ACCORD_RETURN_IF_ERROR(check_sum("result", call.result.dtype, call.expert_out.dtype));
   ACCORD_RETURN_IF_ERROR(check_buffer(call.result, call.result.dtype, {"result", tokens, config.hidden, true}));
   if (!is_left_out(call.weights))
-    ACCORD_RETURN_IF_ERROR(check_buffer(call.weights, DType::kFloat32, {"weights", tokens, handle.layer.top_k, true}));
+    ACCORD_RETURN_IF_ERROR(check_buffer(call.weights, weights_dtype(call.weights, {}), {"weights", tokens, handle.layer.top_k, true}));
   return check_apart(call.expert_out, "expert_out", call.result, "result");
 }
 
@@ -126,7 +132,8 @@ Status check(const ExpertDispatchBackward& call, const Handle& handle, const Exp
   ACCORD_RETURN_IF_ERROR(
       check_buffer(call.grad_tokens, call.grad_tokens.dtype, {"grad_tokens", tokens, config.hidden, true}));
   ACCORD_RETURN_IF_ERROR(check_both(call.grad_recv_weights, {"grad_recv_weights", rows, 1}, call.grad_weights,
-                                    {"grad_weights", tokens, handle.layer.top_k, true}));
+                                    {"grad_weights", tokens, handle.layer.top_k, true},
+                                    weights_dtype(call.grad_recv_weights, call.grad_weights)));
   return check_apart(call.grad, "grad", call.grad_tokens, "grad_tokens");
 }
 

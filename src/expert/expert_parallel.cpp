@@ -71,6 +71,7 @@ Result<ExpertGroup> ExpertGroup::create(Communicator& communicator, ExpertGroupC
 
 Rank ExpertGroup::rank() const { return group_->rank(); }
 int ExpertGroup::size() const { return group_->size(); }
+const Communicator& ExpertGroup::communicator() const { return group_->communicator(); }
 const ExpertGroupConfig& ExpertGroup::config() const { return group_->config(); }
 std::span<const int> ExpertGroup::local_experts() const { return group_->placement().experts_of(rank()); }
 ExpertStatistics ExpertGroup::statistics() const { return group_->statistics(); }

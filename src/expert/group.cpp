@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include "expert/checks.hpp"
@@ -32,6 +33,20 @@ Given given(const ConstBuffer& buffer, std::int64_t elements) {
 /// Of two that go together.
 Given given(const ConstBuffer& one, const ConstBuffer& other, std::int64_t elements) {
   return given(one, elements) == Given::kYes ? Given::kYes : given(other, elements);
+}
+
+void store_weight(const Buffer& to, std::int64_t at, double weight) {
+  if (to.dtype == DType::kFloat64)
+    static_cast<double*>(to.data)[at] = weight;
+  else
+    static_cast<float*>(to.data)[at] = static_cast<float>(weight);
+}
+
+/// Which kind of weights a call has.
+Given weights_given(const ConstBuffer& one, const ConstBuffer& other, std::int64_t elements) {
+  const Given any = given(one, other, elements);
+  const DType dtype = given(one, 1) == Given::kYes ? one.dtype : other.dtype;
+  return any == Given::kYes && dtype == DType::kFloat64 ? Given::kFloat64 : any;
 }
 
 std::uint8_t number(DType dtype) { return static_cast<std::uint8_t>(dtype); }
@@ -222,18 +237,33 @@ Status Group::gather_ids(Handle& handle) {
                                     {routing.expert.data(), sz(routing.choices()), DType::kInt32, {}}, counts_);
 }
 
-Status Group::gather_weights(const Handle& handle, const ConstBuffer& weights) {
+Status Group::gather_weights(const ConstBuffer& weights) {
+  const std::size_t all = std::accumulate(counts_.begin(), counts_.end(), std::size_t{0});
+  if (gathered_weights_.size() < all) gathered_weights_.resize(all);
+  const DType dtype = rendezvous_.weights();
+  ACCORD_RETURN_IF_ERROR(communicator_.all_gather_v({weights.data, counts_[rank()], dtype},
+                                                    {gathered_weights_.data(), all, dtype, {}}, counts_));
+  if (dtype == DType::kFloat64) return {};
+  // From the last one down, as each takes twice the room.
+  const auto* const bytes = reinterpret_cast<const std::byte*>(gathered_weights_.data());
+  for (std::size_t i = all; i-- > 0;) {
+    float weight;
+    std::memcpy(&weight, bytes + i * sizeof weight, sizeof weight);
+    gathered_weights_[i] = weight;
+  }
+  return {};
+}
+
+Status Group::gather_token_weights(const Handle& handle, const ConstBuffer& weights) {
   for (Rank r = 0; r < size(); ++r) counts_[r] = sz(handle.routing.tokens_of(r) * handle.layer.top_k);
-  return communicator_.all_gather_v({weights.data, counts_[rank()], DType::kFloat32},
-                                    {gathered_weights_.data(), sz(handle.routing.choices()), DType::kFloat32, {}},
-                                    counts_);
+  return gather_weights(weights);
 }
 
 Status Group::overflow(Handle& handle, const ConstBuffer& weights) {
   switch (config_.overflow) {
     case OverflowPolicy::kDropBySlot: drop_by_slot(handle.routing, *placement_); return {};
     case OverflowPolicy::kDropByWeight:
-      ACCORD_RETURN_IF_ERROR(gather_weights(handle, weights));
+      ACCORD_RETURN_IF_ERROR(gather_token_weights(handle, weights));
       drop_by_weight(handle.routing, *placement_, gathered_weights_);
       return {};
     case OverflowPolicy::kFail: break;
@@ -281,7 +311,7 @@ Status Group::dispatch(const Handle& handle, const ExpertDispatch& call) {
                           .dtype = number(call.tokens.dtype),
                           .result_dtype = number(call.recv_tokens.dtype),
                           .scales = given(call.scales, call.recv_scales, elements),
-                          .weights = given(call.weights, call.recv_weights, elements),
+                          .weights = weights_given(call.weights, call.recv_weights, elements),
                           .input = place_of(call.tokens),
                           .input_scales = place_of(call.scales),
                           .output = place_of(call.recv_tokens),
@@ -292,12 +322,12 @@ Status Group::dispatch(const Handle& handle, const ExpertDispatch& call) {
                                    {bytes_of(call.recv_tokens), bytes_of(call.recv_scales)})
                                .run());
     if (!rendezvous_.has_weights()) return {};
-    ACCORD_RETURN_IF_ERROR(gather_weights(handle, call.weights));
-    auto* const to = static_cast<float*>(call.recv_weights.data);
-    std::fill_n(to, handle.recv_rows(), 0.0F);
+    ACCORD_RETURN_IF_ERROR(gather_token_weights(handle, call.weights));
+    for (std::int64_t slot = 0; slot < handle.recv_rows(); ++slot) store_weight(call.recv_weights, slot, 0);
     const Routing& routing = handle.routing;
     for (std::int64_t c = 0; c < routing.choices(); ++c)
-      if (routing.place[c] >= 0 && handle.holder(c) == rank()) to[routing.slot[c]] = gathered_weights_[c];
+      if (routing.place[c] >= 0 && handle.holder(c) == rank())
+        store_weight(call.recv_weights, routing.slot[c], gathered_weights_[c]);
     return {};
   });
 }
@@ -309,11 +339,11 @@ Status Group::combine(const Handle& handle, const ExpertCombine& call) {
                           .dtype = number(call.expert_out.dtype),
                           .result_dtype = number(call.result.dtype),
                           .scales = given(call.scales, rows),
-                          .weights = given(call.weights, tokens),
+                          .weights = weights_given(call.weights, {}, tokens),
                           .input = place_of(call.expert_out),
                           .input_scales = place_of(call.scales)};
   return run(record, handle, arguments, [&]() -> Status {
-    if (rendezvous_.has_weights()) ACCORD_RETURN_IF_ERROR(gather_weights(handle, call.weights));
+    if (rendezvous_.has_weights()) ACCORD_RETURN_IF_ERROR(gather_token_weights(handle, call.weights));
     return RowsBack(*this, handle,
                     {.slots = {bytes_of(call.expert_out), bytes_of(call.scales)},
                      .dtype = call.expert_out.dtype,
@@ -327,23 +357,16 @@ Status Group::combine(const Handle& handle, const ExpertCombine& call) {
 }
 
 Status Group::return_weights(const Handle& handle, const ConstBuffer& grad, const Buffer& grad_weights) {
-  std::int64_t rows = 0;
-  for (Rank r = 0; r < size(); ++r) {
-    counts_[r] = sz(handle.routing.ranks[r].recv_rows);
-    rows += handle.routing.ranks[r].recv_rows;
-  }
-  if (gathered_weights_.size() < sz(rows)) gathered_weights_.resize(sz(rows));
-  ACCORD_RETURN_IF_ERROR(communicator_.all_gather_v({grad.data, counts_[rank()], DType::kFloat32},
-                                                    {gathered_weights_.data(), sz(rows), DType::kFloat32, {}},
-                                                    counts_));
+  for (Rank r = 0; r < size(); ++r) counts_[r] = sz(handle.routing.ranks[r].recv_rows);
+  ACCORD_RETURN_IF_ERROR(gather_weights(grad));
   std::vector<std::size_t>& firsts = back_counts_;
   std::exclusive_scan(counts_.begin(), counts_.end(), firsts.begin(), std::size_t{0});
   const Routing& routing = handle.routing;
-  auto* const to = static_cast<float*>(grad_weights.data);
   const std::int64_t first = routing.choice(rank(), 0, 0), choices = handle.tokens() * handle.layer.top_k;
   for (std::int64_t i = 0; i < choices; ++i) {
     const std::int64_t c = first + i;
-    to[i] = routing.place[c] < 0 ? 0.0F : gathered_weights_[firsts[handle.holder(c)] + sz(routing.slot[c])];
+    const bool goes = routing.place[c] >= 0;
+    store_weight(grad_weights, i, goes ? gathered_weights_[firsts[handle.holder(c)] + sz(routing.slot[c])] : 0);
   }
   return {};
 }
@@ -354,7 +377,7 @@ Status Group::dispatch_backward(const Handle& handle, const ExpertDispatchBackwa
   const CallRecord record{.operation = Operation::kDispatchBackward,
                           .dtype = number(call.grad.dtype),
                           .result_dtype = number(call.grad_tokens.dtype),
-                          .weights = given(call.grad_recv_weights, call.grad_weights, elements),
+                          .weights = weights_given(call.grad_recv_weights, call.grad_weights, elements),
                           .input = place_of(call.grad)};
   return run(record, handle, arguments, [&]() -> Status {
     ACCORD_RETURN_IF_ERROR(RowsBack(*this, handle,

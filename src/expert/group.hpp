@@ -41,6 +41,7 @@ class Group {
 
   const ExpertGroupConfig& config() const { return config_; }
   const Placement& placement() const { return *placement_; }
+  const Communicator& communicator() const { return communicator_; }
   Rank rank() const { return communicator_.rank(); }
   int size() const { return communicator_.size(); }
   ExpertStatistics statistics() const;
@@ -64,8 +65,10 @@ class Group {
 
   Status gather_ids(Handle& handle);
   Status overflow(Handle& handle, const ConstBuffer& weights);
-  /// [tokens, top_k] of all ranks, to gathered_weights_.
-  Status gather_weights(const Handle& handle, const ConstBuffer& weights);
+  /// Those of all ranks to gathered_weights_; counts_ says how many each has.
+  Status gather_weights(const ConstBuffer& weights);
+  /// [tokens, top_k] of all ranks.
+  Status gather_token_weights(const Handle& handle, const ConstBuffer& weights);
   /// grad_weights from the grad_recv_weights of all ranks.
   Status return_weights(const Handle& handle, const ConstBuffer& grad, const Buffer& grad_weights);
   /// What is wrong with the arguments of a call.
@@ -105,7 +108,7 @@ class Group {
 
   // Memory of calls.
   std::vector<std::int32_t> ids_;           ///< of this rank's tokens
-  std::vector<float> gathered_weights_;     ///< of all ranks' choices, or rows
+  std::vector<double> gathered_weights_;     ///< of all ranks' choices, or rows
   std::vector<std::size_t> counts_;         ///< by rank
   std::vector<std::size_t> back_counts_;    ///< by rank
   std::vector<std::byte> outgoing_;         ///< rows and sums that leave the domain

@@ -29,6 +29,7 @@ std::string text_of(const CallRecord& record) {
   text += fmt::format(", {} to {}", name(record.dtype), name(record.result_dtype));
   if (record.scales == Given::kYes) text += ", with scales";
   if (record.weights == Given::kYes) text += ", with weights";
+  if (record.weights == Given::kFloat64) text += ", with weights in float64";
   return text;
 }
 
@@ -80,15 +81,16 @@ Status Rendezvous::tell(std::string_view operation, const Status& mine) {
 }
 
 Status Rendezvous::compare(const CallRecord& mine) {
-  const auto is = [&](Given CallRecord::*given) {
-    return std::any_of(all_.begin(), all_.end(), [&](const CallRecord& it) { return it.*given == Given::kYes; });
+  // What a rank has nothing of is as with the others.
+  const auto settle = [&](Given CallRecord::*given) {
+    const auto told = std::find_if(all_.begin(), all_.end(), [&](const CallRecord& it) { return it.*given != Given::kAny; });
+    const Given settled = told == all_.end() ? Given::kNo : *told.*given;
+    for (CallRecord& record : all_)
+      if (record.*given == Given::kAny) record.*given = settled;
+    return settled;
   };
-  scales_ = is(&CallRecord::scales);
-  weights_ = is(&CallRecord::weights);
-  for (CallRecord& record : all_) {
-    if (record.scales == Given::kAny) record.scales = scales_ ? Given::kYes : Given::kNo;
-    if (record.weights == Given::kAny) record.weights = weights_ ? Given::kYes : Given::kNo;
-  }
+  scales_ = settle(&CallRecord::scales);
+  weights_ = settle(&CallRecord::weights);
   const auto other =
       std::find_if(all_.begin(), all_.end(), [&](const CallRecord& it) { return !is_alike(it, all_.front()); });
   if (other == all_.end()) return {};

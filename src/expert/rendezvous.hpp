@@ -23,8 +23,8 @@ enum class Operation : std::uint8_t {
 };
 std::string_view to_string(Operation operation);
 
-/// Whether a call has some buffer; kAny where the rank has no elements of it either way.
-enum class Given : std::uint8_t { kNo, kYes, kAny };
+/// Whether a call has some buffer of float32, or float64 where it may be; kAny where the rank has no elements of it either way.
+enum class Given : std::uint8_t { kNo, kYes, kFloat64, kAny };
 
 /// What a rank says when it comes to a call.
 struct CallRecord {
@@ -60,8 +60,10 @@ class Rendezvous {
   Status meet(CallRecord record, const Status& mine);
   /// What all said, by rank. REQUIRES: meet().
   std::span<const CallRecord> records() const { return all_; }
-  bool has_scales() const { return scales_; }
-  bool has_weights() const { return weights_; }
+  bool has_scales() const { return scales_ != Given::kNo; }
+  bool has_weights() const { return weights_ != Given::kNo; }
+  /// Their dtype.
+  DType weights() const { return weights_ == Given::kFloat64 ? DType::kFloat64 : DType::kFloat32; }
   /// Returns when all ranks are done.
   Status part();
 
@@ -77,7 +79,7 @@ class Rendezvous {
 
   Communicator communicator_;
   std::vector<CallRecord> all_;
-  bool scales_ = false, weights_ = false;
+  Given scales_ = Given::kNo, weights_ = Given::kNo;
   std::vector<std::int64_t> clocks_;
   std::vector<double> waits_;
   std::vector<Rank> same_clock_;

@@ -71,7 +71,7 @@ bool overflows(const Routing& routing, Rank rank) {
 
 /// A choice that may be dropped.
 struct Candidate {
-  float weight;
+  double weight;
   std::int64_t choice;
   /// Who goes first: the lower weight, then the later choice.
   bool operator<(const Candidate& other) const {
@@ -80,7 +80,7 @@ struct Candidate {
 };
 
 /// Marks which choices of `rank` have to go by place -1.
-void drop_of_rank(Routing& routing, const Placement& placement, std::span<const float> weights, Rank rank) {
+void drop_of_rank(Routing& routing, const Placement& placement, std::span<const double> weights, Rank rank) {
   const auto is_here = [&](std::int32_t place) { return place >= 0 && placement.holder[place] == rank; };
   std::vector<Candidate> candidates;
   for (std::int64_t c = 0; c < routing.choices(); ++c)
@@ -155,7 +155,7 @@ void drop_by_slot(Routing& routing, const Placement& placement) {
   }
 }
 
-void drop_by_weight(Routing& routing, const Placement& placement, std::span<const float> weights) {
+void drop_by_weight(Routing& routing, const Placement& placement, std::span<const double> weights) {
   for (Rank rank = 0; rank < placement.ranks(); ++rank)
     if (overflows(routing, rank)) drop_of_rank(routing, placement, weights, rank);
   routing.for_each_choice([&](Rank rank, std::int64_t token, int k, std::int64_t choice) {

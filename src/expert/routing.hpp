@@ -61,6 +61,6 @@ void route(Routing& routing, const Placement& placement);
 void drop_by_slot(Routing& routing, const Placement& placement);
 /// kDropByWeight: the choices of a rank that overflows are dropped from the lowest weight up, a NaN being the lowest, of equal ones the last by (rank,
 /// token, k) first, until what is left fits with its padding. Then those come back, in the opposite order, that fit into padding. `weights`: [choices].
-void drop_by_weight(Routing& routing, const Placement& placement, std::span<const float> weights);
+void drop_by_weight(Routing& routing, const Placement& placement, std::span<const double> weights);
 
 }  // namespace accord::expert

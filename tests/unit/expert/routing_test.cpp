@@ -87,7 +87,7 @@ TEST(Overflow, by_slot_the_last_experts_starve) {
 TEST(Overflow, by_weight_the_lowest_goes_and_of_equal_ones_the_last) {
   const Placement placement = uniform(2, 1);
   Routing routing = routing_of({{0, 1, 0, 1, 0, 1}}, placement, {.top_k = 2, .max_recv_rows = 3});
-  drop_by_weight(routing, placement, std::vector<float>{0.5F, 0.25F, 0.25F, 0.75F, 0.25F, 0.5F});
+  drop_by_weight(routing, placement, std::vector<double>{0.5, 0.25, 0.25, 0.75, 0.25, 0.5});
   EXPECT_THAT(routing.dropped, ElementsAre(ExpertChoice{0, 0, 1}, ExpertChoice{0, 1, 0}, ExpertChoice{0, 2, 0}));
   EXPECT_THAT(routing.counts, ElementsAre(1, 2));
   EXPECT_THAT(routing.place, ElementsAre(0, -1, -1, 1, -1, 1));
@@ -99,7 +99,7 @@ TEST(Overflow, by_weight_the_lowest_goes_and_of_equal_ones_the_last) {
 TEST(Overflow, by_weight_a_nan_is_the_lowest) {
   const Placement placement = uniform(1, 1);
   Routing routing = routing_of({{0, 0, 0}}, placement, {.top_k = 1, .max_recv_rows = 2});
-  drop_by_weight(routing, placement, std::vector<float>{-5.0F, NAN, 1.0F});
+  drop_by_weight(routing, placement, std::vector<double>{-5.0, NAN, 1.0});
   EXPECT_THAT(routing.dropped, ElementsAre(ExpertChoice{0, 1, 0}));
 }
 
@@ -108,7 +108,7 @@ TEST(Overflow, what_fits_into_padding_comes_back) {
   // fits into the padding that stays.
   const Placement placement = uniform(2, 1);
   Routing routing = routing_of({{0, 0, 0, 1, 1, 1}}, placement, {.top_k = 1, .alignment = 2, .max_recv_rows = 6});
-  drop_by_weight(routing, placement, std::vector<float>{0.3F, 0.8F, 0.9F, 0.1F, 0.2F, 0.7F});
+  drop_by_weight(routing, placement, std::vector<double>{0.3, 0.8, 0.9, 0.1, 0.2, 0.7});
   EXPECT_THAT(routing.rows, ElementsAre(3, 2));
   EXPECT_THAT(routing.counts, ElementsAre(4, 2));
   EXPECT_THAT(routing.dropped, ElementsAre(ExpertChoice{0, 3, 0}));
@@ -117,7 +117,7 @@ TEST(Overflow, what_fits_into_padding_comes_back) {
 TEST(Overflow, only_ranks_that_overflow_lose_rows) {
   const Placement placement = uniform(2, 2);
   Routing routing = routing_of({{0, 0, 1}, {0}}, placement, {.top_k = 1, .max_recv_rows = 2});
-  drop_by_weight(routing, placement, std::vector<float>{0.5F, 0.1F, 0.0F, 0.7F});
+  drop_by_weight(routing, placement, std::vector<double>{0.5, 0.1, 0.0, 0.7});
   EXPECT_THAT(routing.dropped, ElementsAre(ExpertChoice{0, 1, 0}));
   EXPECT_EQ(routing.ranks[1].recv_rows, 1);
   EXPECT_EQ(routing.ranks[0].dropped, 1);

@@ -99,7 +99,7 @@ void expect_bits(const Case& test, const std::vector<std::uint16_t>& merges, std
     rows.push_back(random_row(random, is_partial ? accumulator : test.dtype, width));
     scales.emplace_back((width + 127) / 128);
     for (float& scale : scales.back()) scale = 0.25F + static_cast<float>(random() % 100) / 37.0F;
-    operands.push_back({nullptr, is_partial, merges[r], 0.5F + static_cast<float>(random() % 100) / 41.0F});
+    operands.push_back({nullptr, is_partial, merges[r], 0.5 + static_cast<double>(random() % 100) / 32});
   }
   for (std::size_t r = 0; r < rows.size(); ++r) {
     operands[r].data = rows[r].data();
