@@ -3,6 +3,7 @@
 
 #include "communicator.hpp"
 #include "engine.hpp"
+#include "expert.hpp"
 #include "information.hpp"
 #include "interrupt.hpp"
 #include "language_model.hpp"
@@ -28,6 +29,7 @@ NB_MODULE(_core, module) {
   accord::python::bind_work(module);
   accord::python::bind_window(module);
   accord::python::bind_communicator(module);
+  accord::python::bind_experts(module);
   accord::python::bind_engine(module);
   accord::python::bind_text_stream(module);
   accord::python::bind_language_model(module);

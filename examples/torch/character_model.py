@@ -45,7 +45,10 @@ class Block(nn.Module):
         ]
         seen = functional.scaled_dot_product_attention(*heads, is_causal=True)
         x = x + self.out(seen.transpose(1, 2).flatten(2))
-        return x + self.down(functional.gelu(self.up(self.mlp_norm(x))))
+        return x + self.feed_forward(self.mlp_norm(x))
+
+    def feed_forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(functional.gelu(self.up(x)))
 
 
 class Embedding(nn.Module):

@@ -106,6 +106,8 @@ class ExpertHandle {
   bool prepared() const;
   int top_k() const;
   int alignment() const;
+  /// Of its group.
+  int experts() const;
   /// How often it was prepared: who kept it for a backward sees by it that it is still the same map.
   std::uint64_t generation() const;
   // The rest REQUIRES: prepared().

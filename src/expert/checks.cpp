@@ -119,7 +119,8 @@ Status check(const ExpertCombine& call, const Handle& handle, const ExpertGroupC
   ACCORD_RETURN_IF_ERROR(check_sum("result", call.result.dtype, call.expert_out.dtype));
   ACCORD_RETURN_IF_ERROR(check_buffer(call.result, call.result.dtype, {"result", tokens, config.hidden, true}));
   if (!is_left_out(call.weights))
-    ACCORD_RETURN_IF_ERROR(check_buffer(call.weights, weights_dtype(call.weights, {}), {"weights", tokens, handle.layer.top_k, true}));
+    ACCORD_RETURN_IF_ERROR(
+        check_buffer(call.weights, weights_dtype(call.weights, {}), {"weights", tokens, handle.layer.top_k, true}));
   return check_apart(call.expert_out, "expert_out", call.result, "result");
 }
 

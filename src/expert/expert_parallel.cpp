@@ -13,6 +13,7 @@ ExpertHandle::ExpertHandle(std::shared_ptr<expert::Handle> state) : state_(std::
 
 bool ExpertHandle::prepared() const { return state_->prepared; }
 int ExpertHandle::top_k() const { return state_->layer.top_k; }
+int ExpertHandle::experts() const { return state_->placement->experts; }
 int ExpertHandle::alignment() const { return state_->layer.alignment; }
 std::uint64_t ExpertHandle::generation() const { return state_->generation; }
 std::int64_t ExpertHandle::tokens() const { return state_->tokens(); }

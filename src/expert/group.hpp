@@ -108,7 +108,7 @@ class Group {
 
   // Memory of calls.
   std::vector<std::int32_t> ids_;           ///< of this rank's tokens
-  std::vector<double> gathered_weights_;     ///< of all ranks' choices, or rows
+  std::vector<double> gathered_weights_;    ///< of all ranks' choices, or rows
   std::vector<std::size_t> counts_;         ///< by rank
   std::vector<std::size_t> back_counts_;    ///< by rank
   std::vector<std::byte> outgoing_;         ///< rows and sums that leave the domain

@@ -83,7 +83,8 @@ Status Rendezvous::tell(std::string_view operation, const Status& mine) {
 Status Rendezvous::compare(const CallRecord& mine) {
   // What a rank has nothing of is as with the others.
   const auto settle = [&](Given CallRecord::*given) {
-    const auto told = std::find_if(all_.begin(), all_.end(), [&](const CallRecord& it) { return it.*given != Given::kAny; });
+    const auto told =
+        std::find_if(all_.begin(), all_.end(), [&](const CallRecord& it) { return it.*given != Given::kAny; });
     const Given settled = told == all_.end() ? Given::kNo : *told.*given;
     for (CallRecord& record : all_)
       if (record.*given == Given::kAny) record.*given = settled;

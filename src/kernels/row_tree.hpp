@@ -19,7 +19,7 @@ struct TreeRow {
   bool is_partial = false;
   /// How many times, once this row is there, the last two sums that wait are added; the one before is the left operand.
   std::uint16_t merges = 0;
-  double weight = 1.0;            ///< read where the call says so, of rows that are not partial; as the accumulator has it
+  double weight = 1.0;  ///< read where the call says so, of rows that are not partial; as the accumulator has it
   const float* scales = nullptr;  ///< of float8 rows: one for each block of kScaleBlock elements; absent: 1
 };
 

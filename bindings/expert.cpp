@@ -1,0 +1,436 @@
+// A call holds its arrays in place, reads them as buffers and runs without the GIL, as the communicator's calls do. What an array has to be
+// is for the C++ side to say.
+#include "expert.hpp"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "accord/expert_parallel.hpp"
+#include "array.hpp"
+#include "communicator.hpp"
+#include "integers.hpp"
+#include "interrupt.hpp"
+#include "process.hpp"
+#include "status.hpp"
+#include "window.hpp"
+
+namespace accord::python {
+namespace {
+
+struct GroupHandle {
+  explicit GroupHandle(ExpertGroup made) : group(std::move(made)) {}
+  ProcessBound<ExpertGroup> group;
+  ExpertGroup& use() { return group.use("this expert group"); }
+};
+
+struct MapHandle {
+  explicit MapHandle(ExpertHandle made) : handle(std::move(made)) {}
+  ExpertHandle handle;
+
+  const ExpertHandle& prepared() const {
+    if (!handle.prepared()) raise({StatusCode::kWrongState, "this expert handle is not prepared"});
+    return handle;
+  }
+};
+
+/// The arrays of one call.
+class Arrays {
+ public:
+  /// `dtype` of rows, see ArrayView.
+  explicit Arrays(nb::handle dtype) : dtype_(dtype_argument(dtype)) {}
+
+  ConstBuffer rows(nb::handle array, std::string_view name) { return hold(array, name, Access::kRead, dtype_); }
+  Buffer rows_out(nb::handle array, std::string_view name) { return hold(array, name, Access::kWrite, dtype_); }
+  ConstBuffer read(nb::handle array, std::string_view name) { return hold(array, name, Access::kRead, {}); }
+  Buffer write(nb::handle array, std::string_view name) { return hold(array, name, Access::kWrite, {}); }
+  Buffer write(nb::handle array, std::string_view name, nb::handle dtype) {
+    return hold(array, name, Access::kWrite, dtype_argument(dtype));
+  }
+
+ private:
+  Buffer hold(nb::handle array, std::string_view name, Access access, std::optional<DType> dtype) {
+    if (array.is_none()) return {};
+    return held_.emplace_back(array, name, access, dtype).buffer();
+  }
+
+  std::optional<DType> dtype_;
+  std::deque<ArrayView> held_;
+};
+
+template <typename Run>
+void run_call(GroupHandle& self, Run run) {
+  ExpertGroup& group = self.use();
+  Communicator communicator = group.communicator();
+  Status status;
+  {
+    const InterruptScope interrupts(std::span(&communicator, 1));
+    const WithoutGil without_gil;
+    status = run(group);
+  }
+  raise_if_error(status);
+}
+
+GroupHandle* make_group(CommunicatorHandle& communicator, int experts, int top_k, int hidden, int max_tokens_per_rank,
+                        std::int64_t max_recv_rows, int alignment, nb::handle dtype, std::string_view overflow,
+                        nb::handle placement, std::string_view algorithm, int ranks_per_host,
+                        nb::handle staging_bytes) {
+  ExpertGroupConfig config{.experts = experts,
+                           .top_k = top_k,
+                           .hidden = hidden,
+                           .max_tokens_per_rank = max_tokens_per_rank,
+                           .max_recv_rows = max_recv_rows,
+                           .alignment = alignment,
+                           .dtype = dtype_argument(dtype).value_or(DType::kBFloat16),
+                           .overflow = value_or_raise(overflow_policy_from_string(overflow)),
+                           .algorithm = value_or_raise(expert_algorithm_from_string(algorithm)),
+                           .ranks_per_host = ranks_per_host,
+                           .staging_bytes = size_argument(staging_bytes, "staging_bytes", "number of bytes")};
+  if (!placement.is_none()) config.placement = nb::cast<ExpertPlacement>(placement);
+  Communicator borrowed = communicator.use();
+  return new GroupHandle(value_or_raise(
+      run_in_step(borrowed, [borrowed, config]() mutable { return ExpertGroup::create(borrowed, config); })));
+}
+
+nb::dict config_of(GroupHandle& self) {
+  const ExpertGroupConfig& config = self.use().config();
+  nb::dict fields;
+  fields["experts"] = config.experts;
+  fields["top_k"] = config.top_k;
+  fields["hidden"] = config.hidden;
+  fields["max_tokens_per_rank"] = config.max_tokens_per_rank;
+  fields["max_recv_rows"] = config.max_recv_rows;
+  fields["alignment"] = config.alignment;
+  fields["dtype"] = to_string(config.dtype);
+  fields["overflow"] = to_string(config.overflow);
+  fields["placement"] = config.placement;
+  fields["algorithm"] = to_string(config.algorithm);
+  fields["ranks_per_host"] = config.ranks_per_host;
+  fields["staging_bytes"] = config.staging_bytes;
+  return fields;
+}
+
+nb::dict statistics_of(GroupHandle& self) {
+  const ExpertStatistics statistics = self.use().statistics();
+  nb::dict fields;
+  fields["calls"] = statistics.calls;
+  fields["rows_sent"] = statistics.rows_sent;
+  fields["rows_received"] = statistics.rows_received;
+  fields["bytes_sent"] = statistics.bytes_sent;
+  fields["bytes_received"] = statistics.bytes_received;
+  fields["dropped"] = statistics.dropped;
+  fields["wait_seconds"] = statistics.wait_seconds;
+  return fields;
+}
+
+std::vector<std::int64_t> list_of(std::span<const std::int64_t> values) { return {values.begin(), values.end()}; }
+
+nb::list ranks_of(const MapHandle& self) {
+  nb::list ranks;
+  for (const ExpertRankCounts& counts : self.prepared().ranks()) {
+    nb::dict fields;
+    fields["tokens"] = counts.tokens;
+    fields["out_of_range"] = counts.out_of_range;
+    fields["duplicates"] = counts.duplicates;
+    fields["dropped"] = counts.dropped;
+    fields["recv_rows"] = counts.recv_rows;
+    fields["total_rows"] = counts.total_rows;
+    ranks.append(fields);
+  }
+  return ranks;
+}
+
+std::vector<std::tuple<int, int, int>> dropped_of(const MapHandle& self) {
+  std::vector<std::tuple<int, int, int>> dropped;
+  for (const ExpertChoice& choice : self.prepared().dropped())
+    dropped.emplace_back(choice.rank, choice.token, choice.k);
+  return dropped;
+}
+
+/// int32 elements of an array that has to have so many.
+std::span<std::int32_t> int32_of(const Buffer& buffer, std::string_view name, std::size_t count) {
+  if (buffer.dtype != DType::kInt32 || buffer.count != count)
+    raise_invalid(std::string(name) + " has " + std::to_string(buffer.count) + " x " +
+                  std::string(to_string(buffer.dtype)) + ", it has to have " + std::to_string(count) + " x int32");
+  return {static_cast<std::int32_t*>(buffer.data), count};
+}
+
+void slots(const MapHandle& self, nb::handle ranks, nb::handle places) {
+  const ExpertHandle& handle = self.prepared();
+  const auto count = static_cast<std::size_t>(handle.tokens() * handle.top_k());
+  Arrays arrays{nb::none()};
+  const std::span<std::int32_t> to = int32_of(arrays.write(ranks, "ranks"), "ranks", count);
+  handle.slots(to, int32_of(arrays.write(places, "slots"), "slots", count));
+}
+
+void sources(const MapHandle& self, nb::handle array) {
+  const ExpertHandle& handle = self.prepared();
+  Arrays arrays{nb::none()};
+  static_assert(sizeof(ExpertChoice) == 3 * sizeof(std::int32_t));
+  const auto rows = static_cast<std::size_t>(handle.recv_rows());
+  std::vector<ExpertChoice> choices(rows);
+  handle.sources(choices);
+  const std::span<std::int32_t> to = int32_of(arrays.write(array, "sources"), "sources", 3 * rows);
+  for (std::size_t slot = 0; slot < rows; ++slot) {
+    to[3 * slot] = choices[slot].rank;
+    to[3 * slot + 1] = choices[slot].token;
+    to[3 * slot + 2] = choices[slot].k;
+  }
+}
+
+std::vector<std::vector<std::int64_t>> traffic_of(const MapHandle& self) {
+  const ExpertHandle& handle = self.prepared();
+  const std::size_t size = handle.ranks().size();
+  std::vector<std::int64_t> flat(size * size);
+  handle.traffic(flat);
+  std::vector<std::vector<std::int64_t>> rows;
+  for (std::size_t rank = 0; rank < size; ++rank)
+    rows.emplace_back(flat.begin() + static_cast<std::ptrdiff_t>(rank * size),
+                      flat.begin() + static_cast<std::ptrdiff_t>((rank + 1) * size));
+  return rows;
+}
+
+std::vector<std::int64_t> loads_of(const MapHandle& self) {
+  std::vector<std::int64_t> loads(static_cast<std::size_t>(self.prepared().experts()));
+  self.prepared().loads(loads);
+  return loads;
+}
+
+#define ACCORD_ROWS_SIG "accord._arrays.ArrayLike"
+#define ACCORD_MAYBE_SIG ACCORD_ROWS_SIG " | None = None"
+#define ACCORD_DTYPE_SIG "accord._arrays.DTypeName | None = None"
+
+void bind_handle(nb::module_& module) {
+  nb::class_<MapHandle>(module, "ExpertHandle",
+                        R"(A routing map: where each choice of each token goes. Made by ExpertGroup.handle().
+
+One for each layer and microbatch in flight; it may be prepared anew once its last backward is done. What it tells is WrongState
+until it is prepared.)")
+      .def_prop_ro(
+          "prepared", [](const MapHandle& self) { return self.handle.prepared(); }, "Whether it may be used.")
+      .def_prop_ro(
+          "generation", [](const MapHandle& self) { return self.handle.generation(); },
+          "How often it was prepared: who kept it for a backward sees by it that it is still the same map.")
+      .def_prop_ro(
+          "top_k", [](const MapHandle& self) { return self.handle.top_k(); }, "Choices of each token.")
+      .def_prop_ro(
+          "alignment", [](const MapHandle& self) { return self.handle.alignment(); },
+          "Each expert's rows are padded to a multiple of it.")
+      .def_prop_ro(
+          "tokens", [](const MapHandle& self) { return self.prepared().tokens(); }, "Tokens of this rank.")
+      .def_prop_ro(
+          "counts", [](const MapHandle& self) { return list_of(self.prepared().counts()); },
+          "Rows of each of this rank's experts, padding included; their slots follow each other.")
+      .def_prop_ro(
+          "rows", [](const MapHandle& self) { return list_of(self.prepared().rows()); }, "The same without padding.")
+      .def_prop_ro(
+          "recv_rows", [](const MapHandle& self) { return self.prepared().recv_rows(); },
+          "Rows that dispatch writes on this rank: the sum of counts.")
+      .def_prop_ro(
+          "total_rows", [](const MapHandle& self) { return self.prepared().total_rows(); },
+          "What recv_rows would be without dropping.")
+      .def_prop_ro("ranks", &ranks_of, nb::sig("def ranks(self) -> list[dict[str, int]]"),
+                   "Of each rank: tokens, out_of_range, duplicates (ids that count as no choice), dropped, recv_rows, "
+                   "total_rows.")
+      .def_prop_ro("dropped", &dropped_of,
+                   "Every choice that overflow dropped, of all ranks: (rank, token, k), ascending.")
+      .def_prop_ro("traffic", &traffic_of, "traffic[a][b]: rows that rank a sends to rank b.")
+      .def_prop_ro("loads", &loads_of, "Choices of each expert over all ranks, before any was dropped.")
+      .def("slots", &slots, nb::arg("ranks"), nb::arg("slots"),
+           nb::sig("def slots(self, ranks: " ACCORD_ROWS_SIG ", slots: " ACCORD_ROWS_SIG ") -> None"),
+           "Fills two arrays of int32 [tokens, top_k]: the rank, and the slot there, of each choice; -1 where there is "
+           "none.")
+      .def("sources", &sources, nb::arg("sources"), nb::sig("def sources(self, sources: " ACCORD_ROWS_SIG ") -> None"),
+           "Fills an array of int32 [recv_rows, 3]: the (rank, token, k) whose row each slot holds; -1 for padding.");
+}
+
+void bind_group_calls(nb::class_<GroupHandle>& group) {
+  group
+      .def(
+          "prepare",
+          [](GroupHandle& self, MapHandle& handle, nb::handle ids, nb::handle weights) {
+            Arrays arrays{nb::none()};
+            const ExpertRouting routing{arrays.read(ids, "ids"), arrays.read(weights, "weights")};
+            run_call(self, [&](ExpertGroup& it) { return it.prepare(handle.handle, routing); });
+          },
+          nb::arg("handle"), nb::arg("ids"), nb::arg("weights") = nb::none(),
+          nb::sig("def prepare(self, handle: ExpertHandle, ids: " ACCORD_ROWS_SIG ", weights: " ACCORD_MAYBE_SIG
+                  ") -> None"),
+          R"(Makes `handle` the map of `ids`, [tokens, top_k] int32 or int64; -1 is no choice. Collective.
+
+weights, [tokens, top_k] float32, are asked for by overflow="drop_by_weight". Raises ResourceExhausted on all ranks if one would get
+more rows than max_recv_rows and overflow is "fail"; the group goes on.)")
+      .def(
+          "dispatch",
+          [](GroupHandle& self, MapHandle& handle, nb::handle tokens, nb::handle recv_tokens, nb::handle weights,
+             nb::handle recv_weights, nb::handle scales, nb::handle recv_scales, nb::handle dtype) {
+            Arrays arrays(dtype);
+            const ExpertDispatch call{.tokens = arrays.rows(tokens, "tokens"),
+                                      .scales = arrays.read(scales, "scales"),
+                                      .weights = arrays.read(weights, "weights"),
+                                      .recv_tokens = arrays.rows_out(recv_tokens, "recv_tokens"),
+                                      .recv_scales = arrays.write(recv_scales, "recv_scales"),
+                                      .recv_weights = arrays.write(recv_weights, "recv_weights")};
+            run_call(self, [&](ExpertGroup& it) { return it.dispatch(handle.handle, call); });
+          },
+          nb::arg("handle"), nb::arg("tokens"), nb::arg("recv_tokens"), nb::kw_only(), nb::arg("weights") = nb::none(),
+          nb::arg("recv_weights") = nb::none(), nb::arg("scales") = nb::none(), nb::arg("recv_scales") = nb::none(),
+          nb::arg("dtype") = nb::none(),
+          nb::sig("def dispatch(self, handle: ExpertHandle, tokens: " ACCORD_ROWS_SIG ", recv_tokens: " ACCORD_ROWS_SIG
+                  ", *, weights: " ACCORD_MAYBE_SIG ", recv_weights: " ACCORD_MAYBE_SIG ", scales: " ACCORD_MAYBE_SIG
+                  ", recv_scales: " ACCORD_MAYBE_SIG ", dtype: " ACCORD_DTYPE_SIG ") -> None"),
+          R"(recv_tokens[slot] = tokens[t], recv_weights[slot] = weights[t, k]; padding is zero, rows from recv_rows on are not touched. Collective.
+
+tokens [tokens, hidden], recv_tokens [at least recv_rows, hidden]; weights [tokens, top_k] and recv_weights [at least recv_rows], float32 or float64;
+of float8 rows scales [tokens, ceil(hidden / 128)] and recv_scales float32.)")
+      .def(
+          "combine",
+          [](GroupHandle& self, MapHandle& handle, nb::handle expert_out, nb::handle result, nb::handle weights,
+             nb::handle scales, nb::handle dtype, nb::handle result_dtype) {
+            Arrays arrays(dtype);
+            const ExpertCombine call{
+                .expert_out = arrays.rows(expert_out, "expert_out"),
+                .scales = arrays.read(scales, "scales"),
+                .weights = arrays.read(weights, "weights"),
+                .result = arrays.write(result, "result", result_dtype.is_none() ? dtype : result_dtype)};
+            run_call(self, [&](ExpertGroup& it) { return it.combine(handle.handle, call); });
+          },
+          nb::arg("handle"), nb::arg("expert_out"), nb::arg("result"), nb::kw_only(), nb::arg("weights") = nb::none(),
+          nb::arg("scales") = nb::none(), nb::arg("dtype") = nb::none(), nb::arg("result_dtype") = nb::none(),
+          nb::sig("def combine(self, handle: ExpertHandle, expert_out: " ACCORD_ROWS_SIG ", result: " ACCORD_ROWS_SIG
+                  ", *, weights: " ACCORD_MAYBE_SIG ", scales: " ACCORD_MAYBE_SIG ", dtype: " ACCORD_DTYPE_SIG
+                  ", result_dtype: " ACCORD_DTYPE_SIG ") -> None"),
+          R"(result[t] = sum of expert_out[slot] over the choices of t, in the canonical order; zero if there are none. Collective.
+
+weights, [tokens, top_k]: rows are multiplied by them before they are added. The result is of expert_out's dtype, or float32, float16 or
+bfloat16.)")
+      .def(
+          "dispatch_backward",
+          [](GroupHandle& self, MapHandle& handle, nb::handle grad, nb::handle grad_tokens,
+             nb::handle grad_recv_weights, nb::handle grad_weights, nb::handle dtype) {
+            Arrays arrays(dtype);
+            const ExpertDispatchBackward call{.grad = arrays.rows(grad, "grad"),
+                                              .grad_recv_weights = arrays.read(grad_recv_weights, "grad_recv_weights"),
+                                              .grad_tokens = arrays.rows_out(grad_tokens, "grad_tokens"),
+                                              .grad_weights = arrays.write(grad_weights, "grad_weights")};
+            run_call(self, [&](ExpertGroup& it) { return it.dispatch_backward(handle.handle, call); });
+          },
+          nb::arg("handle"), nb::arg("grad"), nb::arg("grad_tokens"), nb::kw_only(),
+          nb::arg("grad_recv_weights") = nb::none(), nb::arg("grad_weights") = nb::none(),
+          nb::arg("dtype") = nb::none(),
+          nb::sig("def dispatch_backward(self, handle: ExpertHandle, grad: " ACCORD_ROWS_SIG
+                  ", grad_tokens: " ACCORD_ROWS_SIG ", *, grad_recv_weights: " ACCORD_MAYBE_SIG
+                  ", grad_weights: " ACCORD_MAYBE_SIG ", dtype: " ACCORD_DTYPE_SIG ") -> None"),
+          R"(grad_tokens[t] = sum of grad[slot] over the choices of t; grad_weights[t, k] = grad_recv_weights[slot], zero without a choice. Collective.)")
+      .def(
+          "combine_backward",
+          [](GroupHandle& self, MapHandle& handle, nb::handle grad, nb::handle grad_expert_out, nb::handle dtype) {
+            Arrays arrays(dtype);
+            const ExpertCombineBackward call{.grad = arrays.rows(grad, "grad"),
+                                             .grad_expert_out = arrays.rows_out(grad_expert_out, "grad_expert_out")};
+            run_call(self, [&](ExpertGroup& it) { return it.combine_backward(handle.handle, call); });
+          },
+          nb::arg("handle"), nb::arg("grad"), nb::arg("grad_expert_out"), nb::kw_only(), nb::arg("dtype") = nb::none(),
+          nb::sig("def combine_backward(self, handle: ExpertHandle, grad: " ACCORD_ROWS_SIG
+                  ", grad_expert_out: " ACCORD_ROWS_SIG ", *, dtype: " ACCORD_DTYPE_SIG ") -> None"),
+          "grad_expert_out[slot] = grad[t]; padding is zero. Collective.");
+}
+
+}  // namespace
+
+void bind_experts(nb::module_& module) {
+  bind_handle(module);
+  module.def(
+      "balance_experts",
+      [](const std::vector<double>& loads, int ranks, int per_rank) {
+        return value_or_raise(accord::balance_experts(loads, ranks, per_rank));
+      },
+      nb::arg("loads"), nb::arg("ranks"), nb::arg("per_rank"),
+      R"(A placement of `per_rank` experts on each rank, replicas among them, that evens out the measured loads.
+
+The expert whose replicas have most to do each gets one more until all places are taken; then the replicas go, the heaviest first, to the
+rank that has least to do. Equal arguments give equal placements.)");
+  nb::class_<GroupHandle> group(
+      module, "ExpertGroup", nb::is_weak_referenceable(),
+      R"(Ranks that share a set of experts. include/accord/expert_parallel.hpp has the mathematics.
+
+Rank d holds local experts in ascending (global id, replica); the rows of an expert are the tokens that chose it, ascending by (rank, token),
+padded to the alignment. All ranks make the same calls in the same order. What one rank's arguments lack is an error on all, which names
+the rank, and harms nothing. Rows are arrays of NumPy or torch, in private memory or in a window of add_window(), where they are exchanged without a
+copy. `dtype` reads rows of uint16 or uint8 as "bfloat16" or "float8_e4m3fn".)");
+  group
+      .def(nb::new_([](CommunicatorHandle& communicator, int experts, int top_k, int hidden, int max_tokens_per_rank,
+                       std::int64_t max_recv_rows, int alignment, nb::handle dtype, std::string_view overflow,
+                       nb::handle placement, std::string_view algorithm, int ranks_per_host, nb::handle staging_bytes) {
+             return make_group(communicator, experts, top_k, hidden, max_tokens_per_rank, max_recv_rows, alignment,
+                               dtype, overflow, placement, algorithm, ranks_per_host, staging_bytes);
+           }),
+           nb::arg("communicator"), nb::kw_only(), nb::arg("experts"), nb::arg("top_k"), nb::arg("hidden"),
+           nb::arg("max_tokens_per_rank"), nb::arg("max_recv_rows") = 0, nb::arg("alignment") = 1,
+           nb::arg("dtype") = "bfloat16", nb::arg("overflow") = "fail", nb::arg("placement") = nb::none(),
+           nb::arg("algorithm") = "auto", nb::arg("ranks_per_host") = 0, nb::arg("staging_bytes") = 0,
+           R"(Collective over `communicator`, which is borrowed: it is neither closed nor otherwise used.
+
+experts: global ids are 0 to experts - 1. top_k: the most choices of a token. hidden: elements of a row. max_recv_rows: capacity of each
+rank, padding included; 0: all that is sent fits. dtype: the widest one of rows. overflow: "fail", "drop_by_weight" or "drop_by_slot".
+placement: a list of global ids for each rank; an id that is listed several times has replicas; None: equal consecutive shares. algorithm:
+"auto", "direct", "all_to_all" or "hierarchical"; results have the same bits. staging_bytes: shared memory for rows on their way; 0: a
+twentieth of what comes on average, 256 KiB to 8 MiB.)")
+      .def_prop_ro(
+          "rank", [](GroupHandle& self) { return self.use().rank(); }, "This process's rank, from 0.")
+      .def_prop_ro(
+          "size", [](GroupHandle& self) { return self.use().size(); }, "How many ranks there are.")
+      .def_prop_ro("config", &config_of, nb::sig("def config(self) -> dict[str, object]"),
+                   "Its configuration, with all defaults filled in.")
+      .def_prop_ro(
+          "local_experts",
+          [](GroupHandle& self) {
+            const std::span<const int> experts = self.use().local_experts();
+            return std::vector<int>(experts.begin(), experts.end());
+          },
+          "Global ids of this rank's experts, in their order.")
+      .def_prop_ro(
+          "communicator", [](GroupHandle& self) { return CommunicatorHandle(self.use().communicator()); },
+          "The group's own communicator, over which calls run: it tells of failures, and abort() ends calls.")
+      .def("statistics", &statistics_of, nb::sig("def statistics(self) -> dict[str, object]"),
+           "What this rank's calls moved so far: calls, rows_sent, rows_received, bytes_sent, bytes_received, dropped; "
+           "wait_seconds[r]: how much later than this rank r came to calls.")
+      .def(
+          "add_window",
+          [](GroupHandle& self, WindowHandle& window) {
+            run_call(self, [&, added = window.use()](ExpertGroup& it) { return it.add_window(added); });
+          },
+          nb::arg("window"),
+          "From now on arrays in `window`, of a communicator with the same ranks, are exchanged where they are. "
+          "Collective.")
+      .def(
+          "handle",
+          [](GroupHandle& self, int top_k, int alignment) {
+            return MapHandle(value_or_raise(self.use().make_handle({.top_k = top_k, .alignment = alignment})));
+          },
+          nb::kw_only(), nb::arg("top_k") = 0, nb::arg("alignment") = 0,
+          "A handle with memory for the largest map; 0 is the group's. To be made in the same order on all ranks.")
+      .def(
+          "close",
+          [](GroupHandle& self) {
+            ExpertGroup& it = self.use();
+            const WithoutGil without_gil;
+            it.close();
+          },
+          "Ends it. Idempotent; the communicator it was made of goes on.")
+      .def("__repr__", [](GroupHandle& self) {
+        ExpertGroup* it = self.group.peek();
+        if (it == nullptr) return std::string("<accord.ExpertGroup of the parent process>");
+        return "<accord.ExpertGroup rank " + std::to_string(it->rank()) + " of " + std::to_string(it->size()) + ", " +
+               std::to_string(it->config().experts) + " experts>";
+      });
+  bind_group_calls(group);
+}
+
+}  // namespace accord::python

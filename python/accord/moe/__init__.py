@@ -1,0 +1,40 @@
+"""Expert parallelism: tokens go to the ranks that hold the experts they chose, and what the experts make of them comes back.
+
+    group = accord.moe.ExpertGroup(comm, experts=32, top_k=8, hidden=2048, max_tokens_per_rank=4096)
+    handle = group.handle()
+    group.prepare(handle, topk_idx)
+    received, weights = accord.moe.dispatch(group, handle, tokens, topk_weights)
+    result = accord.moe.combine(group, handle, experts(received, handle.counts) * weights[:, None])
+
+`ExpertGroup` and `balance_experts` take arrays of NumPy or torch; `dispatch` and `combine` are autograd functions, and `Buffer` has the
+calls of DeepEP: these need PyTorch, which is imported when they are first used. docs/expert-parallelism.md is the guide.
+"""
+
+import importlib
+import sys
+from typing import TYPE_CHECKING
+
+from accord._core import ExpertGroup, ExpertHandle, balance_experts
+
+if TYPE_CHECKING:
+    from accord.moe.autograd import combine, dispatch
+
+__all__ = ["ExpertGroup", "ExpertHandle", "balance_experts", "combine", "dispatch"]
+
+for _public in (ExpertGroup, ExpertHandle):
+    _public.__module__ = "accord.moe"
+
+# Where each name that needs PyTorch is.
+_TORCH = {"combine": "accord.moe.autograd", "dispatch": "accord.moe.autograd"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _TORCH:
+        raise AttributeError(f"module 'accord.moe' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+    value = getattr(importlib.import_module(_TORCH[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,111 @@
+"""Dispatch and combine with their backwards, for torch's autograd.
+
+Backwards are collectives too: every rank has to run them, in the same order, whatever its part in the loss. A map that was prepared anew
+since the forward is refused.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+from accord._core import ExpertGroup, ExpertHandle, WrongState
+
+# DLPack knows no 8-bit floats in all versions of torch; their bytes are named instead.
+_BYTES = {torch.float8_e4m3fn: "float8_e4m3fn", torch.float8_e5m2: "float8_e5m2"}
+
+
+def _remember(ctx: FunctionCtx, group: ExpertGroup, handle: ExpertHandle) -> None:
+    ctx.group, ctx.handle, ctx.generation = group, handle, handle.generation
+
+
+def _remembered(ctx: FunctionCtx) -> tuple[ExpertGroup, ExpertHandle]:
+    if ctx.handle.generation != ctx.generation:
+        raise WrongState("this expert handle was prepared anew since the forward: use one for each microbatch in flight")
+    return ctx.group, ctx.handle
+
+
+def memory_of(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    """What the group's calls take for a tensor: contiguous, and bytes for 8-bit floats."""
+    if tensor is None:
+        return None
+    tensor = tensor.detach().contiguous()
+    return tensor.view(torch.uint8) if tensor.dtype in _BYTES else tensor
+
+
+def dtype_of(tensor: torch.Tensor) -> str | None:
+    return _BYTES.get(tensor.dtype)
+
+
+class _Dispatch(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tokens, weights, group, handle):
+        _remember(ctx, group, handle)
+        received = tokens.new_empty(handle.recv_rows, tokens.shape[-1])
+        received_weights = None if weights is None else weights.new_empty(handle.recv_rows)
+        group.dispatch(
+            handle,
+            memory_of(tokens),
+            memory_of(received),
+            weights=memory_of(weights),
+            recv_weights=received_weights,
+            dtype=dtype_of(tokens),
+        )
+        return received, received_weights
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad, grad_received_weights):
+        group, handle = _remembered(ctx)
+        grad_tokens = grad.new_empty(handle.tokens, grad.shape[-1])
+        grad_weights = None
+        if grad_received_weights is not None:
+            grad_weights = grad_received_weights.new_empty(handle.tokens, handle.top_k)
+        group.dispatch_backward(
+            handle,
+            memory_of(grad),
+            grad_tokens,
+            grad_recv_weights=memory_of(grad_received_weights),
+            grad_weights=grad_weights,
+        )
+        return grad_tokens, grad_weights, None, None
+
+
+class _Combine(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, expert_out, group, handle):
+        _remember(ctx, group, handle)
+        ctx.rows = expert_out.shape[0]
+        result = expert_out.new_empty(handle.tokens, expert_out.shape[-1])
+        group.combine(handle, memory_of(expert_out), result)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        group, handle = _remembered(ctx)
+        # Rows from recv_rows on did not count.
+        grad_expert_out = grad.new_empty(ctx.rows, grad.shape[-1])
+        grad_expert_out[handle.recv_rows :] = 0
+        group.combine_backward(handle, memory_of(grad), grad_expert_out)
+        return grad_expert_out, None, None
+
+
+def dispatch(
+    group: ExpertGroup, handle: ExpertHandle, tokens: torch.Tensor, weights: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The rows of this rank's experts, [recv_rows, hidden], and their router weights, [recv_rows]; padding is zero.
+
+    tokens: [tokens, hidden]; weights: [tokens, top_k], float32 or float64. `handle.counts` says how many rows each local expert has. Collective, and
+    so is its backward: grad_tokens is the sum over each token's choices, grad_weights goes back to where each weight came from.
+    """
+    return _Dispatch.apply(tokens, weights, group, handle)
+
+
+def combine(group: ExpertGroup, handle: ExpertHandle, expert_out: torch.Tensor) -> torch.Tensor:
+    """The sum of each token's rows, [tokens, hidden], in the canonical order; zero for tokens without a choice.
+
+    expert_out: [at least recv_rows, hidden], in the slots of dispatch, multiplied by their weights if these are wanted. Collective, and so is
+    its backward, which sends each token's gradient to its rows.
+    """
+    return _Combine.apply(expert_out, group, handle)
