@@ -530,6 +530,212 @@ ACCORD_API accord_status_t accord_register_plan(const char* json, const accord_p
 /* The same of the file `path`, which errors name. */
 ACCORD_API accord_status_t accord_register_plan_file(const char* path, const accord_plan_options_t* options);
 
+/* ---- Expert parallelism ------------------------------------------------------------------------------------------------ */
+
+/* Ranks that share a set of experts: tokens go to the ranks that hold the experts they chose, and what the experts make of them comes
+ * back. docs/expert-parallelism.md has the mathematics and the order of slots and sums. All ranks make the same calls in the same
+ * order, one at a time on each rank. What one rank's arguments lack is an error on all ranks that names it and harms nothing (but of a
+ * struct or number that makes no sense only its caller hears). */
+typedef struct accord_expert_group accord_expert_group_t;
+
+/* A routing map: where each choice of each token goes. One for each layer and microbatch in flight; it may be prepared anew once its
+ * last backward is done. */
+typedef struct accord_expert_handle accord_expert_handle_t;
+
+/* What happens to a rank's rows when it is sent more than its capacity. */
+typedef int32_t accord_overflow_policy_t;
+
+enum {
+  ACCORD_OVERFLOW_FAIL = 0, /* prepare fails on all ranks, before anything is moved */
+  ACCORD_OVERFLOW_DROP_BY_WEIGHT =
+      1, /* those of the lowest router weight are dropped, of equal ones the last by (rank, token, k) */
+  ACCORD_OVERFLOW_DROP_BY_SLOT = 2 /* those whose slot is beyond the capacity are dropped */
+};
+
+/* How rows travel. The bits of all results are the same. */
+typedef int32_t accord_expert_algorithm_t;
+
+enum {
+  ACCORD_EXPERT_AUTO = 0,       /* direct where all ranks share memory, else hierarchical */
+  ACCORD_EXPERT_DIRECT = 1,     /* ranks read and write each other's memory */
+  ACCORD_EXPERT_ALL_TO_ALL = 2, /* by all_to_all_v, each row once for each rank it goes to */
+  ACCORD_EXPERT_HIERARCHICAL =
+      3 /* each row crosses once to a host it goes to, and is passed on there in shared memory */
+};
+
+/* Equal on all ranks, which compare it. */
+typedef struct accord_expert_config {
+  size_t struct_size;
+  int32_t experts;             /* global ids are 0 to experts - 1 */
+  int32_t top_k;               /* the most choices of a token */
+  int32_t hidden;              /* elements of a row */
+  int32_t max_tokens_per_rank; /* the most that any rank has */
+  int64_t max_recv_rows;       /* capacity of each rank in rows, padding included; 0: what is sent fits */
+  int32_t alignment;           /* each expert's rows are padded to a multiple of it; 0: 1 */
+  accord_dtype_t dtype;        /* the widest one of rows; 0: ACCORD_BFLOAT16 */
+  accord_overflow_policy_t overflow;
+  accord_expert_algorithm_t algorithm;
+  /* Which experts each rank holds: placement_counts[r] global ids of rank r, ascending, rank by rank; an id that is listed several times has
+   * replicas. Null: equal consecutive shares. */
+  const int32_t* placement;
+  const int32_t* placement_counts;
+  size_t staging_bytes; /* shared memory of each rank for rows on their way; 0: a twentieth of what comes on average */
+  int32_t ranks_per_host; /* 0: ranks that share memory are a host; n: n consecutive ones of those that do */
+  int32_t reserved;       /* 0 */
+} accord_expert_config_t;
+
+#define ACCORD_EXPERT_CONFIG_INIT \
+  { sizeof(accord_expert_config_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0 }
+
+/* What may differ among the handles of a group. Null: the group's. */
+typedef struct accord_expert_layer {
+  size_t struct_size;
+  int32_t top_k;     /* 0: the group's */
+  int32_t alignment; /* 0: the group's */
+} accord_expert_layer_t;
+
+#define ACCORD_EXPERT_LAYER_INIT \
+  { sizeof(accord_expert_layer_t), 0, 0 }
+
+/* What a rank put into prepare, as all ranks learnt it. */
+typedef struct accord_expert_rank_counts {
+  int64_t tokens;
+  int64_t out_of_range; /* ids below -1 or beyond the last expert; they count as no choice */
+  int64_t duplicates;   /* ids that the same token has at a lower k; they count as no choice */
+  int64_t dropped;      /* choices of its tokens that overflow took */
+  int64_t recv_rows;    /* rows that it receives, padding included */
+  int64_t total_rows;   /* the same before any was dropped */
+} accord_expert_rank_counts_t;
+
+/* One choice of a token. */
+typedef struct accord_expert_choice {
+  int32_t rank;
+  int32_t token;
+  int32_t k;
+} accord_expert_choice_t;
+
+/* What a prepared map says of this rank. */
+typedef struct accord_expert_map {
+  size_t struct_size;
+  int64_t tokens;      /* of this rank */
+  int64_t recv_rows;   /* that dispatch writes here */
+  int64_t total_rows;  /* what it would be without dropping */
+  int64_t dropped;     /* choices of all ranks that overflow dropped */
+  uint64_t generation; /* how often the handle was prepared */
+  int32_t local_experts;
+  int32_t top_k;
+} accord_expert_map_t;
+
+#define ACCORD_EXPERT_MAP_INIT \
+  { sizeof(accord_expert_map_t), 0, 0, 0, 0, 0, 0, 0 }
+
+/* What the calls of a group have moved on this rank so far. */
+typedef struct accord_expert_statistics {
+  size_t struct_size;
+  int64_t calls;
+  int64_t rows_sent; /* to other ranks */
+  int64_t rows_received;
+  int64_t bytes_sent;
+  int64_t bytes_received;
+  int64_t dropped; /* choices of this rank's tokens */
+} accord_expert_statistics_t;
+
+#define ACCORD_EXPERT_STATISTICS_INIT \
+  { sizeof(accord_expert_statistics_t), 0, 0, 0, 0, 0, 0 }
+
+/* Collective over `communicator`, which is borrowed: it is neither closed nor otherwise used, and may go before the group.
+ * ACCORD_INVALID_ARGUMENT names the field, ACCORD_MISMATCH the ranks and the field that differs. */
+ACCORD_API accord_status_t accord_expert_group_create(accord_communicator_t* communicator,
+                                                      const accord_expert_config_t* config,
+                                                      accord_expert_group_t** group);
+/* From now on buffers in `window`, of a communicator with the same ranks, are exchanged without a copy. Collective. */
+ACCORD_API accord_status_t accord_expert_group_add_window(accord_expert_group_t* group, accord_window_t* window);
+ACCORD_API accord_status_t accord_expert_group_statistics(accord_expert_group_t* group,
+                                                          accord_expert_statistics_t* statistics);
+/* seconds[r]: how much later than this rank, of `count` ranks, r came to calls; 0 for those on other hosts. */
+ACCORD_API accord_status_t accord_expert_group_waits(accord_expert_group_t* group, double* seconds, size_t count);
+/* Ends it: later calls give ACCORD_CLOSED. Idempotent; the communicator goes on. */
+ACCORD_API accord_status_t accord_expert_group_close(accord_expert_group_t* group);
+ACCORD_API void accord_expert_group_free(accord_expert_group_t* group);
+
+/* A handle with memory for the largest map. Not collective, but to be made in the same order on all ranks. */
+ACCORD_API accord_status_t accord_expert_handle_create(accord_expert_group_t* group, const accord_expert_layer_t* layer,
+                                                       accord_expert_handle_t** handle);
+ACCORD_API void accord_expert_handle_free(accord_expert_handle_t* handle);
+/* What follows gives ACCORD_WRONG_STATE until the handle is prepared. `count` has to be what the array takes. */
+ACCORD_API accord_status_t accord_expert_handle_map(accord_expert_handle_t* handle, accord_expert_map_t* map);
+/* [local experts]: rows of each, padding included, and without it; either may be null. */
+ACCORD_API accord_status_t accord_expert_handle_counts(accord_expert_handle_t* handle, int64_t* counts, int64_t* rows,
+                                                       size_t count);
+/* [ranks]. */
+ACCORD_API accord_status_t accord_expert_handle_ranks(accord_expert_handle_t* handle,
+                                                      accord_expert_rank_counts_t* ranks, size_t count);
+/* [dropped], ascending, of all ranks. */
+ACCORD_API accord_status_t accord_expert_handle_dropped(accord_expert_handle_t* handle, accord_expert_choice_t* choices,
+                                                        size_t count);
+/* [recv_rows]: the choice whose row each slot holds; rank -1 for padding. */
+ACCORD_API accord_status_t accord_expert_handle_sources(accord_expert_handle_t* handle, accord_expert_choice_t* choices,
+                                                        size_t count);
+/* [tokens, top_k]: the rank and the slot there of each choice, -1 where there is none. */
+ACCORD_API accord_status_t accord_expert_handle_slots(accord_expert_handle_t* handle, int32_t* ranks, int32_t* slots,
+                                                      size_t count);
+
+/* The choices of this rank's tokens. */
+typedef struct accord_expert_routing {
+  size_t struct_size;
+  const void* ids;      /* [tokens, top_k]; -1 is no choice */
+  const float* weights; /* [tokens, top_k], for ACCORD_OVERFLOW_DROP_BY_WEIGHT, else null */
+  int64_t tokens;
+  accord_dtype_t ids_dtype; /* ACCORD_INT32 or ACCORD_INT64; 0: ACCORD_INT64 */
+  int32_t reserved;         /* 0 */
+} accord_expert_routing_t;
+
+#define ACCORD_EXPERT_ROUTING_INIT \
+  { sizeof(accord_expert_routing_t), NULL, NULL, 0, 0, 0 }
+
+/* Rows of a call, which must be of the same dtypes on all ranks. What the map says of tokens and recv_rows is how long arrays are; where
+ * recv_capacity is not 0 it says how many rows those of slots hold, and fewer than recv_rows are refused. Pointers that are null are
+ * left out; weights come in pairs, and so do scales ([rows, ceil(hidden / 128)], of float8 rows). */
+typedef struct accord_expert_rows {
+  size_t struct_size;
+  void* tokens;       /* [tokens, hidden]: the tokens or their result, or the gradient of either */
+  void* slots;        /* [recv_rows, hidden] */
+  void* weights;      /* [tokens, top_k] */
+  void* recv_weights; /* [recv_rows] */
+  float* scales;      /* of tokens */
+  float* recv_scales; /* of slots */
+  int64_t recv_capacity;
+  accord_dtype_t dtype;         /* of the rows that are read; has to be said */
+  accord_dtype_t result_dtype;  /* of sums; 0: dtype */
+  accord_dtype_t weights_dtype; /* ACCORD_FLOAT32 or ACCORD_FLOAT64; 0: ACCORD_FLOAT32 */
+  int32_t reserved;             /* 0 */
+} accord_expert_rows_t;
+
+#define ACCORD_EXPERT_ROWS_INIT \
+  { sizeof(accord_expert_rows_t), NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0 }
+
+/* Makes `handle` the map of `routing`. ACCORD_RESOURCE_EXHAUSTED: a rank would get more rows than its capacity and the policy is to
+ * fail; the group goes on, the handle is not prepared. */
+ACCORD_API accord_status_t accord_expert_prepare(accord_expert_group_t* group, accord_expert_handle_t* handle,
+                                                 const accord_expert_routing_t* routing);
+/* slots[slot] = tokens[t], recv_weights[slot] = weights[t, k]; padding is zero. */
+ACCORD_API accord_status_t accord_expert_dispatch(accord_expert_group_t* group, accord_expert_handle_t* handle,
+                                                  const accord_expert_rows_t* rows);
+/* tokens[t] = sum of slots[slot] over the choices of t, each times its weight if there are weights; zero if there are no choices. */
+ACCORD_API accord_status_t accord_expert_combine(accord_expert_group_t* group, accord_expert_handle_t* handle,
+                                                 const accord_expert_rows_t* rows);
+/* tokens[t] = sum of slots[slot] over the choices of t; weights[t, k] = recv_weights[slot], zero without a choice. */
+ACCORD_API accord_status_t accord_expert_dispatch_backward(accord_expert_group_t* group, accord_expert_handle_t* handle,
+                                                           const accord_expert_rows_t* rows);
+/* slots[slot] = tokens[t]; padding is zero. */
+ACCORD_API accord_status_t accord_expert_combine_backward(accord_expert_group_t* group, accord_expert_handle_t* handle,
+                                                          const accord_expert_rows_t* rows);
+
+/* A placement of `per_rank` experts for each of `ranks` ranks, replicas among them, that evens out the loads of `experts` experts: writes
+ * ranks x per_rank global ids to `placement`. */
+ACCORD_API accord_status_t accord_balance_experts(const double* loads, int32_t experts, int32_t ranks, int32_t per_rank,
+                                                  int32_t* placement);
+
 /* ---- Engines ------------------------------------------------------------------------------------------------------------- */
 
 /* A compiled model with its collectives inside, loaded for this rank. docs/engine-format.md is its package. */

@@ -12,6 +12,7 @@
 #include "accord/accord.h"
 #include "accord/communicator.hpp"
 #include "accord/engine.hpp"
+#include "accord/expert_parallel.hpp"
 #include "accord/language_model.hpp"
 #include "accord/prepared.hpp"
 #include "accord/store.hpp"
@@ -40,6 +41,14 @@ struct accord_work {
 
 struct accord_prepared {
   accord::Prepared prepared;
+};
+
+struct accord_expert_group {
+  accord::ExpertGroup group;
+};
+
+struct accord_expert_handle {
+  accord::ExpertHandle handle;
 };
 
 struct accord_engine {

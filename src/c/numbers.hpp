@@ -12,6 +12,7 @@
 #include "accord/accord.h"
 #include "accord/call.hpp"
 #include "accord/communicator.hpp"
+#include "accord/expert_parallel.hpp"
 #include "accord/generation.hpp"
 #include "accord/status.hpp"
 #include "accord/store.hpp"
@@ -89,6 +90,19 @@ inline constexpr auto kStates = std::to_array<NumberRow<CommunicatorState>>({
     {ACCORD_STATE_CLOSED, CommunicatorState::kClosed},
 });
 
+inline constexpr auto kOverflowPolicies = std::to_array<NumberRow<OverflowPolicy>>({
+    {ACCORD_OVERFLOW_FAIL, OverflowPolicy::kFail},
+    {ACCORD_OVERFLOW_DROP_BY_WEIGHT, OverflowPolicy::kDropByWeight},
+    {ACCORD_OVERFLOW_DROP_BY_SLOT, OverflowPolicy::kDropBySlot},
+});
+
+inline constexpr auto kExpertAlgorithms = std::to_array<NumberRow<ExpertAlgorithm>>({
+    {ACCORD_EXPERT_AUTO, ExpertAlgorithm::kAuto},
+    {ACCORD_EXPERT_DIRECT, ExpertAlgorithm::kDirect},
+    {ACCORD_EXPERT_ALL_TO_ALL, ExpertAlgorithm::kAllToAll},
+    {ACCORD_EXPERT_HIERARCHICAL, ExpertAlgorithm::kHierarchical},
+});
+
 inline constexpr auto kFinishReasons = std::to_array<NumberRow<FinishReason>>({
     {ACCORD_FINISH_STOP_TOKEN, FinishReason::kStopToken},
     {ACCORD_FINISH_STOP_SEQUENCE, FinishReason::kStopSequence},
@@ -136,6 +150,7 @@ constexpr bool is_numbered(const std::array<NumberRow<Value>, kRows>& rows, std:
 }
 static_assert(is_numbered(kStatusCodes, 0) && is_numbered(kDTypes, 1) && is_numbered(kOps, 0));
 static_assert(is_numbered(kDevices, 0) && is_numbered(kStoreRoles, 0) && is_numbered(kStates, 0));
+static_assert(is_numbered(kOverflowPolicies, 0) && is_numbered(kExpertAlgorithms, 0));
 static_assert(is_numbered(kCallKinds, 1) && is_numbered(kFinishReasons, 1));
 static_assert(kStatusCodes.size() == static_cast<std::size_t>(StatusCode::kInternal) + 1, "a StatusCode has no number");
 static_assert(kDTypes.size() == kDTypeCount, "a DType has no number in accord.h, or no row here");

@@ -37,6 +37,23 @@ inline constexpr StructRule kStructRule<accord_plan_options_t> = {"accord_plan_o
                                                                   24};
 
 template <>
+inline constexpr StructRule kStructRule<accord_expert_config_t> = {"accord_expert_config_t",
+                                                                   "ACCORD_EXPERT_CONFIG_INIT", 80};
+template <>
+inline constexpr StructRule kStructRule<accord_expert_layer_t> = {"accord_expert_layer_t", "ACCORD_EXPERT_LAYER_INIT",
+                                                                  16};
+template <>
+inline constexpr StructRule kStructRule<accord_expert_map_t> = {"accord_expert_map_t", "ACCORD_EXPERT_MAP_INIT", 56};
+template <>
+inline constexpr StructRule kStructRule<accord_expert_statistics_t> = {"accord_expert_statistics_t",
+                                                                       "ACCORD_EXPERT_STATISTICS_INIT", 56};
+template <>
+inline constexpr StructRule kStructRule<accord_expert_routing_t> = {"accord_expert_routing_t",
+                                                                    "ACCORD_EXPERT_ROUTING_INIT", 40};
+template <>
+inline constexpr StructRule kStructRule<accord_expert_rows_t> = {"accord_expert_rows_t", "ACCORD_EXPERT_ROWS_INIT", 80};
+
+template <>
 inline constexpr StructRule kStructRule<accord_engine_options_t> = {"accord_engine_options_t",
                                                                     "ACCORD_ENGINE_OPTIONS_INIT", 24};
 template <>

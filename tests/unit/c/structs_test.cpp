@@ -66,6 +66,27 @@ accord_language_model_options_t initial() {
   return ACCORD_LANGUAGE_MODEL_OPTIONS_INIT;
 }
 
+template <>
+accord_expert_config_t initial() {
+  accord_expert_config_t config = ACCORD_EXPERT_CONFIG_INIT;
+  config.experts = config.top_k = config.hidden = config.max_tokens_per_rank = 1;
+  return config;
+}
+template <>
+accord_expert_layer_t initial() {
+  return ACCORD_EXPERT_LAYER_INIT;
+}
+template <>
+accord_expert_routing_t initial() {
+  return ACCORD_EXPERT_ROUTING_INIT;
+}
+template <>
+accord_expert_rows_t initial() {
+  accord_expert_rows_t rows = ACCORD_EXPERT_ROWS_INIT;
+  rows.dtype = ACCORD_BFLOAT16;
+  return rows;
+}
+
 accord_status_t use(const accord_tcp_store_options_t* options) {
   accord_store_t* store = nullptr;
   const accord_status_t status = accord_tcp_store_create(options, &store);
@@ -126,8 +147,70 @@ accord_status_t use(const accord_language_model_options_t* options) {
   return status == ACCORD_UNSUPPORTED ? ACCORD_OK : status;
 }
 
+accord_status_t use(const accord_expert_config_t* config) {
+  return in_a_group(nullptr, [&](accord_communicator_t* comm) {
+    accord_expert_group_t* group = nullptr;
+    const accord_status_t status = accord_expert_group_create(comm, config, &group);
+    EXPECT_EQ(group != nullptr, status == ACCORD_OK);
+    accord_expert_group_free(group);
+    return status;
+  });
+}
+/// Calls `body` with a group and a handle that is prepared for no tokens.
+accord_status_t with_experts(
+    const std::function<accord_status_t(accord_expert_group_t*, accord_expert_handle_t*)>& body) {
+  return in_a_group(nullptr, [&](accord_communicator_t* comm) {
+    const auto config = initial<accord_expert_config_t>();
+    const auto routing = initial<accord_expert_routing_t>();
+    accord_expert_group_t* group = nullptr;
+    accord_expert_handle_t* handle = nullptr;
+    EXPECT_TRUE(is_ok(accord_expert_group_create(comm, &config, &group)));
+    EXPECT_TRUE(is_ok(accord_expert_handle_create(group, nullptr, &handle)));
+    EXPECT_TRUE(is_ok(accord_expert_prepare(group, handle, &routing)));
+    const accord_status_t status = body(group, handle);
+    accord_expert_handle_free(handle);
+    accord_expert_group_free(group);
+    return status;
+  });
+}
+accord_status_t use(const accord_expert_layer_t* layer) {
+  return with_experts([&](accord_expert_group_t* group, accord_expert_handle_t*) {
+    accord_expert_handle_t* handle = nullptr;
+    const accord_status_t status = accord_expert_handle_create(group, layer, &handle);
+    EXPECT_EQ(handle != nullptr, status == ACCORD_OK);
+    accord_expert_handle_free(handle);
+    return status;
+  });
+}
+accord_status_t use(const accord_expert_routing_t* routing) {
+  return with_experts([&](accord_expert_group_t* group, accord_expert_handle_t* handle) {
+    return accord_expert_prepare(group, handle, routing);
+  });
+}
+accord_status_t use(const accord_expert_rows_t* rows) {
+  return with_experts([&](accord_expert_group_t* group, accord_expert_handle_t* handle) {
+    return accord_expert_dispatch(group, handle, rows);
+  });
+}
+
 template <typename Struct>
 const char* name_of();
+template <>
+const char* name_of<accord_expert_config_t>() {
+  return "accord_expert_config_t";
+}
+template <>
+const char* name_of<accord_expert_layer_t>() {
+  return "accord_expert_layer_t";
+}
+template <>
+const char* name_of<accord_expert_routing_t>() {
+  return "accord_expert_routing_t";
+}
+template <>
+const char* name_of<accord_expert_rows_t>() {
+  return "accord_expert_rows_t";
+}
 template <>
 const char* name_of<accord_tcp_store_options_t>() {
   return "accord_tcp_store_options_t";
@@ -161,7 +244,8 @@ const char* name_of<accord_language_model_options_t>() {
 
 using Structs =
     ::testing::Types<accord_tcp_store_options_t, accord_communicator_options_t, accord_call_t, accord_call_options_t,
-                     accord_plan_options_t, accord_engine_options_t, accord_language_model_options_t>;
+                     accord_plan_options_t, accord_engine_options_t, accord_language_model_options_t,
+                     accord_expert_config_t, accord_expert_layer_t, accord_expert_routing_t, accord_expert_rows_t>;
 TYPED_TEST_SUITE(StructSize, Structs);
 
 TYPED_TEST(StructSize, as_the_macro_sets_it_is_taken) {
