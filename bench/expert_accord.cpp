@@ -4,10 +4,11 @@
 //   prepare                     the map
 //   step                        prepare, dispatch and combine, rows in windows
 //   memcpy                      each rank copies as many bytes as it would receive
-//   memory                      MiB of this process beyond tokens, results and received rows, once all of these ran
+//   memory                      MiB of this rank beyond tokens, results and received rows, once those of windows ran
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,9 +27,18 @@ class Measuring {
 
   std::string measure(const bench::Command& command) {
     const bench::ExpertCase wanted = bench::expert_case(command.collective);
-    const Status made = make(wanted);
-    if (!made.ok()) return "error " + made.to_string();
-    Status status = comm_.barrier();
+    Status status = make(wanted);
+    if (status.ok()) status = comm_.barrier();
+    if (status.ok() && wanted.what == "memory") status = run("step");
+    if (status.ok() && wanted.what == "memory")
+      return std::to_string((resident() - before_ - 2.0 * static_cast<double>(tokens_.bytes()) -
+                             static_cast<double>(recv_.bytes())) /
+                            (1 << 20));
+    if (wanted.what == "memcpy" || wanted.what.ends_with("_private")) {
+      own_tokens_.assign(tokens_.count, 0x3F80);
+      own_result_.assign(tokens_.count, 0);
+      own_recv_.assign(recv_.count, 0);
+    }
     const double microseconds = bench::time_of(command.iterations, [&] {
       if (status.ok()) status = run(wanted.what);
     });
@@ -44,7 +54,9 @@ class Measuring {
     recv_ = tokens_ = result_ = {};
     blocks_.clear();
     window_.reset();
+    for (auto* memory : {&own_tokens_, &own_result_, &own_recv_}) std::vector<std::uint16_t>().swap(*memory);
     made_ = wanted;
+    before_ = resident();
     ACCORD_ASSIGN_OR_RETURN(group_, ExpertGroup::create(comm_, {.experts = bench::kExperts,
                                                                 .top_k = bench::kTopK,
                                                                 .hidden = wanted.hidden,
@@ -60,10 +72,14 @@ class Measuring {
     ACCORD_ASSIGN_OR_RETURN(tokens_, piece(tokens));
     ACCORD_ASSIGN_OR_RETURN(result_, piece(tokens));
     ACCORD_ASSIGN_OR_RETURN(recv_, piece(received));
-    own_tokens_.assign(tokens, 0x3F80);
-    own_result_.assign(tokens, 0);
-    own_recv_.assign(received, 0);
     return {};
+  }
+  /// Bytes of this process; those that it shares count in part.
+  static double resident() {
+    std::ifstream file("/proc/self/smaps_rollup");
+    for (std::string line; std::getline(file, line);)
+      if (line.starts_with("Pss:")) return 1024.0 * std::atof(line.c_str() + 4);
+    return 0;
   }
   Result<Buffer> piece(std::size_t count) {
     ACCORD_ASSIGN_OR_RETURN(WindowBlock block, window_->allocate(2 * count));
@@ -96,6 +112,7 @@ class Measuring {
 
   Communicator& comm_;
   bench::ExpertCase made_;
+  double before_ = 0;
   std::optional<ExpertGroup> group_;
   std::optional<ExpertHandle> handle_;
   std::optional<Window> window_;

@@ -1,5 +1,5 @@
-// A block of columns at a time, so that the sums that wait lie in the first cache. A row that is followed by a merge is added where it is
-// read, and the last addition writes y, so that most trees touch the waiting sums once for two rows. The last columns, less than a
+// A block of columns at a time, so that the sums that wait lie in the first cache. Two rows that are added to each other are so where they are
+// read, others are added to what waits, and the last addition writes y. The last columns, less than a
 // vector, are copied to where a whole one may be read and written.
 
 #include "kernels/row_tree.hpp"
@@ -48,15 +48,16 @@ HWY_INLINE void StoreNarrow(DF d, hn::Vec<DF> v, double* to) {
   hn::StoreU(v, d, to);
 }
 
-// Elements of type T, added as Sum, to a row of type Y.
-template <typename Sum, typename T, typename Y>
+// Elements of type T, added as Sum, to a row of type Y, two vectors at a time. kEvenOdd: the first has the elements at even places and the
+// second those at odd ones, which bfloat16 is cheaper to take apart to and put together from; for rows that are all of them bfloat16.
+template <typename Sum, typename T, typename Y, bool kEvenOdd>
 class RowTree {
  public:
   explicit RowTree(const TreeSum& call) : call_(call) {}
 
   HWY_INLINE void run() {
-    constexpr std::size_t kStep = std::min(kBlock, kScaleBlock);
-    const std::size_t whole = call_.width / hn::Lanes(D()) * hn::Lanes(D());
+    constexpr std::size_t kStep = sizeof(T) == 1 ? kScaleBlock : kBlock;
+    const std::size_t whole = call_.width / unit() * unit();
     for (std::size_t first = 0; first < whole; first += kStep) sum_block(first, std::min(kStep, whole - first));
     if (whole < call_.width) sum_block(whole, call_.width - whole);
   }
@@ -64,7 +65,20 @@ class RowTree {
  private:
   using D = hn::ScalableTag<Sum>;
   using V = hn::Vec<D>;
-  static constexpr std::size_t kBlock = 128;
+  static constexpr std::size_t kBlock = 512;
+  static constexpr std::size_t kMostOfUnit = 2 * hn::MaxLanes(D());
+
+  /// Elements of two vectors.
+  static HWY_INLINE std::size_t unit() { return 2 * hn::Lanes(D()); }
+
+  struct Two {
+    V first, second;
+  };
+  static HWY_INLINE Two add(Two a, Two b) { return {hn::Add(a.first, b.first), hn::Add(a.second, b.second)}; }
+  static HWY_INLINE Two multiply(Two a, V factor) { return {hn::Mul(a.first, factor), hn::Mul(a.second, factor)}; }
+  static HWY_INLINE Two sums_at(const Sum* from) {
+    return {hn::LoadU(D(), from), hn::LoadU(D(), from + hn::Lanes(D()))};
+  }
 
   // What one row adds to a block.
   struct Operand {
@@ -73,14 +87,19 @@ class RowTree {
     V scale, weight;
     bool scaled, weighted;
 
-    HWY_INLINE V at(std::size_t i) const {
+    HWY_INLINE Two at(std::size_t i) const {
       const D d;
-      if (partials != nullptr) return hn::LoadU(d, partials + i);
-      V v = LoadWide(d, elements + i);
-      if constexpr (sizeof(T) == 1) {
-        if (scaled) v = hn::Mul(v, scale);
+      if (partials != nullptr) return sums_at(partials + i);
+      Two two;
+      if constexpr (kEvenOdd) {
+        two = {LoadHalf<0>(d, elements + i), LoadHalf<1>(d, elements + i)};
+      } else {
+        two = {LoadWide(d, elements + i), LoadWide(d, elements + i + hn::Lanes(d))};
       }
-      return weighted ? hn::Mul(v, weight) : v;
+      if constexpr (sizeof(T) == 1) {
+        if (scaled) two = multiply(two, scale);
+      }
+      return weighted ? multiply(two, weight) : two;
     }
   };
 
@@ -94,7 +113,7 @@ class RowTree {
                     .scaled = scaled,
                     .weighted = call_.weighted};
     if (row.is_partial) operand.partials = static_cast<const Sum*>(row.data) + first;
-    if (count >= hn::Lanes(d)) return operand;
+    if (count >= unit()) return operand;
     if (row.is_partial) {
       std::memcpy(last_partials_, operand.partials, count * sizeof(Sum));
       operand.partials = last_partials_;
@@ -105,61 +124,89 @@ class RowTree {
     return operand;
   }
 
-  // store(i, of(i)) for each vector of the block.
+  // of(i) for all of the block, to sums that wait or to y.
   template <class Of>
   HWY_INLINE void keep(Sum* to, std::size_t count, Of of) {
-    for (std::size_t i = 0; i < count; i += hn::Lanes(D())) hn::StoreU(of(i), D(), to + i);
+    for (std::size_t i = 0; i < count; i += unit()) {
+      const Two two = of(i);
+      hn::StoreU(two.first, D(), to + i);
+      hn::StoreU(two.second, D(), to + i + hn::Lanes(D()));
+    }
+  }
+  static HWY_INLINE void store(Two two, Y* y) {
+    if constexpr (kEvenOdd) {
+      StoreHalves(D(), two.first, two.second, y);
+    } else {
+      StoreNarrow(D(), two.first, y);
+      StoreNarrow(D(), two.second, y + hn::Lanes(D()));
+    }
   }
   template <class Of>
   HWY_INLINE void finish(std::size_t first, std::size_t count, Of of) {
     Y* const y = static_cast<Y*>(call_.y) + first;
-    if (count >= hn::Lanes(D())) {
-      for (std::size_t i = 0; i < count; i += hn::Lanes(D())) StoreNarrow(D(), of(i), y + i);
+    if (count >= unit()) {
+      for (std::size_t i = 0; i < count; i += unit()) store(of(i), y + i);
     } else {
-      StoreNarrow(D(), of(0), last_y_);
+      store(of(0), last_y_);
       std::memcpy(y, last_y_, count * sizeof(Y));
     }
   }
 
-  // Columns from `first` on: whole vectors of them, or less than one.
+  // What `of` gives, added to the sums that wait `merges` times: the last result of all goes to y, others wait.
+  template <class Of>
+  HWY_INLINE void put(std::size_t first, std::size_t count, int merges, bool is_last, Of of) {
+    if (merges == 0) {
+      if (is_last) return finish(first, count, of);
+      return keep(waiting_[depth_++], count, of);
+    }
+    Sum* left = waiting_[depth_ - 1];
+    const auto added = [&](std::size_t i) HWY_ATTR { return add(sums_at(left + i), of(i)); };
+    if (is_last && merges == 1) return finish(first, count, added);
+    keep(left, count, added);
+    for (; merges > 1; --merges) {
+      const Sum* const right = waiting_[--depth_];
+      left = waiting_[depth_ - 1];
+      const auto merged = [&](std::size_t i) HWY_ATTR { return add(sums_at(left + i), sums_at(right + i)); };
+      if (is_last && merges == 2) return finish(first, count, merged);
+      keep(left, count, merged);
+    }
+  }
+
+  // Columns from `first` on: whole units of them, or less than one, of which only one row at a time can be read.
   HWY_INLINE void sum_block(std::size_t first, std::size_t count) {
-    const D d;
-    int depth = 0;
-    for (std::size_t r = 0; r < call_.rows.size(); ++r) {
-      const TreeRow& row = call_.rows[r];
-      const Operand operand = operand_of(row, first, count);
-      const bool is_last = r + 1 == call_.rows.size();
+    depth_ = 0;
+    const std::size_t rows = call_.rows.size();
+    for (std::size_t r = 0; r < rows; ++r) {
+      const Operand operand = operand_of(call_.rows[r], first, count);
+      const int merges = call_.rows[r].merges;
       const auto alone = [&](std::size_t i) HWY_ATTR { return operand.at(i); };
-      if (row.merges == 0) {
-        if (is_last) return finish(first, count, alone);
-        keep(waiting_[depth++], count, alone);
+      if (count < unit() || merges > 0 || r + 1 == rows || call_.rows[r + 1].merges == 0) {
+        put(first, count, merges, r + 1 == rows, alone);
         continue;
       }
-      Sum* left = waiting_[depth - 1];
-      const auto added = [&](std::size_t i) HWY_ATTR { return hn::Add(hn::LoadU(d, left + i), operand.at(i)); };
-      if (is_last && row.merges == 1) return finish(first, count, added);
-      keep(left, count, added);
-      for (int merge = 1; merge < row.merges; ++merge) {
-        const Sum* const right = waiting_[--depth];
-        left = waiting_[depth - 1];
-        const auto merged = [&](std::size_t i)
-                                HWY_ATTR { return hn::Add(hn::LoadU(d, left + i), hn::LoadU(d, right + i)); };
-        if (is_last && merge + 1 == row.merges) return finish(first, count, merged);
-        keep(left, count, merged);
-      }
+      // Two rows that are each other's operands are read together.
+      const Operand next = operand_of(call_.rows[++r], first, count);
+      const auto both = [&](std::size_t i) HWY_ATTR { return add(operand.at(i), next.at(i)); };
+      put(first, count, call_.rows[r].merges - 1, r + 1 == rows, both);
     }
   }
 
   const TreeSum& call_;
+  int depth_ = 0;  // sums that wait
   HWY_ALIGN Sum waiting_[kTreeDepth][kBlock];
-  HWY_ALIGN Sum last_partials_[hn::MaxLanes(D())];
-  HWY_ALIGN T last_elements_[hn::MaxLanes(D())];
-  HWY_ALIGN Y last_y_[hn::MaxLanes(D())];
+  HWY_ALIGN Sum last_partials_[kMostOfUnit];
+  HWY_ALIGN T last_elements_[kMostOfUnit];
+  HWY_ALIGN Y last_y_[kMostOfUnit];
 };
 
 template <typename Sum, typename T, typename Y>
 void SumRows(const TreeSum& call) {
-  RowTree<Sum, T, Y>(call).run();
+  if constexpr (std::is_same_v<T, BFloat16> && std::is_same_v<Y, BFloat16> && HWY_TARGET != HWY_SCALAR) {
+    const auto is_partial = [](const TreeRow& row) { return row.is_partial; };
+    if (std::none_of(call.rows.begin(), call.rows.end(), is_partial))
+      return RowTree<Sum, T, Y, true>(call).run();
+  }
+  RowTree<Sum, T, Y, false>(call).run();
 }
 
 using SumRowsKernel = void (*)(const TreeSum&);
