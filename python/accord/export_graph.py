@@ -247,7 +247,7 @@ class GraphBuilder:
         return arguments
 
     def _group(self, given) -> str:
-        from accord.jit.process_groups import logical_name, process_group  # not needed for most models
+        from accord.process_groups import logical_name, process_group  # not needed for most models
 
         group = process_group(given)
         name = logical_name(group)

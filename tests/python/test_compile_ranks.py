@@ -172,7 +172,7 @@ def groups_at_run_time(group):
     import gc
     import weakref
 
-    from accord.jit import process_groups
+    from accord import process_groups
 
     class Sum(torch.nn.Module):
         def __init__(self):

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 
 import accord
-from accord.jit.process_groups import Group, SharedCommunicator, groups_argument, place_mismatch, shared_communicator
+from accord.process_groups import Group, SharedCommunicator, groups_argument, place_mismatch, shared_communicator
 
 Groups = Mapping[str, Group] | Group
 

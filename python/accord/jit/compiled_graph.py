@@ -25,7 +25,7 @@ from accord.jit.engine_builder import build_engine
 from accord.jit.lowering import lower
 from accord.jit.options import Options
 from accord.jit.partitioning import Block, Support, as_traced, blocks_of, copy_for_torch, counts, is_collective, is_wait
-from accord.jit.process_groups import logical_name, process_group
+from accord.process_groups import logical_name, process_group
 from accord.jit.report import CollectiveReport, CompilationReport, PartitionReport
 from accord.jit.symbols import limit_symbols, symbol_sources
 

@@ -1,8 +1,8 @@
-"""Process groups of torch.distributed, of any backend, and the engine's own communicators over their ranks.
+"""Process groups of torch.distributed, of any backend, and accord's own communicators over their ranks.
 
-A communicator is made once for each group and shared by all engines over it; when the last of them goes, it closes. The
-ranks meet in the group's store. Each time that engines of a group are bound, its ranks tell each other there whether they still
-have the communicator of last time: where one has let go of it, all make a new one.
+A communicator is made once for each group and shared by all engines and expert groups over it; when the last of them goes, it closes. The
+ranks meet in the group's store. Each time that one asks for it, the ranks tell each other there whether they still have the communicator of
+last time: where one has let go of it, all make a new one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def place_in(group: Group) -> tuple[int, int]:
 
 
 class SharedCommunicator:
-    """A communicator that several engines hold; it closes when the last of them lets go."""
+    """A communicator that several hold; it closes when the last of them lets go."""
 
     def __init__(self, communicator: accord.Communicator, name: str) -> None:
         """name: its own, among all that ever were."""
@@ -60,7 +60,7 @@ _shared: weakref.WeakValueDictionary[str, SharedCommunicator] = weakref.WeakValu
 
 
 def shared_communicator(group: Group, failure: Exception | None = None) -> SharedCommunicator:
-    """The engines' communicator over the ranks of the group. Collective over the group; cost: a few messages to the group's
+    """accord's communicator over the ranks of the group. Collective over the group; cost: a few messages to the group's
     store, and 10 ms or so where it is made. failure: why this rank cannot bind its engine; then all ranks of a process group get
     Mismatch with it (those of a communicator get it when the engine is bound)."""
     if isinstance(group, accord.Communicator):
