@@ -31,9 +31,9 @@ class Measuring {
     if (status.ok()) status = comm_.barrier();
     if (status.ok() && wanted.what == "memory") status = run("step");
     if (status.ok() && wanted.what == "memory")
-      return std::to_string((resident() - before_ - 2.0 * static_cast<double>(tokens_.bytes()) -
-                             static_cast<double>(recv_.bytes())) /
-                            (1 << 20));
+      return std::to_string(
+          (resident() - before_ - 2.0 * static_cast<double>(tokens_.bytes()) - static_cast<double>(recv_.bytes())) /
+          (1 << 20));
     if (wanted.what == "memcpy" || wanted.what.ends_with("_private")) {
       own_tokens_.assign(tokens_.count, 0x3F80);
       own_result_.assign(tokens_.count, 0);

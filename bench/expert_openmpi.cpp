@@ -75,8 +75,8 @@ class Measuring {
 
   void exchange(const Rows& from, const std::vector<int>& counts, const std::vector<int>& starts, Rows& to,
                 const std::vector<int>& to_counts, const std::vector<int>& to_starts) {
-    MPI_Alltoallv(from.data(), counts.data(), starts.data(), MPI_UINT16_T, to.data(), to_counts.data(), to_starts.data(),
-                  MPI_UINT16_T, MPI_COMM_WORLD);
+    MPI_Alltoallv(from.data(), counts.data(), starts.data(), MPI_UINT16_T, to.data(), to_counts.data(),
+                  to_starts.data(), MPI_UINT16_T, MPI_COMM_WORLD);
   }
 
   /// Calls copy(begin in the order of arrival, begin in the order of experts, rows) for the rows of each source and local expert.
@@ -117,7 +117,8 @@ class Measuring {
         float sums[kBlock] = {};
         for (std::size_t c = t * kTopK; c < (t + 1) * kTopK; ++c) {
           const std::uint16_t* const row = &out_[static_cast<std::size_t>(position_[c]) * hidden_ + first];
-          for (std::size_t i = 0; i < count; ++i) sums[i] += std::bit_cast<float>(static_cast<std::uint32_t>(row[i]) << 16);
+          for (std::size_t i = 0; i < count; ++i)
+            sums[i] += std::bit_cast<float>(static_cast<std::uint32_t>(row[i]) << 16);
         }
         std::uint16_t* const to = &result_[t * hidden_ + first];
         for (std::size_t i = 0; i < count; ++i) {

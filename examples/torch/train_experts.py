@@ -43,7 +43,9 @@ class MoELayer(nn.Module):
         self.group.prepare(self.handle, chosen)
         received, received_weights = moe.dispatch(self.group, self.handle, tokens, weights)
         of_experts = received.split(self.handle.counts)
-        made = [functional.gelu(rows @ up) @ down for rows, up, down in zip(of_experts, self.up, self.down, strict=True)]
+        made = [
+            functional.gelu(rows @ up) @ down for rows, up, down in zip(of_experts, self.up, self.down, strict=True)
+        ]
         return moe.combine(self.group, self.handle, torch.cat(made) * received_weights[:, None]).view_as(x)
 
 
@@ -69,7 +71,12 @@ def main() -> None:
     torch.set_default_dtype(getattr(torch, arguments.dtype))
 
     group = moe.ExpertGroup(
-        accord.torch.communicator(), experts=EXPERTS, top_k=TOP_K, hidden=WIDTH, max_tokens_per_rank=1024, dtype="float64"
+        accord.torch.communicator(),
+        experts=EXPERTS,
+        top_k=TOP_K,
+        hidden=WIDTH,
+        max_tokens_per_rank=1024,
+        dtype="float64",
     )
     torch.manual_seed(0)
     model = nn.Sequential(Embedding(), ExpertBlock(group), ExpertBlock(group), Head())

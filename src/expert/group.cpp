@@ -35,13 +35,6 @@ Given given(const ConstBuffer& one, const ConstBuffer& other, std::int64_t eleme
   return given(one, elements) == Given::kYes ? Given::kYes : given(other, elements);
 }
 
-void store_weight(const Buffer& to, std::int64_t at, double weight) {
-  if (to.dtype == DType::kFloat64)
-    static_cast<double*>(to.data)[at] = weight;
-  else
-    static_cast<float*>(to.data)[at] = static_cast<float>(weight);
-}
-
 /// Which kind of weights a call has.
 Given weights_given(const ConstBuffer& one, const ConstBuffer& other, std::int64_t elements) {
   const Given any = given(one, other, elements);
@@ -237,28 +230,6 @@ Status Group::gather_ids(Handle& handle) {
                                     {routing.expert.data(), sz(routing.choices()), DType::kInt32, {}}, counts_);
 }
 
-Status Group::gather_weights(const ConstBuffer& weights) {
-  const std::size_t all = std::accumulate(counts_.begin(), counts_.end(), std::size_t{0});
-  if (gathered_weights_.size() < all) gathered_weights_.resize(all);
-  const DType dtype = rendezvous_.weights();
-  ACCORD_RETURN_IF_ERROR(communicator_.all_gather_v({weights.data, counts_[rank()], dtype},
-                                                    {gathered_weights_.data(), all, dtype, {}}, counts_));
-  if (dtype == DType::kFloat64) return {};
-  // From the last one down, as each takes twice the room.
-  const auto* const bytes = reinterpret_cast<const std::byte*>(gathered_weights_.data());
-  for (std::size_t i = all; i-- > 0;) {
-    float weight;
-    std::memcpy(&weight, bytes + i * sizeof weight, sizeof weight);
-    gathered_weights_[i] = weight;
-  }
-  return {};
-}
-
-Status Group::gather_token_weights(const Handle& handle, const ConstBuffer& weights) {
-  for (Rank r = 0; r < size(); ++r) counts_[r] = sz(handle.routing.tokens_of(r) * handle.layer.top_k);
-  return gather_weights(weights);
-}
-
 Status Group::overflow(Handle& handle, const ConstBuffer& weights) {
   switch (config_.overflow) {
     case OverflowPolicy::kDropBySlot: drop_by_slot(handle.routing, *placement_); return {};
@@ -321,14 +292,7 @@ Status Group::dispatch(const Handle& handle, const ExpertDispatch& call) {
     ACCORD_RETURN_IF_ERROR(RowsOut(*this, handle, size, {bytes_of(call.tokens), bytes_of(call.scales)},
                                    {bytes_of(call.recv_tokens), bytes_of(call.recv_scales)})
                                .run());
-    if (!rendezvous_.has_weights()) return {};
-    ACCORD_RETURN_IF_ERROR(gather_token_weights(handle, call.weights));
-    for (std::int64_t slot = 0; slot < handle.recv_rows(); ++slot) store_weight(call.recv_weights, slot, 0);
-    const Routing& routing = handle.routing;
-    for (std::int64_t c = 0; c < routing.choices(); ++c)
-      if (routing.place[c] >= 0 && handle.holder(c) == rank())
-        store_weight(call.recv_weights, routing.slot[c], gathered_weights_[c]);
-    return {};
+    return rendezvous_.has_weights() ? deliver_weights(handle, call.weights, call.recv_weights) : Status();
   });
 }
 
@@ -354,21 +318,6 @@ Status Group::combine(const Handle& handle, const ExpertCombine& call) {
                      .result_dtype = call.result.dtype})
         .run();
   });
-}
-
-Status Group::return_weights(const Handle& handle, const ConstBuffer& grad, const Buffer& grad_weights) {
-  for (Rank r = 0; r < size(); ++r) counts_[r] = sz(handle.routing.ranks[r].recv_rows);
-  ACCORD_RETURN_IF_ERROR(gather_weights(grad));
-  std::vector<std::size_t>& firsts = back_counts_;
-  std::exclusive_scan(counts_.begin(), counts_.end(), firsts.begin(), std::size_t{0});
-  const Routing& routing = handle.routing;
-  const std::int64_t first = routing.choice(rank(), 0, 0), choices = handle.tokens() * handle.layer.top_k;
-  for (std::int64_t i = 0; i < choices; ++i) {
-    const std::int64_t c = first + i;
-    const bool goes = routing.place[c] >= 0;
-    store_weight(grad_weights, i, goes ? gathered_weights_[firsts[handle.holder(c)] + sz(routing.slot[c])] : 0);
-  }
-  return {};
 }
 
 Status Group::dispatch_backward(const Handle& handle, const ExpertDispatchBackward& call) {

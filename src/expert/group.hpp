@@ -69,6 +69,8 @@ class Group {
   Status gather_weights(const ConstBuffer& weights);
   /// [tokens, top_k] of all ranks.
   Status gather_token_weights(const Handle& handle, const ConstBuffer& weights);
+  /// recv_weights from the weights of all ranks.
+  Status deliver_weights(const Handle& handle, const ConstBuffer& weights, const Buffer& recv_weights);
   /// grad_weights from the grad_recv_weights of all ranks.
   Status return_weights(const Handle& handle, const ConstBuffer& grad, const Buffer& grad_weights);
   /// What is wrong with the arguments of a call.

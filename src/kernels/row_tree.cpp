@@ -203,8 +203,7 @@ template <typename Sum, typename T, typename Y>
 void SumRows(const TreeSum& call) {
   if constexpr (std::is_same_v<T, BFloat16> && std::is_same_v<Y, BFloat16> && HWY_TARGET != HWY_SCALAR) {
     const auto is_partial = [](const TreeRow& row) { return row.is_partial; };
-    if (std::none_of(call.rows.begin(), call.rows.end(), is_partial))
-      return RowTree<Sum, T, Y, true>(call).run();
+    if (std::none_of(call.rows.begin(), call.rows.end(), is_partial)) return RowTree<Sum, T, Y, true>(call).run();
   }
   RowTree<Sum, T, Y, false>(call).run();
 }

@@ -119,3 +119,38 @@ def gpt(tensor: int, pipeline: int, sequence: bool) -> list[float]:
             return train(tensor, pipeline, sequence)
         finally:
             parallel_state.destroy_model_parallel()
+
+
+def experts(dispatcher: str, parallel: int) -> list[torch.Tensor]:
+    """What a MoE layer of four experts over `parallel` ranks gives, and the gradients of its input and router."""
+    from megatron.core.models.gpt.moe_module_specs import get_moe_module_spec
+    from megatron.core.transformer.moe import moe_utils
+
+    # Without TransformerEngine this name is missing there.
+    with without_gpu(), mock.patch.object(moe_utils, "te_general_gemm", None, create=True):
+        parallel_state.initialize_model_parallel(expert_model_parallel_size=parallel, create_gloo_process_groups=False)
+        try:
+            config = TransformerConfig(
+                num_layers=1,
+                hidden_size=16,
+                num_attention_heads=2,
+                num_moe_experts=4,
+                moe_router_topk=2,
+                moe_router_dtype="fp32",
+                moe_token_dispatcher_type=dispatcher,
+                expert_model_parallel_size=parallel,
+                add_bias_linear=False,
+                use_cpu_initialization=True,
+                gradient_accumulation_fusion=False,
+                moe_router_load_balancing_type="none",
+            )
+            torch.manual_seed(3)
+            layer = get_moe_module_spec(use_te=False, num_experts=4)
+            layer = layer.module(config, layer.submodules, layer_number=1)
+            generator = torch.Generator().manual_seed(dist.get_rank())
+            x = torch.randn(6, 2, 16, generator=generator, requires_grad=True)
+            result, _ = layer(x)
+            result.backward(torch.randn(6, 2, 16, generator=generator))
+            return [result.detach(), x.grad, layer.router.weight.grad]
+        finally:
+            parallel_state.destroy_model_parallel()

@@ -45,7 +45,9 @@ def choices(ids, experts):
 
 def slots_of(ids, experts, placement, alignment):
     """Of each rank [(source rank, token, k) or None], and the padded counts of its experts."""
-    replicas = {e: [(d, i) for d, own in enumerate(placement) for i, x in enumerate(own) if x == e] for e in range(experts)}
+    replicas = {
+        e: [(d, i) for d, own in enumerate(placement) for i, x in enumerate(own) if x == e] for e in range(experts)
+    }
     lists = {(d, i): [] for d, own in enumerate(placement) for i in range(len(own))}
     for s, of_rank in enumerate(ids):
         for t, token in enumerate(of_rank):
@@ -139,7 +141,9 @@ def test_all_exchanges_follow_the_formulas(problem):
         rows = [np.zeros(hidden) if source is None else x[source[0]][source[1]] for source in slots[me]]
         np.testing.assert_array_equal(recv, np.array(rows).reshape(-1, hidden))
         np.testing.assert_array_equal(grad_y, recv)
-        np.testing.assert_array_equal(recv_w, [0 if source is None else w[source[0]][source[1:]] for source in slots[me]])
+        np.testing.assert_array_equal(
+            recv_w, [0 if source is None else w[source[0]][source[1:]] for source in slots[me]]
+        )
         np.testing.assert_array_equal(result, sums[me])
         np.testing.assert_array_equal(grad_x, sums[me])
         expected = np.zeros_like(w[me])
@@ -180,7 +184,10 @@ def test_what_overflow_drops_is_what_the_rule_says(problem, capacity, overflow):
             dropped += [source for source in of_rank[capacity:] if source is not None]
             continue
         kept = [source for source in of_rank if source is not None]
-        padded = lambda rows: sum(-(-sum(place(s) == p for s in rows) // alignment) * alignment for p in {*map(place, rows)})
+
+        def padded(rows):
+            return sum(-(-sum(place(s) == p for s in rows) // alignment) * alignment for p in {*map(place, rows)})
+
         gone = []
         for source in sorted(kept, key=lambda s: (w[s[0]][s[1:]], [-i for i in s])):
             if padded(kept) <= capacity:
@@ -239,7 +246,9 @@ def test_a_handle_that_is_not_prepared_tells_nothing():
             _ = handle.counts
         with pytest.raises(accord.InvalidArgument, match=r"rank 0: ids are float64"):
             group.prepare(handle, np.zeros((1, 1)))
-        with pytest.raises(accord.InvalidArgument, match='unknown overflow policy "drop_by_wait"; did you mean "drop_by_weight"'):
+        with pytest.raises(
+            accord.InvalidArgument, match='unknown overflow policy "drop_by_wait"; did you mean "drop_by_weight"'
+        ):
             ExpertGroup(comm, experts=2, top_k=1, hidden=2, max_tokens_per_rank=4, overflow="drop_by_wait")
 
     on_threads(1, body)

@@ -1,4 +1,5 @@
 """accord.moe's autograd functions, and a mixture of experts that is trained over ranks."""
+# ruff: noqa: F821 (what ranks.py gives to functions)
 
 import subprocess
 import sys
@@ -17,7 +18,13 @@ def exact_gradients(group):
 
     rank, size = dist.get_rank(), dist.get_world_size()
     experts = moe.ExpertGroup(
-        accord.torch.communicator(group), experts=4, top_k=2, hidden=3, max_tokens_per_rank=4, alignment=2, dtype="float64"
+        accord.torch.communicator(group),
+        experts=4,
+        top_k=2,
+        hidden=3,
+        max_tokens_per_rank=4,
+        alignment=2,
+        dtype="float64",
     )
     handle = experts.handle()
     generator = torch.Generator().manual_seed(rank)
@@ -70,7 +77,13 @@ def checked_by_torch(group):
     from accord import moe
 
     experts = moe.ExpertGroup(
-        accord.torch.communicator(group), experts=3, top_k=2, hidden=4, max_tokens_per_rank=4, alignment=4, dtype="float64"
+        accord.torch.communicator(group),
+        experts=3,
+        top_k=2,
+        hidden=4,
+        max_tokens_per_rank=4,
+        alignment=4,
+        dtype="float64",
     )
     handle = experts.handle()
     experts.prepare(handle, torch.tensor([[2, 0], [-1, 1], [1, 1], [7, -1]], dtype=torch.int32))

@@ -25,9 +25,9 @@ from accord.jit.engine_builder import build_engine
 from accord.jit.lowering import lower
 from accord.jit.options import Options
 from accord.jit.partitioning import Block, Support, as_traced, blocks_of, copy_for_torch, counts, is_collective, is_wait
-from accord.process_groups import logical_name, process_group
 from accord.jit.report import CollectiveReport, CompilationReport, PartitionReport
 from accord.jit.symbols import limit_symbols, symbol_sources
+from accord.process_groups import logical_name, process_group
 
 MOST_OF_SAME_WEIGHTS = 2  # sets of engines, for the places where the data of the same tensors was last
 

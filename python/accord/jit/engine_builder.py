@@ -22,8 +22,8 @@ from accord.export_graph import ExportedGraph
 from accord.export_sharding import ExportError, ShardingPlan
 from accord.export_weights import plan_packings
 from accord.jit.options import Options
-from accord.process_groups import place_in, process_group
 from accord.package import write_package
+from accord.process_groups import place_in, process_group
 
 if TYPE_CHECKING:
     from accord.jit.compiled_graph import EnginePlan

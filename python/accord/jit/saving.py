@@ -18,9 +18,9 @@ from accord.export_weights import Int4, Int8, plan_packings
 from accord.jit.compiled_graph import EnginePlan
 from accord.jit.modules import CompiledModule
 from accord.jit.partitioning import Block, counts, is_collective, is_wait
-from accord.process_groups import logical_name, process_group
 from accord.jit.torch_partition import TorchPartition, torch_partition
 from accord.package import Progress
+from accord.process_groups import logical_name, process_group
 from accord.program_package import (
     EngineToWrite,
     ProgramPart,

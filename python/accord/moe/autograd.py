@@ -21,7 +21,9 @@ def _remember(ctx: FunctionCtx, group: ExpertGroup, handle: ExpertHandle) -> Non
 
 def _remembered(ctx: FunctionCtx) -> tuple[ExpertGroup, ExpertHandle]:
     if ctx.handle.generation != ctx.generation:
-        raise WrongState("this expert handle was prepared anew since the forward: use one for each microbatch in flight")
+        raise WrongState(
+            "this expert handle was prepared anew since the forward: use one for each microbatch in flight"
+        )
     return ctx.group, ctx.handle
 
 

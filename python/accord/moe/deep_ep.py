@@ -183,11 +183,15 @@ class Buffer:
         """
         if handle is not None:
             if topk_idx is not None or topk_weights is not None:
-                raise InvalidArgument("dispatch with a handle takes neither topk_idx nor topk_weights: its layout is known")
+                raise InvalidArgument(
+                    "dispatch with a handle takes neither topk_idx nor topk_weights: its layout is known"
+                )
             (route, _) = handle
             return self._send_rows(route, x, 0), None, None, None, None, EventOverlap(EventHandle())
         if is_token_in_rank is None or num_tokens_per_expert is None:
-            raise InvalidArgument("dispatch takes the results of get_dispatch_layout, or the handle of an earlier dispatch")
+            raise InvalidArgument(
+                "dispatch takes the results of get_dispatch_layout, or the handle of an earlier dispatch"
+            )
         local = self._local_experts(len(num_tokens_per_expert))
         tokens = torch.tensor([len(is_token_in_rank)])
         self._comm.all_reduce(tokens, "max")
