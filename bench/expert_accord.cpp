@@ -29,6 +29,7 @@ class Measuring {
     const bench::ExpertCase wanted = bench::expert_case(command.collective);
     Status status = make(wanted);
     if (status.ok()) status = comm_.barrier();
+    if (wanted.what == "memory") drop_private();
     if (status.ok() && wanted.what == "memory") status = run("step");
     if (status.ok() && wanted.what == "memory")
       return std::to_string(
@@ -54,7 +55,7 @@ class Measuring {
     recv_ = tokens_ = result_ = {};
     blocks_.clear();
     window_.reset();
-    for (auto* memory : {&own_tokens_, &own_result_, &own_recv_}) std::vector<std::uint16_t>().swap(*memory);
+    drop_private();
     made_ = wanted;
     before_ = resident();
     ACCORD_ASSIGN_OR_RETURN(group_, ExpertGroup::create(comm_, {.experts = bench::kExperts,
@@ -73,6 +74,9 @@ class Measuring {
     ACCORD_ASSIGN_OR_RETURN(result_, piece(tokens));
     ACCORD_ASSIGN_OR_RETURN(recv_, piece(received));
     return {};
+  }
+  void drop_private() {
+    for (auto* memory : {&own_tokens_, &own_result_, &own_recv_}) std::vector<std::uint16_t>().swap(*memory);
   }
   /// Bytes of this process; those that it shares count in part.
   static double resident() {
