@@ -40,6 +40,7 @@ SAYS = {
     "accord_communicator_counters(": ["1 barriers, 0 failures"],
     "ACCORD_PEER_LOST": ["lost rank 1: "],
     "accord_window_put(": ["0 hears from 1", "1 hears from 0"],
+    "accord_expert_dispatch(": ["0 gets 2 rows", "1 gets 2 rows"],
 }
 
 

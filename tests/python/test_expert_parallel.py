@@ -1,12 +1,15 @@
 """accord.moe.ExpertGroup against the formulas in NumPy, on 1 to 8 ranks: threads of this process, or processes."""
 
 import os
+import re
 import signal
 import threading
 import time
 
 import numpy as np
 import pytest
+from accord_command import BUILD, ROOT
+from accord_command import accord as accord_command
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -337,3 +340,26 @@ def test_balanced_placements_are_what_groups_take():
         return group.local_experts
 
     assert on_threads(2, body) == placement
+
+
+PAGE = (ROOT / "docs/expert-parallelism.md").read_text()
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_the_guide_runs_from_its_first_line_to_its_last(tmp_path, size):
+    program = tmp_path / "guide.py"
+    program.write_text("".join(re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)))
+    result = accord_command("run", "-n", str(size), str(program))
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.count(f"{20 * size - 6 * size} choices were dropped") == size
+
+
+def test_the_example_in_c_adds_up_what_the_experts_made():
+    result = accord_command("run", "-n", "2", str(BUILD / "examples/experts_c"))
+    assert result.returncode == 0, result.stdout + result.stderr
+    lines = re.findall(r"rank (\d) token (\d) of experts (\d) and (\d): ([\d.]+)", result.stdout)
+    assert len(lines) == 6
+    for rank, token, first, second, value in lines:
+        assert (int(first), int(second)) == tuple((3 * int(rank) + int(token) + 5 * k) % 8 for k in range(2))
+        expected = (int(token) + 1) * (0.75 * (int(first) + 1) + 0.25 * (int(second) + 1))
+        assert float(value) == expected
