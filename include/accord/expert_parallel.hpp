@@ -204,8 +204,9 @@ struct ExpertStatistics {
 /// algorithm and the memory.
 ///
 /// All ranks make the same calls in the same order, one at a time on each rank. What one rank's arguments lack is an error on all, which
-/// names the rank, and harms nothing; a dead peer ends the group within a second with kPeerLost, as it does a Communicator. Per-step calls
-/// (prepare, dispatch, combine and backwards) allocate nothing with a capacity; without one prepare may, when there are more rows than ever.
+/// names the rank, and harms nothing; a dead peer ends the group within a second with kPeerLost, as it does a Communicator. In shared memory per-step
+/// calls (prepare, dispatch, combine and backwards) allocate nothing once each was made, but for a prepare that drops rows; between
+/// hosts all_to_all_v lays out its exchange anew for other counts.
 ///
 /// Buffers that lie in windows of add_window() are read and written where they are; others go through shared memory of the group. A handle:
 /// copies refer to the same group.

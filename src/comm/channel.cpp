@@ -242,20 +242,16 @@ exec::Progress Channel::poll(exec::Patience patience) {
 
 exec::Progress Channel::go_on_with_data() {
   const Result<std::size_t> longest = counts_.longest_part(*operation_, domain_.me());
-  Status status = longest.status().with_context(where(operation_->record));
-  if (longest.ok()) {
-    exec::RequestRecord record = operation_->record;
-    record.phase = exec::Phase::kUnequalParts;
-    record.count = *longest;
-    plan::Extent extent = *operation_->extent;
-    extent.longest_part = *longest;
-    status = begin_data(record, &extent);
-    if (status.ok()) {
-      recorder_.chose(algorithm_);
-      return exec::Progress::kPending;
-    }
-  }
-  return refuse(status);
+  if (!longest.ok()) return refuse(longest.status().with_context(where(operation_->record)));
+  exec::RequestRecord record = operation_->record;
+  record.phase = exec::Phase::kUnequalParts;
+  record.count = *longest;
+  plan::Extent extent = *operation_->extent;
+  extent.longest_part = *longest;
+  const Status status = begin_data(record, &extent);
+  if (!status.ok()) return refuse(status);
+  recorder_.chose(algorithm_);
+  return exec::Progress::kPending;
 }
 
 exec::Progress Channel::refuse(const Status& failure) {
