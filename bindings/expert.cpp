@@ -244,6 +244,16 @@ twentieth of what comes on average, 256 KiB to 8 MiB.)")
            "What this rank's calls moved so far: calls, rows_sent, rows_received, bytes_sent, bytes_received, dropped; "
            "wait_seconds[r]: how much later than this rank r came to calls.")
       .def(
+          "report",
+          [](GroupHandle& self) {
+            const std::string json = self.use().report_json();
+            return nb::module_::import_("json").attr("loads")(nb::str(json.data(), json.size()));
+          },
+          nb::sig("def report(self) -> dict[str, object]"),
+          R"(What all maps so far added up to: traffic (rows from rank to rank, flat), loads (choices of each expert), dropped; and statistics().
+
+Written with json.dump by each rank, it is what `accord moe report` draws.)")
+      .def(
           "add_window",
           [](GroupHandle& self, WindowHandle& window) {
             run_call(self, [&, added = window.use()](ExpertGroup& it) { return it.add_window(added); });

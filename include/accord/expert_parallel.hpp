@@ -224,6 +224,9 @@ class ExpertGroup {
   /// Experts of this rank.
   std::span<const int> local_experts() const;
   ExpertStatistics statistics() const;
+  /// What all maps so far added up to (rows from rank to rank, choices of each expert, what was dropped) and this rank's statistics, as the JSON that
+  /// `accord moe report` draws.
+  std::string report_json() const;
 
   /// Collective. From now on buffers in `window`, of a communicator with the same ranks, are exchanged without a copy. The group keeps it.
   [[nodiscard]] Status add_window(const Window& window);

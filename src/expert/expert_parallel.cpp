@@ -48,20 +48,8 @@ void ExpertHandle::sources(std::span<ExpertChoice> sources) const {
   });
 }
 
-void ExpertHandle::traffic(std::span<std::int64_t> rows) const {
-  std::fill(rows.begin(), rows.end(), 0);
-  const expert::Routing& routing = state_->routing;
-  routing.for_each_choice([&](Rank rank, std::int64_t, int, std::int64_t choice) {
-    if (routing.place[choice] >= 0) ++rows[rank * state_->placement->ranks() + state_->holder(choice)];
-  });
-}
-
-void ExpertHandle::loads(std::span<std::int64_t> choices) const {
-  std::fill(choices.begin(), choices.end(), 0);
-  const expert::Routing& routing = state_->routing;
-  for (std::int64_t c = 0; c < routing.choices(); ++c)
-    if (routing.expert[c] >= 0) ++choices[routing.expert[c]];
-}
+void ExpertHandle::traffic(std::span<std::int64_t> rows) const { std::ranges::copy(state_->traffic, rows.begin()); }
+void ExpertHandle::loads(std::span<std::int64_t> choices) const { std::ranges::copy(state_->loads, choices.begin()); }
 
 ExpertGroup::ExpertGroup(std::shared_ptr<expert::Group> group) : group_(std::move(group)) {}
 
@@ -76,6 +64,7 @@ const Communicator& ExpertGroup::communicator() const { return group_->communica
 const ExpertGroupConfig& ExpertGroup::config() const { return group_->config(); }
 std::span<const int> ExpertGroup::local_experts() const { return group_->placement().experts_of(rank()); }
 ExpertStatistics ExpertGroup::statistics() const { return group_->statistics(); }
+std::string ExpertGroup::report_json() const { return expert::to_json(group_->report()); }
 Status ExpertGroup::add_window(const Window& window) { return group_->add_window(window); }
 void ExpertGroup::close() { group_->close(); }
 

@@ -113,6 +113,7 @@ Group::Group(Communicator communicator, Resolved resolved, Window staging, Domai
     guests_of_.push_back(domains_.guests(r));
     most_guests_ = std::max(most_guests_, guests_of_.back().size());
   }
+  report_ = start_report(communicator_.name(), config_, rank(), size());
   rendezvous_.share_clock_with(domains_.ranks(domains_.of(rank())));
 }
 
@@ -120,6 +121,12 @@ ExpertStatistics Group::statistics() const {
   ExpertStatistics statistics = statistics_;
   statistics.wait_seconds.assign(rendezvous_.waits().begin(), rendezvous_.waits().end());
   return statistics;
+}
+
+Report Group::report() const {
+  Report report = report_;
+  report.statistics = statistics();
+  return report;
 }
 
 Status Group::add_window(const Window& window) {
@@ -153,8 +160,8 @@ Result<std::shared_ptr<Handle>> Group::make_handle(ExpertLayerConfig layer) {
   handle->placement = placement_;
   handle->routing.shape = {resolved->top_k, resolved->alignment, config_.max_recv_rows};
   reserve(handle->routing, *placement_, std::int64_t{size()} * config_.max_tokens_per_rank * resolved->top_k);
-  handle->sent.resize(sz(size()));
-  handle->received.resize(sz(size()));
+  handle->traffic.resize(sz(size()) * sz(size()));
+  handle->loads.resize(sz(config_.experts));
   return handle;
 }
 
@@ -203,14 +210,13 @@ Status Group::prepare(Handle& handle, const ExpertRouting& routing) {
   route(handle.routing, *placement_);
   if (handle.routing.overflows) ACCORD_RETURN_IF_ERROR(overflow(handle, routing.weights));
 
-  std::fill(handle.sent.begin(), handle.sent.end(), 0);
-  std::fill(handle.received.begin(), handle.received.end(), 0);
+  std::fill(handle.traffic.begin(), handle.traffic.end(), 0);
+  std::fill(handle.loads.begin(), handle.loads.end(), 0);
   handle.routing.for_each_choice([&](Rank from, std::int64_t, int, std::int64_t choice) {
-    if (handle.routing.place[choice] < 0) return;
-    const Rank to = handle.holder(choice);
-    if (from == rank()) ++handle.sent[to];
-    if (to == rank()) ++handle.received[from];
+    if (handle.routing.expert[choice] >= 0) ++handle.loads[handle.routing.expert[choice]];
+    if (handle.routing.place[choice] >= 0) ++handle.traffic[sz(from) * sz(size()) + sz(handle.holder(choice))];
   });
+  add(handle, report_);
   statistics_.dropped += handle.routing.ranks[rank()].dropped;
   ++handle.generation;
   handle.prepared = true;
@@ -263,14 +269,17 @@ Status Group::run(CallRecord record, const Handle& handle, const Status& argumen
   ACCORD_RETURN_IF_ERROR(move().with_context(to_string(record.operation)));
   ACCORD_RETURN_IF_ERROR(rendezvous_.part().with_context(to_string(record.operation)));
   const bool to_experts = record.operation == Operation::kDispatch || record.operation == Operation::kCombineBackward;
-  const std::size_t row = row_bytes(config_.hidden, static_cast<DType>(record.dtype));
-  const auto count = [&](const std::vector<std::int64_t>& rows, std::int64_t& all, std::int64_t& bytes) {
-    const std::int64_t others = std::accumulate(rows.begin(), rows.end(), std::int64_t{0}) - rows[rank()];
-    all += others;
-    bytes += others * static_cast<std::int64_t>(row);
-  };
-  count(to_experts ? handle.sent : handle.received, statistics_.rows_sent, statistics_.bytes_sent);
-  count(to_experts ? handle.received : handle.sent, statistics_.rows_received, statistics_.bytes_received);
+  std::int64_t there = 0, here = 0;  // this rank's tokens elsewhere, and those of others here
+  for (Rank r = 0; r < size(); ++r) {
+    if (r == rank()) continue;
+    there += handle.traffic[sz(rank()) * sz(size()) + sz(r)];
+    here += handle.traffic[sz(r) * sz(size()) + sz(rank())];
+  }
+  const auto row = static_cast<std::int64_t>(row_bytes(config_.hidden, static_cast<DType>(record.dtype)));
+  statistics_.rows_sent += to_experts ? there : here;
+  statistics_.rows_received += to_experts ? here : there;
+  statistics_.bytes_sent += row * (to_experts ? there : here);
+  statistics_.bytes_received += row * (to_experts ? here : there);
   ++statistics_.calls;
   return {};
 }

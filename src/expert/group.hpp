@@ -12,6 +12,7 @@
 #include "expert/domains.hpp"
 #include "expert/handle.hpp"
 #include "expert/rendezvous.hpp"
+#include "expert/report.hpp"
 #include "expert/token_tree.hpp"
 #include "kernels/row_tree.hpp"
 
@@ -45,6 +46,8 @@ class Group {
   Rank rank() const { return communicator_.rank(); }
   int size() const { return communicator_.size(); }
   ExpertStatistics statistics() const;
+  /// Of all maps so far, and this rank's statistics.
+  Report report() const;
 
   Status add_window(const Window& window);
   Result<std::shared_ptr<Handle>> make_handle(ExpertLayerConfig layer);
@@ -121,6 +124,7 @@ class Group {
   std::vector<const std::byte*> pieces_;    ///< by rank: the next one to be read
   MergeOrder merge_order_;
   ExpertStatistics statistics_;
+  Report report_;
 };
 
 }  // namespace accord::expert

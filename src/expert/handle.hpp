@@ -21,8 +21,8 @@ class Handle {
   ExpertLayerConfig layer;
   std::shared_ptr<const Placement> placement;
   Routing routing;
-  std::vector<std::int64_t> sent;      ///< by rank: rows that this rank's tokens are there
-  std::vector<std::int64_t> received;  ///< by rank: rows of its tokens here
+  std::vector<std::int64_t> traffic;  ///< [ranks, ranks]: rows from each rank to each
+  std::vector<std::int64_t> loads;    ///< [experts]: choices, before any was dropped
 
   std::int64_t tokens() const { return routing.tokens_of(rank); }
   std::int64_t recv_rows() const { return routing.ranks[rank].recv_rows; }

@@ -20,6 +20,8 @@ COMMANDS = {
     ("engine", "compare"): "cli.md",
     ("engine", "cache", "list"): "cli.md",
     ("engine", "cache", "clear"): "cli.md",
+    ("moe", "report"): "cli.md",
+    ("moe", "balance"): "cli.md",
     ("plan", "list"): "cli.md",
     ("plan", "show"): "cli.md",
     ("plan", "verify"): "cli.md",
