@@ -299,3 +299,45 @@ def test_a_cut_link_ends_in_a_timeout_and_each_side_goes_on_alone(on_hosts, tmp_
     for side, other_side in (({0, 1}, {2, 3}), ({2, 3}, {0, 1})):
         named = set().union(*(outcomes[rank].value[0] for rank in side))
         assert named & other_side, (side, named)
+
+
+def experts_between_hosts(comm):
+    """A step of expert parallelism with whole numbers, and the bits of a sum of others."""
+    from accord.moe import ExpertGroup
+
+    rank, size, hidden, top_k, experts = comm.rank, comm.size, 100, 3, 12
+    everybody = [np.random.default_rng(r) for r in range(size)]
+    ids = [
+        np.stack([random.permutation(experts)[:top_k] for _ in range(40 + 7 * r)]) for r, random in enumerate(everybody)
+    ]
+    tokens = [
+        random.integers(-9, 9, (len(own), hidden)).astype(np.float32)
+        for random, own in zip(everybody, ids, strict=True)
+    ]
+    owners = [[e for e in range(experts) if e * size // experts == r] for r in range(size)]
+    group = ExpertGroup(
+        comm, experts=experts, top_k=top_k, hidden=hidden, max_tokens_per_rank=200, dtype="float32", placement=owners
+    )
+    handle = group.handle()
+    group.prepare(handle, ids[rank])
+    recv = np.empty((handle.recv_rows, hidden), np.float32)
+    group.dispatch(handle, tokens[rank], recv)
+    expected = [tokens[r][t] for e in owners[rank] for r in range(size) for t in range(len(ids[r])) if e in ids[r][t]]
+    assert np.array_equal(recv, np.array(expected).reshape(-1, hidden))
+    # An expert multiplies by a number of its own that is not exact.
+    first = 0
+    for e, count in zip(group.local_experts, handle.counts, strict=True):
+        recv[first : first + count] *= np.float32(1 / (e + 3))
+        first += count
+    result = np.empty_like(tokens[rank])
+    group.combine(handle, recv, result)
+    return result
+
+
+@pytest.mark.parametrize("shape", ["2 x 2", "3 + 2 + 1"])
+def test_experts_on_several_hosts_give_the_bits_of_one(on_hosts, fresh_ranks, shape):
+    ranks = SHAPES[shape]
+    together = fresh_ranks(len(ranks)).run(experts_between_hosts)
+    apart = on_hosts(ranks)[1].run(experts_between_hosts, deadline=120)
+    for one, other in zip(together, apart, strict=True):
+        np.testing.assert_array_equal(one, other)
