@@ -5,6 +5,8 @@
 //   step                        prepare, dispatch and combine, rows in windows
 //   memcpy                      each rank copies as many bytes as it would receive
 //   memory                      MiB of this rank beyond tokens, results and received rows, once those of windows ran
+#include <malloc.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -80,6 +82,7 @@ class Measuring {
   }
   /// Bytes of this process; those that it shares count in part.
   static double resident() {
+    malloc_trim(0);  // what was freed is not counted
     std::ifstream file("/proc/self/smaps_rollup");
     for (std::string line; std::getline(file, line);)
       if (line.starts_with("Pss:")) return 1024.0 * std::atof(line.c_str() + 4);

@@ -272,8 +272,8 @@ Status Group::run(CallRecord record, const Handle& handle, const Status& argumen
   std::int64_t there = 0, here = 0;  // this rank's tokens elsewhere, and those of others here
   for (Rank r = 0; r < size(); ++r) {
     if (r == rank()) continue;
-    there += handle.traffic[sz(rank()) * sz(size()) + sz(r)];
-    here += handle.traffic[sz(r) * sz(size()) + sz(rank())];
+    there += handle.traffic_from_to(rank(), r);
+    here += handle.traffic_from_to(r, rank());
   }
   const auto row = static_cast<std::int64_t>(row_bytes(config_.hidden, static_cast<DType>(record.dtype)));
   statistics_.rows_sent += to_experts ? there : here;

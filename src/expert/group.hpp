@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "accord/expert_parallel.hpp"
+#include "exec/store_chooser.hpp"
 #include "expert/config.hpp"
 #include "expert/domains.hpp"
 #include "expert/handle.hpp"
@@ -123,6 +124,7 @@ class Group {
   std::vector<std::int32_t> keys_;          ///< [top_k]: of operands
   std::vector<const std::byte*> pieces_;    ///< by rank: the next one to be read
   MergeOrder merge_order_;
+  exec::StoreChooser push_stores_, pull_stores_;
   ExpertStatistics statistics_;
   Report report_;
 };

@@ -25,6 +25,7 @@ class Handle {
   std::vector<std::int64_t> loads;    ///< [experts]: choices, before any was dropped
 
   std::int64_t tokens() const { return routing.tokens_of(rank); }
+  std::int64_t traffic_from_to(Rank from, Rank to) const { return traffic[from * placement->ranks() + to]; }
   std::int64_t recv_rows() const { return routing.ranks[rank].recv_rows; }
   int first_place() const { return placement->first_place[rank]; }
   int last_place() const { return placement->first_place[rank + 1]; }

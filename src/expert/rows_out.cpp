@@ -9,13 +9,6 @@
 #include "base/rounding.hpp"
 
 namespace accord::expert {
-namespace {
-
-/// From here on copies leave the cache alone.
-constexpr std::size_t kMuch = std::size_t{2} << 20;
-
-}  // namespace
-
 RowsOut::RowsOut(Group& group, const Handle& handle, RowSize size, ConstRowsAt tokens, RowsAt slots)
     : group_(group),
       handle_(handle),
@@ -23,9 +16,7 @@ RowsOut::RowsOut(Group& group, const Handle& handle, RowSize size, ConstRowsAt t
       me_(group.rank()),
       size_(size),
       tokens_(tokens),
-      slots_(slots),
-      how_(static_cast<std::size_t>(handle.recv_rows()) * size.row > kMuch ? kernels::Store::kNonTemporal
-                                                                           : kernels::Store::kTemporal) {
+      slots_(slots) {
   const Domains& domains = group_.domains_;
   stages_ = domains.count() > 1;
   std::int64_t most = 0;
@@ -83,11 +74,23 @@ void RowsOut::take(std::int64_t slot, ConstRowsAt row) {
   store({slots_.rows + at * size_.row, slots_.scales + at * size_.scales}, row);
 }
 
+// Whether copies leave the cache alone is learned from what they cost, for calls of each size.
 void RowsOut::push() {
+  std::int64_t rows = 0;
+  for (Rank to = 0; to < group_.size(); ++to)
+    if (is_mine_to_write(to)) rows += handle_.traffic_from_to(me_, to);
+  group_.push_stores_.run(static_cast<std::size_t>(rows) * size_.row, [&](kernels::Store how) {
+    how_ = how;
+    push_rows();
+  });
+}
+
+bool RowsOut::is_mine_to_write(Rank to) const {
+  return to == me_ || (group_.domains_.shared(to, me_) && is_written_in_place(to));
+}
+
+void RowsOut::push_rows() {
   const std::span<const CallRecord> records = group_.rendezvous_.records();
-  const auto is_mine_to_write = [&](Rank to) {
-    return to == me_ || (group_.domains_.shared(to, me_) && is_written_in_place(to));
-  };
   for (std::int64_t token = 0; token < handle_.tokens(); ++token) {
     const auto t = static_cast<std::size_t>(token);
     const ConstRowsAt row{tokens_.rows + t * size_.row, tokens_.scales + t * size_.scales};
@@ -183,6 +186,16 @@ void RowsOut::pull_from(Rank from, std::int64_t round, bool of_guest, RowOf row_
 }
 
 void RowsOut::pull(std::int64_t round) {
+  std::int64_t rows = 0;
+  for (Rank from = 0; from < group_.size(); ++from)
+    if (from != me_) rows += handle_.traffic_from_to(from, me_);
+  group_.pull_stores_.run(static_cast<std::size_t>(rows / rounds_) * size_.row, [&](kernels::Store how) {
+    how_ = how;
+    pull_rows(round);
+  });
+}
+
+void RowsOut::pull_rows(std::int64_t round) {
   const Domains& domains = group_.domains_;
   const std::vector<Rank>& ranks = domains.ranks(domains.of(me_));
   const auto mine = static_cast<std::size_t>(std::find(ranks.begin(), ranks.end(), me_) - ranks.begin());

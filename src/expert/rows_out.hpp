@@ -16,13 +16,17 @@ class RowsOut {
   /// Whether the rows of rank `from` are read, or the slots of rank `to` are written, where they are.
   bool is_read_in_place(Rank from) const;
   bool is_written_in_place(Rank to) const;
+  /// Whether this rank writes its rows into the slots of rank `to`.
+  bool is_mine_to_write(Rank to) const;
 
   void clear_padding();
   void push();
+  void push_rows();
   Status bring_in(std::int64_t round);
   void stage(std::int64_t round);
   Status bring_guests(std::int64_t round);
   void pull(std::int64_t round);
+  void pull_rows(std::int64_t round);
   template <typename RowOf>
   void pull_from(Rank from, std::int64_t round, bool of_guest, RowOf row_of);
   void take(std::int64_t slot, ConstRowsAt row);
@@ -45,7 +49,7 @@ class RowsOut {
   const RowSize size_;
   const ConstRowsAt tokens_;
   const RowsAt slots_;
-  kernels::Store how_;
+  kernels::Store how_ = kernels::Store::kTemporal;
   bool stages_ = false;     // some row has to go through staging memory
   std::int64_t chunk_ = 0;  // tokens of each rank in a round
   std::int64_t rounds_ = 0;
