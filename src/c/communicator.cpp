@@ -52,8 +52,8 @@ extern "C" accord_status_t accord_communicator_from_environment(const accord_com
                                                                 accord_communicator_t** communicator) {
   if (communicator != nullptr) *communicator = nullptr;
   return answer(__func__, {{"communicator", communicator}}, [&](std::string_view function) -> Status {
-    ACCORD_ASSIGN_OR_RETURN(CommunicatorOptions read, options_of(options, function));
-    ACCORD_ASSIGN_OR_RETURN(Communicator made, Communicator::from_environment(std::move(read)));
+    ACCORD_ASSIGN_OR_RETURN(const CommunicatorOptions read, options_of(options, function));
+    ACCORD_ASSIGN_OR_RETURN(Communicator made, Communicator::from_environment(read));
     *communicator = new accord_communicator{std::move(made)};
     return {};
   });

@@ -20,7 +20,6 @@ using accord::LanguageModel;
 using accord::LanguageModelOptions;
 using accord::Result;
 using accord::Status;
-using accord::StatusCode;
 using accord::TextRequest;
 using accord::c::answer;
 

@@ -146,11 +146,12 @@ Result<Json> report(const ReportOptions& options) {
   const auto of_rank = [&](Rank rank) {
     Result<Json> made = report_rank(options, choice, rank, store);
     const std::lock_guard lock(mutex);
-    if (made.ok()) reports[static_cast<std::size_t>(rank)] = *std::move(made);
     if (!made.ok() && failure.ok()) failure = made.status();
+    if (made.ok()) reports[static_cast<std::size_t>(rank)] = *std::move(made);
   };
   if (options.run) {
     std::vector<std::thread> threads;
+    threads.reserve(count);
     for (Rank rank = 0; rank < options.ranks; ++rank) threads.emplace_back(of_rank, rank);
     for (std::thread& thread : threads) thread.join();
   } else {

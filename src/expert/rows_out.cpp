@@ -59,6 +59,7 @@ void RowsOut::clear_padding() {
   for (int place = handle_.first_place(); place < handle_.last_place(); ++place) {
     const auto first = static_cast<std::size_t>(routing_.offsets[place] + routing_.rows[place]);
     const auto rows = static_cast<std::size_t>(routing_.counts[place] - routing_.rows[place]);
+    if (rows == 0) continue;
     std::memset(slots_.rows + first * size_.row, 0, rows * size_.row);
     if (size_.scales > 0) std::memset(slots_.scales + first * size_.scales, 0, rows * size_.scales);
   }

@@ -80,12 +80,12 @@ TEST(ExpertCreate, a_field_without_meaning_is_named_on_all_ranks) {
        }),
        "placement: there are lists for 1 ranks"},
       {with([](auto& c) { c.ranks_per_host = -1; }), "ranks_per_host is -1"}};
-  for (const auto& [changed, text] : cases)
+  for (const auto& test : cases)
     run_thread_ranks(2, options(), [&](Communicator comm) {
       // Rank 1 alone makes the mistake.
-      const Result<ExpertGroup> group = ExpertGroup::create(comm, comm.rank() == 1 ? changed : config());
+      const Result<ExpertGroup> group = ExpertGroup::create(comm, comm.rank() == 1 ? test.first : config());
       ASSERT_FALSE(group.ok());
-      expect_error(group.status(), StatusCode::kInvalidArgument, "rank 1: " + text, {1});
+      expect_error(group.status(), StatusCode::kInvalidArgument, "rank 1: " + test.second, {1});
       EXPECT_TRUE(comm.barrier().ok());
       EXPECT_TRUE(ExpertGroup::create(comm, config()).ok());
     });
