@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "comm/group.hpp"
@@ -144,6 +145,7 @@ Status Channel::run_owned(const Operation& operation, std::uint64_t number) {
 }
 
 Status Channel::begin(const Operation& operation, std::uint64_t number) {
+  while (untold_.load(std::memory_order_acquire) != 0) [[unlikely]] std::this_thread::yield();
   number_ = number;
   last_number_ = std::max(last_number_, number);
   if (!group_.healthy()) [[unlikely]] {
@@ -280,6 +282,7 @@ Channel::Advance Channel::advance(Ended& ended, exec::Patience patience) {
   }
   const exec::Progress progress = poll(patience);
   ended.early = std::exchange(early_, {});
+  if (!ended.early.empty()) note_untold(ended);
   if (progress == exec::Progress::kDone) {
     recorder_.end(true);
     return end_front({}, ended);
@@ -302,11 +305,26 @@ Channel::Advance Channel::advance(Ended& ended, exec::Patience patience) {
   return Advance::kStuck;
 }
 
+void Channel::Ended::tell() {
+  if (!has_any()) return;
+  std::vector<PendingWork::Callbacks> callbacks;
+  callbacks.reserve(early.size());
+  for (const auto& one : early) callbacks.push_back(one->end({}));
+  const PendingWork::Callbacks last = work == nullptr ? PendingWork::Callbacks() : work->end(std::move(status));
+  // Callbacks may call what begins on this channel.
+  std::exchange(untold, nullptr)->fetch_sub(1, std::memory_order_release);
+  for (std::size_t i = 0; i < callbacks.size(); ++i) early[i]->call_back(callbacks[i]);
+  if (work != nullptr) work->call_back(last);
+  early.clear();
+  work = nullptr;
+}
+
 Channel::Advance Channel::end_front(Status status, Ended& ended) {
   front_started_ = false;
   ended.status = std::move(status);
   ended.early.insert(ended.early.end(), early_.begin(), early_.end());
   early_.clear();
+  note_untold(ended);  // before somebody else may have the turn
   {
     const std::lock_guard lock(mutex_);
     ended.work = std::move(queue_.front().work);

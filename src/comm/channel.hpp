@@ -50,16 +50,15 @@ class Channel {
   };
   Queued enqueue(const Operation& operation);
 
-  /// Works that have ended, and how: whoever drove it tells, once nothing is held that its callbacks may need.
+  /// Works that have ended, and how: whoever drove it tells, once nothing is held that its callbacks may need. The channel's next
+  /// operation waits until they are done, so that its caller finds them so.
   struct Ended {
     std::shared_ptr<PendingWork> work;
     Status status;
     std::vector<std::shared_ptr<PendingWork>> early;  ///< well, and before their turn
-    bool has_any() const { return work != nullptr || !early.empty(); }
-    void tell() {
-      for (const auto& one : std::exchange(early, {})) one->finish({});
-      if (work != nullptr) std::exchange(work, nullptr)->finish(std::move(status));
-    }
+    std::atomic<std::uint32_t>* untold = nullptr;     ///< the channel's; set if there is any
+    bool has_any() const { return untold != nullptr; }
+    void tell();
   };
   /// Whether a message of some tag has come; perhaps, if others came before it, or another operation takes in what comes.
   enum class Come : std::uint8_t { kNo, kPerhaps, kYes };
@@ -149,6 +148,10 @@ class Channel {
   /// it goes on; else the group fails.
   std::optional<Status> conclude(const Status& failure);
   Advance end_front(Status status, Ended& ended);
+  /// `ended` has some, which are not told yet.
+  void note_untold(Ended& ended) {
+    if (std::exchange(ended.untold, &untold_) == nullptr) untold_.fetch_add(1, std::memory_order_relaxed);
+  }
   /// What peers are told, but for the tag of a message.
   const exec::RequestRecord& told(const Operation& operation) const {
     return operation.record.collective == Collective::kSendRecv ? operation.record : cursor_.plan().record;
@@ -212,6 +215,7 @@ class Channel {
   std::mutex mutex_;
   std::deque<Queuer> queue_;
   std::atomic<std::uint64_t> queued_ = 0;  ///< grows with each one
+  std::atomic<std::uint32_t> untold_ = 0;  ///< how many threads have works that have ended and are not done yet
 
   std::mutex driving_;           ///< held by who drives it after it was handed over
   std::uint64_t handovers_ = 0;  ///< guarded by driving_

@@ -75,7 +75,11 @@ class PendingWork {
   static std::shared_ptr<PendingWork> all(std::vector<std::shared_ptr<PendingWork>> works);
 
   bool done() const { return done_.load(std::memory_order_acquire); }
-  void finish(Status status);
+  void finish(Status status) { call_back(end(std::move(status))); }
+  /// finish() in two parts: from the first one on it is done; the second calls back.
+  using Callbacks = std::vector<std::function<void(const Status&)>>;
+  Callbacks end(Status status);
+  void call_back(const Callbacks& callbacks) const;
   /// Calls `callback` once with how it ended: at once if it has, else on the thread that ends it.
   void on_end(std::function<void(const Status&)> callback);
   /// Blocks until it has ended. check_may_wait() if it has not and may not.
@@ -97,7 +101,7 @@ class PendingWork {
   std::atomic<bool> done_ = false;
   std::mutex mutex_;
   std::condition_variable ended_;
-  std::vector<std::function<void(const Status&)>> callbacks_;
+  Callbacks callbacks_;
   Status status_;
 };
 

@@ -39,21 +39,23 @@ OwnedOperation::OwnedOperation(const Operation& operation) : operation_(operatio
   operation_.extent = &extent_;
 }
 
-void PendingWork::finish(Status status) {
+PendingWork::Callbacks PendingWork::end(Status status) {
   // Before anybody is told: whoever then lets go of the communicator is the last to do so, and closes it there and then.
   {
     std::shared_ptr<Group> group;
     const std::lock_guard lock(mutex_);
     group.swap(group_);
   }
-  std::vector<std::function<void(const Status&)>> callbacks;
-  {
-    const std::lock_guard lock(mutex_);
-    status_ = std::move(status);
-    done_.store(true, std::memory_order_release);
-    callbacks.swap(callbacks_);
-    ended_.notify_all();
-  }
+  Callbacks callbacks;
+  const std::lock_guard lock(mutex_);
+  status_ = std::move(status);
+  done_.store(true, std::memory_order_release);
+  callbacks.swap(callbacks_);
+  ended_.notify_all();
+  return callbacks;
+}
+
+void PendingWork::call_back(const Callbacks& callbacks) const {
   if (callbacks.empty()) return;
   const bool outer = std::exchange(calls_callbacks, true);
   for (const auto& callback : callbacks) callback(status_);
