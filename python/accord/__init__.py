@@ -68,7 +68,7 @@ from accord.tokenizer import ChatFormat, Encoding, StreamingDecoder, Tokenizer
 if TYPE_CHECKING:
     from accord.comparison import Comparison, compare
     from accord.export_graph import UnsupportedOpError
-    from accord.export_sharding import Column, ExportError, Row
+    from accord.export_sharding import Column, Expert, ExportError, Row
     from accord.export_weights import Int4, Int8
     from accord.exporter import export
     from accord.gguf import export_gguf
@@ -93,6 +93,7 @@ __all__ = [
     "Engine",
     "EngineContext",
     "Error",
+    "Expert",
     "ExportError",
     "FileStore",
     "GeneratedText",
@@ -155,6 +156,7 @@ _EXPORTER = {
     "Comparison": "accord.comparison",
     "compare": "accord.comparison",
     "CompilationReport": "accord.jit.report",
+    "Expert": "accord.export_sharding",
     "ExportError": "accord.export_sharding",
     "Int4": "accord.export_weights",
     "Int8": "accord.export_weights",

@@ -6,6 +6,7 @@ have names of this table; each line of it is one way of naming them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -53,14 +54,13 @@ class _Names:
 
     model: torch.nn.Module
 
+    def all(self) -> dict[str, torch.nn.Module]:
+        kinds = (torch.nn.Linear, torch.nn.Embedding, Experts)
+        return {name: module for name, module in self.model.named_modules() if isinstance(module, kinds)}
+
     def of(self, pattern: str) -> list[torch.nn.Module]:
         matcher = pattern_matcher(pattern)
-        kinds = (torch.nn.Linear, torch.nn.Embedding, Experts)
-        return [
-            module
-            for name, module in self.model.named_modules()
-            if isinstance(module, kinds) and matcher.fullmatch(name)
-        ]
+        return [module for name, module in self.all().items() if matcher.fullmatch(name)]
 
     def have(self, *patterns: str) -> bool:
         return all(self.of(pattern) for pattern in patterns)
@@ -80,6 +80,26 @@ def default_sharding(model: torch.nn.Module) -> dict[str, Column | Row]:
             "families that it knows; give the rules by name patterns"
         )
     return rules | {pattern: style() for pattern, style in VOCABULARY if names.of(pattern)}
+
+
+def with_default_sharding(model: torch.nn.Module, sharding: object) -> object:
+    """Where `sharding`, or its last rule, is "auto": the default for all layers, or for those that no rule before it matches."""
+    if isinstance(sharding, str) and sharding == "auto":
+        return default_sharding(model)
+    if not isinstance(sharding, Mapping) or "auto" not in [rule for rule in sharding.values() if isinstance(rule, str)]:
+        return sharding
+    *first, last = sharding
+    if last != "*" or any(isinstance(sharding[pattern], str) and sharding[pattern] == "auto" for pattern in first):
+        raise ExportError('sharding: "auto" is for all layers that are left: {..., "*": "auto"}')
+    given = [pattern_matcher(pattern) for pattern in first]
+    names = _Names(model)
+    left = [name for name in names.all() if not any(matcher.fullmatch(name) for matcher in given)]
+    rules = {pattern: sharding[pattern] for pattern in first}
+    for pattern, style in default_sharding(model).items():
+        matcher = pattern_matcher(pattern)
+        if pattern not in rules and any(matcher.fullmatch(name) for name in left):
+            rules[pattern] = style
+    return rules
 
 
 def _attention(names: _Names, model: torch.nn.Module) -> dict[str, Column | Row]:

@@ -4,7 +4,7 @@ A rule is a pattern over module paths and a style. The first pattern that matche
 it. A column-parallel layer's weight [out, in] and bias [out] are divided along `out`; a row-parallel layer's weight along
 `in`, and its bias stays whole, because it is added once, after the sum over the ranks. The table of an embedding,
 [ids, out], is divided along `out` by columns, and by ids by rows. A layer of experts is divided by rows within each expert:
-up and gate [experts, inner, hidden] and down [experts, hidden, inner] along `inner`.
+up and gate [experts, inner, hidden] and down [experts, hidden, inner] along `inner`; or expert by expert.
 """
 
 from __future__ import annotations
@@ -54,6 +54,22 @@ class Row(_Parallel):
     the partial results are summed over `group`."""
 
     style = "row"
+
+
+@dataclass(frozen=True)
+class Expert:
+    """A layer of experts divided expert by expert among the ranks of `group`, as evenly as they go. Ranks that run the same rows add up
+    what their experts make of them. With group="dp", whose ranks share a batch and run rows of their own, rows go to the ranks whose
+    experts they chose and what these make of them comes back (expert parallelism)."""
+
+    group: str = "tp"
+
+    style = "expert"
+    unit = 1
+    together = 1
+
+
+Style = Column | Row | Expert
 
 
 @dataclass(frozen=True)
@@ -108,7 +124,7 @@ def default_unit(size: int) -> int:
     return 64 if unit < 16 and size >= 1024 else unit
 
 
-def plan_sharding(model: torch.nn.Module, sharding: Mapping[str, Column | Row | str | object] | None) -> ShardingPlan:
+def plan_sharding(model: torch.nn.Module, sharding: Mapping[str, Style | str | object] | None) -> ShardingPlan:
     """Applies the patterns to the model's linear layers and embeddings; a pattern that decides none is an error. Styles may
     also be torch's, as parallelize_module takes them."""
     import torch  # not before it is needed: Column and Row are for programs without it, too
@@ -141,7 +157,7 @@ def plan_sharding(model: torch.nn.Module, sharding: Mapping[str, Column | Row | 
             for part, dim in divided[name].items():
                 size = layers[name].get_parameter(part).shape[dim]
                 if unit > size:
-                    side = "outputs" if style.style == "column" else "inputs"
+                    side = {"column": "outputs", "row": "inputs", "expert": "experts"}[style.style]
                     raise ExportError(
                         f'sharding pattern "{pattern}": unit {unit} is more than the {size} {side} of "{name}"'
                     )
@@ -164,14 +180,25 @@ def _divided(name: str, layer: torch.nn.Module, style: str) -> dict[str, int]:
     """The parameters of a layer that a rule divides, and in which dimension."""
     import torch
 
+    kind = {torch.nn.Embedding: "an embedding", torch.nn.Linear: "a linear layer"}.get(type(layer))
+    if style == "expert" and kind:
+        raise ExportError(f'"{name}" is {kind}: accord.Expert is for layers of experts')
     if isinstance(layer, torch.nn.Embedding):
         return {"weight": _weight_dim(style, is_embedding=True)}
     if isinstance(layer, torch.nn.Linear):
         with_bias = style == "column" and layer.bias is not None
         return {"weight": _weight_dim(style, is_embedding=False), **({"bias": 0} if with_bias else {})}
     if style == "column":
-        raise ExportError(f'"{name}" is a layer of experts, which are divided within each expert: use accord.Row')
-    return {**({"gate_proj": 1} if layer.gate_proj is not None else {}), "up_proj": 1, "down_proj": 2}
+        raise ExportError(
+            f'"{name}" is a layer of experts, which are divided expert by expert or within each: use accord.Expert or accord.Row'
+        )
+    parts = ("gate_proj", "up_proj", "down_proj") if layer.gate_proj is not None else ("up_proj", "down_proj")
+    return {part: _expert_dim(style, part == "down_proj") for part in parts}
+
+
+def _expert_dim(style: str, is_down: bool) -> int:
+    """Which dimension of [experts, out, in] is divided."""
+    return 0 if style == "expert" else 1 + is_down
 
 
 def apply_rules(rules: list[Rule], document: dict) -> tuple[dict[str, TensorSharding], list[Rule]]:
@@ -201,7 +228,7 @@ def apply_rules(rules: list[Rule], document: dict) -> tuple[dict[str, TensorShar
 def _argument_dim(op: str, argument: str, style: str) -> int | None:
     """The dimension in which a rule divides what an op takes as this argument; None if it stays whole."""
     if op == EXPERTS:
-        return 2 if argument == "down" else 1
+        return _expert_dim(style, argument == "down")
     if argument == "bias":
         return 0 if style == "column" else None
     return _weight_dim(style, op == EMBEDDING)
@@ -216,17 +243,17 @@ def _joined(module: str, parameter: str) -> str:
     return f"{module}.{parameter}" if module else parameter
 
 
-def _style(pattern: str, given: Column | Row | str) -> Column | Row:
+def _style(pattern: str, given: Style | str) -> Style:
     if isinstance(given, str):
-        styles = {"column": Column(), "row": Row()}
+        styles = {"column": Column(), "row": Row(), "expert": Expert()}
         if given not in styles:
             near = difflib.get_close_matches(given, styles, n=1, cutoff=0.4)
-            hint = f'; did you mean "{near[0]}"?' if near else ': use "column" or "row"'
+            hint = f'; did you mean "{near[0]}"?' if near else ': use "column", "row" or "expert"'
             raise ExportError(f'sharding pattern "{pattern}": unknown style "{given}"{hint}')
         return styles[given]
-    if not isinstance(given, (Column, Row)):
+    if not isinstance(given, Style):
         raise ExportError(
-            f'sharding pattern "{pattern}": expected "column", "row", accord.Column or accord.Row, '
+            f'sharding pattern "{pattern}": expected "column", "row", "expert", accord.Column, accord.Row or accord.Expert, '
             f"got {type(given).__name__}"
         )
     if given.unit is not None and (not isinstance(given.unit, int) or given.unit < 1):
@@ -243,7 +270,7 @@ def _is_of_torch(given: object) -> bool:
     return any(kind.__module__.startswith("torch.distributed.tensor.parallel") for kind in type(given).__mro__)
 
 
-def _of_torch(pattern: str, given: object) -> Column | Row | None:
+def _of_torch(pattern: str, given: object) -> Style | None:
     """torch's style as one of ours; None for those that say only how activations lie, which an engine settles itself."""
     styles = {
         "ColwiseParallel": Column(),

@@ -14,16 +14,15 @@ import torch
 
 from accord import export_language_model as language_model
 from accord.checkpoint_files import find_references
-from accord.export_families import default_sharding
+from accord.export_families import with_default_sharding
 from accord.export_graph import ExportedGraph, GraphBuilder, decompose, memory_key
 from accord.export_modules import taken_apart
 from accord.export_sharding import (
     DIVIDED,
-    Column,
     ExportError,
-    Row,
     Rule,
     ShardingPlan,
+    Style,
     TensorSharding,
     apply_rules,
     plan_sharding,
@@ -41,7 +40,7 @@ def export(
     example_inputs: Sequence[torch.Tensor] | None = None,
     *,
     path: str | os.PathLike,
-    sharding: Mapping[str, Column | Row | str] | str | None = None,
+    sharding: Mapping[str, Style | str] | str | None = None,
     dynamic_shapes: Mapping | Sequence | None = None,
     output_names: Sequence[str] | None = None,
     tokenizer: str | os.PathLike | None = None,
@@ -58,7 +57,8 @@ def export(
     `sharding`: which linear layers are divided among the ranks of a group, by pattern over module paths (`*` stands
     for any characters, the first match decides): {"encoder.layer.*.attention.self.query": accord.Column(unit=64), ...}.
     A unit is what stays together on a rank: the size of a head for attention. Strings "column" and "row" take the
-    largest power of two up to 64 that divides the layer; a plan for parallelize_module (ColwiseParallel(), ...) does as well.
+    largest power of two up to 64 that divides the layer; accord.Expert() divides layers of experts expert by expert. "auto" is what the names
+    of the layers say for families of transformers, and so is {..., "*": "auto"} for the layers that no other pattern matches; a plan for parallelize_module (ColwiseParallel(), ...) does as well.
     `dynamic_shapes`: as for torch.export; each dynamic dimension needs a maximum. Sizes down to the minimum are
     checked: the exported program is run on the narrowed examples and must give what the model gives.
     `output_names`: names for the outputs; those of the inputs are the parameters of forward().
@@ -86,9 +86,7 @@ def export(
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.no_grad())
         stack.enter_context(taken_apart(model))
-        if sharding == "auto":
-            sharding = default_sharding(model)
-        plan = plan_sharding(model, sharding)
+        plan = plan_sharding(model, with_default_sharding(model, sharding))
         traced, prefix, facts = model, "", None
         if example_inputs is None:
             _check_language_model(model, dynamic_shapes, output_names)

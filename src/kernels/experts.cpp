@@ -36,7 +36,9 @@ void combine_experts(const CombineCall& call, std::int64_t first, std::int64_t l
       const std::int64_t count = std::min(kBlock, call.width - begin);
       float sums[kBlock] = {};
       for (std::int64_t j = row * call.top_k; j < (row + 1) * call.top_k; ++j) {
-        const float* const x = call.x + call.place[j] * call.width + begin;
+        const std::int64_t place = call.place == nullptr ? j : call.place[j];
+        if (place < call.first_place || place >= call.last_place) continue;
+        const float* const x = call.x + place * call.width + begin;
         const float weight = call.weights[j];
         for (std::int64_t i = 0; i < count; ++i) sums[i] += weight * x[i];
       }

@@ -2,6 +2,7 @@
 // Mixtures of experts: which rows go to which expert, and the sum of what the experts made of a row.
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 
 #include "accord/buffer.hpp"
@@ -23,13 +24,15 @@ struct ExpertGroups {
 std::optional<BadId> group_by_expert(const void* ids, DType id_dtype, std::int64_t choices, std::int64_t experts,
                                      const ExpertGroups& groups);
 
-/// y[row] = sum over j of weights[row, j] * x[place[row * top_k + j]], in the order of j and in fp32, rounded once.
+/// y[row] = sum over j of weights[row, j] * x[place[row * top_k + j]], in the order of j and in fp32, rounded once. Choices whose place is
+/// not within [first_place, last_place) are left out.
 struct CombineCall {
   std::int64_t rows = 0, top_k = 0, width = 0;
   const float* weights = nullptr;       ///< [rows, top_k]
-  const std::int64_t* place = nullptr;  ///< [rows, top_k]
-  const float* x = nullptr;             ///< [choices, width]
-  Rows y;                               ///< [rows, width]
+  const std::int64_t* place = nullptr;  ///< [rows, top_k]; none: each choice has its own position
+  std::int64_t first_place = 0, last_place = std::numeric_limits<std::int64_t>::max();
+  const float* x = nullptr;  ///< [choices, width]
+  Rows y;                    ///< [rows, width]
 };
 /// Rows [first, last) of the call. Allocates nothing.
 void combine_experts(const CombineCall& call, std::int64_t first, std::int64_t last);

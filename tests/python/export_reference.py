@@ -1,8 +1,10 @@
 """A slow, plain reader of engine packages: weights by the safetensors library, the graph run op by op with torch."""
 
+import hashlib
 import json
 import math
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -65,12 +67,23 @@ def unpacked_tensor(stored: torch.Tensor, entry: dict) -> torch.Tensor:
             rows = [unpacked(one, shape[0] // groups, places * shape[1], packed) for one in np.split(data, groups)]
             block = np.concatenate(rows).reshape(shape[0], places, shape[1]).swapaxes(1, 2).reshape(shape)
         elif len(shape) == 3:
-            block = np.stack([unpacked(one, *unit[1:], packed) for one in np.split(data, shape[0])])
+            block = np.stack([unpacked(one, *unit[1:], packed) for one in np.split(data, unit[0])])
         else:
             block = unpacked(data, *(unit[::-1] if transposed else unit), packed)
         blocks.append(torch.from_numpy(block.T if transposed else block))
     whole = torch.cat(blocks, dim).narrow(dim, 0, shape[dim])
     return whole.to(getattr(torch, entry["dtype"])).contiguous()
+
+
+def changed_manifest(package: Path, to: Path, change) -> Path:
+    """A copy of the package whose manifest `change` has changed, with a hash that fits."""
+    copy = shutil.copytree(package, to)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    change(manifest)
+    text = json.dumps(manifest).encode()
+    (copy / "manifest.json").write_bytes(text)
+    (copy / "manifest.sha256").write_text(hashlib.sha256(text).hexdigest() + "\n")
+    return copy
 
 
 def read_tensors(package: Path) -> dict[str, torch.Tensor]:

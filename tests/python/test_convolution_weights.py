@@ -1,13 +1,12 @@
 """Weights of convolutions in the layout of products, as they are and in 8 and 4 bits: stored, mapped, multiplied with, replaced."""
 
-import hashlib
 import json
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from export_reference import read_tensors
+from export_reference import changed_manifest, read_tensors
 from test_expert_weights import load_on_a_rank
 
 import accord
@@ -139,16 +138,6 @@ def test_ranks_map_the_convolutions_and_copy_nothing(ranks, tmp_path, weights):
         assert anonymous < stored / 4 + 20 * depthwise
 
 
-def changed_manifest(package: Path, to: Path, change) -> Path:
-    copy = shutil.copytree(package, to)
-    manifest = json.loads((copy / "manifest.json").read_text())
-    change({entry["name"]: entry for entry in manifest["tensors"]})
-    text = json.dumps(manifest).encode()
-    (copy / "manifest.json").write_bytes(text)
-    (copy / "manifest.sha256").write_text(hashlib.sha256(text).hexdigest() + "\n")
-    return copy
-
-
 def test_a_damaged_convolution_and_one_that_is_packed_otherwise_are_refused(packages, tmp_path):
     package, _ = packages["int8"]
     copy = Path(shutil.copytree(package, tmp_path / "damaged.accord"))
@@ -162,7 +151,8 @@ def test_a_damaged_convolution_and_one_that_is_packed_otherwise_are_refused(pack
         accord.load(copy)
     assert any("grouped.weight" in damage.what for damage in accord.verify(copy))
 
-    def groups_of_another(entries):
+    def groups_of_another(manifest):
+        entries = {entry["name"]: entry for entry in manifest["tensors"]}
         entries["grouped.weight"]["packed"]["groups"] = 1  # as many bytes: a panel of 64 outputs, or 4 of 16
 
     other = changed_manifest(packages["as they are"][0], tmp_path / "other.accord", groups_of_another)

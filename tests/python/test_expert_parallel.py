@@ -349,7 +349,7 @@ PAGE = (ROOT / "docs/expert-parallelism.md").read_text()
 def test_the_guide_runs_from_its_first_line_to_its_last(tmp_path, size):
     program = tmp_path / "guide.py"
     program.write_text("".join(re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)))
-    result = accord_command("run", "-n", str(size), str(program))
+    result = accord_command("run", "-n", str(size), str(program), cwd=tmp_path, timeout=120)
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.count(f"{20 * size - 6 * size} choices were dropped") == size
 

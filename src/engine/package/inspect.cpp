@@ -90,7 +90,7 @@ Json rules_json(const engine::Manifest& manifest) {
   Json rules = Json::array();
   for (const engine::ShardingRule& rule : manifest.rules) {
     rules.push_back({{"pattern", rule.pattern},
-                     {"style", rule.style == engine::ParallelStyle::kColumn ? "column" : "row"},
+                     {"style", engine::kStyles[static_cast<std::size_t>(rule.style)]},
                      {"unit", rule.unit},
                      {"group", rule.group},
                      {"together", rule.together},

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -125,14 +126,16 @@ class Reader {
       ShardingRule rule;
       ACCORD_ASSIGN_OR_RETURN(rule.pattern, object.name("pattern"));
       ACCORD_ASSIGN_OR_RETURN(const auto style, object.name("style"));
-      if (style != "column" && style != "row") {
-        return object.corrupt(fmt::format("unknown style \"{}\"; there are \"column\" and \"row\"", style));
-      }
-      rule.style = style == "row" ? ParallelStyle::kRow : ParallelStyle::kColumn;
+      const auto* const known = std::find(std::begin(kStyles), std::end(kStyles), style);
+      if (known == std::end(kStyles)) return object.corrupt(unknown_name("style", style, kStyles).message());
+      rule.style = static_cast<ParallelStyle>(known - std::begin(kStyles));
       ACCORD_ASSIGN_OR_RETURN(rule.unit, object.integer("unit", 1, kMaxDimension));
       ACCORD_ASSIGN_OR_RETURN(rule.group, read_group(object));
       ACCORD_RETURN_IF_ERROR(read_sharing(object, rule.together, rule.copies));
       if (rule.copies && rule.style == ParallelStyle::kRow) return object.corrupt("copies of a row would count twice");
+      if (rule.style == ParallelStyle::kExpert && (rule.unit != 1 || rule.together != 1 || rule.copies)) {
+        return object.corrupt("experts are divided one by one, without copies");
+      }
       manifest_.rules.push_back(std::move(rule));
     }
     return {};

@@ -44,7 +44,8 @@ struct Packing {
 
 /// One weight as the manifest describes it. A tensor with a sharding lies in the file as its units one after the other
 /// and has one granule for each: a unit is a contiguous row-major block of the tensor's shape with `dim` cut to `unit`, or that
-/// block packed (expert by expert); the last unit may be shorter (packed, zeros fill it up).
+/// block packed (expert by expert); the last unit may be shorter (packed, zeros fill it up). Experts that are divided among the ranks
+/// have a unit each.
 struct TensorEntry {
   std::string name;
   DType dtype = DType::kFloat32;
@@ -64,7 +65,7 @@ struct TensorEntry {
   std::uint64_t unit_bytes() const;
   /// Of granules [first, first + count).
   std::uint64_t granule_range_bytes(std::uint64_t first, std::uint64_t count) const;
-  /// Packed matrices in each unit: one, or one of each expert or group, so many bytes apart. REQUIRES: packing.
+  /// Packed matrices in each unit: one, or one of each expert (that is in it) or group, so many bytes apart. REQUIRES: packing.
   std::int64_t matrices() const;
   std::uint64_t matrix_bytes() const;
   /// Units [first, first + count) of the first matrix as products see them, at `data`. REQUIRES: packing.
@@ -72,7 +73,8 @@ struct TensorEntry {
 };
 
 /// A rule of the sharding plan, as the user gave it: which modules are parallel, and how.
-enum class ParallelStyle : std::uint8_t { kColumn, kRow };
+enum class ParallelStyle : std::uint8_t { kColumn, kRow, kExpert };
+inline constexpr std::string_view kStyles[] = {"column", "row", "expert"};  // by ParallelStyle
 struct ShardingRule {
   std::string pattern;  ///< module path with * for any run of characters
   ParallelStyle style = ParallelStyle::kColumn;

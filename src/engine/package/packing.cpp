@@ -25,6 +25,10 @@ bool is_of_experts(const TensorEntry& tensor) {
   return tensor.shape.size() == 3 && (!tensor.packing || tensor.packing->groups == 0);
 }
 
+bool has_expert_units(const TensorEntry& tensor) {
+  return is_of_experts(tensor) && tensor.sharding && tensor.sharding->dim == 0;
+}
+
 // One unit of a matrix, or of each expert's, as [out, in], and whether it is divided by its outputs.
 struct Block {
   std::int64_t out = 0, in = 0;
@@ -41,7 +45,7 @@ Block block_of(const TensorEntry& tensor) {
   const std::size_t out_dim = tensor.packing->transposed ? last : last - 1;
   const std::size_t in_dim = tensor.packing->transposed ? last - 1 : last;
   Block block{tensor.shape[out_dim], tensor.shape[in_dim]};
-  if (!tensor.sharding) return block;
+  if (!tensor.sharding || has_expert_units(tensor)) return block;
   block.by_outputs = static_cast<std::size_t>(tensor.sharding->dim) == out_dim;
   (block.by_outputs ? block.out : block.in) = tensor.sharding->unit;
   return block;
@@ -66,6 +70,7 @@ std::uint64_t TensorEntry::unit_bytes() const {
 }
 
 std::int64_t TensorEntry::matrices() const {
+  if (has_expert_units(*this)) return sharding->unit;
   return is_of_experts(*this) ? shape[0] : std::max<std::int64_t>(packing->groups, 1);
 }
 
@@ -89,7 +94,7 @@ std::uint64_t TensorEntry::granule_range_bytes(std::uint64_t first, std::uint64_
 kernels::PackedMatrix TensorEntry::matrix(std::int64_t first, std::int64_t count, const std::byte* data) const {
   const Block block = block_of(*this);
   kernels::PackedMatrix matrix = kernels::packed_matrix(packing->format, block.out, block.in, data);
-  if (!sharding) return matrix;
+  if (!sharding || has_expert_units(*this)) return matrix;
   const std::int64_t size = shape[static_cast<std::size_t>(sharding->dim)];
   const std::int64_t padding = std::max<std::int64_t>((first + count) * sharding->unit - size, 0);
   const auto stride = static_cast<std::int64_t>(unit_bytes());
@@ -117,8 +122,8 @@ Result<Packing> read_packing(const JsonObject& object, const TensorEntry& tensor
   if ((tensor.shape.size() != 2 && !of_experts && packing.groups == 0) || !kernels::is_real(tensor.dtype)) {
     return given.corrupt("only matrices of real numbers, those of experts, and convolutions with groups are packed");
   }
-  if (of_experts && tensor.sharding && tensor.sharding->dim == 0) {
-    return given.corrupt("packed experts are divided within each expert");
+  if (of_experts && tensor.sharding && tensor.sharding->dim == 0 && tensor.sharding->unit != 1) {
+    return given.corrupt("packed experts are divided one by one, or within each expert");
   }
   ACCORD_ASSIGN_OR_RETURN(const auto type, given.name("type"));
   const auto* const known = std::find(std::begin(kTypes), std::end(kTypes), type);

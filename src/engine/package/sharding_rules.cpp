@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "base/text.hpp"
@@ -55,6 +56,10 @@ class Plan {
       used_[i] = true;
     }
     if (layer.op == kExperts) return decide_experts(layer, rule);
+    if (rule != nullptr && rule->style == ParallelStyle::kExpert) {
+      return corrupt(
+          fmt::format("rule \"{}\" is an expert rule, but \"{}\" is no layer of experts", rule->pattern, layer.module));
+    }
     RuleDecision weight{{}, rule, &layer};
     RuleDecision bias{{}, rule, &layer};
     if (rule != nullptr) {
@@ -67,18 +72,19 @@ class Plan {
     return note(tensor_argument(layer, "bias"), bias);
   }
 
-  // Within each expert: [experts, out, in].
+  // [experts, out, in]: within each expert, or expert by expert.
   Status decide_experts(const Node& layer, const ShardingRule* rule) {
     RuleDecision outputs{{}, rule, &layer};
     RuleDecision inputs{{}, rule, &layer};
     if (rule != nullptr) {
-      if (rule->style != ParallelStyle::kRow) {
-        return corrupt(
-            fmt::format("rule \"{}\" is a column rule, but \"{}\" is a layer of experts, which takes a row rule",
-                        rule->pattern, layer.module));
+      if (rule->style == ParallelStyle::kColumn) {
+        return corrupt(fmt::format(
+            "rule \"{}\" is a column rule, but \"{}\" is a layer of experts, which takes an expert rule or a row rule",
+            rule->pattern, layer.module));
       }
-      outputs.sharding = Sharding{rule->group, 1, rule->unit, rule->together, rule->copies};
-      inputs.sharding = Sharding{rule->group, 2, rule->unit, rule->together, rule->copies};
+      const bool by_expert = rule->style == ParallelStyle::kExpert;
+      outputs.sharding = Sharding{rule->group, by_expert ? 0 : 1, rule->unit, rule->together, rule->copies};
+      inputs.sharding = Sharding{rule->group, by_expert ? 0 : 2, rule->unit, rule->together, rule->copies};
     }
     ACCORD_RETURN_IF_ERROR(note(tensor_argument(layer, "up"), outputs));
     ACCORD_RETURN_IF_ERROR(note(tensor_argument(layer, "gate"), outputs));
@@ -121,6 +127,12 @@ class Plan {
 };
 
 }  // namespace
+
+bool divides_batch(const Manifest& manifest, std::string_view group) {
+  return group == kBatchGroup && std::none_of(manifest.rules.begin(), manifest.rules.end(), [&](const auto& rule) {
+           return rule.group == group && rule.style != ParallelStyle::kExpert;
+         });
+}
 
 // Greedy, going back to the last * where it fails.
 bool matches(std::string_view pattern, std::string_view name) {

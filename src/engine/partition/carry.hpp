@@ -28,10 +28,12 @@ struct CarryQuestion {
   Status refuse(std::string_view why) const;
 };
 
-/// What comes out: the shard of the outputs, and the group over which they still have to be added up.
+/// What comes out: the shard of the outputs, and the group over which they still have to be added up, or whose ranks have to exchange
+/// their rows because each has some of the experts.
 struct CarryAnswer {
-  OptionalShard output;
-  std::optional<std::string> partial_over;
+  OptionalShard output = {};
+  std::optional<std::string> partial_over = {};
+  std::optional<std::string> experts_over = {};
 };
 
 using CarryFunction = Result<CarryAnswer> (*)(const CarryQuestion& question);

@@ -83,7 +83,8 @@ Result<CarryAnswer> carry_matrix_product(const CarryQuestion& question) {
   return carry_product(question, {*x, *weight, bias, 1, 0});
 }
 
-// Each rank has a part of every expert: up and gate by their outputs, down by its inputs; partial sums come out.
+// Each rank has a part of every expert (up and gate by their outputs, down by its inputs), so that partial sums come out; or some of
+// the experts.
 Result<CarryAnswer> carry_experts(const CarryQuestion& question) {
   for (const std::string_view whole : {"input", "experts", "weights"}) {
     if (question.shard(whole)) return question.refuse("its rows and what they chose must be whole");
@@ -91,11 +92,12 @@ Result<CarryAnswer> carry_experts(const CarryQuestion& question) {
   const OptionalShard up = question.shard("up");
   const OptionalShard down = question.shard("down");
   const bool gated = tensor_argument(question.node, "gate").has_value();
-  const bool divided = up && down && up->dim == 1 && down->dim == 2 && line_up(*up, *down) && up->unit == down->unit;
-  if (!divided || (gated && question.shard("gate") != up)) {
-    return question.refuse("the weights of its experts are not divided alike within each expert");
+  const bool by_expert = up && up->dim == 0 && down == up;
+  const bool within = up && down && up->dim == 1 && down->dim == 2 && line_up(*up, *down) && up->unit == down->unit;
+  if ((!by_expert && !within) || (gated && question.shard("gate") != up)) {
+    return question.refuse("the weights of its experts are not divided alike");
   }
-  return CarryAnswer{std::nullopt, up->group};
+  return by_expert ? CarryAnswer{{}, {}, up->group} : CarryAnswer{{}, up->group, {}};
 }
 
 // Batches are independent.

@@ -9,6 +9,7 @@
 
 #include "base/text.hpp"
 #include "engine/graph/node_access.hpp"
+#include "engine/package/sharding_rules.hpp"
 #include "engine/partition/carry.hpp"
 
 namespace accord::engine {
@@ -17,12 +18,13 @@ namespace {
 class Partitioner {
  public:
   Partitioner(const Graph& whole, const Manifest& manifest, const std::map<std::string, GroupPlace>& places,
-              int canonical_ranks)
+              int canonical_ranks, const std::string& batch_symbol)
       : whole_(whole),
         manifest_(manifest),
         tensors_(tensors_by_name(manifest)),
         places_(places),
         canonical_ranks_(canonical_ranks),
+        batch_symbol_(batch_symbol),
         shards_(whole.values.size()) {
     result_.graph = whole;
     result_.graph.nodes.clear();
@@ -58,7 +60,7 @@ class Partitioner {
         return unknown_name("group", group, names);
       }
       ACCORD_RETURN_IF_ERROR(check_place(group, place));
-      if (canonical() && canonical_ranks_ % place.size != 0) {
+      if (canonical() && canonical_ranks_ % place.size != 0 && !divides_batch(manifest_, group)) {
         return Status(StatusCode::kInvalidArgument,
                       fmt::format("group \"{}\" has {} ranks, which is no divisor of canonical_ranks = {}", group,
                                   place.size, canonical_ranks_));
@@ -79,7 +81,7 @@ class Partitioner {
   Status divide(const TensorEntry& entry, ValueId value, TensorPart& part) {
     const Sharding& sharding = *entry.sharding;
     const GroupPlace& here = place(sharding.group);
-    if (here.size == 1 && !canonical()) return Status();
+    if (here.size == 1 && (!canonical() || is_of_experts(sharding, entry))) return Status();
     const std::int64_t size = entry.shape[static_cast<std::size_t>(sharding.dim)];
     const Shard shard{sharding.group, sharding.dim, sharding.unit, entry.units(), sharding.together, sharding.copies};
     const auto units = units_of_rank(sharding, shard.units, here.rank, here.size);
@@ -110,6 +112,7 @@ class Partitioner {
     const CarryFunction rule = carry_rule(node.op);
     if (rule == nullptr) return question.refuse("no rule is known for this op");
     ACCORD_ASSIGN_OR_RETURN(const CarryAnswer answer, rule(question));
+    if (answer.experts_over) return spread_experts(std::move(node), *answer.experts_over);
     if (answer.partial_over) return reduce_after(std::move(node), *answer.partial_over);
     for (const ValueId output : node.outputs) {
       ACCORD_RETURN_IF_ERROR(check_carried(question, output, answer.output));
@@ -135,6 +138,100 @@ class Partitioner {
       return question.refuse(fmt::format("its output has {} elements where {} are expected", size, shard_text(*shard)));
     }
     return Status();
+  }
+
+  static bool is_of_experts(const Sharding& sharding, const TensorEntry& entry) {
+    return entry.shape.size() == 3 && sharding.dim == 0;
+  }
+
+  // Of ranks that have the same rows each sends its own through its experts, and what these make of a row is added up. Ranks that share a
+  // batch have other rows each, which go to the ranks whose experts they chose.
+  Status spread_experts(Node node, const std::string& group) {
+    const ValueId up = *tensor_argument(node, "up");
+    const Shard& shard = *shards_[static_cast<std::size_t>(up)];
+    const std::int64_t experts = whole_.values[static_cast<std::size_t>(up)].shape.front().constant();
+    const Extent mine = local_extent(shard, experts, place(group));
+    if (divides_batch(manifest_, group)) return dispatch_and_combine(std::move(node), group, experts, mine.count);
+    node.op = "accord.experts";
+    node.arguments["first_expert"] = SymbolicInt(mine.first);
+    node.arguments["experts_in_all"] = SymbolicInt(experts);
+    return reduce_after(std::move(node), group);
+  }
+
+  // dispatch -> the rows through this rank's experts -> combine.
+  Status dispatch_and_combine(Node node, const std::string& group, std::int64_t experts, std::int64_t mine) {
+    const ValueId input = *tensor_argument(node, "input");
+    const ValueId ids = *tensor_argument(node, "experts");
+    const SymbolicShape& rows_in = whole_.values[static_cast<std::size_t>(input)].shape;
+    const SymbolicShape& choices = whole_.values[static_cast<std::size_t>(ids)].shape;
+    const ValueId output = node.outputs.front();
+    if (rows_in.size() != 2 || choices.size() != 2 || !choices[1].is_constant() ||
+        rows_in[1] != whole_.values[static_cast<std::size_t>(output)].shape.back()) {
+      return Status(StatusCode::kUnsupported,
+                    node_text(node) + ": rows that go to other ranks are as wide as they return");
+    }
+    ACCORD_ASSIGN_OR_RETURN(const SymbolicInt tokens, of_largest_part(rows_in[0]));
+    ACCORD_ASSIGN_OR_RETURN(const SymbolicInt batch, SymbolicInt::parse(batch_symbol_));
+    const std::int64_t most = place(group).size * std::min(choices[1].constant(), mine);
+    ACCORD_ASSIGN_OR_RETURN(const SymbolicInt capacity,
+                            SymbolicInt::parse(fmt::format("({}) * {}", tokens.to_string(), most)));
+    const Value& given = whole_.values[static_cast<std::size_t>(input)];
+    const auto add = [&](const char* suffix, DType dtype, SymbolicShape shape) {
+      result_.graph.values.push_back({given.name + suffix, dtype, std::move(shape)});
+      return static_cast<ValueId>(result_.graph.values.size() - 1);
+    };
+    const ValueId rows = add(".dispatched", given.dtype, {capacity, rows_in[1]});
+    const ValueId row_weights = add(".weights", DType::kFloat32, {capacity});
+    const ValueId first = add(".experts", DType::kInt64, {mine + 1});
+    const ValueId made = add(".made", given.dtype, {capacity, rows_in[1]});
+    const auto argument = [&node](const char* name) { return node.arguments.at(name); };
+    result_.graph.nodes.push_back({"accord.dispatch",
+                                   {{"self", argument("input")},
+                                    {"experts", argument("experts")},
+                                    {"weights", argument("weights")},
+                                    {"group", group},
+                                    {"experts_in_all", SymbolicInt(experts)},
+                                    {"batch", batch},
+                                    {"tokens_of_largest", tokens}},
+                                   {rows, row_weights, first},
+                                   node.module,
+                                   node.source});
+    Node combine{"accord.combine",
+                 {{"self", ValueRef{made}},
+                  {"experts", argument("experts")},
+                  {"group", group},
+                  {"experts_in_all", SymbolicInt(experts)}},
+                 {output},
+                 node.module,
+                 node.source};
+    node.op = "accord.dispatched_experts";
+    node.arguments["input"] = ValueRef{rows};
+    node.arguments["weights"] = ValueRef{row_weights};
+    node.arguments["experts"] = ValueRef{first};
+    ACCORD_ASSIGN_OR_RETURN(
+        node.arguments["expected_rows"],
+        SymbolicInt::parse(fmt::format("({}) * {}", rows_in[0].to_string(), choices[1].constant())));
+    node.outputs = {made};
+    result_.graph.nodes.push_back(std::move(node));
+    result_.graph.nodes.push_back(std::move(combine));
+    return Status();
+  }
+
+  // A size where another rank has the larger part of the batch: by one.
+  Result<SymbolicInt> of_largest_part(const SymbolicInt& size) const {
+    std::string text = "0";
+    for (const SymbolicInt::Term& term : size.terms()) {
+      text += fmt::format(" + {}", term.factor);
+      for (const std::string& symbol : term.symbols) {
+        const bool grows = symbol == batch_symbol_;
+        if (grows && term.factor < 0) {
+          return Status(StatusCode::kUnsupported,
+                        fmt::format("a size of {} grows less than the batch, whose parts differ", size.to_string()));
+        }
+        text += grows ? fmt::format(" * ({} + 1)", symbol) : " * " + symbol;
+      }
+    }
+    return SymbolicInt::parse(text);
   }
 
   std::vector<SymbolicInt> local_shape(ValueId id) const {
@@ -273,6 +370,7 @@ class Partitioner {
   const TensorsByName tensors_;
   const std::map<std::string, GroupPlace>& places_;
   const int canonical_ranks_;
+  const std::string& batch_symbol_;
   std::vector<OptionalShard> shards_;
   Partition result_;
 };
@@ -286,8 +384,9 @@ Status check_place(const std::string& group, const GroupPlace& place) {
 }
 
 Result<Partition> partition(const Graph& graph, const Manifest& manifest,
-                            const std::map<std::string, GroupPlace>& places, int canonical_ranks) {
-  return Partitioner(graph, manifest, places, canonical_ranks).run();
+                            const std::map<std::string, GroupPlace>& places, int canonical_ranks,
+                            const std::string& batch_symbol) {
+  return Partitioner(graph, manifest, places, canonical_ranks, batch_symbol).run();
 }
 
 }  // namespace accord::engine

@@ -46,10 +46,15 @@ Status check_place(const std::string& group, const GroupPlace& place);
 /// weight's inputs ("pieces"), and its sums stay float32 until all are added. kInvalidArgument also if a weight's units cannot be
 /// divided so.
 ///
+/// Experts that are divided one by one: ranks that all run the same rows add up what theirs make of them. Over a group that divides the
+/// batch (divides_batch) rows go to the ranks whose experts they chose and what is made of them comes back ("accord.dispatch",
+/// "accord.dispatched_experts", "accord.combine"); `batch_symbol`: the size whose parts the ranks run then.
+///
 /// kInvalidArgument: a group unknown to the package, a place that cannot be, more ranks than units to share, a row weight that
 /// does not line up with what comes in. kUnsupported: an op that cannot carry a shard, named with its place in the model.
 /// REQUIRES: graph and manifest are those of one package, as Package::open gives them.
 Result<Partition> partition(const Graph& graph, const Manifest& manifest,
-                            const std::map<std::string, GroupPlace>& places, int canonical_ranks = 0);
+                            const std::map<std::string, GroupPlace>& places, int canonical_ranks = 0,
+                            const std::string& batch_symbol = "");
 
 }  // namespace accord::engine

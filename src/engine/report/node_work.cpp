@@ -11,10 +11,10 @@ namespace {
 
 using Sizes = std::vector<std::int64_t>;
 
-constexpr std::string_view kMoves[] = {"aten.cat",      "aten.index",  "aten.index_select", "aten.gather",
-                                       "aten.slice",    "aten.select", "aten.expand",       "aten.permute",
-                                       "aten._to_copy", "aten.view",   "aten.embedding",    "accord.embedding",
-                                       "aten.full",     "aten.arange", "accord.all_reduce", "accord.all_gather"};
+constexpr std::string_view kMoves[] = {
+    "aten.cat",    "aten.index",   "aten.index_select", "aten.gather",       "aten.slice",      "aten.select",
+    "aten.expand", "aten.permute", "aten._to_copy",     "aten.view",         "aten.embedding",  "accord.embedding",
+    "aten.full",   "aten.arange",  "accord.all_reduce", "accord.all_gather", "accord.dispatch", "accord.combine"};
 
 class Counter {
  public:
@@ -102,7 +102,7 @@ class Counter {
       return (tensor_argument(node_, "gate") ? 4 : 2) * all * depth;
     }
     if (family_ == "aten.convolution") return convolution(made);
-    if (family_ == "accord.experts") return experts();
+    if (family_ == "accord.experts" || family_ == "accord.dispatched_experts") return experts();
     if (tensor_argument(node_, "query") && tensor_argument(node_, "key")) return attention();
     return most;
   }
@@ -112,15 +112,25 @@ class Counter {
     return 2 * made * product(weight) / static_cast<std::uint64_t>(std::max<std::int64_t>(weight.front(), 1));
   }
 
-  // Each row goes through the matrices of as many experts as it chose.
+  // Each row goes through the matrices of as many experts as it chose; where ranks share the experts, each has its part of the choices.
   Result<std::uint64_t> experts() const {
-    ACCORD_ASSIGN_OR_RETURN(const std::uint64_t choices, elements_of(*tensor_argument(node_, "experts")));
+    std::uint64_t choices = 0;
+    if (const Argument* const expected = find_argument(node_, "expected_rows")) {
+      ACCORD_ASSIGN_OR_RETURN(const std::int64_t rows, std::get<SymbolicInt>(*expected).evaluate(symbols_));
+      choices = static_cast<std::uint64_t>(rows);
+    } else {
+      ACCORD_ASSIGN_OR_RETURN(choices, elements_of(*tensor_argument(node_, "experts")));
+    }
     std::uint64_t of_one = 0;
     for (const std::string_view matrix : {"gate", "up", "down"}) {
       const auto id = tensor_argument(node_, matrix);
       if (!id) continue;
       ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, sizes_of(*id));
       of_one += product(sizes) / static_cast<std::uint64_t>(std::max<std::int64_t>(sizes.front(), 1));
+      if (const Argument* const in_all = find_argument(node_, "experts_in_all"); in_all != nullptr && matrix == "up") {
+        choices = choices * static_cast<std::uint64_t>(sizes.front()) /
+                  static_cast<std::uint64_t>(std::get<SymbolicInt>(*in_all).constant());
+      }
     }
     return 2 * choices * of_one;
   }

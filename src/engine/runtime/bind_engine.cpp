@@ -78,6 +78,7 @@ Status LoadedEngine::become_bound(const std::map<std::string, Communicator>& com
   const std::lock_guard lock(mutex_);
   ACCORD_RETURN_IF_ERROR(state_.move(EngineEvent::kBind));
   for (const auto& [name, index] : group_index_) communicators_[static_cast<std::size_t>(index)] = own.at(name);
+  bindings_.fetch_add(1, std::memory_order_release);
   return Status();
 }
 

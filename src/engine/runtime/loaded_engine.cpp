@@ -16,6 +16,7 @@
 #include "engine/graph/ops.hpp"
 #include "engine/package/package.hpp"
 #include "engine/package/program.hpp"
+#include "engine/package/sharding_rules.hpp"
 #include "engine/partition/partition.hpp"
 #include "engine/partition/stages.hpp"
 #include "engine/passes/passes.hpp"
@@ -75,14 +76,16 @@ struct LoadGroups {
 };
 
 // A package may have a group of such a name itself. `groups` gets the names of those that are not the package's.
-Result<LoadGroups> take_load_groups(const std::map<std::string, GroupPlace>& places, std::vector<std::string>& groups) {
+Result<LoadGroups> take_load_groups(const Manifest& manifest, const std::map<std::string, GroupPlace>& places,
+                                    std::vector<std::string>& groups) {
   LoadGroups found{places, {}, {}};
   for (const auto& [name, place] : {std::pair{kStageGroup, &found.stages}, std::pair{kBatchGroup, &found.batch}}) {
     const bool of_package = std::find(groups.begin(), groups.end(), name) != groups.end();
     const auto given = places.find(name);
-    if (of_package || given == places.end()) continue;
+    if (given == places.end() || (of_package && !divides_batch(manifest, name))) continue;
     *place = given->second;
     ACCORD_RETURN_IF_ERROR(check_place(name, *place));
+    if (of_package) continue;  // experts are divided over it, too
     found.shards.erase(name);
     groups.emplace_back(name);
   }
@@ -114,9 +117,18 @@ Result<CutPackage> cut_package(const Package& package, const std::map<std::strin
                                int canonical_ranks) {
   CutPackage cut;
   cut.groups = package.manifest().groups;
-  ACCORD_ASSIGN_OR_RETURN(const LoadGroups of_load, take_load_groups(places, cut.groups));
-  cut.batch = of_load.batch;
-  ACCORD_ASSIGN_OR_RETURN(cut.part, partition(package.graph(), package.manifest(), of_load.shards, canonical_ranks));
+  ACCORD_ASSIGN_OR_RETURN(const LoadGroups of_load, take_load_groups(package.manifest(), places, cut.groups));
+  if (of_load.batch.size > 1) {
+    if (package.manifest().language_model) {
+      return Status(StatusCode::kUnsupported,
+                    fmt::format("\"{}\": group \"{}\" divides a batch; of a language model, give each replica "
+                                "requests of its own",
+                                package.path(), kBatchGroup));
+    }
+    ACCORD_ASSIGN_OR_RETURN(cut.batch, find_batch_split(package.graph(), of_load.batch));
+  }
+  ACCORD_ASSIGN_OR_RETURN(cut.part, partition(package.graph(), package.manifest(), of_load.shards, canonical_ranks,
+                                              cut.batch ? cut.batch->symbol : ""));
   Graph& graph = cut.part.graph;
   graph = name_all_reduce(std::move(graph));
   ACCORD_RETURN_IF_ERROR(check_supported(graph));
@@ -167,15 +179,7 @@ Result<std::shared_ptr<LoadedEngine>> LoadedEngine::load(const std::string& path
     engine->tensors_.push_back({entry.name, entry.dtype, entry.shape, entry.sharding});
   ACCORD_ASSIGN_OR_RETURN(engine->parameters_, engine->read_parameters(package, cut.part.parts));
   engine->language_model_ = package.manifest().language_model;
-  if (cut.batch.size > 1) {
-    if (engine->language_model_) {
-      return Status(StatusCode::kUnsupported,
-                    fmt::format("\"{}\": group \"{}\" divides a batch; of a language model, give each replica "
-                                "requests of its own",
-                                path, kBatchGroup));
-    }
-    ACCORD_ASSIGN_OR_RETURN(engine->batch_split_, find_batch_split(package.graph(), cut.batch));
-  }
+  engine->batch_split_ = cut.batch;
   ACCORD_ASSIGN_OR_RETURN(engine->tokenizer_json_, package.text_file("tokenizer.json"));
   ACCORD_ASSIGN_OR_RETURN(engine->chat_format_json_, package.text_file("chat_format.json"));
   ACCORD_RETURN_IF_ERROR(engine->dry_run());

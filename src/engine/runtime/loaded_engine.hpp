@@ -25,7 +25,7 @@ namespace accord::engine {
 struct CutPackage {
   Partition part;
   std::vector<std::string> groups;  ///< the package's, and those that any package can be loaded over
-  GroupPlace batch;                 ///< among the replicas that share a batch
+  std::optional<BatchSplit> batch;  ///< if replicas share one
 };
 /// `canonical_ranks`: as in LoadOptions.
 Result<CutPackage> cut_package(const Package& package, const std::map<std::string, GroupPlace>& places,
@@ -98,6 +98,8 @@ class LoadedEngine {
   /// The communicators of the groups that have several ranks; those that are bound.
   std::map<std::string, Communicator> peers() const;
 
+  /// How often communicators were bound.
+  std::uint64_t bindings() const { return bindings_.load(std::memory_order_acquire); }
   /// Between these two the engine is Running and `communicators` may be used.
   Status begin_run();
   void end_run();
@@ -162,6 +164,7 @@ class LoadedEngine {
   mutable std::mutex mutex_;
   StateMachine state_;                                      // guarded by mutex_
   std::vector<std::optional<Communicator>> communicators_;  // written under mutex_, while nothing runs
+  std::atomic<std::uint64_t> bindings_{0};
 };
 
 }  // namespace accord::engine

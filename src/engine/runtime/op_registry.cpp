@@ -17,8 +17,9 @@ const std::unordered_map<std::string_view, FoundOp>& registry() {
     const auto join = [&](std::span<const OpEntry> table, NarrowFloats narrow) {
       for (const OpEntry& entry : table) joined->emplace(entry.name, FoundOp{entry.prepare, narrow});
     };
-    for (const auto table : {elementwise_ops(), logical_ops(), view_ops(), creation_ops(), index_ops(),
-                             collective_ops(), stage_ops(), matrix_ops(), norm_ops(), expert_ops(), image_ops()}) {
+    for (const auto table :
+         {elementwise_ops(), logical_ops(), view_ops(), creation_ops(), index_ops(), collective_ops(), stage_ops(),
+          matrix_ops(), norm_ops(), exchange_ops(), expert_ops(), image_ops()}) {
       join(table, NarrowFloats::kAsTheyAre);
     }
     for (const auto table : {reduction_ops(), softmax_ops(), attention_ops(), cached_attention_ops()}) {

@@ -24,6 +24,7 @@ std::span<const OpEntry> view_ops();
 std::span<const OpEntry> creation_ops();
 std::span<const OpEntry> index_ops();
 std::span<const OpEntry> collective_ops();
+std::span<const OpEntry> exchange_ops();
 std::span<const OpEntry> expert_ops();
 std::span<const OpEntry> image_ops();
 std::span<const OpEntry> stage_ops();

@@ -1,5 +1,7 @@
 // Mixtures of experts. The rows of a run are sorted by the experts that they chose; each chosen expert then takes its rows
-// together, and what the experts made of a row is added up in the order of its choices. A row's bits depend on itself alone.
+// together, and what the experts made of a row is added up in the order of its choices. A row's bits depend on itself alone. Of
+// experts that the ranks share a rank has some: it leaves the other choices out, or its rows have come from all ranks sorted, and
+// what it makes of them goes back.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,20 +19,21 @@ namespace {
 using kernels::Arithmetic;
 using kernels::RowsLayout;
 
-/// All but addresses. Rows stand in the order of ExpertGroups from `rows` on; those of one expert are prepared together.
+/// All but addresses. Rows stand in the order of their experts from `rows` on; those of one expert are prepared together.
 struct Experts {
   const PackedStack* up = nullptr;
   const PackedStack* gate = nullptr;  // or none
   const PackedStack* down = nullptr;
   kernels::Activation activation = kernels::Activation::kNone;
   Arithmetic up_arithmetic = Arithmetic::kFloat32, down_arithmetic = Arithmetic::kFloat32;
-  std::int64_t tokens = 0, top_k = 0;
-  Tensor input, ids, weights, output;
-  Tensor first, order, place;  // ExpertGroups
-  Tensor rows, inner_rows;     // prepared rows, [choices, bytes of one]
-  Tensor inner, made;          // what up (and gate) give, what down gives: [choices, width]
-  Tensor scratch;              // one piece for each thread
-  int panel_parts = 1;         // in which the weights of one expert are shared among threads
+  std::int64_t first_expert = 0;  // of this rank's
+  std::int64_t in_all = 0;        // of all ranks'
+  Tensor input, weights, output;
+  Tensor first;             // [experts + 1], as ExpertGroups: where the rows of each begin
+  Tensor rows, inner_rows;  // prepared rows, [choices, bytes of one]
+  Tensor inner, made;       // what up (and gate) give, what down gives: [choices, width]
+  Tensor scratch;           // one piece for each thread
+  int panel_parts = 1;      // in which the weights of one expert are shared among threads
 };
 
 struct Choices {
@@ -38,7 +41,7 @@ struct Choices {
 };
 
 Choices choices_of(const Experts& experts, const Execution& execution, std::int64_t expert) {
-  const auto* first = execution.data<const std::int64_t>(experts.first);
+  const auto* first = execution.data<const std::int64_t>(experts.first) + experts.first_expert;
   return {first[expert], first[expert + 1] - first[expert]};
 }
 
@@ -82,17 +85,10 @@ Status multiply(const Experts& experts, const Execution& execution, std::int64_t
   return kernels::product(call, share, scratch);
 }
 
-Status run_experts(const Experts& experts, const Node& node, const Execution& execution) {
-  const std::int64_t choices = experts.tokens * experts.top_k;
+// What this rank's experts make of their rows. `token_of`: the row of the input that the i-th of the sorted ones is.
+template <typename TokenOf>
+Status run_products(const Experts& experts, const Execution& execution, const TokenOf& token_of) {
   const std::int64_t count = experts.up->count();
-  const kernels::ExpertGroups groups{execution.data<std::int64_t>(experts.first),
-                                     execution.data<std::int64_t>(experts.order),
-                                     execution.data<std::int64_t>(experts.place)};
-  const auto bad = kernels::group_by_expert(execution.address(experts.ids), experts.ids.dtype, choices, count, groups);
-  if (bad) {
-    return Status(StatusCode::kInvalidArgument, fmt::format("{}: expert {} at position {} is outside [0, {})",
-                                                            node_text(node), bad->id, bad->position, count));
-  }
   const auto for_each_expert = [&](const auto& body) {
     return execution.pool.run(static_cast<int>(count), [&](int expert) {
       const Choices chosen = choices_of(experts, execution, expert);
@@ -109,8 +105,7 @@ Status run_experts(const Experts& experts, const Node& node, const Execution& ex
                             kernels::rows_layout(experts.up->matrix(expert), experts.up_arithmetic, chosen.count));
     std::byte* const memory = prepared(experts.rows, execution, chosen.first);
     for (std::int64_t i = 0; i < chosen.count; ++i) {
-      const std::int64_t token = groups.order[chosen.first + i] / experts.top_k;
-      const kernels::Rows row = rows_from(experts.input, execution, token);
+      const kernels::Rows row = rows_from(experts.input, execution, token_of(chosen.first + i));
       kernels::prepare_row(layout, row.data, row.dtype, i, memory);
     }
     return Status();
@@ -126,23 +121,61 @@ Status run_experts(const Experts& experts, const Node& node, const Execution& ex
                           prepared(experts.inner_rows, execution, chosen.first));
     return Status();
   }));
-  ACCORD_RETURN_IF_ERROR(for_each_part([&](std::int64_t expert, int part, int thread) {
+  return for_each_part([&](std::int64_t expert, int part, int thread) {
     return multiply(experts, execution, expert, part, thread, *experts.down, nullptr, experts.inner_rows, experts.made);
-  }));
-  kernels::CombineCall combine;
-  combine.rows = experts.tokens;
-  combine.top_k = experts.top_k;
+  });
+}
+
+// The sums of `rows` rows of the output.
+Status add_up(const Experts& experts, const Execution& execution, kernels::CombineCall combine) {
   combine.width = experts.output.size(1);
   combine.weights = execution.data<const float>(experts.weights);
-  combine.place = groups.place;
   combine.x = execution.data<const float>(experts.made);
   combine.y = rows_from(experts.output, execution, 0);
-  const int parts = experts.tokens < 16 ? 1 : execution.pool.threads();
+  const int parts = combine.rows < 16 ? 1 : execution.pool.threads();
   return execution.pool.run(parts, [&](int part) {
-    const PartRange range = part_range(experts.tokens, 1, part, parts);
+    const PartRange range = part_range(combine.rows, 1, part, parts);
     kernels::combine_experts(combine, range.first, range.last);
     return Status();
   });
+}
+
+// Rows that chose experts, of which this rank may have some only.
+struct ChosenExperts {
+  Experts experts;
+  std::int64_t tokens = 0, top_k = 0;
+  Tensor ids, order, place;  // ExpertGroups
+};
+
+Status run_chosen(const ChosenExperts& chosen, const Node& node, const Execution& execution) {
+  const Experts& experts = chosen.experts;
+  const kernels::ExpertGroups groups{execution.data<std::int64_t>(experts.first),
+                                     execution.data<std::int64_t>(chosen.order),
+                                     execution.data<std::int64_t>(chosen.place)};
+  const auto bad = kernels::group_by_expert(execution.address(chosen.ids), chosen.ids.dtype,
+                                            chosen.tokens * chosen.top_k, experts.in_all, groups);
+  if (bad) {
+    return Status(StatusCode::kInvalidArgument, fmt::format("{}: expert {} at position {} is outside [0, {})",
+                                                            node_text(node), bad->id, bad->position, experts.in_all));
+  }
+  ACCORD_RETURN_IF_ERROR(
+      run_products(experts, execution, [&](std::int64_t i) { return groups.order[i] / chosen.top_k; }));
+  kernels::CombineCall combine;
+  combine.rows = chosen.tokens;
+  combine.top_k = chosen.top_k;
+  combine.place = groups.place;
+  combine.first_place = groups.first[experts.first_expert];
+  combine.last_place = groups.first[experts.first_expert + experts.up->count()];
+  return add_up(experts, execution, combine);
+}
+
+// Rows that were dispatched to this rank: they are sorted, and each has chosen one expert.
+Status run_dispatched(const Experts& experts, const Execution& execution) {
+  ACCORD_RETURN_IF_ERROR(run_products(experts, execution, [](std::int64_t i) { return i; }));
+  kernels::CombineCall combine;
+  combine.rows = execution.data<const std::int64_t>(experts.first)[experts.up->count()];
+  combine.top_k = 1;
+  return add_up(experts, execution, combine);
 }
 
 Status set_weights(Preparation& op, Experts& experts) {
@@ -167,18 +200,18 @@ Result<Tensor> rows_scratch(Preparation& op, const PackedStack& weights, Arithme
   return op.scratch(DType::kUInt8, {choices, static_cast<std::int64_t>(round_up(one.bytes(), 64))});
 }
 
-Status prepare_experts(Preparation& op) {
+constexpr std::initializer_list<DType> kRowTypes = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
+
+// Everything for `choices` sorted rows of `input` but where each expert's begin.
+Result<Experts> experts_of(Preparation& op, const Tensor& input, const Tensor& weights, std::int64_t choices,
+                           std::int64_t output_rows) {
   Experts experts;
   ACCORD_RETURN_IF_ERROR(set_weights(op, experts));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor input, op.tensor("input"));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor ids, op.tensor("experts"));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor weights, op.tensor("weights"));
-  ACCORD_RETURN_IF_ERROR(op.require(input, {DType::kFloat32, DType::kBFloat16, DType::kFloat16}));
-  ACCORD_RETURN_IF_ERROR(op.require(weights, {DType::kFloat32, DType::kBFloat16, DType::kFloat16}));
-  ACCORD_RETURN_IF_ERROR(op.require(ids, {DType::kInt32, DType::kInt64}));
-  const bool fits = input.dims() == 2 && ids.dims() == 2 && input.size(1) == experts.up->in() &&
-                    ids.size(0) == input.size(0) && weights.sizes() == ids.sizes();
-  if (!fits) return op.corrupt("its rows, their experts and their weights do not fit");
+  ACCORD_RETURN_IF_ERROR(op.require(input, kRowTypes));
+  ACCORD_RETURN_IF_ERROR(op.require(weights, kRowTypes));
+  if (input.dims() != 2 || input.size(1) != experts.up->in()) {
+    return op.corrupt("its rows are not of the width of its experts");
+  }
   static constexpr kernels::Activation kinds[] = {kernels::Activation::kSilu,     kernels::Activation::kGeluErf,
                                                   kernels::Activation::kGeluTanh, kernels::Activation::kRelu,
                                                   kernels::Activation::kTanh,     kernels::Activation::kNone};
@@ -188,26 +221,52 @@ Status prepare_experts(Preparation& op) {
   const DType inner = input.dtype == DType::kBFloat16 ? DType::kBFloat16 : DType::kFloat32;
   experts.up_arithmetic = op.arithmetic(input.dtype, experts.up->format());
   experts.down_arithmetic = op.arithmetic(inner, experts.down->format());
-  experts.tokens = input.size(0);
-  experts.top_k = ids.size(1);
+  experts.in_all = experts.up->count();
   ACCORD_ASSIGN_OR_RETURN(experts.input, op.contiguous(input));
-  ACCORD_ASSIGN_OR_RETURN(experts.ids, op.contiguous(ids));
   ACCORD_ASSIGN_OR_RETURN(const Tensor wide, op.converted(weights, DType::kFloat32));
   ACCORD_ASSIGN_OR_RETURN(experts.weights, op.contiguous(wide));
-  const std::int64_t choices = ids.count();
-  ACCORD_ASSIGN_OR_RETURN(experts.first, op.scratch(DType::kInt64, {experts.up->count() + 1}));
-  ACCORD_ASSIGN_OR_RETURN(experts.order, op.scratch(DType::kInt64, {choices}));
-  ACCORD_ASSIGN_OR_RETURN(experts.place, op.scratch(DType::kInt64, {choices}));
   ACCORD_ASSIGN_OR_RETURN(experts.rows, rows_scratch(op, *experts.up, experts.up_arithmetic, choices));
   ACCORD_ASSIGN_OR_RETURN(experts.inner_rows, rows_scratch(op, *experts.down, experts.down_arithmetic, choices));
   ACCORD_ASSIGN_OR_RETURN(experts.inner, op.scratch(inner, {choices, experts.up->out()}));
   ACCORD_ASSIGN_OR_RETURN(experts.made, op.scratch(DType::kFloat32, {choices, experts.down->out()}));
   const auto scratch = static_cast<std::int64_t>(kernels::kProductScratch);
   ACCORD_ASSIGN_OR_RETURN(experts.scratch, op.scratch(DType::kUInt8, {op.threads(), scratch}));
-  ACCORD_ASSIGN_OR_RETURN(experts.output, op.make(0, {experts.tokens, experts.down->out()}));
+  ACCORD_ASSIGN_OR_RETURN(experts.output, op.make(0, {output_rows, experts.down->out()}));
   experts.panel_parts = op.threads();
+  return experts;
+}
+
+Status prepare_experts(Preparation& op) {
+  ACCORD_ASSIGN_OR_RETURN(const Tensor input, op.tensor("input"));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor ids, op.tensor("experts"));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor weights, op.tensor("weights"));
+  ACCORD_RETURN_IF_ERROR(op.require(ids, {DType::kInt32, DType::kInt64}));
+  if (input.dims() != 2 || ids.dims() != 2 || ids.size(0) != input.size(0) || weights.sizes() != ids.sizes()) {
+    return op.corrupt("its rows, their experts and their weights do not fit");
+  }
+  ChosenExperts chosen;
+  ACCORD_ASSIGN_OR_RETURN(chosen.experts, experts_of(op, input, weights, ids.count(), input.size(0)));
+  Experts& experts = chosen.experts;
+  ACCORD_ASSIGN_OR_RETURN(experts.first_expert, op.integer("first_expert", 0));
+  ACCORD_ASSIGN_OR_RETURN(experts.in_all, op.integer("experts_in_all", experts.in_all));
+  chosen.tokens = input.size(0);
+  chosen.top_k = ids.size(1);
+  ACCORD_ASSIGN_OR_RETURN(chosen.ids, op.contiguous(ids));
+  ACCORD_ASSIGN_OR_RETURN(experts.first, op.scratch(DType::kInt64, {experts.in_all + 1}));
+  ACCORD_ASSIGN_OR_RETURN(chosen.order, op.scratch(DType::kInt64, {ids.count()}));
+  ACCORD_ASSIGN_OR_RETURN(chosen.place, op.scratch(DType::kInt64, {ids.count()}));
   op.step_always(
-      [experts, node = &op.node()](const Execution& execution) { return run_experts(experts, *node, execution); });
+      [chosen, node = &op.node()](const Execution& execution) { return run_chosen(chosen, *node, execution); });
+  return Status();
+}
+
+Status prepare_dispatched_experts(Preparation& op) {
+  ACCORD_ASSIGN_OR_RETURN(const Tensor input, op.tensor("input"));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor weights, op.tensor("weights"));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor first, op.tensor("experts"));
+  ACCORD_ASSIGN_OR_RETURN(Experts experts, experts_of(op, input, weights, input.size(0), input.size(0)));
+  experts.first = first;
+  op.step_always([experts](const Execution& execution) { return run_dispatched(experts, execution); });
   return Status();
 }
 
@@ -247,6 +306,8 @@ Status prepare_top_k(Preparation& op) {
 }
 
 constexpr OpEntry kTable[] = {
+    {"accord.dispatched_experts", prepare_dispatched_experts},
+    {"accord.experts", prepare_experts},
     {"accord.experts.default", prepare_experts},
     {"aten.topk.default", prepare_top_k},
 };

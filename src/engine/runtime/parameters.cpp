@@ -48,7 +48,8 @@ int groups_of(const Node& node) {
 
 // The arguments of a layer of experts that are packed.
 bool is_expert_weight(const Node& node, ValueId id) {
-  if (node.op != "accord.experts.default") return false;
+  const std::string_view family = op_family(node.op);
+  if (family != "accord.experts" && family != "accord.dispatched_experts") return false;
   return tensor_argument(node, "up") == id || tensor_argument(node, "gate") == id ||
          tensor_argument(node, "down") == id;
 }
@@ -222,7 +223,9 @@ class Loader {
     const auto units = entry.sharding ? static_cast<std::int64_t>(part.granules) : 1;
     const kernels::PackedMatrix matrix = entry.matrix(first, units, bytes.data());
     if (groups > 0 || of_experts) {
-      (groups > 0 ? memory.convolution : memory.experts).emplace(matrix, entry.matrices(), entry.matrix_bytes());
+      const bool has_some = of_experts && entry.sharding && entry.sharding->dim == 0;  // of the experts
+      (groups > 0 ? memory.convolution : memory.experts)
+          .emplace(matrix, has_some ? units * entry.matrices() : entry.matrices(), entry.matrix_bytes());
     } else {
       (transposed ? memory.product : memory.linear) = matrix;
     }

@@ -134,7 +134,7 @@ Status RunContext::prepare_noted(std::span<const TensorView> inputs, NotedProgra
 
 Status RunContext::run_noted_steps(NotedProgram& noted, const AfterNode& after) {
   auto& [program, notes] = noted;
-  const Execution execution{program.bases, pool_, engine_->communicators(), cache_at_hand_, batch_};
+  const Execution execution = execution_of(program);
   auto step = program.steps.begin();
   const std::vector<Node>& nodes = engine_->graph().nodes;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
@@ -156,6 +156,7 @@ void RunContext::abort_peers(const Status& failure) {
   for (std::optional<Communicator> communicator : engine_->communicators()) {
     communicator->abort("a run of the engine failed: " + failure.message());
   }
+  exchanges_.abort("a run of the engine failed: " + failure.message());
 }
 
 Status RunContext::create_cache(const KeyValueCacheOptions& options) {
@@ -234,6 +235,8 @@ Result<std::vector<TensorView>> RunContext::run_part(std::span<const TensorView>
   const BatchSplit& split = *engine_->batch_split();
   ACCORD_ASSIGN_OR_RETURN(const std::int64_t rows, batch_rows(split, engine_->graph(), inputs));
   ACCORD_ASSIGN_OR_RETURN(const BatchPart part, batch_part(split, rows, split.place.rank));
+  ACCORD_ASSIGN_OR_RETURN(const BatchPart largest, batch_part(split, rows, 0));
+  largest_batch_part_ = largest.count;
   ACCORD_ASSIGN_OR_RETURN(const std::vector<TensorView> outputs,
                           run_bound(inputs_of_part(split, part, inputs), std::nullopt));
   return batch_outputs_.gather(split, rows, outputs, engine_->batch_communicator());
@@ -290,8 +293,14 @@ Status RunContext::place_arena(Program& program) {
   return Status();
 }
 
+Execution RunContext::execution_of(Program& program) {
+  if (std::exchange(bindings_, engine_->bindings()) != engine_->bindings()) exchanges_.clear();
+  return {program.bases, pool_,       engine_->communicators(), cache_at_hand_, batch_,
+          &started_,     &exchanges_, largest_batch_part_};
+}
+
 Status RunContext::run_steps(Program& program) {
-  const Execution execution{program.bases, pool_, engine_->communicators(), cache_at_hand_, batch_, &started_};
+  const Execution execution = execution_of(program);
   const Profiling profiling = profiling_.load(std::memory_order_relaxed);
   if (profiling != Profiling::kOff) return run_steps_timed(program, execution, profiling == Profiling::kTrace);
   for (const ProgramStep& step : program.steps) ACCORD_RETURN_IF_ERROR(step.run(execution));

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "accord/engine.hpp"
+#include "engine/runtime/expert_exchange.hpp"
 #include "engine/runtime/key_value_cache.hpp"
 #include "engine/runtime/loaded_engine.hpp"
 #include "engine/runtime/program.hpp"
@@ -96,6 +97,7 @@ class RunContext {
   Status place_arena(Program& program);
   Status prepare_noted(std::span<const TensorView> inputs, NotedProgram& noted);
   Status run_noted_steps(NotedProgram& noted, const AfterNode& after);
+  Execution execution_of(Program& program);
   Status run_steps(Program& program);
   Status run_steps_timed(Program& program, const Execution& execution, bool traces);
   void end_started();
@@ -112,6 +114,9 @@ class RunContext {
   const KeyValueCache* cache_at_hand_ = nullptr;
   std::vector<BatchRows> batch_;  // of the run at hand
   BatchOutputs batch_outputs_;
+  std::int64_t largest_batch_part_ = 0;  // of the run at hand
+  ExpertExchanges exchanges_;            // over communicators that were bound so often:
+  std::uint64_t bindings_ = 0;
   std::vector<StartedSum> started_;  // of the run at hand
   Region arena_;
   std::size_t reserved_arena_ = 0;     // of the engine's limit

@@ -14,6 +14,7 @@
 
 namespace accord::engine {
 
+class ExpertExchanges;
 class KeyValueCache;
 struct BatchRows;
 
@@ -50,6 +51,8 @@ struct Execution {
   const KeyValueCache* cache = nullptr;                        ///< of a program with attention that keeps its keys
   std::span<const BatchRows> batch = {};                       ///< the sequences whose rows such a program computes
   std::vector<StartedSum>* started = nullptr;                  ///< of a program that sums while it computes
+  ExpertExchanges* exchanges = nullptr;  ///< of a program whose ranks have other rows than each other,
+  std::int64_t largest_batch_part = 0;   ///< of the batch of the run, the largest of their parts
 
   std::byte* address(const Tensor& tensor) const {
     return bases[static_cast<std::size_t>(tensor.storage)] + tensor.offset;

@@ -148,14 +148,14 @@ TEST_F(Manifests, lies_are_refused_with_their_place) {
          m["tensors"][1]["packed"] = {{"type", "float32"}};
        },
        "only matrices"},
-      {"packed experts that are divided by experts",
+      {"packed experts that are divided by several experts",
        [](json& m) {
          json& w = m["tensors"][0];
          w["shape"] = {6, 2, 2};
          w["sharding"]["dim"] = 0;
          w["packed"] = {{"type", "float32"}};
        },
-       "packed experts are divided within each expert"},
+       "packed experts are divided one by one, or within each expert"},
       {"packed experts that are transposed",
        [](json& m) {
          m["tensors"][0]["shape"] = {2, 6, 2};
@@ -202,6 +202,12 @@ TEST_F(Manifests, lies_are_refused_with_their_place) {
        "3 units are no whole number of 2"},
       {"copies of a row", [](json& m) { m["rules"][0]["copies"] = true; }, "would count twice"},
       {"copies in words", [](json& m) { m["rules"][0]["copies"] = "yes"; }, "copies is neither true nor false"},
+      {"experts of several in a unit",
+       [](json& m) {
+         m["rules"][0]["style"] = "expert";
+         m["rules"][0]["unit"] = 2;
+       },
+       "experts are divided one by one"},
       {"unknown style", [](json& m) { m["rules"][0]["style"] = "diagonal"; }, "unknown style \"diagonal\""},
       {"rule without unit", [](json& m) { m["rules"][0]["unit"] = 0; }, "rule 0: unit"},
       {"tensors as object", [](json& m) { m["tensors"] = json::object(); }, "tensors: expected an array"},
@@ -272,6 +278,26 @@ TEST_F(Manifests, packed_units_of_experts_have_a_block_of_each) {
   EXPECT_EQ(first.in(), 6);
   EXPECT_EQ(first.in_unit_stride, unit);
   EXPECT_EQ(last_inputs.in(), 2);
+}
+
+TEST_F(Manifests, packed_units_that_are_experts_have_one_block) {
+  auto manifest = manifest_;
+  json& w = manifest["tensors"][0];
+  // Two experts [4, 6], each 16 outputs x 6 inputs in float16, which is 192 bytes.
+  w["shape"] = {2, 4, 6};
+  w["packed"] = {{"type", "float16"}};
+  w["sharding"] = {{"group", "tp"}, {"dim", 0}, {"unit", 1}};
+  set_two_units(manifest, 192);
+  const auto read = parse_manifest(manifest.dump());
+  ASSERT_TRUE(read.ok()) << read.status().to_string();
+  const TensorEntry& tensor = read->tensors[0];
+  EXPECT_EQ(tensor.units(), 2);
+  EXPECT_EQ(tensor.matrices(), 1);
+  EXPECT_EQ(tensor.matrix_bytes(), 192U);
+  EXPECT_EQ(tensor.unit_bytes(), 192U);
+  const kernels::PackedMatrix second = tensor.matrix(1, 1, nullptr);
+  EXPECT_EQ(second.out(), 4);
+  EXPECT_EQ(second.in(), 6);
 }
 
 TEST_F(Manifests, packed_convolutions_have_a_block_of_each_group) {

@@ -76,6 +76,41 @@ TEST(Experts, what_they_made_is_added_up_by_its_weights) {
   }
 }
 
+TEST(Experts, choices_of_others_experts_are_left_out) {
+  // Three rows chose two of four experts each; only what stands at places 2 and 3 is this rank's.
+  const std::vector<float> x = {90, 91, 3, 5, 92, 93};
+  const std::vector<float> weights = {1, 2, 4, 8, 16, 32};
+  const std::vector<std::int64_t> place = {2, 0, 1, 4, 5, 3};
+  std::vector<float> y(3, -7.0F);
+  CombineCall call;
+  call.rows = 3;
+  call.top_k = 2;
+  call.width = 1;
+  call.weights = weights.data();
+  call.place = place.data();
+  call.first_place = 2;
+  call.last_place = 4;
+  call.x = x.data();
+  call.y = {y.data(), DType::kFloat32, 1};
+  combine_experts(call, 0, 3);
+  EXPECT_EQ(y, (std::vector<float>{1 * 3, 0, 32 * 5}));
+}
+
+TEST(Experts, rows_without_places_stand_where_they_are) {
+  const std::vector<float> x = {3, 5, 7};
+  const std::vector<float> weights = {2, 4, 8};
+  std::vector<float> y(3, -7.0F);
+  CombineCall call;
+  call.rows = 3;
+  call.top_k = 1;
+  call.width = 1;
+  call.weights = weights.data();
+  call.x = x.data();
+  call.y = {y.data(), DType::kFloat32, 1};
+  combine_experts(call, 0, 2);
+  EXPECT_EQ(y, (std::vector<float>{6, 20, -7}));
+}
+
 TEST(TopK, gives_the_extremes_of_each_row_in_order_and_the_first_of_equal_ones) {
   std::mt19937 random(0);
   for (const std::int64_t k : {0, 1, 3, 40}) {
