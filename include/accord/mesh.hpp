@@ -1,0 +1,125 @@
+#pragma once
+// Process-group meshes: the parallelism of a job in numbers, and every group of ranks that follows from it.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "accord/status.hpp"
+#include "accord/store.hpp"
+
+namespace accord {
+
+namespace mesh {
+class Plan;
+}
+
+/// A named axis of a grid of ranks.
+struct MeshAxis {
+  std::string name;
+  int size = 1;
+  bool operator==(const MeshAxis&) const = default;
+};
+
+/// What may be asked for of the groups of a family; what is left out is the backend's.
+struct MeshGroupOptions {
+  std::optional<bool> is_high_priority_stream = {};
+  std::optional<int> cga_cluster_size = {};
+  std::optional<int> max_ctas = {};
+  std::optional<int> min_ctas = {};
+  std::optional<std::string> net_name = {};  ///< "IB" or "Socket"
+  std::optional<double> timeout_seconds = {};
+  std::optional<std::string> backend = {};
+  bool operator==(const MeshGroupOptions&) const = default;
+};
+
+/// The parallelism of a training job, as Megatron's programs say it. Dense layers lie on a grid of tp, gtp, cp, dp and pp; experts on one of
+/// etp, egtp, ep, edp and pp over the same ranks.
+struct MeshConfig {
+  int world_size = 0;   ///< ranks of the mesh
+  int rank_offset = 0;  ///< the job's rank that is the mesh's first
+  int tp = 1;           ///< tensor parallel
+  int cp = 1;           ///< context parallel
+  int pp = 1;           ///< pipeline parallel
+  int dp = 0;           ///< data parallel; 0: what is left of the ranks
+  int gtp = 1;          ///< ranks that share weights of a tensor-parallel part, and rebuild them
+  int ep = 1;           ///< expert parallel
+  int etp = 0;          ///< tensor parallel inside of experts; 0: as tp
+  int egtp = 1;         ///< as gtp, of experts
+  /// The axes, the one whose ranks lie next to each other first. Axes of size 1 may be left out; gtp comes behind tp where it is.
+  std::string order = "tp-cp-ep-dp-pp";
+  std::vector<int> hierarchical_cp = {};                 ///< sizes of the levels of cp, the innermost first
+  bool hybrid_cp = false;                                ///< groups of 2, 4, ... neighbours of dp and cp
+  int optimizer_instances = 1;                           ///< replicas of the distributed optimizer
+  std::vector<int> embedding_stages = {0, -1};           ///< of the pipeline, -1 is the last
+  std::vector<int> position_embedding_stages = {0};      ///< the same
+  bool all_gather_group = false;                         ///< a second group of dp and cp, for all_gathers
+  bool gloo_groups = false;                              ///< the data-parallel ones once more, for tensors of the host
+  std::map<std::string, MeshGroupOptions> options = {};  ///< by the key of the families
+};
+
+/// Reads "tp=8,pp=8,cp=2,ep=16", with the names of the fields of MeshConfig; lists as "hierarchical_cp=2x4". What is not said is as in
+/// `defaults`. kInvalidArgument names what is unknown, said twice, or no number.
+Result<MeshConfig> parse_mesh_config(std::string_view text, MeshConfig defaults = {});
+
+/// Groups of one kind: each rank is in one of them, or in none.
+struct MeshFamily {
+  std::string name;  ///< "dp_cp", one in a plan
+  std::string key;   ///< of the options of its groups; several families may have one
+  int group_size = 0;
+  int groups = 0;
+  std::string description;  ///< "data parallel with context parallel"
+};
+
+/// One group: the ranks in it, ascending, and the families whose group it is. Families with equal ranks and options share one.
+struct MeshGroup {
+  std::vector<int> families;  ///< indices into MeshPlan::families()
+  std::vector<Rank> ranks;
+  MeshGroupOptions options;
+  bool operator==(const MeshGroup&) const = default;
+};
+
+/// All groups of a mesh: a value, computed when they are asked for. Equal on all ranks if their hashes are.
+class MeshPlan {
+ public:
+  /// Megatron's families. kInvalidArgument says which number cannot be, and why.
+  static Result<MeshPlan> create(MeshConfig config);
+  /// A family for each of `families`, which are sets of axes; the first axis is the one whose ranks lie next to each other.
+  static Result<MeshPlan> of_axes(std::span<const MeshAxis> axes, std::span<const std::vector<std::string>> families,
+                                  int rank_offset = 0);
+
+  int world_size() const;
+  int rank_offset() const;
+  std::span<const MeshFamily> families() const;
+  /// kNotFound with the nearest name.
+  Result<int> family(std::string_view name) const;
+
+  /// The ranks of the family's group that `rank` is in, ascending; empty if it is in none. Cost: the size of the group. REQUIRES: `rank` is one
+  /// of the mesh's.
+  std::vector<Rank> ranks_of(int family, Rank rank) const;
+  /// The groups of `rank`, one for each distinct set of ranks and options, in the order of the families. Cost: their sizes.
+  std::vector<MeshGroup> groups_of(Rank rank) const;
+  /// All groups of a family, in Megatron's order.
+  std::vector<std::vector<Rank>> all_groups(int family) const;
+  /// Position of `rank` along an axis ("tp", "ep", ...), 0 for axes of size 1. kNotFound.
+  Result<int> coordinate(std::string_view axis, Rank rank) const;
+  /// The axes of the dense grid, or of that of the experts, the one whose ranks lie next to each other first.
+  std::span<const MeshAxis> axes() const;
+  std::span<const MeshAxis> expert_axes() const;
+
+  /// All that decides the groups, in words that name it: "world_size=16 tp=2 ...".
+  const std::string& text() const;
+  /// Of text().
+  std::uint64_t hash() const;
+
+ private:
+  explicit MeshPlan(std::shared_ptr<const mesh::Plan> plan) : plan_(std::move(plan)) {}
+  std::shared_ptr<const mesh::Plan> plan_;
+};
+
+}  // namespace accord

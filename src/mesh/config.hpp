@@ -1,0 +1,25 @@
+#pragma once
+// What a mesh may be.
+
+#include <string>
+#include <vector>
+
+#include "accord/mesh.hpp"
+
+namespace accord::mesh {
+
+/// With everything that was left out. kInvalidArgument: which number cannot be, and why.
+Result<MeshConfig> resolved(MeshConfig config);
+
+/// The axes of the two grids in the order that the config gives them. REQUIRES: a resolved config.
+std::vector<MeshAxis> dense_axes(const MeshConfig& config);
+std::vector<MeshAxis> expert_axes(const MeshConfig& config);
+/// Data-parallel ranks of experts.
+int expert_dp(const MeshConfig& config);
+
+/// "world_size=16 rank_offset=0 tp=2 ...": all that decides the groups.
+std::string text_of(const MeshConfig& config);
+/// "is_high_priority_stream=true max_ctas=8"; empty if nothing is asked for.
+std::string text_of(const MeshGroupOptions& options);
+
+}  // namespace accord::mesh

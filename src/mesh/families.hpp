@@ -1,0 +1,47 @@
+#pragma once
+// The families of groups of a mesh, as data: along which axes of which grid they lie, and what is taken of that.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "accord/mesh.hpp"
+#include "mesh/grid.hpp"
+
+namespace accord::mesh {
+
+/// What of a line is one group.
+struct Cut {
+  enum class Kind : std::uint8_t {
+    kWhole,
+    kLevel,     ///< `size` positions that are `stride` apart
+    kPositions  ///< these, of which a line has one group
+  };
+  Kind kind = Kind::kWhole;
+  std::int64_t size = 0;
+  std::int64_t stride = 1;
+  std::vector<std::int64_t> positions = {};  ///< ascending
+};
+
+/// Groups of one kind.
+struct Family {
+  MeshFamily facts;
+  Line line;
+  Cut cut;
+  bool shares = true;  ///< groups with other families of equal ranks and options
+
+  std::vector<Rank> ranks_of(Rank rank) const;
+  std::vector<std::vector<Rank>> all_groups() const;
+};
+
+/// Names and numbers as Megatron has them. REQUIRES: a config that was checked.
+std::vector<Family> families_of(const MeshConfig& config, const Grid& dense, const Grid& experts);
+/// Along some axes of a grid. REQUIRES: the grid has them.
+Family family_along(const Grid& grid, const std::vector<std::string>& axes);
+/// The sizes of hybrid groups among so many neighbours.
+std::vector<int> hybrid_sizes(std::int64_t neighbours);
+/// The keys that options may be given for.
+std::vector<std::string_view> option_keys();
+
+}  // namespace accord::mesh
