@@ -7,6 +7,7 @@
 #include "information.hpp"
 #include "interrupt.hpp"
 #include "language_model.hpp"
+#include "mesh.hpp"
 #include "package.hpp"
 #include "packing.hpp"
 #include "plan.hpp"
@@ -30,6 +31,7 @@ NB_MODULE(_core, module) {
   accord::python::bind_window(module);
   accord::python::bind_communicator(module);
   accord::python::bind_experts(module);
+  accord::python::bind_mesh(module);
   accord::python::bind_engine(module);
   accord::python::bind_text_stream(module);
   accord::python::bind_language_model(module);

@@ -1,0 +1,10 @@
+#pragma once
+// accord._core's meshes.
+
+#include <nanobind/nanobind.h>
+
+namespace accord::python {
+
+void bind_mesh(nanobind::module_& module);
+
+}  // namespace accord::python
