@@ -54,10 +54,11 @@ def family_of(description: str) -> str | None:
     return None if description in UNUSED else FAMILIES[description]
 
 
-def rearranged(ranks, pattern, u, s, l):
+def rearranged(ranks, pattern, **sizes):
     """einops.rearrange(ranks, "(l s u) -> (l u) s"), which parallel_state needs and does not require."""
     assert pattern == "(l s u) -> (l u) s"
-    return np.asarray(ranks).reshape(l, s, u).transpose(0, 2, 1).reshape(l * u, s)
+    grid = np.asarray(ranks).reshape(sizes["l"], sizes["s"], sizes["u"])
+    return grid.transpose(0, 2, 1).reshape(-1, sizes["s"])
 
 
 class Megatron:
@@ -118,7 +119,9 @@ def configuration(choose: random.Random) -> tuple[int, dict]:
     etp = choose.choice([tp, 1, divisor(choose, world_size // pp)])
     ep = divisor(choose, world_size // pp // etp) if world_size // pp % etp == 0 else 1
     sizes = {"tp": tp, "pp": pp, "cp": cp, "ep": ep, "etp": etp}
-    sizes["order"] = choose.choice(["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp", "tp-cp-pp-ep-dp", "-".join(permutation(choose))])
+    sizes["order"] = choose.choice(
+        ["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp", "tp-cp-pp-ep-dp", "-".join(permutation(choose))]
+    )
     dp = world_size // (tp * pp * cp)
     if choose.random() < 0.4:
         sizes["optimizer_instances"] = divisor(choose, dp * cp)
