@@ -11,7 +11,6 @@
 #include "c/numbers.hpp"
 #include "c/structs.hpp"
 
-using accord::ConstBuffer;
 using accord::DType;
 using accord::ExpertGroupConfig;
 using accord::ExpertHandle;

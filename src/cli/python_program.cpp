@@ -13,6 +13,7 @@ Status become_python(const std::string& module, const std::vector<std::string>& 
   std::vector<std::string> command = {python == nullptr ? "python3" : python, "-m", module};
   command.insert(command.end(), words.begin(), words.end());
   std::vector<char*> arguments;
+  arguments.reserve(command.size() + 1);
   for (std::string& word : command) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   ::execvp(arguments[0], arguments.data());
