@@ -306,6 +306,7 @@ class Communicator {
   Counters counters() const;
 
   explicit Communicator(std::shared_ptr<comm::Group> group);
+  const std::shared_ptr<comm::Group>& group() const { return group_; }
 
  private:
   std::shared_ptr<comm::Group> group_;

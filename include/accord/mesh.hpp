@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "accord/communicator.hpp"
 #include "accord/status.hpp"
 #include "accord/store.hpp"
 
@@ -117,9 +118,66 @@ class MeshPlan {
   /// Of text().
   std::uint64_t hash() const;
 
+  const std::shared_ptr<const mesh::Plan>& state() const { return plan_; }
+
  private:
   explicit MeshPlan(std::shared_ptr<const mesh::Plan> plan) : plan_(std::move(plan)) {}
   std::shared_ptr<const mesh::Plan> plan_;
+};
+
+/// What became of an option that was asked for.
+enum class MeshOptionFate : std::uint8_t {
+  kApplied,
+  kTranslated,     ///< to what the backend has in its place
+  kNotApplicable,  ///< nothing here that it could change
+};
+std::string_view to_string(MeshOptionFate fate);
+
+struct MeshOptionReport {
+  std::string key;  ///< of the families
+  std::string option;
+  std::string value;
+  MeshOptionFate fate = MeshOptionFate::kApplied;
+  std::string why;
+};
+
+struct MeshOptions {
+  std::string name = "mesh";             ///< of the groups: "mesh.tp"
+  std::optional<Duration> timeout = {};  ///< of creation and of the groups' calls; the communicator's
+  bool strict = false;                   ///< options that change nothing are an error
+};
+
+/// The groups of a plan, connected.
+///
+/// create() is one collective step, whatever the number of groups: ranks compare their plans, exchange what is needed to reach each other and connect.
+/// A group is made when it is first asked for, which needs no other rank. Several meshes may be there at once. A handle: copies refer
+/// to the same mesh; groups go on when it goes. Thread-safe.
+class Mesh {
+ public:
+  /// Collective over `communicator`, which is neither closed nor otherwise used. It has a rank for each of the plan's, whose numbers then begin at
+  /// the plan's rank_offset, or all ranks of the job, of which those beyond the mesh get one without groups. kMismatch shows what is
+  /// different in the plans of two ranks.
+  [[nodiscard]] static Result<Mesh> create(const MeshPlan& plan, Communicator& communicator, MeshOptions options = {});
+
+  const MeshPlan& plan() const;
+  /// This rank, as the plan numbers it.
+  Rank rank() const;
+  /// False on ranks beyond the mesh.
+  bool has_groups() const;
+  /// The family's group that this rank is in, of which its ranks are numbered in ascending order; nullopt if it is in none. Families with the same
+  /// ranks and options share one. kNotFound.
+  [[nodiscard]] Result<std::optional<Communicator>> group(std::string_view family) const;
+  /// What became of each option.
+  const std::vector<MeshOptionReport>& report() const;
+  /// Of the window that this rank's groups lie in: address space, of which pages cost memory once they are touched.
+  std::size_t window_bytes() const;
+  /// Closes all groups that were made. Idempotent.
+  void close();
+
+ private:
+  class State;
+  explicit Mesh(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace accord

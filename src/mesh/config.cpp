@@ -310,10 +310,10 @@ Result<MeshConfig> resolved(MeshConfig config) {
   return config;
 }
 
-std::string text_of(const MeshGroupOptions& options) {
-  std::vector<std::string> said;
+std::map<std::string, std::string> settings_of(const MeshGroupOptions& options) {
+  std::map<std::string, std::string> said;
   const auto say = [&](const char* name, const auto& value) {
-    if (value) said.push_back(fmt::format("{}={}", name, *value));
+    if (value) said.emplace(name, fmt::format("{}", *value));
   };
   say("is_high_priority_stream", options.is_high_priority_stream);
   say("cga_cluster_size", options.cga_cluster_size);
@@ -322,7 +322,7 @@ std::string text_of(const MeshGroupOptions& options) {
   say("net_name", options.net_name);
   say("timeout_seconds", options.timeout_seconds);
   say("backend", options.backend);
-  return fmt::format("{}", fmt::join(said, " "));
+  return said;
 }
 
 std::string text_of(const MeshConfig& config) {
@@ -332,7 +332,7 @@ std::string text_of(const MeshConfig& config) {
   for (const List& list : kLists) text += fmt::format(" {}={}", list.name, fmt::join(config.*list.value, "x"));
   for (const Flag& flag : kFlags) text += fmt::format(" {}={}", flag.name, config.*flag.value);
   for (const auto& [key, options] : config.options) {
-    if (options != MeshGroupOptions()) text += fmt::format(" {}: {};", key, text_of(options));
+    for (const auto& [name, value] : settings_of(options)) text += fmt::format(" {}.{}={}", key, name, value);
   }
   return text;
 }

@@ -1,6 +1,7 @@
 #pragma once
 // What a mesh may be.
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,7 @@ int expert_dp(const MeshConfig& config);
 
 /// "world_size=16 rank_offset=0 tp=2 ...": all that decides the groups.
 std::string text_of(const MeshConfig& config);
-/// "is_high_priority_stream=true max_ctas=8"; empty if nothing is asked for.
-std::string text_of(const MeshGroupOptions& options);
+/// Those that are asked for, by name.
+std::map<std::string, std::string> settings_of(const MeshGroupOptions& options);
 
 }  // namespace accord::mesh

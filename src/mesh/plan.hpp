@@ -1,6 +1,7 @@
 #pragma once
 // What a MeshPlan refers to.
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ class Plan {
   const std::vector<Family>& families() const { return families_; }
   const std::vector<MeshFamily>& facts() const { return facts_; }
   const std::string& text() const { return text_; }
+  const std::map<std::string, MeshGroupOptions>& options() const { return options_; }
   const MeshGroupOptions& options_of(const Family& family) const;
 
  private:

@@ -9,7 +9,7 @@
 namespace accord::engine {
 namespace {
 
-Status wrong(std::string text) { return Status(StatusCode::kCorrupt, "manifest.json: " + text); }
+Status wrong(const std::string& text) { return Status(StatusCode::kCorrupt, "manifest.json: " + text); }
 
 }  // namespace
 

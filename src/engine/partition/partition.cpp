@@ -347,6 +347,7 @@ class Partitioner {
     }
     std::vector<SymbolicInt> widths;
     const int size = place(shard->group).size;
+    widths.reserve(static_cast<std::size_t>(size));
     if (shard->copies && size > shard->units) {
       return Status(
           StatusCode::kInvalidArgument,

@@ -109,6 +109,7 @@ Result<std::vector<TensorView>> BatchOutputs::gather(const BatchSplit& split, st
     const TensorView own = rows_of(outputs[i], mine.skip, mine.skip + mine.share);
     const std::size_t row = outputs[i].buffer.count / static_cast<std::size_t>(mine.count);
     std::vector<std::size_t> counts;
+    counts.reserve(shares.size());
     for (const std::int64_t share : shares) counts.push_back(static_cast<std::size_t>(share) * row);
     TensorView all = outputs[i];
     all.shape.front() = rows;

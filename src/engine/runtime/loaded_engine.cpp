@@ -223,6 +223,7 @@ Result<std::shared_ptr<LoadedEngine>> LoadedEngine::assemble(const EngineParts& 
   ACCORD_RETURN_IF_ERROR(check_supported(graph));
   engine->graph_ = apply_passes(graph);
   std::vector<std::string> names;
+  names.reserve(places.size());
   for (const auto& [name, place] : places) names.push_back(name);
   engine->set_groups(names, places);
   ACCORD_RETURN_IF_ERROR(engine->check_groups());

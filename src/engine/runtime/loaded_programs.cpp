@@ -43,7 +43,7 @@ Status LoadedEngine::check_arena() const {
   SymbolValues largest;
   for (const Symbol& symbol : graph_.symbols) largest[symbol.name] = symbol.max;
   const MemoryPart arena{text_of(largest), bytes};
-  const Status status = budget_->check(std::span(&arena, 1));
+  Status status = budget_->check(std::span(&arena, 1));
   if (status.ok() || graph_.symbols.empty()) return status;
   ACCORD_ASSIGN_OR_RETURN(const std::uint64_t left, budget_->left());
   std::int64_t fits = -1;

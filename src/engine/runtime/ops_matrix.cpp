@@ -215,7 +215,7 @@ Status prepare_linears(Preparation& op) {
     const auto found = std::find_if(alike.begin(), alike.end(), [&](const std::vector<PackedProduct>& products) {
       return same_division(products.front().weights, product.weights);
     });
-    (found == alike.end() ? alike.emplace_back() : *found).push_back(std::move(product));
+    (found == alike.end() ? alike.emplace_back() : *found).push_back(product);
   }
   for (const std::vector<PackedProduct>& products : alike) {
     ACCORD_RETURN_IF_ERROR(add_packed_products(op, input, products));

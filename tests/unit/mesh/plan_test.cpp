@@ -146,7 +146,7 @@ TEST(MeshPlan, groups_with_other_options_stay_apart) {
   const MeshPlan apart = *MeshPlan::create(config);
   EXPECT_EQ(joined.groups_of(0).size() + 1, apart.groups_of(0).size());
   EXPECT_NE(joined.hash(), apart.hash());
-  EXPECT_THAT(apart.text(), HasSubstr("dp: max_ctas=8"));
+  EXPECT_THAT(apart.text(), HasSubstr("dp.max_ctas=8"));
 }
 
 TEST(MeshPlan, is_the_same_on_all_ranks_if_its_hash_is) {

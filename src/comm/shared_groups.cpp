@@ -1,0 +1,157 @@
+// One all_gather of texts: the terms, and how to reach the rank's one endpoint. A group is a part of that endpoint's window on each of its
+// ranks (transport/view_endpoint.hpp), so that who makes it needs nobody else.
+#include "comm/shared_groups.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "base/hash.hpp"
+#include "base/text.hpp"
+#include "comm/exchange.hpp"
+#include "comm/gather_texts.hpp"
+
+namespace accord::comm {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMostTerms = 900;
+
+std::uint64_t hash_of(std::string_view text) { return xxh3(std::as_bytes(std::span(text))); }
+
+/// The words of one text that another one lacks.
+std::string words_of_one(const std::string& text, const std::string& other) {
+  const auto words = [](const std::string& from) {
+    const std::vector<std::string_view> found = split_text(from, ' ');
+    return std::set<std::string_view>(found.begin(), found.end());
+  };
+  const std::set<std::string_view> here = words(text), there = words(other);
+  std::vector<std::string_view> only;
+  std::set_difference(here.begin(), here.end(), there.begin(), there.end(), std::back_inserter(only));
+  return only.empty() ? "something that is not shown" : fmt::format("{}", fmt::join(only, " "));
+}
+
+struct Said {
+  std::string descriptor;
+  Status wrong;  ///< why this rank and all others give up
+};
+
+Said read(const Group& parent, const SharedGroups::Request& request, const std::string& my_terms, Rank from,
+          const std::string& text) {
+  const json said = json::parse(text, nullptr, false);
+  const auto field = [&](const char* name) {
+    return said.is_object() && said.contains(name) && said[name].is_string() ? said[name].get<std::string>()
+                                                                             : std::string();
+  };
+  const std::string where = in_group(request.options);
+  if (const std::string why = field("error"); !why.empty())
+    return {{},
+            Status(StatusCode::kPeerLost, fmt::format("{}: rank {} does not take part: {}", where, from, why), {from})};
+  if (field("hash") != hex64(hash_of(request.terms))) {
+    const std::string theirs = field("terms");
+    return {{},
+            Status(StatusCode::kMismatch,
+                   fmt::format("{}: rank {} has {}; rank {} has {}", where, from, words_of_one(theirs, my_terms),
+                               parent.rank(), words_of_one(my_terms, theirs)),
+                   {from})};
+  }
+  return {field("descriptor"), {}};
+}
+
+}  // namespace
+
+std::size_t SharedGroups::bytes(int ranks, std::size_t slot_bytes) {
+  return transport::view_bytes(static_cast<std::size_t>(ranks), exec::WindowLayout(ranks, slot_bytes).bytes());
+}
+
+SharedGroups::SharedGroups(Rank rank, std::uint64_t id, Fabric fabric, topology::Topology topology,
+                           std::shared_ptr<transport::SharedEndpoint> endpoint)
+    : rank_(rank),
+      id_(id),
+      fabric_(std::move(fabric)),
+      topology_(std::move(topology)),
+      endpoint_(std::move(endpoint)) {}
+
+Result<std::shared_ptr<SharedGroups>> SharedGroups::connect(Group& parent, const Request& request) {
+  const Deadline deadline = Deadline::in(request.options.timeout);
+  const auto is_member = [&](Rank rank) { return rank >= request.first && rank - request.first < request.size; };
+  const bool takes_part = is_member(parent.rank());
+  const Rank me = parent.rank() - request.first;
+  std::optional<topology::Topology> topology;
+  Fabric fabric;
+  std::unique_ptr<transport::Endpoint> endpoint;
+  Status failure = request.refused;
+  if (failure.ok() && takes_part) {
+    std::vector<topology::Place> places;
+    for (Rank rank = 0; rank < request.size; ++rank) places.push_back(parent.topology().place(request.first + rank));
+    topology.emplace(std::move(places));
+    failure = [&]() -> Status {
+      ACCORD_ASSIGN_OR_RETURN(fabric, choose_transport(*topology, request.options));
+      const std::size_t bytes = std::max<std::size_t>(request.window_bytes, 1);
+      ACCORD_ASSIGN_OR_RETURN(endpoint,
+                              fabric.transport->open({.rank = me, .size = request.size, .window_bytes = bytes}));
+      return {};
+    }();
+  }
+  const std::string terms = request.terms.substr(0, kMostTerms);
+  json mine = {{"hash", hex64(hash_of(request.terms))}, {"terms", terms}};
+  if (!failure.ok()) {
+    mine = {{"error", failure.message().substr(0, kMostTerms)}};
+  } else if (takes_part) {
+    mine["descriptor"] = endpoint->descriptor();
+  }
+  const Result<std::vector<std::string>> texts =
+      gather_texts(parent, mine.dump(-1, ' ', false, json::error_handler_t::replace), deadline.remaining());
+  ACCORD_RETURN_IF_ERROR(failure);
+  ACCORD_RETURN_IF_ERROR(texts.status());
+  std::string identity;
+  std::vector<transport::PeerDescriptor> peers;
+  for (Rank rank = 0; rank < parent.size(); ++rank) {
+    Said said = read(parent, request, terms, rank, (*texts)[static_cast<std::size_t>(rank)]);
+    if (!said.wrong.ok()) return said.wrong;
+    if (!is_member(rank)) continue;
+    identity += said.descriptor + '\n';
+    if (rank != parent.rank()) peers.push_back({rank - request.first, std::move(said.descriptor)});
+  }
+  if (!takes_part) return std::shared_ptr<SharedGroups>();
+  Result<std::vector<std::unique_ptr<transport::Link>>> links = endpoint->connect(peers, deadline);
+  if (!links.ok()) return links.status().with_context(in_group(request.options));
+  for (const Rank rank : topology->ranks())
+    identity += fmt::format("{} {}\n", topology->place(rank).host, topology->place(rank).process);
+  auto shared = std::make_shared<transport::SharedEndpoint>(std::move(endpoint), *std::move(links));
+  return std::shared_ptr<SharedGroups>(
+      new SharedGroups(me, hash_of(identity), std::move(fabric), *std::move(topology), std::move(shared)));
+}
+
+Result<std::shared_ptr<Group>> SharedGroups::make(const SharedPlace& place, GroupOptions options) const {
+  const auto size = static_cast<int>(place.ranks.size());
+  const exec::WindowLayout layout(size, options.hints.slot_bytes);
+  ACCORD_ASSIGN_OR_RETURN(plan::Selector selector, plan::Selector::create(options.select));
+  std::vector<topology::Place> places;
+  for (const Rank rank : place.ranks) places.push_back(topology_.place(rank));
+  topology::Topology topology(std::move(places));
+  if (!fabric_.maps) topology = topology.apart();
+  const auto me = static_cast<Rank>(std::find(place.ranks.begin(), place.ranks.end(), rank_) - place.ranks.begin());
+  transport::View view = transport::make_view(
+      endpoint_, {.ranks = place.ranks, .rank = me, .offset = place.offset, .window_bytes = layout.bytes()});
+  Result<std::shared_ptr<Group>> made =
+      Group::create(Membership{.id = hash_of(fmt::format("{} {} {}", id_, place.offset, fmt::join(place.ranks, ","))),
+                               .rank = me,
+                               .topology = std::move(topology),
+                               .selector = std::move(selector),
+                               .layout = layout,
+                               .transport = fabric_.transport,
+                               .endpoint = std::move(view.endpoint),
+                               .links = std::move(view.links)},
+                    options);
+  if (!made.ok()) return made.status().with_context(in_group(options));
+  return made;
+}
+
+}  // namespace accord::comm

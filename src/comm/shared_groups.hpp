@@ -1,0 +1,56 @@
+#pragma once
+// Many groups of ranks of one group, connected in one step and made one by one, each when it is needed.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/fabric.hpp"
+#include "comm/group.hpp"
+#include "transport/view_endpoint.hpp"
+
+namespace accord::comm {
+
+/// Where a group lies in the window that all of them share, equal on all of its ranks.
+struct SharedPlace {
+  std::size_t offset = 0;
+  std::vector<Rank> ranks;  ///< ascending, among the connected ones
+};
+
+/// Connected ranks. Thread-safe.
+class SharedGroups {
+ public:
+  /// Collective of `parent`: connects its ranks [first, first + size), the others only learn how that went. `terms`: has to be equal on all ranks,
+  /// else kMismatch shows what differs. `refused`: why this rank cannot take part, if so: then all ranks fail. Null on ranks that are not
+  /// among them.
+  struct Request {
+    Rank first = 0;
+    int size = 0;
+    std::size_t window_bytes = 0;
+    std::string terms;
+    Status refused;
+    GroupOptions options;  ///< of the groups, but for their names
+  };
+  static Result<std::shared_ptr<SharedGroups>> connect(Group& parent, const Request& request);
+
+  /// What a group takes of the window.
+  static std::size_t bytes(int ranks, std::size_t slot_bytes);
+  /// Makes this rank's part of a group; needs no other rank. Once for each place.
+  Result<std::shared_ptr<Group>> make(const SharedPlace& place, GroupOptions options) const;
+
+  Rank rank() const { return rank_; }
+
+ private:
+  SharedGroups(Rank rank, std::uint64_t id, Fabric fabric, topology::Topology topology,
+               std::shared_ptr<transport::SharedEndpoint> endpoint);
+
+  const Rank rank_;
+  const std::uint64_t id_;
+  const Fabric fabric_;
+  const topology::Topology topology_;
+  const std::shared_ptr<transport::SharedEndpoint> endpoint_;
+};
+
+}  // namespace accord::comm

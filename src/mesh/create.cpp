@@ -1,0 +1,189 @@
+// The groups of a family lie at one offset in the windows of all ranks: each family has room for a group of its size, and one that is also
+// an earlier family's lies there. So every rank knows where a group lies for all of its ranks, without a word about it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "accord/mesh.hpp"
+#include "comm/shared_groups.hpp"
+#include "mesh/config.hpp"
+#include "mesh/plan.hpp"
+
+namespace accord {
+namespace {
+
+struct Fate {
+  const char* option;
+  MeshOptionFate fate;
+  const char* why;
+};
+// Of groups of CPU ranks.
+constexpr Fate kFates[] = {
+    {"is_high_priority_stream", MeshOptionFate::kNotApplicable, "CPU ranks have no streams"},
+    {"cga_cluster_size", MeshOptionFate::kNotApplicable, "CPU ranks have no clusters of blocks"},
+    {"max_ctas", MeshOptionFate::kNotApplicable, "CPU ranks have no blocks"},
+    {"min_ctas", MeshOptionFate::kNotApplicable, "CPU ranks have no blocks"},
+    {"net_name", MeshOptionFate::kNotApplicable, "UCX takes the network that UCX_NET_DEVICES names"},
+    {"timeout_seconds", MeshOptionFate::kApplied, "of the group's calls"},
+    {"backend", MeshOptionFate::kTranslated, "the group is accord's"},
+};
+
+std::vector<MeshOptionReport> fates_of(const std::map<std::string, MeshGroupOptions>& options) {
+  std::vector<MeshOptionReport> reports;
+  for (const auto& [key, given] : options) {
+    const std::map<std::string, std::string> said = mesh::settings_of(given);
+    for (const Fate& fate : kFates) {
+      const auto value = said.find(fate.option);
+      if (value != said.end()) reports.push_back({key, fate.option, value->second, fate.fate, fate.why});
+    }
+  }
+  return reports;
+}
+
+Status check_strict(const std::vector<MeshOptionReport>& reports) {
+  for (const MeshOptionReport& report : reports) {
+    if (report.fate != MeshOptionFate::kNotApplicable) continue;
+    return Status(StatusCode::kUnsupported, fmt::format("mesh: {}={} of \"{}\" changes nothing: {}", report.option,
+                                                        report.value, report.key, report.why));
+  }
+  return {};
+}
+
+/// Where the groups of each family begin, and where all end.
+std::vector<std::size_t> offsets_of(const MeshPlan& plan, std::size_t slot_bytes) {
+  std::vector<std::size_t> offsets = {0};
+  for (const MeshFamily& family : plan.families()) {
+    const std::size_t bytes = family.group_size > 1 ? comm::SharedGroups::bytes(family.group_size, slot_bytes) : 0;
+    offsets.push_back(offsets.back() + bytes);
+  }
+  return offsets;
+}
+
+}  // namespace
+
+std::string_view to_string(MeshOptionFate fate) {
+  switch (fate) {
+    case MeshOptionFate::kApplied: return "applied";
+    case MeshOptionFate::kTranslated: return "translated";
+    case MeshOptionFate::kNotApplicable: return "not applicable";
+  }
+  return "unknown";
+}
+
+class Mesh::State {
+ public:
+  State(MeshPlan plan, Rank rank, std::vector<std::size_t> offsets, comm::GroupOptions options,
+        std::vector<MeshOptionReport> reports, std::shared_ptr<comm::SharedGroups> groups)
+      : plan_(std::move(plan)),
+        rank_(rank),
+        offsets_(std::move(offsets)),
+        options_(std::move(options)),
+        reports_(std::move(reports)),
+        shared_(std::move(groups)) {
+    if (shared_ == nullptr) return;
+    for (MeshGroup& group : plan_.groups_of(rank_)) {
+      for (const int family : group.families) place_of_family_.emplace(family, groups_.size());
+      groups_.push_back({std::move(group), std::nullopt});
+    }
+  }
+
+  const MeshPlan& plan() const { return plan_; }
+  Rank rank() const { return rank_; }
+  bool has_groups() const { return shared_ != nullptr; }
+  const std::vector<MeshOptionReport>& reports() const { return reports_; }
+  std::size_t window_bytes() const { return offsets_.back(); }
+
+  Result<std::optional<Communicator>> group(std::string_view family) {
+    ACCORD_ASSIGN_OR_RETURN(const int number, plan_.family(family));
+    const auto place = place_of_family_.find(number);
+    if (place == place_of_family_.end()) return std::optional<Communicator>();
+    const std::lock_guard lock(mutex_);
+    if (closed_) return Status(StatusCode::kClosed, fmt::format("mesh \"{}\" was closed on this rank", options_.name));
+    Made& made = groups_[place->second];
+    if (!made.communicator) {
+      ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<comm::Group> group, make(made.group));
+      made.communicator = Communicator(std::move(group));
+    }
+    return made.communicator;
+  }
+
+  void close() {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    for (Made& made : groups_) {
+      if (made.communicator) made.communicator->close();
+    }
+  }
+
+ private:
+  struct Made {
+    MeshGroup group;
+    std::optional<Communicator> communicator;
+  };
+
+  Result<std::shared_ptr<comm::Group>> make(const MeshGroup& group) const {
+    const int first = group.families.front();
+    comm::GroupOptions options = options_;
+    options.name = fmt::format("{}.{}", options_.name, plan_.families()[static_cast<std::size_t>(first)].name);
+    if (group.options.timeout_seconds) {
+      options.timeout =
+          std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*group.options.timeout_seconds));
+    }
+    comm::SharedPlace place{.offset = offsets_[static_cast<std::size_t>(first)], .ranks = group.ranks};
+    for (Rank& rank : place.ranks) rank -= plan_.rank_offset();
+    return shared_->make(place, std::move(options));
+  }
+
+  const MeshPlan plan_;
+  const Rank rank_;
+  const std::vector<std::size_t> offsets_;
+  const comm::GroupOptions options_;
+  const std::vector<MeshOptionReport> reports_;
+  const std::shared_ptr<comm::SharedGroups> shared_;
+  std::map<int, std::size_t> place_of_family_;
+  std::mutex mutex_;
+  std::vector<Made> groups_;  // communicators guarded by mutex_
+  bool closed_ = false;       // the same
+};
+
+Result<Mesh> Mesh::create(const MeshPlan& plan, Communicator& communicator, MeshOptions given) {
+  comm::Group& parent = *communicator.group();
+  const bool is_whole = communicator.size() == plan.world_size();
+  const Rank first = is_whole ? 0 : plan.rank_offset();
+  Status refused;
+  if (first + plan.world_size() > communicator.size()) {
+    refused = Status(StatusCode::kInvalidArgument,
+                     fmt::format("mesh: ranks {} to {} are planned, but group \"{}\" has {}", first,
+                                 first + plan.world_size() - 1, communicator.name(), communicator.size()));
+  }
+  std::vector<MeshOptionReport> reports = fates_of(plan.state()->options());
+  if (refused.ok() && given.strict) refused = check_strict(reports);
+  CommunicatorOptions named;
+  named.name = given.name;
+  named.timeout = given.timeout;
+  ACCORD_ASSIGN_OR_RETURN(const comm::GroupOptions options, comm::inherit(parent.options(), std::move(named)));
+  std::vector<std::size_t> offsets = offsets_of(plan, options.hints.slot_bytes);
+  const comm::SharedGroups::Request request{
+      .first = first,
+      .size = plan.world_size(),
+      .window_bytes = offsets.back(),
+      .terms = fmt::format("name={} slot_bytes={} {}", options.name, options.hints.slot_bytes, plan.text()),
+      .refused = std::move(refused),
+      .options = options};
+  ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<comm::SharedGroups> groups, comm::SharedGroups::connect(parent, request));
+  const Rank rank = communicator.rank() + (is_whole ? plan.rank_offset() : 0);
+  return Mesh(std::make_shared<State>(plan, rank, std::move(offsets), options, std::move(reports), std::move(groups)));
+}
+
+const MeshPlan& Mesh::plan() const { return state_->plan(); }
+Rank Mesh::rank() const { return state_->rank(); }
+bool Mesh::has_groups() const { return state_->has_groups(); }
+Result<std::optional<Communicator>> Mesh::group(std::string_view family) const { return state_->group(family); }
+const std::vector<MeshOptionReport>& Mesh::report() const { return state_->reports(); }
+std::size_t Mesh::window_bytes() const { return state_->window_bytes(); }
+void Mesh::close() { state_->close(); }
+
+}  // namespace accord

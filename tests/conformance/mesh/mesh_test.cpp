@@ -1,0 +1,210 @@
+// Groups of a mesh, made in one step: they compute, fail and end by themselves; ranks that differ learn of it together.
+#include "accord/mesh.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+
+#include "ranks/thread_ranks.hpp"
+
+namespace accord {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::run_thread_ranks;
+
+class Meshes : public ::testing::TestWithParam<std::string> {
+ protected:
+  CommunicatorOptions options() const {
+    CommunicatorOptions options;
+    options.timeout = std::chrono::seconds(60);
+    options.transport = GetParam();
+    return options;
+  }
+};
+
+MeshPlan plan_of(const std::string& text, int world_size) {
+  return *MeshPlan::create(*parse_mesh_config(text, {.world_size = world_size}));
+}
+
+// Sums of powers of two tell who took part.
+std::int64_t sum_over(Communicator group, Rank rank) {
+  std::int64_t value = std::int64_t{1} << rank;
+  EXPECT_TRUE(group.all_reduce(Buffer{&value, 1, DType::kInt64}, ReduceOp::kSum).ok());
+  return value;
+}
+std::int64_t bits_of(const std::vector<Rank>& ranks) {
+  std::int64_t bits = 0;
+  for (const Rank rank : ranks) bits |= std::int64_t{1} << rank;
+  return bits;
+}
+
+TEST_P(Meshes, every_group_has_the_ranks_that_were_planned) {
+  const MeshPlan plan = plan_of("tp=2,pp=2,cp=2,ep=2,etp=1,optimizer_instances=2,gloo_groups=1,all_gather_group=1", 8);
+  run_thread_ranks(8, options(), [&](Communicator comm) {
+    const Result<Mesh> mesh = Mesh::create(plan, comm);
+    ASSERT_TRUE(mesh.ok()) << mesh.status().to_string();
+    ASSERT_EQ(mesh->rank(), comm.rank());
+    for (std::size_t family = 0; family < plan.families().size(); ++family) {
+      const std::vector<Rank> ranks = plan.ranks_of(static_cast<int>(family), comm.rank());
+      Result<std::optional<Communicator>> group = mesh->group(plan.families()[family].name);
+      ASSERT_TRUE(group.ok()) << group.status().to_string();
+      ASSERT_EQ(group->has_value(), !ranks.empty()) << plan.families()[family].name;
+      if (ranks.empty()) continue;
+      ASSERT_EQ((*group)->size(), static_cast<int>(ranks.size()));
+      ASSERT_EQ(ranks[static_cast<std::size_t>((*group)->rank())], comm.rank());
+      ASSERT_EQ(sum_over(**group, comm.rank()), bits_of(ranks)) << plan.families()[family].name;
+    }
+    // Families of the same ranks and options share a group; the one for all_gathers has one of its own.
+    const auto id = [&](const char* family) { return (*mesh->group(family))->group().get(); };
+    ASSERT_EQ(id("dp_cp"), id("dp_cp_gloo"));
+    ASSERT_NE(id("dp_cp"), id("dp_cp_ag"));
+  });
+}
+
+TEST_P(Meshes, messages_and_parts_of_groups_work_too) {
+  const MeshPlan plan = plan_of("pp=4", 4);
+  run_thread_ranks(4, options(), [&](Communicator comm) {
+    Result<Mesh> mesh = Mesh::create(plan, comm);
+    ASSERT_TRUE(mesh.ok()) << mesh.status().to_string();
+    // Only two of four ranks use the group, and the others never make it.
+    if (comm.rank() < 2) {
+      Communicator pp = **mesh->group("pp");
+      std::vector<float> values(100000, static_cast<float>(comm.rank()));
+      const Buffer buffer{values.data(), values.size(), DType::kFloat32};
+      ASSERT_TRUE((comm.rank() == 0 ? pp.recv(buffer, 1) : pp.send(buffer, 0)).ok());
+      ASSERT_EQ(values, std::vector<float>(100000, 1));
+    }
+    ASSERT_TRUE(comm.barrier().ok());
+    Communicator embedding = comm.rank() == 0 || comm.rank() == 3 ? **mesh->group("embd") : comm;
+    if (embedding.size() == 2) {
+      ASSERT_EQ(sum_over(embedding, comm.rank()), 0b1001);
+    }
+    Result<std::optional<Communicator>> half = (**mesh->group("pp")).split(comm.rank() / 2, comm.rank(), options());
+    ASSERT_TRUE(half.ok()) << half.status().to_string();
+    ASSERT_EQ(sum_over(**half, comm.rank()), comm.rank() < 2 ? 0b11 : 0b1100);
+  });
+}
+
+TEST_P(Meshes, groups_end_by_themselves_and_outlive_the_mesh) {
+  const MeshPlan plan = plan_of("tp=2,dp=2", 4);
+  run_thread_ranks(4, options(), [&](Communicator comm) {
+    std::optional<Communicator> dp;
+    {
+      Result<Mesh> mesh = Mesh::create(plan, comm);
+      ASSERT_TRUE(mesh.ok()) << mesh.status().to_string();
+      dp = *mesh->group("dp");
+      if (comm.rank() < 2) {
+        Communicator tp = **mesh->group("tp");
+        if (comm.rank() == 0) {
+          tp.close();
+        } else {
+          const Status lost = tp.barrier();
+          ASSERT_EQ(lost.code(), StatusCode::kPeerLost) << lost.to_string();
+          ASSERT_EQ(lost.ranks(), std::vector<Rank>{0});
+        }
+      }
+    }
+    ASSERT_EQ(sum_over(*dp, comm.rank()), comm.rank() % 2 == 0 ? 0b101 : 0b1010);
+  });
+}
+
+TEST_P(Meshes, a_closed_mesh_gives_no_groups_and_ends_those_that_it_gave) {
+  const MeshPlan plan = plan_of("tp=2", 2);
+  run_thread_ranks(2, options(), [&](Communicator comm) {
+    Result<Mesh> mesh = Mesh::create(plan, comm);
+    ASSERT_TRUE(mesh.ok()) << mesh.status().to_string();
+    Communicator tp = **mesh->group("tp");
+    ASSERT_EQ(sum_over(tp, comm.rank()), 0b11);
+    mesh->close();
+    mesh->close();
+    ASSERT_EQ(tp.barrier().code(), StatusCode::kClosed);
+    ASSERT_EQ(mesh->group("tp").status().code(), StatusCode::kClosed);
+    ASSERT_EQ(mesh->group("tpp").status().code(), StatusCode::kNotFound);
+    ASSERT_TRUE(comm.barrier().ok());
+  });
+}
+
+TEST_P(Meshes, several_are_there_at_once_and_one_may_lie_on_some_of_the_ranks) {
+  const MeshPlan all = plan_of("tp=4", 4), some = plan_of("tp=2,rank_offset=1", 2);
+  run_thread_ranks(4, options(), [&](Communicator comm) {
+    Result<Mesh> first = Mesh::create(all, comm, {.name = "first"});
+    Result<Mesh> second = Mesh::create(some, comm, {.name = "second"});
+    ASSERT_TRUE(first.ok()) << first.status().to_string();
+    ASSERT_TRUE(second.ok()) << second.status().to_string();
+    const bool is_in = comm.rank() == 1 || comm.rank() == 2;
+    ASSERT_EQ(second->has_groups(), is_in);
+    ASSERT_EQ(second->rank(), comm.rank());
+    ASSERT_EQ((*second->group("tp")).has_value(), is_in);
+    if (is_in) {
+      ASSERT_EQ(sum_over(**second->group("tp"), comm.rank()), 0b110);
+    }
+    ASSERT_EQ(sum_over(**first->group("tp"), comm.rank()), 0b1111);
+    ASSERT_EQ((**first->group("tp")).name(), "first.mp");  // the first family of these ranks
+  });
+}
+
+TEST_P(Meshes, plans_that_differ_are_an_error_on_all_ranks_that_shows_both) {
+  run_thread_ranks(3, options(), [&](Communicator comm) {
+    const MeshPlan plan = plan_of(comm.rank() == 1 ? "cp=3" : "tp=3", 3);
+    const Status status = Mesh::create(plan, comm).status();
+    ASSERT_EQ(status.code(), StatusCode::kMismatch) << status.to_string();
+    ASSERT_THAT(status.message(), HasSubstr(comm.rank() == 1 ? "rank 0 has" : "rank 1 has"));
+    for (const char* word : {"cp=3", "tp=3", "cp=1", "tp=1"}) ASSERT_THAT(status.message(), HasSubstr(word));
+    ASSERT_THAT(status.message(), ::testing::Not(HasSubstr("world_size")));
+    ASSERT_TRUE(comm.barrier().ok());  // the communicator goes on
+  });
+}
+
+TEST_P(Meshes, options_are_applied_or_told_or_in_strict_mode_refused) {
+  MeshConfig config{.world_size = 2, .tp = 2};
+  config.options["tp"].max_ctas = 8;
+  config.options["tp"].timeout_seconds = 0.25;
+  config.options["dp"].backend = "nccl";
+  const MeshPlan plan = *MeshPlan::create(config);
+  run_thread_ranks(2, options(), [&](Communicator comm) {
+    Result<Mesh> mesh = Mesh::create(plan, comm);
+    ASSERT_TRUE(mesh.ok()) << mesh.status().to_string();
+    std::vector<std::string> told;
+    for (const MeshOptionReport& report : mesh->report())
+      told.push_back(report.key + "." + report.option + "=" + report.value + " " + std::string(to_string(report.fate)));
+    ASSERT_THAT(told, ::testing::UnorderedElementsAre("dp.backend=nccl translated", "tp.max_ctas=8 not applicable",
+                                                      "tp.timeout_seconds=0.25 applied"));
+    if (comm.rank() == 0) {
+      const auto began = std::chrono::steady_clock::now();
+      ASSERT_EQ((**mesh->group("tp")).barrier().code(), StatusCode::kTimeout);
+      ASSERT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
+    }
+    const Status refused = Mesh::create(plan, comm, {.strict = true}).status();
+    ASSERT_EQ(refused.code(), StatusCode::kUnsupported);
+    ASSERT_THAT(refused.message(), HasSubstr("max_ctas=8 of \"tp\" changes nothing: CPU ranks have no blocks"));
+  });
+}
+
+TEST_P(Meshes, strict_on_one_rank_alone_is_an_error_on_all) {
+  MeshConfig config{.world_size = 2, .tp = 2};
+  config.options["tp"].max_ctas = 8;
+  const MeshPlan plan = *MeshPlan::create(config);
+  run_thread_ranks(2, options(), [&](Communicator comm) {
+    const Status status = Mesh::create(plan, comm, {.strict = comm.rank() == 1}).status();
+    ASSERT_EQ(status.code(), comm.rank() == 1 ? StatusCode::kUnsupported : StatusCode::kPeerLost);
+    ASSERT_THAT(status.message(), HasSubstr("changes nothing"));
+  });
+}
+
+TEST_P(Meshes, more_ranks_than_there_are_cannot_be_planned) {
+  const MeshPlan plan = plan_of("tp=2,rank_offset=1", 2);
+  run_thread_ranks(1, options(), [&](Communicator comm) {
+    const Status status = Mesh::create(plan, comm).status();
+    ASSERT_EQ(status.code(), StatusCode::kInvalidArgument);
+    ASSERT_THAT(status.message(), HasSubstr("ranks 1 to 2 are planned, but group"));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Meshes, ::testing::Values("inproc", "shm", "ucx"),
+                         [](const auto& given) { return given.param; });
+
+}  // namespace
+}  // namespace accord
