@@ -6,5 +6,6 @@
 namespace accord::python {
 
 void bind_mesh(nanobind::module_& module);
+void bind_mesh_groups(nanobind::module_& module);
 
 }  // namespace accord::python

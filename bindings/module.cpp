@@ -32,6 +32,7 @@ NB_MODULE(_core, module) {
   accord::python::bind_communicator(module);
   accord::python::bind_experts(module);
   accord::python::bind_mesh(module);
+  accord::python::bind_mesh_groups(module);
   accord::python::bind_engine(module);
   accord::python::bind_text_stream(module);
   accord::python::bind_language_model(module);

@@ -1,0 +1,104 @@
+// Connected meshes.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+
+#include <string>
+#include <utility>
+
+#include "accord/mesh.hpp"
+#include "communicator.hpp"
+#include "duration.hpp"
+#include "interrupt.hpp"
+#include "mesh.hpp"
+#include "process.hpp"
+#include "status.hpp"
+
+namespace accord::python {
+namespace {
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+struct MeshHandle {
+  explicit MeshHandle(Mesh made) : mesh(std::move(made)) {}
+  ProcessBound<Mesh> mesh;
+  Mesh& use() { return mesh.use("this mesh"); }
+};
+
+MeshHandle* create(const MeshPlan& plan, CommunicatorHandle& communicator, std::string name, nb::handle timeout,
+                   bool strict) {
+  const MeshOptions options{.name = std::move(name), .timeout = duration_argument(timeout), .strict = strict};
+  Communicator borrowed = communicator.use();
+  return new MeshHandle(value_or_raise(
+      run_in_step(borrowed, [borrowed, plan, options]() mutable { return Mesh::create(plan, borrowed, options); })));
+}
+
+std::optional<CommunicatorHandle> group(MeshHandle& self, std::string_view family) {
+  std::optional<Communicator> made = value_or_raise(self.use().group(family));
+  if (!made) return std::nullopt;
+  return std::optional<CommunicatorHandle>(CommunicatorHandle(std::move(*made)));
+}
+
+nb::list report(MeshHandle& self) {
+  nb::list reports;
+  for (const MeshOptionReport& one : self.use().report()) {
+    nb::dict dict;
+    dict["key"] = one.key;
+    dict["option"] = one.option;
+    dict["value"] = one.value;
+    dict["fate"] = std::string(to_string(one.fate));
+    dict["why"] = one.why;
+    reports.append(dict);
+  }
+  return reports;
+}
+
+}  // namespace
+
+void bind_mesh_groups(nb::module_& module) {
+  nb::class_<MeshHandle>(module, "Mesh",
+                         "The groups of a plan, connected in one step; each is made when it is first asked for, which "
+                         "needs no other rank.")
+      .def_static(
+          "create", &create, "plan"_a, "communicator"_a, nb::kw_only(), "name"_a = "mesh", "timeout"_a = nb::none(),
+          "strict"_a = false,
+          "Collective over `communicator`, which goes on by itself: it has a rank for each of the plan's, or all "
+          "ranks of the job. Mismatch shows what is different in the plans of two ranks; `strict`: options that "
+          "change nothing here are Unsupported.")
+      .def_prop_ro("plan", [](MeshHandle& self) { return self.use().plan(); })
+      .def_prop_ro(
+          "rank", [](MeshHandle& self) { return self.use().rank(); }, "This rank, as the plan numbers it.")
+      .def_prop_ro(
+          "has_groups", [](MeshHandle& self) { return self.use().has_groups(); }, "False on ranks beyond the mesh.")
+      .def_prop_ro(
+          "window_bytes", [](MeshHandle& self) { return self.use().window_bytes(); },
+          "Address space of this rank's groups; pages cost memory once they are touched.")
+      .def("group", &group, "family"_a,
+           "The Communicator of the family's group that this rank is in; None if it is in none. Families of the same "
+           "ranks "
+           "and options share one.")
+      .def("report", &report, "What became of each option: dicts of key, option, value, fate and why.")
+      .def(
+          "close",
+          [](MeshHandle& self) {
+            Mesh& mesh = self.use();
+            const WithoutGil without_gil;
+            mesh.close();
+          },
+          "Closes all groups that were made. Idempotent.")
+      .def("__enter__", [](nb::object self) { return self; })
+      .def(
+          "__exit__",
+          [](MeshHandle& self, nb::handle, nb::handle, nb::handle) {
+            Mesh& mesh = self.use();
+            const WithoutGil without_gil;
+            mesh.close();
+          },
+          "type"_a.none(), "value"_a.none(), "traceback"_a.none())
+      .def("__repr__", [](MeshHandle& self) {
+        return "Mesh(rank " + std::to_string(self.use().rank()) + ", " + self.use().plan().text() + ")";
+      });
+}
+
+}  // namespace accord::python
