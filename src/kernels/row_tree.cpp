@@ -104,6 +104,7 @@ class RowTree {
   };
 
   HWY_INLINE Operand operand_of(const TreeRow& row, std::size_t first, std::size_t count) {
+    if (row.data == nullptr) __builtin_unreachable();  // which clang's analyzer cannot know
     const D d;
     const bool scaled = sizeof(T) == 1 && row.scales != nullptr;
     Operand operand{.elements = static_cast<const T*>(row.data) + first,

@@ -247,6 +247,7 @@ std::vector<Family> families_of(const MeshConfig& config, const Grid& dense, con
 Family family_along(const Grid& grid, const std::vector<std::string>& axes) {
   const std::vector<std::size_t> in_order = axes_in_grid_order(grid, fmt::format("{}", fmt::join(axes, "-")));
   std::vector<std::string> names;
+  names.reserve(in_order.size());
   for (const std::size_t axis : in_order) names.push_back(grid.axes()[axis].name);
   Line line(grid, in_order);
   const std::string name = fmt::format("{}", fmt::join(names, "-"));

@@ -112,7 +112,7 @@ Status RunContext::run_noted(const Status& ready, std::span<const TensorView> in
   NotedProgram noted;
   // Its callers are in no hurry: a rank that cannot run, for whatever reason, tells the others before they wait for it.
   ACCORD_RETURN_IF_ERROR(agree(engine_->peers(), {ready.ok() ? prepare_noted(inputs, noted) : ready, ""}));
-  const Status status = run_noted_steps(noted, after);
+  Status status = run_noted_steps(noted, after);
   if (!status.ok() && engine_->divides_runs()) abort_peers(status);
   if (!status.ok()) release_peers(status);
   return status;
