@@ -24,6 +24,36 @@ struct GroupHandle {
   ExpertGroup& use() { return group.use("this expert group"); }
 };
 
+/// Elements of a row of each kind of array.
+struct Widths {
+  Widths(const ExpertGroup& group, const MapHandle& handle)
+      : hidden(group.config().hidden), scales((hidden + 127) / 128), top_k(handle.handle.top_k()) {}
+  int hidden, scales, top_k;
+};
+
+/// Tells the ranks that come to the call that this one cannot make it.
+void decline(ExpertGroup& group, const ExpertHandle& handle, bool prepares, std::string_view why) {
+  Communicator communicator = group.communicator();
+  const InterruptScope interrupts(std::span(&communicator, 1));
+  const WithoutGil without_gil;
+  (void)group.decline(handle, prepares, {StatusCode::kInvalidArgument, std::string(why)});
+}
+
+/// What `make` makes of the arguments. If it throws, the other ranks are told.
+template <typename Make>
+auto arguments_of(GroupHandle& self, const MapHandle& handle, bool prepares, Make make) {
+  ExpertGroup& group = self.use();
+  try {
+    return make();
+  } catch (nb::python_error& error) {
+    decline(group, handle.handle, prepares, error.what());
+    throw;
+  } catch (const std::exception& error) {
+    decline(group, handle.handle, prepares, error.what());
+    throw;
+  }
+}
+
 template <typename Run>
 void run_call(GroupHandle& self, Run run) {
   ExpertGroup& group = self.use();
@@ -97,8 +127,11 @@ void bind_group_calls(nb::class_<GroupHandle>& group) {
       .def(
           "prepare",
           [](GroupHandle& self, MapHandle& handle, nb::handle ids, nb::handle weights) {
-            Arrays arrays{nb::none()};
-            const ExpertRouting routing{arrays.read(ids, "ids"), arrays.read(weights, "weights")};
+            Arrays arrays;
+            const auto routing = arguments_of(self, handle, true, [&] {
+              const int top_k = handle.handle.top_k();
+              return ExpertRouting{arrays.read(ids, "ids", top_k), arrays.read(weights, "weights", top_k)};
+            });
             run_call(self, [&](ExpertGroup& it) { return it.prepare(handle.handle, routing); });
           },
           nb::arg("handle"), nb::arg("ids"), nb::arg("weights") = nb::none(),
@@ -112,13 +145,17 @@ more rows than max_recv_rows and overflow is "fail"; the group goes on.)")
           "dispatch",
           [](GroupHandle& self, MapHandle& handle, nb::handle tokens, nb::handle recv_tokens, nb::handle weights,
              nb::handle recv_weights, nb::handle scales, nb::handle recv_scales, nb::handle dtype) {
-            Arrays arrays(dtype);
-            const ExpertDispatch call{.tokens = arrays.rows(tokens, "tokens"),
-                                      .scales = arrays.read(scales, "scales"),
-                                      .weights = arrays.read(weights, "weights"),
-                                      .recv_tokens = arrays.rows_out(recv_tokens, "recv_tokens"),
-                                      .recv_scales = arrays.write(recv_scales, "recv_scales"),
-                                      .recv_weights = arrays.write(recv_weights, "recv_weights")};
+            Arrays arrays;
+            const auto call = arguments_of(self, handle, false, [&] {
+              const Widths widths(self.use(), handle);
+              arrays.set_dtype(dtype);
+              return ExpertDispatch{.tokens = arrays.rows(tokens, "tokens", widths.hidden),
+                                    .scales = arrays.read(scales, "scales", widths.scales),
+                                    .weights = arrays.read(weights, "weights", widths.top_k),
+                                    .recv_tokens = arrays.rows_out(recv_tokens, "recv_tokens", widths.hidden),
+                                    .recv_scales = arrays.write(recv_scales, "recv_scales", widths.scales),
+                                    .recv_weights = arrays.write(recv_weights, "recv_weights", 1)};
+            });
             run_call(self, [&](ExpertGroup& it) { return it.dispatch(handle.handle, call); });
           },
           nb::arg("handle"), nb::arg("tokens"), nb::arg("recv_tokens"), nb::kw_only(), nb::arg("weights") = nb::none(),
@@ -135,12 +172,18 @@ of float8 rows scales [tokens, ceil(hidden / 128)] and recv_scales float32.)")
           "combine",
           [](GroupHandle& self, MapHandle& handle, nb::handle expert_out, nb::handle result, nb::handle weights,
              nb::handle scales, nb::handle dtype, nb::handle result_dtype) {
-            Arrays arrays(dtype);
-            const ExpertCombine call{
-                .expert_out = arrays.rows(expert_out, "expert_out"),
-                .scales = arrays.read(scales, "scales"),
-                .weights = arrays.read(weights, "weights"),
-                .result = arrays.write(result, "result", result_dtype.is_none() ? dtype : result_dtype)};
+            Arrays arrays;
+            const auto call = arguments_of(self, handle, false, [&] {
+              const Widths widths(self.use(), handle);
+              arrays.set_dtype(dtype);
+              ExpertCombine made{.expert_out = arrays.rows(expert_out, "expert_out", widths.hidden),
+                                 .scales = arrays.read(scales, "scales", widths.scales),
+                                 .weights = arrays.read(weights, "weights", widths.top_k),
+                                 .result = {}};
+              if (!result_dtype.is_none()) arrays.set_dtype(result_dtype);
+              made.result = arrays.rows_out(result, "result", widths.hidden);
+              return made;
+            });
             run_call(self, [&](ExpertGroup& it) { return it.combine(handle.handle, call); });
           },
           nb::arg("handle"), nb::arg("expert_out"), nb::arg("result"), nb::kw_only(), nb::arg("weights") = nb::none(),
@@ -156,11 +199,15 @@ bfloat16.)")
           "dispatch_backward",
           [](GroupHandle& self, MapHandle& handle, nb::handle grad, nb::handle grad_tokens,
              nb::handle grad_recv_weights, nb::handle grad_weights, nb::handle dtype) {
-            Arrays arrays(dtype);
-            const ExpertDispatchBackward call{.grad = arrays.rows(grad, "grad"),
-                                              .grad_recv_weights = arrays.read(grad_recv_weights, "grad_recv_weights"),
-                                              .grad_tokens = arrays.rows_out(grad_tokens, "grad_tokens"),
-                                              .grad_weights = arrays.write(grad_weights, "grad_weights")};
+            Arrays arrays;
+            const auto call = arguments_of(self, handle, false, [&] {
+              const Widths widths(self.use(), handle);
+              arrays.set_dtype(dtype);
+              return ExpertDispatchBackward{.grad = arrays.rows(grad, "grad", widths.hidden),
+                                            .grad_recv_weights = arrays.read(grad_recv_weights, "grad_recv_weights", 1),
+                                            .grad_tokens = arrays.rows_out(grad_tokens, "grad_tokens", widths.hidden),
+                                            .grad_weights = arrays.write(grad_weights, "grad_weights", widths.top_k)};
+            });
             run_call(self, [&](ExpertGroup& it) { return it.dispatch_backward(handle.handle, call); });
           },
           nb::arg("handle"), nb::arg("grad"), nb::arg("grad_tokens"), nb::kw_only(),
@@ -173,9 +220,14 @@ bfloat16.)")
       .def(
           "combine_backward",
           [](GroupHandle& self, MapHandle& handle, nb::handle grad, nb::handle grad_expert_out, nb::handle dtype) {
-            Arrays arrays(dtype);
-            const ExpertCombineBackward call{.grad = arrays.rows(grad, "grad"),
-                                             .grad_expert_out = arrays.rows_out(grad_expert_out, "grad_expert_out")};
+            Arrays arrays;
+            const auto call = arguments_of(self, handle, false, [&] {
+              const Widths widths(self.use(), handle);
+              arrays.set_dtype(dtype);
+              return ExpertCombineBackward{
+                  .grad = arrays.rows(grad, "grad", widths.hidden),
+                  .grad_expert_out = arrays.rows_out(grad_expert_out, "grad_expert_out", widths.hidden)};
+            });
             run_call(self, [&](ExpertGroup& it) { return it.combine_backward(handle.handle, call); });
           },
           nb::arg("handle"), nb::arg("grad"), nb::arg("grad_expert_out"), nb::kw_only(), nb::arg("dtype") = nb::none(),

@@ -28,24 +28,34 @@ struct MapHandle {
   }
 };
 
-/// The arrays of one call.
+/// The arrays of one call. What has several dimensions has rows of `width` elements.
 class Arrays {
  public:
-  /// `dtype` of rows, see ArrayView.
-  explicit Arrays(nb::handle dtype) : dtype_(dtype_argument(dtype)) {}
+  /// Of rows from now on, see ArrayView.
+  void set_dtype(nb::handle dtype) { dtype_ = dtype_argument(dtype); }
 
-  ConstBuffer rows(nb::handle array, std::string_view name) { return hold(array, name, Access::kRead, dtype_); }
-  Buffer rows_out(nb::handle array, std::string_view name) { return hold(array, name, Access::kWrite, dtype_); }
-  ConstBuffer read(nb::handle array, std::string_view name) { return hold(array, name, Access::kRead, {}); }
-  Buffer write(nb::handle array, std::string_view name) { return hold(array, name, Access::kWrite, {}); }
-  Buffer write(nb::handle array, std::string_view name, nb::handle dtype) {
-    return hold(array, name, Access::kWrite, dtype_argument(dtype));
+  ConstBuffer rows(nb::handle array, std::string_view name, int width) {
+    return hold(array, name, Access::kRead, dtype_, width);
+  }
+  Buffer rows_out(nb::handle array, std::string_view name, int width) {
+    return hold(array, name, Access::kWrite, dtype_, width);
+  }
+  ConstBuffer read(nb::handle array, std::string_view name, int width) {
+    return hold(array, name, Access::kRead, {}, width);
+  }
+  Buffer write(nb::handle array, std::string_view name, int width) {
+    return hold(array, name, Access::kWrite, {}, width);
   }
 
  private:
-  Buffer hold(nb::handle array, std::string_view name, Access access, std::optional<DType> dtype) {
+  Buffer hold(nb::handle array, std::string_view name, Access access, std::optional<DType> dtype, int width) {
     if (array.is_none()) return {};
-    return held_.emplace_back(array, name, access, dtype).buffer();
+    const ArrayView& view = held_.emplace_back(array, name, access, dtype);
+    const std::vector<std::int64_t> shape = view.shape();
+    if (shape.size() > 1 && shape.back() != width)
+      raise_invalid(std::string(name) + " has rows of " + std::to_string(shape.back()) +
+                    " elements, they have to have " + std::to_string(width));
+    return view.buffer();
   }
 
   std::optional<DType> dtype_;

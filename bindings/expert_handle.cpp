@@ -47,19 +47,19 @@ std::span<std::int32_t> int32_of(const Buffer& buffer, std::string_view name, st
 void slots(const MapHandle& self, nb::handle ranks, nb::handle places) {
   const ExpertHandle& handle = self.prepared();
   const auto count = static_cast<std::size_t>(handle.tokens() * handle.top_k());
-  Arrays arrays{nb::none()};
-  const std::span<std::int32_t> to = int32_of(arrays.write(ranks, "ranks"), "ranks", count);
-  handle.slots(to, int32_of(arrays.write(places, "slots"), "slots", count));
+  Arrays arrays;
+  const std::span<std::int32_t> to = int32_of(arrays.write(ranks, "ranks", handle.top_k()), "ranks", count);
+  handle.slots(to, int32_of(arrays.write(places, "slots", handle.top_k()), "slots", count));
 }
 
 void sources(const MapHandle& self, nb::handle array) {
   const ExpertHandle& handle = self.prepared();
-  Arrays arrays{nb::none()};
+  Arrays arrays;
   static_assert(sizeof(ExpertChoice) == 3 * sizeof(std::int32_t));
   const auto rows = static_cast<std::size_t>(handle.recv_rows());
   std::vector<ExpertChoice> choices(rows);
   handle.sources(choices);
-  const std::span<std::int32_t> to = int32_of(arrays.write(array, "sources"), "sources", 3 * rows);
+  const std::span<std::int32_t> to = int32_of(arrays.write(array, "sources", 3), "sources", 3 * rows);
   for (std::size_t slot = 0; slot < rows; ++slot) {
     to[3 * slot] = choices[slot].rank;
     to[3 * slot + 1] = choices[slot].token;

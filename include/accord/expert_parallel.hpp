@@ -243,6 +243,9 @@ class ExpertGroup {
   [[nodiscard]] Status combine(const ExpertHandle& handle, const ExpertCombine& call);
   [[nodiscard]] Status dispatch_backward(const ExpertHandle& handle, const ExpertDispatchBackward& call);
   [[nodiscard]] Status combine_backward(const ExpertHandle& handle, const ExpertCombineBackward& call);
+  /// This rank comes to a call of the others, but cannot make it: they get `why` as the error of a rank whose arguments lack something. A map that
+  /// was to be prepared (`prepares`) is not prepared then. Ok if they have been told.
+  [[nodiscard]] Status decline(const ExpertHandle& handle, bool prepares, const Status& why);
 
   /// Ends it: later calls give kClosed, peers that wait for this rank get kPeerLost. Idempotent; the communicator it was made of goes on.
   void close();

@@ -42,6 +42,7 @@ class WindowBlock {
 class Window {
  public:
   explicit Window(std::shared_ptr<comm::SharedWindow> window);
+  const std::shared_ptr<comm::SharedWindow>& state() const { return window_; }
 
   Rank rank() const;
   int size() const;

@@ -109,6 +109,23 @@ Result<Rows> rows_of(accord_expert_group_t* group, const accord_expert_handle_t*
   return rows;
 }
 
+Result<accord::ExpertRouting> routing_of(const accord_expert_handle_t* handle, const accord_expert_routing_t* given,
+                                         std::string_view function) {
+  ACCORD_ASSIGN_OR_RETURN(const accord_expert_routing_t read, c::read_struct(given, function));
+  ACCORD_ASSIGN_OR_RETURN(const DType dtype, dtype_or(read.ids_dtype, DType::kInt64, function, "ids_dtype"));
+  if (read.tokens < 0) return refuse(function, fmt::format("tokens is {}", read.tokens));
+  const std::size_t choices = static_cast<std::size_t>(read.tokens) * static_cast<std::size_t>(handle->handle.top_k());
+  accord::ExpertRouting call{.ids = {read.ids, choices, dtype}};
+  if (read.weights != nullptr) call.weights = {read.weights, choices, DType::kFloat32};
+  return call;
+}
+
+/// Tells the ranks that come to the call that this one cannot make it, and gives why.
+Status decline(accord_expert_group_t* group, const accord_expert_handle_t* handle, bool prepares, const Status& why) {
+  const Status told = group->group.decline(handle->handle, prepares, why);
+  return told.ok() ? why : told;
+}
+
 }  // namespace
 
 extern "C" accord_status_t accord_expert_group_create(accord_communicator_t* communicator,
@@ -255,14 +272,8 @@ extern "C" accord_status_t accord_expert_prepare(accord_expert_group_t* group, a
                                                  const accord_expert_routing_t* routing) {
   return answer(
       __func__, {{"group", group}, {"handle", handle}, {"routing", routing}}, [&](std::string_view function) -> Status {
-        ACCORD_ASSIGN_OR_RETURN(const accord_expert_routing_t read, c::read_struct(routing, function));
-        ACCORD_ASSIGN_OR_RETURN(const DType dtype, dtype_or(read.ids_dtype, DType::kInt64, function, "ids_dtype"));
-        if (read.tokens < 0) return refuse(function, fmt::format("tokens is {}", read.tokens));
-        const std::size_t choices =
-            static_cast<std::size_t>(read.tokens) * static_cast<std::size_t>(handle->handle.top_k());
-        accord::ExpertRouting call{.ids = {read.ids, choices, dtype}};
-        if (read.weights != nullptr) call.weights = {read.weights, choices, DType::kFloat32};
-        return group->group.prepare(handle->handle, call);
+        const Result<accord::ExpertRouting> call = routing_of(handle, routing, function);
+        return call.ok() ? group->group.prepare(handle->handle, *call) : decline(group, handle, true, call.status());
       });
 }
 
@@ -270,7 +281,9 @@ extern "C" accord_status_t accord_expert_dispatch(accord_expert_group_t* group, 
                                                   const accord_expert_rows_t* rows) {
   return answer(__func__, {{"group", group}, {"handle", handle}, {"rows", rows}},
                 [&](std::string_view function) -> Status {
-                  ACCORD_ASSIGN_OR_RETURN(const Rows read, rows_of(group, handle, rows, false, function));
+                  const Result<Rows> given = rows_of(group, handle, rows, false, function);
+                  if (!given.ok()) return decline(group, handle, false, given.status());
+                  const Rows& read = *given;
                   return group->group.dispatch(handle->handle, {.tokens = read.tokens,
                                                                 .scales = read.scales,
                                                                 .weights = read.weights,
@@ -284,7 +297,9 @@ extern "C" accord_status_t accord_expert_combine(accord_expert_group_t* group, a
                                                  const accord_expert_rows_t* rows) {
   return answer(
       __func__, {{"group", group}, {"handle", handle}, {"rows", rows}}, [&](std::string_view function) -> Status {
-        ACCORD_ASSIGN_OR_RETURN(const Rows read, rows_of(group, handle, rows, true, function));
+        const Result<Rows> given = rows_of(group, handle, rows, true, function);
+        if (!given.ok()) return decline(group, handle, false, given.status());
+        const Rows& read = *given;
         return group->group.combine(
             handle->handle,
             {.expert_out = read.slots, .scales = read.recv_scales, .weights = read.weights, .result = read.tokens});
@@ -295,7 +310,9 @@ extern "C" accord_status_t accord_expert_dispatch_backward(accord_expert_group_t
                                                            const accord_expert_rows_t* rows) {
   return answer(__func__, {{"group", group}, {"handle", handle}, {"rows", rows}},
                 [&](std::string_view function) -> Status {
-                  ACCORD_ASSIGN_OR_RETURN(const Rows read, rows_of(group, handle, rows, true, function));
+                  const Result<Rows> given = rows_of(group, handle, rows, true, function);
+                  if (!given.ok()) return decline(group, handle, false, given.status());
+                  const Rows& read = *given;
                   return group->group.dispatch_backward(handle->handle, {.grad = read.slots,
                                                                          .grad_recv_weights = read.recv_weights,
                                                                          .grad_tokens = read.tokens,
@@ -307,7 +324,9 @@ extern "C" accord_status_t accord_expert_combine_backward(accord_expert_group_t*
                                                           const accord_expert_rows_t* rows) {
   return answer(
       __func__, {{"group", group}, {"handle", handle}, {"rows", rows}}, [&](std::string_view function) -> Status {
-        ACCORD_ASSIGN_OR_RETURN(const Rows read, rows_of(group, handle, rows, false, function));
+        const Result<Rows> given = rows_of(group, handle, rows, false, function);
+        if (!given.ok()) return decline(group, handle, false, given.status());
+        const Rows& read = *given;
         return group->group.combine_backward(handle->handle, {.grad = read.tokens, .grad_expert_out = read.slots});
       });
 }

@@ -89,6 +89,7 @@ Result<std::shared_ptr<SharedGroups>> SharedGroups::connect(Group& parent, const
   Status failure = request.refused;
   if (failure.ok() && takes_part) {
     std::vector<topology::Place> places;
+    places.reserve(static_cast<std::size_t>(request.size));
     for (Rank rank = 0; rank < request.size; ++rank) places.push_back(parent.topology().place(request.first + rank));
     topology.emplace(std::move(places));
     failure = [&]() -> Status {
@@ -129,7 +130,7 @@ Result<std::shared_ptr<SharedGroups>> SharedGroups::connect(Group& parent, const
       new SharedGroups(me, hash_of(identity), std::move(fabric), *std::move(topology), std::move(shared)));
 }
 
-Result<std::shared_ptr<Group>> SharedGroups::make(const SharedPlace& place, GroupOptions options) const {
+Result<std::shared_ptr<Group>> SharedGroups::make(const SharedPlace& place, const GroupOptions& options) const {
   const auto size = static_cast<int>(place.ranks.size());
   const exec::WindowLayout layout(size, options.hints.slot_bytes);
   ACCORD_ASSIGN_OR_RETURN(plan::Selector selector, plan::Selector::create(options.select));

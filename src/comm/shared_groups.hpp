@@ -38,7 +38,7 @@ class SharedGroups {
   /// What a group takes of the window.
   static std::size_t bytes(int ranks, std::size_t slot_bytes);
   /// Makes this rank's part of a group; needs no other rank. Once for each place.
-  Result<std::shared_ptr<Group>> make(const SharedPlace& place, GroupOptions options) const;
+  Result<std::shared_ptr<Group>> make(const SharedPlace& place, const GroupOptions& options) const;
 
   Rank rank() const { return rank_; }
 

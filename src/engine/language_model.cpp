@@ -33,8 +33,8 @@ namespace {
 
 // Over which the ranks hear of each other; nullopt if there is one rank.
 Result<std::optional<Communicator>> connection(const engine::LoadedEngine& loaded,
-                                               const std::optional<Communicator>& all_ranks) {
-  if (all_ranks) return all_ranks->size() > 1 ? all_ranks : std::nullopt;
+                                               std::optional<Communicator> all_ranks) {
+  if (all_ranks) return all_ranks->size() > 1 ? std::move(all_ranks) : std::nullopt;
   const auto communicators = loaded.communicators();
   if (communicators.empty()) return std::optional<Communicator>();
   if (communicators.size() == 1) return communicators.front();
@@ -95,7 +95,7 @@ Result<LanguageModel> LanguageModel::create(const Engine& engine, const Language
   if (engine.state() == EngineState::kUnbound) {
     return Status(StatusCode::kWrongState, "the engine is not bound: a language model runs on a bound one");
   }
-  ACCORD_ASSIGN_OR_RETURN(const std::optional<Communicator> link, connection(*state->engine, all_ranks));
+  ACCORD_ASSIGN_OR_RETURN(const std::optional<Communicator> link, connection(*state->engine, std::move(all_ranks)));
   Result<std::shared_ptr<EngineModel>> model = EngineModel::create(state->engine, options);
   if (link) {
     ACCORD_RETURN_IF_ERROR(engine::agree({{"all ranks", *link}}, {model.status(), digest_of(options)}));

@@ -88,5 +88,8 @@ Status ExpertGroup::dispatch_backward(const ExpertHandle& handle, const ExpertDi
 Status ExpertGroup::combine_backward(const ExpertHandle& handle, const ExpertCombineBackward& call) {
   return group_->combine_backward(*handle.state(), call);
 }
+Status ExpertGroup::decline(const ExpertHandle& handle, bool prepares, const Status& why) {
+  return group_->decline(*handle.state(), prepares, why);
+}
 
 }  // namespace accord

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "comm/group.hpp"
+#include "comm/window/shared_window.hpp"
 #include "expert/checks.hpp"
 #include "expert/rows_back.hpp"
 #include "expert/rows_out.hpp"
@@ -141,8 +143,11 @@ Status Group::add_window(const Window& window) {
         return {StatusCode::kUnsupported, fmt::format("the memory of rank {} is not mapped here", r)};
     return {};
   };
-  ACCORD_RETURN_IF_ERROR(rendezvous_.meet(
-      {.operation = Operation::kAddWindow, .handle = static_cast<std::uint32_t>(window.number())}, check()));
+  ACCORD_RETURN_IF_ERROR(
+      rendezvous_.meet({.operation = Operation::kAddWindow,
+                        .handle = static_cast<std::uint32_t>(window.number()),
+                        .generation = static_cast<std::uint32_t>(window.state()->group().membership().id)},
+                       check()));
   windows_.push_back(window);
   return {};
 }
@@ -221,6 +226,14 @@ Status Group::prepare(Handle& handle, const ExpertRouting& routing) {
   ++handle.generation;
   handle.prepared = true;
   return {};
+}
+
+Status Group::decline(Handle& handle, bool prepares, const Status& why) {
+  const Turn turn(*this);
+  ACCORD_RETURN_IF_ERROR(turn.status());
+  if (prepares && handle.group == id_) handle.prepared = false;
+  const Status told = rendezvous_.meet({.operation = Operation::kDecline}, why);
+  return communicator_.status().ok() ? Status() : told;
 }
 
 Status Group::gather_ids(Handle& handle) {

@@ -57,6 +57,7 @@ class Group {
   Status combine(const Handle& handle, const ExpertCombine& call);
   Status dispatch_backward(const Handle& handle, const ExpertDispatchBackward& call);
   Status combine_backward(const Handle& handle, const ExpertCombineBackward& call);
+  Status decline(Handle& handle, bool prepares, const Status& why);
   void close() { communicator_.close(); }
 
  private:

@@ -12,8 +12,8 @@
 namespace accord::expert {
 namespace {
 
-constexpr std::array<std::string_view, 7> kNames = {"create",  "add_window",        "prepare",         "dispatch",
-                                                    "combine", "dispatch_backward", "combine_backward"};
+constexpr std::array<std::string_view, 8> kNames = {"create",  "add_window",        "prepare",          "dispatch",
+                                                    "combine", "dispatch_backward", "combine_backward", "decline"};
 constexpr std::size_t kTextBytes = 512;
 
 std::int64_t now() {
@@ -22,7 +22,9 @@ std::int64_t now() {
 
 std::string text_of(const CallRecord& record) {
   std::string text(to_string(record.operation));
-  if (record.operation == Operation::kCreate || record.operation == Operation::kAddWindow) return text;
+  if (record.operation == Operation::kCreate) return text;
+  if (record.operation == Operation::kAddWindow)
+    return text + fmt::format(" of window {} of group {:08x}", record.handle, record.generation);
   text += fmt::format(" of handle {}, prepared {} times", record.handle, record.generation);
   if (record.operation == Operation::kPrepare) return text;
   const auto name = [](std::uint8_t dtype) { return to_string(static_cast<DType>(dtype)); };

@@ -19,7 +19,8 @@ enum class Operation : std::uint8_t {
   kDispatch,
   kCombine,
   kDispatchBackward,
-  kCombineBackward
+  kCombineBackward,
+  kDecline  ///< it makes none, see ExpertGroup::decline()
 };
 std::string_view to_string(Operation operation);
 

@@ -153,6 +153,11 @@ Result<Report> report_from_json(std::string_view text) {
     return own;
   };
   ACCORD_ASSIGN_OR_RETURN(report.placement, list_at<std::vector<int>>(root, "placement", ranks, read_own));
+  std::vector<bool> held(static_cast<std::size_t>(report.experts));
+  for (const std::vector<int>& own : report.placement)
+    for (const int expert : own) held[static_cast<std::size_t>(expert)] = true;
+  if (const auto lost = std::find(held.begin(), held.end(), false); lost != held.end())
+    return root.error(fmt::format("placement: no rank has expert {}", lost - held.begin()));
   for (const ListField& field : kLists) {
     ACCORD_ASSIGN_OR_RETURN(report.*field.list,
                             list_at<std::int64_t>(root, field.name, length_of(field, report), read_count));

@@ -134,7 +134,7 @@ class Mesh::State {
     }
     comm::SharedPlace place{.offset = offsets_[static_cast<std::size_t>(first)], .ranks = group.ranks};
     for (Rank& rank : place.ranks) rank -= plan_.rank_offset();
-    return shared_->make(place, std::move(options));
+    return shared_->make(place, options);
   }
 
   const MeshPlan plan_;
@@ -162,7 +162,7 @@ Result<Mesh> Mesh::create(const MeshPlan& plan, Communicator& communicator, Mesh
   std::vector<MeshOptionReport> reports = fates_of(plan.state()->options());
   if (refused.ok() && given.strict) refused = check_strict(reports);
   CommunicatorOptions named;
-  named.name = given.name;
+  named.name = std::move(given.name);
   named.timeout = given.timeout;
   ACCORD_ASSIGN_OR_RETURN(const comm::GroupOptions options, comm::inherit(parent.options(), std::move(named)));
   std::vector<std::size_t> offsets = offsets_of(plan, options.hints.slot_bytes);

@@ -102,6 +102,7 @@ def test_mistakes_are_refused(reports, tmp_path):
         ({"loads": [1]}, "loads: has 1 items, expected 6"),
         ({"traffic": [-1] * 9}, "traffic[0]: expected a whole number, not negative"),
         ({"placement": [[0], [99], []]}, "placement[1][0]: 99 is out of bounds: 0 to 5"),
+        ({"placement": [[0, 1], [2, 3], [5]]}, "placement: no rank has expert 4"),
         ({"size": 10**9}, "size: 1000000000 is out of bounds"),
     ]:
         other.write_text(json.dumps(report | change))

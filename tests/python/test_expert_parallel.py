@@ -226,37 +226,6 @@ def test_what_overflow_drops_is_what_the_rule_says(problem, capacity, overflow):
         assert rows <= capacity
 
 
-def test_ids_that_are_no_choice_are_counted_on_all_ranks():
-    def body(comm):
-        group = ExpertGroup(comm, experts=4, top_k=3, hidden=2, max_tokens_per_rank=4)
-        handle = group.handle()
-        group.prepare(handle, np.array([[0, 0, 9], [-1, -5, 3]] if comm.rank == 0 else [[1, 2, 1]]))
-        assert handle.loads == [1, 1, 1, 1]
-        assert handle.traffic == [[1, 1], [1, 1]]
-        return handle.ranks
-
-    first, second = on_threads(2, body)
-    assert first == second
-    assert [(r["tokens"], r["out_of_range"], r["duplicates"]) for r in first] == [(2, 2, 1), (1, 0, 1)]
-
-
-def test_a_handle_that_is_not_prepared_tells_nothing():
-    def body(comm):
-        group = ExpertGroup(comm, experts=2, top_k=1, hidden=2, max_tokens_per_rank=4)
-        handle = group.handle()
-        assert not handle.prepared
-        with pytest.raises(accord.WrongState, match="not prepared"):
-            _ = handle.counts
-        with pytest.raises(accord.InvalidArgument, match=r"rank 0: ids are float64"):
-            group.prepare(handle, np.zeros((1, 1)))
-        with pytest.raises(
-            accord.InvalidArgument, match='unknown overflow policy "drop_by_wait"; did you mean "drop_by_weight"'
-        ):
-            ExpertGroup(comm, experts=2, top_k=1, hidden=2, max_tokens_per_rank=4, overflow="drop_by_wait")
-
-    on_threads(1, body)
-
-
 def test_windows_are_exchanged_in_place():
     def body(comm):
         group = ExpertGroup(comm, experts=2, top_k=1, hidden=64, max_tokens_per_rank=4)

@@ -98,6 +98,12 @@ def exchange(group):
     )
     assert torch.equal(recv_eight.float(), recv_x.to(torch.float8_e4m3fn).float())
     assert recv_scales.shape == (len(mine), 1)
+    # Without ids the layout says how many rows each expert gets.
+    plain = buffer.dispatch(
+        x, num_tokens_per_rank=per_rank, is_token_in_rank=in_rank, num_tokens_per_expert=per_expert, expert_alignment=4
+    )
+    assert torch.equal(plain[0], recv_x)
+    assert plain[1:4] == (None, None, listed)
     buffer.destroy()
 
 
@@ -168,6 +174,35 @@ def wrong_calls(group):
         except accord.InvalidArgument as error:
             errors.append(str(error))
     return errors
+
+
+def too_many_on_one_rank(group):
+    """What each rank hears of rank 0's tokens; a group with room for them is there from an earlier call."""
+    from accord.moe import deep_ep
+
+    buffer, errors = deep_ep.Buffer(group), []
+    many, few = torch.zeros(40, 1, dtype=torch.int64), torch.zeros(3, 1, dtype=torch.int64)
+    buffer.low_latency_dispatch(torch.randn(40, 8), many, 64, 4, use_fp8=False)
+    idx = many if dist.get_rank() == 0 else few
+    layout = buffer.get_dispatch_layout(idx, 4)
+    given = {"num_tokens_per_rank": layout[0], "num_tokens_per_expert": layout[2], "is_token_in_rank": layout[3]}
+    for call in (
+        lambda: buffer.low_latency_dispatch(torch.randn(len(idx), 8), idx, 16, 4, use_fp8=False),
+        lambda: buffer.dispatch(torch.randn(len(idx), 8), **given, topk_idx=idx, num_worst_tokens=2),
+    ):
+        try:
+            call()
+        except accord.InvalidArgument as error:
+            errors.append(str(error))
+    return errors
+
+
+def test_too_many_tokens_of_one_rank_are_an_error_on_all(torch_ranks):
+    for errors in torch_ranks(2).run(too_many_on_one_rank):
+        assert errors == [
+            "rank 0 has 40 tokens, num_max_dispatch_tokens_per_rank is 16",
+            "num_worst_tokens is 2, 43 rows arrive on a rank",
+        ]
 
 
 def test_mistakes_are_refused(torch_ranks):

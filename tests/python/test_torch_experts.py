@@ -125,6 +125,27 @@ def test_rows_of_every_dtype(torch_ranks):
     torch_ranks(2).run(of_all_dtypes)
 
 
+def in_other_shapes(group):
+    """Tokens of a batch of texts, and the weights of one choice as a list: gradients have the shapes of what was given."""
+    import accord.torch
+    from accord import moe
+
+    experts = moe.ExpertGroup(
+        accord.torch.communicator(group), experts=2, top_k=1, hidden=4, max_tokens_per_rank=6, dtype="float32"
+    )
+    handle = experts.handle()
+    experts.prepare(handle, torch.tensor([0, 1, 0, 1, 1, 0]))
+    x, weights = torch.randn(2, 3, 4, requires_grad=True), torch.rand(6, requires_grad=True)
+    received, received_weights = moe.dispatch(experts, handle, x, weights)
+    moe.combine(experts, handle, received * received_weights[:, None]).sum().backward()
+    torch.testing.assert_close(x.grad, weights.detach().view(2, 3, 1).expand(2, 3, 4))
+    torch.testing.assert_close(weights.grad, x.detach().sum(-1).view(6))
+
+
+def test_gradients_have_the_shapes_of_what_was_given(torch_ranks):
+    torch_ranks(2).run(in_other_shapes)
+
+
 def prepared_anew(group):
     import accord.torch
     from accord import moe

@@ -43,6 +43,7 @@ class _Dispatch(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tokens, weights, group, handle):
         _remember(ctx, group, handle)
+        ctx.shapes = tokens.shape, None if weights is None else weights.shape
         received = tokens.new_empty(handle.recv_rows, tokens.shape[-1])
         received_weights = None if weights is None else weights.new_empty(handle.recv_rows)
         group.dispatch(
@@ -70,7 +71,8 @@ class _Dispatch(torch.autograd.Function):
             grad_recv_weights=memory_of(grad_received_weights),
             grad_weights=grad_weights,
         )
-        return grad_tokens, grad_weights, None, None
+        of_tokens, of_weights = ctx.shapes
+        return grad_tokens.view(of_tokens), None if grad_weights is None else grad_weights.view(of_weights), None, None
 
 
 class _Combine(torch.autograd.Function):

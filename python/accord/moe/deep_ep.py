@@ -202,7 +202,11 @@ class Buffer:
         route = _Route(ids, most, self.group_size)
         received = self._send_rows(route, x, num_worst_tokens)
         if topk_idx is None:
-            return received, None, None, None, (route, None), EventOverlap(EventHandle())
+            arriving = num_tokens_per_expert.clone()
+            self._comm.all_reduce(arriving)
+            own = arriving[self.rank * local : (self.rank + 1) * local]
+            listed = [] if num_worst_tokens else (-(-own // expert_alignment) * expert_alignment).tolist()
+            return received, None, None, listed, (route, None), EventOverlap(EventHandle())
         # Ids and weights travel as rows of bytes.
         weights = torch.zeros(topk_idx.shape) if topk_weights is None else topk_weights
         both = torch.cat([topk_idx.to(torch.int64).view(torch.float64), weights.double()], 1)
@@ -262,7 +266,14 @@ class Buffer:
         route = _Route(topk_idx, num_max_dispatch_tokens_per_rank, num_experts)
         rows = self._send_rows(route, _in_float8(x) if use_fp8 else x, 0)
         group = self._group_of(route, rows[0] if use_fp8 else rows)
-        counts = self._handle(route, *group).counts
+        prepared = self._handle(route, *group)
+        for rank, of_rank in enumerate(prepared.ranks):
+            if of_rank["tokens"] > num_max_dispatch_tokens_per_rank:
+                raise InvalidArgument(
+                    f"rank {rank} has {of_rank['tokens']} tokens, num_max_dispatch_tokens_per_rank is "
+                    f"{num_max_dispatch_tokens_per_rank}"
+                )
+        counts = prepared.counts
         if cumulative_local_expert_recv_stats is not None:
             cumulative_local_expert_recv_stats += torch.tensor(counts, dtype=cumulative_local_expert_recv_stats.dtype)
 
@@ -331,8 +342,9 @@ class Buffer:
         x, scales = x if isinstance(x, tuple) else (x, None)
         group, ids = self._group_of(route, x)
         handle = self._handle(route, group, ids)
-        if rows and rows < handle.recv_rows:
-            raise InvalidArgument(f"num_worst_tokens is {rows}, {handle.recv_rows} rows arrive")
+        most = max(of_rank["recv_rows"] for of_rank in handle.ranks)
+        if rows and rows < most:
+            raise InvalidArgument(f"num_worst_tokens is {rows}, {most} rows arrive on a rank")
         count = rows or handle.recv_rows
         received = x.new_empty(count, x.shape[1])
         received_scales = None if scales is None else scales.new_zeros(count, scales.shape[1])

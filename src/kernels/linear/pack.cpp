@@ -46,7 +46,7 @@ bool quantize(const PackedFormat& format, const float* values, std::int64_t coun
   std::fill(group.codes, group.codes + format.group, static_cast<std::uint8_t>(format.zero()));
   for (std::int64_t i = 0; i < count; ++i) {
     const double code = (static_cast<double>(values[i]) - offset) * inverse + zero;
-    group.codes[i] = static_cast<std::uint8_t>(std::min(std::max(code, 0.0), largest) + 0.5);
+    group.codes[i] = static_cast<std::uint8_t>(std::lround(std::min(std::max(code, 0.0), largest)));
   }
   return true;
 }

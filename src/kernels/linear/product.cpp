@@ -51,7 +51,7 @@ void end_panel(const ProductCall& call, std::int64_t panel, std::int64_t row, st
 }
 
 Status check(const ProductCall& call, const ProductShare& share, std::span<const std::byte> scratch) {
-  const auto refuse = [&](std::string why) { return Status(StatusCode::kInvalidArgument, "product: " + why); };
+  const auto refuse = [&](const std::string& why) { return Status(StatusCode::kInvalidArgument, "product: " + why); };
   const PackedMatrix& weights = *call.weights;
   if (!call.layout->fits(weights)) return refuse("the rows were not prepared for these weights");
   if (call.gate != nullptr &&

@@ -232,7 +232,7 @@ void Worker::send(std::unique_ptr<Message> message) {
                        message->used, &params);
   if (UCS_PTR_IS_ERR(request)) message->route->failed = true;
   if (UCS_PTR_IS_PTR(request)) {
-    message.release();  // on_sent() has it
+    (void)message.release();  // on_sent() has it
   } else {
     free_message(std::move(message));
   }

@@ -196,6 +196,12 @@ TEST(CExperts, mistakes_are_refused) {
     rows.recv_capacity = 3;
     EXPECT_EQ(accord_expert_dispatch(group, handle, &rows), ACCORD_INVALID_ARGUMENT);
     EXPECT_THAT(accord_last_error(), HasSubstr("rank 0: recv_tokens has 9 elements, it has to have at least 4 x 3"));
+    // What C refuses on one rank alone the others hear of.
+    rows.recv_capacity = 4;
+    rows.dtype = rank == 1 ? accord_dtype_t{} : ACCORD_FLOAT32;
+    EXPECT_EQ(accord_expert_dispatch(group, handle, &rows), ACCORD_INVALID_ARGUMENT);
+    EXPECT_THAT(accord_last_error(), HasSubstr("dtype 0 is none of accord.h"));
+    EXPECT_EQ(std::string(accord_last_error()).find("rank 1: ") != std::string::npos, rank == 0);
     accord_expert_group_t* other = nullptr;
     accord_expert_config_t wrong = config();
     wrong.overflow = 7;
