@@ -22,6 +22,7 @@ void add_info(CLI::App& app, Action& chosen);
 void add_run(CLI::App& app, Action& chosen, const std::vector<std::string>& after_dashes);
 void add_diagnose(CLI::App& app, Action& chosen);
 void add_engine(CLI::App& app, Action& chosen);
+void add_mesh(CLI::App& app, Action& chosen);
 void add_moe(CLI::App& app, Action& chosen);
 void add_plan(CLI::App& app, Action& chosen);
 void add_bench(CLI::App& app, Action& chosen);

@@ -76,6 +76,7 @@ int run(int argc, char** argv) {
   add_run(app, chosen, after_dashes);
   add_diagnose(app, chosen);
   add_engine(app, chosen);
+  add_mesh(app, chosen);
   add_moe(app, chosen);
   add_plan(app, chosen);
   add_bench(app, chosen);

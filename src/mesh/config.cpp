@@ -70,7 +70,7 @@ Status check_numbers(const MeshConfig& config) {
   return {};
 }
 
-// "2 * 4 = 8 (tp * pp)" without ones.
+// "tp * pp = 2 * 4 = 8", without ones.
 std::string product_text(std::span<const std::pair<const char*, int>> factors) {
   std::vector<std::string> names, sizes;
   std::int64_t product = 1;
@@ -80,6 +80,7 @@ std::string product_text(std::span<const std::pair<const char*, int>> factors) {
     names.emplace_back(name);
     sizes.push_back(std::to_string(size));
   }
+  if (names.size() < 2) return names.empty() ? "1" : fmt::format("{} = {}", names.front(), product);
   return fmt::format("{} = {} = {}", fmt::join(names, " * "), fmt::join(sizes, " * "), product);
 }
 

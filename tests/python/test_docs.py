@@ -20,6 +20,7 @@ COMMANDS = {
     ("engine", "compare"): "cli.md",
     ("engine", "cache", "list"): "cli.md",
     ("engine", "cache", "clear"): "cli.md",
+    ("mesh", "show"): "cli.md",
     ("moe", "report"): "cli.md",
     ("moe", "balance"): "cli.md",
     ("plan", "list"): "cli.md",

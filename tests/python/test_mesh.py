@@ -1,12 +1,16 @@
 """Plans of meshes: every rank list against megatron-core's own parallel_state, and what comes in by Python."""
 
 import math
+import os
 import random
 import re
+import time
 import types
 
 import numpy as np
 import pytest
+from accord_command import ROOT
+from accord_command import accord as accord_command
 
 import accord
 from accord.mesh import MeshPlan
@@ -176,3 +180,106 @@ def test_every_rank_list_is_megatrons(monkeypatch):
         assert sizes["hybrid_cp"], (world_size, sizes, message)
         assert "hybrid_cp needs dp * cp" in message
         assert neighbours % largest or neighbours % 2
+
+
+PAGE = (ROOT / "docs/mesh.md").read_text()
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_the_guide_runs_from_its_first_line_to_its_last(tmp_path, size):
+    program = tmp_path / "guide.py"
+    program.write_text("".join(re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)))
+    result = accord_command("run", "-n", str(size), str(program))
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def create_and_use(comm, sizes, world_size, strict=False):
+    from accord.mesh import Mesh, MeshPlan
+
+    with Mesh.create(MeshPlan(sizes, world_size=world_size), comm, strict=strict) as mesh:
+        sums = {}
+        for family in mesh.plan.families:
+            group = mesh.group(family.name)
+            value = np.array([1 << comm.rank])
+            sums[family.name] = None if group is None else int(group.all_reduce(value) or value[0])
+        return sums
+
+
+def test_processes_compute_in_every_group(ranks):
+    sizes = "tp=2,ep=2,etp=1"
+    plan = MeshPlan(sizes, world_size=4)
+    for rank, sums in enumerate(ranks(4).run(create_and_use, sizes, 4)):
+        assert len(sums) == len(plan.families)
+        for family, value in sums.items():
+            own = plan.ranks_of(family, rank)
+            assert value == (sum(1 << r for r in own) if own else None), family
+
+
+def create_with_another_plan(comm, sizes):
+    from accord.mesh import Mesh, MeshPlan
+
+    try:
+        Mesh.create(MeshPlan(sizes[comm.rank], world_size=comm.size), comm)
+    except accord.Mismatch as error:
+        return str(error), list(error.ranks)
+
+
+def test_plans_that_differ_are_shown_on_every_rank(ranks):
+    first, second, third = ranks(3).run(create_with_another_plan, ["tp=3", "tp=3", "cp=3"])
+    for message, named in (first, second):
+        assert named == [2]
+        assert "rank 2 has cp=3" in message
+        assert "tp=3" in message
+    assert third[1] == [0]
+
+
+def die_during_creation(comm, dies):
+    from accord.mesh import Mesh, MeshPlan
+
+    plan = MeshPlan("tp=2", world_size=comm.size)
+    comm.barrier()
+    began = time.monotonic()
+    if comm.rank == 1:
+        if dies:
+            os.kill(os.getpid(), 9)
+        time.sleep(30)
+    try:
+        Mesh.create(plan, comm, timeout=3)
+    except accord.Error as error:
+        return type(error).__name__, list(error.ranks), time.monotonic() - began
+
+
+@pytest.mark.parametrize(("dies", "kind", "seconds"), [(True, "PeerLost", 1.0), (False, "Timeout", 6.0)])
+def test_a_rank_that_dies_or_does_not_come_is_named(dies, kind, seconds, fresh_ranks):
+    outcomes = fresh_ranks(4).outcomes(die_during_creation, dies)
+    for rank in (0, 2, 3):
+        name, named, took = outcomes[rank].value
+        assert name == kind
+        assert named == [1]
+        assert took < seconds
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"tp": 3, "world_size": 8}, "tp = 3, which does not divide the 8 ranks"),
+        ({"sizes": "tp=2,tp=2", "world_size": 8}, '"tp" is said twice'),
+        ({"xp": 3, "world_size": 8}, 'unknown axis or setting "xp"'),
+        ({"world_size": 8, "options": {"dpp": {}}}, 'did you mean "dp"'),
+        ({"world_size": 8, "options": {"dp": {"max_cta": 1}}}, 'did you mean "max_ctas"'),
+        ({"world_size": 8, "options": {"dp": {"max_ctas": "many"}}}, "max_ctas is 'many', which is not of its type"),
+        ({"world_size": 8, "options": {"dp": 8}}, 'options of "dp" are no dict'),
+    ],
+)
+def test_plans_that_cannot_be_are_refused(arguments, message):
+    with pytest.raises(accord.InvalidArgument, match=re.escape(message)):
+        MeshPlan(**arguments)
+
+
+def test_ranks_that_are_not_there_are_refused():
+    plan = MeshPlan("tp=2,rank_offset=8", world_size=4)
+    for rank in (7, 12):
+        with pytest.raises(accord.InvalidArgument, match=f"rank {rank} is none of its ranks, 8 to 11"):
+            plan.groups_of(rank)
+    with pytest.raises(accord.NotFound, match='did you mean "tp_cp"'):
+        plan.all_groups("tp-cp")

@@ -184,10 +184,10 @@ TEST_P(MeshRefused, with_a_reason) {
 INSTANTIATE_TEST_SUITE_P(
     All, MeshRefused,
     ::testing::Values(
-        Refused{"tp=3", 16, "tp = 3 = 3, which does not divide the 16 ranks of the mesh"},
+        Refused{"tp=3", 16, "tp = 3, which does not divide the 16 ranks of the mesh"},
         Refused{"tp=2,pp=4,cp=4", 16, "tp * cp * pp = 2 * 4 * 4 = 32"},
-        Refused{"ep=3", 16, "ep = 3 = 3, which does not divide"},
-        Refused{"tp=2,dp=4", 16, "dp is 4, but of 16 ranks and tp = 2 = 2 there are 8 left"},
+        Refused{"ep=3", 16, "ep = 3, which does not divide"},
+        Refused{"tp=2,dp=4", 16, "dp is 4, but of 16 ranks and tp = 2 there are 8 left"},
         Refused{"tp=0", 16, "tp is 0; it is 1 to 1048576"}, Refused{"tp=-2", 16, "tp is -2"}, Refused{"tp=x", 16, "tp"},
         Refused{"tp=99999999999", 16, "tp is 99999999999"}, Refused{"tp", 16, "has no value"},
         Refused{"tpp=2", 16, "did you mean \"tp\""}, Refused{"tp=2,tp=2", 16, "\"tp\" is said twice"},

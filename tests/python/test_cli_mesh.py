@@ -1,0 +1,99 @@
+"""accord mesh show: the groups of a job before it runs."""
+
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+from accord_command import accord
+
+from accord.mesh import MeshPlan
+
+SIZES = "tp=2,pp=2,cp=2,ep=2"
+
+
+def shown(*arguments) -> dict:
+    result = accord("mesh", "show", *arguments, "--json")
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_json_has_what_the_plan_has():
+    plan, told = MeshPlan(SIZES, world_size=16), shown(SIZES, "--world", 16, "--rank", 5, "--all")
+    assert told["plan"] == plan.text
+    assert told["axes"] == plan.axes
+    assert told["expert_axes"] == plan.expert_axes
+    assert [family["name"] for family in told["families"]] == [family.name for family in plan.families]
+    for family in told["families"]:
+        assert family["all_groups"] == plan.all_groups(family["name"])
+    assert [(group["families"], group["ranks"]) for group in told["groups"]] == [
+        (names, ranks) for names, ranks, _ in plan.groups_of(5)
+    ]
+    assert told["new_group_calls"] == sum(family.groups for family in plan.families) == 97
+    assert told["window_bytes"] > told["exchanged_bytes"] > 0
+    assert "all_groups" not in shown(SIZES, "--world", 16)["families"][0]
+
+
+def test_text_lists_the_groups_of_a_rank_and_of_a_family():
+    result = accord("mesh", "show", SIZES, "--world", 16, "--rank", 15, "--family", "pp")
+    assert result.returncode == 0, result.stderr
+    assert "dense layers  tp 2 x cp 2 x dp 2 x pp 2" in result.stdout
+    assert "rank 15 is in 16 groups of 11 sets of ranks, 11 of them of more than one rank:" in result.stdout
+    assert re.search(r"^  cp, ep +2 ranks: 13, 15$", result.stdout, re.MULTILINE)
+    assert re.search(r"^  tp_dp_cp +8 ranks: 8-15$", result.stdout, re.MULTILINE)
+    assert result.stdout.split("\npp:\n")[1].split() == "0, 8 1, 9 2, 10 3, 11 4, 12 5, 13 6, 14 7, 15".split()
+
+
+def test_the_chart_has_a_square_for_each_rank_in_the_color_of_its_group(tmp_path):
+    path = tmp_path / "mesh.svg"
+    arguments = (SIZES, "--world", 16, "--family", "tp_cp", "--chart", path, "--rank", 4)
+    assert accord("mesh", "show", *arguments).returncode == 0
+    squares = [
+        (rect.get("fill"), rect.get("stroke"), rect[0].text)
+        for rect in ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}rect")
+        if len(rect)
+    ]
+    assert len(squares) == 16
+    colors = {}
+    for color, stroke, title in squares:
+        rank = int(re.match(r"rank (\d+),", title)[1])
+        assert colors.setdefault(rank // 4, color) == color
+        assert (stroke == "#000000") == (rank in (4, 5, 6, 7))
+    assert len(set(colors.values())) == 4
+
+
+def test_two_configurations_are_compared_by_their_groups():
+    same = accord("mesh", "show", "tp=2,pp=2", "--world", 8, "--check", "pp=2,tp=2,dp=2,order=tp-dp-pp")
+    assert same.returncode == 0, same.stderr
+    assert "the same groups in all 17 families" in same.stdout
+    other = accord("mesh", "show", "tp=2", "--world", 8, "--check", "tp=4,optimizer_instances=2")
+    assert other.returncode == 1
+    assert "tp                         4 groups and 2; the first that differ: 0, 1, and 0-3" in other.stdout
+    assert re.search(r"^inter_ep_dp +only in the second$", other.stdout, re.MULTILINE)
+    assert not re.search(r"^pp ", other.stdout, re.MULTILINE)
+    told = shown("tp=2", "--world", 8, "--check", "tp=2")
+    assert told["differences"] == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("tp=3", "--world", 8), "tp = 3, which does not divide the 8 ranks"),
+        (("tpp=2", "--world", 8), 'did you mean "tp"'),
+        (("tp=2", "--world", 8, "--rank", 8), "rank 8 is none of the mesh's, 0 to 7"),
+        (("tp=2", "--world", 8, "--family", "dpcp"), 'did you mean "dp_cp"'),
+        (("tp=2", "--world", 8, "--check", "tp=x"), "tp"),
+        (("tp=2", "--world", 0), "world_size is 0"),
+        (("tp=2",), "--world is required"),
+    ],
+)
+def test_mistakes_are_refused(arguments, message):
+    result = accord("mesh", "show", *arguments)
+    assert result.returncode == 2
+    assert message in result.stderr
+
+
+def test_a_chart_that_cannot_be_written_is_named(tmp_path):
+    result = accord("mesh", "show", "tp=2", "--world", 8, "--chart", tmp_path / "none/mesh.svg")
+    assert result.returncode == 1
+    assert "none" in result.stderr
