@@ -135,23 +135,31 @@ class ShmEndpoint final : public Endpoint {
     return failure;
   }
 
-  // Nobody is connected before the others are: each says that it is, and waits until all have.
+  // Nobody is connected before the others are: each says that it is, and waits until all have. The words are looked at all the time;
+  // sockets and processes, which cost a call of the system for each peer, once in a while.
   Status confirm(std::span<const MeetingPlace> places, Deadline deadline) {
     for (const MeetingPlace& place : places) channels_[place.rank]->confirm();
     Waiter waiter(WaitPolicy::kYield);
+    bool looks = false;
     while (true) {
       std::vector<Rank> missing, gone;
       for (const MeetingPlace& place : places) {
-        PeerChannel& channel = *channels_[place.rank];
-        if (channel.is_confirmed() && channel.state() == PeerState::kAlive) continue;
-        (channel.update() == PeerState::kAlive ? missing : gone).push_back(place.rank);
+        const PeerChannel& channel = *channels_[place.rank];
+        if (!channel.is_confirmed() || channel.state() != PeerState::kAlive) missing.push_back(place.rank);
       }
-      // One that left after it was connected is no failure of the connection.
-      std::erase_if(gone, [&](Rank rank) { return channels_[rank]->was_connected(); });
-      if (!gone.empty()) return failure(StatusCode::kPeerLost, "it gave up, or its process has ended", gone);
       if (missing.empty()) return {};
-      if (deadline.passed()) return failure(StatusCode::kTimeout, "it did not connect in time", missing);
-      waiter.pause();
+      if (looks) {
+        std::erase_if(missing, [&](Rank rank) {
+          const bool ended = channels_[rank]->update() != PeerState::kAlive;
+          // One that left after it was connected is no failure of the connection.
+          if (ended && !channels_[rank]->was_connected()) gone.push_back(rank);
+          return ended;
+        });
+        if (!gone.empty()) return failure(StatusCode::kPeerLost, "it gave up, or its process has ended", gone);
+        if (missing.empty()) return {};
+        if (deadline.passed()) return failure(StatusCode::kTimeout, "it did not connect in time", missing);
+      }
+      looks = waiter.pause();
     }
   }
 
