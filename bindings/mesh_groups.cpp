@@ -34,6 +34,13 @@ MeshHandle* create(const MeshPlan& plan, CommunicatorHandle& communicator, std::
       run_in_step(borrowed, [borrowed, plan, options]() mutable { return Mesh::create(plan, borrowed, options); })));
 }
 
+void decline(CommunicatorHandle& communicator, std::string why, std::string name, nb::handle timeout) {
+  const MeshOptions options{.name = std::move(name), .timeout = duration_argument(timeout)};
+  Communicator borrowed = communicator.use();
+  raise_if_error(
+      run_in_step(borrowed, [borrowed, why, options]() mutable { return Mesh::decline(borrowed, why, options); }));
+}
+
 std::optional<CommunicatorHandle> group(MeshHandle& self, std::string_view family) {
   std::optional<Communicator> made = value_or_raise(self.use().group(family));
   if (!made) return std::nullopt;
@@ -66,6 +73,10 @@ void bind_mesh_groups(nb::module_& module) {
           "Collective over `communicator`, which goes on by itself: it has a rank for each of the plan's, or all "
           "ranks of the job. Mismatch shows what is different in the plans of two ranks; `strict`: options that "
           "change nothing here are Unsupported.")
+      .def_static("decline", &decline, "communicator"_a, "why"_a, nb::kw_only(), "name"_a = "mesh",
+                  "timeout"_a = nb::none(),
+                  "For a rank that cannot say its plan: takes part in create() of the others, which fails there with "
+                  "`why` at once.")
       .def_prop_ro("plan", [](MeshHandle& self) { return self.use().plan(); })
       .def_prop_ro(
           "rank", [](MeshHandle& self) { return self.use().rank(); }, "This rank, as the plan numbers it.")

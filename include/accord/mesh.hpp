@@ -159,6 +159,9 @@ class Mesh {
   /// different in the plans of two ranks.
   [[nodiscard]] static Result<Mesh> create(const MeshPlan& plan, Communicator& communicator, MeshOptions options = {});
 
+  /// For a rank that cannot say its plan: takes part in create() of the others, which fails there with `why` at once. Collective.
+  [[nodiscard]] static Status decline(Communicator& communicator, std::string_view why, MeshOptions options = {});
+
   const MeshPlan& plan() const;
   /// This rank, as the plan numbers it.
   Rank rank() const;

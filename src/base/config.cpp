@@ -120,13 +120,18 @@ Status read_dump_directory(std::string_view text, Config& config) {
   return Status();
 }
 
+Status read_route(std::string_view text, Config&) {
+  constexpr std::array<std::string_view, 5> kModes = {"0", "1", "off", "on", "report"};
+  return one_of("mode", text, kModes);  // python/accord/torch/route.py does it
+}
+
 struct Variable {
   ConfigEntry entry;
   Status (*read)(std::string_view text, Config& config);
   std::string_view hint = {};  ///< its name for one group; empty: only the environment says it
 };
 
-constexpr std::array<Variable, 12> kVariables = {{
+constexpr std::array<Variable, 13> kVariables = {{
     {{"ACCORD_LOG", "warn", "what is logged to standard error: trace, debug, info, warn, error or off"},
      read_log_level},
     {{"ACCORD_DEBUG", "off",
@@ -160,6 +165,11 @@ constexpr std::array<Variable, 12> kVariables = {{
      read_single_copy},
     {{"ACCORD_DUMP_DIR", "", "directory where each rank writes its flight record when a communicator fails"},
      read_dump_directory},
+    {{"ACCORD_ROUTE", "0",
+      "1: every process group of torch.distributed is accord's, whatever backend the program asks for; report: also "
+      "say "
+      "so at the end"},
+     read_route},
 }};
 
 constexpr auto kEntries = [] {

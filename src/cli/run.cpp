@@ -201,6 +201,11 @@ void add_options(CLI::App& run, RunOptions& options) {
       ->check(CLI::IsMember({"core", "numa", "none"}));
   add("--grace", options.grace_seconds, "Seconds from telling a rank to end to killing it [5]")
       ->check(non_negative_number());
+  run.add_flag(
+         "--route{on}", options.job.route,
+         "Every process group of torch.distributed is accord's, whatever backend the program asks for (--route=off: "
+         "none that does not ask; --route=report: also tell at the end)")
+      ->check(CLI::IsMember({"on", "off", "report"}));
   run.add_flag("-m,--module", options.is_module, "PROGRAM is a Python module");
   run.add_flag(spellings("--no-python"), options.no_python, "Execute PROGRAM itself, also if it ends in .py");
 }

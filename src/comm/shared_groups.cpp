@@ -64,6 +64,12 @@ Said read(const Group& parent, const SharedGroups::Request& request, const std::
   return {field("descriptor"), {}};
 }
 
+Result<std::vector<std::string>> tell(Group& parent, const json& mine, Duration timeout) {
+  return gather_texts(parent, mine.dump(-1, ' ', false, json::error_handler_t::replace), timeout);
+}
+
+json no_part(std::string_view why) { return {{"error", why.substr(0, kMostTerms)}}; }
+
 }  // namespace
 
 std::size_t SharedGroups::bytes(int ranks, std::size_t slot_bytes) {
@@ -103,12 +109,11 @@ Result<std::shared_ptr<SharedGroups>> SharedGroups::connect(Group& parent, const
   const std::string terms = request.terms.substr(0, kMostTerms);
   json mine = {{"hash", hex64(hash_of(request.terms))}, {"terms", terms}};
   if (!failure.ok()) {
-    mine = {{"error", failure.message().substr(0, kMostTerms)}};
+    mine = no_part(failure.message());
   } else if (takes_part) {
     mine["descriptor"] = endpoint->descriptor();
   }
-  const Result<std::vector<std::string>> texts =
-      gather_texts(parent, mine.dump(-1, ' ', false, json::error_handler_t::replace), deadline.remaining());
+  const Result<std::vector<std::string>> texts = tell(parent, mine, deadline.remaining());
   ACCORD_RETURN_IF_ERROR(failure);
   ACCORD_RETURN_IF_ERROR(texts.status());
   std::string identity;
@@ -130,6 +135,10 @@ Result<std::shared_ptr<SharedGroups>> SharedGroups::connect(Group& parent, const
       new SharedGroups(me, hash_of(identity), std::move(fabric), *std::move(topology), std::move(shared)));
 }
 
+Status SharedGroups::decline(Group& parent, const GroupOptions& options, std::string_view why) {
+  return tell(parent, no_part(why), options.timeout).status();
+}
+
 Result<std::shared_ptr<Group>> SharedGroups::make(const SharedPlace& place, const GroupOptions& options) const {
   const auto size = static_cast<int>(place.ranks.size());
   const exec::WindowLayout layout(size, options.hints.slot_bytes);
@@ -137,17 +146,29 @@ Result<std::shared_ptr<Group>> SharedGroups::make(const SharedPlace& place, cons
   std::vector<topology::Place> places;
   for (const Rank rank : place.ranks) places.push_back(topology_.place(rank));
   topology::Topology topology(std::move(places));
-  if (!fabric_.maps) topology = topology.apart();
   const auto me = static_cast<Rank>(std::find(place.ranks.begin(), place.ranks.end(), rank_) - place.ranks.begin());
-  transport::View view = transport::make_view(
-      endpoint_, {.ranks = place.ranks, .rank = me, .offset = place.offset, .window_bytes = layout.bytes()});
+  Fabric fabric = fabric_;
+  transport::View view;
+  if (size > 1) {
+    if (place.offset + bytes(size, options.hints.slot_bytes) > endpoint_->window().size())
+      return Status(StatusCode::kInternal, fmt::format("{}: it lies beyond the window", in_group(options)));
+    view = transport::make_view(
+        endpoint_, {.ranks = place.ranks, .rank = me, .offset = place.offset, .window_bytes = layout.bytes()});
+  } else {
+    ACCORD_ASSIGN_OR_RETURN(fabric, choose_transport(topology, options));
+    ACCORD_ASSIGN_OR_RETURN(view.endpoint,
+                            fabric.transport->open({.rank = 0, .size = 1, .window_bytes = layout.bytes()}));
+    ACCORD_RETURN_IF_ERROR(view.endpoint->connect({}, Deadline::in(options.timeout)).status());
+    view.links.resize(1);
+  }
+  if (!fabric.maps) topology = topology.apart();
   Result<std::shared_ptr<Group>> made =
       Group::create(Membership{.id = hash_of(fmt::format("{} {} {}", id_, place.offset, fmt::join(place.ranks, ","))),
                                .rank = me,
                                .topology = std::move(topology),
                                .selector = std::move(selector),
                                .layout = layout,
-                               .transport = fabric_.transport,
+                               .transport = fabric.transport,
                                .endpoint = std::move(view.endpoint),
                                .links = std::move(view.links)},
                     options);

@@ -34,10 +34,12 @@ class SharedGroups {
     GroupOptions options;  ///< of the groups, but for their names
   };
   static Result<std::shared_ptr<SharedGroups>> connect(Group& parent, const Request& request);
+  /// Takes part in connect() for a rank that has no request, so that it fails on all ranks with `why`.
+  static Status decline(Group& parent, const GroupOptions& options, std::string_view why);
 
   /// What a group takes of the window.
   static std::size_t bytes(int ranks, std::size_t slot_bytes);
-  /// Makes this rank's part of a group; needs no other rank. Once for each place.
+  /// Makes this rank's part of a group; needs no other rank. Once for each place. A group of one rank has a window of its own.
   Result<std::shared_ptr<Group>> make(const SharedPlace& place, const GroupOptions& options) const;
 
   Rank rank() const { return rank_; }

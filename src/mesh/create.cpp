@@ -62,6 +62,13 @@ std::vector<std::size_t> offsets_of(const MeshPlan& plan, std::size_t slot_bytes
   return offsets;
 }
 
+Result<comm::GroupOptions> options_of_groups(const comm::Group& parent, MeshOptions given) {
+  CommunicatorOptions named;
+  named.name = std::move(given.name);
+  named.timeout = given.timeout;
+  return comm::inherit(parent.options(), std::move(named));
+}
+
 }  // namespace
 
 std::string_view to_string(MeshOptionFate fate) {
@@ -161,10 +168,7 @@ Result<Mesh> Mesh::create(const MeshPlan& plan, Communicator& communicator, Mesh
   }
   std::vector<MeshOptionReport> reports = fates_of(plan.state()->options());
   if (refused.ok() && given.strict) refused = check_strict(reports);
-  CommunicatorOptions named;
-  named.name = std::move(given.name);
-  named.timeout = given.timeout;
-  ACCORD_ASSIGN_OR_RETURN(const comm::GroupOptions options, comm::inherit(parent.options(), std::move(named)));
+  ACCORD_ASSIGN_OR_RETURN(const comm::GroupOptions options, options_of_groups(parent, std::move(given)));
   std::vector<std::size_t> offsets = offsets_of(plan, options.hints.slot_bytes);
   const comm::SharedGroups::Request request{
       .first = first,
@@ -176,6 +180,12 @@ Result<Mesh> Mesh::create(const MeshPlan& plan, Communicator& communicator, Mesh
   ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<comm::SharedGroups> groups, comm::SharedGroups::connect(parent, request));
   const Rank rank = communicator.rank() + (is_whole ? plan.rank_offset() : 0);
   return Mesh(std::make_shared<State>(plan, rank, std::move(offsets), options, std::move(reports), std::move(groups)));
+}
+
+Status Mesh::decline(Communicator& communicator, std::string_view why, MeshOptions given) {
+  comm::Group& parent = *communicator.group();
+  ACCORD_ASSIGN_OR_RETURN(const comm::GroupOptions options, options_of_groups(parent, std::move(given)));
+  return comm::SharedGroups::decline(parent, options, why);
 }
 
 const MeshPlan& Mesh::plan() const { return state_->plan(); }

@@ -8,6 +8,7 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.models.gpt import GPTModel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.pipeline_parallel import get_forward_backward_func
@@ -51,7 +52,7 @@ def without_gpu():
 
 
 def batch_of(step: int) -> tuple[torch.Tensor, ...]:
-    generator = torch.Generator().manual_seed(step)
+    generator = torch.Generator().manual_seed(1000 * parallel_state.get_data_parallel_rank() + step)
     tokens = torch.randint(0, WORDS, (2, LENGTH), generator=generator)
     places = torch.arange(LENGTH).expand(2, LENGTH)
     mask = torch.triu(torch.ones(LENGTH, LENGTH, dtype=torch.bool), 1)[None, None]
@@ -84,6 +85,9 @@ def train(tensor: int, pipeline: int, sequence: bool) -> list[float]:
         pre_process=parallel_state.is_pipeline_first_stage(),
         post_process=parallel_state.is_pipeline_last_stage(),
     )
+    replicas = parallel_state.get_data_parallel_world_size()
+    if replicas > 1:
+        model = DistributedDataParallel(config, DistributedDataParallelConfig(), model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     losses = []
     for step in range(STEPS):
@@ -106,8 +110,14 @@ def train(tensor: int, pipeline: int, sequence: bool) -> list[float]:
         for parameter in model.parameters():
             if getattr(parameter, "sequence_parallel", False):
                 dist.all_reduce(parameter.grad, group=parallel_state.get_tensor_model_parallel_group())
+        if replicas > 1:
+            model.finish_grad_sync()
+            for parameter in model.parameters():
+                parameter.grad = parameter.main_grad
         optimizer.step()
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=replicas > 1)
+        if replicas > 1:
+            model.zero_grad_buffer()
     return [*losses, *[parameter.sum().item() for parameter in model.parameters()]]
 
 

@@ -1,10 +1,12 @@
-"""megatron-core's GPT trains on CPUs over accord as over gloo: the same bits on two ranks."""
+"""megatron-core's GPT trains on CPUs over accord as over gloo: the same bits where sums are of two ranks."""
 # ruff: noqa: F821 (what ranks.py gives to functions)
 
 import importlib.util
+import json
 from pathlib import Path
 
 import pytest
+from accord_command import accord, program_environment, python_file
 
 if importlib.util.find_spec("megatron") is None:
     pytest.skip("needs the package megatron-core", allow_module_level=True)
@@ -12,12 +14,23 @@ if importlib.util.find_spec("megatron") is None:
 FOLDER = str(Path(__file__).parent)
 
 
-def training(group, folder, tensor, pipeline, sequence):
+STEPS = 40  # 20 of two parts
+
+
+def training(group, folder, tensor, pipeline, sequence, through_mesh=False):
     if folder not in sys.path:
         sys.path.insert(0, folder)
     import megatron_runs
 
-    return megatron_runs.gpt(tensor, pipeline, sequence)
+    if not through_mesh:
+        return megatron_runs.gpt(tensor, pipeline, sequence)
+    from accord import megatron
+
+    megatron.install()
+    try:
+        return megatron_runs.gpt(tensor, pipeline, sequence)
+    finally:
+        megatron.uninstall()
 
 
 @pytest.mark.parametrize(
@@ -32,5 +45,48 @@ def test_the_gpt_of_megatron_core_gives_the_bits_that_it_gives_over_gloo(torch_r
     expected = torch_ranks(2).run(training, FOLDER, tensor, pipeline, sequence, backend="gloo", deadline=180)
     found = torch_ranks(2).run(training, FOLDER, tensor, pipeline, sequence, deadline=180)
     assert found == expected
-    steps = 40
-    assert len(expected[-1]) > steps and expected[-1][steps - 1] < expected[-1][0]
+    assert len(expected[-1]) > STEPS and expected[-1][STEPS - 1] < expected[-1][0]
+
+
+@pytest.mark.parametrize("backend", ["gloo", "accord"])
+def test_through_a_mesh_it_gives_them_too(torch_ranks, backend):
+    for ranks, tensor in ((2, 2), (4, 2)):  # TP 2, TP 2 x DP 2
+        arguments = FOLDER, tensor, 1, False
+        expected = torch_ranks(ranks).run(training, *arguments, backend="gloo", deadline=180)
+        found = torch_ranks(ranks).run(training, *arguments, True, backend=backend, deadline=180)
+        assert found == expected
+        assert len(expected[0]) > STEPS
+
+
+# What a user's script is: it names gloo, and nothing of accord.
+SCRIPT = """
+import json, sys, torch, torch.distributed as dist
+sys.path.insert(0, sys.argv[1])
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+import megatron_runs
+found = [None] * dist.get_world_size()
+dist.all_gather_object(found, megatron_runs.gpt(2, 1, False))
+if dist.get_rank() == 0:
+    print(json.dumps([found, sorted(name for name in sys.modules if name.startswith("accord"))]))
+dist.destroy_process_group()
+"""
+
+
+def losses_of(tmp_path, ranks: int, *options: str):
+    program = python_file(tmp_path, SCRIPT)
+    environment = program_environment(PYTHONWARNINGS="ignore")
+    result = accord("run", *options, "-n", ranks, program, FOLDER, env=environment, timeout=180)
+    assert result.returncode == 0, result.stdout + result.stderr
+    line = next(line for line in result.stdout.splitlines() if line.startswith("[0] [[["))
+    return json.loads(line.removeprefix("[0] "))
+
+
+@pytest.mark.parametrize("ranks", [pytest.param(2, id="TP 2"), pytest.param(4, id="TP 2 x DP 2")])
+def test_a_script_for_gloo_trains_alike_with_the_switch_on_and_off(tmp_path, ranks):
+    off, nothing = losses_of(tmp_path, ranks)
+    on, loaded = losses_of(tmp_path, ranks, "--route")
+    assert nothing == ["accord_autoload"]
+    assert "accord.torch.process_group" in loaded
+    assert on == off
+    assert len(off[0]) > STEPS

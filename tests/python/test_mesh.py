@@ -5,7 +5,6 @@ import os
 import random
 import re
 import time
-import types
 
 import numpy as np
 import pytest
@@ -58,13 +57,6 @@ def family_of(description: str) -> str | None:
     return None if description in UNUSED else FAMILIES[description]
 
 
-def rearranged(ranks, pattern, **sizes):
-    """einops.rearrange(ranks, "(l s u) -> (l u) s"), which parallel_state needs and does not require."""
-    assert pattern == "(l s u) -> (l u) s"
-    grid = np.asarray(ranks).reshape(sizes["l"], sizes["s"], sizes["u"])
-    return grid.transpose(0, 2, 1).reshape(-1, sizes["s"])
-
-
 class Megatron:
     """parallel_state of megatron-core, run by itself: what groups it would make."""
 
@@ -77,8 +69,6 @@ class Megatron:
         monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
         monkeypatch.setattr(torch.distributed, "get_world_size", lambda: self.world_size)
         monkeypatch.setattr(parallel_state, "create_group", self.create)
-        monkeypatch.setattr(parallel_state, "HAVE_EINOPS", True)
-        monkeypatch.setattr(parallel_state, "einops", types.SimpleNamespace(rearrange=rearranged), raising=False)
 
     def create(self, ranks, group_desc, **_):
         family = family_of(group_desc)

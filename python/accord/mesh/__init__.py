@@ -6,12 +6,51 @@
     mesh = accord.mesh.Mesh.create(plan, comm)
     mesh.group("tp").all_reduce(x)  # a Communicator
 
-docs/mesh.md is the guide.
+With PyTorch, the groups as process groups of torch.distributed: TorchMesh; by the names of Megatron's programs:
+accord.mesh.initialize_model_parallel(...) and the functions of accord.mesh.parallel_state; as grids: HyperCommGrid. docs/mesh.md is the guide.
 """
+
+from __future__ import annotations
+
+import importlib
+import sys
 
 from accord._core import Mesh, MeshFamily, MeshPlan
 
-__all__ = ["Mesh", "MeshFamily", "MeshPlan"]
+__all__ = [
+    "HyperCommGrid",
+    "Mesh",
+    "MeshFamily",
+    "MeshPlan",
+    "TorchMesh",
+    "destroy_model_parallel",
+    "initialize_model_parallel",
+    "parallel_state",
+    "plan_of_device_mesh",
+]
 
 for _public in (Mesh, MeshFamily, MeshPlan):
     _public.__module__ = "accord.mesh"
+
+# Where the names are that need PyTorch, imported when they are first used.
+_OF_TORCH = {
+    "HyperCommGrid": "accord.mesh.grid",
+    "TorchMesh": "accord.mesh.torch_mesh",
+    "destroy_model_parallel": "accord.mesh.parallel_state",
+    "initialize_model_parallel": "accord.mesh.parallel_state",
+    "plan_of_device_mesh": "accord.mesh.torch_mesh",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name == "parallel_state":
+        return importlib.import_module("accord.mesh.parallel_state")
+    if name not in _OF_TORCH:
+        raise AttributeError(f"module 'accord.mesh' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+    value = getattr(importlib.import_module(_OF_TORCH[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

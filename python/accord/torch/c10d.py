@@ -5,8 +5,10 @@ tests/python/test_torch_versions.py goes through it on each version that is supp
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -37,11 +39,19 @@ __all__ = [
     "ReduceScatterOptions",
     "ScatterOptions",
     "backends_of",
+    "carried_by",
     "factor_of",
+    "is_registered",
     "make_group",
+    "name_backends",
     "never_compiled",
     "profiler_enabled",
     "record_until",
+    "register_group",
+    "replace_initializing",
+    "replace_making_of_groups",
+    "torchcomms_enabled",
+    "without_torchcomms",
 ]
 
 
@@ -77,13 +87,94 @@ def backends_of(group: dist.ProcessGroup) -> dict[str, str]:
     return dict(entry.split(":") for entry in config.split(",") if ":" in entry)
 
 
-def make_group(name: str, device: str, store: dist.Store, rank: int, size: int, timeout: Any) -> dist.ProcessGroup:
+def carried_by(backend: str) -> dict[str, str]:
+    """The backends that torch would take for each kind of device if a program names `backend`: for "gloo" {"cpu": "gloo", "cuda": "gloo", ...}."""
+    return dict(distributed_c10d.BackendConfig(dist.Backend(backend)).get_device_backend_map())
+
+
+def register_group(
+    create_options: Any, ranks: Sequence[int], name: str, timeout: Any, description: str
+) -> dist.ProcessGroup:
+    """A group of the backend "accord" that only this rank is asked for: `ranks` are those of the default group, this one among them."""
+    with without_torchcomms():
+        group, _ = distributed_c10d._new_process_group_helper(
+            len(ranks),
+            list(ranks).index(dist.get_rank()),
+            list(ranks),
+            dist.Backend("accord"),
+            distributed_c10d._get_default_store(),
+            name,
+            backend_options=create_options,
+            timeout=timeout,
+            group_desc=description,
+        )
+    distributed_c10d._world.pg_group_ranks[group] = {rank: place for place, rank in enumerate(ranks)}
+    return group
+
+
+def replace_making_of_groups(make: Callable[..., Any]) -> None:
+    """Every group of torch.distributed, the default one too, comes from `make(original, *arguments)`, whose arguments are those of
+    `original`: size, rank, ranks, backend, store, name, backend_options, timeout, pg_tag, device_id, group_desc."""
+    original = distributed_c10d._new_process_group_helper
+
+    def replacement(*arguments: Any, **keywords: Any) -> Any:
+        return make(original, *arguments, **keywords)
+
+    distributed_c10d._new_process_group_helper = replacement
+
+
+def replace_initializing(initialize: Callable[..., None]) -> None:
+    """init_process_group, also of those who know it by `from torch.distributed import` later on, is `initialize(original, *arguments)`."""
+    original = distributed_c10d.init_process_group
+
+    @functools.wraps(original)
+    def replacement(*arguments: Any, **keywords: Any) -> None:
+        initialize(original, *arguments, **keywords)
+
+    distributed_c10d.init_process_group = dist.init_process_group = replacement
+
+
+def is_registered(group: dist.ProcessGroup) -> bool:
+    """False once it was destroyed."""
+    return group in distributed_c10d._world.pg_map
+
+
+def name_backends(group: dist.ProcessGroup, asked: str, carried: dict[str, str]) -> None:
+    """dist.get_backend(group) is what was `asked` for, and `carried` the backend of each kind of device."""
+    _, store = distributed_c10d._world.pg_map[group]
+    distributed_c10d._world.pg_map[group] = (dist.Backend(asked), store)
+    distributed_c10d._world.pg_backend_config[group] = ",".join(f"{kind}:{name}" for kind, name in carried.items())
+
+
+def torchcomms_enabled() -> bool:
+    """True where torch.distributed makes its groups of torchcomms' communicators."""
+    enabled = getattr(distributed_c10d, "_use_torchcomms_enabled", None)
+    return enabled is not None and enabled()
+
+
+@contextlib.contextmanager
+def without_torchcomms() -> Iterator[None]:
+    """Groups that are made meanwhile are torch.distributed's own."""
+    if not torchcomms_enabled():
+        yield
+        return
+    config = distributed_c10d.dist_config
+    config.use_torchcomms = False
+    try:
+        yield
+    finally:
+        config.use_torchcomms = True
+
+
+def make_group(
+    name: str, device: str, store: dist.Store, rank: int, size: int, timeout: Any, options: Any = None
+) -> dist.ProcessGroup:
     """A group of torch's own for tensors of `device`, as init_process_group would make it for that backend."""
     store = dist.PrefixStore(f"{device}/", store)
     group = dist.ProcessGroup(store, rank, size)
     kind = distributed_c10d.Backend.backend_type_map.get(name, dist.ProcessGroup.BackendType.CUSTOM)
     if name == "nccl":
-        options = dist.ProcessGroupNCCL.Options()
+        options = dist.ProcessGroupNCCL.Options() if options is None else options
         options._timeout = timeout
         backend = dist.ProcessGroupNCCL(store, rank, size, options)
     elif name == "gloo":
@@ -91,10 +182,10 @@ def make_group(name: str, device: str, store: dist.Store, rank: int, size: int, 
     else:
         plugin = distributed_c10d.Backend._plugins[name.upper()]
         if plugin.extended_api:
-            options = distributed_c10d._DistributedBackendOptions()
-            options.store, options.group_rank, options.group_size = store, rank, size
-            options.timeout, options.group_id = timeout, "other"
-            backend = plugin.creator_fn(options, None)
+            made = distributed_c10d._DistributedBackendOptions()
+            made.store, made.group_rank, made.group_size = store, rank, size
+            made.timeout, made.group_id = timeout, "other"
+            backend = plugin.creator_fn(made, options)
         else:
             backend = plugin.creator_fn(store, rank, size, timeout)
     group._set_default_backend(kind)

@@ -19,10 +19,11 @@ from accord.torch.tensors import WrongDevice
 class OtherDevices:
     """A group of torch's for each other device, made when the first tensor of it comes."""
 
-    def __init__(self, group: dist.ProcessGroup, store: dist.Store, timeout: timedelta) -> None:
+    def __init__(self, group: dist.ProcessGroup, store: dist.Store, timeout: timedelta, options: Any = None) -> None:
         self._group = weakref.ref(group)
         self._store = store
         self._timeout = timeout
+        self._options = options  # of the backends of other devices
         self._groups: dict[str, dist.ProcessGroup | None] = {}
         self._making = threading.RLock()
         self._made_now: str | None = None
@@ -36,7 +37,7 @@ class OtherDevices:
                 self._made_now = device.type
                 try:
                     self._groups[device.type] = name and c10d.make_group(
-                        name, device.type, self._store, group.rank(), group.size(), self._timeout
+                        name, device.type, self._store, group.rank(), group.size(), self._timeout, self._options
                     )
                 finally:
                     self._made_now = None

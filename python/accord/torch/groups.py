@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
 
 import accord
+from accord.torch import c10d
 from accord.torch.errors import as_torch_error
 from accord.torch.monitored_barrier import announce
 from accord.torch.process_group import ProcessGroup
@@ -17,22 +20,53 @@ from accord.torch.watched_store import WatchedStore
 @dataclass
 class Options:
     """What `pg_options=` of init_process_group and new_group takes; the fields are those of accord.Communicator.create, and
-    window_bytes: this rank's share of the memory that accord.torch.empty() and FSDP2 allocate from. What is not used costs nothing."""
+    window_bytes: this rank's share of the memory that accord.torch.empty() and FSDP2 allocate from. What is not used costs nothing.
+    of_other_devices: options of the backends that the program named for other devices, as ProcessGroupNCCL.Options."""
 
     transport: str | None = None
     select: str = ""
     hints: str = ""
     window_bytes: int = 0
+    of_other_devices: Any = None
 
 
-def create(options: Any, backend_options: Options | None) -> ProcessGroup:
+@dataclass
+class Ready:
+    """In the place of Options: a communicator that is there."""
+
+    communicator: accord.Communicator
+
+
+def from_communicator(
+    communicator: accord.Communicator,
+    ranks: Sequence[int],
+    *,
+    name: str | None = None,
+    timeout: timedelta = timedelta(minutes=30),
+    description: str = "undefined",
+) -> ProcessGroup:
+    """A process group over a communicator that is there. No other rank is asked; the members call it with the same arguments.
+
+    ranks: of the default group, in the order of the communicator's, this rank among them. name: of the group in torch, one of its own in
+    this process; the communicator's. timeout: what torch is told; calls take the communicator's. The group closes the communicator when it is
+    destroyed.
+    """
+    if len(ranks) != communicator.size or ranks[communicator.rank] != dist.get_rank():
+        text = f"ranks {list(ranks)} are not those of {communicator!r} on rank {dist.get_rank()} of the default group"
+        raise accord.InvalidArgument(text)
+    return c10d.register_group(Ready(communicator), ranks, name or communicator.name, timeout, description)
+
+
+def create(options: Any, backend_options: Options | Ready | None) -> ProcessGroup:
     """What torch calls to make a group (`options`: its DistributedBackendOptions)."""
-    if backend_options is not None and not isinstance(backend_options, Options):
+    if backend_options is not None and not isinstance(backend_options, Options | Ready):
         raise TypeError(f"accord: pg_options is a {type(backend_options).__name__}; pass accord.torch.Options(...)")
-    chosen = backend_options or Options()
     global_ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
     if options.group_rank == 0:
         announce(options.store)
+    if isinstance(backend_options, Ready):
+        return ProcessGroup(backend_options.communicator, options.store, global_ranks, options.timeout)
+    chosen = backend_options or Options()
     name, world = str(options.group_id), dist.group.WORLD
     watched = world.communicator if isinstance(world, ProcessGroup) else None
     store = WatchedStore(options.store, name, watched, global_ranks)
@@ -50,7 +84,7 @@ def create(options: Any, backend_options: Options | None) -> ProcessGroup:
         window = comm.window(chosen.window_bytes) if chosen.window_bytes else None
     except accord.Error as error:
         raise as_torch_error(store.cause_of(error), global_ranks) from None
-    group = ProcessGroup(comm, options.store, global_ranks, options.timeout, window)
+    group = ProcessGroup(comm, options.store, global_ranks, options.timeout, window, chosen.of_other_devices)
     group.options_given = backend_options
     return group
 

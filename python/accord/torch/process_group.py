@@ -51,6 +51,7 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
         global_ranks: list[int],
         timeout: timedelta,
         window: accord.Window | None = None,
+        of_other_devices: Any = None,
     ) -> None:
         dist.ProcessGroup.__init__(self, comm.rank, comm.size)
         Calls.__init__(self, comm, global_ranks)
@@ -60,7 +61,7 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
         self._process = os.getpid()
         self._window = window
         self._monitored_barrier = MonitoredBarrier(store, comm, global_ranks)
-        self._others = OtherDevices(self, store, timeout)
+        self._others = OtherDevices(self, store, timeout, of_other_devices)
         self._any_source = AnySource(comm)
 
     @property

@@ -31,6 +31,7 @@ struct Job {
   std::string run_id = "none";  ///< launchers of different jobs refuse each other
   std::string role = "default";
   std::string log_directory;  ///< empty: no files
+  std::string route;          ///< ACCORD_ROUTE of the ranks; empty: as the launcher's
   Binding binding = Binding::kNone;
   Duration grace = std::chrono::seconds(5);             ///< from SIGTERM to SIGKILL
   Duration meeting_timeout = std::chrono::minutes(10);  ///< for all launchers to come

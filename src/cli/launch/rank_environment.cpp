@@ -29,6 +29,10 @@ std::vector<std::string> rank_environment(const Job& job, const Start& start, in
   variables["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(job.max_restarts);
   variables["TORCHELASTIC_RUN_ID"] = job.run_id;
   variables["TORCHELASTIC_USE_AGENT_STORE"] = "False";
+  if (!job.route.empty()) {
+    variables["ACCORD_ROUTE"] = job.route;
+    variables["TORCH_DEVICE_BACKEND_AUTOLOAD"].assign(1, '1');  // import torch reads the switch only so
+  }
   variables.try_emplace("OMP_NUM_THREADS", std::to_string(cores));
 
   std::vector<std::string> environment;

@@ -64,6 +64,60 @@ TEST_P(Meshes, every_group_has_the_ranks_that_were_planned) {
   });
 }
 
+TEST_P(Meshes, groups_of_one_rank_have_memory_of_their_own) {
+  // Options that differ make groups of the same rank several, beside each other and beside those of two.
+  MeshConfig config = *parse_mesh_config("tp=2", {.world_size = 2});
+  config.options["pp"].timeout_seconds = 7;
+  config.options["ep"].timeout_seconds = 8;
+  const MeshPlan plan = *MeshPlan::create(config);
+  run_thread_ranks(2, options(), [&](Communicator comm) {
+    const Result<Mesh> mesh = Mesh::create(plan, comm);
+    ASSERT_TRUE(mesh.ok()) << mesh.status().to_string();
+    std::vector<Communicator> groups;
+    for (const char* family : {"pp", "ep", "cp", "tp"}) groups.push_back(**mesh->group(family));
+    ASSERT_NE(groups[0].group(), groups[1].group());
+    for (int round = 0; round < 3; ++round) {
+      for (Communicator& group : groups) {
+        std::vector<float> values(300000, static_cast<float>(comm.rank() + 1));
+        std::vector<float> gathered(values.size() * static_cast<std::size_t>(group.size()));
+        ASSERT_TRUE(group.all_reduce(Buffer{values.data(), values.size(), DType::kFloat32}, ReduceOp::kSum).ok());
+        const float expected = group.size() == 2 ? 3 : static_cast<float>(comm.rank() + 1);
+        ASSERT_EQ(values, std::vector<float>(300000, expected));
+        ASSERT_TRUE(group
+                        .all_gather(ConstBuffer{values.data(), values.size(), DType::kFloat32},
+                                    Buffer{gathered.data(), gathered.size(), DType::kFloat32})
+                        .ok());
+        ASSERT_EQ(gathered, std::vector<float>(gathered.size(), expected));
+        ASSERT_TRUE(group.barrier().ok());
+      }
+    }
+  });
+  // A mesh whose only families have one rank.
+  const std::vector<MeshAxis> axes = {{"a", 1}, {"b", 2}};
+  const MeshPlan lonely = *MeshPlan::of_axes(axes, std::vector<std::vector<std::string>>{{"a"}});
+  run_thread_ranks(2, options(), [&](Communicator comm) {
+    const Result<Mesh> mesh = Mesh::create(lonely, comm);
+    ASSERT_TRUE(mesh.ok()) << mesh.status().to_string();
+    Communicator alone = **mesh->group("a");
+    for (int i = 0; i < 10; ++i) ASSERT_EQ(sum_over(alone, comm.rank()), std::int64_t{1} << comm.rank());
+  });
+}
+
+TEST_P(Meshes, a_rank_that_declines_is_heard_by_all) {
+  const MeshPlan plan = plan_of("tp=2", 4);
+  run_thread_ranks(4, options(), [&](Communicator comm) {
+    if (comm.rank() == 2) {
+      ASSERT_TRUE(Mesh::decline(comm, "it has no plan").ok());
+    } else {
+      const Status status = Mesh::create(plan, comm).status();
+      ASSERT_EQ(status.code(), StatusCode::kPeerLost);
+      ASSERT_EQ(status.ranks(), std::vector<Rank>{2});
+      ASSERT_THAT(status.message(), HasSubstr("rank 2 does not take part: it has no plan"));
+    }
+    ASSERT_TRUE(Mesh::create(plan, comm).ok());
+  });
+}
+
 TEST_P(Meshes, messages_and_parts_of_groups_work_too) {
   const MeshPlan plan = plan_of("pp=4", 4);
   run_thread_ranks(4, options(), [&](Communicator comm) {

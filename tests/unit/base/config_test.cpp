@@ -92,7 +92,7 @@ TEST(Config, a_value_without_meaning_or_out_of_range_names_its_variable) {
       {"ACCORD_SLOT_BYTES", "inf"},     {"ACCORD_SLOT_BYTES", "5000"},
       {"ACCORD_SLOT_BYTES", "-4k"},     {"ACCORD_THREADS", "0"},
       {"ACCORD_THREADS", "1025"},       {"ACCORD_THREADS", "two"},
-      {"ACCORD_SINGLE_COPY", "on"}};
+      {"ACCORD_SINGLE_COPY", "on"},     {"ACCORD_ROUTE", "yes"}};
   for (const auto& [name, value] : refused) {
     const Status status = status_of(name, value);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << name << "=" << value;

@@ -1,0 +1,110 @@
+"""Grids of ranks with groups along any of their dimensions, as megatron-core's HyperCommGrid has them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import timedelta
+
+import torch.distributed as dist
+
+import accord
+from accord.mesh import MeshPlan
+from accord.mesh.torch_mesh import TorchMesh
+from accord.torch.process_group import ProcessGroup
+
+_Dims = str | Sequence[str]
+
+
+class HyperCommGrid:
+    """A grid of ranks, whose first dimension is that of neighbours, and process groups along its dimensions.
+
+        grid = HyperCommGrid([2, 4], ["tp", "dp"])
+        tp = grid.create_pg("tp")
+        grid.register_view("experts", [4, 2], ["ep", "edp"])  # another grid over the same ranks
+        ep = grid.create_pg("ep", view="experts")
+
+    Names of dimensions, rank lists and calls are those of megatron-core; create_pg is one collective step of all ranks of the default group.
+    """
+
+    def __init__(
+        self, shape: Sequence[int], dim_names: Sequence[str], rank_offset: int = 0, backend: str | None = None
+    ) -> None:
+        """backend: for megatron-core's sake; groups are accord's, and report() says so."""
+        self.shape, self.dim_names = list(shape), list(dim_names)
+        self.rank_offset, self.backend = rank_offset, backend
+        self.size = math.prod(shape)
+        self._views: dict[str | None, dict[str, int]] = {}
+        self._meshes: dict[str, TorchMesh] = {}
+        self._add_view(None, shape, dim_names)
+        world_size = dist.get_world_size() if dist.is_initialized() else self.size + rank_offset
+        if self.size + rank_offset > world_size:
+            text = f"mesh: a grid of {self.size} ranks from rank {rank_offset} on, but there are {world_size} ranks"
+            raise accord.InvalidArgument(text)
+
+    def register_view(self, name: str, shape: Sequence[int], dim_names: Sequence[str]) -> None:
+        """Another grid over the same ranks, which the other calls take by `view=name`."""
+        if name in self._views:
+            raise accord.InvalidArgument(f'mesh: there is a view "{name}" already')
+        if math.prod(shape) != self.size:
+            raise accord.InvalidArgument(f'mesh: view "{name}" has {math.prod(shape)} ranks, the grid {self.size}')
+        self._add_view(name, shape, dim_names)
+
+    def _add_view(self, name: str | None, shape: Sequence[int], dim_names: Sequence[str]) -> None:
+        if len(shape) != len(dim_names):
+            raise accord.InvalidArgument(f"mesh: {len(shape)} sizes for {len(dim_names)} names of dimensions")
+        sizes = dict(zip(dim_names, shape, strict=True))
+        if len(sizes) != len(dim_names):
+            raise accord.InvalidArgument(f"mesh: a dimension is said twice: {list(dim_names)}")
+        MeshPlan.of_axes(sizes, [[dim] for dim in dim_names], self.rank_offset)
+        self._views[name] = sizes
+
+    def _plan(self, dims: _Dims, view: str | None) -> MeshPlan:
+        if view not in self._views:
+            known = [name for name in self._views if name is not None]
+            raise accord.NotFound(f'mesh: there is no view "{view}"; there are {known}')
+        wanted = [dims] if isinstance(dims, str) else list(dims)
+        return MeshPlan.of_axes(self._views[view], [wanted], self.rank_offset)
+
+    def create_pg(
+        self,
+        dims: _Dims,
+        *,
+        view: str | None = None,
+        timeout: timedelta | None = None,
+        strict: bool = False,
+    ) -> ProcessGroup | None:
+        """The group along `dims` that this rank is in, None on ranks beyond the grid. Collective; once for the same dims."""
+
+        def plan() -> MeshPlan:
+            key = self._key(dims, view)
+            if key in self._meshes:
+                raise accord.InvalidArgument(f'mesh: the groups of "{key}" have been created already; get_pg has them')
+            return self._plan(dims, view)
+
+        mesh = TorchMesh.create(plan, timeout=timeout, strict=strict)
+        self._meshes[self._key(dims, view)] = mesh
+        return self.get_pg(dims, view=view)
+
+    def get_pg(self, dims: _Dims, *, view: str | None = None) -> ProcessGroup | None:
+        """What create_pg gave."""
+        key = self._key(dims, view)
+        if key not in self._meshes:
+            raise accord.NotFound(f'mesh: the groups of "{key}" have not been created; call create_pg first')
+        mesh = self._meshes[key]
+        return mesh.group(mesh.plan.families[0].name)
+
+    def get_rank_enum(self, dims: _Dims, *, view: str | None = None) -> list[list[int]]:
+        """All groups along `dims`, as lists of ranks."""
+        plan = self._plan(dims, view)
+        return plan.all_groups(plan.families[0].name)
+
+    def _key(self, dims: _Dims, view: str | None) -> str:
+        family = self._plan(dims, view).families[0].name
+        return family if view is None else f"{view}: {family}"
+
+    def close(self) -> None:
+        """Ends all groups of this rank. Idempotent."""
+        for mesh in self._meshes.values():
+            mesh.close()
+        self._meshes.clear()

@@ -1,0 +1,129 @@
+"""The arguments of Megatron's initialize_model_parallel as a plan."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import Any
+
+import accord
+from accord.mesh import MeshPlan
+from accord.mesh.options import group_options
+
+_Options = str | os.PathLike[str] | Mapping[str, Mapping[str, Any]]
+
+
+@dataclass
+class MegatronArguments:
+    """Names, order and defaults are Megatron's.
+
+    nccl_communicator_config_path: the YAML file, or what is in it. local_world_size: ranks of the mesh; all of the job if None.
+    get_embedding_ranks, get_position_embedding_ranks: take the ranks of a pipeline, give those of them that have the embedding.
+    """
+
+    tensor_model_parallel_size: int = 1
+    pipeline_model_parallel_size: int = 1
+    virtual_pipeline_model_parallel_size: int | None = None
+    pipeline_model_parallel_comm_backend: str | None = None
+    use_sharp: bool = False
+    context_parallel_size: int = 1
+    hierarchical_context_parallel_sizes: Sequence[int] | None = None
+    hybrid_context_parallel: bool = False
+    expert_model_parallel_size: int = 1
+    gtp_remat_size: int = 1
+    expert_gtp_remat_size: int = 1
+    num_distributed_optimizer_instances: int = 1
+    expert_tensor_parallel_size: int | None = None
+    nccl_communicator_config_path: _Options | None = None
+    distributed_timeout_minutes: float = 30
+    order: str = "tp-cp-ep-dp-pp"
+    get_embedding_ranks: Callable[[list[int]], list[int]] | None = None
+    get_position_embedding_ranks: Callable[[list[int]], list[int]] | None = None
+    create_gloo_process_groups: bool = True
+    high_priority_stream_groups: Sequence[str] | None = None
+    sharp_enabled_group: str | None = None
+    rank_offset: int = 0
+    local_world_size: int | None = None
+    create_all_gather_group: bool = False
+
+    @classmethod
+    def known(cls) -> list[str]:
+        return [field.name for field in fields(cls)]
+
+    def plan(self, world_size: int) -> MeshPlan:
+        """For a job of `world_size` ranks. InvalidArgument names what cannot be."""
+        self._check()
+        options = group_options(self.nccl_communicator_config_path, self.high_priority_stream_groups or ())
+        if self.pipeline_model_parallel_comm_backend is not None:
+            options.setdefault("pp", {})["backend"] = self.pipeline_model_parallel_comm_backend
+        return MeshPlan(
+            world_size=world_size - self.rank_offset if self.local_world_size is None else self.local_world_size,
+            options=options,
+            tp=self.tensor_model_parallel_size,
+            pp=self.pipeline_model_parallel_size,
+            cp=self.context_parallel_size,
+            gtp=self.gtp_remat_size,
+            ep=self.expert_model_parallel_size,
+            etp=self.expert_tensor_parallel_size or 0,
+            egtp=self.expert_gtp_remat_size,
+            order=self.order,
+            rank_offset=self.rank_offset,
+            hierarchical_cp=self.hierarchical_context_parallel_sizes or [],
+            hybrid_cp=self.hybrid_context_parallel,
+            optimizer_instances=self.num_distributed_optimizer_instances,
+            embedding_stages=self._stages("get_embedding_ranks", [0, -1]),
+            position_embedding_stages=self._stages("get_position_embedding_ranks", [0]),
+            all_gather_group=self.create_all_gather_group,
+            gloo_groups=self.create_gloo_process_groups,
+        )
+
+    def not_applicable(self) -> list[dict[str, Any]]:
+        """What was asked for beside the options of groups and changes nothing here, as entries of TorchMesh.report()."""
+        if not self.use_sharp:
+            return []
+        key = "inter_ep_dp" if self.sharp_enabled_group == "dp_replica" else "dp_cp"
+        why = "CPU ranks have no SHARP"
+        return [{"key": key, "option": "use_sharp", "value": "true", "fate": "not applicable", "why": why}]
+
+    def _check(self) -> None:
+        if self.virtual_pipeline_model_parallel_size is not None and self.pipeline_model_parallel_size < 2:
+            raise accord.InvalidArgument(
+                "mesh: virtual_pipeline_model_parallel_size takes a pipeline of more than one stage"
+            )
+        if self.sharp_enabled_group is not None and not self.use_sharp:
+            raise accord.InvalidArgument("mesh: sharp_enabled_group takes use_sharp=True")
+        if self.sharp_enabled_group not in (None, "dp", "dp_replica"):
+            raise accord.InvalidArgument(
+                f'mesh: sharp_enabled_group is "{self.sharp_enabled_group}", not "dp" or "dp_replica"'
+            )
+        if self.sharp_enabled_group == "dp_replica" and self.num_distributed_optimizer_instances < 2:
+            raise accord.InvalidArgument(
+                "mesh: sharp_enabled_group dp_replica takes several instances of the optimizer"
+            )
+        if self.distributed_timeout_minutes <= 0:
+            raise accord.InvalidArgument(f"mesh: distributed_timeout_minutes is {self.distributed_timeout_minutes}")
+
+    def _stages(self, name: str, usual: list[int]) -> list[int]:
+        """The stages that a callable picks, seen from two pipelines with ranks of different numbers."""
+        choose = getattr(self, name)
+        if choose is None:
+            return usual
+        picked = []
+        for step in (1, 3):
+            pipeline = [step * stage + step for stage in range(self.pipeline_model_parallel_size)]
+            try:
+                picked.append(sorted({pipeline.index(rank) for rank in choose(list(pipeline))}))
+            except ValueError:
+                raise accord.InvalidArgument(f"mesh: {name} gives ranks that are not in the pipeline") from None
+        if picked[0] != picked[1]:
+            raise accord.InvalidArgument(f"mesh: {name} picks other stages in each pipeline")
+        return picked[0]
+
+
+def timeout_of(arguments: Mapping[str, Any]) -> timedelta:
+    """distributed_timeout_minutes; its default where that is no time, which the plan says."""
+    minutes = arguments.get("distributed_timeout_minutes")
+    usable = isinstance(minutes, int | float) and minutes > 0
+    return timedelta(minutes=minutes if usable else MegatronArguments.distributed_timeout_minutes)

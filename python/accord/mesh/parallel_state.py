@@ -1,0 +1,345 @@
+"""The groups of a training job by the names of Megatron's programs: what megatron.core.parallel_state offers, over one mesh.
+
+initialize_model_parallel(tensor_model_parallel_size=2, pipeline_model_parallel_size=4)
+torch.distributed.all_reduce(x, group=get_tensor_model_parallel_group())
+destroy_model_parallel()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch.distributed as dist
+
+import accord
+from accord.mesh import MeshPlan
+from accord.mesh.megatron_arguments import MegatronArguments, timeout_of
+from accord.mesh.torch_mesh import TorchMesh
+from accord.torch.process_group import ProcessGroup
+
+
+@dataclass
+class _State:
+    mesh: TorchMesh
+    arguments: MegatronArguments
+    virtual_pipeline_rank: int | None
+
+
+_state: _State | None = None
+
+
+def initialize_model_parallel(*positional: Any, strict: bool = False, **keywords: Any) -> None:
+    """Plans every group of the job and connects all of them, in one collective step of all ranks of torch.distributed's default group.
+
+    The arguments are Megatron's, in its order (MegatronArguments has them and their defaults): tensor_model_parallel_size,
+    pipeline_model_parallel_size, ..., local_world_size. strict: options that change nothing here are Unsupported; report() tells what became of
+    each. Which sizes cannot be, and what differs between ranks, is an error on all ranks.
+    """
+    global _state
+    if _state is not None:
+        raise accord.WrongState("mesh: model parallel is initialized already; destroy_model_parallel() ends that")
+    arguments: MegatronArguments | None = None
+
+    def plan() -> MeshPlan:
+        nonlocal arguments
+        arguments = MegatronArguments(*positional, **keywords)
+        unused = arguments.not_applicable()
+        if strict and unused:
+            raise accord.Unsupported(f"mesh: {unused[0]['option']} changes nothing: {unused[0]['why']}")
+        return arguments.plan(dist.get_world_size())
+
+    mesh = TorchMesh.create(plan, timeout=timeout_of(keywords), strict=strict)
+    _state = _State(mesh, arguments, None if arguments.virtual_pipeline_model_parallel_size is None else 0)
+
+
+def destroy_model_parallel() -> None:
+    """Ends all groups of this rank. Idempotent."""
+    global _state
+    if _state is not None:
+        _state.mesh.close()
+    _state = None
+
+
+def model_parallel_is_initialized() -> bool:
+    return _state is not None
+
+
+is_initialized = model_parallel_is_initialized
+
+
+def mesh() -> TorchMesh:
+    """What all of it lies on. WrongState before initialize_model_parallel()."""
+    return _used().mesh
+
+
+def report() -> list[dict[str, Any]]:
+    """What became of each option: dicts of key, option, value, fate and why."""
+    return mesh().report() + _used().arguments.not_applicable()
+
+
+def _used() -> _State:
+    if _state is None:
+        raise accord.WrongState("mesh: model parallel is not initialized; call initialize_model_parallel() first")
+    return _state
+
+
+def _group_of(family: str, check_initialized: bool = True) -> ProcessGroup | None:
+    if not check_initialized and _state is None:
+        return None
+    group = mesh().group(family)
+    if group is None and check_initialized:
+        raise accord.WrongState(f'mesh: rank {dist.get_rank()} is in no group of "{family}"')
+    return group
+
+
+def _group(family: str) -> Callable[..., ProcessGroup | None]:
+    def get(check_initialized: bool = True) -> ProcessGroup | None:
+        return _group_of(family, check_initialized)
+
+    get.__doc__ = f'The group "{family}" that this rank is in. check_initialized=False: None if there is none.'
+    return get
+
+
+def _world_size(family: str) -> Callable[[], int]:
+    def get() -> int:
+        return len(mesh().ranks(family))
+
+    get.__doc__ = f'Ranks of the group "{family}" that this rank is in.'
+    return get
+
+
+def _rank(family: str) -> Callable[[], int]:
+    def get() -> int:
+        return _place(family)
+
+    get.__doc__ = f'This rank\'s number in its group "{family}".'
+    return get
+
+
+def _source(family: str) -> Callable[[], int]:
+    def get() -> int:
+        return _ranks(family)[0]
+
+    get.__doc__ = f'The rank of the job that is the first of this rank\'s group "{family}".'
+    return get
+
+
+def _ranks(family: str) -> list[int]:
+    ranks = mesh().ranks(family)
+    if not ranks:
+        raise accord.WrongState(f'mesh: rank {dist.get_rank()} is in no group of "{family}"')
+    return ranks
+
+
+def _place(family: str) -> int:
+    return _ranks(family).index(dist.get_rank())
+
+
+get_model_parallel_group = _group("mp")
+get_model_parallel_src_rank = _source("mp")
+
+get_tensor_model_parallel_group = _group("tp")
+get_tensor_model_parallel_world_size = _world_size("tp")
+get_tensor_model_parallel_rank = _rank("tp")
+get_tensor_model_parallel_src_rank = _source("tp")
+
+get_context_parallel_group = _group("cp")
+get_context_parallel_world_size = _world_size("cp")
+get_context_parallel_rank = _rank("cp")
+
+get_tensor_and_context_parallel_group = _group("tp_cp")
+get_tensor_and_context_parallel_world_size = _world_size("tp_cp")
+get_tensor_and_context_parallel_rank = _rank("tp_cp")
+
+get_pipeline_model_parallel_group = _group("pp")
+get_pipeline_model_parallel_world_size = _world_size("pp")
+get_pipeline_model_parallel_rank = _rank("pp")
+get_pipeline_model_parallel_first_rank = _source("pp")
+
+get_embedding_group = _group("embd")
+get_position_embedding_group = _group("pos_embd")
+
+get_expert_model_parallel_group = _group("ep")
+get_expert_model_parallel_world_size = _world_size("ep")
+get_expert_model_parallel_rank = _rank("ep")
+get_expert_model_parallel_src_rank = _source("ep")
+
+get_expert_tensor_parallel_group = _group("ep_tp")
+get_expert_tensor_parallel_world_size = _world_size("ep_tp")
+get_expert_tensor_parallel_rank = _rank("ep_tp")
+
+get_expert_tensor_and_model_parallel_group = _group("tp_ep_mp")
+get_expert_tensor_and_model_parallel_world_size = _world_size("tp_ep_mp")
+get_expert_tensor_and_model_parallel_rank = _rank("tp_ep_mp")
+
+get_expert_tensor_model_pipeline_parallel_group = _group("tp_ep_pp")
+get_intra_distributed_optimizer_instance_group = _group("intra_dist_opt_instance")
+get_inter_distributed_optimizer_instance_group = _group("inter_ep_dp")
+
+
+def get_context_parallel_global_ranks() -> list[int]:
+    """Ranks of the job in this rank's group "cp"."""
+    return _ranks("cp")
+
+
+def get_pipeline_model_parallel_last_rank() -> int:
+    """The rank of the job that has the last stage of this rank's pipeline."""
+    return _ranks("pp")[-1]
+
+
+def get_pipeline_model_parallel_next_rank() -> int:
+    """The rank of the job that has the next stage; the first one's after the last."""
+    ranks = _ranks("pp")
+    return ranks[(_place("pp") + 1) % len(ranks)]
+
+
+def get_pipeline_model_parallel_prev_rank() -> int:
+    """The rank of the job that has the stage before; the last one's before the first."""
+    return _ranks("pp")[_place("pp") - 1]
+
+
+def get_virtual_pipeline_model_parallel_world_size() -> int | None:
+    return _used().arguments.virtual_pipeline_model_parallel_size
+
+
+def get_virtual_pipeline_model_parallel_rank() -> int | None:
+    return _used().virtual_pipeline_rank
+
+
+def set_virtual_pipeline_model_parallel_rank(rank: int) -> None:
+    _used().virtual_pipeline_rank = rank
+
+
+def is_pipeline_first_stage(ignore_virtual: bool = True, vp_stage: int | None = None) -> bool:
+    """vp_stage: this rank's virtual stage, where ignore_virtual is false and there are some."""
+    return _is_virtual_stage(ignore_virtual, vp_stage, last=False) and _place("pp") == 0
+
+
+def is_pipeline_last_stage(ignore_virtual: bool = True, vp_stage: int | None = None) -> bool:
+    """vp_stage: this rank's virtual stage, where ignore_virtual is false and there are some."""
+    return _is_virtual_stage(ignore_virtual, vp_stage, last=True) and _place("pp") == len(_ranks("pp")) - 1
+
+
+def _is_virtual_stage(ignore_virtual: bool, vp_stage: int | None, *, last: bool) -> bool:
+    stages = get_virtual_pipeline_model_parallel_world_size()
+    if ignore_virtual or stages is None:
+        return True
+    if vp_stage is None:
+        raise accord.InvalidArgument("mesh: vp_stage is needed where there are virtual stages")
+    return vp_stage == (stages - 1 if last else 0)
+
+
+def is_rank_in_embedding_group(ignore_virtual: bool = True, vp_stage: int | None = None) -> bool:
+    ranks = mesh().ranks("embd")
+    if not ranks or ignore_virtual or dist.get_rank() not in (ranks[0], ranks[-1]):
+        return bool(ranks)
+    edge = is_pipeline_first_stage if dist.get_rank() == ranks[0] else is_pipeline_last_stage
+    return edge(ignore_virtual=False, vp_stage=vp_stage)
+
+
+def is_rank_in_position_embedding_group() -> bool:
+    return bool(mesh().ranks("pos_embd"))
+
+
+# Data parallel: which of several families is meant.
+
+
+def _data_parallel(with_context_parallel: bool, partial_data_parallel: bool, suffix: str = "") -> str:
+    if partial_data_parallel and not with_context_parallel:
+        raise accord.InvalidArgument("mesh: partial_data_parallel takes with_context_parallel=True")
+    instances = _used().arguments.num_distributed_optimizer_instances
+    partial = "intra_" if partial_data_parallel and instances > 1 else ""
+    return f"{partial}dp{'_cp' if with_context_parallel else ''}{suffix}"
+
+
+def get_data_parallel_group(
+    with_context_parallel: bool = False, partial_data_parallel: bool = False, independent_all_gather: bool = False
+) -> ProcessGroup:
+    """partial_data_parallel: of this rank's instance of the optimizer. independent_all_gather: the second group of dp and cp."""
+    suffix = "_ag" if independent_all_gather and with_context_parallel and not partial_data_parallel else ""
+    return _group_of(_data_parallel(with_context_parallel, partial_data_parallel, suffix))
+
+
+def get_data_parallel_group_gloo(
+    with_context_parallel: bool = False, partial_data_parallel: bool = False
+) -> ProcessGroup:
+    """The second group of the same ranks, for tensors of the host (create_gloo_process_groups); accord's as all others."""
+    return _group_of(_data_parallel(with_context_parallel, partial_data_parallel, "_gloo"))
+
+
+def has_separate_all_gather_group() -> bool:
+    return _used().arguments.create_all_gather_group
+
+
+def get_data_parallel_world_size(with_context_parallel: bool = False, partial_data_parallel: bool = False) -> int:
+    return len(mesh().ranks(_data_parallel(with_context_parallel, partial_data_parallel)))
+
+
+def get_data_parallel_rank(with_context_parallel: bool = False, partial_data_parallel: bool = False) -> int:
+    return _place(_data_parallel(with_context_parallel, partial_data_parallel))
+
+
+def get_data_parallel_src_rank(with_context_parallel: bool = False) -> int:
+    return _ranks(_data_parallel(with_context_parallel, False))[0]
+
+
+def get_tensor_and_data_parallel_group(
+    check_initialized: bool = True, with_context_parallel: bool = False
+) -> ProcessGroup | None:
+    return _group_of("tp_dp_cp" if with_context_parallel else "tp_dp", check_initialized)
+
+
+def get_amax_reduction_group(with_context_parallel: bool = False, tp_only_amax_red: bool = False) -> ProcessGroup:
+    """Where the largest values of FP8 tensors are agreed on."""
+    data = "" if tp_only_amax_red else "_dp"
+    return _group_of(f"tp{data}{'_cp' if with_context_parallel else ''}")
+
+
+def get_hierarchical_context_parallel_groups(check_initialized: bool = True) -> list[ProcessGroup]:
+    """One group for each level, the innermost first."""
+    levels = _used().arguments.hierarchical_context_parallel_sizes or []
+    if check_initialized and not levels:
+        raise accord.WrongState("mesh: hierarchical_context_parallel_sizes were not given")
+    return [_group_of(f"hcp_{level}", check_initialized) for level in range(len(levels))]
+
+
+def get_hybrid_data_context_parallel_groups(
+    check_initialized: bool = True, group_size: int | None = None
+) -> ProcessGroup | None:
+    """The group of `group_size` neighbours of data and context parallel; all of them if that many."""
+    if group_size == get_data_parallel_world_size(with_context_parallel=True):
+        return _group_of("dp_cp", check_initialized)
+    return _group_of(f"hybrid_dp_cp_{group_size}", check_initialized)
+
+
+def _expert_data(partial: bool) -> str:
+    several = _used().arguments.num_distributed_optimizer_instances > 1
+    return "intra_ep_dp" if partial and several else "ep_dp"
+
+
+def get_expert_data_parallel_group(
+    check_initialized: bool = True, partial_expert_data_parallel: bool = False
+) -> ProcessGroup | None:
+    if not check_initialized and _state is None:
+        return None
+    return _group_of(_expert_data(partial_expert_data_parallel), check_initialized)
+
+
+def get_expert_data_parallel_group_gloo(partial_expert_data_parallel: bool = False) -> ProcessGroup:
+    """The second group of the same ranks, for tensors of the host."""
+    return _group_of(f"{_expert_data(partial_expert_data_parallel)}_gloo")
+
+
+def get_expert_data_parallel_rank(partial_expert_data_parallel: bool = False) -> int:
+    return _place(_expert_data(partial_expert_data_parallel))
+
+
+def get_expert_data_parallel_world_size(partial_expert_data_parallel: bool = False) -> int:
+    return len(mesh().ranks(_expert_data(partial_expert_data_parallel)))
+
+
+def get_all_ranks() -> str:
+    """This rank's numbers along tp, dp, cp, pp and ep, joined by underscores."""
+    return "_".join(str(_place(family)) for family in ("tp", "dp", "cp", "pp", "ep"))

@@ -1,0 +1,183 @@
+"""The switch ACCORD_ROUTE: every process group of an unmodified program is accord's, whatever backend the program asks for.
+
+`import torch` reads the variable once (accord_autoload) and, where it is on, calls install(). Then what makes groups for torch.distributed makes
+accord's for tensors of the CPU, and keeps what the program named for those of other devices, where the machine has some. dist.get_backend() says what the
+program asked for; report() and dist.get_backend_config() say what carries the tensors. With torchcomms in use (TORCH_DISTRIBUTED_USE_TORCHCOMMS), torch
+makes its groups of torchcomms' communicators of the backend accord.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from accord.torch import c10d
+from accord.torch.groups import Options, Ready
+
+VARIABLE = "ACCORD_ROUTE"
+_ON, _REPORT = ("1", "on"), "report"
+
+# What a program means by another name than these is its own: accord itself, backends of other packages, those without ranks of their own.
+_ROUTED = ("gloo", "nccl", "ucc", "xccl", "undefined")
+
+
+@dataclass
+class RoutedGroup:
+    """One group of this rank, as it was asked for and as it is."""
+
+    name: str
+    description: str
+    ranks: int
+    asked: str  # the backend
+    cpu: str  # what carries tensors of the CPU
+    others: dict[str, str]  # of other devices
+    by: str  # "torch.distributed" or "torchcomms"
+    options: list[dict[str, Any]] = field(default_factory=list)  # option, value, fate, why
+
+
+_groups: list[RoutedGroup] = []
+_installed = False
+
+
+def install(how: str = "1") -> None:
+    """Every group from now on; what ACCORD_ROUTE=`how` does: "1" or "on", or "report", which tells about it at the end. ValueError if it is another."""
+    global _installed
+    if how not in (*_ON, _REPORT):
+        text = f'{VARIABLE} is "{how}": "1" routes torch.distributed over accord, "report" also tells what it did, "0" does not'
+        raise ValueError(text)
+    if _installed:
+        return
+    _installed = True
+    c10d.replace_making_of_groups(_make)
+    c10d.replace_initializing(_initialize)
+    if how == _REPORT:
+        atexit.register(_print_report)
+
+
+def installed() -> bool:
+    return _installed
+
+
+def report() -> list[dict[str, Any]]:
+    """For each group of this rank so far: name, description, ranks, asked, cpu, others, by, options (option, value, fate, why)."""
+    return [asdict(group) for group in _groups]
+
+
+def _initialize(original: Callable[..., None], *arguments: Any, **keywords: Any) -> None:
+    """init_process_group. A program that binds itself to a device that this machine lacks runs without."""
+    device = keywords.get("device_id")
+    if device is not None and torch.accelerator.device_count() == 0:
+        keywords["device_id"] = None
+    original(*arguments, **keywords)
+    if device is not None and _groups and keywords["device_id"] is None:
+        why = "this machine has no such device"
+        _groups[-1].options.append(_fate("device_id", device, "not applicable", why))
+
+
+def _make(
+    original: Callable[..., Any],
+    size: int,
+    rank: int,
+    ranks: list[int],
+    backend: str,
+    store: dist.Store,
+    name: str,
+    backend_options: Any = None,
+    timeout: timedelta | None = None,
+    pg_tag: str | None = None,
+    device_id: Any = None,
+    group_desc: str | None = None,
+) -> Any:
+    keywords = {"timeout": timeout, "pg_tag": pg_tag, "group_desc": group_desc}
+    asked = str(backend)
+    if isinstance(backend_options, Options | Ready) or not _is_routed(asked):
+        keywords |= {"backend_options": backend_options, "device_id": device_id}
+        return original(size, rank, ranks, backend, store, name, **keywords)
+    others = {kind: carrier for kind, carrier in c10d.carried_by(asked).items() if kind != "cpu" and _is_here(kind)}
+    by_torchcomms = c10d.torchcomms_enabled()
+    if by_torchcomms:
+        if not ranks:  # the default group; torchcomms finds its place by these
+            os.environ.setdefault("TORCHCOMM_RANK", str(rank))
+            os.environ.setdefault("TORCHCOMM_SIZE", str(size))
+        carried = ",".join(f"{kind}:{carrier}" for kind, carrier in {"cpu": "accord", **others}.items())
+        made = original(size, rank, ranks, dist.Backend(carried), store, name, device_id=device_id, **keywords)
+    else:
+        options = Options(of_other_devices=backend_options)
+        made = original(size, rank, ranks, dist.Backend("accord"), store, name, backend_options=options, **keywords)
+    group = made[0]
+    if group is None or group == dist.GroupMember.NON_GROUP_MEMBER:
+        return made
+    if not by_torchcomms:
+        c10d.name_backends(group, asked, {"cpu": "accord", **others})
+    fates = _fates(backend_options, timeout, others, by_torchcomms)
+    by = "torchcomms" if by_torchcomms else "torch.distributed"
+    _groups.append(RoutedGroup(name, group_desc or "undefined", size, asked, "accord", others, by, fates))
+    return made
+
+
+def _is_routed(asked: str) -> bool:
+    if ":" not in asked:
+        return asked in _ROUTED
+    return dict(entry.split(":") for entry in asked.split(",")).get("cpu", "gloo") in _ROUTED
+
+
+def _is_here(kind: str) -> bool:
+    """Whether this machine has devices of that kind."""
+    here = torch.accelerator.current_accelerator()
+    return here is not None and here.type == kind and torch.accelerator.device_count() > 0
+
+
+def _fate(option: str, value: Any, fate: str, why: str) -> dict[str, Any]:
+    return {"option": option, "value": str(value), "fate": fate, "why": why}
+
+
+def _fates(
+    options: Any, timeout: timedelta | None, others: dict[str, str], by_torchcomms: bool
+) -> list[dict[str, Any]]:
+    fates = [] if timeout is None else [_fate("timeout", timeout, "applied", "of the group's calls")]
+    for option, value in _set_in(options).items():
+        if others and not by_torchcomms:
+            fates.append(_fate(option, value, "applied", f"to tensors of {', '.join(others)}"))
+        elif by_torchcomms:
+            fates.append(_fate(option, value, "not applicable", "torch.distributed gives torchcomms no options"))
+        else:
+            fates.append(_fate(option, value, "not applicable", "CPU ranks have nothing that it could change"))
+    return fates
+
+
+def _set_in(options: Any) -> dict[str, Any]:
+    """What of a backend's options is not as it is by itself."""
+    if options is None:
+        return {}
+    try:
+        usual = type(options)()
+    except (TypeError, RuntimeError):
+        return {type(options).__name__: options}
+    found = {}
+    for part, plain in ((options, usual), (getattr(options, "config", None), getattr(usual, "config", None))):
+        for name in dir(part):
+            value = None if name.startswith("_") else getattr(part, name, None)
+            if isinstance(value, bool | int | float | str) and value != getattr(plain, name, None):
+                found[name] = value
+    return found
+
+
+def _print_report() -> None:
+    if os.environ.get("RANK", "0") != "0":
+        return
+    lines = [f"accord: torch.distributed was routed; {len(_groups)} groups of rank 0"]
+    for group in _groups:
+        carriers = ", ".join(f"{kind} {name}" for kind, name in {"cpu": group.cpu, **group.others}.items())
+        lines.append(
+            f"  {group.name} ({group.description}): {group.ranks} ranks, asked for {group.asked}; {carriers}, by {group.by}"
+        )
+        lines += [f"    {one['option']}={one['value']}: {one['fate']}, {one['why']}" for one in group.options]
+    print("\n".join(lines), file=sys.stderr)

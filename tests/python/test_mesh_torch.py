@@ -1,0 +1,402 @@
+"""Meshes of torch.distributed's process groups: getters by megatron-core's names against its own, grids, device meshes, failures."""
+# ruff: noqa: F821 (what ranks.py gives to functions)
+
+import importlib.util
+import math
+
+import pytest
+
+import accord
+
+torch = pytest.importorskip("torch")
+
+from accord.mesh import HyperCommGrid, plan_of_device_mesh  # noqa: E402
+from accord.mesh.megatron_arguments import MegatronArguments  # noqa: E402
+from accord.mesh.options import group_options  # noqa: E402
+
+needs_megatron = pytest.mark.skipif(
+    importlib.util.find_spec("megatron") is None, reason="needs the package megatron-core"
+)
+
+
+# Everything that the two modules have in common, called.
+
+
+def all_getters(group, module_name, arguments, installs=False):
+    import importlib
+    import inspect
+    import warnings
+
+    if installs:
+        from accord import megatron
+
+        megatron.install()
+    module = importlib.import_module(module_name)
+    module.initialize_model_parallel(**arguments)
+
+    def readable(value):
+        if isinstance(value, list | tuple):
+            return [readable(each) for each in value]
+        return dist.get_process_group_ranks(value) if isinstance(value, dist.ProcessGroup) else value
+
+    answers = {}
+    for name, function in inspect.getmembers(module, inspect.isfunction):
+        if not name.startswith(("get_", "is_pipeline", "is_rank", "has_")) or "memory_buffer" in name:
+            continue
+        flags = [p for p, known in inspect.signature(function).parameters.items() if known.default is False]
+        for number in range(1 << len(flags)):
+            keywords = {flag: bool(number >> i & 1) for i, flag in enumerate(flags)}
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    answers[f"{name} {keywords}"] = readable(function(**keywords))
+            except (AssertionError, accord.Error, TypeError, KeyError):
+                answers[f"{name} {keywords}"] = "refused"
+    module.destroy_model_parallel()
+    left = [name for name, value in vars(module).items() if isinstance(value, dist.ProcessGroup)]
+    if installs:
+        megatron.uninstall()
+        assert module.initialize_model_parallel.__module__ == module_name
+    return answers, left
+
+
+CONFIGURATIONS = [
+    {"tensor_model_parallel_size": 2, "create_gloo_process_groups": False},
+    {"pipeline_model_parallel_size": 2, "virtual_pipeline_model_parallel_size": 2, "order": "tp-cp-pp-ep-dp"},
+    {"context_parallel_size": 2, "expert_model_parallel_size": 2, "expert_tensor_parallel_size": 1},
+    {"context_parallel_size": 4, "hierarchical_context_parallel_sizes": [2, 2], "create_all_gather_group": True},
+    {"num_distributed_optimizer_instances": 2, "expert_model_parallel_size": 2},
+    {"hybrid_context_parallel": True, "create_gloo_process_groups": False},
+]
+
+
+@needs_megatron
+@pytest.mark.parametrize("arguments", CONFIGURATIONS, ids=lambda a: "-".join(a))
+def test_getters_answer_as_megatron_cores_own(torch_ranks, arguments):
+    ours, theirs = "accord.mesh.parallel_state", "megatron.core.parallel_state"
+    expected = torch_ranks(4).run(all_getters, theirs, arguments, backend="gloo", deadline=120)
+    found = torch_ranks(4).run(all_getters, ours, arguments, backend="gloo", deadline=120)
+    for rank in range(4):
+        answers, left = found[rank]
+        assert not left
+        for call, answer in expected[rank][0].items():
+            if call in answers:
+                assert answers[call] == answer, (rank, call)
+    common = set(found[0][0]) & set(expected[0][0])
+    assert len(common) > 60
+
+
+@needs_megatron
+@pytest.mark.parametrize("backend", ["gloo", "accord"])
+def test_megatron_core_itself_gives_the_same_through_a_mesh(torch_ranks, backend):
+    for arguments in CONFIGURATIONS:
+        module = "megatron.core.parallel_state"
+        expected = torch_ranks(4).run(all_getters, module, arguments, backend="gloo", deadline=120)
+        found = torch_ranks(4).run(all_getters, module, arguments, True, backend=backend, deadline=120)
+        for rank in range(4):
+            assert found[rank][0] == expected[rank][0], (rank, arguments)
+            assert not found[rank][1]
+
+
+def refused_arguments(group, arguments, only_first):
+    import accord.mesh
+
+    began = time.monotonic()
+    try:
+        accord.mesh.initialize_model_parallel(**(arguments if not only_first or dist.get_rank() == 0 else {}))
+    except accord.Error as error:
+        accord.mesh.initialize_model_parallel(2)  # nothing is left of the failure
+        accord.mesh.destroy_model_parallel()
+        return type(error).__name__, str(error), time.monotonic() - began
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"tensor_model_parallel_size": 3}, "tp = 3, which does not divide the 4 ranks"),
+        ({"order": "tp-tp-dp"}, "tp"),
+        ({"order": "tp-xp-dp"}, "xp"),
+        ({"virtual_pipeline_model_parallel_size": 2}, "takes a pipeline of more than one stage"),
+        ({"nccl_communicator_config_path": {"dpp": {}}}, 'did you mean "dp"'),
+        ({"nccl_communicator_config_path": {"dp": {"max_cta": 1}}}, 'did you mean "max_ctas"'),
+        ({"nccl_communicator_config_path": "/nowhere.yaml"}, "/nowhere.yaml: No such file or directory"),
+        ({"high_priority_stream_groups": ["dpcp"]}, "dp_cp"),
+        ({"sharp_enabled_group": "dp"}, "takes use_sharp=True"),
+        ({"use_sharp": True, "strict": True}, "use_sharp changes nothing"),
+        ({"nccl_communicator_config_path": {"tp": {"max_ctas": 4}}, "strict": True}, "max_ctas=4"),
+    ],
+)
+@pytest.mark.parametrize("only_first", [False, True], ids=["everywhere", "on rank 0"])
+def test_what_cannot_be_is_told_to_every_rank_at_once(torch_ranks, arguments, message, only_first):
+    outcomes = torch_ranks(4).run(refused_arguments, arguments, only_first, deadline=60)
+    for rank, (kind, text, seconds) in enumerate(outcomes):
+        assert message in text, (rank, text)
+        assert seconds < 5
+        assert (kind == "PeerLost") == (only_first and rank > 0)
+
+
+def different_sizes(group):
+    import accord.mesh
+
+    try:
+        accord.mesh.initialize_model_parallel(1 + dist.get_rank() % 2)
+    except accord.Mismatch as error:
+        return str(error)
+
+
+def test_ranks_that_want_other_sizes_see_both(torch_ranks):
+    for text in torch_ranks(2).run(different_sizes):
+        assert "tp=1" in text and "tp=2" in text
+
+
+def report_of(group):
+    import accord.mesh
+    from accord.mesh import parallel_state
+
+    options = {"tp": {"max_ctas": 4}, "dp_cp": {"net_name": "IB", "timeout_seconds": 7}}
+    accord.mesh.initialize_model_parallel(
+        nccl_communicator_config_path=options, high_priority_stream_groups=["ep"], use_sharp=True
+    )
+    report = {(one["key"], one["option"]): (one["value"], one["fate"]) for one in parallel_state.report()}
+    accord.mesh.destroy_model_parallel()
+    return report
+
+
+def test_each_option_has_its_fate(torch_ranks):
+    expected = {
+        ("dp_cp", "net_name"): ("IB", "not applicable"),
+        ("dp_cp", "timeout_seconds"): ("7", "applied"),
+        ("dp_cp", "use_sharp"): ("true", "not applicable"),
+        ("ep", "is_high_priority_stream"): ("true", "not applicable"),
+        ("tp", "max_ctas"): ("4", "not applicable"),
+    }
+    assert torch_ranks(2).run(report_of) == [expected, expected]
+
+
+def test_options_are_read_from_a_file_of_megatrons(tmp_path):
+    path = tmp_path / "communicators.yaml"
+    path.write_text("dp_cp:\n  max_ctas: 32\n  net_name: IB\ntp: {is_high_priority_stream: true}\nep:\n")
+    expected = {"dp_cp": {"max_ctas": 32, "net_name": "IB"}, "tp": {"is_high_priority_stream": True}, "ep": {}}
+    assert group_options(path) == expected
+    assert group_options(path, ["ep"])["ep"] == {"is_high_priority_stream": True}
+    for text, message in (("a: [", "is no YAML"), ("- dp", "has no options by the names"), ("dp: 7", "are no dict")):
+        path.write_text(text)
+        with pytest.raises(accord.InvalidArgument, match=message):
+            group_options(path)
+
+
+def test_embeddings_are_where_the_callables_say():
+    arguments = MegatronArguments(
+        pipeline_model_parallel_size=4,
+        get_embedding_ranks=lambda ranks: [ranks[0], ranks[2], ranks[-1]],
+        get_position_embedding_ranks=lambda ranks: [ranks[0], ranks[2]],
+    )
+    plan = arguments.plan(8)
+    assert plan.all_groups("embd") == [[0, 4, 6], [1, 5, 7]]
+    assert plan.all_groups("pos_embd") == [[0, 4], [1, 5]]
+    for choose, message in (
+        (lambda ranks: [99], "not in the pipeline"),
+        (lambda ranks: ranks[: ranks[0]], "each pipeline"),
+    ):
+        with pytest.raises(accord.InvalidArgument, match=message):
+            MegatronArguments(pipeline_model_parallel_size=4, get_embedding_ranks=choose).plan(8)
+
+
+def over_device_mesh(group):
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    import accord.mesh as meshes
+
+    with meshes.TorchMesh.create(meshes.MeshPlan("tp=2,ep=2,etp=1,pp=2", world_size=4)) as mesh:
+        dense, experts = mesh.device_mesh("pp", "dp", "tp"), mesh.device_mesh("ep", "etp")
+        tensor = distribute_tensor(torch.arange(8.0), dense["tp"], [Shard(0)])
+        found = [dense.mesh.tolist(), experts.mesh.tolist(), tensor.to_local().tolist(), tensor.full_tensor().tolist()]
+        found.append(dist.get_backend(dense.get_group("tp")))
+    theirs = dist.device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    with meshes.TorchMesh.create(meshes.plan_of_device_mesh(theirs, [["tp"], ["tp", "dp"]])) as mesh:
+        names = [family.name for family in mesh.plan.families]
+        value = torch.tensor([1 << dist.get_rank()])
+        dist.all_reduce(value, group=mesh.group("tp"))
+        found += [names, int(value), mesh.plan.all_groups(names[1])]
+    return found
+
+
+@pytest.mark.parametrize("backend", ["gloo", "accord"])
+def test_device_meshes_come_of_meshes_and_meshes_of_them(torch_ranks, backend):
+    for rank, found in enumerate(torch_ranks(4).run(over_device_mesh, backend=backend, deadline=60)):
+        dense, experts, local, full, used, names, total, everyone = found
+        assert dense == [[[0, 1]], [[2, 3]]]
+        assert experts == [[rank // 2 * 2], [rank // 2 * 2 + 1]]
+        assert local == [[0, 1, 2, 3], [4, 5, 6, 7]][rank % 2] and full == list(range(8))
+        assert used == "accord"
+        assert names == ["tp", "tp-dp"] and everyone == [[0, 1, 2, 3]]
+        assert total == [3, 12][rank // 2]
+
+
+class _Mesh:
+    """What is read of a DeviceMesh."""
+
+    def __init__(self, ranks: torch.Tensor, names: tuple[str, ...] | None) -> None:
+        self.mesh, self.mesh_dim_names = ranks, names
+
+    def __repr__(self) -> str:
+        return f"mesh of {self.mesh.tolist()}"
+
+
+def test_plans_follow_the_strides_of_a_device_mesh():
+    ranks = torch.arange(4, 28).reshape(2, 3, 4)
+    plan = plan_of_device_mesh(_Mesh(ranks.permute(2, 0, 1), ("a", "b", "c")))
+    for family, groups in {"a": ranks.flatten(0, 1), "b": ranks.permute(1, 2, 0), "c": ranks.permute(0, 2, 1)}.items():
+        expected = sorted(sorted(group) for group in groups.reshape(-1, groups.shape[-1]).tolist())
+        assert sorted(plan.all_groups(family)) == expected
+    for ranks, names, message in (
+        (torch.tensor([0, 2, 3]), ("a",), "no grid of consecutive ranks"),
+        (torch.tensor([[0, 1], [3, 2]]), ("a", "b"), "no grid of consecutive ranks"),
+        (torch.arange(2), None, "has no mesh_dim_names"),
+    ):
+        with pytest.raises(accord.InvalidArgument, match=message):
+            plan_of_device_mesh(_Mesh(ranks, names))
+
+
+# The lists are those of megatron-core's HyperCommGrid.
+def test_grids_have_the_rank_lists_of_megatron_core():
+    assert HyperCommGrid([2, 4], ["tp", "dp"]).get_rank_enum("tp") == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    cube = HyperCommGrid([2, 2, 2], ["tp", "cp", "dp"])
+    assert cube.get_rank_enum(["tp", "cp"]) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert cube.get_rank_enum(["cp", "tp"]) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert cube.get_rank_enum("dp") == [[0, 4], [1, 5], [2, 6], [3, 7]]
+    assert HyperCommGrid([2, 2], ["tp", "dp"], rank_offset=4).get_rank_enum("dp") == [[4, 6], [5, 7]]
+
+
+@needs_megatron
+@pytest.mark.parametrize("shape", [[2, 3, 4], [1, 4, 2], [3, 1, 2]])
+def test_grids_agree_with_megatron_core(shape, monkeypatch):
+    from megatron.core.hyper_comm_grid import HyperCommGrid as Theirs
+
+    monkeypatch.setenv("WORLD_SIZE", str(math.prod(shape) + 2))
+    names = ["tp", "cp", "dp"]
+    ours, theirs = HyperCommGrid(shape, names, 2), Theirs(shape, names, 2)
+    for dims in (["tp"], ["cp"], ["dp"], ["tp", "cp"], ["dp", "tp"], names):
+        assert ours.get_rank_enum(dims) == theirs._gen_rank_enum(theirs._order_dims(dims)[0])
+
+
+def sums_in_grid(group):
+    import accord.mesh as meshes
+
+    grid = meshes.HyperCommGrid([2, 1], ["tp", "dp"], rank_offset=1)
+    grid.register_view("experts", [1, 2], ["etp", "ep"])
+    found = []
+    for dims, view in (("tp", None), (["tp", "dp"], None), ("ep", "experts"), ("etp", "experts")):
+        made = grid.create_pg(dims, view=view)
+        value = torch.tensor([1 << dist.get_rank()])
+        if made is not None:
+            dist.all_reduce(value, group=made)
+            assert grid.get_pg(dims, view=view) is made
+        found.append(int(value) if made is not None else None)
+    errors = []
+    for call in (lambda: grid.create_pg("tp"), lambda: grid.get_pg("dp"), lambda: grid.create_pg("xp")):
+        try:
+            call()
+        except accord.Error as error:
+            errors.append(str(error))
+    grid.close()
+    return found, errors
+
+
+def test_a_grid_makes_its_groups_one_by_one(torch_ranks):
+    for rank, (found, errors) in enumerate(torch_ranks(4).run(sums_in_grid)):
+        own = [6, 6, 6, 1 << rank] if rank in (1, 2) else [None] * 4
+        assert found == own
+        assert ["created already" in errors[0], "call create_pg first" in errors[1], "xp" in errors[2]] == [True] * 3
+
+
+def test_grids_that_cannot_be_are_refused():
+    for arguments, message in (
+        (([2, 2], ["tp"]), "2 sizes for 1 names"),
+        (([2, 2], ["tp", "tp"]), "said twice"),
+        (([2, 0], ["tp", "dp"]), "0"),
+    ):
+        with pytest.raises(accord.InvalidArgument, match=message):
+            HyperCommGrid(*arguments)
+    grid = HyperCommGrid([2, 2], ["tp", "dp"])
+    for name, shape, message in (("e", [3], "has 3 ranks, the grid 4"), ("f", [2, 2], "2 sizes for 1 names")):
+        with pytest.raises(accord.InvalidArgument, match=message):
+            grid.register_view(name, shape, ["ep"])
+    with pytest.raises(accord.NotFound, match='no view "g"'):
+        grid.get_rank_enum("tp", view="g")
+
+
+def many_meshes(group):
+    import accord.mesh as meshes
+
+    def descriptors():
+        return len(os.listdir("/proc/self/fd"))
+
+    counts = []
+    for _ in range(12):
+        several = [
+            meshes.TorchMesh.create(meshes.MeshPlan(sizes, world_size=4)) for sizes in ("tp=2", "tp=2,pp=2", "cp=4")
+        ]
+        for mesh in several:
+            for family in mesh.plan.families:
+                made = mesh.group(family.name)
+                if made is not None:
+                    dist.barrier(group=made)
+        for mesh in several:
+            mesh.close()
+            mesh.close()
+        del several, mesh, made
+        dist.barrier()
+        counts.append((descriptors(), len(dist.distributed_c10d._world.pg_map)))
+    return counts
+
+
+def test_meshes_leave_nothing_behind(torch_ranks):
+    for counts in torch_ranks(4).run(many_meshes, deadline=120):
+        assert counts[-1] == counts[1], counts
+        assert counts[-1][1] == 1
+
+
+def any_order(group, order):
+    import accord.mesh as meshes
+
+    mesh = meshes.TorchMesh.create(meshes.MeshPlan("tp=2", world_size=2))
+    made = mesh.group("tp")
+    steps = {
+        "mesh": mesh.close,
+        "group": lambda: dist.destroy_process_group(made),
+        "world": dist.destroy_process_group,
+    }
+    for step in order:
+        if step != "group" or dist.is_initialized():
+            steps[step]()
+    return True
+
+
+@pytest.mark.parametrize("order", [["mesh", "world"], ["group", "mesh", "world"], ["world", "mesh"], ["world"]])
+def test_any_order_of_ends_will_do(torch_ranks, order):
+    for backend in ("gloo", "accord"):
+        assert torch_ranks(2).run(any_order, order, backend=backend) == [True, True]
+
+
+def from_communicator(group):
+    import accord.torch
+
+    parts = accord.torch.communicator().split(dist.get_rank() % 2, name="parts")
+    ranks = [r for r in range(4) if r % 2 == dist.get_rank() % 2]
+    made = accord.torch.from_communicator(parts, ranks)
+    value = torch.tensor([1 << dist.get_rank()])
+    dist.all_reduce(value, group=made)
+    found = int(value), dist.get_process_group_ranks(made), dist.get_rank(made)
+    try:
+        accord.torch.from_communicator(parts, [4, 5])
+    except accord.InvalidArgument as error:
+        refused = str(error)
+    dist.destroy_process_group(made)
+    return *found, refused, parts.state
+
+
+def test_a_communicator_becomes_a_process_group(torch_ranks):
+    for rank, (total, ranks, place, refused, state) in enumerate(torch_ranks(4).run(from_communicator)):
+        assert (total, ranks, place) == ([5, 10][rank % 2], [[0, 2], [1, 3]][rank % 2], rank // 2)
+        assert "are not those of" in refused and state == "closed"

@@ -1,0 +1,170 @@
+"""The switch ACCORD_ROUTE: programs that know nothing of accord, with it on and off."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from accord_command import accord, program_environment, python_file
+
+pytest.importorskip("torch")
+
+CALLS = Path(__file__).parent / "route_calls.py"
+RANKS = 3
+
+
+def run(folder: Path, *options: str, **variables: str) -> list[dict]:
+    folder.mkdir()
+    environment = program_environment(**variables)
+    result = accord("run", *options, "-n", RANKS, CALLS, folder, env=environment, timeout=120)
+    assert result.returncode == 0, result.stdout + result.stderr
+    told = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(RANKS)]
+    told[0]["stderr"] = result.stderr
+    return told
+
+
+@pytest.fixture(scope="module")
+def off(tmp_path_factory) -> list[dict]:
+    return run(tmp_path_factory.mktemp("route") / "off")
+
+
+@pytest.mark.parametrize(
+    ("options", "variables"),
+    [((), {"ACCORD_ROUTE": "1"}), (("--route",), {}), (("--route",), {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})],
+    ids=["variable", "option", "option without autoload"],
+)
+def test_more_than_twenty_calls_give_the_same_with_the_switch_on(off, options, variables, tmp_path):
+    on = run(tmp_path / "on", *options, **variables)
+    for rank in range(RANKS):
+        assert len(on[rank]["results"]) > 20
+        assert on[rank]["results"] == off[rank]["results"]
+        assert on[rank]["backend"] == off[rank]["backend"] == "gloo"
+        assert "accord.torch.process_group" in on[rank]["modules"]
+        groups = on[rank]["report"]
+        assert groups[0]["ranks"] == RANKS and {group["asked"] for group in groups} == {"gloo"}
+        assert all(group["cpu"] == "accord" and not group["others"] for group in groups)
+        assert "init_process_group" in on[rank]["functions_of_others"]
+
+
+@pytest.mark.parametrize(
+    ("options", "variables"),
+    [((), {}), ((), {"ACCORD_ROUTE": "0"}), (("--route=off",), {"ACCORD_ROUTE": "1"})],
+    ids=["unset", "0", "--route=off"],
+)
+def test_off_nothing_of_accord_is_loaded_and_torch_is_itself(off, options, variables, tmp_path):
+    without = run(tmp_path / "without", TORCH_DEVICE_BACKEND_AUTOLOAD="0")[0]
+    assert without["modules"] == []
+    for told in off if not options and not variables else run(tmp_path / "off", *options, **variables):
+        assert told["modules"] == ["accord_autoload"]
+        assert told["functions_of_others"] == without["functions_of_others"]
+        assert told["replaced"] == []
+        assert "report" not in told
+
+
+def test_the_report_is_told_at_the_end(tmp_path):
+    text = run(tmp_path / "report", "--route=report")[0]["stderr"]
+    assert "torch.distributed was routed; " in text
+    assert "0 (default_pg): 3 ranks, asked for gloo; cpu accord, by torch.distributed" in text
+    assert "timeout=0:01:00: applied, of the group's calls" in text
+
+
+WRITTEN_FOR_GPUS = """
+import json, os, torch, torch.distributed as dist
+from torch.distributed import new_group
+dist.init_process_group("nccl", device_id=torch.device("cuda", int(os.environ["LOCAL_RANK"])))
+value = torch.ones(3) * (dist.get_rank() + 1)
+dist.all_reduce(value)
+options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
+options.config.max_ctas = 8
+some = new_group([0, 1], backend="nccl", pg_options=options)
+both = new_group(backend="cpu:gloo,cuda:nccl")
+if dist.get_rank() < 2:
+    dist.all_reduce(value, group=some)
+dist.barrier(group=both, device_ids=[0])
+dist.all_reduce(value, group=both)
+found = [None] * 3
+dist.all_gather_object(found, value.tolist())
+assert dist.get_backend(both) == "cpu:gloo,cuda:nccl" and dist.get_backend_config(both) == "cpu:accord"
+import accord.torch.route
+assert accord.torch.route.installed()
+if dist.get_rank() == 0:
+    print(json.dumps([found, accord.torch.route.report()]))
+dist.destroy_process_group()
+"""
+
+
+def test_a_program_for_gpus_runs_on_cpu_ranks_and_hears_what_became_of_its_options(tmp_path):
+    program = python_file(tmp_path, WRITTEN_FOR_GPUS)
+    result = accord("run", "--route", "-n", 3, program, env=program_environment(), timeout=120)
+    assert result.returncode == 0, result.stdout + result.stderr
+    line = next(line for line in result.stdout.splitlines() if line.startswith("[0] [["))
+    found, groups = json.loads(line.removeprefix("[0] "))
+    assert found == [[12.0 + 12 + 6] * 3] * 3
+    fates = [{option["option"]: option["fate"] for option in group["options"]} for group in groups]
+    assert fates[0] == {"timeout": "applied", "device_id": "not applicable"}
+    assert fates[1] == {"timeout": "applied", "is_high_priority_stream": "not applicable", "max_ctas": "not applicable"}
+    assert [group["asked"] for group in groups] == ["nccl", "nccl", "cpu:gloo,cuda:nccl"]
+
+
+def test_a_value_that_says_nothing_is_refused(tmp_path):
+    program = python_file(tmp_path, "import torch")
+    environment = program_environment(ACCORD_ROUTE="yes")
+    result = subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode != 0
+    assert 'ACCORD_ROUTE is "yes": "1" routes torch.distributed over accord' in result.stderr
+    refused = accord("run", "--route=maybe", program)
+    assert refused.returncode == 2
+    assert "maybe not in {on,off,report}" in refused.stderr
+
+
+OTHER_BACKENDS = """
+import torch, torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
+dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
+dist.all_reduce(torch.ones(2))
+import accord.torch.route
+assert accord.torch.route.report() == []
+dist.destroy_process_group()
+dist.init_process_group("accord", store=dist.HashStore(), rank=0, world_size=1)
+assert accord.torch.communicator().size == 1 and accord.torch.route.report() == []
+"""
+
+
+def test_backends_of_others_stay_theirs(tmp_path):
+    program = python_file(tmp_path, OTHER_BACKENDS)
+    environment = program_environment(ACCORD_ROUTE="1")
+    result = subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+# torchcomms is built from its sources; what torch.distributed asks of it is the same whether it is there or not.
+THROUGH_TORCHCOMMS = """
+import os, sys, types, torch
+asked = []
+class Comm:
+    def __init__(self, *arguments, **keywords):
+        asked.append((arguments, keywords, os.environ["TORCHCOMM_RANK"], os.environ["TORCHCOMM_SIZE"]))
+        raise RuntimeError("seen")
+import torch.distributed as dist
+c10d = dist.distributed_c10d
+c10d._TORCHCOMM_AVAILABLE = c10d.dist_config.use_torchcomms = True
+c10d.new_comm, c10d.FlightRecorderHook, c10d._BackendWrapper = Comm, None, None
+try:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=2, world_size=5)
+except RuntimeError as error:
+    assert str(error) == "seen"
+(arguments, keywords, rank, size), = asked
+assert arguments == ("accord", torch.device("cpu")) and (rank, size) == ("2", "5"), asked
+"""
+
+
+def test_torchcomms_is_asked_for_accord_and_told_the_rank(tmp_path):
+    import torch.distributed as dist
+
+    if not hasattr(dist.distributed_c10d, "_use_torchcomms_enabled"):
+        pytest.skip("this torch has no torchcomms")
+    program = python_file(tmp_path, THROUGH_TORCHCOMMS)
+    environment = program_environment(ACCORD_ROUTE="1")
+    result = subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
