@@ -7,6 +7,7 @@ def uses(group):
 
     from torch._C._distributed_c10d import _make_nccl_premul_sum
 
+    import accord.torch
     from accord.torch import c10d
 
     assert c10d.factor_of(_make_nccl_premul_sum(0.25)) == 0.25
@@ -26,6 +27,17 @@ def uses(group):
     others = c10d.make_group("gloo", "meta", group.get_group_store(), group.rank(), group.size(), timedelta(seconds=20))
     dist.barrier()  # a gloo that goes at once disturbs one that still connects
     assert others._device_types == [torch.device("meta")] and others._get_backend(torch.device("meta")).name() == "gloo"
+
+    assert c10d.carried_by("cpu:gloo,cuda:nccl") == {"cpu": "gloo", "cuda": "nccl"} and not c10d.torchcomms_enabled()
+    with c10d.without_torchcomms():
+        pass
+    alone = accord.torch.communicator().split(dist.get_rank(), name="alone")
+    made = accord.torch.from_communicator(alone, [dist.get_rank()])
+    assert c10d.is_registered(made) and dist.get_process_group_ranks(made) == [dist.get_rank()]
+    c10d.name_backends(made, "gloo", {"cpu": "accord", "cuda": "nccl"})
+    assert dist.get_backend(made) == "gloo" and c10d.backends_of(made) == {"cpu": "accord", "cuda": "nccl"}
+    dist.destroy_process_group(made)
+    assert not c10d.is_registered(made)
 
     assert group._device_types == [torch.device("cpu")] and group._get_backend(torch.device("cpu")) is group
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import operator
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -22,6 +23,9 @@ from accord.torch.process_group import ProcessGroup
 
 # Meshes of this process so far. They are made by all ranks, one after the other, so that ranks count alike; one that does not is told at creation.
 _made = itertools.count()
+
+# Communicators over default groups of other backends, as long as those are there: making one costs more than a mesh.
+_kept: weakref.WeakKeyDictionary[dist.ProcessGroup, SharedCommunicator] = weakref.WeakKeyDictionary()
 
 # The families of the axes of experts that dense layers have too; all others are called as their axis.
 _FAMILIES_OF_EXPERTS = {"etp": "ep_tp", "egtp": "ep_gtp", "edp": "ep_dp"}
@@ -152,7 +156,8 @@ def _default_communicator() -> tuple[SharedCommunicator, timedelta]:
     default = dist.group.WORLD
     if isinstance(default, ProcessGroup):
         return SharedCommunicator(default.communicator, default.communicator.name), default.timeout
-    return shared_communicator(default), timedelta(minutes=30)
+    _kept[default] = shared_communicator(default)
+    return _kept[default], timedelta(minutes=30)
 
 
 def plan_of_device_mesh(device_mesh: DeviceMesh, families: Iterable[Sequence[str]] | None = None) -> MeshPlan:
