@@ -1,8 +1,8 @@
 """Process groups of torch.distributed, of any backend, and accord's own communicators over their ranks.
 
 A communicator is made once for each group and shared by all engines and expert groups over it; when the last of them goes, it closes. The
-ranks meet in the group's store. Each time that one asks for it, the ranks tell each other there whether they still have the communicator of
-last time: where one has let go of it, all make a new one.
+ranks meet in the group's store. Each time that one asks for it, the ranks tell there whether they still have the communicator of last time: where
+one has let go of it, all make a new one.
 """
 
 from __future__ import annotations
@@ -71,23 +71,33 @@ def shared_communicator(group: Group, failure: Exception | None = None) -> Share
     if held is not None and not held.serves(rank, size):
         held = None
     call = f"{prefix}/{store.add(f'{prefix}/calls/{rank}', 1)}"
-    store.set(f"{call}/{rank}", f"{_FAILED}{failure}" if failure else held.name if held else "none")
-    if rank == 0:
-        store.set(f"{call}/name", secrets.token_hex(8))
-    told = [store.get(f"{call}/{other}").decode() for other in range(size)]
-    for other, text in enumerate(told):
-        if text.startswith(_FAILED):
-            raise failure or accord.Mismatch(
-                f"rank {other} of the group cannot be bound to it: {text.removeprefix(_FAILED)}"
-            )
-    names = set(told)
-    if held is not None and names == {held.name}:
+    verdict = _agree(store, call, rank, size, held.name if held else None, failure)
+    if verdict.startswith(_FAILED):
+        raise failure or accord.Mismatch(verdict.removeprefix(_FAILED))
+    if held is not None and verdict == held.name:
         return held
     communicator = accord.Communicator.create(
         dist.PrefixStore(call, store), rank, size, name=f"{logical_name(group)} (engines)"
     )
-    shared = _shared[prefix] = SharedCommunicator(communicator, store.get(f"{call}/name").decode())
+    shared = _shared[prefix] = SharedCommunicator(communicator, verdict)
     return shared
+
+
+def _agree(store: dist.Store, call: str, rank: int, size: int, held: str | None, failure: Exception | None) -> str:
+    """The name of the communicator that all ranks hold, that of a new one where they do not, or what is wrong. The last rank to come says
+    it for all: five messages to the store for each rank, however many there are."""
+    store.add(f"{call}/held/{held}", 1)
+    if failure:
+        store.set(f"{call}/failed", f"rank {rank} of the group cannot be bound to it: {failure}")
+    if store.add(f"{call}/came", 1) == size:
+        if store.check([f"{call}/failed"]):
+            verdict = _FAILED + store.get(f"{call}/failed").decode()
+        elif held is not None and store.add(f"{call}/held/{held}", 0) == size:
+            verdict = held
+        else:
+            verdict = secrets.token_hex(8)
+        store.set(f"{call}/verdict", verdict)
+    return store.get(f"{call}/verdict").decode()
 
 
 _hosted: dict[str, dist.Store] = {}
