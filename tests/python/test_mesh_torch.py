@@ -4,6 +4,7 @@
 import importlib.util
 
 import pytest
+from ranks import TORCH_PROGRAM
 
 import accord
 
@@ -115,6 +116,10 @@ def refused_arguments(group, arguments, only_first):
         ({"order": "tp-tp-dp"}, "tp"),
         ({"order": "tp-xp-dp"}, "xp"),
         ({"virtual_pipeline_model_parallel_size": 2}, "takes a pipeline of more than one stage"),
+        ({"tensor_model_parallel_size": 2.0}, "tensor_model_parallel_size is 2.0, no whole number"),
+        ({"distributed_timeout_minutes": "30"}, "distributed_timeout_minutes is '30', no number"),
+        ({"distributed_timeout_minutes": 0}, "distributed_timeout_minutes is 0"),
+        ({"high_priority_stream_groups": "dp"}, "is a text, not a list of names"),
         ({"nccl_communicator_config_path": {"dpp": {}}}, 'did you mean "dp"'),
         ({"nccl_communicator_config_path": {"dp": {"max_cta": 1}}}, 'did you mean "max_ctas"'),
         ({"nccl_communicator_config_path": "/nowhere.yaml"}, "/nowhere.yaml: No such file or directory"),
@@ -198,6 +203,87 @@ def test_embeddings_are_where_the_callables_say():
     ):
         with pytest.raises(accord.InvalidArgument, match=message):
             MegatronArguments(pipeline_model_parallel_size=4, get_embedding_ranks=choose).plan(8)
+
+
+def one_is_killed(group):
+    import accord.mesh as meshes
+
+    mesh = meshes.TorchMesh.create(meshes.MeshPlan("tp=2", world_size=4))
+    groups = [mesh.group("tp"), mesh.group("dp")]
+    for each in groups:
+        dist.all_reduce(torch.ones(10), group=each)
+    dist.barrier()
+    store = dist.distributed_c10d._get_default_store()
+    passed = store.add("passed", 1)
+    if dist.get_rank() == 1:
+        while passed < 4:
+            passed = store.add("passed", 0)
+        os.kill(os.getpid(), 9)
+    found = []
+    for each in groups:
+        began = time.monotonic()
+        try:
+            dist.all_reduce(torch.ones(100000), group=each)
+            found.append("fine")
+        except accord.PeerLost as error:
+            found.append((list(error.ranks), " ".join(getattr(error, "__notes__", [])), time.monotonic() - began < 1))
+    mesh.close()
+    return found
+
+
+@pytest.mark.parametrize("backend", ["gloo", "accord"])
+def test_a_killed_rank_is_named_in_the_groups_that_it_was_in(fresh_ranks, backend):
+    outcomes = fresh_ranks(4, program=TORCH_PROGRAM).outcomes(one_is_killed, backend=backend, deadline=60)
+    assert outcomes[1].exit_code == -9
+    lost = ([1], "", True), ([0], "global ranks: 1", True)
+    assert not [outcome.error for outcome in outcomes if outcome.error]
+    for rank, expected in ((0, (lost[0], None)), (2, (None, None)), (3, (None, lost[1]))):
+        for found, wanted in zip(outcomes[rank].value, expected, strict=True):
+            if wanted is None:
+                assert found == "fine"
+            else:
+                assert found[0] == wanted[0] and wanted[1] in found[1] and found[2], (rank, found)
+
+
+def after_the_end(group):
+    import accord.mesh as meshes
+
+    errors = []
+
+    def refused(call):
+        try:
+            call()
+        except accord.Error as error:
+            errors.append(str(error))
+
+    mesh = meshes.TorchMesh.create(meshes.MeshPlan("tp=2", world_size=2))
+    refused(lambda: meshes.TorchMesh.create("tp=2"))
+    for axes in (("tp", "ep"), ("xx",), (), ("tp", "tp")):
+        refused(lambda axes=axes: mesh.device_mesh(*axes))
+    mesh.group("tp")
+    dist.destroy_process_group()
+    refused(lambda: mesh.group("tp"))
+    mesh.close()
+    refused(lambda: mesh.mesh.group("tp"))
+    refused(lambda: meshes.TorchMesh.create(meshes.MeshPlan("tp=2", world_size=2)))
+    return errors
+
+
+def test_what_cannot_be_done_with_a_mesh_is_said(torch_ranks):
+    messages = [
+        "the plan is 'tp=2', no MeshPlan",
+        'axis "tp" is none of',
+        'axis "xx" is none of',
+        "give each of one or more axes once",
+        "give each of one or more axes once",
+        'group "tp" was destroyed',
+        "was closed on this rank",
+        "has no default group yet",
+    ]
+    for errors in torch_ranks(2).run(after_the_end):
+        assert len(errors) == len(messages)
+        for error, message in zip(errors, messages, strict=True):
+            assert message in error
 
 
 def many_meshes(group):

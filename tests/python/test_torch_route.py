@@ -107,6 +107,30 @@ def test_a_program_for_gpus_runs_on_cpu_ranks_and_hears_what_became_of_its_optio
     assert [group["asked"] for group in groups] == ["nccl", "nccl", "cpu:gloo,cuda:nccl"]
 
 
+SPAWNED = """
+import sys, torch, torch.distributed as dist
+import torch.multiprocessing as mp
+def work(rank, path):
+    dist.init_process_group("gloo", init_method="file://" + path, rank=rank, world_size=2)
+    value = torch.ones(2)
+    dist.all_reduce(value)
+    assert value[0] == 2 and type(dist.group.WORLD).__module__ == "accord.torch.process_group"
+    dist.destroy_process_group()
+if __name__ == "__main__":
+    mp.spawn(work, (sys.argv[1],), nprocs=2)
+"""
+
+
+def test_processes_that_a_program_starts_are_routed_too_and_rank_0_alone_reports(tmp_path):
+    program = python_file(tmp_path, SPAWNED)
+    command = [sys.executable, program, tmp_path / "store"]
+    environment = program_environment(ACCORD_ROUTE="report")
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr.count("torch.distributed was routed") == 1
+    assert "0 (default_pg): 2 ranks, asked for gloo" in result.stderr
+
+
 def test_a_value_that_says_nothing_is_refused(tmp_path):
     program = python_file(tmp_path, "import torch")
     environment = program_environment(ACCORD_ROUTE="yes")

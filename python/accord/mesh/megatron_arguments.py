@@ -88,6 +88,16 @@ class MegatronArguments:
         return [{"key": key, "option": "use_sharp", "value": "true", "fate": "not applicable", "why": why}]
 
     def _check(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            is_count = field.type in ("int", "int | None") and not (value is None and field.default is None)
+            if is_count and (not isinstance(value, int) or isinstance(value, bool)):
+                raise accord.InvalidArgument(f"mesh: {field.name} is {value!r}, no whole number")
+        if not isinstance(self.distributed_timeout_minutes, int | float):
+            text = f"mesh: distributed_timeout_minutes is {self.distributed_timeout_minutes!r}, no number"
+            raise accord.InvalidArgument(text)
+        if isinstance(self.high_priority_stream_groups, str):
+            raise accord.InvalidArgument("mesh: high_priority_stream_groups is a text, not a list of names")
         if self.virtual_pipeline_model_parallel_size is not None and self.pipeline_model_parallel_size < 2:
             raise accord.InvalidArgument(
                 "mesh: virtual_pipeline_model_parallel_size takes a pipeline of more than one stage"

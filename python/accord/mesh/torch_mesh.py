@@ -70,6 +70,8 @@ class TorchMesh:
         how = {"name": name, "timeout": timeout or usual_timeout}
         try:
             planned = plan() if callable(plan) else plan
+            if not isinstance(planned, MeshPlan):
+                raise accord.InvalidArgument(f"mesh: the plan is {planned!r}, no MeshPlan")
             if planned.rank_offset + planned.world_size > dist.get_world_size():
                 ranks = f"{planned.rank_offset} to {planned.rank_offset + planned.world_size - 1}"
                 raise accord.InvalidArgument(f"mesh: ranks {ranks} are planned, but there are {dist.get_world_size()}")
@@ -101,6 +103,8 @@ class TorchMesh:
                 timeout=self._timeout,
                 description=first,
             )
+        if not c10d.is_registered(self._groups[first]):
+            raise accord.WrongState(f'mesh: group "{family}" was destroyed')
         return self._groups[first]
 
     def groups(self) -> list[ProcessGroup]:
@@ -116,19 +120,23 @@ class TorchMesh:
 
         Its groups are this mesh's. All axes are of the dense grid, or all of that of experts ("ep", "etp", "egtp", "edp", "pp").
         """
+        places = self._places(axes)
         own = [self.group(_FAMILIES_OF_EXPERTS.get(axis, axis)) for axis in axes]
-        return DeviceMesh.from_group(own, "cpu", mesh=self._places(axes), mesh_dim_names=tuple(axes))
+        return DeviceMesh.from_group(own, "cpu", mesh=places, mesh_dim_names=tuple(axes))
 
     def _places(self, axes: Sequence[str]) -> torch.Tensor:
         """The ranks along `axes`, of shape [size of each]."""
+        if not axes or len(set(axes)) != len(axes):
+            raise accord.InvalidArgument(f"mesh: axes {list(axes)}; give each of one or more axes once")
         of_experts = not {"ep", *_FAMILIES_OF_EXPERTS}.isdisjoint(axes)
         sizes = self.plan.expert_axes if of_experts else self.plan.axes
+        known = ["ep", *_FAMILIES_OF_EXPERTS, "pp"] if of_experts else [axis for axis in sizes if axis != "ep"]
         strides = dict(zip(sizes, itertools.accumulate(sizes.values(), operator.mul, initial=1), strict=False))
         places = torch.tensor(self.mesh.rank)
         for axis in axes:
             on_grid = axis[1:] if axis in _FAMILIES_OF_EXPERTS else axis
-            if on_grid not in sizes or (of_experts and axis in _FAMILIES_OF_EXPERTS.values()):
-                raise accord.InvalidArgument(f'mesh: axis "{axis}" is none of {list(sizes)}')
+            if axis not in known or on_grid not in sizes:
+                raise accord.InvalidArgument(f'mesh: axis "{axis}" is none of {known}')
             start = self.plan.coordinate(axis, self.mesh.rank)
             places = places.unsqueeze(-1) + strides[on_grid] * (torch.arange(sizes[on_grid]) - start)
         return places

@@ -45,6 +45,7 @@ class RoutedGroup:
 
 _groups: list[RoutedGroup] = []
 _installed = False
+_rank: int | None = None  # in the default group
 
 
 def install(how: str = "1") -> None:
@@ -103,8 +104,11 @@ def _make(
         return original(size, rank, ranks, backend, store, name, **keywords)
     others = {kind: carrier for kind, carrier in c10d.carried_by(asked).items() if kind != "cpu" and _is_here(kind)}
     by_torchcomms = c10d.torchcomms_enabled()
+    if not ranks:  # the default group
+        global _rank
+        _rank = rank
     if by_torchcomms:
-        if not ranks:  # the default group; torchcomms finds its place by these
+        if not ranks:  # torchcomms finds its place by these
             os.environ.setdefault("TORCHCOMM_RANK", str(rank))
             os.environ.setdefault("TORCHCOMM_SIZE", str(size))
         carried = ",".join(f"{kind}:{carrier}" for kind, carrier in {"cpu": "accord", **others}.items())
@@ -171,7 +175,7 @@ def _set_in(options: Any) -> dict[str, Any]:
 
 
 def _print_report() -> None:
-    if os.environ.get("RANK", "0") != "0":
+    if _rank != 0:
         return
     lines = [f"accord: torch.distributed was routed; {len(_groups)} groups of rank 0"]
     for group in _groups:
