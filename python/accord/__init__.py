@@ -10,8 +10,6 @@ Importing accord imports neither NumPy nor PyTorch. `accord.export`, `accord.com
 belongs to them need PyTorch, and import it when they are used.
 """
 
-import importlib
-import sys
 from typing import TYPE_CHECKING
 
 from accord import plan
@@ -33,6 +31,7 @@ from accord._core import (
     __version__,
     info,
 )
+from accord._lazy import lazy_names
 from accord.communicator import (
     Batch,
     Communicator,
@@ -172,12 +171,7 @@ _EXPORTER = {
 }
 
 
-def __getattr__(name: str) -> object:
-    if name not in _EXPORTER:
-        raise AttributeError(f"module 'accord' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
-    value = getattr(importlib.import_module(_EXPORTER[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names("accord", _EXPORTER)
 
 
 def __dir__() -> list[str]:

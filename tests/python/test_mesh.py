@@ -16,52 +16,14 @@ from accord.mesh import MeshPlan
 
 torch = pytest.importorskip("torch")
 
-# What parallel_state calls the groups that it makes, and the families that these are.
-FAMILIES = {
-    "DATA_PARALLEL_GROUP_WITH_CP": "dp_cp",
-    "DATA_PARALLEL_GROUP_WITH_CP_AG": "dp_cp_ag",
-    "DATA_PARALLEL_GROUP_WITH_CP_GLOO": "dp_cp_gloo",
-    "INTRA_PARTIAL_DATA_PARALLEL_GROUP_WITH_CP": "intra_dp_cp",
-    "INTRA_PARTIAL_DATA_PARALLEL_GROUP_WITH_CP_GLOO": "intra_dp_cp_gloo",
-    "DATA_PARALLEL_GROUP": "dp",
-    "DATA_PARALLEL_GROUP_GLOO": "dp_gloo",
-    "CONTEXT_PARALLEL_GROUP": "cp",
-    "MODEL_PARALLEL_GROUP": "mp",
-    "TENSOR_MODEL_PARALLEL_GROUP": "tp",
-    "PIPELINE_MODEL_PARALLEL_GROUP": "pp",
-    "EMBEDDING_GROUP": "embd",
-    "POSITION_EMBEDDING_GROUP": "pos_embd",
-    "TENSOR_AND_DATA_PARALLEL_GROUP_WITH_CP": "tp_dp_cp",
-    "TENSOR_AND_DATA_PARALLEL_GROUP": "tp_dp",
-    "TENSOR_AND_CONTEXT_PARALLEL_GROUP": "tp_cp",
-    "EXPERT_MODEL_PARALLEL_GROUP": "ep",
-    "EXPERT_TENSOR_PARALLEL_GROUP": "ep_tp",
-    "EXPERT_TENSOR_AND_MODEL_PARALLEL_GROUP": "tp_ep_mp",
-    "EXPERT_TENSOR_MODEL_PIPELINE_PARALLEL_GROUP": "tp_ep_pp",
-    "EXPERT_DATA_PARALLEL_GROUP": "ep_dp",
-    "EXPERT_DATA_PARALLEL_GROUP_GLOO": "ep_dp_gloo",
-    "HIERARCHICAL_EXPERT_DATA_PARALLEL_GROUP_L0": "intra_ep_dp",
-    "HIERARCHICAL_EXPERT_DATA_PARALLEL_GROUP_GLOO_L0": "intra_ep_dp_gloo",
-    "HIERARCHICAL_EXPERT_DATA_PARALLEL_GROUP_L1": "inter_ep_dp",
-    "INTRA_DISTRIBUTED_OPTIMIZER_INSTANCE_GROUP": "intra_dist_opt_instance",
-}
-# parallel_state makes these of the groups across optimizer instances, too, and uses them for nothing.
-UNUSED = {"HIERARCHICAL_EXPERT_DATA_PARALLEL_GROUP_GLOO_L1"}
-
-
-def family_of(description: str) -> str | None:
-    if match := re.fullmatch(r"HYBRID_DP_CP_GROUP_(\d+)", description):
-        return f"hybrid_dp_cp_{match[1]}"
-    if match := re.fullmatch(r"HIERARCHICAL_CONTEXT_PARALLEL_GROUP_L(\d+)", description):
-        return f"hcp_{match[1]}"
-    return None if description in UNUSED else FAMILIES[description]
-
 
 class Megatron:
     """parallel_state of megatron-core, run by itself: what groups it would make."""
 
     def __init__(self, monkeypatch):
         from megatron.core import parallel_state
+
+        import accord.megatron  # noqa: F401
 
         self.state = parallel_state
         self.made: dict[str, list[list[int]]] = {}
@@ -71,8 +33,10 @@ class Megatron:
         monkeypatch.setattr(parallel_state, "create_group", self.create)
 
     def create(self, ranks, group_desc, **_):
-        family = family_of(group_desc)
-        if family is not None:
+        family = accord.megatron.family_of(group_desc)
+        if family is None:  # of groups across optimizer instances, which it uses for nothing
+            assert group_desc == "HIERARCHICAL_EXPERT_DATA_PARALLEL_GROUP_GLOO_L1"
+        else:
             self.made.setdefault(family, []).append(sorted(ranks))
         return object()
 

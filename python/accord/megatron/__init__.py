@@ -56,7 +56,8 @@ _FAMILIES = {
 }
 
 
-def _family(description: str | None) -> str | None:
+def family_of(description: str | None) -> str | None:
+    """What the mesh calls a group that megatron-core describes so; None if it has another name for it, or none."""
     description = description or ""
     for prefix, family in (("HIERARCHICAL_CONTEXT_PARALLEL_GROUP_L", "hcp_"), ("HYBRID_DP_CP_GROUP_", "hybrid_dp_cp_")):
         if description.startswith(prefix):
@@ -186,7 +187,7 @@ def _creating(installed: _Installed) -> Callable[..., Any]:
     def create_group(ranks: Sequence[int], *_: Any, group_desc: str | None = None, **__: Any) -> Any:
         if dist.get_rank() not in ranks:
             return dist.GroupMember.NON_GROUP_MEMBER
-        group = installed.group(_family(group_desc), ranks, group_desc)
+        group = installed.group(family_of(group_desc), ranks, group_desc)
         known = installed.module._global_process_group_list
         if known is None:
             known = installed.module._global_process_group_list = [None]  # the default group

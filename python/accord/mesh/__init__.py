@@ -12,10 +12,8 @@ accord.mesh.initialize_model_parallel(...) and the functions of accord.mesh.para
 
 from __future__ import annotations
 
-import importlib
-import sys
-
 from accord._core import Mesh, MeshFamily, MeshPlan
+from accord._lazy import lazy_names
 
 __all__ = [
     "HyperCommGrid",
@@ -38,18 +36,12 @@ _OF_TORCH = {
     "TorchMesh": "accord.mesh.torch_mesh",
     "destroy_model_parallel": "accord.mesh.parallel_state",
     "initialize_model_parallel": "accord.mesh.parallel_state",
+    "parallel_state": "accord.mesh.parallel_state",
     "plan_of_device_mesh": "accord.mesh.torch_mesh",
 }
 
 
-def __getattr__(name: str) -> object:
-    if name == "parallel_state":
-        return importlib.import_module("accord.mesh.parallel_state")
-    if name not in _OF_TORCH:
-        raise AttributeError(f"module 'accord.mesh' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
-    value = getattr(importlib.import_module(_OF_TORCH[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names("accord.mesh", _OF_TORCH)
 
 
 def __dir__() -> list[str]:

@@ -10,11 +10,10 @@
 calls of DeepEP: these need PyTorch, which is imported when they are first used. docs/expert-parallelism.md is the guide.
 """
 
-import importlib
-import sys
 from typing import TYPE_CHECKING
 
 from accord._core import ExpertGroup, ExpertHandle, balance_experts
+from accord._lazy import lazy_names
 
 if TYPE_CHECKING:
     from accord.moe.autograd import combine, dispatch
@@ -28,12 +27,7 @@ for _public in (ExpertGroup, ExpertHandle):
 _TORCH = {"combine": "accord.moe.autograd", "dispatch": "accord.moe.autograd"}
 
 
-def __getattr__(name: str) -> object:
-    if name not in _TORCH:
-        raise AttributeError(f"module 'accord.moe' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
-    value = getattr(importlib.import_module(_TORCH[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names("accord.moe", _TORCH)
 
 
 def __dir__() -> list[str]:

@@ -96,8 +96,9 @@ def _make(
     pg_tag: str | None = None,
     device_id: Any = None,
     group_desc: str | None = None,
+    **more: Any,
 ) -> Any:
-    keywords = {"timeout": timeout, "pg_tag": pg_tag, "group_desc": group_desc}
+    keywords = {"timeout": timeout, "pg_tag": pg_tag, "group_desc": group_desc, **more}
     asked = str(backend)
     if isinstance(backend_options, Options | Ready) or not _is_routed(asked):
         keywords |= {"backend_options": backend_options, "device_id": device_id}
