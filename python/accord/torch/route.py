@@ -112,7 +112,9 @@ def _make(
         if not ranks:  # torchcomms finds its place by these
             os.environ.setdefault("TORCHCOMM_RANK", str(rank))
             os.environ.setdefault("TORCHCOMM_SIZE", str(size))
-        carried = ",".join(f"{kind}:{carrier}" for kind, carrier in {"cpu": "accord", **others}.items())
+        # torch splits later groups by the kinds of device in the name that was asked for: all of them have a backend.
+        kinds = {"cpu": "accord"} | dict.fromkeys(c10d.carried_by(asked), "accord") | others
+        carried = ",".join(f"{kind}:{carrier}" for kind, carrier in kinds.items())
         made = original(size, rank, ranks, dist.Backend(carried), store, name, device_id=device_id, **keywords)
     else:
         options = Options(of_other_devices=backend_options)
@@ -120,8 +122,7 @@ def _make(
     group = made[0]
     if group is None or group == dist.GroupMember.NON_GROUP_MEMBER:
         return made
-    if not by_torchcomms:
-        c10d.name_backends(group, asked, {"cpu": "accord", **others})
+    c10d.name_backends(group, asked, {"cpu": "accord", **others})
     fates = _fates(backend_options, timeout, others, by_torchcomms)
     by = "torchcomms" if by_torchcomms else "torch.distributed"
     _groups.append(RoutedGroup(name, group_desc or "undefined", size, asked, "accord", others, by, fates))
