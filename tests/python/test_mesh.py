@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from accord_command import ROOT
+from accord_command import ROOT, on_ranks, python_file
 from accord_command import accord as accord_command
 
 import accord
@@ -167,6 +167,31 @@ def test_processes_compute_in_every_group(ranks):
         for family, value in sums.items():
             own = plan.ranks_of(family, rank)
             assert value == (sum(1 << r for r in own) if own else None), family
+
+
+OVER_HOSTS = """
+import os
+os.environ["ACCORD_HOST_ID"] = f"host{int(os.environ['RANK']) // 2}"
+import numpy as np
+import accord
+from accord.mesh import Mesh, MeshPlan
+comm = accord.Communicator.from_environment()
+plan = MeshPlan("tp=2,pp=2,ep=2,etp=1", world_size=8)
+with Mesh.create(plan, comm) as mesh:
+    for size in (3, 1000, 300000):
+        for family in plan.families:
+            group = mesh.group(family.name)
+            if group is not None:
+                values = np.full(size, 1 << comm.rank)
+                group.all_reduce(values)
+                assert (values == sum(1 << rank for rank in plan.ranks_of(family.name, comm.rank))).all(), family
+    comm.barrier()
+print("done")
+"""
+
+
+def test_groups_lie_inside_hosts_and_across_them(tmp_path):
+    assert on_ranks(8, python_file(tmp_path, OVER_HOSTS)).count("done") == 8
 
 
 def create_with_another_plan(comm, sizes):
