@@ -9,6 +9,8 @@ makes its groups of torchcomms' communicators of the backend accord.
 from __future__ import annotations
 
 import atexit
+import contextlib
+import importlib
 import os
 import sys
 from collections.abc import Callable
@@ -21,6 +23,7 @@ import torch.distributed as dist
 
 from accord.torch import c10d
 from accord.torch.groups import Options, Ready
+from accord.torch.process_group import ProcessGroup
 
 VARIABLE = "ACCORD_ROUTE"
 _ON, _REPORT = ("1", "on"), "report"
@@ -109,6 +112,8 @@ def _make(
         global _rank
         _rank = rank
     if by_torchcomms:
+        with contextlib.suppress(ImportError):
+            importlib.import_module("accord.torchcomms")  # newer torch asks what torchcomms has
         if not ranks:  # torchcomms finds its place by these
             os.environ.setdefault("TORCHCOMM_RANK", str(rank))
             os.environ.setdefault("TORCHCOMM_SIZE", str(size))
@@ -124,7 +129,8 @@ def _make(
         return made
     c10d.name_backends(group, asked, {"cpu": "accord", **others})
     fates = _fates(backend_options, timeout, others, by_torchcomms)
-    by = "torchcomms" if by_torchcomms else "torch.distributed"
+    # A torch that finds torchcomms without this backend makes the group itself.
+    by = "torch.distributed" if isinstance(group, ProcessGroup) else "torchcomms"
     _groups.append(RoutedGroup(name, group_desc or "undefined", size, asked, "accord", others, by, fates))
     return made
 
@@ -153,7 +159,9 @@ def _fates(
         if others and not by_torchcomms:
             fates.append(_fate(option, value, "applied", f"to tensors of {', '.join(others)}"))
         elif by_torchcomms:
-            fates.append(_fate(option, value, "not applicable", "torch.distributed gives torchcomms no options"))
+            fates.append(
+                _fate(option, value, "not applicable", "accord takes no options of other backends by torchcomms")
+            )
         else:
             fates.append(_fate(option, value, "not applicable", "CPU ranks have nothing that it could change"))
     return fates
