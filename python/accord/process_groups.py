@@ -11,6 +11,7 @@ import secrets
 import socket
 import weakref
 from collections.abc import Mapping
+from datetime import timedelta
 
 import torch.distributed as dist
 
@@ -59,10 +60,13 @@ _FAILED = "failed: "  # no name begins so
 _shared: weakref.WeakValueDictionary[str, SharedCommunicator] = weakref.WeakValueDictionary()
 
 
-def shared_communicator(group: Group, failure: Exception | None = None) -> SharedCommunicator:
+def shared_communicator(
+    group: Group, failure: Exception | None = None, timeout: timedelta | None = None
+) -> SharedCommunicator:
     """accord's communicator over the ranks of the group. Collective over the group; cost: a few messages to the group's
     store, and 10 ms or so where it is made. failure: why this rank cannot bind its engine; then all ranks of a process group get
-    Mismatch with it (those of a communicator get it when the engine is bound)."""
+    Mismatch with it (those of a communicator get it when the engine is bound). timeout: for all ranks to come, else accord.Timeout names those
+    that did not; the store's."""
     if isinstance(group, accord.Communicator):
         return SharedCommunicator(group, group.name)
     rank, size = place_in(group)
@@ -71,7 +75,7 @@ def shared_communicator(group: Group, failure: Exception | None = None) -> Share
     if held is not None and not held.serves(rank, size):
         held = None
     call = f"{prefix}/{store.add(f'{prefix}/calls/{rank}', 1)}"
-    verdict = _agree(store, call, rank, size, held.name if held else None, failure)
+    verdict = _agree(store, call, rank, size, held.name if held else None, failure, timeout)
     if verdict.startswith(_FAILED):
         raise failure or accord.Mismatch(verdict.removeprefix(_FAILED))
     if held is not None and verdict == held.name:
@@ -83,9 +87,18 @@ def shared_communicator(group: Group, failure: Exception | None = None) -> Share
     return shared
 
 
-def _agree(store: dist.Store, call: str, rank: int, size: int, held: str | None, failure: Exception | None) -> str:
+def _agree(
+    store: dist.Store,
+    call: str,
+    rank: int,
+    size: int,
+    held: str | None,
+    failure: Exception | None,
+    timeout: timedelta | None,
+) -> str:
     """The name of the communicator that all ranks hold, that of a new one where they do not, or what is wrong. The last rank to come says
-    it for all: five messages to the store for each rank, however many there are."""
+    it for all: seven messages to the store for each rank, however many there are."""
+    store.set(f"{call}/at/{rank}", "")
     store.add(f"{call}/held/{held}", 1)
     if failure:
         store.set(f"{call}/failed", f"rank {rank} of the group cannot be bound to it: {failure}")
@@ -97,6 +110,16 @@ def _agree(store: dist.Store, call: str, rank: int, size: int, held: str | None,
         else:
             verdict = secrets.token_hex(8)
         store.set(f"{call}/verdict", verdict)
+    try:
+        store.wait([f"{call}/verdict"], *([timeout] if timeout else []))
+    except RuntimeError:
+        absent = [other for other in range(size) if not store.check([f"{call}/at/{other}"])]
+        if not absent:
+            raise
+        ranks = f"rank{'s' if len(absent) > 1 else ''} {', '.join(map(str, absent))}"
+        late = accord.Timeout(f"making a communicator over the group's ranks: {ranks} did not come in time")
+        late.ranks = tuple(absent)
+        raise late from None
     return store.get(f"{call}/verdict").decode()
 
 

@@ -245,6 +245,28 @@ def test_a_killed_rank_is_named_in_the_groups_that_it_was_in(fresh_ranks, backen
                 assert found[0] == wanted[0] and wanted[1] in found[1] and found[2], (rank, found)
 
 
+def one_does_not_come(group):
+    import datetime
+
+    import accord.mesh as meshes
+
+    if dist.get_rank() == 1:
+        return None
+    began = time.monotonic()
+    try:
+        meshes.TorchMesh.create(meshes.MeshPlan("tp=2", world_size=4), timeout=datetime.timedelta(seconds=2))
+    except accord.Error as error:
+        return type(error).__name__, list(error.ranks), time.monotonic() - began
+
+
+def test_a_rank_that_does_not_come_is_named_where_the_default_group_is_gloos(fresh_ranks):
+    outcomes = fresh_ranks(4, program=TORCH_PROGRAM).outcomes(one_does_not_come, backend="gloo", deadline=60)
+    for rank in (0, 2, 3):
+        kind, ranks, seconds = outcomes[rank].value
+        assert (kind, ranks) == ("Timeout", [1])
+        assert seconds < 10
+
+
 def after_the_end(group):
     import accord.mesh as meshes
 

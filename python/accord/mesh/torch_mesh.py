@@ -65,7 +65,7 @@ class TorchMesh:
         """
         if not dist.is_initialized():
             raise accord.WrongState("mesh: torch.distributed has no default group yet; call init_process_group first")
-        shared, usual_timeout = _default_communicator()
+        shared, usual_timeout = _default_communicator(timeout)
         name = name or f"mesh{next(_made)}"
         how = {"name": name, "timeout": timeout or usual_timeout}
         try:
@@ -159,13 +159,14 @@ class TorchMesh:
         return f"TorchMesh({self._name}, {self.mesh!r})"
 
 
-def _default_communicator() -> tuple[SharedCommunicator, timedelta]:
-    """The communicator of the default group, and its timeout."""
+def _default_communicator(timeout: timedelta | None) -> tuple[SharedCommunicator, timedelta]:
+    """The communicator of the default group, and its timeout. timeout: to make it, where the group has none."""
     default = dist.group.WORLD
     if isinstance(default, ProcessGroup):
         return SharedCommunicator(default.communicator, default.communicator.name), default.timeout
-    _kept[default] = shared_communicator(default)
-    return _kept[default], timedelta(minutes=30)
+    usual = timedelta(minutes=30)
+    _kept[default] = shared_communicator(default, timeout=timeout or usual)
+    return _kept[default], usual
 
 
 def plan_of_device_mesh(device_mesh: DeviceMesh, families: Iterable[Sequence[str]] | None = None) -> MeshPlan:
