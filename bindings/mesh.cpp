@@ -8,7 +8,10 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <limits>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -35,17 +38,31 @@ std::string setting_text(nb::handle value) {
   return text;
 }
 
+/// `what`: of the thing that should be called by a text.
+std::string name_in(nb::handle name, const std::string& what) {
+  if (!nb::isinstance<nb::str>(name))
+    raise_invalid("mesh: " + what + " is " + nb::cast<std::string>(nb::repr(name)) + ", no text");
+  return nb::cast<std::string>(name);
+}
+
+/// A truth value is no number, though Python takes it for one.
+template <typename T>
+T option_value(nb::handle value) {
+  if (!std::is_same_v<T, bool> && nb::isinstance<nb::bool_>(value)) throw nb::cast_error();
+  return nb::cast<T>(value);
+}
+
 template <typename T>
 bool take(std::optional<T>& option, std::string_view name, std::string_view given, nb::handle value) {
   if (name != given) return false;
-  if (!value.is_none()) option = nb::cast<T>(value);
+  if (!value.is_none()) option = option_value<T>(value);
   return true;
 }
 
 MeshGroupOptions options_of(const std::string& key, const nb::dict& given) {
   MeshGroupOptions options;
   for (const auto& [name_object, value] : given) {
-    const std::string name = nb::cast<std::string>(name_object);
+    const std::string name = name_in(name_object, "the name of an option of \"" + key + "\"");
     try {
       if (take(options.is_high_priority_stream, "is_high_priority_stream", name, value) ||
           take(options.cga_cluster_size, "cga_cluster_size", name, value) ||
@@ -76,8 +93,10 @@ MeshPlan make_plan(std::string_view sizes, int world_size, const nb::object& opt
   }
   MeshConfig config = value_or_raise(parse_mesh_config(text, {.world_size = world_size}));
   if (!options.is_none()) {
+    if (!nb::isinstance<nb::dict>(options))
+      raise_invalid("mesh: options are " + nb::cast<std::string>(nb::repr(options)) + ", no dict");
     for (const auto& [key, given] : nb::cast<nb::dict>(options)) {
-      const std::string name = nb::cast<std::string>(key);
+      const std::string name = name_in(key, "a key of options");
       if (!nb::isinstance<nb::dict>(given)) raise_invalid("mesh: options of \"" + name + "\" are no dict");
       config.options[name] = options_of(name, nb::cast<nb::dict>(given));
     }
@@ -87,7 +106,14 @@ MeshPlan make_plan(std::string_view sizes, int world_size, const nb::object& opt
 
 MeshPlan plan_of_axes(const nb::dict& sizes, const std::vector<std::vector<std::string>>& families, int rank_offset) {
   std::vector<MeshAxis> axes;
-  for (const auto& [name, size] : sizes) axes.push_back({nb::cast<std::string>(name), nb::cast<int>(size)});
+  for (const auto& [name_object, size] : sizes) {
+    const std::string name = name_in(name_object, "the name of an axis");
+    if (nb::isinstance<nb::bool_>(size) || PyIndex_Check(size.ptr()) == 0)
+      raise_invalid("mesh: axis \"" + name + "\" is " + nb::cast<std::string>(nb::repr(size)) + ", no whole number");
+    const std::int64_t number = integer_of(size);
+    const auto most = std::int64_t{std::numeric_limits<int>::max()};
+    axes.push_back({name, static_cast<int>(std::clamp(number, -most, most))});
+  }
   return value_or_raise(MeshPlan::of_axes(axes, families, rank_offset));
 }
 

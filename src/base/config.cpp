@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "base/timeout_limits.hpp"
 
 namespace accord {
 namespace {
@@ -43,11 +44,10 @@ Status read_debug(std::string_view text, Config& config) {
 Status read_timeout(std::string_view text, Config& config) {
   double seconds = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds, std::chars_format::fixed);
-  // Ten years: longer than any job, far below what nanoseconds in 64 bits can hold.
   const bool number = error == std::errc() && end == text.data() + text.size();
-  if (!number || !(seconds >= 0.001 && seconds <= 315'360'000)) {
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("\"{}\" is no number of seconds from 0.001 to 315360000", text));
+  if (!number || !(seconds >= kShortestTimeout && seconds <= kLongestTimeout)) {
+    return Status(StatusCode::kInvalidArgument, fmt::format("\"{}\" is no number of seconds from {} to {:.0f}", text,
+                                                            kShortestTimeout, kLongestTimeout));
   }
   config.timeout = std::chrono::nanoseconds(std::llround(seconds * 1e9));
   return Status();

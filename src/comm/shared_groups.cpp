@@ -139,6 +139,15 @@ Status SharedGroups::decline(Group& parent, const GroupOptions& options, std::st
   return tell(parent, no_part(why), options.timeout).status();
 }
 
+transport::ViewRequest SharedGroups::view_of(const SharedPlace& place, std::size_t window_bytes) const {
+  const auto me = std::find(place.ranks.begin(), place.ranks.end(), rank_) - place.ranks.begin();
+  return {.ranks = place.ranks, .rank = static_cast<Rank>(me), .offset = place.offset, .window_bytes = window_bytes};
+}
+
+void SharedGroups::leave(const SharedPlace& place) const {
+  if (place.ranks.size() > 1) transport::leave_view(*endpoint_, view_of(place, 0));
+}
+
 Result<std::shared_ptr<Group>> SharedGroups::make(const SharedPlace& place, const GroupOptions& options) const {
   const auto size = static_cast<int>(place.ranks.size());
   const exec::WindowLayout layout(size, options.hints.slot_bytes);
@@ -146,14 +155,13 @@ Result<std::shared_ptr<Group>> SharedGroups::make(const SharedPlace& place, cons
   std::vector<topology::Place> places;
   for (const Rank rank : place.ranks) places.push_back(topology_.place(rank));
   topology::Topology topology(std::move(places));
-  const auto me = static_cast<Rank>(std::find(place.ranks.begin(), place.ranks.end(), rank_) - place.ranks.begin());
+  const transport::ViewRequest request = view_of(place, layout.bytes());
   Fabric fabric = fabric_;
   transport::View view;
   if (size > 1) {
     if (place.offset + bytes(size, options.hints.slot_bytes) > endpoint_->window().size())
       return Status(StatusCode::kInternal, fmt::format("{}: it lies beyond the window", in_group(options)));
-    view = transport::make_view(
-        endpoint_, {.ranks = place.ranks, .rank = me, .offset = place.offset, .window_bytes = layout.bytes()});
+    view = transport::make_view(endpoint_, request);
   } else {
     ACCORD_ASSIGN_OR_RETURN(fabric, choose_transport(topology, options));
     ACCORD_ASSIGN_OR_RETURN(view.endpoint,
@@ -164,7 +172,7 @@ Result<std::shared_ptr<Group>> SharedGroups::make(const SharedPlace& place, cons
   if (!fabric.maps) topology = topology.apart();
   Result<std::shared_ptr<Group>> made =
       Group::create(Membership{.id = hash_of(fmt::format("{} {} {}", id_, place.offset, fmt::join(place.ranks, ","))),
-                               .rank = me,
+                               .rank = request.rank,
                                .topology = std::move(topology),
                                .selector = std::move(selector),
                                .layout = layout,

@@ -41,12 +41,15 @@ class SharedGroups {
   static std::size_t bytes(int ranks, std::size_t slot_bytes);
   /// Makes this rank's part of a group; needs no other rank. Once for each place. A group of one rank has a window of its own.
   Result<std::shared_ptr<Group>> make(const SharedPlace& place, const GroupOptions& options) const;
+  /// Instead of make(): tells the group's other ranks that this one has left it.
+  void leave(const SharedPlace& place) const;
 
   Rank rank() const { return rank_; }
 
  private:
   SharedGroups(Rank rank, std::uint64_t id, Fabric fabric, topology::Topology topology,
                std::shared_ptr<transport::SharedEndpoint> endpoint);
+  transport::ViewRequest view_of(const SharedPlace& place, std::size_t window_bytes) const;
 
   const Rank rank_;
   const std::uint64_t id_;

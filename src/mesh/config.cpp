@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cmath>
 #include <functional>
 #include <numeric>
 #include <set>
 
 #include "base/text.hpp"
+#include "base/timeout_limits.hpp"
 #include "mesh/families.hpp"
 
 namespace accord::mesh {
@@ -187,7 +187,7 @@ Status check_options(const MeshConfig& config) {
     if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
       return unknown_name("family", key, keys).with_context("mesh: options");
     }
-    const auto wrong = [&, &key = key](const char* name, const auto& value, const char* what) {
+    const auto wrong = [&, &key = key](const char* name, const auto& value, const std::string& what) {
       return invalid(fmt::format("options of \"{}\": {} is {}, expected {}", key, name, value, what));
     };
     for (const auto& [name, ctas] :
@@ -206,8 +206,10 @@ Status check_options(const MeshConfig& config) {
       if (lower != "ib" && lower != "socket")
         return wrong("net_name", quoted_text(*options.net_name), "\"IB\" or \"Socket\"");
     }
-    if (options.timeout_seconds && !(*options.timeout_seconds > 0 && std::isfinite(*options.timeout_seconds))) {
-      return wrong("timeout_seconds", *options.timeout_seconds, "a number of seconds above 0");
+    if (options.timeout_seconds &&
+        !(*options.timeout_seconds >= kShortestTimeout && *options.timeout_seconds <= kLongestTimeout)) {
+      return wrong("timeout_seconds", *options.timeout_seconds,
+                   fmt::format("{} to {:.0f}", kShortestTimeout, kLongestTimeout));
     }
   }
   return {};

@@ -62,11 +62,11 @@ std::vector<std::size_t> offsets_of(const MeshPlan& plan, std::size_t slot_bytes
   return offsets;
 }
 
-Result<comm::GroupOptions> options_of_groups(const comm::Group& parent, MeshOptions given) {
-  CommunicatorOptions named;
-  named.name = std::move(given.name);
-  named.timeout = given.timeout;
-  return comm::inherit(parent.options(), std::move(named));
+comm::GroupOptions options_of_groups(const comm::Group& parent, MeshOptions given) {
+  comm::GroupOptions options = parent.options();
+  options.name = std::move(given.name);
+  options.timeout = given.timeout.value_or(options.timeout);
+  return options;
 }
 
 }  // namespace
@@ -117,9 +117,16 @@ class Mesh::State {
     return made.communicator;
   }
 
+  /// Groups that were made live on with their communicators; of the others the peers learn that this rank will never come.
+  ~State() {
+    if (!closed_) leave_unmade();
+  }
+
   void close() {
     const std::lock_guard lock(mutex_);
+    if (closed_) return;
     closed_ = true;
+    leave_unmade();
     for (Made& made : groups_) {
       if (made.communicator) made.communicator->close();
     }
@@ -131,6 +138,19 @@ class Mesh::State {
     std::optional<Communicator> communicator;
   };
 
+  void leave_unmade() const {
+    for (const Made& made : groups_) {
+      if (!made.communicator) shared_->leave(place_of(made.group));
+    }
+  }
+
+  comm::SharedPlace place_of(const MeshGroup& group) const {
+    const auto first = static_cast<std::size_t>(group.families.front());
+    comm::SharedPlace place{.offset = offsets_[first], .ranks = group.ranks};
+    for (Rank& rank : place.ranks) rank -= plan_.rank_offset();
+    return place;
+  }
+
   Result<std::shared_ptr<comm::Group>> make(const MeshGroup& group) const {
     const int first = group.families.front();
     comm::GroupOptions options = options_;
@@ -139,9 +159,7 @@ class Mesh::State {
       options.timeout =
           std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*group.options.timeout_seconds));
     }
-    comm::SharedPlace place{.offset = offsets_[static_cast<std::size_t>(first)], .ranks = group.ranks};
-    for (Rank& rank : place.ranks) rank -= plan_.rank_offset();
-    return shared_->make(place, options);
+    return shared_->make(place_of(group), options);
   }
 
   const MeshPlan plan_;
@@ -168,7 +186,7 @@ Result<Mesh> Mesh::create(const MeshPlan& plan, Communicator& communicator, Mesh
   }
   std::vector<MeshOptionReport> reports = fates_of(plan.state()->options());
   if (refused.ok() && given.strict) refused = check_strict(reports);
-  ACCORD_ASSIGN_OR_RETURN(const comm::GroupOptions options, options_of_groups(parent, std::move(given)));
+  const comm::GroupOptions options = options_of_groups(parent, std::move(given));
   std::vector<std::size_t> offsets = offsets_of(plan, options.hints.slot_bytes);
   const comm::SharedGroups::Request request{
       .first = first,
@@ -184,8 +202,7 @@ Result<Mesh> Mesh::create(const MeshPlan& plan, Communicator& communicator, Mesh
 
 Status Mesh::decline(Communicator& communicator, std::string_view why, MeshOptions given) {
   comm::Group& parent = *communicator.group();
-  ACCORD_ASSIGN_OR_RETURN(const comm::GroupOptions options, options_of_groups(parent, std::move(given)));
-  return comm::SharedGroups::decline(parent, options, why);
+  return comm::SharedGroups::decline(parent, options_of_groups(parent, std::move(given)), why);
 }
 
 const MeshPlan& Mesh::plan() const { return state_->plan(); }

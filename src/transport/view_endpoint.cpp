@@ -99,17 +99,9 @@ class ViewLink final : public Link {
 class ViewEndpoint final : public Endpoint {
  public:
   ViewEndpoint(std::shared_ptr<SharedEndpoint> shared, ViewRequest request)
-      : shared_(std::move(shared)), request_(std::move(request)), owner_(::getpid()) {}
+      : shared_(std::move(shared)), request_(std::move(request)) {}
 
-  ~ViewEndpoint() override {
-    if (::getpid() != owner_) return;  // the peers would take it for the parent's
-    for (const Rank peer : request_.ranks) {
-      if (peer == request_.ranks[static_cast<std::size_t>(request_.rank)]) continue;
-      SharedEndpoint::SharedLink& shared = shared_->link(peer);
-      const std::lock_guard lock(shared.mutex);
-      (void)shared.link->signal(request_.offset + static_cast<std::size_t>(request_.rank) * kLine, kHasLeft);
-    }
-  }
+  ~ViewEndpoint() override { leave_view(*shared_, request_); }
 
   std::span<std::byte> window() const override {
     return shared_->window().subspan(request_.offset + words_bytes(request_.ranks.size()), request_.window_bytes);
@@ -123,13 +115,12 @@ class ViewEndpoint final : public Endpoint {
  private:
   const std::shared_ptr<SharedEndpoint> shared_;
   const ViewRequest request_;
-  const pid_t owner_;
 };
 
 }  // namespace
 
 SharedEndpoint::SharedEndpoint(std::unique_ptr<Endpoint> endpoint, std::vector<std::unique_ptr<Link>> links)
-    : endpoint_(std::move(endpoint)) {
+    : owner_(::getpid()), endpoint_(std::move(endpoint)) {
   for (std::unique_ptr<Link>& link : links) {
     const Rank peer = link->peer();
     auto shared = std::make_unique<SharedLink>();
@@ -153,6 +144,16 @@ View make_view(std::shared_ptr<SharedEndpoint> shared, const ViewRequest& reques
   }
   view.endpoint = std::make_unique<ViewEndpoint>(std::move(shared), request);
   return view;
+}
+
+void leave_view(SharedEndpoint& shared, const ViewRequest& request) {
+  if (::getpid() != shared.owner()) return;  // the peers would take it for the parent's
+  for (const Rank peer : request.ranks) {
+    if (peer == request.ranks[static_cast<std::size_t>(request.rank)]) continue;
+    SharedEndpoint::SharedLink& to_peer = shared.link(peer);
+    const std::lock_guard lock(to_peer.mutex);
+    (void)to_peer.link->signal(request.offset + static_cast<std::size_t>(request.rank) * kLine, kHasLeft);
+  }
 }
 
 }  // namespace accord::transport

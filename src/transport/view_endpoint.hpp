@@ -1,6 +1,8 @@
 #pragma once
 // Parts of one endpoint as endpoints of their own: many groups over one window and one set of links.
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <map>
 #include <memory>
@@ -25,8 +27,11 @@ class SharedEndpoint {
   std::span<std::byte> window() const { return endpoint_->window(); }
   /// REQUIRES: it is connected to that peer.
   SharedLink& link(Rank peer) const { return *links_.at(peer); }
+  /// The process that connected it: one that it forked says nothing to the peers.
+  pid_t owner() const { return owner_; }
 
  private:
+  const pid_t owner_;
   std::unique_ptr<Endpoint> endpoint_;
   std::map<Rank, std::unique_ptr<SharedLink>> links_;
 };
@@ -48,5 +53,7 @@ struct View {
 };
 /// Needs no peer's help: peers may make theirs earlier, later or never. One for each part of a window.
 View make_view(std::shared_ptr<SharedEndpoint> shared, const ViewRequest& request);
+/// Peers of a view that this rank never makes see kLeft. Of `request` it takes the ranks, this one and the offset.
+void leave_view(SharedEndpoint& shared, const ViewRequest& request);
 
 }  // namespace accord::transport

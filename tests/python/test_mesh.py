@@ -247,6 +247,14 @@ def test_a_rank_that_dies_or_does_not_come_is_named(dies, kind, seconds, fresh_r
         ({"world_size": 8, "options": {"dpp": {}}}, 'did you mean "dp"'),
         ({"world_size": 8, "options": {"dp": {"max_cta": 1}}}, 'did you mean "max_ctas"'),
         ({"world_size": 8, "options": {"dp": {"max_ctas": "many"}}}, "max_ctas is 'many', which is not of its type"),
+        ({"world_size": 8, "options": {"dp": {"max_ctas": True}}}, "max_ctas is True, which is not of its type"),
+        ({"world_size": 8, "options": {3: {}}}, "a key of options is 3, no text"),
+        ({"world_size": 8, "options": {"dp": {3: 1}}}, 'the name of an option of "dp" is 3, no text'),
+        ({"world_size": 8, "options": [1]}, "options are [1], no dict"),
+        (
+            {"world_size": 8, "options": {"dp": {"timeout_seconds": 1e10}}},
+            "timeout_seconds is 10000000000, expected 0.001 to",
+        ),
         ({"world_size": 8, "options": {"dp": 8}}, 'options of "dp" are no dict'),
     ],
 )

@@ -139,3 +139,31 @@ def test_grids_that_cannot_be_are_refused():
             grid.register_view(name, shape, ["ep"])
     with pytest.raises(accord.NotFound, match='no view "g"'):
         grid.get_rank_enum("tp", view="g")
+
+
+def options_in_grid(group):
+    import accord.mesh as meshes
+
+    grid = meshes.HyperCommGrid([2, 1], ["tp", "dp"], backend="nccl")
+    options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
+    made = grid.create_pg("tp", pg_options=options, group_desc="TENSORS")
+    assert made.group_desc == "TENSORS"
+    fates = [(one["key"], one["option"], one["value"], one["fate"]) for one in grid.report()]
+    try:
+        grid.create_pg("dp", pg_options=options, strict=True)
+    except accord.Unsupported as error:
+        refused = str(error)
+    grid.close()
+    return fates, grid.report(), refused
+
+
+def test_a_grid_takes_megatron_cores_keywords_and_tells_what_became_of_them(torch_ranks):
+    if not torch.distributed.is_nccl_available():
+        pytest.skip("this torch has no options of NCCL's groups")
+    for fates, left, refused in torch_ranks(2).run(options_in_grid):
+        assert fates == [
+            ("tp", "backend", "nccl", "translated"),
+            ("tp", "is_high_priority_stream", "True", "not applicable"),
+        ]
+        assert left == []
+        assert "is_high_priority_stream changes nothing" in refused

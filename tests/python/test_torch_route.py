@@ -107,6 +107,24 @@ def test_a_program_for_gpus_runs_on_cpu_ranks_and_hears_what_became_of_its_optio
     assert [group["asked"] for group in groups] == ["nccl", "nccl", "cpu:gloo,cuda:nccl"]
 
 
+WITH_A_MESH = """
+import torch, torch.distributed as dist
+from accord.mesh import MeshPlan, TorchMesh
+dist.init_process_group("gloo")
+with TorchMesh.create(MeshPlan("tp=2", world_size=2)) as mesh:
+    group = mesh.group("tp")
+    assert dist.get_backend(group) == "gloo" and dist.get_backend_config(group) == "cpu:accord"
+    dist.monitored_barrier(group)  # torch knows it by gloo's name
+dist.destroy_process_group()
+"""
+
+
+def test_groups_of_a_mesh_go_by_the_name_that_the_program_asked_for(tmp_path):
+    program = python_file(tmp_path, WITH_A_MESH)
+    result = accord("run", "--route", "-n", 2, program, env=program_environment(), timeout=120)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
 SPAWNED = """
 import sys, torch, torch.distributed as dist
 import torch.multiprocessing as mp

@@ -28,6 +28,10 @@ def uses(group):
     dist.barrier()  # a gloo that goes at once disturbs one that still connects
     assert others._device_types == [torch.device("meta")] and others._get_backend(torch.device("meta")).name() == "gloo"
 
+    assert c10d.timeout_of(others) == timedelta(seconds=20)
+    dist.distributed_c10d._set_pg_timeout(timedelta(seconds=19), group)
+    assert group.timeout == timedelta(seconds=19)
+
     assert c10d.carried_by("cpu:gloo,cuda:nccl") == {"cpu": "gloo", "cuda": "nccl"} and not c10d.torchcomms_enabled()
     with c10d.without_torchcomms():
         pass

@@ -81,6 +81,7 @@ class _Installed:
             if _is_state(name) or name == "_global_process_group_list"
         }
         self.mesh: TorchMesh | None = None
+        self.goes_on = True  # False after uninstall()
         self.unused: list[dict[str, Any]] = []
 
     def group(self, family: str | None, ranks: Sequence[int], description: str | None) -> Any:
@@ -112,28 +113,32 @@ def install(strict: bool = False) -> None:
     strict: options that change nothing here (CTA limits, SHARP) are Unsupported. torch.distributed's default group may be of any backend.
     """
     global _installed
-    if _installed is not None:
-        _installed.strict = strict
-        return
     from megatron.core import parallel_state
 
-    if dist.is_initialized() and parallel_state.is_initialized():
-        raise accord.WrongState(
-            "megatron-core has its groups already; install() comes before initialize_model_parallel"
-        )
-    _installed = _Installed(parallel_state, strict)
+    if _installed is None:
+        if dist.is_initialized() and parallel_state.is_initialized():
+            raise accord.WrongState(
+                "megatron-core has its groups already; install() comes before initialize_model_parallel"
+            )
+        _installed = _Installed(parallel_state, strict)
+    _installed.strict, _installed.goes_on = strict, True
     parallel_state.initialize_model_parallel = _initializing(_installed)
     parallel_state.destroy_model_parallel = _destroying(_installed)
 
 
 def uninstall() -> None:
-    """megatron-core as it was. Groups that were made go on until destroy_model_parallel()."""
-    global _installed
+    """megatron-core as it was. Groups that were made go on until destroy_model_parallel(), and report() with them."""
     if _installed is None:
         return
     _installed.module.initialize_model_parallel = _installed.initialize
+    _installed.goes_on = False
     if _installed.mesh is None:
-        _installed.module.destroy_model_parallel = _installed.destroy
+        _forget(_installed)
+
+
+def _forget(installed: _Installed) -> None:
+    global _installed
+    installed.module.destroy_model_parallel = installed.destroy
     _installed = None
 
 
@@ -166,7 +171,8 @@ def _initializing(installed: _Installed) -> Callable[..., None]:
 
         if installed.mesh is not None:
             raise accord.WrongState("megatron-core has its groups already; destroy_model_parallel() ends them")
-        installed.mesh = TorchMesh.create(plan, timeout=timeout_of(keywords), strict=installed.strict)
+        timeout = timeout_of(signature, positional, keywords)
+        installed.mesh = TorchMesh.create(plan, timeout=timeout, strict=installed.strict)
         installed.module.create_group = _creating(installed)
         installed.module.get_nccl_options = lambda *_: None  # options went into the plan
         try:
@@ -213,5 +219,5 @@ def _end(installed: _Installed) -> None:
     if installed.mesh is not None:
         installed.mesh.close()
     installed.mesh = None
-    if _installed is not installed:
-        installed.module.destroy_model_parallel = installed.destroy
+    if not installed.goes_on:
+        _forget(installed)

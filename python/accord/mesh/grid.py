@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import torch.distributed as dist
 
 import accord
 from accord.mesh import MeshPlan
 from accord.mesh.torch_mesh import TorchMesh
+from accord.torch.fates import NOTHING_TO_CHANGE, fate_of, set_in
 from accord.torch.process_group import ProcessGroup
 
 _Dims = str | Sequence[str]
@@ -30,12 +32,13 @@ class HyperCommGrid:
     def __init__(
         self, shape: Sequence[int], dim_names: Sequence[str], rank_offset: int = 0, backend: str | None = None
     ) -> None:
-        """backend: for megatron-core's sake; groups are accord's, and report() says so."""
+        """backend: what programs give megatron-core; groups are accord's, and report() says so."""
         self.shape, self.dim_names = list(shape), list(dim_names)
         self.rank_offset, self.backend = rank_offset, backend
         self.size = math.prod(shape)
         self._views: dict[str | None, dict[str, int]] = {}
         self._meshes: dict[str, TorchMesh] = {}
+        self._fates: dict[str, list[dict[str, Any]]] = {}
         self._add_view(None, shape, dim_names)
         world_size = dist.get_world_size() if dist.is_initialized() else self.size + rank_offset
         if self.size + rank_offset > world_size:
@@ -72,19 +75,28 @@ class HyperCommGrid:
         *,
         view: str | None = None,
         timeout: timedelta | None = None,
+        pg_options: Any = None,
+        group_desc: str | None = None,
         strict: bool = False,
     ) -> ProcessGroup | None:
-        """The group along `dims` that this rank is in, None on ranks beyond the grid. Collective; once for the same dims."""
+        """The group along `dims` that this rank is in, None on ranks beyond the grid. Collective; once for the same dims.
+
+        pg_options: of another backend, for report(); strict: those that change nothing here are Unsupported. group_desc: of the group.
+        """
+        fates = [fate_of(*option, "not applicable", NOTHING_TO_CHANGE) for option in set_in(pg_options).items()]
 
         def plan() -> MeshPlan:
             key = self._key(dims, view)
             if key in self._meshes:
                 raise accord.InvalidArgument(f'mesh: the groups of "{key}" have been created already; get_pg has them')
+            if strict and fates:
+                raise accord.Unsupported(f"mesh: {fates[0]['option']} changes nothing: {fates[0]['why']}")
             return self._plan(dims, view)
 
         mesh = TorchMesh.create(plan, timeout=timeout, strict=strict)
-        self._meshes[self._key(dims, view)] = mesh
-        return self.get_pg(dims, view=view)
+        key = self._key(dims, view)
+        self._meshes[key], self._fates[key] = mesh, fates
+        return mesh.group(mesh.plan.families[0].name, group_desc)
 
     def get_pg(self, dims: _Dims, *, view: str | None = None) -> ProcessGroup | None:
         """What create_pg gave."""
@@ -93,6 +105,13 @@ class HyperCommGrid:
             raise accord.NotFound(f'mesh: the groups of "{key}" have not been created; call create_pg first')
         mesh = self._meshes[key]
         return mesh.group(mesh.plan.families[0].name)
+
+    def report(self) -> list[dict[str, Any]]:
+        """What became of each option of each group: dicts of key, option, value, fate and why."""
+        backend = (
+            [] if self.backend is None else [fate_of("backend", self.backend, "translated", "the group is accord's")]
+        )
+        return [{"key": key} | one for key, fates in self._fates.items() for one in backend + fates]
 
     def get_rank_enum(self, dims: _Dims, *, view: str | None = None) -> list[list[int]]:
         """All groups along `dims`, as lists of ranks."""
@@ -108,3 +127,4 @@ class HyperCommGrid:
         for mesh in self._meshes.values():
             mesh.close()
         self._meshes.clear()
+        self._fates.clear()

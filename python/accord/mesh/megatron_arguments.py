@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -11,6 +13,9 @@ from typing import Any
 import accord
 from accord.mesh import MeshPlan
 from accord.mesh.options import group_options
+from accord.torch.fates import fate_of
+
+_MOST_MINUTES = 5_256_000  # ten years, as ACCORD_TIMEOUT
 
 _Options = str | os.PathLike[str] | Mapping[str, Mapping[str, Any]]
 
@@ -84,8 +89,7 @@ class MegatronArguments:
         if not self.use_sharp:
             return []
         key = "inter_ep_dp" if self.sharp_enabled_group == "dp_replica" else "dp_cp"
-        why = "CPU ranks have no SHARP"
-        return [{"key": key, "option": "use_sharp", "value": "true", "fate": "not applicable", "why": why}]
+        return [{"key": key} | fate_of("use_sharp", "true", "not applicable", "CPU ranks have no SHARP")]
 
     def _check(self) -> None:
         for field in fields(self):
@@ -93,9 +97,9 @@ class MegatronArguments:
             is_count = field.type in ("int", "int | None") and not (value is None and field.default is None)
             if is_count and (not isinstance(value, int) or isinstance(value, bool)):
                 raise accord.InvalidArgument(f"mesh: {field.name} is {value!r}, no whole number")
-        if not isinstance(self.distributed_timeout_minutes, int | float):
-            text = f"mesh: distributed_timeout_minutes is {self.distributed_timeout_minutes!r}, no number"
-            raise accord.InvalidArgument(text)
+        if not _is_time(self.distributed_timeout_minutes):
+            text = f"mesh: distributed_timeout_minutes is {self.distributed_timeout_minutes!r}"
+            raise accord.InvalidArgument(f"{text}; give a number above 0, at most {_MOST_MINUTES}")
         if isinstance(self.high_priority_stream_groups, str):
             raise accord.InvalidArgument("mesh: high_priority_stream_groups is a text, not a list of names")
         if self.virtual_pipeline_model_parallel_size is not None and self.pipeline_model_parallel_size < 2:
@@ -112,8 +116,6 @@ class MegatronArguments:
             raise accord.InvalidArgument(
                 "mesh: sharp_enabled_group dp_replica takes several instances of the optimizer"
             )
-        if self.distributed_timeout_minutes <= 0:
-            raise accord.InvalidArgument(f"mesh: distributed_timeout_minutes is {self.distributed_timeout_minutes}")
 
     def _stages(self, name: str, usual: list[int]) -> list[int]:
         """The stages that a callable picks, seen from two pipelines with ranks of different numbers."""
@@ -132,8 +134,14 @@ class MegatronArguments:
         return picked[0]
 
 
-def timeout_of(arguments: Mapping[str, Any]) -> timedelta:
-    """distributed_timeout_minutes; its default where that is no time, which the plan says."""
-    minutes = arguments.get("distributed_timeout_minutes")
-    usable = isinstance(minutes, int | float) and minutes > 0
-    return timedelta(minutes=minutes if usable else MegatronArguments.distributed_timeout_minutes)
+def timeout_of(signature: inspect.Signature, positional: Sequence[Any], keywords: Mapping[str, Any]) -> timedelta:
+    """distributed_timeout_minutes in a call; its default where that is no time or the call is wrong, which the plan says."""
+    minutes = None
+    with contextlib.suppress(TypeError):
+        minutes = signature.bind(*positional, **keywords).arguments.get("distributed_timeout_minutes")
+    return timedelta(minutes=minutes if _is_time(minutes) else MegatronArguments.distributed_timeout_minutes)
+
+
+def _is_time(minutes: Any) -> bool:
+    is_number = isinstance(minutes, int | float) and not isinstance(minutes, bool)
+    return is_number and 0 < minutes <= _MOST_MINUTES

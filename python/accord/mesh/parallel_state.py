@@ -7,6 +7,7 @@ destroy_model_parallel()
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +51,8 @@ def initialize_model_parallel(*positional: Any, strict: bool = False, **keywords
             raise accord.Unsupported(f"mesh: {unused[0]['option']} changes nothing: {unused[0]['why']}")
         return arguments.plan(dist.get_world_size())
 
-    mesh = TorchMesh.create(plan, timeout=timeout_of(keywords), strict=strict)
+    timeout = timeout_of(inspect.signature(MegatronArguments), positional, keywords)
+    mesh = TorchMesh.create(plan, timeout=timeout, strict=strict)
     _state = _State(mesh, arguments, None if arguments.virtual_pipeline_model_parallel_size is None else 0)
 
 

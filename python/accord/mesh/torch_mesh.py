@@ -7,6 +7,7 @@ import itertools
 import operator
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -21,11 +22,24 @@ from accord.torch import c10d
 from accord.torch.groups import from_communicator
 from accord.torch.process_group import ProcessGroup
 
-# Meshes of this process so far. They are made by all ranks, one after the other, so that ranks count alike; one that does not is told at creation.
-_made = itertools.count()
 
-# Communicators over default groups of other backends, as long as those are there: making one costs more than a mesh.
-_kept: weakref.WeakKeyDictionary[dist.ProcessGroup, SharedCommunicator] = weakref.WeakKeyDictionary()
+@dataclass
+class _Default:
+    """What is kept of a default group as long as that is there: its ranks make meshes one after the other, so that they count alike."""
+
+    shared: SharedCommunicator  # making one over another backend's group costs more than a mesh
+    timeout: timedelta
+    begun: int = 0  # meshes, also those that failed
+    open_names: set[str] = field(default_factory=set)
+
+    def begin(self) -> str:
+        """A name for the next mesh, which no open one has."""
+        self.begun += 1
+        names = (f"mesh{number}" for number in itertools.count(self.begun - 1))
+        return next(name for name in names if name not in self.open_names)
+
+
+_kept: weakref.WeakKeyDictionary[dist.ProcessGroup, _Default] = weakref.WeakKeyDictionary()
 
 # The families of the axes of experts that dense layers have too; all others are called as their axis.
 _FAMILIES_OF_EXPERTS = {"etp": "ep_tp", "egtp": "ep_gtp", "edp": "ep_dp"}
@@ -37,10 +51,11 @@ class TorchMesh:
     Families with the same ranks and options share a group. A group is made when it is first asked for, which needs no other rank.
     """
 
-    def __init__(self, mesh: Mesh, shared: SharedCommunicator, name: str, timeout: timedelta) -> None:
+    def __init__(self, mesh: Mesh, default: _Default, name: str, timeout: timedelta) -> None:
         """create() makes one."""
         self.mesh = mesh
-        self._shared = shared  # that the communicator lives as long as this
+        self._default = default
+        self._shared = default.shared  # that the communicator lives as long as this
         self._name = name
         self._timeout = timeout
         self._groups: dict[str, ProcessGroup] = {}
@@ -58,28 +73,30 @@ class TorchMesh:
     ) -> TorchMesh:
         """Collective over the default group, whose ranks the plan's numbers are; those beyond the mesh get one without groups.
 
-        plan: or what makes it; where that raises on one rank, all others fail at once with PeerLost, which has the reason. timeout: of creation
-        and of the groups' calls, where their options have no other; the default group's. strict: options that change nothing here
-        are Unsupported. Mismatch shows what is different in the plans of two ranks. Cost: one exchange among the ranks, whatever the number
-        of groups.
+        plan: or what makes it. timeout: of creation and of the groups' calls, where their options have no other; the default group's.
+        strict: options that change nothing here are Unsupported. name: of the groups in errors; no other open mesh has it. Where one
+        rank's arguments are wrong or its `plan` raises, all others fail at once with PeerLost, which has the reason; Mismatch shows
+        what is different in the plans of two ranks. Cost: one exchange among the ranks, whatever the number of groups.
         """
         if not dist.is_initialized():
             raise accord.WrongState("mesh: torch.distributed has no default group yet; call init_process_group first")
-        shared, usual_timeout = _default_communicator(timeout)
-        name = name or f"mesh{next(_made)}"
-        how = {"name": name, "timeout": timeout or usual_timeout}
+        default = _of_default_group(timeout if _is_time(timeout) else None)
+        how: dict[str, Any] = {"name": default.begin(), "timeout": default.timeout}
         try:
+            how |= _checked(name, timeout, strict, default)
             planned = plan() if callable(plan) else plan
             if not isinstance(planned, MeshPlan):
                 raise accord.InvalidArgument(f"mesh: the plan is {planned!r}, no MeshPlan")
             if planned.rank_offset + planned.world_size > dist.get_world_size():
                 ranks = f"{planned.rank_offset} to {planned.rank_offset + planned.world_size - 1}"
                 raise accord.InvalidArgument(f"mesh: ranks {ranks} are planned, but there are {dist.get_world_size()}")
-        except Exception as error:
+        except BaseException as error:
             with contextlib.suppress(accord.Error):  # the ranks that fail too
-                Mesh.decline(shared.communicator, f"{type(error).__name__}: {error}", **how)
+                Mesh.decline(default.shared.communicator, f"{type(error).__name__}: {error}", **how)
             raise
-        return cls(Mesh.create(planned, shared.communicator, strict=strict, **how), shared, name, how["timeout"])
+        mesh = Mesh.create(planned, default.shared.communicator, strict=strict, **how)
+        default.open_names.add(how["name"])
+        return cls(mesh, default, **how)
 
     @property
     def plan(self) -> MeshPlan:
@@ -89,8 +106,8 @@ class TorchMesh:
         """Of the family's group that this rank is in, ascending; [] if it is in none."""
         return self.plan.ranks_of(family, self.mesh.rank) if self.mesh.has_groups else []
 
-    def group(self, family: str) -> ProcessGroup | None:
-        """The family's group that this rank is in; None if it is in none."""
+    def group(self, family: str, description: str | None = None) -> ProcessGroup | None:
+        """The family's group that this rank is in; None if it is in none. description: torch's group_desc of one that is not made yet."""
         ranks = self.ranks(family)
         if not ranks:
             return None
@@ -101,7 +118,7 @@ class TorchMesh:
                 ranks,
                 name=f"{self._name}.{first}.{ranks[0]}",
                 timeout=self._timeout,
-                description=first,
+                description=description or first,
             )
         if not c10d.is_registered(self._groups[first]):
             raise accord.WrongState(f'mesh: group "{family}" was destroyed')
@@ -148,6 +165,7 @@ class TorchMesh:
                 dist.destroy_process_group(group)
         self._groups.clear()
         self.mesh.close()
+        self._default.open_names.discard(self._name)
 
     def __enter__(self) -> TorchMesh:
         return self
@@ -159,14 +177,34 @@ class TorchMesh:
         return f"TorchMesh({self._name}, {self.mesh!r})"
 
 
-def _default_communicator(timeout: timedelta | None) -> tuple[SharedCommunicator, timedelta]:
-    """The communicator of the default group, and its timeout. timeout: to make it, where the group has none."""
-    default = dist.group.WORLD
-    if isinstance(default, ProcessGroup):
-        return SharedCommunicator(default.communicator, default.communicator.name), default.timeout
-    usual = timedelta(minutes=30)
-    _kept[default] = shared_communicator(default, timeout=timeout or usual)
-    return _kept[default], usual
+def _of_default_group(timeout: timedelta | None) -> _Default:
+    """timeout: to make the default group's communicator, where it has none; the group's."""
+    group = dist.group.WORLD
+    if isinstance(group, ProcessGroup):
+        shared, usual = SharedCommunicator(group.communicator, group.communicator.name), group.timeout
+    else:
+        usual = c10d.timeout_of(group)
+        shared = shared_communicator(group, timeout=timeout or usual)
+    kept = _kept.setdefault(group, _Default(shared, usual))
+    kept.shared, kept.timeout = shared, usual
+    return kept
+
+
+def _is_time(given: Any) -> bool:
+    return isinstance(given, timedelta) and given > timedelta(0)
+
+
+def _checked(name: Any, timeout: Any, strict: Any, default: _Default) -> dict[str, Any]:
+    """Those arguments of create() that were given."""
+    if timeout is not None and not _is_time(timeout):
+        raise accord.InvalidArgument(f"mesh: timeout is {timeout!r}; give a datetime.timedelta above 0")
+    if name is not None and (not isinstance(name, str) or not name.isprintable()):
+        raise accord.InvalidArgument(f"mesh: name is {name!r}, no printable text")
+    if not isinstance(strict, bool):
+        raise accord.InvalidArgument(f"mesh: strict is {strict!r}, neither True nor False")
+    if name in default.open_names:
+        raise accord.InvalidArgument(f'mesh: another mesh called "{name}" is open; close it, or give another name')
+    return {key: value for key, value in (("name", name), ("timeout", timeout)) if value is not None}
 
 
 def plan_of_device_mesh(device_mesh: DeviceMesh, families: Iterable[Sequence[str]] | None = None) -> MeshPlan:

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import types
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -42,6 +43,7 @@ __all__ = [
     "carried_by",
     "factor_of",
     "is_registered",
+    "let_timeouts_be_set",
     "make_group",
     "name_backends",
     "never_compiled",
@@ -50,6 +52,7 @@ __all__ = [
     "register_group",
     "replace_initializing",
     "replace_making_of_groups",
+    "timeout_of",
     "torchcomms_enabled",
     "without_torchcomms",
 ]
@@ -132,6 +135,29 @@ def replace_initializing(initialize: Callable[..., None]) -> None:
         initialize(original, *arguments, **keywords)
 
     distributed_c10d.init_process_group = dist.init_process_group = replacement
+
+
+def timeout_of(group: dist.ProcessGroup) -> timedelta:
+    """What its backends' calls take; 30 minutes for those that do not say, as torch does."""
+    told = (getattr(group._get_backend(device), "options", None) for device in group._device_types)
+    timeouts = [options._timeout for options in told if hasattr(options, "_timeout")]
+    return min(timeouts, default=timedelta(minutes=30))
+
+
+@functools.cache
+def let_timeouts_be_set(kind: type[dist.ProcessGroup]) -> None:
+    """_set_pg_timeout, by which Megatron and others change the timeout of a group, does so for those of `kind` too; torch knows gloo and nccl."""
+    original = distributed_c10d._set_pg_timeout
+
+    @functools.wraps(original)
+    def replacement(timeout: timedelta, group: dist.ProcessGroup | None = None) -> None:
+        chosen = dist.group.WORLD if group is None else group
+        if isinstance(chosen, kind):
+            chosen.set_timeout(timeout)
+        else:
+            original(timeout, group)
+
+    distributed_c10d._set_pg_timeout = replacement
 
 
 def is_registered(group: dist.ProcessGroup) -> bool:

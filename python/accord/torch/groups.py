@@ -61,6 +61,7 @@ def create(options: Any, backend_options: Options | Ready | None) -> ProcessGrou
     """What torch calls to make a group (`options`: its DistributedBackendOptions)."""
     if backend_options is not None and not isinstance(backend_options, Options | Ready):
         raise TypeError(f"accord: pg_options is a {type(backend_options).__name__}; pass accord.torch.Options(...)")
+    c10d.let_timeouts_be_set(ProcessGroup)
     global_ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
     if options.group_rank == 0:
         announce(options.store)

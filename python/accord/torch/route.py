@@ -22,6 +22,7 @@ import torch
 import torch.distributed as dist
 
 from accord.torch import c10d
+from accord.torch.fates import NOTHING_TO_CHANGE, fate_of, set_in
 from accord.torch.groups import Options, Ready
 from accord.torch.process_group import ProcessGroup
 
@@ -48,7 +49,15 @@ class RoutedGroup:
 
 _groups: list[RoutedGroup] = []
 _installed = False
-_rank: int | None = None  # in the default group
+
+
+@dataclass
+class _DefaultGroup:
+    rank: int | None = None
+    asked: str = "undefined"
+
+
+_default_group = _DefaultGroup()
 
 
 def install(how: str = "1") -> None:
@@ -83,7 +92,7 @@ def _initialize(original: Callable[..., None], *arguments: Any, **keywords: Any)
     original(*arguments, **keywords)
     if device is not None and _groups and keywords["device_id"] is None:
         why = "this machine has no such device"
-        _groups[-1].options.append(_fate("device_id", device, "not applicable", why))
+        _groups[-1].options.append(fate_of("device_id", device, "not applicable", why))
 
 
 def _make(
@@ -105,12 +114,14 @@ def _make(
     asked = str(backend)
     if isinstance(backend_options, Options | Ready) or not _is_routed(asked):
         keywords |= {"backend_options": backend_options, "device_id": device_id}
-        return original(size, rank, ranks, backend, store, name, **keywords)
+        made = original(size, rank, ranks, backend, store, name, **keywords)
+        if isinstance(backend_options, Ready):  # of a mesh: to the program it is as its other groups are
+            c10d.name_backends(made[0], _default_group.asked, {"cpu": "accord"})
+        return made
     others = {kind: carrier for kind, carrier in c10d.carried_by(asked).items() if kind != "cpu" and _is_here(kind)}
     by_torchcomms = c10d.torchcomms_enabled()
     if not ranks:  # the default group
-        global _rank
-        _rank = rank
+        _default_group.rank, _default_group.asked = rank, asked
     if by_torchcomms:
         with contextlib.suppress(ImportError):
             importlib.import_module("accord.torchcomms")  # newer torch asks what torchcomms has
@@ -147,45 +158,24 @@ def _is_here(kind: str) -> bool:
     return here is not None and here.type == kind and torch.accelerator.device_count() > 0
 
 
-def _fate(option: str, value: Any, fate: str, why: str) -> dict[str, Any]:
-    return {"option": option, "value": str(value), "fate": fate, "why": why}
-
-
 def _fates(
     options: Any, timeout: timedelta | None, others: dict[str, str], by_torchcomms: bool
 ) -> list[dict[str, Any]]:
-    fates = [] if timeout is None else [_fate("timeout", timeout, "applied", "of the group's calls")]
-    for option, value in _set_in(options).items():
+    fates = [] if timeout is None else [fate_of("timeout", timeout, "applied", "of the group's calls")]
+    for option, value in set_in(options).items():
         if others and not by_torchcomms:
-            fates.append(_fate(option, value, "applied", f"to tensors of {', '.join(others)}"))
+            fates.append(fate_of(option, value, "applied", f"to tensors of {', '.join(others)}"))
         elif by_torchcomms:
             fates.append(
-                _fate(option, value, "not applicable", "accord takes no options of other backends by torchcomms")
+                fate_of(option, value, "not applicable", "accord takes no options of other backends by torchcomms")
             )
         else:
-            fates.append(_fate(option, value, "not applicable", "CPU ranks have nothing that it could change"))
+            fates.append(fate_of(option, value, "not applicable", NOTHING_TO_CHANGE))
     return fates
 
 
-def _set_in(options: Any) -> dict[str, Any]:
-    """What of a backend's options is not as it is by itself."""
-    if options is None:
-        return {}
-    try:
-        usual = type(options)()
-    except (TypeError, RuntimeError):
-        return {type(options).__name__: options}
-    found = {}
-    for part, plain in ((options, usual), (getattr(options, "config", None), getattr(usual, "config", None))):
-        for name in dir(part):
-            value = None if name.startswith("_") else getattr(part, name, None)
-            if isinstance(value, bool | int | float | str) and value != getattr(plain, name, None):
-                found[name] = value
-    return found
-
-
 def _print_report() -> None:
-    if _rank != 0:
+    if _default_group.rank != 0:
         return
     lines = [f"accord: torch.distributed was routed; {len(_groups)} groups of rank 0"]
     for group in _groups:

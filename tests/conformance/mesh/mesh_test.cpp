@@ -181,6 +181,33 @@ TEST_P(Meshes, a_closed_mesh_gives_no_groups_and_ends_those_that_it_gave) {
   });
 }
 
+TEST_P(Meshes, who_ends_a_mesh_has_left_the_groups_that_it_never_made) {
+  const MeshPlan plan = plan_of("tp=2,pp=2", 4);
+  for (const bool closes : {true, false}) {
+    run_thread_ranks(4, options(), [&](Communicator comm) {
+      std::optional<Mesh> mesh = *Mesh::create(plan, comm);
+      Communicator pp = **mesh->group("pp");
+      if (comm.rank() == 1) {
+        if (closes) mesh->close();
+        mesh.reset();
+      } else {
+        const Status status = (**mesh->group("tp")).barrier();
+        if (comm.rank() == 0) {
+          ASSERT_EQ(status.code(), StatusCode::kPeerLost) << status.to_string();
+          ASSERT_EQ(status.ranks(), std::vector<Rank>{1});
+        } else {
+          ASSERT_TRUE(status.ok()) << status.to_string();
+        }
+      }
+      // Groups that were made live on where the mesh was only let go.
+      if (comm.rank() % 2 == 0 || !closes) {
+        ASSERT_EQ(sum_over(pp, comm.rank()), comm.rank() % 2 == 0 ? 0b101 : 0b1010);
+      }
+      ASSERT_TRUE(comm.barrier().ok());
+    });
+  }
+}
+
 TEST_P(Meshes, several_are_there_at_once_and_one_may_lie_on_some_of_the_ranks) {
   const MeshPlan all = plan_of("tp=4", 4), some = plan_of("tp=2,rank_offset=1", 2);
   run_thread_ranks(4, options(), [&](Communicator comm) {

@@ -219,6 +219,8 @@ TEST(MeshPlan, options_that_cannot_be_are_refused) {
   EXPECT_THAT(why("dp", {.cga_cluster_size = 9}), HasSubstr("cga_cluster_size is 9"));
   EXPECT_THAT(why("dp", {.net_name = "tcp"}), HasSubstr("net_name is \"tcp\", expected \"IB\" or \"Socket\""));
   EXPECT_THAT(why("dp", {.timeout_seconds = 0.0}), HasSubstr("timeout_seconds is 0"));
+  EXPECT_THAT(why("dp", {.timeout_seconds = 1e10}), HasSubstr("is 10000000000, expected 0.001 to 315360000"));
+  EXPECT_THAT(why("dp", {.timeout_seconds = std::nan("")}), HasSubstr("timeout_seconds is nan"));
   EXPECT_EQ(why("dp", {.net_name = "ib", .timeout_seconds = 1.5}), "");
 }
 

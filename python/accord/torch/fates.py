@@ -1,0 +1,29 @@
+"""What becomes of options that a program gives for other backends than accord, as entries of reports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+NOTHING_TO_CHANGE = "CPU ranks have nothing that it could change"
+
+
+def fate_of(option: str, value: Any, fate: str, why: str) -> dict[str, Any]:
+    """fate: "applied", "translated" or "not applicable"."""
+    return {"option": option, "value": str(value), "fate": fate, "why": why}
+
+
+def set_in(options: Any) -> dict[str, Any]:
+    """What of a backend's options is not as it is by itself, by name. None has none."""
+    if options is None:
+        return {}
+    try:
+        usual = type(options)()
+    except (TypeError, RuntimeError):
+        return {type(options).__name__: options}
+    found = {}
+    for part, plain in ((options, usual), (getattr(options, "config", None), getattr(usual, "config", None))):
+        for name in dir(part):
+            value = None if name.startswith("_") else getattr(part, name, None)
+            if isinstance(value, bool | int | float | str) and value != getattr(plain, name, None):
+                found[name] = value
+    return found
