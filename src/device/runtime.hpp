@@ -1,0 +1,66 @@
+#pragma once
+// Memory, streams and events of one type of device. What is above knows devices by this alone, so that a build without them is the same
+// program; device/cuda has the one of NVIDIA's, tests have one over host memory.
+
+#include <cstddef>
+#include <optional>
+
+#include "accord/buffer.hpp"
+#include "accord/status.hpp"
+
+namespace accord::device {
+
+/// A point in a stream (a cudaEvent_t).
+struct Event {
+  void* handle = nullptr;
+};
+
+/// Thread-safe. No call changes the calling thread's current device. Errors name the call and what the device said of it; those of memory that
+/// is not there are kResourceExhausted, all others kInternal.
+class Runtime {
+ public:
+  virtual ~Runtime() = default;
+
+  /// Ok if there is a device to use; else kUnsupported says why not.
+  virtual Status viable() = 0;
+  /// Devices 0 to count() - 1; 0 where not viable().
+  virtual int count() = 0;
+  /// Where `memory` lies: nullopt for memory that no device knows.
+  virtual Result<std::optional<Device>> device_of(const void* memory) = 0;
+
+  /// Aligned to 256 bytes. Not zeroed.
+  virtual Result<void*> allocate(Device device, std::size_t bytes) = 0;
+  virtual Status release(Device device, void* memory) = 0;
+  /// Of the host, where the devices reach it: copies to and from it do not block the caller.
+  virtual Result<void*> allocate_host(std::size_t bytes) = 0;
+  virtual Status release_host(void* memory) = 0;
+
+  // What follows is put into a stream of `device` and happens in its order; the null stream is the device's default.
+  /// In any direction.
+  virtual Status copy(void* to, const void* from, std::size_t bytes, Device device, Stream stream) = 0;
+  virtual Status record(Event event, Device device, Stream stream) = 0;
+  /// What comes later in `stream` begins after what was last recorded as `event`, of any device.
+  virtual Status wait(Event event, Device device, Stream stream) = 0;
+  /// Blocks until all that is in the stream has happened.
+  virtual Status synchronize(Device device, Stream stream) = 0;
+  /// Whether the stream is being captured into a graph: then what is put into it happens when that is launched, and no event of it may be
+  /// asked for.
+  virtual Result<bool> is_capturing(Device device, Stream stream) = 0;
+
+  /// One that does not wait for the default stream. `high_priority`: before others, where the device knows such an order.
+  virtual Result<Stream> create_stream(Device device, bool high_priority) = 0;
+  virtual Status destroy_stream(Device device, Stream stream) = 0;
+  /// For order, not for times.
+  virtual Result<Event> create_event(Device device) = 0;
+  virtual Status destroy_event(Event event) = 0;
+  /// True once what was last recorded as `event` has happened, or if nothing was. Never blocks.
+  virtual Result<bool> has_happened(Event event) = 0;
+};
+
+/// That of `type`, whose viable() is ok; kUnsupported says why there is none: this build has none, or the machine.
+Result<Runtime*> runtime_of(DeviceType type);
+
+/// In the place of this build's own, for tests; null gives that back.
+void replace_runtime(DeviceType type, Runtime* runtime);
+
+}  // namespace accord::device
