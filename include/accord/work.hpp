@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "accord/buffer.hpp"
 #include "accord/status.hpp"
 #include "accord/store.hpp"
 
@@ -34,6 +35,9 @@ class Work {
   void on_end(std::function<void(const Status&)> callback);
   /// Blocks until the operation has ended and gives how; the call's own timeout bounds it.
   Status wait();
+  /// For a call on a GPU: what comes later in `stream`, of that device, begins once the operation has ended; the caller goes on at once. For one on
+  /// the CPU the same as wait().
+  Status block(Stream stream);
   /// Blocks for at most `timeout`: nullopt if the operation still goes on then (it is not cancelled).
   std::optional<Status> wait_for(Duration timeout);
 

@@ -120,6 +120,43 @@ Status read_dump_directory(std::string_view text, Config& config) {
   return Status();
 }
 
+Status read_nccl(std::string_view text, Config& config) {
+  config.nccl = text;  // looked at when a call is on a GPU
+  return Status();
+}
+
+Result<int> whole_number(std::string_view text, int least, int most) {
+  ACCORD_ASSIGN_OR_RETURN(const std::int64_t number, parse_integer(text, "a number"));
+  if (number >= least && number <= most) return static_cast<int>(number);
+  return Status(StatusCode::kInvalidArgument, fmt::format("\"{}\" is no number from {} to {}", text, least, most));
+}
+
+constexpr int kMostCtas = 64;
+constexpr int kLargestCluster = 8;
+
+Status read_high_priority(std::string_view text, Config& config) {
+  constexpr std::array<std::string_view, 2> kAnswers = {"yes", "no"};
+  ACCORD_RETURN_IF_ERROR(one_of("answer", text, kAnswers));
+  config.hints.is_high_priority_stream = text == "yes";
+  return Status();
+}
+Status read_cga_cluster_size(std::string_view text, Config& config) {
+  ACCORD_ASSIGN_OR_RETURN(config.hints.cga_cluster_size, whole_number(text, 0, kLargestCluster));
+  return Status();
+}
+Status read_min_ctas(std::string_view text, Config& config) {
+  ACCORD_ASSIGN_OR_RETURN(config.hints.min_ctas, whole_number(text, 1, kMostCtas));
+  return Status();
+}
+Status read_max_ctas(std::string_view text, Config& config) {
+  ACCORD_ASSIGN_OR_RETURN(config.hints.max_ctas, whole_number(text, 1, kMostCtas));
+  return Status();
+}
+Status read_net_name(std::string_view text, Config& config) {
+  config.hints.net_name = text;  // NCCL says which there are
+  return Status();
+}
+
 Status read_route(std::string_view text, Config&) {
   constexpr std::array<std::string_view, 5> kModes = {"0", "1", "off", "on", "report"};
   return one_of("mode", text, kModes);  // python/accord/torch/route.py does it
@@ -131,7 +168,7 @@ struct Variable {
   std::string_view hint = {};  ///< its name for one group; empty: only the environment says it
 };
 
-constexpr std::array<Variable, 13> kVariables = {{
+constexpr std::array<Variable, 19> kVariables = {{
     {{"ACCORD_LOG", "warn", "what is logged to standard error: trace, debug, info, warn, error or off"},
      read_log_level},
     {{"ACCORD_DEBUG", "off",
@@ -165,6 +202,19 @@ constexpr std::array<Variable, 13> kVariables = {{
      read_single_copy},
     {{"ACCORD_DUMP_DIR", "", "directory where each rank writes its flight record when a communicator fails"},
      read_dump_directory},
+    {{"ACCORD_NCCL", "", "path of the NCCL library for GPUs; else the one in the process, of PyPI or of the system"},
+     read_nccl},
+    {{"ACCORD_IS_HIGH_PRIORITY_STREAM", "no", "whether calls that are started on GPUs go before other kernels: yes or no"},
+     read_high_priority,
+     "is_high_priority_stream"},
+    {{"ACCORD_CGA_CLUSTER_SIZE", "", "thread blocks in a cluster of NCCL's kernels, 0 to 8"},
+     read_cga_cluster_size,
+     "cga_cluster_size"},
+    {{"ACCORD_MIN_CTAS", "", "thread blocks that NCCL takes at least, 1 to 64"}, read_min_ctas, "min_ctas"},
+    {{"ACCORD_MAX_CTAS", "", "thread blocks that NCCL takes at most, 1 to 64"}, read_max_ctas, "max_ctas"},
+    {{"ACCORD_NET_NAME", "", "the network that NCCL takes between hosts: IB, Socket, or that of a plugin"},
+     read_net_name,
+     "net_name"},
     {{"ACCORD_ROUTE", "0",
       "1: every process group of torch.distributed is accord's, whatever backend the program asks for; report: also "
       "say "

@@ -19,6 +19,12 @@ struct GroupHints {
   std::optional<WaitPolicy> wait = {};            ///< absent: by cores and ranks
   std::size_t slot_bytes = std::size_t{1} << 20;  ///< of the scratch of a round
   std::size_t recorder_size = 1024;               ///< operations of each order, a power of two
+  // Of calls on GPUs; absent is NCCL's own choice.
+  bool is_high_priority_stream = false;      ///< of started calls
+  std::optional<int> cga_cluster_size = {};  ///< thread blocks in a cluster, 0 to 8
+  std::optional<int> min_ctas = {};          ///< thread blocks that NCCL takes, 1 to 64
+  std::optional<int> max_ctas = {};
+  std::optional<std::string> net_name = {};  ///< "IB", "Socket", or that of a plugin
   bool operator==(const GroupHints&) const = default;
 };
 
@@ -29,10 +35,11 @@ struct Config {
   std::string transport = "auto";              ///< ACCORD_TRANSPORT
   std::string host_id;                         ///< ACCORD_HOST_ID, part of what tells hosts apart
   std::string select;                          ///< ACCORD_SELECT, see docs/architecture.md
-  GroupHints hints;                            ///< ACCORD_WAIT, ACCORD_SLOT_BYTES, ACCORD_RECORDER_SIZE
+  GroupHints hints;                            ///< variables that are hints, too
   bool single_copy = true;                     ///< ACCORD_SINGLE_COPY, "auto" or "off"
   int threads = 1;                             ///< ACCORD_THREADS, that an engine computes with in each rank
   std::string dump_directory;                  ///< ACCORD_DUMP_DIR, where failures are dumped; empty: nowhere
+  std::string nccl;                            ///< ACCORD_NCCL, the library's path; empty: it is looked for
 };
 
 /// One variable, for `accord info` and the docs.

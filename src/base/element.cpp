@@ -1,6 +1,7 @@
 // float32, float64 and pairs of them are read as they are; smaller floats are taken apart: sign, exponent, mantissa.
 #include "base/element.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -28,6 +29,21 @@ struct SmallFloat {
   int mantissa_bits;
   bool has_infinity = true;
 
+  int bits(double value) const {
+    const int largest = (1 << exponent_bits) - 1, bias = largest / 2, unit = 1 << mantissa_bits;
+    const int sign = std::signbit(value) ? 1 << (exponent_bits + mantissa_bits) : 0;
+    const int infinity = largest << mantissa_bits;
+    if (std::isnan(value)) return has_infinity ? infinity | unit / 2 : infinity | (unit - 1);
+    // The largest magnitude that is no NaN and no infinity.
+    const int last = has_infinity ? infinity - 1 : infinity | (unit - 2);
+    const double magnitude = std::fabs(value);
+    const int exponent = magnitude == 0 ? 1 - bias : std::max(std::ilogb(std::min(magnitude, 1e300)), 1 - bias);
+    // Mantissas that round up to the next power of two carry into the exponent.
+    const double rounded = std::nearbyint(std::ldexp(magnitude, mantissa_bits - exponent));
+    const double whole = rounded + std::ldexp(exponent + bias - 1, mantissa_bits);
+    if (whole <= last) return sign | static_cast<int>(whole);
+    return sign | (has_infinity ? infinity : last);
+  }
   double value(int bits) const {
     const int sign = bits >> (exponent_bits + mantissa_bits);
     const int largest = (1 << exponent_bits) - 1, bias = largest / 2;
@@ -40,7 +56,24 @@ struct SmallFloat {
   }
 };
 
+template <typename T>
+void write(double number, void* to) {
+  const auto value = static_cast<T>(number);
+  std::memcpy(to, &value, sizeof(T));
+}
+
 }  // namespace
+
+void store_number(double number, DType dtype, void* to) {
+  switch (dtype) {
+    case DType::kFloat16: return write<std::uint16_t>(SmallFloat{5, 10}.bits(number), to);
+    case DType::kBFloat16: return write<std::uint16_t>(SmallFloat{8, 7}.bits(number), to);
+    case DType::kFloat32: return write<float>(number, to);
+    case DType::kFloat8E4M3FN: return write<std::uint8_t>(SmallFloat{4, 3, false}.bits(number), to);
+    case DType::kFloat8E5M2: return write<std::uint8_t>(SmallFloat{5, 2}.bits(number), to);
+    default: return write<double>(number, to);
+  }
+}
 
 std::complex<double> number_at(const void* from, DType dtype) {
   switch (dtype) {

@@ -11,4 +11,8 @@ namespace accord {
 /// kernels convert arrays. REQUIRES: a dtype of kind kFloat or kComplex.
 std::complex<double> number_at(const void* from, DType dtype);
 
+/// Stores `number` as the nearest float of type `dtype`, ties to even; what is beyond the largest value as docs/communicator.md says. REQUIRES: kind
+/// kFloat.
+void store_number(double number, DType dtype, void* to);
+
 }  // namespace accord

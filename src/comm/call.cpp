@@ -30,9 +30,6 @@ Status check_buffer(std::string_view name, const AnyBuffer& buffer) {
   ACCORD_RETURN_IF_ERROR(check_number("dtype", buffer.dtype, kDTypeCount));
   if (buffer.data == nullptr && buffer.count > 0)
     return invalid(fmt::format("{} is null, with a count of {}", name, buffer.count));
-  if (buffer.device.type != DeviceType::kCpu)
-    return Status(StatusCode::kUnsupported,
-                  fmt::format("{} lies on {}; this build computes on cpu only", name, to_string(buffer.device)));
   constexpr std::size_t kSurelyPossible = SIZE_MAX >> 8;  // whatever the dtype: spares a division
   if (buffer.count > kSurelyPossible && buffer.count > SIZE_MAX / 2 / size_of(buffer.dtype)) [[unlikely]]
     return invalid(fmt::format("{} has an impossible count, {}", name, buffer.count));
@@ -153,6 +150,8 @@ Status check_reduction(const Call& call) {
     return invalid("premul_sum needs the factor of this rank: Reduction::premul_sum(factor)");
   if (const auto* buffer = std::get_if<ConstBuffer>(&call.op.factor())) {
     ACCORD_RETURN_IF_ERROR(check_buffer("factor", *buffer));
+    if (buffer->device.type != DeviceType::kCpu && buffer->device != call.input.device)
+      return invalid(fmt::format("factor lies on {}, the input on {}", to_string(buffer->device), to_string(call.input.device)));
     if (buffer->count != 1 || buffer->dtype != dtype)
       return invalid(fmt::format("factor has {} x {}, expected 1 x {}", buffer->count, to_string(buffer->dtype),
                                  to_string(dtype)));
@@ -169,7 +168,11 @@ std::string name_of(const Call& call) {
   return fmt::format("{}{}", to_string(call.collective), call.division == Division::kByCounts ? "_v" : "");
 }
 
-Status check_memory(std::string_view name, const ConstBuffer& buffer) { return check_buffer(name, buffer); }
+Status check_memory(std::string_view name, const ConstBuffer& buffer) {
+  ACCORD_RETURN_IF_ERROR(check_buffer(name, buffer));
+  if (buffer.device.type == DeviceType::kCpu) return {};
+  return Status(StatusCode::kUnsupported, fmt::format("{} lies on {}; this takes memory of the cpu", name, to_string(buffer.device)));
+}
 
 Status check_call(const Call& call, Rank rank, int size) {
   ACCORD_RETURN_IF_ERROR(check_number("collective", call.collective, kCollectiveCount));
@@ -200,6 +203,8 @@ Status check_call(const Call& call, Rank rank, int size) {
   if (has_input && has_output) {
     if (in.dtype != out.dtype)
       return invalid(fmt::format("input is {}, output is {}", to_string(in.dtype), to_string(out.dtype)));
+    if (in.device != out.device)
+      return invalid(fmt::format("input lies on {}, output on {}", to_string(in.device), to_string(out.device)));
     if (in.data != out.data || in.count != out.count) ACCORD_RETURN_IF_ERROR(check_overlap(call, rank));
   }
   return traits.reduces ? check_reduction(call) : Status();

@@ -32,7 +32,7 @@ class Group;
 
 /// Runs operations one after the other over one domain: a call that finds nothing before it runs on the caller's thread,
 /// others are queued and run on the progress thread. Thread-safe. Lives as long as its Group.
-class Channel {
+class Channel final : public WorkDriver {
  public:
   /// `members[m]`: the group's rank that is member m of the domain. `direction`: of the messages.
   Channel(Group& group, exec::Domain domain, topology::Topology topology, std::vector<Rank> members,
@@ -82,9 +82,7 @@ class Channel {
   enum class Driven : std::uint8_t { kIdle, kMoved, kStuck, kByAnother };
   /// The progress thread: goes on. kIdle: that handover is over.
   Driven drive(std::uint64_t handover);
-  /// A thread that waits for `work`: drives it until that has ended, or the deadline, or another thread drives it. False if it may not
-  /// drive it at all.
-  bool drive_until_ended(const PendingWork& work, Deadline deadline);
+  bool drive_until_ended(const PendingWork& work, Deadline deadline) override;
 
   /// Lets go of windows that are no more, unless an operation runs: that one's successor will.
   void forget_windows();

@@ -41,6 +41,12 @@ struct Notice {
 };
 static_assert(sizeof(Notice) <= WindowLayout::kNoticeBytes);
 
+constexpr std::int32_t kAsideTag = -1;  // users' are not negative
+
+exec::RequestRecord aside(std::size_t bytes) {
+  return {.collective = Collective::kSendRecv, .dtype = DType::kUInt8, .root = kAsideTag, .count = bytes};
+}
+
 }  // namespace
 
 Group::Group(Membership membership, GroupOptions options, std::unique_ptr<flight::Recorder> recorder)
@@ -60,6 +66,7 @@ Group::Group(Membership membership, GroupOptions options, std::unique_ptr<flight
   group_channel_ = std::make_unique<Channel>(*this, domain_of(layout.group(), parts), topology(), topology().ranks(),
                                              recorder_->collectives());
   pair_channels_.resize(2 * static_cast<std::size_t>(size()));
+  device_channel_ = std::make_unique<DeviceChannel>(*this);
 }
 
 Result<std::shared_ptr<Group>> Group::create(Membership membership, GroupOptions options) {
@@ -87,6 +94,11 @@ std::string Group::where(std::string_view operation) const {
 }
 
 Status Group::run(const Call& call, const CallOptions& options) {
+  if (DeviceChannel::serves(call)) [[unlikely]] {
+    ACCORD_RETURN_IF_ERROR(used_after_fork());
+    ACCORD_RETURN_IF_ERROR(check(call));
+    return device_channel_->run(std::span(&call, 1), options);
+  }
   if (call.direction == Direction::kNone) [[likely]] {
     ACCORD_RETURN_IF_ERROR(used_after_fork());
     return group_channel_->run(call, options);
@@ -96,6 +108,11 @@ Status Group::run(const Call& call, const CallOptions& options) {
 }
 
 Work Group::start(const Call& call, const CallOptions& options) {
+  if (DeviceChannel::serves(call)) [[unlikely]] {
+    if (Status status = used_after_fork(); !status.ok()) return Work(std::move(status));
+    if (Status status = check(call); !status.ok()) return Work(std::move(status));
+    return Work(device_channel_->start(std::span(&call, 1), options));
+  }
   Result<Channel*> channel = channel_for(call);
   if (!channel.ok()) return Work(channel.status());
   return with_operation(call, options, [&](const Operation& operation) { return Work((*channel)->start(operation)); });
@@ -125,6 +142,16 @@ Result<Channel*> Group::channel_for(const Call& call) {
   ACCORD_RETURN_IF_ERROR(check(call));
   if (call.direction == Direction::kNone) return group_channel_.get();
   return pair_channel(call.peer, call.direction);
+}
+
+Status Group::send_aside(std::span<const std::byte> bytes, Rank peer, Deadline deadline) {
+  ACCORD_ASSIGN_OR_RETURN(Channel* const channel, pair_channel(peer, Direction::kSend));
+  return channel->run({.record = aside(bytes.size()), .input = bytes.data(), .timeout = deadline.remaining()});
+}
+
+Status Group::receive_aside(std::span<std::byte> bytes, Rank peer, Deadline deadline) {
+  ACCORD_ASSIGN_OR_RETURN(Channel* const channel, pair_channel(peer, Direction::kReceive));
+  return channel->run({.record = aside(bytes.size()), .output = bytes.data(), .timeout = deadline.remaining()});
 }
 
 Result<Channel*> Group::pair_channel(Rank peer, Direction direction) {
@@ -327,6 +354,7 @@ Result<std::shared_lock<std::shared_mutex>> Group::begin_shrink() {
 
 void Group::close() {
   if (is_inherited()) return;  // the parent goes on; its threads and locks are not here
+  if (state() == CommunicatorState::kReady) device_channel_->settle();
   {
     const std::lock_guard lock(mutex_);
     if (state() == CommunicatorState::kClosed) return;
@@ -341,6 +369,7 @@ void Group::close() {
   const auto busy = [](const std::unique_ptr<Channel>& channel) { return channel != nullptr && !channel->idle(); };
   while (busy(group_channel_) || std::any_of(pair_channels_.begin(), pair_channels_.end(), busy))
     std::this_thread::yield();
+  device_channel_->close();
   const std::lock_guard last(windows_in_use_);  // who shrinks or splits it sees the state, too
   ProgressThread::instance().forget(*this);
   members_.endpoint.reset();

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "comm/announcements.hpp"
 #include "comm/call.hpp"
 #include "comm/channel.hpp"
+#include "comm/device/device_channel.hpp"
 #include "comm/flight/dump.hpp"
 #include "comm/flight/recorder.hpp"
 #include "comm/group_options.hpp"
@@ -88,6 +90,17 @@ class Group : public std::enable_shared_from_this<Group> {
     if (!is_inherited()) [[likely]]
       return {};
     return inherited();
+  }
+
+  /// Of calls on GPUs.
+  DeviceChannel& device_channel() { return *device_channel_; }
+  /// A message of the library's own, beside those of the user: to `peer`, who calls receive_aside().
+  Status send_aside(std::span<const std::byte> bytes, Rank peer, Deadline deadline);
+  Status receive_aside(std::span<std::byte> bytes, Rank peer, Deadline deadline);
+  /// Also once it is closed.
+  bool has_failed() const {
+    const Status first = status();
+    return !first.ok() && first.code() != StatusCode::kClosed;
   }
 
   CommunicatorState state() const { return state_.load(std::memory_order_acquire); }
@@ -170,6 +183,7 @@ class Group : public std::enable_shared_from_this<Group> {
   flight::FailureDump dump_;
   WindowRegistry windows_;
   std::unique_ptr<Channel> group_channel_;
+  std::unique_ptr<DeviceChannel> device_channel_;
   SourceTurns source_turns_;
   std::vector<std::unique_ptr<Channel>> pair_channels_;  ///< to rank p at 2p, from it at 2p + 1; made on first use
 };

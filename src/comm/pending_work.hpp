@@ -18,8 +18,25 @@
 
 namespace accord::comm {
 
-class Channel;
 class Group;
+class PendingWork;
+
+/// What ends works.
+class WorkDriver {
+ public:
+  virtual ~WorkDriver() = default;
+  /// A thread that waits for `work`: drives it until that has ended, or the deadline, or another thread drives it. False if it may not
+  /// drive it at all.
+  virtual bool drive_until_ended(const PendingWork& work, Deadline deadline) = 0;
+};
+
+/// Where the end of a work lies in a stream of its device.
+class DeviceMark {
+ public:
+  virtual ~DeviceMark() = default;
+  /// What comes later in `stream`, of the same device, begins after it.
+  virtual Status block(Stream stream) = 0;
+};
 
 /// One operation of a channel: what is agreed with the peers, and this rank's memory.
 struct Operation {
@@ -58,12 +75,12 @@ Status check_may_wait();
 /// A queued or running operation, shared by its Work handles and the channel that runs it. Ends exactly once.
 class PendingWork {
  public:
-  /// `channel`: of the group, which runs it; null for one that no channel runs.
-  PendingWork(std::shared_ptr<Group> group, Channel* channel, const Operation& operation)
+  /// `driver`: of the group, which runs it; null for one that nobody runs.
+  PendingWork(std::shared_ptr<Group> group, WorkDriver* driver, const Operation& operation)
       : operation_(operation),
         deadline_(Deadline::in(operation.timeout)),
         group_(std::move(group)),
-        channel_(channel) {}
+        driver_(driver) {}
 
   const Operation& operation() const { return operation_.get(); }
   /// Its timeout counts from the call, not from when its turn comes.
@@ -82,6 +99,10 @@ class PendingWork {
   void call_back(const Callbacks& callbacks) const;
   /// Calls `callback` once with how it ended: at once if it has, else on the thread that ends it.
   void on_end(std::function<void(const Status&)> callback);
+  /// In a stream; before anybody else knows the work.
+  void set_mark(std::shared_ptr<DeviceMark> mark) { mark_ = std::move(mark); }
+  /// Work::block().
+  Status block(Stream stream);
   /// Blocks until it has ended. check_may_wait() if it has not and may not.
   Status wait();
   /// How it ended; nullopt if it has not by the deadline. The same.
@@ -96,7 +117,8 @@ class PendingWork {
   const OwnedOperation operation_;
   const Deadline deadline_;
   std::shared_ptr<Group> group_;  ///< keeps the group open until the work has ended; changes with mutex_ held
-  Channel* const channel_;
+  WorkDriver* const driver_;
+  std::shared_ptr<DeviceMark> mark_;
   std::vector<std::shared_ptr<PendingWork>> parts_;  ///< of all()
   std::atomic<bool> done_ = false;
   std::mutex mutex_;

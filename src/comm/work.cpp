@@ -98,7 +98,7 @@ std::shared_ptr<PendingWork> PendingWork::all(std::vector<std::shared_ptr<Pendin
 
 void PendingWork::help(Deadline deadline) {
   for (const auto& part : parts_) part->help(deadline);
-  if (done() || channel_ == nullptr) return;
+  if (done() || driver_ == nullptr) return;
   std::shared_ptr<Group> group;
   {
     const std::lock_guard lock(mutex_);
@@ -106,7 +106,7 @@ void PendingWork::help(Deadline deadline) {
     group = group_->shared_from_this();  // no handle
   }
   for (int look = 0; look < kLooks && !done(); ++look) {
-    if (channel_->drive_until_ended(*this, deadline) && deadline.at() <= Clock::now()) return;
+    if (driver_->drive_until_ended(*this, deadline) && deadline.at() <= Clock::now()) return;
     cpu_relax();
   }
 }
@@ -115,6 +115,12 @@ Status PendingWork::wait() {
   if (done()) return status_;
   ACCORD_RETURN_IF_ERROR(check_may_wait());
   return *wait_until(Deadline::in(Duration::max()));
+}
+
+Status PendingWork::block(Stream stream) {
+  for (const auto& part : parts_) ACCORD_RETURN_IF_ERROR(part->block(stream));
+  if (mark_ != nullptr) return mark_->block(stream);
+  return parts_.empty() ? wait() : Status();
 }
 
 std::optional<Status> PendingWork::wait_until(Deadline deadline) {
@@ -145,6 +151,8 @@ void Work::on_end(std::function<void(const Status&)> callback) { pending_->on_en
 bool Work::test() const { return pending_->done(); }
 
 Status Work::wait() { return pending_->wait(); }
+
+Status Work::block(Stream stream) { return pending_->block(stream); }
 
 std::optional<Status> Work::wait_for(Duration timeout) { return pending_->wait_until(Deadline::in(timeout)); }
 

@@ -15,7 +15,7 @@ struct Event {
   void* handle = nullptr;
 };
 
-/// Thread-safe. No call changes the calling thread's current device. Errors name the call and what the device said of it; those of memory that
+/// Thread-safe. No call but make_current() changes the calling thread's current device. Errors name the call and what the device said of it; those of memory that
 /// is not there are kResourceExhausted, all others kInternal.
 class Runtime {
  public:
@@ -34,6 +34,9 @@ class Runtime {
   /// Of the host, where the devices reach it: copies to and from it do not block the caller.
   virtual Result<void*> allocate_host(std::size_t bytes) = 0;
   virtual Status release_host(void* memory) = 0;
+
+  /// Makes it the calling thread's current one, for libraries that look at that; gives the one that was (CurrentDevice gives it back).
+  virtual Result<Device> make_current(Device device) = 0;
 
   // What follows is put into a stream of `device` and happens in its order; the null stream is the device's default.
   /// In any direction.
@@ -55,6 +58,23 @@ class Runtime {
   virtual Status destroy_event(Event event) = 0;
   /// True once what was last recorded as `event` has happened, or if nothing was. Never blocks.
   virtual Result<bool> has_happened(Event event) = 0;
+};
+
+/// `device` is the thread's current one while this lives.
+class CurrentDevice {
+ public:
+  CurrentDevice(Runtime& runtime, Device device) : runtime_(runtime), before_(runtime.make_current(device)) {}
+  ~CurrentDevice() {
+    if (before_.ok()) (void)runtime_.make_current(*before_);
+  }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+  /// Not ok: nothing was changed.
+  Status status() const { return before_.status(); }
+
+ private:
+  Runtime& runtime_;
+  const Result<Device> before_;
 };
 
 /// That of `type`, whose viable() is ok; kUnsupported says why there is none: this build has none, or the machine.

@@ -1,7 +1,7 @@
 #pragma once
 // Where things lie in a rank's window: a pure function of the group's size, equal on all ranks.
 //
-//   control   one block: the alarm that peers ring when something failed, a notice of each peer that says what, a
+//   control   one block: the alarm that peers ring when something failed, what the owner has put into streams of its GPU, a notice of each peer that says what, a
 //             board for each peer, where it writes when the survivors meet again (comm/shrink.hpp), and a mailbox for each,
 //             where members that make a group among themselves write to each other (comm/announcements.hpp)
 //   mirrors   of each peer the head of its region of each domain that it shares with this rank; used only if its window is
@@ -82,6 +82,8 @@ class WindowLayout {
   WindowLayout(int size, std::size_t slot_bytes);
 
   static constexpr std::size_t alarm() { return 0; }
+  /// The owner's calls on GPUs (comm/device/ledger.hpp).
+  static constexpr std::size_t device_calls() { return kLine; }
   static constexpr std::size_t notice(Rank from) { return kPage + static_cast<std::size_t>(from) * kNoticeBytes; }
   static constexpr std::size_t kNoticeBytes = 512;
   std::size_t board(Rank from) const;

@@ -86,6 +86,8 @@ class Selector {
   /// kNotFound if the table has no row for it.
   Result<Choice> choose(const SelectorCall& call, const topology::Topology& topology) const;
   RowVerdict judge(const SelectorRow& row, const SelectorCall& call, const topology::Topology& topology) const;
+  /// "deterministic=canonical".
+  bool canonical_only() const { return canonical_only_; }
   /// The defaults of this build, what was registered until now with a range of sizes, then the overrides; the last one that
   /// matches decides.
   std::vector<SelectorRow> rows() const;

@@ -1,0 +1,32 @@
+#pragma once
+// Whole collectives on the memory of devices.
+
+#include <span>
+#include <string_view>
+
+#include "accord/call.hpp"
+#include "accord/status.hpp"
+#include "base/clock.hpp"
+
+namespace accord::comm {
+
+/// Puts calls of one rank of a group into streams of its device. Used by one thread at a time, but for abort().
+class CollectiveBackend {
+ public:
+  virtual ~CollectiveBackend() = default;
+
+  virtual std::string_view name() const = 0;
+  /// kUnsupported if it has no such call, before any rank has put anything anywhere. REQUIRES: check_call() is ok.
+  virtual Status check(const Call& call) const = 0;
+  /// What the ranks have to agree on before the first of such calls; an error of one rank is one on all of them, and harms nothing.
+  virtual Status agree(std::span<const Call> calls, Deadline deadline) = 0;
+  /// Puts calls that were checked and agreed on into `stream`, together: messages among them go on at the same time. After an error it is unknown which
+  /// of them are there.
+  virtual Status enqueue(std::span<const Call> calls, Stream stream, Deadline deadline) = 0;
+  /// What has gone wrong since with calls that were put into streams.
+  virtual Status asynchronous_error() = 0;
+  /// Ends what is in streams without a result, and takes nothing any more. Any thread, also while another one is in one of the calls above.
+  virtual void abort() = 0;
+};
+
+}  // namespace accord::comm

@@ -1,0 +1,234 @@
+#include "comm/device/device_channel.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/text.hpp"
+#include "base/wait.hpp"
+#include "comm/call.hpp"
+#include "comm/device/device_watch.hpp"
+#include "comm/group.hpp"
+#include "comm/nccl/backend.hpp"
+
+namespace accord::comm {
+namespace {
+
+Device device_of(const Call& call) {
+  return call.input.device.type != DeviceType::kCpu ? call.input.device : call.output.device;
+}
+
+/// A message may still be on its way from a peer for which it is over, and which has left since.
+constexpr std::chrono::seconds kGrace(1);
+
+}  // namespace
+
+DeviceChannel::DeviceChannel(Group& group) : group_(group) {}
+
+DeviceChannel::~DeviceChannel() { close(); }
+
+std::string DeviceChannel::where(const exec::RequestRecord& record) const {
+  return group_.where(exec::to_string(record));
+}
+
+DeviceLedger* DeviceChannel::ledger_of(Rank rank) const { return ledgers_[static_cast<std::size_t>(rank)].get(); }
+
+Status DeviceChannel::open(Device device) {
+  if (backend_ != nullptr) {
+    if (device == device_) return {};
+    return Status(StatusCode::kInvalidArgument, fmt::format("a buffer lies on {}, but this rank's calls on the group are on {}",
+                                                            to_string(device), to_string(device_)));
+  }
+  ACCORD_ASSIGN_OR_RETURN(runtime_, device::runtime_of(device.type));
+  if (device.index < 0 || device.index >= runtime_->count())
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("a buffer lies on {}, but this rank sees {} of them", to_string(device), runtime_->count()));
+  ACCORD_ASSIGN_OR_RETURN(stream_, runtime_->create_stream(device, group_.options().hints.is_high_priority_stream));
+  device_ = device;
+  events_ = std::make_shared<EventPool>(*runtime_, device_);
+  for (const Rank rank : group_.topology().ranks()) {
+    const auto& link = group_.links()[static_cast<std::size_t>(rank)];
+    std::byte* const window = link == nullptr ? group_.membership().endpoint->window().data() : link->mapped();
+    ledgers_.push_back(window == nullptr ? nullptr : std::make_unique<DeviceLedger>(window));
+  }
+  backend_ = std::make_unique<NcclBackend>(group_, *runtime_, device_);
+  return {};
+}
+
+Status DeviceChannel::prepare(std::span<const Call> calls, Deadline deadline) {
+  if (closed_) return group_.status();
+  for (const Call& call : calls) {
+    const auto wrong = [&](const Status& status) { return status.with_context(group_.where(name_of(call))); };
+    if (!serves(call))
+      return wrong(Status(StatusCode::kUnsupported, "calls on a GPU and on the CPU cannot begin together"));
+    if (Status opened = open(device_of(call)); !opened.ok()) return wrong(opened);
+    if (Status known = backend_->check(call); !known.ok()) return wrong(known);
+    if (plan::traits_of(call.collective).reduces && group_.selector().canonical_only())
+      return wrong(Status(StatusCode::kUnsupported,
+                          fmt::format("{} adds up in an order of its own, which deterministic=canonical refuses", backend_->name())));
+  }
+  Status agreed = backend_->agree(calls, deadline);
+  return agreed.ok() ? agreed : agreed.with_context(group_.where(name_of(calls.front())));
+}
+
+Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration timeout,
+                          const std::shared_ptr<PendingWork>& work) {
+  UnderWay one{.record = record_of(calls.front(), group_.rank(), group_.size()),
+               .timeout = timeout,
+               .deadline = Deadline::in(timeout),
+               .work = work};
+  if (!group_.healthy()) return group_.examine_alarm(where(one.record));
+  ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime_->is_capturing(device_, stream));
+  for (const Call& call : calls) {
+    if (call.direction != Direction::kNone) {
+      one.peers.push_back(call.peer);
+    } else {
+      DeviceLedger* const mine = ledger_of(group_.rank());
+      mine->add(record_of(call, group_.rank(), group_.size()));
+      one.number = mine->count();
+    }
+  }
+  if (Status put = backend_->enqueue(calls, stream, one.deadline); !put.ok()) {
+    const Status late = put.code() == StatusCode::kTimeout ? examine(one) : Status();
+    return group_.fail(late.ok() ? put.with_context(where(one.record)) : late);
+  }
+  if (captured && work == nullptr) return {};
+  Result<std::shared_ptr<DeviceEvent>> end = events_->record(stream);
+  if (!end.ok()) return group_.fail(end.status().with_context(where(one.record)));
+  if (work != nullptr) work->set_mark(*end);
+  if (captured) return {};
+  one.end = *std::move(end);
+  under_way_.push_back(std::move(one));
+  DeviceWatch::instance().watch(group_.shared_from_this(), *this);
+  return {};
+}
+
+Status DeviceChannel::run(std::span<const Call> calls, const CallOptions& options) {
+  const Duration timeout = options.timeout.value_or(group_.options().timeout);
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(prepare(calls, Deadline::in(timeout)));
+  return put(calls, options.stream, timeout, nullptr);
+}
+
+std::shared_ptr<PendingWork> DeviceChannel::start(std::span<const Call> calls, const CallOptions& options) {
+  const Duration timeout = options.timeout.value_or(group_.options().timeout);
+  const std::lock_guard lock(mutex_);
+  if (Status status = prepare(calls, Deadline::in(timeout)); !status.ok()) return PendingWork::ended(std::move(status));
+  const auto put_behind = [&](const std::shared_ptr<PendingWork>& work) -> Result<bool> {
+    ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime_->is_capturing(device_, options.stream));
+    ACCORD_ASSIGN_OR_RETURN(const std::shared_ptr<DeviceEvent> before, events_->record(options.stream));
+    ACCORD_RETURN_IF_ERROR(before->block(stream_));
+    ACCORD_RETURN_IF_ERROR(put(calls, stream_, timeout, work));
+    return captured;
+  };
+  const Operation operation{.record = record_of(calls.front(), group_.rank(), group_.size()), .timeout = timeout};
+  auto work = std::make_shared<PendingWork>(group_.handle(), this, operation);
+  const Result<bool> captured = put_behind(work);
+  if (!captured.ok()) return PendingWork::ended(captured.status());
+  if (*captured) work->finish({});  // there is nothing to wait for before the graph is launched
+  return work;
+}
+
+Status DeviceChannel::examine(UnderWay& one) const {
+  std::vector<Rank> missing;
+  bool all_seen = true;
+  for (const Rank rank : group_.topology().ranks()) {
+    if (rank == group_.rank()) continue;
+    const bool takes_part =
+        one.number > 0 || std::find(one.peers.begin(), one.peers.end(), rank) != one.peers.end();
+    if (!takes_part) continue;
+    const DeviceLedger* const theirs = ledger_of(rank);
+    const bool has_come = one.number > 0 && theirs != nullptr && theirs->count() >= one.number;
+    const bool has_left = !has_come && group_.peer_state(rank) == transport::PeerState::kLeft;
+    if (has_left && !one.left_at) one.left_at = Clock::now();
+    if (has_left && (one.number > 0 || Clock::now() - *one.left_at > kGrace))
+      return Status(StatusCode::kPeerLost,
+                    fmt::format("{}: rank {} has closed its communicator and takes no more part", where(one.record), rank),
+                    {rank});
+    if (one.number == 0 || theirs == nullptr) {
+      all_seen = false;
+      continue;
+    }
+    if (!has_come) missing.push_back(rank);
+    const auto mine = ledger_of(group_.rank())->record_of(one.number), its = theirs->record_of(one.number);
+    if (mine && its && mine != its)
+      return mismatch({.mine = *mine, .theirs = *its}, where(*mine), group_.rank(), rank);
+  }
+  if (!one.deadline.passed()) return {};
+  if (missing.empty() && one.number == 0) missing = one.peers;
+  const std::string who = !missing.empty() ? fmt::format("{} did not come in time", ranks_text(missing))
+                          : all_seen       ? std::string("all ranks have come, but it did not end in time")
+                                           : std::string("it did not end in time");
+  return Status(StatusCode::kTimeout, fmt::format("{}: {}; raise the timeout if it is only slow", where(one.record), who), missing);
+}
+
+Status DeviceChannel::find_failure() {
+  const UnderWay& first = under_way_.front();
+  if (!group_.healthy()) return group_.examine_alarm(where(first.record));
+  if (Status wrong = backend_->asynchronous_error(); !wrong.ok()) return group_.fail(wrong.with_context(where(first.record)));
+  for (UnderWay& one : under_way_)
+    if (Status wrong = examine(one); !wrong.ok()) return group_.fail(wrong);
+  return {};
+}
+
+bool DeviceChannel::look() {
+  std::vector<std::pair<std::shared_ptr<PendingWork>, Status>> ended;
+  bool any_left = false;
+  {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return true;
+    Status failure;
+    for (auto one = under_way_.begin(); one != under_way_.end();) {
+      const Result<bool> over = runtime_->has_happened(one->end->get());
+      if (!over.ok() && failure.ok()) failure = group_.fail(over.status().with_context(where(one->record)));
+      if (!over.ok() || !*over) {
+        ++one;
+        continue;
+      }
+      if (one->work != nullptr) ended.emplace_back(std::move(one->work), Status());
+      one = under_way_.erase(one);
+    }
+    if (!under_way_.empty() && failure.ok()) failure = find_failure();
+    if (!failure.ok()) {
+      backend_->abort();
+      for (UnderWay& one : under_way_)
+        if (one.work != nullptr) ended.emplace_back(std::move(one.work), failure);
+      under_way_.clear();
+    }
+    any_left = !under_way_.empty();
+  }
+  for (auto& [work, status] : ended) work->finish(std::move(status));
+  return any_left;
+}
+
+bool DeviceChannel::is_busy() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  return !lock.owns_lock() || !under_way_.empty();
+}
+
+bool DeviceChannel::drive_until_ended(const PendingWork& work, Deadline deadline) {
+  Waiter waiter(WaitPolicy::kSpinBriefly);
+  while (!work.done() && !deadline.passed()) {
+    (void)look();
+    if (!work.done()) (void)waiter.pause();
+  }
+  return true;
+}
+
+void DeviceChannel::settle() {
+  Waiter waiter(WaitPolicy::kYield);
+  while (look()) (void)waiter.pause();
+}
+
+void DeviceChannel::close() {
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(closed_, true) || backend_ == nullptr) return;
+  if (group_.has_failed()) backend_->abort();
+  backend_.reset();
+  (void)runtime_->destroy_stream(device_, stream_);
+  ledgers_.clear();
+}
+
+}  // namespace accord::comm

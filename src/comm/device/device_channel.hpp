@@ -1,0 +1,88 @@
+#pragma once
+// A group's calls on the memory of a GPU.
+
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "accord/call.hpp"
+#include "accord/call_options.hpp"
+#include "comm/device/backend.hpp"
+#include "comm/device/event_pool.hpp"
+#include "comm/device/ledger.hpp"
+#include "comm/pending_work.hpp"
+#include "device/runtime.hpp"
+
+namespace accord::comm {
+
+/// Puts calls into streams, and watches over what is there: a call whose peers die, differ or do not come fails the group, which ends all of them
+/// (device_watch.hpp). One device, that of the first call. Thread-safe. Lives as long as its Group.
+class DeviceChannel final : public WorkDriver {
+ public:
+  explicit DeviceChannel(Group& group);
+  ~DeviceChannel() override;
+
+  /// Whether a call is on a device's memory, which makes it this channel's.
+  static bool serves(const Call& call) {
+    return call.input.device.type != DeviceType::kCpu || call.output.device.type != DeviceType::kCpu;
+  }
+
+  /// Puts checked calls into the stream of `options`, in its order; they begin together. Ok: they are there. While a stream is captured
+  /// nobody watches over them.
+  Status run(std::span<const Call> calls, const CallOptions& options);
+  /// The same on a stream of this channel's own: after what is in that of `options` now, beside what comes there later.
+  std::shared_ptr<PendingWork> start(std::span<const Call> calls, const CallOptions& options);
+
+  /// Any thread: ends the works whose calls are over, or all if the group failed. False if there are none left.
+  bool look();
+  /// Whether there may be some.
+  bool is_busy();
+  bool drive_until_ended(const PendingWork& work, Deadline deadline) override;
+  /// Until all that was put into streams is over, or the group fails.
+  void settle();
+  /// After settle(): nothing is taken any more.
+  void close();
+
+ private:
+  /// Calls that were put into a stream and are not over, as far as is known.
+  struct UnderWay {
+    std::shared_ptr<DeviceEvent> end;
+    std::uint64_t number = 0;  ///< in the ledger, of the last collective among them; 0 if there is none
+    std::vector<Rank> peers;   ///< of messages among them
+    exec::RequestRecord record;
+    Duration timeout;
+    Deadline deadline;
+    std::shared_ptr<PendingWork> work;  ///< null if nobody asked for one
+    std::optional<Clock::time_point> left_at = {};  ///< when a peer of its messages was first seen to have left
+  };
+
+  // REQUIRES, for all of these: mutex_ is held.
+  /// Refuses calls that cannot be, and makes what is missing for others.
+  Status prepare(std::span<const Call> calls, Deadline deadline);
+  Status open(Device device);
+  /// Puts them into `stream`. `work`: ends with them.
+  Status put(std::span<const Call> calls, Stream stream, Duration timeout, const std::shared_ptr<PendingWork>& work);
+  /// Why what is under way has to end, if it has to.
+  Status find_failure();
+  /// Why calls that go on for long will never end, if that can be seen.
+  Status examine(UnderWay& one) const;
+  std::string where(const exec::RequestRecord& record) const;
+  DeviceLedger* ledger_of(Rank rank) const;
+
+  Group& group_;
+  std::mutex mutex_;
+  std::unique_ptr<CollectiveBackend> backend_;
+  device::Runtime* runtime_ = nullptr;
+  Device device_ = {};
+  Stream stream_ = {};  ///< of started calls
+  std::shared_ptr<EventPool> events_;
+  std::vector<std::unique_ptr<DeviceLedger>> ledgers_;  ///< by rank; null where the window is not mapped
+  std::list<UnderWay> under_way_;
+  bool closed_ = false;
+};
+
+}  // namespace accord::comm

@@ -1,0 +1,46 @@
+// An entry is the call's number, then its record. The number is zero while the record is written.
+#include "comm/device/ledger.hpp"
+
+#include <bit>
+
+#include "exec/window_layout.hpp"
+
+namespace accord::comm {
+namespace {
+
+constexpr std::uint64_t kEntries = 32;
+constexpr std::size_t kEntryBytes = 32;
+static_assert(exec::WindowLayout::device_calls() + 64 + kEntries * kEntryBytes <= exec::WindowLayout::notice(0));
+
+std::atomic_ref<std::uint64_t> word(std::byte* at) { return exec::Domain::word(at); }
+
+}  // namespace
+
+DeviceLedger::DeviceLedger(std::byte* window) : at_(window + exec::WindowLayout::device_calls()) {}
+
+std::byte* DeviceLedger::entry_of(std::uint64_t number) const { return at_ + 64 + number % kEntries * kEntryBytes; }
+
+void DeviceLedger::add(const exec::RequestRecord& record) {
+  const std::uint64_t number = count() + 1;
+  std::byte* const entry = entry_of(number);
+  word(entry).store(0, std::memory_order_release);
+  std::atomic_thread_fence(std::memory_order_release);
+  const auto words = std::bit_cast<exec::RequestWords>(record);
+  for (std::size_t i = 0; i < words.size(); ++i) word(entry + 8 + 8 * i).store(words[i], std::memory_order_relaxed);
+  word(entry).store(number, std::memory_order_release);
+  word(at_).store(number, std::memory_order_release);
+}
+
+std::uint64_t DeviceLedger::count() const { return word(at_).load(std::memory_order_acquire); }
+
+std::optional<exec::RequestRecord> DeviceLedger::record_of(std::uint64_t number) const {
+  std::byte* const entry = entry_of(number);
+  if (word(entry).load(std::memory_order_acquire) != number) return std::nullopt;
+  exec::RequestWords words = {};
+  for (std::size_t i = 0; i < words.size(); ++i) words[i] = word(entry + 8 + 8 * i).load(std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (word(entry).load(std::memory_order_relaxed) != number) return std::nullopt;
+  return std::bit_cast<exec::RequestRecord>(words);
+}
+
+}  // namespace accord::comm

@@ -1,0 +1,93 @@
+#pragma once
+// What NCCL's library exports, as far as accord calls it, with the numbers of its C interface: so that a build needs none of its headers, and takes
+// any library from 2.18 on. tests/unit/comm/cuda/nccl_header_test.cpp holds all of it against nccl.h.
+
+#include <climits>
+#include <cstddef>
+#include <cstdint>
+
+namespace accord::comm::nccl {
+
+/// An ncclResult_t.
+enum Code : int {
+  kSuccess = 0,
+  kUnhandledCudaError = 1,
+  kSystemError = 2,
+  kInternalError = 3,
+  kInvalidArgument = 4,
+  kInvalidUsage = 5,
+  kRemoteError = 6,
+  kInProgress = 7,
+};
+
+/// An ncclDataType_t.
+enum DataType : int {
+  kInt8 = 0,
+  kUint8 = 1,
+  kInt32 = 2,
+  kUint32 = 3,
+  kInt64 = 4,
+  kUint64 = 5,
+  kFloat16 = 6,
+  kFloat32 = 7,
+  kFloat64 = 8,
+  kBfloat16 = 9,
+  kFloat8e4m3 = 10,
+  kFloat8e5m2 = 11,
+};
+
+/// An ncclRedOp_t; those that are made have other numbers.
+enum RedOp : int { kSum = 0, kProd = 1, kMax = 2, kMin = 3, kAvg = 4 };
+
+/// An ncclScalarResidence_t.
+enum Residence : int { kOnDevice = 0, kOnHost = 1 };
+
+struct Communicator;  // what an ncclComm_t points to
+
+struct UniqueId {
+  char bytes[128];
+};
+
+/// An ncclConfig_t as 2.18 has it, which later ones take, too.
+struct Config {
+  static constexpr int kUnset = INT_MIN;
+
+  std::size_t size = sizeof(Config);
+  unsigned magic = 0xcafebeef;
+  unsigned version = 21800;
+  int blocking = kUnset;
+  int cga_cluster_size = kUnset;
+  int min_ctas = kUnset;
+  int max_ctas = kUnset;
+  const char* net_name = nullptr;
+  int split_share = kUnset;
+};
+
+/// Its functions, called as they are there. Streams are cudaStream_t.
+struct Functions {
+  int (*GetVersion)(int* version);
+  const char* (*GetErrorString)(int code);
+  const char* (*GetLastError)(Communicator* communicator);
+  int (*GetUniqueId)(UniqueId* id);
+  int (*CommInitRankConfig)(Communicator** communicator, int ranks, UniqueId id, int rank, Config* config);
+  int (*CommSplit)(Communicator* parent, int color, int key, Communicator** communicator, Config* config);
+  int (*CommFinalize)(Communicator* communicator);
+  int (*CommDestroy)(Communicator* communicator);
+  int (*CommAbort)(Communicator* communicator);
+  int (*CommGetAsyncError)(Communicator* communicator, int* code);
+  int (*CommCount)(Communicator* communicator, int* ranks);
+  int (*CommUserRank)(Communicator* communicator, int* rank);
+  int (*RedOpCreatePreMulSum)(int* op, void* factor, int type, int residence, Communicator* communicator);
+  int (*RedOpDestroy)(int op, Communicator* communicator);
+  int (*GroupStart)();
+  int (*GroupEnd)();
+  int (*AllReduce)(const void* from, void* to, std::size_t count, int type, int op, Communicator*, void* stream);
+  int (*Reduce)(const void* from, void* to, std::size_t count, int type, int op, int root, Communicator*, void* stream);
+  int (*Broadcast)(const void* from, void* to, std::size_t count, int type, int root, Communicator*, void* stream);
+  int (*AllGather)(const void* from, void* to, std::size_t count, int type, Communicator*, void* stream);
+  int (*ReduceScatter)(const void* from, void* to, std::size_t count, int type, int op, Communicator*, void* stream);
+  int (*Send)(const void* from, std::size_t count, int type, int peer, Communicator*, void* stream);
+  int (*Recv)(void* to, std::size_t count, int type, int peer, Communicator*, void* stream);
+};
+
+}  // namespace accord::comm::nccl

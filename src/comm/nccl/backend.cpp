@@ -1,0 +1,251 @@
+#include "comm/nccl/backend.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/wait.hpp"
+#include "comm/gather_texts.hpp"
+#include "comm/group.hpp"
+
+namespace accord::comm {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::chrono::seconds kPatienceAtEnd(5);
+
+std::string hex_of(const nccl::UniqueId& id) {
+  std::string text;
+  for (const char byte : id.bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return text;
+}
+
+bool read_hex(const std::string& text, nccl::UniqueId& id) {
+  if (text.size() != 2 * sizeof(id.bytes)) return false;
+  for (std::size_t i = 0; i < sizeof(id.bytes); ++i)
+    id.bytes[i] = static_cast<char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
+  return true;
+}
+
+/// What has to be equal on all ranks.
+std::string terms_of(const nccl::Library& library, const GroupHints& hints) {
+  const auto number = [](const std::optional<int>& given) { return given ? std::to_string(*given) : "auto"; };
+  return fmt::format("NCCL {} min_ctas={} max_ctas={} cga_cluster_size={} net_name={}", nccl::version_text(library.version),
+                     number(hints.min_ctas), number(hints.max_ctas), number(hints.cga_cluster_size),
+                     hints.net_name.value_or("auto"));
+}
+
+/// Collective over the group: rank 0's id, once all ranks can go on.
+Result<nccl::UniqueId> agree(Group& group, const Result<const nccl::Library*>& library, Deadline deadline) {
+  json mine;
+  Status failure = library.status();
+  if (failure.ok()) {
+    mine["terms"] = terms_of(**library, group.options().hints);
+    if (group.rank() == 0) {
+      nccl::UniqueId id = {};
+      if (const int code = (*library)->call.GetUniqueId(&id); code != nccl::kSuccess)
+        failure = (*library)->failure("GetUniqueId", code);
+      mine["id"] = hex_of(id);
+    }
+  }
+  if (!failure.ok()) mine = {{"error", failure.message().substr(0, kMostText / 2)}};
+  const std::string text = mine.dump(-1, ' ', false, json::error_handler_t::replace);
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> texts, gather_texts(group, text, deadline.remaining()));
+  ACCORD_RETURN_IF_ERROR(failure);
+  nccl::UniqueId id = {};
+  for (Rank rank = 0; rank < group.size(); ++rank) {
+    const json said = json::parse(texts[static_cast<std::size_t>(rank)], nullptr, false);
+    const std::string error = said.is_object() ? said.value("error", "") : "it said nothing that can be read";
+    if (!error.empty())
+      return Status(StatusCode::kPeerLost, fmt::format("rank {} has no NCCL: {}", rank, error), {rank});
+    if (const std::string terms = said.value("terms", ""); terms != mine["terms"])
+      return Status(StatusCode::kMismatch, fmt::format("rank {} has {}, rank {} has {}", rank, terms, group.rank(),
+                                                       mine["terms"].get<std::string>()),
+                    {rank});
+    if (rank == 0 && !read_hex(said.value("id", ""), id))
+      return Status(StatusCode::kInternal, "rank 0 gave no id that can be read");
+  }
+  return id;
+}
+
+}  // namespace
+
+NcclBackend::NcclBackend(Group& group, device::Runtime& runtime, Device device)
+    : group_(group), library_(nccl::library()), runtime_(runtime), device_(device) {}
+
+NcclBackend::~NcclBackend() {
+  const device::CurrentDevice current(runtime_, device_);
+  const Deadline deadline = Deadline::in(kPatienceAtEnd);
+  if (!aborted_) {
+    const std::lock_guard lock(calls_);
+    std::vector<nccl::Communicator*> all = {whole_};
+    for (const auto& [peer, pair] : pairs_) all.push_back(pair);
+    for (nccl::Communicator* const communicator : all) {
+      if (communicator == nullptr) continue;
+      (void)library().call.CommFinalize(communicator);
+      const bool quiet = settle(communicator, "CommFinalize", deadline).ok();
+      (void)(quiet ? library().call.CommDestroy(communicator) : library().call.CommAbort(communicator));
+    }
+  }
+  if (copies_.memory != nullptr) (void)runtime_.release(device_, copies_.memory);
+  if (copies_.read.handle != nullptr) (void)runtime_.destroy_event(copies_.read);
+}
+
+Status NcclBackend::check(const Call& call) const {
+  return library_.ok() ? nccl::check_reduction(call, library().version) : Status();
+}
+
+Status NcclBackend::agree(std::span<const Call> calls, Deadline deadline) {
+  const bool all_ranks = std::any_of(calls.begin(), calls.end(),
+                                     [](const Call& call) { return call.direction == Direction::kNone; });
+  if (!all_ranks) return library_.status();
+  if (id_) return {};
+  ACCORD_ASSIGN_OR_RETURN(id_, comm::agree(group_, library_, deadline));
+  return {};
+}
+
+nccl::Member NcclBackend::whole() const { return member(whole_, group_.rank(), group_.size()); }
+nccl::Member NcclBackend::pair_with(Rank peer) const {
+  return member(pairs_.at(peer), group_.rank() < peer ? 0 : 1, 2);
+}
+
+Result<nccl::Communicator*> NcclBackend::connect(const nccl::UniqueId& id, Rank rank, int size) {
+  const GroupHints& hints = group_.options().hints;
+  nccl::Config config;
+  config.blocking = 0;
+  config.cga_cluster_size = hints.cga_cluster_size.value_or(nccl::Config::kUnset);
+  config.min_ctas = hints.min_ctas.value_or(nccl::Config::kUnset);
+  config.max_ctas = hints.max_ctas.value_or(nccl::Config::kUnset);
+  config.net_name = hints.net_name ? hints.net_name->c_str() : nullptr;
+  nccl::Communicator* communicator = nullptr;
+  const int code = library().call.CommInitRankConfig(&communicator, size, id, rank, &config);
+  if (code != nccl::kSuccess && code != nccl::kInProgress) return library().failure("CommInitRankConfig", code);
+  return communicator;
+}
+
+Status NcclBackend::connect_whole(Deadline deadline) {
+  if (whole_ != nullptr) return {};
+  ACCORD_ASSIGN_OR_RETURN(whole_, connect(*id_, group_.rank(), group_.size()));
+  return settle(whole_, "CommInitRankConfig", deadline);
+}
+
+Status NcclBackend::settle(nccl::Communicator* communicator, std::string_view function, Deadline deadline) {
+  Waiter waiter(WaitPolicy::kYield);
+  while (true) {
+    int code = nccl::kSuccess;
+    if (const int asked = library().call.CommGetAsyncError(communicator, &code); asked != nccl::kSuccess) code = asked;
+    if (code == nccl::kSuccess) return {};
+    if (code != nccl::kInProgress) return library().failure(function, code);
+    if (!waiter.pause()) continue;
+    if (aborted_) return Status(StatusCode::kAborted, fmt::format("nccl{} was aborted", function));
+    if (group_.state() == CommunicatorState::kFailed || (group_.state() == CommunicatorState::kReady && !group_.healthy()))
+      return group_.examine_alarm(fmt::format("nccl{}", function));
+    if (deadline.passed())
+      return Status(StatusCode::kTimeout, fmt::format("nccl{} did not end in time: not all ranks came to it", function));
+  }
+}
+
+Status NcclBackend::connect_pairs(std::span<const Call> calls, Deadline deadline) {
+  std::set<Rank> peers;
+  for (const Call& call : calls)
+    if (!pairs_.contains(call.peer)) peers.insert(call.peer);
+  std::map<Rank, nccl::UniqueId> ids;
+  for (const Rank peer : peers) {
+    if (peer < group_.rank()) continue;
+    nccl::UniqueId& id = ids[peer];
+    if (const int code = library().call.GetUniqueId(&id); code != nccl::kSuccess)
+      return library().failure("GetUniqueId", code);
+    ACCORD_RETURN_IF_ERROR(group_.send_aside(std::as_bytes(std::span(id.bytes)), peer, deadline));
+  }
+  for (const Rank peer : peers)
+    if (peer < group_.rank())
+      ACCORD_RETURN_IF_ERROR(group_.receive_aside(std::as_writable_bytes(std::span(ids[peer].bytes)), peer, deadline));
+  for (const Rank peer : peers)
+    ACCORD_ASSIGN_OR_RETURN(pairs_[peer], connect(ids[peer], group_.rank() < peer ? 0 : 1, 2));
+  for (const Rank peer : peers) ACCORD_RETURN_IF_ERROR(settle(pairs_[peer], "CommInitRankConfig", deadline));
+  return {};
+}
+
+Status NcclBackend::enqueue_messages(std::span<const Call> calls, Stream stream, Deadline deadline) {
+  ACCORD_RETURN_IF_ERROR(connect_pairs(calls, deadline));
+  if (const int code = library().call.GroupStart(); code != nccl::kSuccess) return library().failure("GroupStart", code);
+  Status put;
+  for (const Call& call : calls)
+    if (put.ok()) put = nccl::put_message(pair_with(call.peer), call, group_.rank() < call.peer ? 1 : 0, stream);
+  const int code = library().call.GroupEnd();
+  ACCORD_RETURN_IF_ERROR(put);
+  if (code != nccl::kSuccess && code != nccl::kInProgress) return library().failure("GroupEnd", code);
+  for (const Call& call : calls) ACCORD_RETURN_IF_ERROR(settle(pairs_[call.peer], "GroupEnd", deadline));
+  return {};
+}
+
+Result<const void*> NcclBackend::input_of(const Call& call, Stream stream) {
+  const std::size_t bytes = call.input.bytes();
+  if (call.collective != Collective::kAllToAll || call.input.data != call.output.data || bytes == 0)
+    return call.input.data;
+  if (copies_.read.handle == nullptr) {
+    ACCORD_ASSIGN_OR_RETURN(copies_.read, runtime_.create_event(device_));
+  } else {
+    ACCORD_RETURN_IF_ERROR(runtime_.wait(copies_.read, device_, stream));
+  }
+  if (copies_.bytes < bytes) {
+    ACCORD_ASSIGN_OR_RETURN(void* const memory, runtime_.allocate(device_, bytes));
+    if (copies_.memory != nullptr) {
+      ACCORD_RETURN_IF_ERROR(runtime_.synchronize(device_, stream));
+      ACCORD_RETURN_IF_ERROR(runtime_.release(device_, copies_.memory));
+    }
+    copies_ = {.memory = memory, .bytes = bytes, .read = copies_.read};
+  }
+  ACCORD_RETURN_IF_ERROR(runtime_.copy(copies_.memory, call.input.data, bytes, device_, stream));
+  return copies_.memory;
+}
+
+Status NcclBackend::enqueue(std::span<const Call> calls, Stream stream, Deadline deadline) {
+  const std::lock_guard lock(calls_);
+  if (aborted_) return Status(StatusCode::kAborted, "it was aborted");
+  const device::CurrentDevice current(runtime_, device_);
+  ACCORD_RETURN_IF_ERROR(current.status());
+  std::vector<Call> messages;
+  for (const Call& call : calls) {
+    if (call.direction != Direction::kNone) {
+      messages.push_back(call);
+      continue;
+    }
+    ACCORD_RETURN_IF_ERROR(connect_whole(deadline));
+    ACCORD_ASSIGN_OR_RETURN(const void* const from, input_of(call, stream));
+    ACCORD_RETURN_IF_ERROR(nccl::put_collective(whole(), call, from, stream));
+    ACCORD_RETURN_IF_ERROR(settle(whole_, "GroupEnd", deadline));
+    if (copies_.memory != nullptr && from == copies_.memory)
+      ACCORD_RETURN_IF_ERROR(runtime_.record(copies_.read, device_, stream));
+  }
+  return messages.empty() ? Status() : enqueue_messages(messages, stream, deadline);
+}
+
+Status NcclBackend::asynchronous_error() {
+  const std::unique_lock lock(calls_, std::try_to_lock);
+  if (!lock.owns_lock() || aborted_) return {};
+  const auto ask = [this](nccl::Communicator* communicator) -> Status {
+    int code = nccl::kSuccess;
+    if (const int asked = library().call.CommGetAsyncError(communicator, &code); asked != nccl::kSuccess) code = asked;
+    return code == nccl::kSuccess || code == nccl::kInProgress ? Status() : library().failure("CommGetAsyncError", code);
+  };
+  if (whole_ != nullptr) ACCORD_RETURN_IF_ERROR(ask(whole_));
+  for (const auto& [peer, pair] : pairs_)
+    if (Status status = ask(pair); !status.ok()) return Status(status.code(), status.message(), {peer});
+  return {};
+}
+
+void NcclBackend::abort() {
+  if (aborted_.exchange(true)) return;
+  const std::lock_guard lock(calls_);  // whoever holds it sees that and leaves
+  const device::CurrentDevice current(runtime_, device_);
+  if (whole_ != nullptr) (void)library().call.CommAbort(whole_);
+  for (const auto& [peer, pair] : pairs_)
+    if (pair != nullptr) (void)library().call.CommAbort(pair);
+}
+
+}  // namespace accord::comm

@@ -1,0 +1,127 @@
+#include "comm/nccl/library.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <vector>
+
+#include "base/config.hpp"
+
+namespace accord::comm::nccl {
+namespace {
+
+constexpr const char* kName = "libnccl.so.2";
+constexpr int kOldest = 21800;
+
+/// Where a symbol's library lies.
+std::string file_of(const void* symbol) {
+  Dl_info place = {};
+  return dladdr(symbol, &place) != 0 && place.dli_fname != nullptr ? place.dli_fname : std::string();
+}
+
+/// PyPI's package, in the same site-packages as accord's.
+std::string path_beside_this_library() {
+  const std::filesystem::path here = file_of(reinterpret_cast<const void*>(&version_text));
+  return (here.parent_path().parent_path() / "nvidia" / "nccl" / "lib" / kName).string();
+}
+
+template <typename Function>
+bool find(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+  return function != nullptr;
+}
+
+/// The first name that `library` lacks; null if it has all.
+const char* find_all(void* library, Functions& call) {
+  const auto look = [&](const char* name, auto& function) -> const char* {
+    return find(library, name, function) ? nullptr : name;
+  };
+#define ACCORD_NCCL_LOOK(name) \
+  if (const char* missing = look("nccl" #name, call.name)) return missing;
+  ACCORD_NCCL_LOOK(GetErrorString)
+  ACCORD_NCCL_LOOK(GetLastError)
+  ACCORD_NCCL_LOOK(GetUniqueId)
+  ACCORD_NCCL_LOOK(CommInitRankConfig)
+  ACCORD_NCCL_LOOK(CommSplit)
+  ACCORD_NCCL_LOOK(CommFinalize)
+  ACCORD_NCCL_LOOK(CommDestroy)
+  ACCORD_NCCL_LOOK(CommAbort)
+  ACCORD_NCCL_LOOK(CommGetAsyncError)
+  ACCORD_NCCL_LOOK(CommCount)
+  ACCORD_NCCL_LOOK(CommUserRank)
+  ACCORD_NCCL_LOOK(RedOpCreatePreMulSum)
+  ACCORD_NCCL_LOOK(RedOpDestroy)
+  ACCORD_NCCL_LOOK(GroupStart)
+  ACCORD_NCCL_LOOK(GroupEnd)
+  ACCORD_NCCL_LOOK(AllReduce)
+  ACCORD_NCCL_LOOK(Reduce)
+  ACCORD_NCCL_LOOK(Broadcast)
+  ACCORD_NCCL_LOOK(AllGather)
+  ACCORD_NCCL_LOOK(ReduceScatter)
+  ACCORD_NCCL_LOOK(Send)
+  ACCORD_NCCL_LOOK(Recv)
+#undef ACCORD_NCCL_LOOK
+  return nullptr;
+}
+
+Result<std::unique_ptr<const Library>> library_of(void* handle, const std::string& path) {
+  auto library = std::make_unique<Library>();
+  library->path = path;
+  if (!find(handle, "ncclGetVersion", library->call.GetVersion) ||
+      library->call.GetVersion(&library->version) != kSuccess)
+    return Status(StatusCode::kUnsupported, fmt::format("{} does not tell its version by ncclGetVersion", path));
+  if (const std::string file = file_of(reinterpret_cast<const void*>(library->call.GetVersion)); !file.empty())
+    library->path = file;
+  if (library->version < kOldest)
+    return Status(StatusCode::kUnsupported, fmt::format("{} is NCCL {}, older than {}", library->path,
+                                                        version_text(library->version), version_text(kOldest)));
+  if (const char* missing = find_all(handle, library->call))
+    return Status(StatusCode::kUnsupported, fmt::format("{} has no {}", library->path, missing));
+  return std::unique_ptr<const Library>(std::move(library));
+}
+
+Result<std::unique_ptr<const Library>> search() {
+  ACCORD_RETURN_IF_ERROR(config().status());
+  if (!config()->nccl.empty()) {
+    Result<std::unique_ptr<const Library>> given = load(config()->nccl);
+    return given.ok() ? std::move(given) : given.status().with_context("environment variable ACCORD_NCCL");
+  }
+  if (void* const loaded = dlopen(kName, RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD)) return library_of(loaded, kName);
+  std::string tried;
+  for (const std::string& path : {path_beside_this_library(), std::string(kName)}) {
+    Result<std::unique_ptr<const Library>> found = load(path);
+    if (found.ok()) return found;
+    tried += fmt::format("; {}", found.status().message());
+  }
+  return Status(StatusCode::kNotFound, fmt::format("NCCL was not found (ACCORD_NCCL names its library){}", tried));
+}
+
+}  // namespace
+
+// NCCL numbers its versions major * 10000 + minor * 100 + patch since 2.9, before that major * 1000 + ...
+std::string version_text(int version) {
+  const int unit = version >= 10000 ? 10000 : 1000;
+  return fmt::format("{}.{}.{}", version / unit, version % unit / 100, version % 100);
+}
+
+Status Library::failure(std::string_view function, int code) const {
+  const char* const last = call.GetLastError(nullptr);
+  const bool said = last != nullptr && last[0] != '\0';
+  const StatusCode kind = code == kRemoteError ? StatusCode::kPeerLost : StatusCode::kInternal;
+  return Status(kind, fmt::format("nccl{}: {}{}{}", function, call.GetErrorString(code), said ? ": " : "", said ? last : ""));
+}
+
+Result<std::unique_ptr<const Library>> load(const std::string& path) {
+  void* const handle = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  if (handle == nullptr) return Status(StatusCode::kNotFound, dlerror());
+  return library_of(handle, path);
+}
+
+Result<const Library*> library() {
+  static const Result<std::unique_ptr<const Library>> found = search();
+  if (!found.ok()) return found.status();
+  return found->get();
+}
+
+}  // namespace accord::comm::nccl
