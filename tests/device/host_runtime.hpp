@@ -116,6 +116,8 @@ class HostRuntime final : public device::Runtime {
   void happen(const PointRef& point);
   /// Blocks until `point` has happened: true; false if the runtime ends before.
   bool await(const PointRef& point);
+  /// Whether nothing that was put into a stream before `point` is left; true for null and for what is captured.
+  bool is_reached(const PointRef& point) const;
   /// The point behind all that is in the stream.
   Result<PointRef> mark(Device device, Stream stream);
   /// What comes later in the stream begins after `point`, as wait() does with an event.

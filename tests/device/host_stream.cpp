@@ -96,6 +96,11 @@ bool HostRuntime::await(const PointRef& point) {
   return point->happened;
 }
 
+bool HostRuntime::is_reached(const PointRef& point) const {
+  const std::lock_guard lock(mutex_);
+  return point == nullptr || point->capture != nullptr || point->happened;
+}
+
 Result<PointRef> HostRuntime::mark(Worker& worker) {
   auto point = make_point();
   if (worker.capture != nullptr) {

@@ -282,10 +282,13 @@ TEST(HostRuntimeInstance, is_one_and_the_current_device_is_the_threads_own) {
   HostRuntime::set_current_device(0);
 }
 
-TEST(HostRuntimeInstance, held_streams_do_not_keep_the_process) {
-  static BusyStream* const never_released =
-      new BusyStream(HostRuntime::instance().make_stream_busy({}, {DeviceType::kCuda, 3}));
-  EXPECT_NE(never_released, nullptr);
+TEST(HostRuntimeInstanceDeathTest, held_streams_do_not_keep_the_process) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto leave = [] {
+    static const auto* const never_released = new BusyStream(HostRuntime::instance().make_stream_busy({}));
+    std::exit(never_released == nullptr ? 1 : 0);
+  };
+  EXPECT_EXIT(leave(), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace
