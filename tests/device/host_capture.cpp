@@ -1,0 +1,121 @@
+// A capture keeps what is put into its streams as nodes of a graph. Each stream knows the nodes that its next one comes after: a record
+// notes them in the event, a wait adds those of the event to its own stream's. A launch puts the nodes of the stream that began into the
+// stream it is given and those of each other one into a thread of its own, with points between them where the graph asks for an order.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "device/host_stream.hpp"
+
+namespace accord::testing {
+namespace {
+
+Status capture_error(std::string_view call, std::string_view why) {
+  return Status(StatusCode::kInternal, fmt::format("{}: {}", call, why));
+}
+
+/// Whether all nodes come before one of `ends`, or are one.
+bool all_reached(const CapturedGraph& graph, const std::set<std::size_t>& ends) {
+  std::vector<bool> reached(graph.nodes.size());
+  for (const std::size_t end : ends) reached[end] = true;
+  for (std::size_t i = graph.nodes.size(); i-- > 0;)
+    if (reached[i])
+      for (const std::size_t earlier : graph.nodes[i].after) reached[earlier] = true;
+  return std::all_of(reached.begin(), reached.end(), [](bool each) { return each; });
+}
+
+}  // namespace
+
+Status HostRuntime::begin_capture(Device device, Stream stream) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(take_failure("begin_capture"));
+  ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("begin_capture", device, stream));
+  if (worker->is_default) return capture_error("begin_capture", "a default stream cannot be captured");
+  if (worker->capture != nullptr) return capture_error("begin_capture", "the stream is being captured already");
+  worker->capture = std::make_shared<Capture>();
+  worker->capture->members = {worker};
+  worker->capture->graph->lanes = {device};
+  worker->lane = 0;
+  worker->tail.clear();
+  return {};
+}
+
+Status HostRuntime::join(Worker& worker, const PointRef& point) {
+  Capture& capture = *point->capture;
+  if (capture.ended) return capture_error("wait", "the event was last recorded in a capture that has ended");
+  if (worker.capture != nullptr && worker.capture != point->capture) {
+    capture.valid = worker.capture->valid = false;
+    return capture_error("wait", "the event is of another capture than the stream");
+  }
+  if (worker.is_default) {
+    capture.valid = false;
+    return capture_error("wait", "a default stream cannot be captured");
+  }
+  if (worker.capture == nullptr) {
+    worker.capture = point->capture;
+    worker.lane = capture.members.size();
+    worker.tail.clear();
+    capture.members.push_back(&worker);
+    capture.graph->lanes.push_back(worker.device);
+  }
+  worker.tail.insert(point->nodes.begin(), point->nodes.end());
+  return {};
+}
+
+Result<Graph> HostRuntime::end_capture(Device device, Stream stream) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(take_failure("end_capture"));
+  ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("end_capture", device, stream));
+  const auto capture = worker->capture;
+  if (capture == nullptr) return capture_error("end_capture", "the stream is not being captured");
+  if (capture->members.front() != worker) return capture_error("end_capture", "the capture began in another stream");
+  const bool joined = all_reached(*capture->graph, worker->tail);
+  capture->ended = true;
+  for (Worker* const member : capture->members) member->capture = nullptr;
+  if (!capture->valid) return capture_error("end_capture", "the capture was spoilt by an earlier error");
+  if (!joined) return capture_error("end_capture", "another stream joined the capture and was not waited for");
+  return capture->graph;
+}
+
+Status HostRuntime::launch(const Graph& graph, Stream stream) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(take_failure("launch"));
+  ACCORD_ASSIGN_OR_RETURN(Worker* const origin, find("launch", graph->lanes.front(), stream));
+  if (origin->capture != nullptr) return capture_error("launch", "the stream is being captured");
+  ACCORD_RETURN_IF_ERROR(follow(*origin, graph->last_launch));
+  ACCORD_ASSIGN_OR_RETURN(const PointRef begin, mark(*origin));
+
+  std::vector<std::unique_ptr<Worker>> others;
+  std::vector<Worker*> lanes = {origin};
+  for (std::size_t lane = 1; lane < graph->lanes.size(); ++lane) {
+    others.emplace_back(new Worker{.device = graph->lanes[lane]});
+    lanes.push_back(others.back().get());
+    ACCORD_RETURN_IF_ERROR(follow(*lanes.back(), begin));
+  }
+  std::vector<PointRef> ends;
+  for (const CapturedGraph::Node& node : graph->nodes) {
+    for (const std::size_t earlier : node.after)
+      if (graph->nodes[earlier].lane != node.lane) ACCORD_RETURN_IF_ERROR(follow(*lanes[node.lane], ends[earlier]));
+    ACCORD_RETURN_IF_ERROR(push(*lanes[node.lane], node.run));
+    ACCORD_ASSIGN_OR_RETURN(ends.emplace_back(), mark(*lanes[node.lane]));
+  }
+  for (const PointRef& end : ends) ACCORD_RETURN_IF_ERROR(follow(*origin, end));
+  ACCORD_ASSIGN_OR_RETURN(graph->last_launch, mark(*origin));
+  for (auto& each : others) retire(std::move(each));
+  return {};
+}
+
+Result<bool> HostRuntime::is_capturing(Device device, Stream stream) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(take_failure("is_capturing"));
+  ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("is_capturing", device, stream));
+  return worker->capture != nullptr;
+}
+
+bool HostRuntime::in_same_capture(const PointRef& point, Device device, Stream stream) {
+  const std::lock_guard lock(mutex_);
+  const auto worker = find("in_same_capture", device, stream);
+  return worker.ok() && (*worker)->capture == point->capture;
+}
+
+}  // namespace accord::testing

@@ -1,0 +1,236 @@
+// The interface's calls, each under the one mutex: memory is found by its address in a map, streams and events by their handles, so that
+// wrong ones are told and never followed. An event is the point that was last recorded as it.
+#include "device/host_runtime.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <new>
+
+#include "device/host_stream.hpp"
+
+namespace accord::testing {
+namespace {
+
+constexpr std::size_t kAlignment = 256;
+thread_local int current = 0;
+
+Status error(std::string_view call, std::string_view why) {
+  return Status(StatusCode::kInternal, fmt::format("{}: {}", call, why));
+}
+
+}  // namespace
+
+HostRuntime& HostRuntime::instance() {
+  static HostRuntime runtime;
+  return runtime;
+}
+
+void HostRuntime::set_current_device(int index) { current = index; }
+int HostRuntime::current_device() { return current; }
+
+Status HostRuntime::take_failure(std::string_view call) {
+  const auto found = failures_.find(call);
+  if (found == failures_.end() || found->second.empty()) return {};
+  const Status failure = found->second.front();
+  found->second.pop_front();
+  return failure;
+}
+
+Status HostRuntime::check(std::string_view call, Device device) const {
+  if (device.type == DeviceType::kCuda && device.index >= 0 && device.index < count_) return {};
+  return error(call, fmt::format("{} is none of {} devices", to_string(device), count_));
+}
+
+void HostRuntime::fail_next(std::string_view call, Status failure) {
+  const std::lock_guard lock(mutex_);
+  failures_[std::string(call)].push_back(std::move(failure));
+}
+
+void HostRuntime::set_count(int devices) {
+  const std::lock_guard lock(mutex_);
+  count_ = devices;
+}
+
+Status HostRuntime::viable() {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(take_failure("viable"));
+  return count_ > 0 ? Status() : Status(StatusCode::kUnsupported, "the test has no devices");
+}
+
+int HostRuntime::count() {
+  const std::lock_guard lock(mutex_);
+  return take_failure("count").ok() ? count_ : 0;
+}
+
+LiveObjects HostRuntime::live() const {
+  const std::lock_guard lock(mutex_);
+  LiveObjects live{.streams = streams_.size(), .events = events_.size()};
+  for (const auto& [memory, allocation] : allocations_)
+    ++(allocation.device.has_value() ? live.allocations : live.host_allocations);
+  return live;
+}
+
+const HostRuntime::Allocation* HostRuntime::allocation_of(const void* memory, std::size_t bytes) const {
+  auto next = allocations_.upper_bound(memory);
+  if (next == allocations_.begin()) return nullptr;
+  const auto& [begin, allocation] = *--next;
+  const std::size_t offset = reinterpret_cast<std::uintptr_t>(memory) - reinterpret_cast<std::uintptr_t>(begin);
+  return offset < allocation.bytes && bytes <= allocation.bytes - offset ? &allocation : nullptr;
+}
+
+bool HostRuntime::holds(const void* memory, std::size_t bytes) const {
+  const std::lock_guard lock(mutex_);
+  return allocation_of(memory, bytes) != nullptr;
+}
+
+Result<std::optional<Device>> HostRuntime::device_of(const void* memory) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(take_failure("device_of"));
+  const Allocation* const found = allocation_of(memory, 1);
+  return found == nullptr ? std::nullopt : found->device;
+}
+
+void* HostRuntime::keep(std::size_t bytes, std::size_t alignment, std::optional<Device> device) {
+  if (bytes == 0) return nullptr;
+  void* const memory = ::operator new(bytes, std::align_val_t(alignment));
+  std::memset(memory, 0xA5, bytes);
+  allocations_[memory] = {.bytes = bytes, .alignment = alignment, .device = device};
+  return memory;
+}
+
+Status HostRuntime::give_back(std::string_view call, std::optional<Device> device, void* memory) {
+  if (memory == nullptr) return {};
+  const auto found = allocations_.find(memory);
+  if (found == allocations_.end() || found->second.device != device) {
+    return error(call, "memory that was not allocated so");
+  }
+  ::operator delete(memory, std::align_val_t(found->second.alignment));
+  allocations_.erase(found);
+  return {};
+}
+
+Result<void*> HostRuntime::allocate(Device device, std::size_t bytes) { return allocate(device, bytes, kAlignment); }
+
+Result<void*> HostRuntime::allocate(Device device, std::size_t bytes, std::size_t alignment) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(take_failure("allocate"));
+  ACCORD_RETURN_IF_ERROR(check("allocate", device));
+  return keep(bytes, alignment, device);
+}
+
+Status HostRuntime::release(Device device, void* memory) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(take_failure("release"));
+  ACCORD_RETURN_IF_ERROR(check("release", device));
+  return give_back("release", device, memory);
+}
+
+Result<void*> HostRuntime::allocate_host(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(take_failure("allocate_host"));
+  return keep(bytes, kAlignment, std::nullopt);
+}
+
+Status HostRuntime::release_host(void* memory) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(take_failure("release_host"));
+  return give_back("release_host", std::nullopt, memory);
+}
+
+Status HostRuntime::copy(void* to, const void* from, std::size_t bytes, Device device, Stream stream) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(take_failure("copy"));
+  ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("copy", device, stream));
+  if (bytes == 0) return {};
+  return push(*worker, [=] { std::memmove(to, from, bytes); });
+}
+
+Result<PointRef*> HostRuntime::find(std::string_view call, device::Event event) {
+  const auto found = events_.find(event.handle);
+  if (found == events_.end()) return error(call, "no such event");
+  return &found->second->last;
+}
+
+Status HostRuntime::record(device::Event event, Device device, Stream stream) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(take_failure("record"));
+  ACCORD_ASSIGN_OR_RETURN(PointRef* const last, find("record", event));
+  ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("record", device, stream));
+  if (const Device of = events_[event.handle]->device; of != device)
+    return error("record", fmt::format("an event of {}, not of {}", to_string(of), to_string(device)));
+  ACCORD_ASSIGN_OR_RETURN(*last, mark(*worker));
+  return {};
+}
+
+Status HostRuntime::wait(device::Event event, Device device, Stream stream) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(take_failure("wait"));
+  ACCORD_ASSIGN_OR_RETURN(const PointRef* const last, find("wait", event));
+  ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("wait", device, stream));
+  return follow(*worker, *last);
+}
+
+Status HostRuntime::synchronize(Device device, Stream stream) {
+  std::unique_lock lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(take_failure("synchronize"));
+  ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("synchronize", device, stream));
+  if (worker->capture != nullptr) {
+    worker->capture->valid = false;
+    return error("synchronize", "the stream is being captured");
+  }
+  ACCORD_ASSIGN_OR_RETURN(const PointRef end, mark(*worker));
+  lock.unlock();
+  return await(end) ? Status() : error("synchronize", "the runtime ends");
+}
+
+Result<Stream> HostRuntime::create_stream(Device device, bool /*high_priority*/) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(take_failure("create_stream"));
+  ACCORD_RETURN_IF_ERROR(check("create_stream", device));
+  std::unique_ptr<Worker> worker(new Worker{.device = device});
+  const Stream stream{worker.get()};
+  streams_[stream.handle] = std::move(worker);
+  return stream;
+}
+
+Status HostRuntime::destroy_stream(Device device, Stream stream) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(take_failure("destroy_stream"));
+  ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("destroy_stream", device, stream));
+  if (worker->is_default) return error("destroy_stream", "a default stream");
+  if (worker->capture != nullptr) return error("destroy_stream", "the stream is being captured");
+  retire(std::move(streams_[stream.handle]));
+  streams_.erase(stream.handle);
+  return {};
+}
+
+Result<device::Event> HostRuntime::create_event(Device device) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(take_failure("create_event"));
+  ACCORD_RETURN_IF_ERROR(check("create_event", device));
+  auto state = std::make_unique<EventState>(EventState{.device = device, .last = nullptr});
+  const device::Event event{state.get()};
+  events_[event.handle] = std::move(state);
+  return event;
+}
+
+Status HostRuntime::destroy_event(device::Event event) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(take_failure("destroy_event"));
+  ACCORD_RETURN_IF_ERROR(find("destroy_event", event).status());
+  events_.erase(event.handle);
+  return {};
+}
+
+Result<bool> HostRuntime::has_happened(device::Event event) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(take_failure("has_happened"));
+  ACCORD_ASSIGN_OR_RETURN(const PointRef* const last, find("has_happened", event));
+  if (*last == nullptr) return true;
+  if ((*last)->capture == nullptr) return (*last)->happened;
+  (*last)->capture->valid = false;
+  return error("has_happened", "the event was last recorded in a capture");
+}
+
+}  // namespace accord::testing

@@ -1,0 +1,166 @@
+#pragma once
+// Devices of type "cuda" over the host's memory and threads, so that what accord does with GPUs runs and is tested without one.
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "device/runtime.hpp"
+
+namespace accord::testing {
+
+struct Point;
+struct Worker;
+struct CapturedGraph;
+
+/// A place in a stream, reached once.
+using PointRef = std::shared_ptr<Point>;
+/// What a capture recorded.
+using Graph = std::shared_ptr<CapturedGraph>;
+
+class HostRuntime;
+
+/// Holds a stream from its creation to release(), which the destructor calls.
+class BusyStream {
+ public:
+  BusyStream(HostRuntime& runtime, PointRef end) : runtime_(&runtime), end_(std::move(end)) {}
+  ~BusyStream() { release(); }
+  BusyStream(BusyStream&&) = default;
+  BusyStream& operator=(BusyStream&&) = delete;
+  void release();
+
+ private:
+  HostRuntime* runtime_;
+  PointRef end_;
+};
+
+/// What was created and not yet given back.
+struct LiveObjects {
+  std::size_t allocations = 0;  ///< of devices
+  std::size_t host_allocations = 0;
+  std::size_t streams = 0;
+  std::size_t events = 0;
+  bool operator==(const LiveObjects&) const = default;
+};
+
+/// Each stream is a thread that is started when something is first put into it. Stricter than the interface asks: memory is filled with
+/// 0xA5, release() waits for nothing, and a stream, event or allocation of another device than the one named is an error. Capture is
+/// CUDA's: a stream that waits for a captured event joins the capture; a capture that waits for what is outside of it, and a query or
+/// synchronization of what is captured, are errors and spoil the capture. What is in streams when the runtime ends does not happen.
+class HostRuntime final : public device::Runtime {
+ public:
+  explicit HostRuntime(int devices = 4);
+  ~HostRuntime() override;
+  HostRuntime(const HostRuntime&) = delete;
+  HostRuntime& operator=(const HostRuntime&) = delete;
+  /// The one over which the NCCL of this library works.
+  static HostRuntime& instance();
+
+  Status viable() override;
+  int count() override;
+  Result<std::optional<Device>> device_of(const void* memory) override;
+  Result<void*> allocate(Device device, std::size_t bytes) override;
+  Status release(Device device, void* memory) override;
+  Result<void*> allocate_host(std::size_t bytes) override;
+  Status release_host(void* memory) override;
+  Status copy(void* to, const void* from, std::size_t bytes, Device device, Stream stream) override;
+  Status record(device::Event event, Device device, Stream stream) override;
+  Status wait(device::Event event, Device device, Stream stream) override;
+  Status synchronize(Device device, Stream stream) override;
+  Result<bool> is_capturing(Device device, Stream stream) override;
+  Result<Stream> create_stream(Device device, bool high_priority) override;
+  Status destroy_stream(Device device, Stream stream) override;
+  Result<device::Event> create_event(Device device) override;
+  Status destroy_event(device::Event event) override;
+  Result<bool> has_happened(device::Event event) override;
+
+  /// From now on there are this many devices.
+  void set_count(int devices);
+  /// The next call of the method `call` ("allocate", "record", ...) returns `failure` and does nothing else; several queue up.
+  /// That of count() is none.
+  void fail_next(std::string_view call, Status failure);
+  LiveObjects live() const;
+  /// Holds back all that is put into `stream` later. `device`: whose default stream a null one is. REQUIRES: a stream that is not captured.
+  BusyStream make_stream_busy(Stream stream, Device device = {DeviceType::kCuda, 0});
+  /// Puts `run` into the stream. It may block, by await() only, and runs at each launch of a graph that captured it.
+  Status enqueue(Device device, Stream stream, std::function<void()> run);
+
+  /// Not for a default stream, as with CUDA.
+  Status begin_capture(Device device, Stream stream);
+  /// By the stream that began; others that joined must have been waited for.
+  Result<Graph> end_capture(Device device, Stream stream);
+  /// What was captured in one stream keeps its order; streams that joined run beside each other. A null stream is the default of the device
+  /// that the capture began on.
+  Status launch(const Graph& graph, Stream stream);
+
+  /// The calling thread's current device, 0 at first.
+  static void set_current_device(int index);
+  static int current_device();
+
+  // For what is built over streams.
+  /// Whether all `bytes` lie in one allocation of a device, or of the host by allocate_host().
+  bool holds(const void* memory, std::size_t bytes) const;
+  /// That of a stream, by its handle; nullopt for an unknown one.
+  std::optional<Device> device_of(Stream stream) const;
+  Result<void*> allocate(Device device, std::size_t bytes, std::size_t alignment);
+  /// One that happens by happen().
+  PointRef make_point();
+  void happen(const PointRef& point);
+  /// Blocks until `point` has happened: true; false if the runtime ends before.
+  bool await(const PointRef& point);
+  /// Whether nothing that was put into a stream before `point` is left; true for null and for what is captured.
+  bool is_reached(const PointRef& point) const;
+  /// The point behind all that is in the stream.
+  Result<PointRef> mark(Device device, Stream stream);
+  /// What comes later in the stream begins after `point`, as wait() does with an event.
+  Status follow(const PointRef& point, Device device, Stream stream);
+  /// Whether `point` lies in the capture that the stream is part of, or both are outside of any.
+  bool in_same_capture(const PointRef& point, Device device, Stream stream);
+
+ private:
+  struct Allocation {
+    std::size_t bytes;
+    std::size_t alignment;
+    std::optional<Device> device;
+  };
+
+  Status take_failure(std::string_view call);
+  Status check(std::string_view call, Device device) const;
+  Result<Worker*> find(std::string_view call, Device device, Stream stream);
+  Result<PointRef*> find(std::string_view call, device::Event event);
+  const Allocation* allocation_of(const void* memory, std::size_t bytes) const;
+  void* keep(std::size_t bytes, std::size_t alignment, std::optional<Device> device);
+  Status give_back(std::string_view call, std::optional<Device> device, void* memory);
+
+  Status push(Worker& worker, std::function<void()> run);
+  Result<PointRef> mark(Worker& worker);
+  Status follow(Worker& worker, const PointRef& point);
+  Status join(Worker& worker, const PointRef& point);
+  void retire(std::unique_ptr<Worker> worker);
+  void work(Worker& worker);
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ending_ = false;
+  int count_;
+  std::map<const void*, Allocation> allocations_;
+  std::map<int, std::unique_ptr<Worker>> defaults_;
+  std::map<void*, std::unique_ptr<Worker>> streams_;
+  std::list<std::unique_ptr<Worker>> retired_;
+  struct EventState {
+    Device device;
+    PointRef last;
+  };
+  std::map<void*, std::unique_ptr<EventState>> events_;
+  std::map<std::string, std::deque<Status>, std::less<>> failures_;
+};
+
+}  // namespace accord::testing

@@ -1,0 +1,157 @@
+// A stream is a thread with a queue. Whatever waits, in a stream or in a caller, waits for a Point by the runtime's one condition variable,
+// which also tells that the runtime ends; so nothing that waits outlives it.
+#include "device/host_stream.hpp"
+
+#include <fmt/format.h>
+
+namespace accord::testing {
+
+void BusyStream::release() {
+  if (end_ != nullptr) runtime_->happen(end_);
+  end_ = nullptr;
+}
+
+HostRuntime::HostRuntime(int devices) : count_(devices) {}
+
+HostRuntime::~HostRuntime() {
+  std::unique_lock lock(mutex_);
+  ending_ = true;
+  changed_.notify_all();
+  for (auto& [index, worker] : defaults_) retired_.push_back(std::move(worker));
+  for (auto& [handle, worker] : streams_) retired_.push_back(std::move(worker));
+  lock.unlock();
+  for (const auto& worker : retired_)
+    if (worker->thread.joinable()) worker->thread.join();
+  for (const auto& [memory, allocation] : allocations_)
+    ::operator delete(const_cast<void*>(memory), std::align_val_t(allocation.alignment));
+}
+
+void HostRuntime::work(Worker& worker) {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return ending_ || worker.retired || !worker.queue.empty(); });
+    if (ending_ || worker.queue.empty()) break;
+    const std::function<void()> run = std::move(worker.queue.front());
+    worker.queue.pop_front();
+    lock.unlock();
+    run();
+    lock.lock();
+  }
+  worker.ended = true;
+}
+
+void HostRuntime::retire(std::unique_ptr<Worker> worker) {
+  worker->retired = true;
+  if (!worker->thread.joinable()) worker->ended = true;
+  retired_.push_back(std::move(worker));
+  changed_.notify_all();
+  // One that has ended takes the lock no more, so it may be joined under it.
+  for (auto each = retired_.begin(); each != retired_.end();) {
+    if ((*each)->ended && (*each)->thread.joinable()) (*each)->thread.join();
+    each = (*each)->ended ? retired_.erase(each) : std::next(each);
+  }
+}
+
+Result<Worker*> HostRuntime::find(std::string_view call, Device device, Stream stream) {
+  ACCORD_RETURN_IF_ERROR(check(call, device));
+  if (stream.handle == nullptr) {
+    auto& worker = defaults_[device.index];
+    if (worker == nullptr) worker.reset(new Worker{.device = device, .is_default = true});
+    return worker.get();
+  }
+  const auto found = streams_.find(stream.handle);
+  if (found == streams_.end()) return Status(StatusCode::kInternal, fmt::format("{}: no such stream", call));
+  Worker* const worker = found->second.get();
+  if (worker->device == device) return worker;
+  return Status(StatusCode::kInternal,
+                fmt::format("{}: a stream of {}, not of {}", call, to_string(worker->device), to_string(device)));
+}
+
+Status HostRuntime::push(Worker& worker, std::function<void()> run) {
+  if (worker.capture == nullptr) {
+    worker.queue.push_back(std::move(run));
+    if (!worker.thread.joinable()) worker.thread = std::thread([this, &worker] { work(worker); });
+    changed_.notify_all();
+    return {};
+  }
+  if (!worker.capture->valid)
+    return Status(StatusCode::kInternal, "the stream's capture was spoilt by an earlier error");
+  auto& nodes = worker.capture->graph->nodes;
+  nodes.push_back({.run = std::move(run), .lane = worker.lane, .after = worker.tail});
+  worker.tail = {nodes.size() - 1};
+  return {};
+}
+
+PointRef HostRuntime::make_point() { return std::make_shared<Point>(); }
+
+void HostRuntime::happen(const PointRef& point) {
+  const std::lock_guard lock(mutex_);
+  point->happened = true;
+  changed_.notify_all();
+}
+
+bool HostRuntime::await(const PointRef& point) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return point->happened || ending_; });
+  return point->happened;
+}
+
+bool HostRuntime::is_reached(const PointRef& point) const {
+  const std::lock_guard lock(mutex_);
+  return point == nullptr || point->capture != nullptr || point->happened;
+}
+
+Result<PointRef> HostRuntime::mark(Worker& worker) {
+  auto point = make_point();
+  if (worker.capture != nullptr) {
+    if (!worker.capture->valid)
+      return Status(StatusCode::kInternal, "the stream's capture was spoilt by an earlier error");
+    point->capture = worker.capture;
+    point->nodes = worker.tail;
+    return point;
+  }
+  ACCORD_RETURN_IF_ERROR(push(worker, [this, point] { happen(point); }));
+  return point;
+}
+
+Status HostRuntime::follow(Worker& worker, const PointRef& point) {
+  if (point == nullptr) return {};
+  if (point->capture != nullptr) return join(worker, point);
+  if (worker.capture == nullptr) return point->happened ? Status() : push(worker, [this, point] { await(point); });
+  worker.capture->valid = false;
+  return Status(StatusCode::kInternal, "a stream that is captured cannot wait for what is outside of the capture");
+}
+
+Result<PointRef> HostRuntime::mark(Device device, Stream stream) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("mark", device, stream));
+  return mark(*worker);
+}
+
+Status HostRuntime::follow(const PointRef& point, Device device, Stream stream) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("follow", device, stream));
+  return follow(*worker, point);
+}
+
+Status HostRuntime::enqueue(Device device, Stream stream, std::function<void()> run) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(take_failure("enqueue"));
+  ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("enqueue", device, stream));
+  return push(*worker, std::move(run));
+}
+
+BusyStream HostRuntime::make_stream_busy(Stream stream, Device device) {
+  auto end = make_point();
+  if (stream.handle != nullptr) device = device_of(stream).value_or(device);
+  (void)enqueue(device, stream, [this, end] { await(end); });
+  return {*this, end};
+}
+
+std::optional<Device> HostRuntime::device_of(Stream stream) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = streams_.find(stream.handle);
+  return found == streams_.end() ? std::nullopt : std::optional(found->second->device);
+}
+
+}  // namespace accord::testing

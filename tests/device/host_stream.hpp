@@ -1,0 +1,51 @@
+#pragma once
+// The insides of HostRuntime: a stream's thread, a point in it, and what is captured of it. All is guarded by the runtime's mutex.
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "device/host_runtime.hpp"
+
+namespace accord::testing {
+
+struct CapturedGraph {
+  struct Node {
+    std::function<void()> run;
+    std::size_t lane;
+    std::set<std::size_t> after;
+  };
+  std::vector<Device> lanes;  ///< the devices of the streams that took part; that which began is first
+  std::vector<Node> nodes;    ///< each behind all that it comes after
+  PointRef last_launch;       ///< launches of one graph do not overlap
+};
+
+struct Capture {
+  Graph graph = std::make_shared<CapturedGraph>();
+  std::vector<Worker*> members;
+  bool valid = true;
+  bool ended = false;
+};
+
+struct Point {
+  bool happened = false;
+  std::shared_ptr<Capture> capture;
+  std::set<std::size_t> nodes;  ///< of the capture: those that it comes after
+};
+
+struct Worker {
+  Device device;
+  bool is_default = false;
+  bool retired = false;  ///< ends when its queue is empty
+  bool ended = false;
+  std::deque<std::function<void()>> queue = {};
+  std::thread thread = {};
+  std::shared_ptr<Capture> capture = {};
+  std::size_t lane = 0;
+  std::set<std::size_t> tail = {};  ///< nodes of the capture that the next one comes after
+};
+
+}  // namespace accord::testing

@@ -1,0 +1,211 @@
+// How communicators come and go. A communicator is there for its rank from the call on, and formed when the last rank has come; a child of
+// one likewise.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "device/nccl_world.hpp"
+
+namespace accord::testing::nccl {
+namespace {
+
+ncclResult_t initialise(std::string_view symbol, ncclComm_t* comm, int nranks, const ncclUniqueId& id, int rank,
+                        const ncclConfig_t* config) {
+  World& world = World::instance();
+  std::unique_lock lock(world.mutex);
+  Options options;
+  const ncclResult_t readable = read_options(config, {}, options);
+  world.note(rank, fmt::format("{} rank={} nranks={}{}", symbol, rank, nranks, options.text));
+  if (const ncclResult_t failure = world.take_failure(symbol, rank); failure != ncclSuccess) return failure;
+  if (readable != ncclSuccess) return readable;
+  if (comm == nullptr || nranks < 1 || rank < 0 || rank >= nranks)
+    return fail(ncclInvalidArgument, fmt::format("{}: rank {} of {}", symbol, rank, nranks));
+  const std::string key(id.internal, sizeof id.internal);
+  const auto forming = world.forming.find(key);
+  if (forming == world.forming.end())
+    return fail(ncclInvalidUsage, fmt::format("{}: no such id, or it is used up", symbol));
+  auto& [size, come] = forming->second;
+  if (size != 0 && size != nranks)
+    return fail(ncclInvalidArgument, fmt::format("{}: {} ranks, another rank says {}", symbol, nranks, size));
+  if (come.contains(rank)) return fail(ncclInvalidUsage, fmt::format("{}: rank {} is there already", symbol, rank));
+
+  const auto made = std::make_shared<ncclComm>(rank, HostRuntime::current_device(), options);
+  made->rank = rank;
+  made->size = nranks;
+  world.live[made.get()] = made;
+  *comm = made.get();
+  if (!world.take_hang(symbol, rank)) {
+    size = nranks;
+    come[rank] = made;
+    if (static_cast<int>(come.size()) == nranks) {
+      std::vector<std::shared_ptr<ncclComm>> ranks;
+      for (const auto& [number, each] : come) ranks.push_back(each);
+      world.forming.erase(forming);
+      form(ranks);
+    }
+  }
+  return conclude(lock, made, made->formed);
+}
+
+std::shared_ptr<ncclComm> make_child(const ncclComm& parent, const Options& options, ncclComm_t* handle) {
+  auto child = std::make_shared<ncclComm>(parent.home_rank, parent.device, options);
+  World::instance().live[child.get()] = child;
+  *handle = child.get();
+  return child;
+}
+
+/// Of those that come with a child, one communicator for each color.
+void form_children(Visits& visits) {
+  std::map<int, std::vector<const Visit*>> by_color;
+  for (const auto& [rank, visit] : visits)
+    if (visit.child != nullptr) by_color[visit.color].push_back(&visit);
+  for (auto& [color, members] : by_color) {
+    std::stable_sort(members.begin(), members.end(), [](const Visit* a, const Visit* b) { return a->key < b->key; });
+    std::vector<std::shared_ptr<ncclComm>> ranks;
+    for (const Visit* const each : members) ranks.push_back(each->child);
+    form(ranks);
+  }
+}
+
+/// Until all that the rank put into streams has happened; false if it was aborted, or the runtime ends.
+bool drain(std::unique_lock<std::mutex>& lock, ncclComm& comm) {
+  HostRuntime& runtime = HostRuntime::instance();
+  while (!comm.aborted) {
+    PointRef next = comm.formed;
+    if (runtime.is_reached(next)) next = comm.last;
+    if (runtime.is_reached(next) && !comm.pending.empty()) next = *comm.pending.begin();
+    if (runtime.is_reached(next)) return true;
+    lock.unlock();
+    const bool happened = runtime.await(next);
+    lock.lock();
+    if (!happened) return false;
+  }
+  return false;
+}
+
+/// The library knows it no more.
+void forget(const std::shared_ptr<ncclComm>& comm) {
+  comm->stopped = true;
+  comm->last = nullptr;  // a capture keeps the communicator
+  World::instance().live.erase(comm.get());
+}
+
+}  // namespace
+
+extern "C" {
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  World& world = World::instance();
+  const std::lock_guard lock(world.mutex);
+  world.note(-1, "ncclGetUniqueId");
+  if (const ncclResult_t failure = world.take_failure("ncclGetUniqueId", -1); failure != ncclSuccess) return failure;
+  if (id == nullptr) return fail(ncclInvalidArgument, "ncclGetUniqueId: null");
+  *id = {};
+  fmt::format_to_n(id->internal, sizeof id->internal, "accord test {}", world.next_id++);
+  world.forming[std::string(id->internal, sizeof id->internal)] = {};
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId id, int rank) {
+  return initialise("ncclCommInitRank", comm, nranks, id, rank, nullptr);
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
+  return initialise("ncclCommInitRankConfig", comm, nranks, id, rank, config);
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* child, ncclConfig_t* config) {
+  World& world = World::instance();
+  std::unique_lock lock(world.mutex);
+  Options options;
+  const auto parent = world.find(comm);
+  const ncclResult_t readable = read_options(config, parent == nullptr ? Options() : parent->options, options);
+  ncclResult_t result = ncclSuccess;
+  const std::string line = fmt::format(" color={} key={}{}", color, key, config == nullptr ? "" : options.text);
+  if (begin("ncclCommSplit", comm, Needs::kReadiness, line, result) == nullptr) return result;
+  if (readable != ncclSuccess) return readable;
+  if (child == nullptr || color < NCCL_SPLIT_NOCOLOR)
+    return fail(ncclInvalidArgument, "ncclCommSplit: color or newcomm");
+  *child = nullptr;
+  Visit visit{.comm = comm, .child = nullptr, .color = color, .key = key};
+  if (color != NCCL_SPLIT_NOCOLOR) visit.child = make_child(*parent, options, child);
+  return meet(lock, "Split", std::move(visit), static_cast<std::size_t>(parent->size), form_children);
+}
+
+ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int excluded_count, ncclComm_t* child, ncclConfig_t* config,
+                            int flags) {
+  World& world = World::instance();
+  std::unique_lock lock(world.mutex);
+  Options options;
+  const auto parent = world.find(comm);
+  const ncclResult_t readable = read_options(config, parent == nullptr ? Options() : parent->options, options);
+  const std::set<int> left_out(excluded, excluded + (excluded == nullptr ? 0 : std::max(excluded_count, 0)));
+  const std::string list = fmt::format("{}", fmt::join(left_out, ","));
+  const bool aborts = flags == NCCL_SHRINK_ABORT;
+  ncclResult_t result = ncclSuccess;
+  const std::string line = fmt::format(" exclude={} flags={}{}", list, flags, config == nullptr ? "" : options.text);
+  if (begin("ncclCommShrink", comm, aborts ? Needs::kExistence : Needs::kReadiness, line, result) == nullptr)
+    return result;
+  if (readable != ncclSuccess) return readable;
+  if (child == nullptr || left_out.empty() || *left_out.begin() < 0 || *left_out.rbegin() >= parent->size ||
+      left_out.contains(parent->rank) || parent->clique == nullptr || (flags != NCCL_SHRINK_DEFAULT && !aborts))
+    return fail(ncclInvalidArgument,
+                fmt::format("ncclCommShrink: rank {} of {} without {}", parent->rank, parent->size, list));
+  if (aborts) {
+    parent->stopped = true;
+    end_pending(*parent);
+  }
+  Visit visit{.comm = comm, .child = make_child(*parent, options, child)};
+  const std::size_t remaining = static_cast<std::size_t>(parent->size) - left_out.size();
+  return meet(lock, "Shrink " + list, std::move(visit), remaining, form_children);
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  World& world = World::instance();
+  std::unique_lock lock(world.mutex);
+  ncclResult_t result = ncclSuccess;
+  const auto found = begin("ncclCommFinalize", comm, Needs::kReadiness, "", result);
+  if (found == nullptr) return result;
+  if (found->finalized) return fail(ncclInvalidArgument, "ncclCommFinalize: a second time");
+  found->finalized = true;
+  if (world.take_hang("ncclCommFinalize", found->home_rank))
+    found->pending.insert(HostRuntime::instance().make_point());
+  if (!found->options.blocking) return state_of(*found);
+  return drain(lock, *found) ? ncclSuccess : fail(ncclInternalError, "ncclCommFinalize: aborted");
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  World& world = World::instance();
+  std::unique_lock lock(world.mutex);
+  ncclResult_t result = ncclSuccess;
+  const auto found = begin("ncclCommDestroy", comm, Needs::kExistence, "", result);
+  if (found == nullptr) return result;
+  if (world.take_hang("ncclCommDestroy", found->home_rank)) found->pending.insert(HostRuntime::instance().make_point());
+  if (!drain(lock, *found)) return fail(ncclInternalError, "ncclCommDestroy: aborted");
+  forget(found);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  World& world = World::instance();
+  const std::lock_guard lock(world.mutex);
+  ncclResult_t result = ncclSuccess;
+  const auto found = begin("ncclCommAbort", comm, Needs::kExistence, "", result);
+  if (found == nullptr) return result;
+  found->aborted = true;
+  end_pending(*found);
+  HostRuntime::instance().happen(found->formed);
+  for (auto& [id, forming] : world.forming)
+    std::erase_if(forming.come, [&](const auto& each) { return each.second == found; });
+  world.counts.registrations -= static_cast<int>(found->registrations.size());
+  world.counts.windows -= static_cast<int>(found->windows.size());
+  world.counts.redops -= static_cast<int>(found->redops.size());
+  forget(found);
+  return ncclSuccess;
+}
+
+}  // extern "C"
+
+}  // namespace accord::testing::nccl

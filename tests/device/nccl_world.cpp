@@ -1,0 +1,208 @@
+// What all calls begin with, and how a call waits for those of other ranks.
+#include "device/nccl_world.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace accord::testing::nccl {
+namespace {
+
+thread_local std::string last_error;
+
+/// Those of the versions up to 2.29, with the least and the largest value that NCCL takes.
+struct IntegerOption {
+  const char* name;
+  int ncclConfig_t::*member;
+  int least = INT_MIN;
+  int largest = INT_MAX;
+};
+constexpr IntegerOption kBeforeNetName[] = {{"blocking", &ncclConfig_t::blocking, 0, 1},
+                                            {"cgaClusterSize", &ncclConfig_t::cgaClusterSize, 0, 8},
+                                            {"minCTAs", &ncclConfig_t::minCTAs, 1},
+                                            {"maxCTAs", &ncclConfig_t::maxCTAs, 1}};
+constexpr IntegerOption kBeforeCommName[] = {{"splitShare", &ncclConfig_t::splitShare, 0, 1},
+                                             {"trafficClass", &ncclConfig_t::trafficClass}};
+constexpr IntegerOption kAfterCommName[] = {{"collnetEnable", &ncclConfig_t::collnetEnable, 0, 1},
+                                            {"CTAPolicy", &ncclConfig_t::CTAPolicy, 0},
+                                            {"shrinkShare", &ncclConfig_t::shrinkShare, 0, 1},
+                                            {"nvlsCTAs", &ncclConfig_t::nvlsCTAs, 1},
+                                            {"nChannelsPerNetPeer", &ncclConfig_t::nChannelsPerNetPeer, 1},
+                                            {"nvlinkCentricSched", &ncclConfig_t::nvlinkCentricSched, 0, 1},
+                                            {"graphUsageMode", &ncclConfig_t::graphUsageMode, 0, 2},
+                                            {"numRmaCtx", &ncclConfig_t::numRmaCtx, 1}};
+
+}  // namespace
+
+ncclResult_t fail(ncclResult_t result, std::string why) {
+  last_error = std::move(why);
+  return fail_group(result);
+}
+
+World& World::instance() {
+  static auto* const world = new World;  // outlives the threads of streams
+  return *world;
+}
+
+void World::note(int rank, std::string line) { log[rank].push_back(std::move(line) + (in_group() ? " group" : "")); }
+
+ncclResult_t World::take_failure(std::string_view symbol, int rank) {
+  const auto found = failures.find(symbol);
+  if (found == failures.end()) return ncclSuccess;
+  auto& queue = found->second;
+  const auto mine = std::find_if(queue.begin(), queue.end(),
+                                 [&](const Failure& each) { return !each.rank.has_value() || *each.rank == rank; });
+  if (mine == queue.end()) return ncclSuccess;
+  const ncclResult_t result = mine->result;
+  queue.erase(mine);
+  return fail(result, fmt::format("{}: a failure that the test asked for", symbol));
+}
+
+bool World::take_hang(std::string_view symbol, int rank) { return hangs.erase({std::string(symbol), rank}) != 0; }
+
+std::shared_ptr<ncclComm> World::find(ncclComm* comm) const {
+  const auto found = live.find(comm);
+  return found == live.end() ? nullptr : found->second;
+}
+
+ncclComm::ncclComm(int home_rank_, int device_, Options options_)
+    : home_rank(home_rank_),
+      device(device_),
+      options(std::move(options_)),
+      formed(HostRuntime::instance().make_point()) {}
+
+ncclResult_t read_options(const ncclConfig_t* config, const Options& inherited, Options& options) {
+  options = inherited;
+  if (config == nullptr) return ncclSuccess;
+  ncclConfig_t given;
+  std::size_t size = 0;
+  std::memcpy(&size, config, sizeof size);
+  if (size < offsetof(ncclConfig_t, blocking)) return fail(ncclInvalidArgument, "ncclConfig_t without its size");
+  std::memcpy(&given, config, std::min(size, sizeof given));
+  if (given.magic != NCCL_API_MAGIC) return fail(ncclInvalidArgument, "ncclConfig_t without NCCL_CONFIG_INITIALIZER");
+
+  options = {};
+  ncclResult_t result = ncclSuccess;
+  const auto read = [&](const IntegerOption& option) {
+    const int value = given.*option.member;
+    if (value == NCCL_CONFIG_UNDEF_INT) return;
+    options.text += fmt::format(" {}={}", option.name, value);
+    if (value < option.least || value > option.largest)
+      result = fail(ncclInvalidArgument, fmt::format("ncclConfig_t: {} is {}", option.name, value));
+  };
+  std::for_each(std::begin(kBeforeNetName), std::end(kBeforeNetName), read);
+  if (given.netName != nullptr) options.text += fmt::format(" netName={}", given.netName);
+  std::for_each(std::begin(kBeforeCommName), std::end(kBeforeCommName), read);
+  if (given.commName != nullptr) options.text += fmt::format(" commName={}", given.commName);
+  std::for_each(std::begin(kAfterCommName), std::end(kAfterCommName), read);
+  if (given.minCTAs > 0 && given.maxCTAs > 0 && given.minCTAs > given.maxCTAs)
+    result = fail(ncclInvalidArgument, "ncclConfig_t: minCTAs is above maxCTAs");
+  options.blocking = given.blocking != 0;
+  return result;
+}
+
+ncclResult_t state_of(const ncclComm& comm) {
+  if (comm.error != ncclSuccess) return comm.error;
+  const HostRuntime& runtime = HostRuntime::instance();
+  const bool drains = comm.finalized && !(runtime.is_reached(comm.last) && comm.pending.empty());
+  return !runtime.is_reached(comm.formed) || !comm.pending_visits.empty() || drains ? ncclInProgress : ncclSuccess;
+}
+
+std::shared_ptr<ncclComm> ask(std::string_view symbol, ncclComm_t comm, Needs needs, ncclResult_t& result) {
+  World& world = World::instance();
+  auto found = world.find(comm);
+  if (found == nullptr) {
+    result = fail(ncclInvalidArgument, fmt::format("{}: no such communicator", symbol));
+    return nullptr;
+  }
+  result = world.take_failure(symbol, found->home_rank);
+  if (result != ncclSuccess) return nullptr;
+  if (needs == Needs::kExistence) return found;
+  result = state_of(*found);
+  if (result == ncclSuccess) return found;
+  result = result == ncclInProgress
+               ? fail(ncclInvalidArgument, fmt::format("{}: the call before is in progress", symbol))
+               : fail(result, fmt::format("{}: {}", symbol, found->error_text));
+  return nullptr;
+}
+
+std::shared_ptr<ncclComm> begin(std::string_view symbol, ncclComm_t comm, Needs needs, const std::string& line,
+                                ncclResult_t& result) {
+  World& world = World::instance();
+  if (const auto found = world.find(comm); found != nullptr)
+    world.note(found->home_rank, fmt::format("{} rank={}{}", symbol, found->rank, line));
+  return ask(symbol, comm, needs, result);
+}
+
+void form(const std::vector<std::shared_ptr<ncclComm>>& ranks) {
+  const auto clique = std::make_shared<Clique>();
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    ranks[rank]->clique = clique;
+    ranks[rank]->rank = static_cast<int>(rank);
+    ranks[rank]->size = static_cast<int>(ranks.size());
+    HostRuntime::instance().happen(ranks[rank]->formed);
+  }
+}
+
+ncclResult_t conclude(std::unique_lock<std::mutex>& lock, const std::shared_ptr<ncclComm>& comm, const PointRef& done) {
+  HostRuntime& runtime = HostRuntime::instance();
+  const bool blocks = comm->options.blocking, grouped = in_group();
+  if (grouped) wait_at_group_end(comm, done);
+  lock.unlock();
+  if (grouped) return ncclSuccess;
+  if (!blocks) return runtime.is_reached(done) ? ncclSuccess : ncclInProgress;
+  if (!runtime.await(done)) return ncclSystemError;
+  lock.lock();
+  const bool aborted = comm->aborted;
+  lock.unlock();
+  return aborted ? fail(ncclInternalError, "the communicator was aborted by another thread") : ncclSuccess;
+}
+
+ncclResult_t meet(std::unique_lock<std::mutex>& lock, std::string_view name, Visit visit, std::size_t expected,
+                  const std::function<void(Visits&)>& complete) {
+  const auto comm = World::instance().find(visit.comm);
+  HostRuntime& runtime = HostRuntime::instance();
+  visit.done = runtime.make_point();
+  const PointRef done = visit.done;
+  comm->pending.insert(done);
+  comm->pending_visits.insert(done);
+  if (World::instance().take_hang(fmt::format("ncclComm{}", name.substr(0, name.find(' '))), comm->home_rank))
+    return conclude(lock, comm, done);
+  const std::string key = fmt::format("{} {}", name, comm->visits[std::string(name)]++);
+  Visits& visits = comm->clique->visits[key];
+  visits.emplace(comm->rank, std::move(visit));
+  if (visits.size() == expected) {
+    complete(visits);
+    for (auto& [rank, each] : visits) {
+      each.comm->pending.erase(each.done);
+      each.comm->pending_visits.erase(each.done);
+      runtime.happen(each.done);
+    }
+    comm->clique->visits.erase(key);
+  }
+  return conclude(lock, comm, done);
+}
+
+void end_pending(ncclComm& comm) {
+  const auto mine = [&](const Posted& each) { return each.comm == &comm; };
+  if (comm.clique != nullptr) {
+    for (auto& [number, posted] : comm.clique->collectives) posted.erase(comm.rank);
+    for (auto& [pair, posted] : comm.clique->sends) std::erase_if(posted, mine);
+    for (auto& [pair, posted] : comm.clique->receives) std::erase_if(posted, mine);
+    for (auto& [key, visits] : comm.clique->visits) visits.erase(comm.rank);
+  }
+  for (const PointRef& point : comm.pending) HostRuntime::instance().happen(point);
+  comm.pending.clear();
+  comm.pending_visits.clear();
+}
+
+extern "C" const char* ncclGetLastError(ncclComm_t comm) {
+  World& world = World::instance();
+  const std::lock_guard lock(world.mutex);
+  if (const auto found = world.find(comm); found != nullptr && !found->error_text.empty())
+    last_error = found->error_text;
+  return last_error.c_str();
+}
+
+}  // namespace accord::testing::nccl

@@ -1,0 +1,295 @@
+// Devices over host memory: what tests of GPU code rely on.
+#include "device/host_runtime.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <thread>
+#include <vector>
+
+namespace accord::testing {
+namespace {
+
+using device::Event;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr Device kFirst{DeviceType::kCuda, 0};
+constexpr Device kSecond{DeviceType::kCuda, 1};
+
+struct HostRuntimeTest : ::testing::Test {
+  std::mutex mutex;
+  std::vector<int> notes;
+  HostRuntime runtime{2};
+
+  Stream stream(Device device = kFirst) { return runtime.create_stream(device, false).value(); }
+  Event event(Device device = kFirst) { return runtime.create_event(device).value(); }
+  /// Puts a note into the stream.
+  Status note(Stream stream, int number, Device device = kFirst) {
+    return runtime.enqueue(device, stream, [this, number] {
+      const std::lock_guard lock(mutex);
+      notes.push_back(number);
+    });
+  }
+};
+
+TEST_F(HostRuntimeTest, any_address_inside_of_an_allocation_tells_its_device) {
+  void* const first = runtime.allocate(kFirst, 100).value();
+  void* const second = runtime.allocate(kSecond, 1).value();
+  void* const host = runtime.allocate_host(8).value();
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(first) % 256, 0);
+  EXPECT_EQ(runtime.device_of(static_cast<char*>(first) + 99).value(), kFirst);
+  EXPECT_EQ(runtime.device_of(static_cast<char*>(first) + 100).value(), std::nullopt);
+  EXPECT_EQ(runtime.device_of(second).value(), kSecond);
+  EXPECT_EQ(runtime.device_of(host).value(), std::nullopt);
+  EXPECT_EQ(runtime.device_of(&runtime).value(), std::nullopt);
+  EXPECT_TRUE(runtime.holds(host, 8));
+  EXPECT_FALSE(runtime.holds(host, 9));
+
+  EXPECT_EQ(runtime.live(), (LiveObjects{.allocations = 2, .host_allocations = 1}));
+  EXPECT_EQ(runtime.release(kSecond, first).code(), StatusCode::kInternal);
+  EXPECT_EQ(runtime.release_host(first).code(), StatusCode::kInternal);
+  EXPECT_TRUE(runtime.release(kFirst, first).ok());
+  EXPECT_FALSE(runtime.release(kFirst, first).ok());
+  EXPECT_TRUE(runtime.release(kSecond, second).ok());
+  EXPECT_TRUE(runtime.release_host(host).ok());
+  EXPECT_EQ(runtime.live(), LiveObjects{});
+}
+
+TEST_F(HostRuntimeTest, a_stream_keeps_its_order_and_does_not_wait_for_others) {
+  const Stream busy = stream(), free = stream();
+  BusyStream hold = runtime.make_stream_busy(busy);
+  ASSERT_TRUE(note(busy, 1).ok());
+  ASSERT_TRUE(note(busy, 2).ok());
+  ASSERT_TRUE(note(free, 3).ok());
+  ASSERT_TRUE(note({}, 4).ok());
+  ASSERT_TRUE(runtime.synchronize(kFirst, free).ok());
+  ASSERT_TRUE(runtime.synchronize(kFirst, {}).ok());
+  EXPECT_THAT(notes, ::testing::UnorderedElementsAre(3, 4));
+  hold.release();
+  ASSERT_TRUE(runtime.synchronize(kFirst, busy).ok());
+  notes.erase(notes.begin(), notes.begin() + 2);
+  EXPECT_THAT(notes, ElementsAre(1, 2));
+}
+
+TEST_F(HostRuntimeTest, a_copy_happens_in_its_stream) {
+  std::vector<int> from(1000), to(1000);
+  std::iota(from.begin(), from.end(), 7);
+  const Stream first = stream();
+  auto* const memory = static_cast<int*>(runtime.allocate(kFirst, 4000).value());
+  BusyStream hold = runtime.make_stream_busy(first);
+  ASSERT_TRUE(runtime.copy(memory, from.data(), 4000, kFirst, first).ok());
+  ASSERT_TRUE(runtime.copy(to.data(), memory, 4000, kFirst, first).ok());
+  EXPECT_NE(memory[0], 7);
+  hold.release();
+  ASSERT_TRUE(runtime.synchronize(kFirst, first).ok());
+  EXPECT_EQ(to, from);
+  ASSERT_TRUE(runtime.release(kFirst, memory).ok());
+}
+
+TEST_F(HostRuntimeTest, an_event_has_happened_unless_its_last_record_has_not) {
+  const Event point = event();
+  EXPECT_TRUE(runtime.has_happened(point).value());
+  BusyStream hold = runtime.make_stream_busy({}, kFirst);
+  ASSERT_TRUE(runtime.record(point, kFirst, {}).ok());
+  EXPECT_FALSE(runtime.has_happened(point).value());
+  const Stream free = stream();
+  ASSERT_TRUE(runtime.record(point, kFirst, free).ok());
+  ASSERT_TRUE(runtime.synchronize(kFirst, free).ok());
+  EXPECT_TRUE(runtime.has_happened(point).value());
+  ASSERT_TRUE(runtime.record(point, kFirst, {}).ok());
+  hold.release();
+  ASSERT_TRUE(runtime.synchronize(kFirst, {}).ok());
+  EXPECT_TRUE(runtime.has_happened(point).value());
+}
+
+TEST_F(HostRuntimeTest, a_stream_waits_for_the_record_that_was_last_when_wait_was_called) {
+  const Stream busy = stream(), later = stream(kSecond);
+  const Event point = event();
+  ASSERT_TRUE(runtime.wait(point, kSecond, later).ok());  // never recorded: no wait
+  BusyStream hold = runtime.make_stream_busy(busy);
+  ASSERT_TRUE(note(busy, 1).ok());
+  ASSERT_TRUE(runtime.record(point, kFirst, busy).ok());
+  ASSERT_TRUE(runtime.wait(point, kSecond, later).ok());
+  ASSERT_TRUE(note(later, 2, kSecond).ok());
+  BusyStream again = runtime.make_stream_busy(busy);
+  ASSERT_TRUE(runtime.record(point, kFirst, busy).ok());  // a second record, which is not waited for
+  hold.release();
+  ASSERT_TRUE(runtime.synchronize(kSecond, later).ok());
+  EXPECT_THAT(notes, ElementsAre(1, 2));
+  EXPECT_FALSE(runtime.has_happened(point).value());
+}
+
+TEST_F(HostRuntimeTest, what_is_in_a_stream_happens_after_it_was_destroyed) {
+  const Stream gone = stream();
+  const Event point = event();
+  BusyStream hold = runtime.make_stream_busy(gone);
+  ASSERT_TRUE(note(gone, 1).ok());
+  ASSERT_TRUE(runtime.record(point, kFirst, gone).ok());
+  ASSERT_TRUE(runtime.wait(point, kFirst, {}).ok());
+  ASSERT_TRUE(runtime.destroy_event(point).ok());
+  ASSERT_TRUE(runtime.destroy_stream(kFirst, gone).ok());
+  EXPECT_EQ(runtime.live(), LiveObjects{});
+  EXPECT_FALSE(note(gone, 2).ok());
+  hold.release();
+  ASSERT_TRUE(runtime.synchronize(kFirst, {}).ok());
+  EXPECT_THAT(notes, ElementsAre(1));
+}
+
+TEST_F(HostRuntimeTest, wrong_devices_and_handles_are_errors_that_name_the_call) {
+  const Stream first = stream();
+  EXPECT_THAT(runtime.allocate({DeviceType::kCuda, 2}, 1).status().message(),
+              HasSubstr("allocate: cuda:2 is none of 2"));
+  EXPECT_FALSE(runtime.allocate({}, 1).ok());
+  EXPECT_THAT(runtime.synchronize(kSecond, first).message(),
+              HasSubstr("synchronize: a stream of cuda:0, not of cuda:1"));
+  EXPECT_THAT(runtime.record(event(kSecond), kFirst, first).message(), HasSubstr("an event of cuda:1"));
+  EXPECT_FALSE(runtime.has_happened({}).ok());
+  EXPECT_FALSE(runtime.destroy_stream(kFirst, {}).ok());
+  runtime.set_count(0);
+  EXPECT_EQ(runtime.viable().code(), StatusCode::kUnsupported);
+}
+
+TEST_F(HostRuntimeTest, a_failure_that_was_asked_for_comes_once) {
+  runtime.fail_next("allocate", Status(StatusCode::kResourceExhausted, "full"));
+  EXPECT_EQ(runtime.allocate(kFirst, 1).status().code(), StatusCode::kResourceExhausted);
+  void* const memory = runtime.allocate(kFirst, 1).value();
+  EXPECT_TRUE(runtime.release(kFirst, memory).ok());
+  runtime.fail_next("viable", Status(StatusCode::kUnsupported, "driver"));
+  EXPECT_FALSE(runtime.viable().ok());
+  EXPECT_TRUE(runtime.viable().ok());
+}
+
+TEST_F(HostRuntimeTest, a_runtime_ends_though_streams_are_held_and_callers_wait) {
+  HostRuntime ends;
+  const Stream held = ends.create_stream(kFirst, false).value();
+  const PointRef never = ends.make_point();
+  ASSERT_TRUE(ends.enqueue(kFirst, held, [&ends, never] { EXPECT_FALSE(ends.await(never)); }).ok());
+  ASSERT_TRUE(ends.enqueue(kFirst, held, [] { ADD_FAILURE() << "what is behind happens"; }).ok());
+}
+
+TEST_F(HostRuntimeTest, a_capture_happens_when_it_is_launched) {
+  const Stream captured = stream();
+  int value = 1, copy = 0;
+  ASSERT_TRUE(runtime.begin_capture(kFirst, captured).ok());
+  EXPECT_TRUE(runtime.is_capturing(kFirst, captured).value());
+  ASSERT_TRUE(note(captured, 1).ok());
+  ASSERT_TRUE(runtime.copy(&copy, &value, sizeof value, kFirst, captured).ok());
+  const Graph graph = runtime.end_capture(kFirst, captured).value();
+  EXPECT_FALSE(runtime.is_capturing(kFirst, captured).value());
+  ASSERT_TRUE(runtime.synchronize(kFirst, captured).ok());
+  EXPECT_TRUE(notes.empty());
+  for (value = 5; value < 8; ++value) {
+    ASSERT_TRUE(runtime.launch(graph, captured).ok());
+    ASSERT_TRUE(runtime.synchronize(kFirst, captured).ok());
+    EXPECT_EQ(copy, value);
+  }
+  EXPECT_THAT(notes, ElementsAre(1, 1, 1));
+}
+
+TEST_F(HostRuntimeTest, a_stream_that_waits_for_a_captured_event_joins_and_runs_beside_the_first) {
+  const Stream first = stream(), second = stream(kSecond), launched = stream();
+  const Event fork = event(), join = event(kSecond);
+  const PointRef crossed = runtime.make_point();
+  ASSERT_TRUE(runtime.begin_capture(kFirst, first).ok());
+  ASSERT_TRUE(note(first, 1).ok());
+  ASSERT_TRUE(runtime.record(fork, kFirst, first).ok());
+  ASSERT_TRUE(runtime.wait(fork, kSecond, second).ok());
+  EXPECT_TRUE(runtime.is_capturing(kSecond, second).value());
+  ASSERT_TRUE(runtime.enqueue(kFirst, first, [&] { runtime.await(crossed); }).ok());  // ends only if the other one runs
+  ASSERT_TRUE(runtime.enqueue(kSecond, second, [&] { runtime.happen(crossed); }).ok());
+  ASSERT_TRUE(note(second, 2, kSecond).ok());
+  ASSERT_TRUE(runtime.record(join, kSecond, second).ok());
+  ASSERT_TRUE(runtime.wait(join, kFirst, first).ok());
+  ASSERT_TRUE(note(first, 3).ok());
+  const Graph graph = runtime.end_capture(kFirst, first).value();
+  EXPECT_FALSE(runtime.is_capturing(kSecond, second).value());
+  ASSERT_TRUE(runtime.launch(graph, launched).ok());
+  ASSERT_TRUE(runtime.launch(graph, launched).ok());
+  ASSERT_TRUE(note(launched, 4).ok());
+  ASSERT_TRUE(runtime.synchronize(kFirst, launched).ok());
+  EXPECT_THAT(notes, ElementsAre(1, 2, 3, 1, 2, 3, 4));
+}
+
+TEST_F(HostRuntimeTest, what_is_captured_may_not_be_asked_for) {
+  const Stream captured = stream();
+  const Event point = event();
+  ASSERT_TRUE(runtime.begin_capture(kFirst, captured).ok());
+  ASSERT_TRUE(runtime.record(point, kFirst, captured).ok());
+  EXPECT_THAT(runtime.has_happened(point).status().message(),
+              HasSubstr("has_happened: the event was last recorded in a capture"));
+  EXPECT_FALSE(note(captured, 1).ok());
+  EXPECT_FALSE(runtime.end_capture(kFirst, captured).ok());
+  ASSERT_TRUE(runtime.begin_capture(kFirst, captured).ok());
+  EXPECT_THAT(runtime.synchronize(kFirst, captured).message(), HasSubstr("being captured"));
+  EXPECT_THAT(runtime.end_capture(kFirst, captured).status().message(), HasSubstr("spoilt"));
+  EXPECT_TRUE(note(captured, 2).ok());
+}
+
+TEST_F(HostRuntimeTest, a_capture_and_what_is_outside_of_it_do_not_wait_for_each_other) {
+  const Stream captured = stream(), outside = stream();
+  const Event point = event(), inner = event();
+  ASSERT_TRUE(runtime.record(point, kFirst, outside).ok());
+  ASSERT_TRUE(runtime.begin_capture(kFirst, captured).ok());
+  ASSERT_TRUE(runtime.record(inner, kFirst, captured).ok());
+  EXPECT_THAT(runtime.wait(point, kFirst, captured).message(), HasSubstr("outside of the capture"));
+  EXPECT_FALSE(runtime.end_capture(kFirst, captured).ok());
+  EXPECT_THAT(runtime.wait(inner, kFirst, outside).message(), HasSubstr("a capture that has ended"));
+  EXPECT_FALSE(runtime.begin_capture(kFirst, {}).ok());
+}
+
+TEST_F(HostRuntimeTest, a_stream_that_joined_must_be_waited_for_by_that_which_began) {
+  const Stream first = stream(), second = stream();
+  const Event fork = event();
+  ASSERT_TRUE(runtime.begin_capture(kFirst, first).ok());
+  ASSERT_TRUE(runtime.record(fork, kFirst, first).ok());
+  ASSERT_TRUE(runtime.wait(fork, kFirst, second).ok());
+  ASSERT_TRUE(note(second, 1).ok());
+  EXPECT_FALSE(runtime.end_capture(kFirst, second).ok());
+  EXPECT_THAT(runtime.end_capture(kFirst, first).status().message(), HasSubstr("was not waited for"));
+  EXPECT_FALSE(runtime.is_capturing(kFirst, second).value());
+}
+
+TEST_F(HostRuntimeTest, threads_may_use_it_at_once) {
+  std::vector<std::thread> threads;
+  std::vector<int> sums(4);
+  for (int index = 0; index < 4; ++index)
+    threads.emplace_back([&, index] {
+      const Device device{DeviceType::kCuda, static_cast<std::int16_t>(index % 2)};
+      const Stream own = runtime.create_stream(device, true).value();
+      const Event point = runtime.create_event(device).value();
+      for (int i = 0; i < 50; ++i) {
+        EXPECT_TRUE(runtime.enqueue(device, own, [&] { ++sums[static_cast<std::size_t>(index)]; }).ok());
+        EXPECT_TRUE(runtime.record(point, device, own).ok());
+        EXPECT_TRUE(runtime.wait(point, device, {}).ok());
+        EXPECT_TRUE(runtime.has_happened(point).ok());
+      }
+      EXPECT_TRUE(runtime.synchronize(device, own).ok());
+      EXPECT_TRUE(runtime.destroy_event(point).ok());
+      EXPECT_TRUE(runtime.destroy_stream(device, own).ok());
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(sums, ::testing::Each(50));
+  EXPECT_EQ(runtime.live(), LiveObjects{});
+}
+
+TEST(HostRuntimeInstance, is_one_and_the_current_device_is_the_threads_own) {
+  EXPECT_EQ(&HostRuntime::instance(), &HostRuntime::instance());
+  HostRuntime::set_current_device(3);
+  std::thread([] { EXPECT_EQ(HostRuntime::current_device(), 0); }).join();
+  EXPECT_EQ(HostRuntime::current_device(), 3);
+  HostRuntime::set_current_device(0);
+}
+
+TEST(HostRuntimeInstanceDeathTest, held_streams_do_not_keep_the_process) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto leave = [] {
+    static const auto* const never_released = new BusyStream(HostRuntime::instance().make_stream_busy({}));
+    std::exit(never_released == nullptr ? 1 : 0);
+  };
+  EXPECT_EXIT(leave(), ::testing::ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace accord::testing

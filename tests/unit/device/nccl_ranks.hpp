@@ -1,0 +1,82 @@
+#pragma once
+// Ranks that are threads, with memory of the host's devices, for tests of the NCCL over them.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "device/host_runtime.hpp"
+#include "device/nccl_abi.hpp"
+#include "device/nccl_control.hpp"
+
+namespace accord::testing {
+
+inline Device cuda(int index) { return {DeviceType::kCuda, static_cast<std::int16_t>(index)}; }
+
+/// `values` in memory of a device.
+template <typename T>
+class OnDevice {
+ public:
+  OnDevice(int device, const std::vector<T>& values) : device_(cuda(device)), count_(values.size()) {
+    data_ = static_cast<T*>(HostRuntime::instance().allocate(device_, count_ * sizeof(T)).value());
+    std::copy(values.begin(), values.end(), data_);
+  }
+  ~OnDevice() { EXPECT_TRUE(HostRuntime::instance().release(device_, data_).ok()); }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+  T* data() { return data_; }
+  std::vector<T> values() const { return {data_, data_ + count_}; }
+
+ private:
+  Device device_;
+  std::size_t count_;
+  T* data_ = nullptr;
+};
+
+/// `body` on a thread for each rank, whose current device is the rank.
+inline void on_ranks(int ranks, const std::function<void(int rank)>& body) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&body, rank] {
+      HostRuntime::set_current_device(rank);
+      body(rank);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+inline nccl::ncclUniqueId new_id() {
+  nccl::ncclUniqueId id;
+  EXPECT_EQ(nccl::ncclGetUniqueId(&id), nccl::ncclSuccess);
+  return id;
+}
+
+/// The same with a communicator of them all for each, destroyed at the end.
+inline void with_communicators(int ranks, const std::function<void(int rank, nccl::ncclComm_t comm)>& body) {
+  const nccl::ncclUniqueId id = new_id();
+  on_ranks(ranks, [&](int rank) {
+    nccl::ncclComm_t comm = nullptr;
+    ASSERT_EQ(nccl::ncclCommInitRank(&comm, ranks, id, rank), nccl::ncclSuccess);
+    body(rank, comm);
+    ASSERT_EQ(nccl::ncclCommDestroy(comm), nccl::ncclSuccess);
+  });
+}
+
+/// All in the device's default stream has happened.
+inline void synchronize(int device, Stream stream = {}) {
+  ASSERT_TRUE(HostRuntime::instance().synchronize(cuda(device), stream).ok());
+}
+
+/// Fails if something of this library is left, and resets what the test asked for.
+struct NcclTest : ::testing::Test {
+  void TearDown() override {
+    EXPECT_EQ(live_nccl(), LiveNccl{});
+    EXPECT_EQ(HostRuntime::instance().live(), LiveObjects{});
+    reset_nccl();
+  }
+};
+
+}  // namespace accord::testing
