@@ -22,6 +22,7 @@ import accord
 from accord.mesh import MeshPlan
 from accord.mesh.megatron_arguments import MegatronArguments, timeout_of
 from accord.mesh.torch_mesh import TorchMesh
+from accord.torch.fates import refuse_unused
 
 __all__ = ["install", "installed_mesh", "report", "uninstall"]
 
@@ -164,9 +165,8 @@ def _initializing(installed: _Installed) -> Callable[..., None]:
             known = {name: bound.arguments[name] for name in MegatronArguments.known() if name in bound.arguments}
             arguments = MegatronArguments(**known)
             installed.unused = arguments.not_applicable()
-            if installed.strict and installed.unused:
-                first = installed.unused[0]
-                raise accord.Unsupported(f"mesh: {first['option']} changes nothing: {first['why']}")
+            if installed.strict:
+                refuse_unused(installed.unused)
             return arguments.plan(dist.get_world_size())
 
         if installed.mesh is not None:

@@ -12,7 +12,7 @@ import torch.distributed as dist
 import accord
 from accord.mesh import MeshPlan
 from accord.mesh.torch_mesh import TorchMesh
-from accord.torch.fates import NOTHING_TO_CHANGE, fate_of, set_in
+from accord.torch.fates import NOTHING_TO_CHANGE, fate_of, refuse_unused, set_in
 from accord.torch.process_group import ProcessGroup
 
 _Dims = str | Sequence[str]
@@ -89,8 +89,8 @@ class HyperCommGrid:
             key = self._key(dims, view)
             if key in self._meshes:
                 raise accord.InvalidArgument(f'mesh: the groups of "{key}" have been created already; get_pg has them')
-            if strict and fates:
-                raise accord.Unsupported(f"mesh: {fates[0]['option']} changes nothing: {fates[0]['why']}")
+            if strict:
+                refuse_unused(fates)
             return self._plan(dims, view)
 
         mesh = TorchMesh.create(plan, timeout=timeout, strict=strict)

@@ -18,6 +18,7 @@ import accord
 from accord.mesh import MeshPlan
 from accord.mesh.megatron_arguments import MegatronArguments, timeout_of
 from accord.mesh.torch_mesh import TorchMesh
+from accord.torch.fates import refuse_unused
 from accord.torch.process_group import ProcessGroup
 
 
@@ -46,9 +47,8 @@ def initialize_model_parallel(*positional: Any, strict: bool = False, **keywords
     def plan() -> MeshPlan:
         nonlocal arguments
         arguments = MegatronArguments(*positional, **keywords)
-        unused = arguments.not_applicable()
-        if strict and unused:
-            raise accord.Unsupported(f"mesh: {unused[0]['option']} changes nothing: {unused[0]['why']}")
+        if strict:
+            refuse_unused(arguments.not_applicable())
         return arguments.plan(dist.get_world_size())
 
     timeout = timeout_of(inspect.signature(MegatronArguments), positional, keywords)

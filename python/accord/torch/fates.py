@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import accord
 
 NOTHING_TO_CHANGE = "CPU ranks have nothing that it could change"
 
@@ -10,6 +13,12 @@ NOTHING_TO_CHANGE = "CPU ranks have nothing that it could change"
 def fate_of(option: str, value: Any, fate: str, why: str) -> dict[str, Any]:
     """fate: "applied", "translated" or "not applicable"."""
     return {"option": option, "value": str(value), "fate": fate, "why": why}
+
+
+def refuse_unused(unused: Sequence[dict[str, Any]]) -> None:
+    """What strict says of options that are not applicable: Unsupported, which names the first."""
+    if unused:
+        raise accord.Unsupported(f"mesh: {unused[0]['option']} changes nothing: {unused[0]['why']}")
 
 
 def set_in(options: Any) -> dict[str, Any]:
