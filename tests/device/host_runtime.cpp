@@ -138,6 +138,17 @@ Status HostRuntime::release_host(void* memory) {
   return give_back("release_host", std::nullopt, memory);
 }
 
+Result<Device> HostRuntime::make_current(Device device) {
+  {
+    const std::lock_guard lock(mutex_);
+    ACCORD_RETURN_IF_ERROR(take_failure("make_current"));
+    ACCORD_RETURN_IF_ERROR(check("make_current", device));
+  }
+  const auto before = static_cast<std::int16_t>(current_device());
+  set_current_device(device.index);
+  return Device{DeviceType::kCuda, before};
+}
+
 Status HostRuntime::copy(void* to, const void* from, std::size_t bytes, Device device, Stream stream) {
   const std::lock_guard lock(mutex_);
   ACCORD_RETURN_IF_ERROR(take_failure("copy"));

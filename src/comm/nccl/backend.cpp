@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/wait.hpp"
+#include "comm/exchange.hpp"
 #include "comm/gather_texts.hpp"
 #include "comm/group.hpp"
 
@@ -52,7 +53,7 @@ Result<nccl::UniqueId> agree(Group& group, const Result<const nccl::Library*>& l
       mine["id"] = hex_of(id);
     }
   }
-  if (!failure.ok()) mine = {{"error", failure.message().substr(0, kMostText / 2)}};
+  if (!failure.ok()) mine = json{{"error", failure.message().substr(0, kMostText / 2)}};
   const std::string text = mine.dump(-1, ' ', false, json::error_handler_t::replace);
   ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> texts, gather_texts(group, text, deadline.remaining()));
   ACCORD_RETURN_IF_ERROR(failure);
@@ -164,8 +165,9 @@ Status NcclBackend::connect_pairs(std::span<const Call> calls, Deadline deadline
   for (const Rank peer : peers)
     if (peer < group_.rank())
       ACCORD_RETURN_IF_ERROR(group_.receive_aside(std::as_writable_bytes(std::span(ids[peer].bytes)), peer, deadline));
-  for (const Rank peer : peers)
+  for (const Rank peer : peers) {
     ACCORD_ASSIGN_OR_RETURN(pairs_[peer], connect(ids[peer], group_.rank() < peer ? 0 : 1, 2));
+  }
   for (const Rank peer : peers) ACCORD_RETURN_IF_ERROR(settle(pairs_[peer], "CommInitRankConfig", deadline));
   return {};
 }
