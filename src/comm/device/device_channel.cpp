@@ -109,6 +109,16 @@ Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration t
   return {};
 }
 
+Result<Stream> DeviceChannel::stream_for(std::span<const Call> calls) {
+  const Rank peer = calls.front().peer;
+  const auto is_with_it = [peer](const Call& call) { return call.direction != Direction::kNone && call.peer == peer; };
+  if (!std::all_of(calls.begin(), calls.end(), is_with_it)) return stream_;
+  const auto found = message_streams_.find(peer);
+  if (found != message_streams_.end()) return found->second;
+  ACCORD_ASSIGN_OR_RETURN(const Stream made, runtime_->create_stream(device_, group_.options().hints.is_high_priority_stream));
+  return message_streams_.emplace(peer, made).first->second;
+}
+
 Status DeviceChannel::run(std::span<const Call> calls, const CallOptions& options) {
   const Duration timeout = options.timeout.value_or(group_.options().timeout);
   const std::lock_guard lock(mutex_);
@@ -123,8 +133,9 @@ std::shared_ptr<PendingWork> DeviceChannel::start(std::span<const Call> calls, c
   const auto put_behind = [&](const std::shared_ptr<PendingWork>& work) -> Result<bool> {
     ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime_->is_capturing(device_, options.stream));
     ACCORD_ASSIGN_OR_RETURN(const std::shared_ptr<DeviceEvent> before, events_->record(options.stream));
-    ACCORD_RETURN_IF_ERROR(before->block(stream_));
-    ACCORD_RETURN_IF_ERROR(put(calls, stream_, timeout, work));
+    ACCORD_ASSIGN_OR_RETURN(const Stream stream, stream_for(calls));
+    ACCORD_RETURN_IF_ERROR(before->block(stream));
+    ACCORD_RETURN_IF_ERROR(put(calls, stream, timeout, work));
     return captured;
   };
   const Operation operation{.record = record_of(calls.front(), group_.rank(), group_.size()), .timeout = timeout};
@@ -241,6 +252,7 @@ void DeviceChannel::close() {
   backend_.reset();
   events_.reset();
   (void)runtime_->destroy_stream(device_, stream_);
+  for (const auto& [peer, stream] : message_streams_) (void)runtime_->destroy_stream(device_, stream);
   ledgers_.clear();
 }
 

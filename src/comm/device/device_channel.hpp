@@ -2,6 +2,7 @@
 // A group's calls on the memory of a GPU.
 
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -64,6 +65,7 @@ class DeviceChannel final : public WorkDriver {
   /// Refuses calls that cannot be, and makes what is missing for others.
   Status prepare(std::span<const Call> calls, Deadline deadline);
   Status open(Device device);
+  Result<Stream> stream_for(std::span<const Call> calls);
   /// Puts them into `stream`. `work`: ends with them.
   Status put(std::span<const Call> calls, Stream stream, Duration timeout, const std::shared_ptr<PendingWork>& work);
   /// Why what is under way has to end, if it has to.
@@ -78,7 +80,8 @@ class DeviceChannel final : public WorkDriver {
   std::unique_ptr<CollectiveBackend> backend_;
   device::Runtime* runtime_ = nullptr;
   Device device_ = {};
-  Stream stream_ = {};  ///< of started calls
+  Stream stream_ = {};                     ///< of started calls
+  std::map<Rank, Stream> message_streams_;  ///< of started messages with one peer, which wait for no others
   std::shared_ptr<EventPool> events_;
   std::vector<std::unique_ptr<DeviceLedger>> ledgers_;  ///< by rank; null where the window is not mapped
   std::list<UnderWay> under_way_;
