@@ -93,7 +93,7 @@ Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration t
   }
   if (Status put = backend_->enqueue(calls, stream, one.deadline); !put.ok()) {
     const Status late = put.code() == StatusCode::kTimeout ? examine(one) : Status();
-    Status failure = group_.fail(late.ok() ? put.with_context(where(one.record)) : late);
+    Status failure = group_.fail(late.ranks().empty() ? put.with_context(where(one.record)) : late);
     backend_->abort();
     return failure;
   }
