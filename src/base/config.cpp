@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/device_limits.hpp"
 #include "base/text.hpp"
 #include "base/timeout_limits.hpp"
 
@@ -130,9 +131,6 @@ Result<int> whole_number(std::string_view text, int least, int most) {
   if (number >= least && number <= most) return static_cast<int>(number);
   return Status(StatusCode::kInvalidArgument, fmt::format("\"{}\" is no number from {} to {}", text, least, most));
 }
-
-constexpr int kMostCtas = 64;
-constexpr int kLargestCluster = 8;
 
 Status read_high_priority(std::string_view text, Config& config) {
   constexpr std::array<std::string_view, 2> kAnswers = {"yes", "no"};
