@@ -143,11 +143,15 @@ Status NcclBackend::part(int color, int key, CollectiveBackend* child, Deadline 
   nccl::Communicator* made = nullptr;
   const int code = library().call.CommSplit(whole_, its != nullptr ? color : kNoColor, key, &made, &config);
   if (code != nccl::kSuccess && code != nccl::kInProgress) return library().failure("CommSplit", code);
-  ACCORD_RETURN_IF_ERROR(settle(whole_, "CommSplit", deadline));
-  if (its == nullptr) return {};
-  const std::lock_guard its_lock(its->calls_);
-  its->whole_ = made;
-  return settle(made, "CommSplit", deadline);
+  Status parted = settle(whole_, "CommSplit", deadline);
+  if (its == nullptr) return parted;
+  {
+    const std::lock_guard its_lock(its->calls_);
+    its->whole_ = made;
+    if (parted.ok()) parted = settle(made, "CommSplit", deadline);
+  }
+  if (!parted.ok()) its->abort();
+  return parted;
 }
 
 Status NcclBackend::connect_whole(Deadline deadline) {
