@@ -43,7 +43,9 @@ Status DeviceChannel::open(Device device) {
     return Status(StatusCode::kInvalidArgument, fmt::format("a buffer lies on {}, but this rank's calls on the group are on {}",
                                                             to_string(device), to_string(device_)));
   }
-  ACCORD_ASSIGN_OR_RETURN(runtime_, device::runtime_of(device.type));
+  const Result<device::Runtime*> runtime = device::runtime_of(device.type);
+  if (!runtime.ok()) return runtime.status().with_context(fmt::format("a buffer lies on {}", to_string(device)));
+  runtime_ = *runtime;
   if (device.index < 0 || device.index >= runtime_->count())
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("a buffer lies on {}, but this rank sees {} of them", to_string(device), runtime_->count()));
