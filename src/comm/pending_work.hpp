@@ -28,6 +28,8 @@ class WorkDriver {
   /// A thread that waits for `work`: drives it until that has ended, or the deadline, or another thread drives it. False if it may not
   /// drive it at all.
   virtual bool drive_until_ended(const PendingWork& work, Deadline deadline) = 0;
+  /// Whoever only asks: ends what is over, where nobody sees at once that it is.
+  virtual void end_what_is_over() {}
 };
 
 /// Where the end of a work lies in a stream of its device.
@@ -91,6 +93,11 @@ class PendingWork {
   /// One that ends when all `works` have, as the first of them in the list that failed.
   static std::shared_ptr<PendingWork> all(std::vector<std::shared_ptr<PendingWork>> works);
 
+  /// done(), after a look.
+  bool test() {
+    if (!done() && driver_ != nullptr) driver_->end_what_is_over();
+    return done();
+  }
   bool done() const { return done_.load(std::memory_order_acquire); }
   void finish(Status status) { call_back(end(std::move(status))); }
   /// finish() in two parts: from the first one on it is done; the second calls back.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -12,15 +13,24 @@ import torch
 import torch.distributed as dist
 
 import accord
-from accord.torch import c10d
+from accord.torch import c10d, streams
 from accord.torch.arguments import Tensors
 from accord.torch.errors import as_torch_error
 from accord.torch.ranges import Range, recorded
 from accord.torch.tensors import CopyBack
-from accord.torch.work import FinishedWork, Work, copy_back
+from accord.torch.work import DeviceWork, FinishedWork, Work, copy_back
 
 _FINISHED = FinishedWork()
 _UNSET = c10d.BarrierOptions().timeout
+
+
+@dataclass
+class _Listed:
+    """Calls that are to run as one."""
+
+    batch: accord.Batch
+    back: list[CopyBack] = field(default_factory=list)
+    device: torch.device | None = None  # of those that came; None: the CPU
 
 
 class Calls:
@@ -31,7 +41,7 @@ class Calls:
         self._global_ranks = global_ranks
         self._sequence_number = 0
         self._new_timeout: timedelta | None = None
-        self._batches: dict[int, tuple[accord.Batch, list[CopyBack]]] = {}  # of threads that list calls, by thread
+        self._batches: dict[int, _Listed] = {}  # of threads that list calls, by thread
 
     def _run(
         self,
@@ -54,6 +64,9 @@ class Calls:
             return self._start(call, tensors, back, *arguments, reads=reads, **keywords)
         if self._new_timeout is not None:
             keywords.setdefault("timeout", self._new_timeout)
+        device = streams.device_of_call()
+        if device is not None:
+            keywords["stream"] = streams.current(device)
         self._sequence_number += 1
         try:
             if c10d.profiler_enabled():
@@ -79,16 +92,20 @@ class Calls:
         listed = self._batches.get(threading.get_ident()) if self._batches else None
         if listed is not None:
             keywords.pop("timeout", None)
-            getattr(listed[0], call)(*arguments, **keywords)
-            listed[1].extend(back)
+            getattr(listed.batch, call)(*arguments, **keywords)
+            listed.back.extend(back)
+            listed.device = streams.device_of_call()
             return _FINISHED
         if self._new_timeout is not None:
             keywords.setdefault("timeout", self._new_timeout)
         start = getattr(self._comm, f"{call}_async")
+        device = streams.device_of_call()
+        if device is not None:
+            keywords["stream"] = streams.current(device)
         if c10d.profiler_enabled():
-            started = functools.partial(self._work_of, lambda: start(*arguments, **keywords), tensors, back)
+            started = functools.partial(self._work_of, lambda: start(*arguments, **keywords), tensors, back, device)
             return recorded(call, _reads(arguments, reads), started)
-        return self._work_of(lambda: start(*arguments, **keywords), tensors, back)
+        return self._work_of(lambda: start(*arguments, **keywords), tensors, back, device)
 
     def _run_all(
         self,
@@ -104,15 +121,21 @@ class Calls:
         for arguments in calls:
             getattr(batch, call)(*arguments, **keywords)
         timeout = self._new_timeout if opts.timeout == _UNSET else opts.timeout
-        started = functools.partial(self._work_of, lambda: batch.start(timeout), tensors, back)
+        device = streams.device_of_call()
+        stream = None if device is None else streams.current(device)
+        started = functools.partial(self._work_of, lambda: batch.start(timeout, stream), tensors, back, device)
         work = recorded(call, [read for read, *_ in calls], started) if c10d.profiler_enabled() else started()
         if not opts.asyncOp:
             work.wait()
         return work
 
-    def _work_of(self, start: Callable[[], accord.Work], tensors: Tensors, back: list[CopyBack]) -> Work:
+    def _work_of(
+        self, start: Callable[[], accord.Work], tensors: Tensors, back: list[CopyBack], device: torch.device | None
+    ) -> Work:
         self._sequence_number += 1
         try:
+            if device is not None:
+                return DeviceWork(start(), tensors, back, self._global_ranks, device)
             return Work(start(), tensors, back, self._global_ranks)
         except accord.Error as error:
             raise as_torch_error(error, self._global_ranks) from None
@@ -126,11 +149,14 @@ class Calls:
             raise RuntimeError(
                 "accord: this thread lists calls of the group already; a block before was left by an error"
             )
-        self._batches[threading.get_ident()] = self._comm.batch(), []
+        self._batches[threading.get_ident()] = _Listed(self._comm.batch())
 
     def _end_coalescing(self, device: torch.device) -> dist.Work:
-        batch, back = self._batches.pop(threading.get_ident())
-        started = functools.partial(self._work_of, lambda: batch.start(self._new_timeout), (), back)
+        listed = self._batches.pop(threading.get_ident())
+        stream = None if listed.device is None else streams.current(listed.device)
+        started = functools.partial(
+            self._work_of, lambda: listed.batch.start(self._new_timeout, stream), (), listed.back, listed.device
+        )
         return recorded("coalesced", (), started) if c10d.profiler_enabled() else started()
 
 

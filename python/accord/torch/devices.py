@@ -1,4 +1,5 @@
-"""Tensors of other devices than the CPU, for which torch has backends of its own: "cuda" in "cpu:accord,cuda:nccl"."""
+"""Tensors of other devices than the CPU: those of GPUs in "cpu:accord,cuda:accord", and others, for which torch has backends of its own: "cuda" in
+"cpu:accord,cuda:nccl"."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from accord.torch import c10d
+from accord.torch import c10d, streams
 from accord.torch.tensors import WrongDevice
 
 
@@ -48,18 +49,30 @@ class OtherDevices:
         may ask."""
         return [kind for kind in c10d.backends_of(self._group()) if kind != self._made_now]
 
+    def are_own(self, device: torch.device) -> bool:
+        """Whether the program named accord for `device`: "cuda" in "cpu:accord,cuda:accord"."""
+        return device.type == "cuda" and c10d.backends_of(self._group()).get("cuda") == "accord"
+
+    def wait_for_own(self) -> None:
+        """What this rank has in its current stream of a GPU of accord's is over."""
+        if torch.cuda.is_initialized() and c10d.backends_of(self._group()).get("cuda") == "accord":
+            streams.current(torch.device("cuda", torch.cuda.current_device())).synchronize()
+
     def groups(self) -> list[dist.ProcessGroup]:
         return [group for group in self._groups.values() if group is not None]
 
 
 def on_its_device(method: Callable) -> Callable:
-    """A call of the process group that goes to the other group where the tensors lie on its device."""
+    """A call of the process group that is for a GPU where the tensors lie on one of accord's, or goes to the other group where they lie on its device."""
 
     @functools.wraps(method)
     def call(self: Any, *arguments: Any, **keywords: Any) -> dist.Work:
         try:
             return method(self, *arguments, **keywords)
         except WrongDevice as wrong:
+            if self._others.are_own(wrong.device):
+                with streams.call_on(wrong.device):
+                    return method(self, *arguments, **keywords)
             other = self._others.group_for(wrong.device)
             if other is None:
                 raise TypeError(str(wrong)) from None

@@ -299,6 +299,7 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
         return self._run("all_to_all_v", opts, output_tensors, back, *arguments, reads=input_tensors)
 
     def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> dist.Work:
+        self._others.wait_for_own()
         return self._run("barrier", options(c10d.BarrierOptions, opts, timeout or opts), (), [])
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:

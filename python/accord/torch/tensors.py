@@ -1,4 +1,4 @@
-"""Tensors as accord takes them: dense memory of the CPU in row-major order, of a dtype that it knows."""
+"""Tensors as accord takes them: dense memory in row-major order, of a dtype that it knows, of the CPU or of the GPU that the call is for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 
-from accord.torch import c10d
+from accord.torch import c10d, streams
 
 #: What the core reduces; others are moved as bytes, and refused where they would be reduced.
 DTYPES = frozenset(
@@ -60,7 +60,7 @@ def op_of(op: dist.ReduceOp) -> tuple[str, dict]:
 
 
 class WrongDevice(Exception):
-    """A tensor is not on the CPU. Of torch's calls another backend may serve it."""
+    """A tensor is not on the device of the call, which is the CPU at first. Of torch's calls another backend may serve it."""
 
     def __init__(self, device: torch.device, call: str) -> None:
         super().__init__(
@@ -82,7 +82,7 @@ def counts_of(parts: Sequence[torch.Tensor]) -> list[int]:
 
 def check(tensor: torch.Tensor, call: str) -> None:
     """Refuses what has no memory that accord could use."""
-    if not tensor.is_cpu:
+    if not tensor.is_cpu and tensor.device != streams.device_of_call():
         raise WrongDevice(tensor.device, call)
     if tensor.layout is not torch.strided:
         raise TypeError(
@@ -129,7 +129,7 @@ def target(
         )
     if tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg()):
         return _as_known(tensor)
-    memory = torch.empty(tensor.shape, dtype=tensor.dtype)
+    memory = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
     if reads:
         memory.copy_(tensor)
     back.append((tensor, memory))
@@ -154,7 +154,7 @@ def joined_target(parts: Sequence[torch.Tensor], call: str, back: list[CopyBack]
     _check_one_dtype(memory, call)
     if _lie_side_by_side(memory):
         return _side_by_side(memory)
-    joined = torch.empty(sum(part.numel() for part in memory), dtype=memory[0].dtype)
+    joined = torch.empty(sum(part.numel() for part in memory), dtype=memory[0].dtype, device=memory[0].device)
     pieces = joined.split([part.numel() for part in memory])
     # Before what is there already: a part that has a stand-in is copied from it.
     back[:0] = [(part.reshape(-1), piece) for part, piece in zip(memory, pieces, strict=True)]

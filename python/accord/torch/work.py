@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 import accord
+from accord.torch import streams
 from accord.torch.c10d import never_compiled
 from accord.torch.errors import as_torch_error
 from accord.torch.futures import future_of
@@ -23,12 +24,12 @@ _AS_LONG_AS_IT_TAKES = timedelta(0)  # what torch passes where no timeout is giv
 
 
 class Results:
-    """What an operation received in the place of tensors; it reaches them once, whether anybody waits or not."""
+    """What an operation received in the place of tensors; it reaches them once, whether anybody waits or not (`by_themselves`)."""
 
-    def __init__(self, work: accord.Work, back: Sequence[CopyBack]) -> None:
+    def __init__(self, work: accord.Work, back: Sequence[CopyBack], by_themselves: bool = True) -> None:
         self._back = back
         self._arriving = threading.Lock()
-        if back:
+        if back and by_themselves:
             work.on_end(lambda error: self.arrive() if error is None else None)
 
     def arrive(self) -> None:
@@ -115,6 +116,44 @@ class Work(dist.Work):
         if self._future is None:
             self._future = future_of(self._work).then(lambda _: self.result())
         return self._future
+
+
+@never_compiled
+class DeviceWork(Work):
+    """One on a GPU: wait() lets the current stream wait, and not its caller, unless a timeout is given. What was received in the place of tensors reaches
+    them in that stream, so somebody has to wait."""
+
+    def __init__(
+        self,
+        work: accord.Work,
+        tensors: Sequence[torch.Tensor],
+        back: Sequence[CopyBack],
+        global_ranks: Sequence[int],
+        device: torch.device,
+    ) -> None:
+        super().__init__(work, tensors, (), global_ranks)
+        self._results = Results(work, back, by_themselves=False)
+        self._device = device
+
+    def wait(self, timeout: timedelta = _AS_LONG_AS_IT_TAKES) -> bool:
+        if timeout > _AS_LONG_AS_IT_TAKES:
+            return super().wait(timeout)
+        self._awaited = True
+        try:
+            self._work.block(streams.current(self._device))
+        except accord.Error as error:
+            raise as_torch_error(error, self._global_ranks) from None
+        self._results.arrive()
+        return True
+
+    def block_current_stream(self) -> None:
+        self.wait()
+
+    def result(self) -> list[torch.Tensor]:
+        """Once they are there for all streams."""
+        Work.wait(self)
+        streams.current(self._device).synchronize()
+        return self._tensors
 
 
 @never_compiled

@@ -53,6 +53,7 @@ class DeviceChannel final : public WorkDriver {
   bool look();
   /// Whether there may be something.
   bool is_busy();
+  void end_what_is_over() override { (void)look(); }
   bool drive_until_ended(const PendingWork& work, Deadline deadline) override;
   /// Until all that was put into streams is over, or the group fails.
   void settle();

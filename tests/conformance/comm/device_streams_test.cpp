@@ -10,10 +10,27 @@ using ::testing::HasSubstr;
 using testing::DeviceArray;
 using testing::OnDevice;
 
+using cudaStream_t = void*;  // as the runtime's header has it
+
+// As docs/gpu.md shows it; tests/python/test_docs.py compares them.
+accord::Status sum_gradients(accord::Communicator& comm, float* gradients, std::size_t count, cudaStream_t stream) {
+  const accord::Buffer buffer{gradients, count, accord::DType::kFloat32, {accord::DeviceType::kCuda, 0}};
+  return comm.all_reduce(buffer, accord::ReduceOp::kSum, {.stream = {stream}});
+}
+
 class DeviceStreams : public testing::HostDevices {
  protected:
   static std::vector<float> of(float value) { return std::vector<float>(100, value); }
 };
+
+TEST_F(DeviceStreams, the_first_program_of_the_docs) {
+  testing::run_thread_ranks(2, {.timeout = std::chrono::seconds(60)}, [](Communicator comm) {
+    const OnDevice on{runtime(), {DeviceType::kCuda, 0}};
+    const DeviceArray gradients(on, of(static_cast<float>(comm.rank() + 1)), DType::kFloat32);
+    ASSERT_TRUE(sum_gradients(comm, static_cast<float*>(gradients.buffer().data), 100, nullptr).ok());
+    EXPECT_EQ(gradients.values<float>(), of(3));
+  });
+}
 
 TEST_F(DeviceStreams, a_call_returns_before_its_stream_gets_there) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {

@@ -1,0 +1,168 @@
+"""The process group with tensors of GPUs, over devices of host memory and a library with NCCL's symbols; ranks are threads."""
+
+import os
+from pathlib import Path
+
+import pytest
+from accord_command import BUILD
+from host_devices import LIBRARY
+from ranks import TORCH_PROGRAM, Ranks
+
+PATH = str(BUILD / "tests" / LIBRARY)
+
+
+@pytest.fixture(scope="module")
+def process():
+    """One that has the devices of the test library; accord reads ACCORD_NCCL once."""
+    path = f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}"
+    started = Ranks(1, environment={"ACCORD_NCCL": PATH, "PYTHONPATH": path}, program=TORCH_PROGRAM)
+    yield lambda function, *arguments: started.run(function, PATH, *arguments)[0]
+    started.end()
+
+
+def run_collectives(_, path):
+    import numpy as np
+    import torch
+    import torch.distributed as dist
+    from host_devices import library
+    from host_tensors import of_numpy
+    from torch_device_groups import on_group_ranks
+
+    loaded = library(path)
+
+    def body(group, rank, stream):
+        ones = of_numpy(loaded, rank, np.ones(6, np.float32))
+        assert ones.is_cuda
+        opts = dist.AllreduceOptions()
+        opts.asyncOp = False
+        release = stream.hold()
+        group.allreduce([ones], opts).wait()  # in the stream: nobody waits
+        release()
+        stream.synchronize()
+        assert ones.values.tolist() == [3.0] * 6
+        part = of_numpy(loaded, rank, np.full(2, rank, np.int64))
+        whole = of_numpy(loaded, rank, np.zeros(6, np.int64))
+        work = group._allgather_base(whole, part)
+        work.wait()
+        stream.synchronize()
+        assert whole.values.tolist() == [0, 0, 1, 1, 2, 2]
+        assert work.is_completed() and work.is_success()
+        mine = of_numpy(loaded, rank, np.zeros(2, np.float32))
+        group._reduce_scatter_base(mine, ones).wait()
+        group.broadcast([part], 2).wait()
+        stream.synchronize()
+        assert mine.values.tolist() == [9.0, 9.0]
+        assert part.values.tolist() == [2, 2]
+        on_cpu = torch.ones(3)
+        group.allreduce([on_cpu]).wait()
+        assert on_cpu.tolist() == [3.0] * 3
+
+    on_group_ranks(loaded, 3, body)
+
+
+def test_collectives_of_tensors_of_a_gpu(process):
+    process(run_collectives)
+
+
+def run_works(_, path):
+    import numpy as np
+    from host_devices import HostStream, library
+    from host_tensors import of_numpy
+    from torch_device_groups import on_group_ranks
+
+    import accord
+
+    loaded = library(path)
+
+    def body(group, rank, stream):
+        ones = of_numpy(loaded, rank, np.ones(5, np.float64))
+        group.allreduce([ones]).wait()
+        stream.synchronize()
+        release = stream.hold()
+        work = group.allreduce([ones])
+        work.wait()  # lets the stream wait
+        assert not work.is_completed()
+        release()
+        (result,) = work.get_future().wait()
+        assert result is ones
+        assert ones.values.tolist() == [4.0] * 5
+        assert HostStream(loaded, rank)
+        # Lists of calls as one.
+        other = of_numpy(loaded, rank, np.full(4, rank, np.int32))
+        got = of_numpy(loaded, rank, np.zeros(4, np.int32))
+        device = ones.device
+        group._start_coalescing(device)
+        group.send([other], 1 - rank, 0)
+        group.recv([got], 1 - rank, 0)
+        group._end_coalescing(device).wait()
+        stream.synchronize()
+        assert got.values.tolist() == [1 - rank] * 4
+        group.allreduce_coalesced([ones, other]).wait()
+        stream.synchronize()
+        assert ones.values.tolist() == [8.0] * 5
+        assert other.values.tolist() == [1] * 4
+        try:
+            group.recv_anysource([got], 0).wait()
+        except RuntimeError as error:
+            assert "it takes memory of the cpu" in str(error)
+        else:
+            raise AssertionError("a message from any rank came to a GPU")
+        assert group.communicator.state == "ready"
+        assert isinstance(group.communicator, accord.Communicator)
+
+    on_group_ranks(loaded, 2, body)
+
+
+def test_works_let_streams_wait(process):
+    process(run_works)
+
+
+def run_failure(_, path):
+    import numpy as np
+    from host_devices import library
+    from host_tensors import of_numpy
+    from torch_device_groups import on_group_ranks
+
+    loaded = library(path)
+
+    def body(group, rank, stream):
+        ones = of_numpy(loaded, rank, np.ones(5, np.float64))
+        group.allreduce([ones]).wait()
+        stream.synchronize()
+        if rank == 1:
+            group.abort()
+            return
+        work = group.allreduce([ones])
+        try:
+            work.result()
+        except RuntimeError as error:
+            assert "torch.distributed aborted the process group" in str(error)
+        else:
+            raise AssertionError("the call of an aborted group ended well")
+        stream.synchronize()
+
+    on_group_ranks(loaded, 2, body)
+
+
+def test_a_failure_is_torchs_error_and_frees_the_stream(process):
+    process(run_failure)
+
+
+def run_others(_, path):
+    import numpy as np
+    import pytest
+    from host_devices import library
+    from host_tensors import of_numpy
+    from torch_device_groups import on_group_ranks
+
+    loaded = library(path)
+
+    def body(group, rank, stream):
+        with pytest.raises(TypeError, match="cpu:accord,cuda:BACKEND"):
+            group.allreduce([of_numpy(loaded, rank, np.ones(5, np.float64))])
+
+    on_group_ranks(loaded, 1, body, backends="cpu:accord")
+
+
+def test_a_group_for_the_cpu_says_what_to_name(process):
+    process(run_others)
