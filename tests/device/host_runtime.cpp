@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "device/host_stream.hpp"
 
@@ -136,6 +137,20 @@ Status HostRuntime::release_host(void* memory) {
   const std::lock_guard lock(mutex_);
   ACCORD_RETURN_IF_ERROR(take_failure("release_host"));
   return give_back("release_host", std::nullopt, memory);
+}
+
+Result<Device> HostRuntime::make_current(Device device) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(take_failure("make_current"));
+  ACCORD_RETURN_IF_ERROR(check("make_current", device));
+  return Device{DeviceType::kCuda, static_cast<std::int16_t>(std::exchange(current, device.index))};
+}
+
+Result<std::string> HostRuntime::describe(Device device) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(take_failure("describe"));
+  ACCORD_RETURN_IF_ERROR(check("describe", device));
+  return std::string("host memory");
 }
 
 Status HostRuntime::copy(void* to, const void* from, std::size_t bytes, Device device, Stream stream) {
