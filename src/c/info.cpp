@@ -4,6 +4,7 @@
 #include "accord/info.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -13,6 +14,7 @@
 #include "base/config.hpp"
 #include "base/text.hpp"
 #include "c/nccl_probe.hpp"
+#include "device/runtime.hpp"
 #include "kernels/instruction_set.hpp"
 #include "topology/topology.hpp"
 #include "transport/transport.hpp"
@@ -47,8 +49,21 @@ std::vector<PartInfo> find_transports() {
 }
 
 PartInfo cuda_part() {
-  return {"cuda", false,
-          fmt::format("built with ACCORD_CUDA={}; accord {} has no CUDA code", ACCORD_CUDA_OPTION, ACCORD_VERSION)};
+#ifdef ACCORD_HAS_CUDA
+  constexpr std::string_view kBuilt = "built with CUDA " ACCORD_CUDA_VERSION;
+  const Result<device::Runtime*> runtime = device::runtime_of(DeviceType::kCuda);
+  if (!runtime.ok()) return {"cuda", false, fmt::format("{}; {}", kBuilt, runtime.status().message())};
+  const int count = (*runtime)->count();
+  std::vector<std::string> devices;
+  for (int index = 0; index < count; ++index) {
+    const Result<std::string> found = (*runtime)->describe({DeviceType::kCuda, static_cast<std::int16_t>(index)});
+    devices.push_back(found.ok() ? *found : found.status().message());
+  }
+  return {"cuda", true,
+          fmt::format("{}; {} device{}: {}", kBuilt, count, count == 1 ? "" : "s", fmt::join(devices, "; "))};
+#else
+  return {"cuda", false, fmt::format("built with ACCORD_CUDA={}: {}", ACCORD_CUDA_OPTION, ACCORD_CUDA_WITHOUT)};
+#endif
 }
 
 PartInfo nccl_part() {
