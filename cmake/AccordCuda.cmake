@@ -107,6 +107,9 @@ enable_language(CUDA)
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_EXTENSIONS OFF)
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # Debian's CMake 3.25.1 does not know that nvcc has it
+endif()
 
 file(STRINGS ${cuda_include}/cuda_runtime_api.h version REGEX "^#define CUDART_VERSION +[0-9]+")
 string(REGEX MATCH "[0-9]+$" version ${version})

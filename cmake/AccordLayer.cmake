@@ -18,7 +18,8 @@ endfunction()
 #
 # One folder of src/ as a static library accord_NAME with all its files, also those of subfolders. DEPENDS names
 # the layers that it may include; tests/lint checks that against docs/architecture.md.
-# A folder below it that ACCORD_LAYER_WITHOUT names is left out.
+# A folder below it that ACCORD_LAYER_WITHOUT names is left out. ACCORD_HAS_CUDA is defined where it has a folder called "cuda" and that is
+# built.
 function(accord_layer name)
   cmake_parse_arguments(ARG "" "" "DEPENDS;LIBRARIES" ${ARGN})
   accord_sources(${name})
@@ -29,6 +30,9 @@ function(accord_layer name)
   add_library(accord_${name} STATIC ${sources})
   target_include_directories(accord_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
   target_compile_options(accord_${name} PRIVATE ${ACCORD_WARNINGS})
+  if(cuda)
+    target_compile_definitions(accord_${name} PRIVATE ACCORD_HAS_CUDA)
+  endif()
   list(TRANSFORM ARG_DEPENDS PREPEND accord_)
   target_link_libraries(accord_${name} PUBLIC ${ARG_DEPENDS} PRIVATE ${ARG_LIBRARIES})
   set_property(GLOBAL APPEND PROPERTY ACCORD_LAYERS accord_${name})

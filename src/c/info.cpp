@@ -49,10 +49,13 @@ std::vector<PartInfo> find_transports() {
 }
 
 PartInfo cuda_part() {
-#ifdef ACCORD_HAS_CUDA
-  constexpr std::string_view kBuilt = "built with CUDA " ACCORD_CUDA_VERSION;
+  constexpr std::string_view kVersion = ACCORD_CUDA_VERSION;
+  if (kVersion.empty()) {
+    return {"cuda", false, fmt::format("built with ACCORD_CUDA={}: {}", ACCORD_CUDA_OPTION, ACCORD_CUDA_WITHOUT)};
+  }
+  const std::string built = fmt::format("built with CUDA {}", kVersion);
   const Result<device::Runtime*> runtime = device::runtime_of(DeviceType::kCuda);
-  if (!runtime.ok()) return {"cuda", false, fmt::format("{}; {}", kBuilt, runtime.status().message())};
+  if (!runtime.ok()) return {"cuda", false, fmt::format("{}; {}", built, runtime.status().message())};
   const int count = (*runtime)->count();
   std::vector<std::string> devices;
   for (int index = 0; index < count; ++index) {
@@ -60,10 +63,7 @@ PartInfo cuda_part() {
     devices.push_back(found.ok() ? *found : found.status().message());
   }
   return {"cuda", true,
-          fmt::format("{}; {} device{}: {}", kBuilt, count, count == 1 ? "" : "s", fmt::join(devices, "; "))};
-#else
-  return {"cuda", false, fmt::format("built with ACCORD_CUDA={}: {}", ACCORD_CUDA_OPTION, ACCORD_CUDA_WITHOUT)};
-#endif
+          fmt::format("{}; {} device{}: {}", built, count, count == 1 ? "" : "s", fmt::join(devices, "; "))};
 }
 
 PartInfo nccl_part() {
