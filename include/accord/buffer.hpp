@@ -105,6 +105,7 @@ std::string_view to_string(ReduceOp op);
 Result<ReduceOp> reduce_op_from_string(std::string_view name);
 
 enum class DeviceType : std::uint8_t { kCpu, kCuda };
+inline constexpr int kDeviceTypeCount = 2;
 
 /// Where memory lies.
 struct Device {

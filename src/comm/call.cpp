@@ -28,6 +28,8 @@ Status check_number(std::string_view name, Enum value, int count) {
 template <typename AnyBuffer>
 Status check_buffer(std::string_view name, const AnyBuffer& buffer) {
   ACCORD_RETURN_IF_ERROR(check_number("dtype", buffer.dtype, kDTypeCount));
+  if (buffer.device.type != DeviceType::kCpu) [[unlikely]]
+    ACCORD_RETURN_IF_ERROR(check_number("device type", buffer.device.type, kDeviceTypeCount));
   if (buffer.data == nullptr && buffer.count > 0)
     return invalid(fmt::format("{} is null, with a count of {}", name, buffer.count));
   constexpr std::size_t kSurelyPossible = SIZE_MAX >> 8;  // whatever the dtype: spares a division

@@ -14,19 +14,27 @@ namespace accord::comm {
 Result<PreparedCalls> PreparedCalls::make(std::shared_ptr<Group> group, std::span<const Call> calls,
                                           const CallOptions& options) {
   PreparedCalls prepared(std::move(group));
-  prepared.entries_.reserve(calls.size());
+  const bool on_device = std::any_of(calls.begin(), calls.end(), DeviceChannel::serves);
+  prepared.entries_.reserve(on_device ? 0 : calls.size());
   for (std::size_t i = 0; i < calls.size(); ++i) {
+    const auto wrong = [&](const Status& status) {
+      return calls.size() == 1 ? status : status.with_context(fmt::format("call {} of {}", i + 1, calls.size()));
+    };
+    if (on_device) {
+      if (Status status = prepared.group_->check(calls[i]); !status.ok()) return wrong(status);
+      continue;
+    }
     Result<Channel*> channel = prepared.group_->channel_for(calls[i]);
-    if (!channel.ok())
-      return calls.size() == 1 ? channel.status()
-                               : channel.status().with_context(fmt::format("call {} of {}", i + 1, calls.size()));
+    if (!channel.ok()) return wrong(channel.status());
     prepared.entries_.push_back({*channel, prepared.group_->operation_of(calls[i], options)});
   }
+  if (on_device) prepared.on_device_.emplace(calls, options);
   return prepared;
 }
 
 Status PreparedCalls::run() const {
   ACCORD_RETURN_IF_ERROR(group_->used_after_fork());
+  if (on_device_) return group_->device_channel().run(on_device_->calls(), on_device_->options());
   if (entries_.size() == 1) return entries_[0].channel->run(entries_[0].operation->get());
   ACCORD_RETURN_IF_ERROR(check_may_wait());
   const std::vector<Channel::Queued> queued = enqueue();
@@ -63,6 +71,7 @@ Status PreparedCalls::run() const {
 
 std::shared_ptr<PendingWork> PreparedCalls::start() const {
   if (Status status = group_->used_after_fork(); !status.ok()) return PendingWork::ended(std::move(status));
+  if (on_device_) return group_->device_channel().start(on_device_->calls(), on_device_->options());
   if (entries_.size() == 1) return entries_[0].channel->start(entries_[0].operation->get());
   std::vector<Channel::Queued> queued = enqueue();
   std::vector<std::shared_ptr<PendingWork>> works;

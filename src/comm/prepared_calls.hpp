@@ -2,10 +2,12 @@
 // Operations that were checked, on the channels that run them.
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "comm/channel.hpp"
+#include "comm/device/owned_calls.hpp"
 #include "comm/pending_work.hpp"
 
 namespace accord::comm {
@@ -33,6 +35,7 @@ class PreparedCalls {
 
   std::shared_ptr<Group> group_;  ///< a handle: the channels are its
   std::vector<Entry> entries_;
+  std::optional<OwnedCalls> on_device_;  ///< all of them; then there are no entries
 };
 
 }  // namespace accord::comm

@@ -6,7 +6,6 @@
 
 #include <cstring>
 #include <new>
-#include <utility>
 
 #include "device/host_stream.hpp"
 
@@ -140,10 +139,14 @@ Status HostRuntime::release_host(void* memory) {
 }
 
 Result<Device> HostRuntime::make_current(Device device) {
-  const std::lock_guard lock(mutex_);
-  ACCORD_RETURN_IF_ERROR(take_failure("make_current"));
-  ACCORD_RETURN_IF_ERROR(check("make_current", device));
-  return Device{DeviceType::kCuda, static_cast<std::int16_t>(std::exchange(current, device.index))};
+  {
+    const std::lock_guard lock(mutex_);
+    ACCORD_RETURN_IF_ERROR(take_failure("make_current"));
+    ACCORD_RETURN_IF_ERROR(check("make_current", device));
+  }
+  const auto before = static_cast<std::int16_t>(current_device());
+  set_current_device(device.index);
+  return Device{DeviceType::kCuda, before};
 }
 
 Result<std::string> HostRuntime::describe(Device device) {

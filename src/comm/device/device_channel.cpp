@@ -22,6 +22,8 @@ Device device_of(const Call& call) {
 
 /// A message may still be on its way from a peer for which it is over, and which has left since.
 constexpr std::chrono::seconds kGrace(1);
+/// Of what is under way, each time: what is behind waits for that.
+constexpr std::size_t kExamined = 64;
 
 }  // namespace
 
@@ -76,7 +78,6 @@ Status DeviceChannel::prepare(std::span<const Call> calls, Deadline deadline) {
 Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration timeout,
                           const std::shared_ptr<PendingWork>& work) {
   UnderWay one{.record = record_of(calls.front(), group_.rank(), group_.size()),
-               .timeout = timeout,
                .deadline = Deadline::in(timeout),
                .work = work};
   if (!group_.healthy()) return group_.examine_alarm(where(one.record));
@@ -92,17 +93,30 @@ Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration t
   }
   if (Status put = backend_->enqueue(calls, stream, one.deadline); !put.ok()) {
     const Status late = put.code() == StatusCode::kTimeout ? examine(one) : Status();
-    return group_.fail(late.ok() ? put.with_context(where(one.record)) : late);
+    Status failure = group_.fail(late.ranks().empty() ? put.with_context(where(one.record)) : late);
+    backend_->abort();
+    return failure;
   }
-  if (captured && work == nullptr) return {};
+  has_graphs_ |= captured;
   Result<std::shared_ptr<DeviceEvent>> end = events_->record(stream);
   if (!end.ok()) return group_.fail(end.status().with_context(where(one.record)));
   if (work != nullptr) work->set_mark(*end);
-  if (captured) return {};
-  one.end = *std::move(end);
-  under_way_.push_back(std::move(one));
+  if (!captured) {
+    one.end = *std::move(end);
+    under_way_.push_back(std::move(one));
+  }
   DeviceWatch::instance().watch(group_.shared_from_this(), *this);
   return {};
+}
+
+Result<Stream> DeviceChannel::stream_for(std::span<const Call> calls) {
+  const Rank peer = calls.front().peer;
+  const auto is_with_it = [peer](const Call& call) { return call.direction != Direction::kNone && call.peer == peer; };
+  if (!std::all_of(calls.begin(), calls.end(), is_with_it)) return stream_;
+  const auto found = message_streams_.find(peer);
+  if (found != message_streams_.end()) return found->second;
+  ACCORD_ASSIGN_OR_RETURN(const Stream made, runtime_->create_stream(device_, group_.options().hints.is_high_priority_stream));
+  return message_streams_.emplace(peer, made).first->second;
 }
 
 Status DeviceChannel::run(std::span<const Call> calls, const CallOptions& options) {
@@ -119,8 +133,9 @@ std::shared_ptr<PendingWork> DeviceChannel::start(std::span<const Call> calls, c
   const auto put_behind = [&](const std::shared_ptr<PendingWork>& work) -> Result<bool> {
     ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime_->is_capturing(device_, options.stream));
     ACCORD_ASSIGN_OR_RETURN(const std::shared_ptr<DeviceEvent> before, events_->record(options.stream));
-    ACCORD_RETURN_IF_ERROR(before->block(stream_));
-    ACCORD_RETURN_IF_ERROR(put(calls, stream_, timeout, work));
+    ACCORD_ASSIGN_OR_RETURN(const Stream stream, stream_for(calls));
+    ACCORD_RETURN_IF_ERROR(before->block(stream));
+    ACCORD_RETURN_IF_ERROR(put(calls, stream, timeout, work));
     return captured;
   };
   const Operation operation{.record = record_of(calls.front(), group_.rank(), group_.size()), .timeout = timeout};
@@ -165,11 +180,12 @@ Status DeviceChannel::examine(UnderWay& one) const {
 }
 
 Status DeviceChannel::find_failure() {
-  const UnderWay& first = under_way_.front();
-  if (!group_.healthy()) return group_.examine_alarm(where(first.record));
-  if (Status wrong = backend_->asynchronous_error(); !wrong.ok()) return group_.fail(wrong.with_context(where(first.record)));
-  for (UnderWay& one : under_way_)
-    if (Status wrong = examine(one); !wrong.ok()) return group_.fail(wrong);
+  const std::string first = under_way_.empty() ? group_.where("graphs of calls") : where(under_way_.front().record);
+  if (!group_.healthy()) return group_.examine_alarm(first);
+  if (Status wrong = backend_->asynchronous_error(); !wrong.ok()) return group_.fail(wrong.with_context(first));
+  std::size_t left = kExamined;
+  for (auto one = under_way_.begin(); one != under_way_.end() && left > 0; ++one, --left)
+    if (Status wrong = examine(*one); !wrong.ok()) return group_.fail(wrong);
   return {};
 }
 
@@ -190,22 +206,28 @@ bool DeviceChannel::look() {
       if (one->work != nullptr) ended.emplace_back(std::move(one->work), Status());
       one = under_way_.erase(one);
     }
-    if (!under_way_.empty() && failure.ok()) failure = find_failure();
+    if ((!under_way_.empty() || has_graphs_) && failure.ok()) failure = find_failure();
     if (!failure.ok()) {
       backend_->abort();
+      has_graphs_ = false;
       for (UnderWay& one : under_way_)
         if (one.work != nullptr) ended.emplace_back(std::move(one.work), failure);
       under_way_.clear();
     }
-    any_left = !under_way_.empty();
+    any_left = !under_way_.empty() || has_graphs_;
   }
   for (auto& [work, status] : ended) work->finish(std::move(status));
   return any_left;
 }
 
+bool DeviceChannel::is_any_under_way() {
+  const std::lock_guard lock(mutex_);
+  return !under_way_.empty();
+}
+
 bool DeviceChannel::is_busy() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  return !lock.owns_lock() || !under_way_.empty();
+  return !lock.owns_lock() || !under_way_.empty() || has_graphs_;
 }
 
 bool DeviceChannel::drive_until_ended(const PendingWork& work, Deadline deadline) {
@@ -219,15 +241,18 @@ bool DeviceChannel::drive_until_ended(const PendingWork& work, Deadline deadline
 
 void DeviceChannel::settle() {
   Waiter waiter(WaitPolicy::kYield);
-  while (look()) (void)waiter.pause();
+  while (look() && is_any_under_way()) (void)waiter.pause();
 }
 
 void DeviceChannel::close() {
   const std::lock_guard lock(mutex_);
   if (std::exchange(closed_, true) || backend_ == nullptr) return;
   if (group_.has_failed()) backend_->abort();
+  has_graphs_ = false;
   backend_.reset();
+  events_.reset();
   (void)runtime_->destroy_stream(device_, stream_);
+  for (const auto& [peer, stream] : message_streams_) (void)runtime_->destroy_stream(device_, stream);
   ledgers_.clear();
 }
 

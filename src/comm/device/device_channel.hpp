@@ -2,6 +2,7 @@
 // A group's calls on the memory of a GPU.
 
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -37,9 +38,9 @@ class DeviceChannel final : public WorkDriver {
   /// The same on a stream of this channel's own: after what is in that of `options` now, beside what comes there later.
   std::shared_ptr<PendingWork> start(std::span<const Call> calls, const CallOptions& options);
 
-  /// Any thread: ends the works whose calls are over, or all if the group failed. False if there are none left.
+  /// Any thread: ends the works whose calls are over, or all if the group failed. False if there is nothing left to look after.
   bool look();
-  /// Whether there may be some.
+  /// Whether there may be something.
   bool is_busy();
   bool drive_until_ended(const PendingWork& work, Deadline deadline) override;
   /// Until all that was put into streams is over, or the group fails.
@@ -48,15 +49,15 @@ class DeviceChannel final : public WorkDriver {
   void close();
 
  private:
+  bool is_any_under_way();
   /// Calls that were put into a stream and are not over, as far as is known.
   struct UnderWay {
-    std::shared_ptr<DeviceEvent> end;
+    std::shared_ptr<DeviceEvent> end = {};
     std::uint64_t number = 0;  ///< in the ledger, of the last collective among them; 0 if there is none
-    std::vector<Rank> peers;   ///< of messages among them
-    exec::RequestRecord record;
-    Duration timeout;
-    Deadline deadline;
-    std::shared_ptr<PendingWork> work;  ///< null if nobody asked for one
+    std::vector<Rank> peers = {};   ///< of messages among them
+    exec::RequestRecord record = {};
+    Deadline deadline = Deadline::never();
+    std::shared_ptr<PendingWork> work = {};  ///< null if nobody asked for one
     std::optional<Clock::time_point> left_at = {};  ///< when a peer of its messages was first seen to have left
   };
 
@@ -64,6 +65,7 @@ class DeviceChannel final : public WorkDriver {
   /// Refuses calls that cannot be, and makes what is missing for others.
   Status prepare(std::span<const Call> calls, Deadline deadline);
   Status open(Device device);
+  Result<Stream> stream_for(std::span<const Call> calls);
   /// Puts them into `stream`. `work`: ends with them.
   Status put(std::span<const Call> calls, Stream stream, Duration timeout, const std::shared_ptr<PendingWork>& work);
   /// Why what is under way has to end, if it has to.
@@ -78,10 +80,12 @@ class DeviceChannel final : public WorkDriver {
   std::unique_ptr<CollectiveBackend> backend_;
   device::Runtime* runtime_ = nullptr;
   Device device_ = {};
-  Stream stream_ = {};  ///< of started calls
+  Stream stream_ = {};                     ///< of started calls
+  std::map<Rank, Stream> message_streams_;  ///< of started messages with one peer, which wait for no others
   std::shared_ptr<EventPool> events_;
   std::vector<std::unique_ptr<DeviceLedger>> ledgers_;  ///< by rank; null where the window is not mapped
   std::list<UnderWay> under_way_;
+  bool has_graphs_ = false;  ///< calls were captured: when the group fails, launches of theirs end by the library's abort alone
   bool closed_ = false;
 };
 

@@ -8,7 +8,7 @@
 namespace accord::comm {
 namespace {
 
-constexpr std::uint64_t kEntries = 32;
+constexpr std::uint64_t kEntries = 64;
 constexpr std::size_t kEntryBytes = 32;
 static_assert(exec::WindowLayout::device_calls() + 64 + kEntries * kEntryBytes <= exec::WindowLayout::notice(0));
 

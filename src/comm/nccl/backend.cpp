@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <vector>
 
 #include "base/wait.hpp"
+#include "comm/exchange.hpp"
 #include "comm/gather_texts.hpp"
 #include "comm/group.hpp"
 
@@ -52,7 +53,7 @@ Result<nccl::UniqueId> agree(Group& group, const Result<const nccl::Library*>& l
       mine["id"] = hex_of(id);
     }
   }
-  if (!failure.ok()) mine = {{"error", failure.message().substr(0, kMostText / 2)}};
+  if (!failure.ok()) mine = json{{"error", failure.message().substr(0, kMostText / 2)}};
   const std::string text = mine.dump(-1, ' ', false, json::error_handler_t::replace);
   ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> texts, gather_texts(group, text, deadline.remaining()));
   ACCORD_RETURN_IF_ERROR(failure);
@@ -82,17 +83,27 @@ NcclBackend::~NcclBackend() {
   const Deadline deadline = Deadline::in(kPatienceAtEnd);
   if (!aborted_) {
     const std::lock_guard lock(calls_);
-    std::vector<nccl::Communicator*> all = {whole_};
-    for (const auto& [peer, pair] : pairs_) all.push_back(pair);
-    for (nccl::Communicator* const communicator : all) {
-      if (communicator == nullptr) continue;
+    for (nccl::Communicator* const communicator : communicators()) {
       (void)library().call.CommFinalize(communicator);
       const bool quiet = settle(communicator, "CommFinalize", deadline).ok();
       (void)(quiet ? library().call.CommDestroy(communicator) : library().call.CommAbort(communicator));
     }
   }
+  for (const auto& [peer, pair] : pairs_) {
+    if (pair.event.handle == nullptr) continue;
+    (void)runtime_.destroy_stream(device_, pair.stream);
+    (void)runtime_.destroy_event(pair.event);
+  }
   if (copies_.memory != nullptr) (void)runtime_.release(device_, copies_.memory);
   if (copies_.read.handle != nullptr) (void)runtime_.destroy_event(copies_.read);
+}
+
+std::vector<nccl::Communicator*> NcclBackend::communicators() const {
+  std::vector<nccl::Communicator*> all;
+  if (whole_ != nullptr) all.push_back(whole_);
+  for (const auto& [peer, pair] : pairs_)
+    if (pair.communicator != nullptr) all.push_back(pair.communicator);
+  return all;
 }
 
 Status NcclBackend::check(const Call& call) const {
@@ -109,9 +120,6 @@ Status NcclBackend::agree(std::span<const Call> calls, Deadline deadline) {
 }
 
 nccl::Member NcclBackend::whole() const { return member(whole_, group_.rank(), group_.size()); }
-nccl::Member NcclBackend::pair_with(Rank peer) const {
-  return member(pairs_.at(peer), group_.rank() < peer ? 0 : 1, 2);
-}
 
 Result<nccl::Communicator*> NcclBackend::connect(const nccl::UniqueId& id, Rank rank, int size) {
   const GroupHints& hints = group_.options().hints;
@@ -150,36 +158,88 @@ Status NcclBackend::settle(nccl::Communicator* communicator, std::string_view fu
 }
 
 Status NcclBackend::connect_pairs(std::span<const Call> calls, Deadline deadline) {
-  std::set<Rank> peers;
+  /// What two ranks tell each other; the id is the lower rank's.
+  struct Offer {
+    std::uint64_t has_whole = 0;
+    nccl::UniqueId id = {};
+  };
+  std::map<Rank, Offer> mine, theirs;
   for (const Call& call : calls)
-    if (!pairs_.contains(call.peer)) peers.insert(call.peer);
-  std::map<Rank, nccl::UniqueId> ids;
-  for (const Rank peer : peers) {
+    if (!pairs_.contains(call.peer)) mine[call.peer].has_whole = whole_ != nullptr ? 1 : 0;
+  const auto tell = [&](Rank peer) { return group_.send_aside(std::as_bytes(std::span(&mine[peer], 1)), peer, deadline); };
+  const auto hear = [&](Rank peer) {
+    return group_.receive_aside(std::as_writable_bytes(std::span(&theirs[peer], 1)), peer, deadline);
+  };
+  for (auto& [peer, offer] : mine) {
     if (peer < group_.rank()) continue;
-    nccl::UniqueId& id = ids[peer];
-    if (const int code = library().call.GetUniqueId(&id); code != nccl::kSuccess)
+    if (const int code = library().call.GetUniqueId(&offer.id); code != nccl::kSuccess)
       return library().failure("GetUniqueId", code);
-    ACCORD_RETURN_IF_ERROR(group_.send_aside(std::as_bytes(std::span(id.bytes)), peer, deadline));
+    ACCORD_RETURN_IF_ERROR(tell(peer));
   }
-  for (const Rank peer : peers)
-    if (peer < group_.rank())
-      ACCORD_RETURN_IF_ERROR(group_.receive_aside(std::as_writable_bytes(std::span(ids[peer].bytes)), peer, deadline));
-  for (const Rank peer : peers)
-    ACCORD_ASSIGN_OR_RETURN(pairs_[peer], connect(ids[peer], group_.rank() < peer ? 0 : 1, 2));
-  for (const Rank peer : peers) ACCORD_RETURN_IF_ERROR(settle(pairs_[peer], "CommInitRankConfig", deadline));
+  for (const auto& [peer, offer] : mine) {
+    if (peer > group_.rank()) break;
+    ACCORD_RETURN_IF_ERROR(hear(peer));
+    ACCORD_RETURN_IF_ERROR(tell(peer));
+  }
+  for (const auto& [peer, offer] : mine)
+    if (peer > group_.rank()) ACCORD_RETURN_IF_ERROR(hear(peer));
+  for (const auto& [peer, offer] : mine) {
+    Pair& pair = pairs_[peer];
+    if (offer.has_whole == 1 && theirs[peer].has_whole == 1) continue;
+    const bool is_lower = group_.rank() < peer;
+    ACCORD_ASSIGN_OR_RETURN(pair.communicator, connect(is_lower ? offer.id : theirs[peer].id, is_lower ? 0 : 1, 2));
+  }
+  for (const auto& [peer, offer] : mine)
+    if (pairs_[peer].communicator != nullptr)
+      ACCORD_RETURN_IF_ERROR(settle(pairs_[peer].communicator, "CommInitRankConfig", deadline));
   return {};
+}
+
+Result<Stream> NcclBackend::fork(Pair& pair, Stream stream) {
+  if (pair.event.handle == nullptr) {
+    ACCORD_ASSIGN_OR_RETURN(pair.stream, runtime_.create_stream(device_, group_.options().hints.is_high_priority_stream));
+    ACCORD_ASSIGN_OR_RETURN(pair.event, runtime_.create_event(device_));
+  }
+  ACCORD_RETURN_IF_ERROR(runtime_.record(pair.event, device_, stream));
+  ACCORD_RETURN_IF_ERROR(runtime_.wait(pair.event, device_, pair.stream));
+  return pair.stream;
+}
+
+Status NcclBackend::join(const Pair& pair, Stream stream) {
+  ACCORD_RETURN_IF_ERROR(runtime_.record(pair.event, device_, pair.stream));
+  return runtime_.wait(pair.event, device_, stream);
 }
 
 Status NcclBackend::enqueue_messages(std::span<const Call> calls, Stream stream, Deadline deadline) {
   ACCORD_RETURN_IF_ERROR(connect_pairs(calls, deadline));
+  std::map<nccl::Communicator*, Pair*> used;
+  for (const Call& call : calls) {
+    Pair& pair = pairs_[call.peer];
+    used.emplace(pair.communicator, &pair);
+  }
+  const bool apart = used.size() > 1;
+  std::map<nccl::Communicator*, Stream> streams;
+  for (const auto& [communicator, pair] : used) {
+    streams[communicator] = stream;
+    if (!apart || communicator == nullptr) continue;
+    ACCORD_ASSIGN_OR_RETURN(streams[communicator], fork(*pair, stream));
+  }
   if (const int code = library().call.GroupStart(); code != nccl::kSuccess) return library().failure("GroupStart", code);
   Status put;
-  for (const Call& call : calls)
-    if (put.ok()) put = nccl::put_message(pair_with(call.peer), call, group_.rank() < call.peer ? 1 : 0, stream);
+  for (const Call& call : calls) {
+    nccl::Communicator* const own = pairs_[call.peer].communicator;
+    const bool is_lower = group_.rank() < call.peer;
+    const nccl::Member by = own == nullptr ? whole() : member(own, is_lower ? 0 : 1, 2);
+    const Rank peer = own == nullptr ? call.peer : is_lower ? 1 : 0;
+    if (put.ok()) put = nccl::put_message(by, call, peer, streams[own]);
+  }
   const int code = library().call.GroupEnd();
   ACCORD_RETURN_IF_ERROR(put);
   if (code != nccl::kSuccess && code != nccl::kInProgress) return library().failure("GroupEnd", code);
-  for (const Call& call : calls) ACCORD_RETURN_IF_ERROR(settle(pairs_[call.peer], "GroupEnd", deadline));
+  for (const auto& [communicator, pair] : used) {
+    ACCORD_RETURN_IF_ERROR(settle(communicator == nullptr ? whole_ : communicator, "GroupEnd", deadline));
+    if (apart && communicator != nullptr) ACCORD_RETURN_IF_ERROR(join(*pair, stream));
+  }
   return {};
 }
 
@@ -234,8 +294,10 @@ Status NcclBackend::asynchronous_error() {
     return code == nccl::kSuccess || code == nccl::kInProgress ? Status() : library().failure("CommGetAsyncError", code);
   };
   if (whole_ != nullptr) ACCORD_RETURN_IF_ERROR(ask(whole_));
-  for (const auto& [peer, pair] : pairs_)
-    if (Status status = ask(pair); !status.ok()) return Status(status.code(), status.message(), {peer});
+  for (const auto& [peer, pair] : pairs_) {
+    if (pair.communicator == nullptr) continue;
+    if (Status status = ask(pair.communicator); !status.ok()) return Status(status.code(), status.message(), {peer});
+  }
   return {};
 }
 
@@ -243,9 +305,7 @@ void NcclBackend::abort() {
   if (aborted_.exchange(true)) return;
   const std::lock_guard lock(calls_);  // whoever holds it sees that and leaves
   const device::CurrentDevice current(runtime_, device_);
-  if (whole_ != nullptr) (void)library().call.CommAbort(whole_);
-  for (const auto& [peer, pair] : pairs_)
-    if (pair != nullptr) (void)library().call.CommAbort(pair);
+  for (nccl::Communicator* const communicator : communicators()) (void)library().call.CommAbort(communicator);
 }
 
 }  // namespace accord::comm

@@ -17,7 +17,8 @@ namespace accord::comm {
 
 class Group;
 
-/// One NCCL communicator for the collectives of all ranks, and one for each pair of ranks that has messages, each made with the first of them. None of NCCL's calls blocks: what is under way is asked for until the deadline, or until the group fails.
+/// One NCCL communicator for the collectives of all ranks, made with the first of them; a pair of ranks that had messages before makes one of its
+/// own. None of NCCL's calls blocks: what is under way is asked for until the deadline, or until the group fails.
 class NcclBackend final : public CollectiveBackend {
  public:
   /// REQUIRES: the group outlives it.
@@ -39,9 +40,12 @@ class NcclBackend final : public CollectiveBackend {
   Status connect_whole(Deadline deadline);
   /// Until `communicator` has nothing under way.
   Status settle(nccl::Communicator* communicator, std::string_view function, Deadline deadline);
-  /// Connects this rank with those of `calls` that it has no communicator with yet. Ids go as messages of the group: from the lower rank, which waits
-  /// for nobody before it has sent all of its own.
+  /// Agrees with those ranks of `calls` that this one had no messages with before by which communicator they go. They tell each other by messages of
+  /// the group: the lower rank first, which waits for nobody before it has told all.
   Status connect_pairs(std::span<const Call> calls, Deadline deadline);
+  struct Pair;
+  /// Puts `calls` into `stream` as one group. Those of communicators of pairs go on beside each other, in streams of their own: in one they would
+  /// wait for each other, in circles.
   Status enqueue_messages(std::span<const Call> calls, Stream stream, Deadline deadline);
   /// What a collective reads: a copy where NCCL cannot do it in place.
   Result<const void*> input_of(const Call& call, Stream stream);
@@ -49,8 +53,11 @@ class NcclBackend final : public CollectiveBackend {
     return {.library = library(), .communicator = communicator, .rank = rank, .size = size};
   }
   nccl::Member whole() const;
-  nccl::Member pair_with(Rank peer) const;
+  /// With what is enqueued before in `stream`, in the pair's own; made when it is first needed.
+  Result<Stream> fork(Pair& pair, Stream stream);
+  Status join(const Pair& pair, Stream stream);
 
+  std::vector<nccl::Communicator*> communicators() const;
   const nccl::Library& library() const { return **library_; }
 
   Group& group_;
@@ -61,7 +68,12 @@ class NcclBackend final : public CollectiveBackend {
   std::mutex calls_;  ///< into the library; guards what follows
   std::optional<nccl::UniqueId> id_;  ///< once the ranks have agreed
   nccl::Communicator* whole_ = nullptr;
-  std::map<Rank, nccl::Communicator*> pairs_;
+  struct Pair {
+    nccl::Communicator* communicator = nullptr;  ///< null: their messages go by that of all ranks
+    Stream stream = {};
+    device::Event event = {};  ///< for the order of that stream and those of calls
+  };
+  std::map<Rank, Pair> pairs_;
   struct Copies {
     void* memory = nullptr;
     std::size_t bytes = 0;

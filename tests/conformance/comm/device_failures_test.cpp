@@ -1,0 +1,271 @@
+// What goes wrong with calls on devices is told to all ranks, names who is at fault, and leaves no stream hanging.
+#include <gmock/gmock.h>
+
+#include "conformance/comm/host_devices.hpp"
+
+namespace accord {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::DeviceArray;
+using testing::OnDevice;
+
+class DeviceFailures : public testing::HostDevices {
+ protected:
+  static DeviceArray ones(const OnDevice& on) { return DeviceArray(on, std::vector<float>(64, 1.0F), DType::kFloat32); }
+  static Call sum(const DeviceArray& values) { return Call::all_reduce(values.buffer(), values.buffer(), ReduceOp::kSum); }
+  /// Connects.
+  static void connect(Communicator& comm, const OnDevice& on) {
+    const DeviceArray values = ones(on);
+    ASSERT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
+    on.synchronize();
+  }
+  static CommunicatorOptions within(std::chrono::milliseconds timeout) { return {.timeout = timeout}; }
+};
+
+TEST_F(DeviceFailures, a_rank_that_does_not_come_is_named_by_those_who_wait_and_frees_their_streams) {
+  on_ranks(3, [](Communicator& comm, const OnDevice& on) {
+    connect(comm, on);
+    const DeviceArray values = ones(on);
+    if (comm.rank() != 1) {
+      Work work = comm.start(sum(values), {.timeout = std::chrono::milliseconds(200), .stream = on.stream});
+      const Status status = work.wait();
+      EXPECT_EQ(status.code(), StatusCode::kTimeout) << status.to_string();
+      EXPECT_THAT(status.ranks(), ElementsAre(1));
+      EXPECT_THAT(status.message(), HasSubstr("all_reduce of 64 x float32 (sum)"));
+      EXPECT_THAT(status.message(), HasSubstr("rank 1 did not come in time"));
+      on.synchronize();
+    }
+    while (comm.state() == CommunicatorState::kReady && comm.rank() == 1) {
+      (void)comm.gone();
+      if (!comm.barrier({.timeout = std::chrono::seconds(30)}).ok()) break;
+    }
+    EXPECT_EQ(comm.state(), CommunicatorState::kFailed);
+    EXPECT_THAT(comm.run(sum(values), {.stream = on.stream}).message(), HasSubstr("rank 1 did not come in time"));
+  });
+}
+
+TEST_F(DeviceFailures, a_call_in_a_stream_times_out_though_nobody_asks) {
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    connect(comm, on);
+    const DeviceArray values = ones(on);
+    if (comm.rank() == 0) {
+      ASSERT_TRUE(comm.run(sum(values), {.timeout = std::chrono::milliseconds(100), .stream = on.stream}).ok());
+      on.synchronize();  // without the watch this would be for ever
+      EXPECT_EQ(comm.status().code(), StatusCode::kTimeout);
+    }
+    while (comm.barrier().ok()) {
+    }
+    EXPECT_THAT(comm.status().ranks(), ElementsAre(1));
+  });
+}
+
+TEST_F(DeviceFailures, ranks_that_differ_are_a_mismatch_on_all) {
+  on_ranks(3, [](Communicator& comm, const OnDevice& on) {
+    connect(comm, on);
+    const DeviceArray values = ones(on);
+    const ReduceOp op = comm.rank() == 2 ? ReduceOp::kMax : ReduceOp::kSum;
+    Work work = comm.start(Call::all_reduce(values.buffer(), values.buffer(), op), {.stream = on.stream});
+    const Status status = work.wait();
+    EXPECT_EQ(status.code(), StatusCode::kMismatch) << status.to_string();
+    EXPECT_THAT(status.message(), HasSubstr("all_reduce of 64 x float32 (max)"));
+    EXPECT_THAT(status.message(), HasSubstr("all_reduce of 64 x float32 (sum)"));
+    on.synchronize();
+  });
+}
+
+TEST_F(DeviceFailures, a_call_on_the_cpu_of_one_rank_is_a_mismatch_when_the_first_call_connects) {
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    const DeviceArray values = ones(on);
+    float number = 1;
+    const Status status = comm.rank() == 0 ? comm.run(sum(values)) : comm.all_reduce(Buffer{&number, 1, DType::kFloat32}, ReduceOp::kSum);
+    EXPECT_EQ(status.code(), StatusCode::kMismatch) << status.to_string();
+  });
+}
+
+TEST_F(DeviceFailures, a_rank_that_closes_is_lost_to_those_who_wait_for_it) {
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    connect(comm, on);
+    const DeviceArray values = ones(on);
+    if (comm.rank() == 1) return;  // which closes
+    Work work = comm.start(sum(values), {.stream = on.stream});
+    const Status status = work.wait();
+    EXPECT_EQ(status.code(), StatusCode::kPeerLost) << status.to_string();
+    EXPECT_THAT(status.ranks(), ElementsAre(1));
+    on.synchronize();
+  });
+}
+
+TEST_F(DeviceFailures, a_message_whose_peer_closes_is_lost) {
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    connect(comm, on);
+    const DeviceArray values = ones(on);
+    const CallOptions options{.stream = on.stream};
+    // One that connects, and one that nobody sends.
+    if (comm.rank() == 1) {
+      ASSERT_TRUE(comm.send(values.buffer(), 0, 0, options).ok());
+      on.synchronize();
+      return;
+    }
+    ASSERT_TRUE(comm.recv(values.buffer(), 1, 0, options).ok());
+    const Status status = comm.start(Call::recv(values.buffer(), 1), options).wait();
+    EXPECT_EQ(status.code(), StatusCode::kPeerLost) << status.to_string();
+    EXPECT_THAT(status.ranks(), ElementsAre(1));
+  });
+}
+
+TEST_F(DeviceFailures, abort_ends_what_is_under_way_on_all_ranks) {
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    connect(comm, on);
+    const DeviceArray values = ones(on);
+    if (comm.rank() == 1) {
+      ASSERT_TRUE(comm.barrier().ok());
+      return comm.abort("the user has had enough");
+    }
+    Work work = comm.start(sum(values), {.stream = on.stream});
+    ASSERT_TRUE(comm.barrier().ok());
+    const Status status = work.wait();
+    EXPECT_EQ(status.code(), StatusCode::kAborted) << status.to_string();
+    EXPECT_THAT(status.message(), HasSubstr("the user has had enough"));
+    on.synchronize();
+  });
+}
+
+TEST_F(DeviceFailures, what_the_library_says_later_ends_calls) {
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    connect(comm, on);
+    const DeviceArray values = ones(on);
+    ASSERT_TRUE(comm.barrier().ok());
+    if (comm.rank() == 1) {
+      testing::hang_next("ncclAllReduce", 1);
+    }
+    ASSERT_TRUE(comm.barrier().ok());
+    Work work = comm.start(sum(values), {.stream = on.stream});
+    if (comm.rank() == 1) testing::set_async_error(1, testing::nccl::ncclSystemError);
+    const Status status = work.wait();
+    EXPECT_EQ(status.code(), StatusCode::kInternal) << status.to_string();
+    EXPECT_THAT(status.message(), HasSubstr("ncclCommGetAsyncError"));
+    on.synchronize();
+  });
+}
+
+TEST_F(DeviceFailures, a_rank_that_cannot_begin_is_told_to_all_and_harms_nothing) {
+  testing::fail_next("ncclGetUniqueId", testing::nccl::ncclSystemError);
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    const DeviceArray values = ones(on);
+    const Status status = comm.run(sum(values), {.stream = on.stream});
+    EXPECT_FALSE(status.ok());
+    EXPECT_THAT(status.message(), HasSubstr("ncclGetUniqueId"));
+    if (comm.rank() == 1) {
+      EXPECT_EQ(status.code(), StatusCode::kPeerLost);
+      EXPECT_THAT(status.ranks(), ElementsAre(0));
+    }
+    EXPECT_EQ(comm.state(), CommunicatorState::kReady);
+    connect(comm, on);
+  });
+}
+
+TEST_F(DeviceFailures, a_failed_or_hanging_connection_ends_for_all) {
+  for (const bool hangs : {false, true}) {
+    if (hangs) {
+      testing::hang_next("ncclCommInitRankConfig", 1);
+    } else {
+      testing::fail_next("ncclCommInitRankConfig", testing::nccl::ncclSystemError, 1);
+    }
+    on_ranks(2, within(std::chrono::milliseconds(500)), [hangs](Communicator& comm, const OnDevice& on) {
+      const DeviceArray values = ones(on);
+      const Status status = comm.run(sum(values), {.stream = on.stream});
+      EXPECT_EQ(status.code(), hangs ? StatusCode::kTimeout : StatusCode::kInternal) << status.to_string();
+      EXPECT_THAT(status.message(), HasSubstr("ncclCommInitRankConfig"));
+      on.synchronize();
+    });
+  }
+}
+
+TEST_F(DeviceFailures, each_function_of_the_library_may_fail_and_the_group_fails_with_it) {
+  for (const char* const function : {"ncclAllReduce", "ncclGroupStart", "ncclSend", "ncclRecv", "ncclGroupEnd", "ncclRedOpCreatePreMulSum"}) {
+    SCOPED_TRACE(function);
+    on_ranks(2, [function](Communicator& comm, const OnDevice& on) {
+      connect(comm, on);
+      const DeviceArray values = ones(on), more(on, std::vector<float>(128), DType::kFloat32);
+      ASSERT_TRUE(comm.barrier().ok());
+      if (comm.rank() == 0) testing::fail_next(function, testing::nccl::ncclInternalError);
+      ASSERT_TRUE(comm.barrier().ok());
+      Status status;
+      for (int i = 0; i < 3 && status.ok(); ++i) {
+        const Call calls[] = {Call::all_reduce(values.buffer(), values.buffer(), Reduction::premul_sum(2.0)), sum(values),
+                              Call::all_to_all(more.buffer(), more.buffer())};
+        status = comm.start(std::span(&calls[i], 1), {.stream = on.stream}).wait();
+      }
+      EXPECT_EQ(status.code(), StatusCode::kInternal) << status.to_string();
+      EXPECT_THAT(status.message(), HasSubstr(function));
+      on.synchronize();
+    });
+    testing::reset_nccl();
+  }
+}
+
+TEST_F(DeviceFailures, each_call_of_the_device_may_fail_and_nothing_is_left) {
+  for (const char* const call : {"create_stream", "create_event", "record", "wait", "is_capturing", "allocate", "copy", "make_current"}) {
+    SCOPED_TRACE(call);
+    const std::string what = std::string("no more ") + call;
+    on_ranks(1, [&](Communicator& comm, const OnDevice& on) {
+      const DeviceArray values = ones(on);
+      runtime().fail_next(call, Status(StatusCode::kResourceExhausted, what));
+      const Status status = comm.start(Call::all_to_all(values.buffer(), values.buffer()), {.stream = on.stream}).wait();
+      EXPECT_THAT(status.to_string(), HasSubstr(what));
+    });
+  }
+}
+
+TEST_F(DeviceFailures, a_group_that_asks_for_the_canonical_order_has_none_on_a_device) {
+  on_ranks(2, {.timeout = std::chrono::seconds(60), .select = "deterministic=canonical"}, [](Communicator& comm, const OnDevice& on) {
+    const DeviceArray values = ones(on);
+    const Status status = comm.run(sum(values), {.stream = on.stream});
+    EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+    EXPECT_THAT(status.message(), HasSubstr("deterministic=canonical"));
+    EXPECT_TRUE(comm.broadcast(values.buffer(), 0, {.stream = on.stream}).ok());
+    on.synchronize();
+  });
+}
+
+TEST_F(DeviceFailures, without_devices_the_error_says_why) {
+  device::replace_runtime(DeviceType::kCuda, nullptr);
+  testing::run_thread_ranks(2, {.timeout = std::chrono::seconds(60)}, [](Communicator comm) {
+    float number = 1;
+    const Buffer there{&number, 1, DType::kFloat32, {DeviceType::kCuda, 0}};
+    const Status status = comm.all_reduce(there, ReduceOp::kSum);
+    EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+    EXPECT_TRUE(comm.barrier().ok());
+  });
+}
+
+TEST_F(DeviceFailures, options_of_a_group_get_to_the_library_and_have_to_be_equal) {
+  const std::string hints = "max_ctas=8,min_ctas=2,cga_cluster_size=4,net_name=Socket,is_high_priority_stream=yes";
+  on_ranks(2, {.timeout = std::chrono::seconds(60), .hints = hints}, connect);
+  EXPECT_THAT(testing::log_of(1), Contains(HasSubstr("nranks=2 blocking=0 cgaClusterSize=4 minCTAs=2 maxCTAs=8 netName=Socket")));
+  testing::clear_log();
+  on_ranks(2, connect);
+  EXPECT_THAT(testing::log_of(0), Contains(HasSubstr("ncclCommInitRankConfig rank=0 nranks=2 blocking=0")));
+  EXPECT_THAT(testing::log_of(0), Not(Contains(HasSubstr("CTAs"))));
+
+  const std::shared_ptr<Store> store = make_memory_store();
+  std::vector<std::thread> ranks;
+  for (Rank rank = 0; rank < 2; ++rank)
+    ranks.emplace_back([&, rank] {
+      Communicator comm = Communicator::create(store, rank, 2, {.hints = rank == 0 ? "max_ctas=8" : "max_ctas=16"}).value();
+      const OnDevice on{runtime(), {DeviceType::kCuda, 0}};
+      const DeviceArray values = ones(on);
+      const Status status = comm.run(sum(values));
+      EXPECT_EQ(status.code(), StatusCode::kMismatch) << status.to_string();
+      EXPECT_THAT(status.message(), HasSubstr("max_ctas=8"));
+      EXPECT_THAT(status.message(), HasSubstr("max_ctas=16"));
+    });
+  for (std::thread& rank : ranks) rank.join();
+}
+
+}  // namespace
+}  // namespace accord

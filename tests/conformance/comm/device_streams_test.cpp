@@ -1,0 +1,136 @@
+// How calls on devices stand to streams: nobody waits on the host, order is kept, captures work.
+#include <gmock/gmock.h>
+
+#include "conformance/comm/host_devices.hpp"
+
+namespace accord {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::DeviceArray;
+using testing::OnDevice;
+
+class DeviceStreams : public testing::HostDevices {
+ protected:
+  static std::vector<float> of(float value) { return std::vector<float>(100, value); }
+};
+
+TEST_F(DeviceStreams, a_call_returns_before_its_stream_gets_there) {
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    const DeviceArray values(on, of(1), DType::kFloat32);
+    const CallOptions options{.stream = on.stream};
+    ASSERT_TRUE(comm.all_reduce(values.buffer(), ReduceOp::kSum, options).ok());  // which connects
+    testing::BusyStream busy = runtime().make_stream_busy(on.stream);
+    ASSERT_TRUE(comm.all_reduce(values.buffer(), ReduceOp::kSum, options).ok());
+    const Work work = comm.start(Call::all_reduce(values.buffer(), values.buffer(), ReduceOp::kSum), options);
+    EXPECT_FALSE(work.test());
+    busy.release();
+    Work waited = work;
+    EXPECT_TRUE(waited.wait().ok());
+    EXPECT_EQ(values.values<float>(), of(8));
+  });
+}
+
+TEST_F(DeviceStreams, a_started_call_comes_after_what_its_stream_has_and_beside_what_comes_later) {
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    const DeviceArray values(on, of(1), DType::kFloat32);
+    Work work = comm.start(Call::all_reduce(values.buffer(), values.buffer(), ReduceOp::kSum), {.stream = on.stream});
+    const testing::BusyStream busy = runtime().make_stream_busy(on.stream);
+    EXPECT_TRUE(work.wait().ok());  // though the stream is held now
+  });
+}
+
+TEST_F(DeviceStreams, messages_to_one_peer_do_not_wait_for_those_to_others) {
+  on_ranks(3, [](Communicator& comm, const OnDevice& on) {
+    const DeviceArray values(on, of(static_cast<float>(comm.rank())), DType::kFloat32), got(on, of(-1), DType::kFloat32);
+    const CallOptions options{.stream = on.stream};
+    const ConstBuffer out = values.buffer();
+    for (int round = 0; round < 2; ++round) {  // the first one connects
+      if (comm.rank() == 0 && round == 1) {
+        Work late = comm.start(Call::send(out, 1), options), soon = comm.start(Call::send(out, 2), options);
+        EXPECT_TRUE(soon.wait().ok());
+        ASSERT_TRUE(comm.barrier().ok());
+        EXPECT_TRUE(late.wait().ok());
+      } else if (comm.rank() == 0) {
+        ASSERT_TRUE(comm.start(Call::send(out, 1), options).wait().ok());
+        ASSERT_TRUE(comm.start(Call::send(out, 2), options).wait().ok());
+      } else {
+        if (round == 1 && comm.rank() == 1) {
+          ASSERT_TRUE(comm.barrier().ok());
+        }
+        ASSERT_TRUE(comm.recv(got.buffer(), 0, 0, options).ok());
+        EXPECT_EQ(got.values<float>(), of(0));
+        if (round == 1 && comm.rank() == 2) {
+          ASSERT_TRUE(comm.barrier().ok());
+        }
+      }
+    }
+  });
+}
+
+TEST_F(DeviceStreams, a_capture_holds_calls_and_each_launch_runs_them) {
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    const DeviceArray sum(on, of(1), DType::kFloat32), whole(on, std::vector<float>(200), DType::kFloat32);
+    const CallOptions options{.stream = on.stream};
+    ASSERT_TRUE(comm.broadcast(sum.buffer(), 0, options).ok());  // connects
+    on.synchronize();
+    ASSERT_TRUE(runtime().begin_capture(on.device, on.stream).ok());
+    ASSERT_TRUE(comm.all_reduce(sum.buffer(), ReduceOp::kSum, options).ok());
+    Work work = comm.start(Call::all_gather(sum.buffer(), whole.buffer()), options);
+    ASSERT_TRUE(work.block(on.stream).ok());
+    const Result<testing::Graph> graph = runtime().end_capture(on.device, on.stream);
+    ASSERT_TRUE(graph.ok()) << graph.status().to_string();
+    EXPECT_TRUE(work.wait().ok());  // there is nothing to wait for yet
+    EXPECT_EQ(sum.values<float>(), of(1)) << "a captured call ran at once";
+    for (int launch = 1; launch <= 5; ++launch) {
+      ASSERT_TRUE(runtime().launch(*graph, on.stream).ok());
+      EXPECT_EQ(sum.values<float>(), of(static_cast<float>(1 << launch)));
+      EXPECT_EQ(whole.values<float>(), std::vector<float>(200, static_cast<float>(1 << launch)));
+    }
+    ASSERT_TRUE(comm.all_reduce(sum.buffer(), ReduceOp::kSum, options).ok());  // calls go on after that
+    EXPECT_EQ(sum.values<float>(), of(64));
+  });
+}
+
+TEST_F(DeviceStreams, a_launch_whose_peer_is_gone_ends_with_the_group) {
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    const DeviceArray sum(on, of(1), DType::kFloat32);
+    const CallOptions options{.stream = on.stream};
+    ASSERT_TRUE(comm.broadcast(sum.buffer(), 0, options).ok());
+    on.synchronize();
+    ASSERT_TRUE(runtime().begin_capture(on.device, on.stream).ok());
+    ASSERT_TRUE(comm.all_reduce(sum.buffer(), ReduceOp::kSum, options).ok());
+    const testing::Graph graph = runtime().end_capture(on.device, on.stream).value();
+    ASSERT_TRUE(comm.barrier().ok());
+    if (comm.rank() == 1) return comm.abort("enough");
+    ASSERT_TRUE(runtime().launch(graph, on.stream).ok());
+    on.synchronize();  // by the abort of NCCL's communicator
+    EXPECT_EQ(comm.state(), CommunicatorState::kFailed);
+    EXPECT_THAT(comm.status().message(), HasSubstr("rank 1 aborted"));
+  });
+}
+
+TEST_F(DeviceStreams, closing_waits_for_what_is_in_streams) {
+  std::atomic<bool> released = false;
+  on_ranks(2, [&](Communicator& comm, const OnDevice& on) {
+    const DeviceArray values(on, of(1), DType::kFloat32);
+    const CallOptions options{.stream = on.stream};
+    ASSERT_TRUE(comm.all_reduce(values.buffer(), ReduceOp::kSum, options).ok());
+    testing::BusyStream busy = runtime().make_stream_busy(on.stream);
+    ASSERT_TRUE(comm.all_reduce(values.buffer(), ReduceOp::kSum, options).ok());
+    std::thread later([&] {
+      for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+      released = true;
+      busy.release();
+    });
+    comm.close();
+    EXPECT_TRUE(released);
+    later.join();
+    EXPECT_EQ(values.values<float>(), of(4));
+    EXPECT_EQ(comm.all_reduce(values.buffer(), ReduceOp::kSum, options).code(), StatusCode::kClosed);
+    EXPECT_EQ(comm.start(Call::broadcast(values.buffer(), 0)).wait().code(), StatusCode::kClosed);
+  });
+}
+
+}  // namespace
+}  // namespace accord

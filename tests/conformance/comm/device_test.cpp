@@ -1,0 +1,50 @@
+// NCCL behind the communicator, over a library with NCCL's symbols.
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+
+#include "conformance/comm/device_suite.hpp"
+#include "conformance/comm/host_devices.hpp"
+
+namespace accord {
+namespace {
+
+using testing::OnDevice;
+
+// Before anything reads the environment.
+const bool kChosen = setenv("ACCORD_NCCL", testing::library_path().c_str(), 1) == 0;
+
+class Devices : public testing::HostDevices {};
+
+TEST_F(Devices, reductions_give_what_the_plain_computation_gives) {
+  ASSERT_TRUE(kChosen);
+  for (const int size : {1, 2, 3, 4}) {
+    on_ranks(size, [](Communicator comm, const OnDevice& on) {
+      // 6 integer types with 5 ops, 6 float types with 6, 2 complex types with sum and avg, bool with 6.
+      EXPECT_EQ(testing::check_device_reductions(comm, on), 6 * 5 + 6 * 6 + 2 * 2 + 6);
+    });
+  }
+}
+
+TEST_F(Devices, bytes_of_every_dtype_get_where_they_belong) {
+  for (const int size : {1, 2, 4}) on_ranks(size, testing::check_device_moves);
+}
+
+TEST_F(Devices, messages) {
+  for (const int size : {1, 2, 4}) on_ranks(size, testing::check_device_messages);
+}
+
+TEST_F(Devices, works_keep_the_order_of_streams) {
+  for (const int size : {1, 2, 4}) on_ranks(size, testing::check_device_works);
+}
+
+TEST_F(Devices, prepared_calls) {
+  for (const int size : {1, 3}) on_ranks(size, testing::check_device_prepared);
+}
+
+TEST_F(Devices, mistakes_of_one_rank_harm_nothing) {
+  for (const int size : {1, 2}) on_ranks(size, testing::check_device_mistakes);
+}
+
+}  // namespace
+}  // namespace accord

@@ -1,0 +1,51 @@
+#pragma once
+// Ranks as threads with devices over host memory, and NCCL's symbols over those.
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "accord/communicator.hpp"
+#include "device/device_memory.hpp"
+#include "device/host_runtime.hpp"
+#include "device/nccl_control.hpp"
+#include "ranks/thread_ranks.hpp"
+
+namespace accord::testing {
+
+/// Fails if something of the devices or of NCCL is left at the end, and resets what the test asked for.
+class HostDevices : public ::testing::Test {
+ protected:
+  HostDevices() { device::replace_runtime(DeviceType::kCuda, &runtime()); }
+  ~HostDevices() override {
+    // A thread of accord's may hold the last work for a moment longer.
+    const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (runtime().live() != LiveObjects{} && std::chrono::steady_clock::now() < late) std::this_thread::yield();
+    EXPECT_EQ(live_nccl(), LiveNccl{});
+    EXPECT_EQ(runtime().live(), LiveObjects{});
+    reset_nccl();
+    device::replace_runtime(DeviceType::kCuda, nullptr);
+  }
+
+  static HostRuntime& runtime() { return HostRuntime::instance(); }
+
+  /// Each rank with a device and a stream of its own.
+  static void on_ranks(int size, const CommunicatorOptions& options,
+                       const std::function<void(Communicator&, const OnDevice&)>& body) {
+    run_thread_ranks(size, options, [&](Communicator comm) {
+      const Device device{DeviceType::kCuda, static_cast<std::int16_t>(comm.rank())};
+      const Stream stream = runtime().create_stream(device, false).value();
+      body(comm, {runtime(), device, stream});
+      comm.close();
+      EXPECT_TRUE(runtime().destroy_stream(device, stream).ok());
+    });
+  }
+  static void on_ranks(int size, const std::function<void(Communicator&, const OnDevice&)>& body) {
+    on_ranks(size, {.timeout = std::chrono::seconds(60)}, body);
+  }
+};
+
+}  // namespace accord::testing
