@@ -83,6 +83,14 @@ def test_the_library_keeps_the_inside_of_the_c_interface_to_itself(consumer):
     assert "accord::c::" in run("nm", "-C", "--defined-only", archive)  # there is something to keep
 
 
+def test_the_library_keeps_the_cuda_runtime_to_itself_and_is_loaded_after_others(consumer):
+    library = next((consumer / "prefix").glob("lib*/**/libaccord.so"))
+    symbols = [line.split()[-1] for line in run("nm", "-D", "--defined-only", library).splitlines()]
+    assert [name for name in symbols if re.match(r"_*cuda", name)] == []
+    # What has static TLS finds no room for the runtime's once Python has started.
+    assert "STATIC_TLS" not in run("readelf", "-d", library)
+
+
 def test_a_build_with_every_option_off_has_the_same_c_functions(consumer, tmp_path):
     options = [f"-DACCORD_{name}=OFF" for name in ("CUDA", "HWLOC", "PYTHON", "TESTS", "BENCH", "FUZZ")]
     run("cmake", "-S", ROOT, "-B", tmp_path, "-G", "Ninja", *options)
