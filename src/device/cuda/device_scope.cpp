@@ -1,8 +1,8 @@
-// cudaSetDevice would do, but for going back: a thread that used no device is on device 0, and to set that begins it, with hundreds of MiB of
-// its memory for each process. So a device's primary context, which is the one of the CUDA runtime, is pushed and popped. Each is kept from
-// its first use on. A capture in the global mode, torch's default, forbids other threads whatever might wait, such as to allocate or to ask for
-// an event, and is spoiled if they try; in the relaxed mode a thread may, and answers for it: streams that are being captured are
-// never asked.
+// cudaSetDevice would do, but for going back: a thread that used no device is on device 0, and to set that begins it, with hundreds of
+// MiB of its memory for each process. So a device's primary context, which is the one of the CUDA runtime, is pushed and popped. Each
+// is kept from its first use on. A capture in the global mode, torch's default, forbids other threads whatever might wait, such as to
+// allocate or to ask for an event, and is spoiled if they try; in the relaxed mode a thread may, and answers for it: streams that are
+// being captured are never asked.
 #include "device/cuda/device_scope.hpp"
 
 #include <fmt/format.h>

@@ -10,8 +10,8 @@
 
 namespace accord::device::cuda {
 
-/// Calls of CUDA by this thread concern `device` while this lives, and are as before afterwards: a thread that used no device has none again.
-/// Captures of other streams do not forbid them.
+/// Calls of CUDA by this thread concern `device` while this lives, and are as before afterwards: a thread that used no device has none
+/// again. Captures of other streams do not forbid them.
 class DeviceScope {
  public:
   explicit DeviceScope(Device device);

@@ -9,8 +9,8 @@
 
 namespace accord::device::cuda {
 
-/// Ok if `said` is cudaSuccess; else "CALL: what it said", kResourceExhausted for memory that is not there, all others kInternal. CUDA keeps
-/// its last error for whoever asks next, who is the user's program: it is cleared.
+/// Ok if `said` is cudaSuccess; else "CALL: what it said", kResourceExhausted for memory that is not there, all others kInternal. CUDA
+/// keeps its last error for whoever asks next, who is the user's program: it is cleared.
 Status status_of(std::string_view call, cudaError_t said);
 
 }  // namespace accord::device::cuda
