@@ -15,7 +15,9 @@ namespace {
 
 constexpr std::uint64_t kDlpackReadOnly = 1;
 constexpr int kDlpackCpu = 1;
+constexpr int kDlpackCuda = 2;
 constexpr int kDlpackCudaHost = 3;
+constexpr int kDlpackCudaManaged = 13;
 
 /// The head of DLPack's C function table (1.3), as far as it is used here.
 struct DlpackExchange {
@@ -198,16 +200,29 @@ void check_resolved(nb::handle object, const nb::dlpack::dltensor& tensor, std::
                                             : "is negated only when it is read; pass tensor.resolve_neg()"));
 }
 
+Device device_of(const nb::dlpack::dltensor& tensor, std::string_view argument, Memory memory) {
+  const int type = tensor.device.device_type, index = tensor.device.device_id;
+  if (type == kDlpackCpu || type == kDlpackCudaHost) return {};
+  const Device device{DeviceType::kCuda, static_cast<std::int16_t>(index)};
+  const bool is_cuda = type == kDlpackCuda || type == kDlpackCudaManaged;
+  if (is_cuda && memory == Memory::kAnyDevice) return device;
+  const std::string where = is_cuda ? to_string(device)
+                                    : "a device (DLPack type " + std::to_string(type) + ", index " + std::to_string(index) + ")";
+  const char* const known = memory == Memory::kAnyDevice ? "; accord knows the cpu and CUDA devices" : "; this takes memory of the cpu";
+  raise(Status(StatusCode::kUnsupported, text(argument, "lies on " + where + known)));
+}
+
 }  // namespace
 
-ArrayView::ArrayView(nb::handle object, std::string_view argument, Access access, std::optional<DType> dtype) {
+ArrayView::ArrayView(nb::handle object, std::string_view argument, Access access, std::optional<DType> dtype,
+                     Memory memory) {
   try {
     if (PyObject_CheckBuffer(object.ptr()) && take_buffer(object, argument, access, dtype)) return;
     take_dlpack(object, argument);
     if (versioned_ != nullptr)
-      read_dlpack(versioned_->tensor, (versioned_->flags & kDlpackReadOnly) != 0, argument, access, dtype);
+      read_dlpack(versioned_->tensor, (versioned_->flags & kDlpackReadOnly) != 0, argument, access, dtype, memory);
     else
-      read_dlpack(unversioned_->tensor, false, argument, access, dtype);
+      read_dlpack(unversioned_->tensor, false, argument, access, dtype, memory);
   } catch (...) {
     release();
     throw;
@@ -283,12 +298,8 @@ void ArrayView::take_dlpack(nb::handle object, std::string_view argument) {
 }
 
 void ArrayView::read_dlpack(const nb::dlpack::dltensor& tensor, bool read_only, std::string_view argument,
-                            Access access, std::optional<DType> dtype) {
-  if (tensor.device.device_type != kDlpackCpu && tensor.device.device_type != kDlpackCudaHost)
-    raise(Status(
-        StatusCode::kUnsupported,
-        text(argument, "lies on a device (DLPack type " + std::to_string(tensor.device.device_type) + ", index " +
-                           std::to_string(tensor.device.device_id) + "); this build computes on cpu only")));
+                            Access access, std::optional<DType> dtype, Memory memory) {
+  const Device device = device_of(tensor, argument, memory);
   check_contiguous(is_row_major(tensor), argument);
   check_writable(read_only, argument, access);
   if (tensor.dtype.lanes != 1 || tensor.dtype.bits % 8 != 0)
@@ -299,6 +310,7 @@ void ArrayView::read_dlpack(const nb::dlpack::dltensor& tensor, bool read_only, 
   for (int i = 0; i < tensor.ndim; ++i) bytes *= static_cast<std::size_t>(tensor.shape[i]);
   buffer_ = settle(static_cast<std::byte*>(tensor.data) + tensor.byte_offset, bytes, width,
                    element_of_dlpack(tensor.dtype), dtype, argument);
+  buffer_.device = device;
 }
 
 std::vector<std::int64_t> ArrayView::shape() const {

@@ -16,6 +16,8 @@ namespace accord::python {
 namespace nb = nanobind;
 
 enum class Access : std::uint8_t { kRead, kWrite };
+/// What memory a call can use.
+enum class Memory : std::uint8_t { kCpu, kAnyDevice };
 
 /// DLPack's structure that owns a tensor, as its versions since 1.0 lay it out.
 struct DlpackVersioned {
@@ -38,11 +40,13 @@ struct DlpackUnversioned {
 /// with DLPack (torch tensors). Holds the object's memory in place while it lives. REQUIRES: the GIL, also at the end.
 ///
 /// Throws, naming `argument`: TypeError for an object that is no array or has no dtype of accord's, InvalidArgument for an
-/// array that is not contiguous, not writable (kWrite) or not in native byte order, Unsupported for one on a device.
+/// array that is not contiguous, not writable (kWrite) or not in native byte order, Unsupported for one on a device (kCpu: on any; kAnyDevice: on
+/// one that is no CUDA device).
 /// `dtype` ("bfloat16" over uint16, "float8_e5m2" over uint8, any over bytes) reads its memory as that type, of the same width.
 class ArrayView {
  public:
-  ArrayView(nb::handle object, std::string_view argument, Access access, std::optional<DType> dtype = std::nullopt);
+  ArrayView(nb::handle object, std::string_view argument, Access access, std::optional<DType> dtype = std::nullopt,
+            Memory memory = Memory::kCpu);
   ~ArrayView();
   ArrayView(const ArrayView&) = delete;
   ArrayView& operator=(const ArrayView&) = delete;
@@ -54,7 +58,7 @@ class ArrayView {
   bool take_buffer(nb::handle object, std::string_view argument, Access access, std::optional<DType> dtype);
   void take_dlpack(nb::handle object, std::string_view argument);
   void read_dlpack(const nb::dlpack::dltensor& tensor, bool read_only, std::string_view argument, Access access,
-                   std::optional<DType> dtype);
+                   std::optional<DType> dtype, Memory memory);
   void release();
 
   Buffer buffer_;

@@ -8,6 +8,7 @@
 #include "gil.hpp"
 #include "interrupt.hpp"
 #include "status.hpp"
+#include "stream.hpp"
 
 namespace accord::python {
 namespace {
@@ -54,24 +55,24 @@ WorkHandle PreparedHandle::start() {
   return started([&] { return prepared.start(); }, arguments_);
 }
 
-void Batch::run(nb::handle timeout) {
+void Batch::run(nb::handle timeout, nb::handle stream) {
   Communicator communicator = this->communicator();
-  const CallOptions options{.timeout = duration_argument(timeout)};
+  const CallOptions options{.timeout = duration_argument(timeout), .stream = stream_argument(stream)};
   const HeldArguments held = std::exchange(arguments_, {});
   finished(communicator, [&, calls = calls_of(held)] { return communicator.run(calls, options); });
 }
 
-WorkHandle Batch::start(nb::handle timeout) {
+WorkHandle Batch::start(nb::handle timeout, nb::handle stream) {
   Communicator communicator = this->communicator();
-  const CallOptions options{.timeout = duration_argument(timeout)};
+  const CallOptions options{.timeout = duration_argument(timeout), .stream = stream_argument(stream)};
   HeldArguments held = std::exchange(arguments_, {});
   const std::vector<Call> calls = calls_of(held);
   return started([&] { return communicator.start(calls, options); }, std::move(held));
 }
 
-PreparedHandle Batch::prepare(nb::handle timeout) {
+PreparedHandle Batch::prepare(nb::handle timeout, nb::handle stream) {
   Communicator communicator = this->communicator();
-  const CallOptions options{.timeout = duration_argument(timeout)};
+  const CallOptions options{.timeout = duration_argument(timeout), .stream = stream_argument(stream)};
   HeldArguments held = std::exchange(arguments_, {});
   Prepared prepared = value_or_raise(communicator.prepare(calls_of(held), options));
   return {std::move(communicator), std::move(prepared), std::move(held)};
@@ -92,20 +93,21 @@ Holds its arrays in place. It may be started again before the last start has end
 Messages to and from any ranks are under way at the same time, so ranks may list theirs in any order; collectives run in the order
 of the list. As a context manager it runs them at the end, unless the block raised. run(), start() and prepare() empty it.)");
   const auto timeout = nb::arg("timeout") = nb::none();
+  const auto stream = nb::arg("stream") = nb::none();
   batch
-      .def("run", &Batch::run, timeout, nb::sig("def run(self, " ACCORD_TIMEOUT_SIG ") -> None"),
+      .def("run", &Batch::run, timeout, stream, nb::sig("def run(self, " ACCORD_TIMEOUT_SIG ", " ACCORD_STREAM_SIG ") -> None"),
            "Runs the calls to the end of all. Raises for the first in the list that failed; none begins if one is "
            "wrong.")
-      .def("start", &Batch::start, timeout, nb::sig("def start(self, " ACCORD_TIMEOUT_SIG ") -> Work"),
+      .def("start", &Batch::start, timeout, stream, nb::sig("def start(self, " ACCORD_TIMEOUT_SIG ", " ACCORD_STREAM_SIG ") -> Work"),
            "Starts the calls and leaves them to go on; the Work ends when all have.")
-      .def("prepare", &Batch::prepare, timeout, nb::sig("def prepare(self, " ACCORD_TIMEOUT_SIG ") -> Prepared"),
+      .def("prepare", &Batch::prepare, timeout, stream, nb::sig("def prepare(self, " ACCORD_TIMEOUT_SIG ", " ACCORD_STREAM_SIG ") -> Prepared"),
            "Checks the calls, to be run as often as they are wanted. What they were listed with is read now.")
       .def("__len__", &Batch::size)
       .def("__enter__", [](nb::object self) { return self; })
       .def(
           "__exit__",
           [](Batch& self, nb::handle type, nb::handle, nb::handle) {
-            if (type.is_none()) self.run(nb::none());
+            if (type.is_none()) self.run(nb::none(), nb::none());
           },
           nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none());
   communicator.def(

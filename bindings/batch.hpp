@@ -40,9 +40,9 @@ class Batch {
   void add(std::shared_ptr<const CallArguments> arguments) { arguments_.push_back(std::move(arguments)); }
   std::size_t size() const { return arguments_.size(); }
 
-  void run(nb::handle timeout);
-  WorkHandle start(nb::handle timeout);
-  PreparedHandle prepare(nb::handle timeout);
+  void run(nb::handle timeout, nb::handle stream);
+  WorkHandle start(nb::handle timeout, nb::handle stream);
+  PreparedHandle prepare(nb::handle timeout, nb::handle stream);
 
  private:
   nb::object communicator_;

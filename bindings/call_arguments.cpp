@@ -6,19 +6,21 @@
 
 #include "integers.hpp"
 #include "status.hpp"
+#include "stream.hpp"
 
 namespace accord::python {
 
-CallArguments::CallArguments(nb::handle timeout, nb::handle dtype) : dtype_(dtype_argument(dtype)) {
-  options.timeout = duration_argument(timeout);
+CallArguments::CallArguments(const ByName& by_name) : dtype_(dtype_argument(by_name.dtype)) {
+  options.timeout = duration_argument(by_name.timeout);
+  options.stream = stream_argument(by_name.stream);
 }
 
 Buffer CallArguments::input(nb::handle array, std::string_view argument, Access access) {
-  return array.is_none() ? Buffer{} : input_.emplace(array, argument, access, dtype_).buffer();
+  return array.is_none() ? Buffer{} : input_.emplace(array, argument, access, dtype_, Memory::kAnyDevice).buffer();
 }
 
 Buffer CallArguments::output(nb::handle array, std::string_view argument) {
-  return array.is_none() ? Buffer{} : output_.emplace(array, argument, Access::kWrite, dtype_).buffer();
+  return array.is_none() ? Buffer{} : output_.emplace(array, argument, Access::kWrite, dtype_, Memory::kAnyDevice).buffer();
 }
 
 namespace {
@@ -49,7 +51,7 @@ Reduction CallArguments::reduction(std::string_view name, nb::handle factor) {
   if (factor.is_none()) raise_invalid("factor: premul_sum needs one, a number or an array of one element");
   if (PyFloat_Check(factor.ptr()) || PyLong_Check(factor.ptr()) || PyComplex_Check(factor.ptr()))
     return Reduction::premul_sum(nb::cast<std::complex<double>>(factor));
-  return Reduction::premul_sum(ConstBuffer(factor_.emplace(factor, "factor", Access::kRead, dtype_).buffer()));
+  return Reduction::premul_sum(ConstBuffer(factor_.emplace(factor, "factor", Access::kRead, dtype_, Memory::kAnyDevice).buffer()));
 }
 
 }  // namespace accord::python

@@ -20,8 +20,13 @@ namespace nb = nanobind;
 /// A call as Python made it: what to do, and the arrays in whose memory it is done, which are held in place while this lives.
 class CallArguments {
  public:
-  /// `dtype` of all arrays, see ArrayView.
-  CallArguments(nb::handle timeout, nb::handle dtype);
+  /// What every call takes besides, or None.
+  struct ByName {
+    nb::handle timeout = Py_None;
+    nb::handle dtype = Py_None;   ///< of all arrays, see ArrayView
+    nb::handle stream = Py_None;  ///< see stream_argument()
+  };
+  explicit CallArguments(const ByName& by_name);
 
   /// Each gives the memory of an array; for None nothing is held, and the buffer is empty.
   Buffer input(nb::handle array, std::string_view argument, Access access = Access::kRead);

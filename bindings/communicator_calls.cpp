@@ -12,6 +12,7 @@
 #include "gil.hpp"
 #include "interrupt.hpp"
 #include "status.hpp"
+#include "stream.hpp"
 #include "work.hpp"
 
 namespace accord::python {
@@ -139,37 +140,40 @@ std::string signature(const std::string& name, std::string_view parameters, std:
 std::string async_documentation(const std::string& name) { return name + ", started and left to go on."; }
 
 /// Adds the methods `name` and `name`_async, and `name` of a batch. `read` gets what `parameters` lists, `extra` says how nanobind
-/// passes it; the methods take a timeout (a batch has one for all) and a dtype besides, by name.
+/// passes it; the methods take a timeout and a stream (a batch has one each for all) and a dtype besides, by name.
 template <typename... Parameters, typename... Extra>
 void define(const Callers& callers, const std::string& name,
             void (*read)(CallArguments&, const Communicator&, Parameters...), const char* parameters,
             const char* documentation, const Extra&... extra) {
   const auto timeout = nb::arg("timeout") = nb::none();
   const auto dtype = nb::arg("dtype") = nb::none();
+  const auto stream = nb::arg("stream") = nb::none();
   const std::string with_dtype = ", dtype: accord._arrays.DTypeName | None = None";
-  const std::string all_parameters = std::string(parameters) + ", " ACCORD_TIMEOUT_SIG + with_dtype;
+  const std::string all_parameters = std::string(parameters) + ", " ACCORD_TIMEOUT_SIG + with_dtype + ", " ACCORD_STREAM_SIG;
   const std::string async_name = name + "_async";
   callers.communicator.def(
       name.c_str(),
-      [read](CommunicatorHandle& self, Parameters... values, nb::handle timeout_value, nb::handle dtype_value) {
-        CallArguments arguments(timeout_value, dtype_value);
+      [read](CommunicatorHandle& self, Parameters... values, nb::handle timeout_value, nb::handle dtype_value,
+             nb::handle stream_value) {
+        CallArguments arguments({timeout_value, dtype_value, stream_value});
         read(arguments, self.use(), values...);
         run(self.use(), arguments);
       },
-      extra..., timeout, dtype, nb::sig(signature(name, all_parameters, "None").c_str()), documentation);
+      extra..., timeout, dtype, stream, nb::sig(signature(name, all_parameters, "None").c_str()), documentation);
   callers.communicator.def(
       async_name.c_str(),
-      [read](CommunicatorHandle& self, Parameters... values, nb::handle timeout_value, nb::handle dtype_value) {
-        auto arguments = std::make_unique<CallArguments>(timeout_value, dtype_value);
+      [read](CommunicatorHandle& self, Parameters... values, nb::handle timeout_value, nb::handle dtype_value,
+             nb::handle stream_value) {
+        auto arguments = std::make_unique<CallArguments>(CallArguments::ByName{timeout_value, dtype_value, stream_value});
         read(*arguments, self.use(), values...);
         return start(self.use(), std::move(arguments));
       },
-      extra..., timeout, dtype, nb::sig(signature(async_name, all_parameters, "Work").c_str()),
+      extra..., timeout, dtype, stream, nb::sig(signature(async_name, all_parameters, "Work").c_str()),
       async_documentation(name).c_str());
   callers.batch.def(
       name.c_str(),
       [read](Batch& self, Parameters... values, nb::handle dtype_value) {
-        auto arguments = std::make_unique<CallArguments>(nb::none(), dtype_value);
+        auto arguments = std::make_unique<CallArguments>(CallArguments::ByName{.dtype = dtype_value});
         read(*arguments, self.communicator(), values...);
         self.add(std::move(arguments));
       },
@@ -181,18 +185,18 @@ void define(const Callers& callers, const std::string& name,
 void define_barrier(const Callers& callers) {
   const auto timeout = nb::arg("timeout") = nb::none();
   callers.batch.def(
-      "barrier", [](Batch& self) { self.add(std::make_unique<CallArguments>(nb::none(), nb::none())); },
+      "barrier", [](Batch& self) { self.add(std::make_unique<CallArguments>(CallArguments::ByName{})); },
       "Lists a Communicator.barrier.");
   callers.communicator
       .def(
           "barrier",
-          [](CommunicatorHandle& self, nb::handle value) { run(self.use(), CallArguments(value, nb::none())); },
+          [](CommunicatorHandle& self, nb::handle value) { run(self.use(), CallArguments({.timeout = value})); },
           nb::kw_only(), timeout, nb::sig(signature("barrier", "*, " ACCORD_TIMEOUT_SIG, "None").c_str()),
           "Returns once all ranks have called it.")
       .def(
           "barrier_async",
           [](CommunicatorHandle& self, nb::handle value) {
-            return start(self.use(), std::make_unique<CallArguments>(value, nb::none()));
+            return start(self.use(), std::make_unique<CallArguments>(CallArguments::ByName{.timeout = value}));
           },
           nb::kw_only(), timeout, nb::sig(signature("barrier_async", "*, " ACCORD_TIMEOUT_SIG, "Work").c_str()),
           async_documentation("barrier").c_str());
@@ -205,7 +209,7 @@ void define_recv_any(const Callers& callers) {
   callers.communicator.def(
       "recv_any",
       [](CommunicatorHandle& self, nb::handle array, std::int32_t tag, nb::handle timeout, nb::handle dtype) {
-        CallArguments arguments(timeout, dtype);
+        CallArguments arguments({timeout, dtype});
         const Buffer buffer = arguments.output(array, "array");
         Communicator& communicator = self.use();
         std::optional<Result<Rank>> source;

@@ -11,6 +11,7 @@
 #include "in_flight.hpp"
 #include "interrupt.hpp"
 #include "status.hpp"
+#include "stream.hpp"
 
 namespace accord::python {
 
@@ -53,6 +54,16 @@ bool WorkHandle::wait(std::optional<Duration> timeout) {
   return true;
 }
 
+void WorkHandle::block(Stream stream) {
+  Work work = work_.use("this Work");
+  Status status;
+  {
+    const WithoutGil without_gil;
+    status = work.block(stream);
+  }
+  raise_if_error(status);
+}
+
 // Freeing an array may run Python code that comes back to this Work.
 void WorkHandle::let_go_of_arrays() { const HeldArguments ended = std::exchange(arguments_, {}); }
 
@@ -90,6 +101,12 @@ Holds its arrays in place until it has ended. It may outlive its communicator an
 before it has ended; a failure is then seen by the communicator's next call.)")
       .def("test", &WorkHandle::test,
            "True once the operation has ended, well or badly. Never blocks, never raises for it.")
+      .def(
+          "block", [](WorkHandle& self, nb::handle stream) { self.block(stream_argument(stream)); }, nb::arg("stream") = nb::none(),
+          nb::sig("def block(self, " ACCORD_STREAM_SIG ") -> None"),
+          R"(For a call on a GPU: what comes later in `stream` begins once the operation has ended; the caller goes on at once.
+
+For one on the CPU the same as wait().)")
       .def_prop_ro("error", &WorkHandle::error, nb::sig("def error(self) -> Error | None"),
                    "What wait() raises, once the operation has ended badly; else None. Never blocks.")
       .def(

@@ -22,6 +22,7 @@ class WorkHandle {
   bool test();
   /// True once ended well, raises if it ended badly, false if it still goes on after `timeout`.
   bool wait(std::optional<Duration> timeout);
+  void block(Stream stream);
   /// None while it goes on or if it ended well, else what wait() raises. Never blocks.
   nb::object error();
   /// Calls `callback` with the same once it has ended: now, or on accord's own thread.

@@ -389,6 +389,9 @@ ACCORD_API accord_status_t accord_start_batch(accord_communicator_t* communicato
 ACCORD_API accord_status_t accord_work_test(accord_work_t* work, int32_t* done);
 /* Blocks until the operation has ended and gives how; the call's own timeout bounds it. */
 ACCORD_API accord_status_t accord_work_wait(accord_work_t* work);
+/* For a call on a GPU: what comes later in `stream`, a cudaStream_t of that device, begins once the operation has ended; the caller goes on at
+ * once. For one on the CPU the same as accord_work_wait(). */
+ACCORD_API accord_status_t accord_work_block(accord_work_t* work, void* stream);
 /* Blocks for at most `timeout_ns`. If the operation still goes on then, `done` gets 0 and the answer is ACCORD_OK (it is not
  * cancelled); else `done` gets 1 and the answer is how it ended. */
 ACCORD_API accord_status_t accord_work_wait_for(accord_work_t* work, int64_t timeout_ns, int32_t* done);

@@ -51,5 +51,17 @@ class StoreLike(Protocol):
     def add(self, key: str, amount: int) -> int: ...
 
 
+class SupportsCudaStream(Protocol):
+    """A stream of another library, by the protocol of cuda.core."""
+
+    def __cuda_stream__(self) -> tuple[int, int]: ...
+
+
+class TorchStream(Protocol):
+    @property
+    def cuda_stream(self) -> int: ...
+
+
 if TYPE_CHECKING:
     ArrayLike = Buffer | SupportsDLPack
+    Stream = int | SupportsCudaStream | TorchStream

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/device_limits.hpp"
 #include "base/text.hpp"
 #include "base/timeout_limits.hpp"
 
@@ -125,14 +126,13 @@ Status read_nccl(std::string_view text, Config& config) {
   return Status();
 }
 
-Result<int> whole_number(std::string_view text, int least, int most) {
+/// Nullopt: "auto".
+Result<std::optional<int>> number_or_auto(std::string_view text, int least, int most) {
+  if (text == "auto") return std::optional<int>();
   ACCORD_ASSIGN_OR_RETURN(const std::int64_t number, parse_integer(text, "a number"));
-  if (number >= least && number <= most) return static_cast<int>(number);
+  if (number >= least && number <= most) return std::optional(static_cast<int>(number));
   return Status(StatusCode::kInvalidArgument, fmt::format("\"{}\" is no number from {} to {}", text, least, most));
 }
-
-constexpr int kMostCtas = 64;
-constexpr int kLargestCluster = 8;
 
 Status read_high_priority(std::string_view text, Config& config) {
   constexpr std::array<std::string_view, 2> kAnswers = {"yes", "no"};
@@ -141,19 +141,19 @@ Status read_high_priority(std::string_view text, Config& config) {
   return Status();
 }
 Status read_cga_cluster_size(std::string_view text, Config& config) {
-  ACCORD_ASSIGN_OR_RETURN(config.hints.cga_cluster_size, whole_number(text, 0, kLargestCluster));
+  ACCORD_ASSIGN_OR_RETURN(config.hints.cga_cluster_size, number_or_auto(text, 0, kLargestCluster));
   return Status();
 }
 Status read_min_ctas(std::string_view text, Config& config) {
-  ACCORD_ASSIGN_OR_RETURN(config.hints.min_ctas, whole_number(text, 1, kMostCtas));
+  ACCORD_ASSIGN_OR_RETURN(config.hints.min_ctas, number_or_auto(text, 1, kMostCtas));
   return Status();
 }
 Status read_max_ctas(std::string_view text, Config& config) {
-  ACCORD_ASSIGN_OR_RETURN(config.hints.max_ctas, whole_number(text, 1, kMostCtas));
+  ACCORD_ASSIGN_OR_RETURN(config.hints.max_ctas, number_or_auto(text, 1, kMostCtas));
   return Status();
 }
 Status read_net_name(std::string_view text, Config& config) {
-  config.hints.net_name = text;  // NCCL says which there are
+  config.hints.net_name = text == "auto" ? std::optional<std::string>() : std::string(text);  // NCCL says which there are
   return Status();
 }
 
@@ -207,12 +207,12 @@ constexpr std::array<Variable, 19> kVariables = {{
     {{"ACCORD_IS_HIGH_PRIORITY_STREAM", "no", "whether calls that are started on GPUs go before other kernels: yes or no"},
      read_high_priority,
      "is_high_priority_stream"},
-    {{"ACCORD_CGA_CLUSTER_SIZE", "", "thread blocks in a cluster of NCCL's kernels, 0 to 8"},
+    {{"ACCORD_CGA_CLUSTER_SIZE", "auto", "thread blocks in a cluster of NCCL's kernels: auto, or 0 to 8"},
      read_cga_cluster_size,
      "cga_cluster_size"},
-    {{"ACCORD_MIN_CTAS", "", "thread blocks that NCCL takes at least, 1 to 64"}, read_min_ctas, "min_ctas"},
-    {{"ACCORD_MAX_CTAS", "", "thread blocks that NCCL takes at most, 1 to 64"}, read_max_ctas, "max_ctas"},
-    {{"ACCORD_NET_NAME", "", "the network that NCCL takes between hosts: IB, Socket, or that of a plugin"},
+    {{"ACCORD_MIN_CTAS", "auto", "thread blocks that NCCL takes at least: auto, or 1 to 64"}, read_min_ctas, "min_ctas"},
+    {{"ACCORD_MAX_CTAS", "auto", "thread blocks that NCCL takes at most: auto, or 1 to 64"}, read_max_ctas, "max_ctas"},
+    {{"ACCORD_NET_NAME", "auto", "the network that NCCL takes between hosts: auto, IB, Socket, or that of a plugin"},
      read_net_name,
      "net_name"},
     {{"ACCORD_ROUTE", "0",

@@ -12,8 +12,8 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "base/config.hpp"
+#include "accord/nccl.hpp"
 #include "base/text.hpp"
-#include "c/nccl_probe.hpp"
 #include "device/runtime.hpp"
 #include "kernels/instruction_set.hpp"
 #include "topology/topology.hpp"
@@ -67,9 +67,8 @@ PartInfo cuda_part() {
 }
 
 PartInfo nccl_part() {
-  const Result<std::string> found = c::find_nccl();
-  if (!found.ok()) return {"nccl", false, found.status().message()};
-  return {"nccl", false, fmt::format("found {}, but this build has no CUDA to use it with", *found)};
+  const Result<std::string> found = nccl_version();
+  return {"nccl", found.ok(), found.ok() ? *found : found.status().message()};
 }
 
 PartInfo hwloc_part() {

@@ -22,6 +22,10 @@ extern "C" accord_status_t accord_work_wait(accord_work_t* work) {
   return answer(__func__, {{"work", work}}, [&](std::string_view) { return work->work.wait(); });
 }
 
+extern "C" accord_status_t accord_work_block(accord_work_t* work, void* stream) {
+  return answer(__func__, {{"work", work}}, [&](std::string_view) { return work->work.block({stream}); });
+}
+
 extern "C" accord_status_t accord_work_wait_for(accord_work_t* work, int64_t timeout_ns, int32_t* done) {
   return answer(__func__, {{"work", work}, {"done", done}}, [&](std::string_view function) -> Status {
     ACCORD_ASSIGN_OR_RETURN(const accord::Duration timeout, accord::c::wait_of(timeout_ns, function));

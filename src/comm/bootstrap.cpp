@@ -110,8 +110,9 @@ std::uint64_t id_of(const topology::Topology& topology, std::string descriptors)
 }  // namespace
 
 std::string terms(const JoinRequest& request) {
-  return fmt::format("protocol {}, {} ranks, transport \"{}\", select {}, slots of {} bytes", kProtocol, request.size,
-                     request.options.transport, select_text(request.options.select), request.options.hints.slot_bytes);
+  return fmt::format("protocol {}, {} ranks, transport \"{}\", select {}, slots of {} bytes{}", kProtocol, request.size,
+                     request.options.transport, select_text(request.options.select), request.options.hints.slot_bytes,
+                     device_terms(request.options.hints));
 }
 
 Status check(const JoinRequest& request) {

@@ -20,6 +20,18 @@ std::string creating(const CommunicatorOptions& options) { return fmt::format("c
 
 }  // namespace
 
+std::string device_terms(const GroupHints& hints) {
+  std::string terms;
+  const auto add = [&](std::string_view name, const auto& given) {
+    if (given) terms += fmt::format(", {}={}", name, *given);
+  };
+  add("cga_cluster_size", hints.cga_cluster_size);
+  add("min_ctas", hints.min_ctas);
+  add("max_ctas", hints.max_ctas);
+  add("net_name", hints.net_name);
+  return terms;
+}
+
 Result<GroupOptions> resolve(CommunicatorOptions options) {
   ACCORD_RETURN_IF_ERROR(config().status());
   const Result<SelectText> select = read_select(config()->select);

@@ -17,6 +17,9 @@ struct GroupOptions {
   GroupHints hints = {};
 };
 
+/// ", max_ctas=8" of those hints of calls on GPUs that are given and have to be equal on all ranks.
+std::string device_terms(const GroupHints& hints);
+
 /// Fills from the environment what the caller left open, and reads the tuner's table where one is named.
 Result<GroupOptions> resolve(CommunicatorOptions options);
 

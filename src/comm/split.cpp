@@ -89,6 +89,15 @@ Status check_list(const Group& parent, std::span<const Rank> ranks, const std::s
   return {};
 }
 
+/// Where all ranks of `parent` are connected on GPUs, their parts are, too. Collective over the parent. `made`: this rank's part.
+Status part_devices(Group& parent, int color, int key, const Result<std::shared_ptr<Group>>& made, Deadline deadline) {
+  std::int64_t is_made = made.ok() ? 1 : 0;
+  ACCORD_RETURN_IF_ERROR(parent.run(Call::all_reduce(ConstBuffer(&is_made, 1, DType::kInt64), Buffer{&is_made, 1, DType::kInt64}, ReduceOp::kMin),
+                                    {.timeout = deadline.remaining()}));
+  if (is_made == 0) return {};
+  return parent.device_channel().part(color, key, made->get(), deadline);
+}
+
 }  // namespace
 
 // A rank whose own options are refused takes part all the same, so that the others hear of it and all stay in step.
@@ -98,33 +107,41 @@ Result<std::shared_ptr<Group>> split_by_color(Group& parent, int color, int key,
   Result<GroupOptions> options = inherit(parent.options(), std::move(given));
   const Status refused =
       options.ok() ? check({.rank = parent.rank(), .size = size, .options = *options}) : options.status();
-  const std::int64_t mine[2] = {color, key};
-  std::vector<std::int64_t> all(2 * static_cast<std::size_t>(size));
+  const std::int64_t mine[3] = {color, key, parent.device_channel().can_part() ? 1 : 0};
+  std::vector<std::int64_t> all(3 * static_cast<std::size_t>(size));
   const Status told =
-      parent.run(Call::all_gather(ConstBuffer(mine, 2, DType::kInt64), Buffer{all.data(), all.size(), DType::kInt64}),
+      parent.run(Call::all_gather(ConstBuffer(mine, 3, DType::kInt64), Buffer{all.data(), all.size(), DType::kInt64}),
                  {.timeout = deadline.remaining()});
   if (!told.ok()) return refused.ok() ? told : refused;
   std::vector<Rank> members;
   for (Rank r = 0; r < size; ++r)
-    if (color >= 0 && all[2 * r] == color) members.push_back(r);
-  std::stable_sort(members.begin(), members.end(), [&](Rank a, Rank b) { return all[2 * a + 1] < all[2 * b + 1]; });
+    if (color >= 0 && all[3 * r] == color) members.push_back(r);
+  std::stable_sort(members.begin(), members.end(), [&](Rank a, Rank b) { return all[3 * a + 1] < all[3 * b + 1]; });
   const auto tell = [&](const std::string& text, const Take& take) -> Status {
     ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> texts, gather_texts(parent, text, deadline.remaining()));
     for (std::size_t i = 0; i < members.size(); ++i)
       ACCORD_RETURN_IF_ERROR(take(static_cast<Rank>(i), texts[static_cast<std::size_t>(members[i])]));
     return {};
   };
-  if (color < 0 || !refused.ok()) {
-    const Status heard = gather_texts(parent, refused.ok() ? "" : refusal(refused), deadline.remaining()).status();
-    if (!refused.ok()) return refused;
-    ACCORD_RETURN_IF_ERROR(heard);
-    return std::shared_ptr<Group>();
-  }
-  const JoinRequest request = request_for(parent, members, *std::move(options), deadline);
-  return connect_members(parent, members, request, tell, [&] {
-    return parent.healthy() ? Status()
-                            : parent.examine_alarm(fmt::format("creating group \"{}\"", request.options.name));
-  });
+  const auto make = [&]() -> Result<std::shared_ptr<Group>> {
+    if (color < 0 || !refused.ok()) {
+      const Status heard = gather_texts(parent, refused.ok() ? "" : refusal(refused), deadline.remaining()).status();
+      if (!refused.ok()) return refused;
+      ACCORD_RETURN_IF_ERROR(heard);
+      return std::shared_ptr<Group>();
+    }
+    const JoinRequest request = request_for(parent, members, *std::move(options), deadline);
+    return connect_members(parent, members, request, tell, [&] {
+      return parent.healthy() ? Status()
+                              : parent.examine_alarm(fmt::format("creating group \"{}\"", request.options.name));
+    });
+  };
+  Result<std::shared_ptr<Group>> made = make();
+  bool can_part = true;
+  for (Rank r = 0; r < size; ++r) can_part &= all[3 * r + 2] == 1;
+  if (!can_part) return made;
+  const Status parted = part_devices(parent, color, key, made, deadline);
+  return made.ok() && !parted.ok() ? parted : std::move(made);
 }
 
 Result<std::shared_ptr<Group>> split_by_ranks(Group& parent, std::span<const Rank> ranks, CommunicatorOptions given) {

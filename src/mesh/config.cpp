@@ -9,6 +9,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/device_limits.hpp"
 #include "base/text.hpp"
 #include "base/timeout_limits.hpp"
 #include "mesh/families.hpp"
@@ -17,8 +18,6 @@ namespace accord::mesh {
 namespace {
 
 constexpr int kMostRanks = 1 << 20;
-constexpr int kMostCtas = 64;
-constexpr int kMostCluster = 8;
 constexpr std::string_view kAxes[] = {"tp", "gtp", "cp", "ep", "dp", "pp"};
 
 Status invalid(const std::string& why) { return Status(StatusCode::kInvalidArgument, "mesh: " + why); }
@@ -197,7 +196,7 @@ Status check_options(const MeshConfig& config) {
     if (options.min_ctas && options.max_ctas && *options.min_ctas > *options.max_ctas) {
       return wrong("min_ctas", *options.min_ctas, "at most max_ctas");
     }
-    if (options.cga_cluster_size && (*options.cga_cluster_size < 0 || *options.cga_cluster_size > kMostCluster)) {
+    if (options.cga_cluster_size && (*options.cga_cluster_size < 0 || *options.cga_cluster_size > kLargestCluster)) {
       return wrong("cga_cluster_size", *options.cga_cluster_size, "0 to 8");
     }
     if (options.net_name) {

@@ -9,6 +9,7 @@
 
 #include "accord/mesh.hpp"
 #include "comm/shared_groups.hpp"
+#include "device/runtime.hpp"
 #include "mesh/config.hpp"
 #include "mesh/plan.hpp"
 
@@ -20,7 +21,7 @@ struct Fate {
   MeshOptionFate fate;
   const char* why;
 };
-// Of groups of CPU ranks.
+// Of groups of ranks without GPUs.
 constexpr Fate kFates[] = {
     {"is_high_priority_stream", MeshOptionFate::kNotApplicable, "CPU ranks have no streams"},
     {"cga_cluster_size", MeshOptionFate::kNotApplicable, "CPU ranks have no clusters of blocks"},
@@ -32,12 +33,16 @@ constexpr Fate kFates[] = {
 };
 
 std::vector<MeshOptionReport> fates_of(const std::map<std::string, MeshGroupOptions>& options) {
+  const bool has_gpu = device::runtime_of(DeviceType::kCuda).ok();
   std::vector<MeshOptionReport> reports;
   for (const auto& [key, given] : options) {
     const std::map<std::string, std::string> said = mesh::settings_of(given);
     for (const Fate& fate : kFates) {
       const auto value = said.find(fate.option);
-      if (value != said.end()) reports.push_back({key, fate.option, value->second, fate.fate, fate.why});
+      if (value == said.end()) continue;
+      const bool is_for_gpus = has_gpu && fate.fate == MeshOptionFate::kNotApplicable;
+      reports.push_back({key, fate.option, value->second, is_for_gpus ? MeshOptionFate::kApplied : fate.fate,
+                         is_for_gpus ? "to the group's calls on GPUs" : fate.why});
     }
   }
   return reports;
@@ -159,6 +164,15 @@ class Mesh::State {
       options.timeout =
           std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*group.options.timeout_seconds));
     }
+    GroupHints& hints = options.hints;
+    hints.is_high_priority_stream = group.options.is_high_priority_stream.value_or(hints.is_high_priority_stream);
+    const auto take = [](auto& hint, const auto& given) {
+      if (given) hint = given;
+    };
+    take(hints.cga_cluster_size, group.options.cga_cluster_size);
+    take(hints.max_ctas, group.options.max_ctas);
+    take(hints.min_ctas, group.options.min_ctas);
+    take(hints.net_name, group.options.net_name);
     return shared_->make(place_of(group), options);
   }
 

@@ -23,6 +23,11 @@ class CollectiveBackend {
   /// Puts calls that were checked and agreed on into `stream`, together: messages among them go on at the same time. After an error it is unknown which
   /// of them are there.
   virtual Status enqueue(std::span<const Call> calls, Stream stream, Deadline deadline) = 0;
+  /// Whether it is connected with all ranks, so that child() can be called.
+  virtual bool can_part() const = 0;
+  /// Collective over the group, as its last step a split: what `child`, which is new and of the ranks of one color, needs to begin. Null for a rank of no
+  /// group, whose color is negative.
+  virtual Status part(int color, int key, CollectiveBackend* child, Deadline deadline) = 0;
   /// What has gone wrong since with calls that were put into streams.
   virtual Status asynchronous_error() = 0;
   /// Ends what is in streams without a result, and takes nothing any more. Any thread, also while another one is in one of the calls above.

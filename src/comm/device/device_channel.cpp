@@ -43,7 +43,9 @@ Status DeviceChannel::open(Device device) {
     return Status(StatusCode::kInvalidArgument, fmt::format("a buffer lies on {}, but this rank's calls on the group are on {}",
                                                             to_string(device), to_string(device_)));
   }
-  ACCORD_ASSIGN_OR_RETURN(runtime_, device::runtime_of(device.type));
+  const Result<device::Runtime*> runtime = device::runtime_of(device.type);
+  if (!runtime.ok()) return runtime.status().with_context(fmt::format("a buffer lies on {}", to_string(device)));
+  runtime_ = *runtime;
   if (device.index < 0 || device.index >= runtime_->count())
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("a buffer lies on {}, but this rank sees {} of them", to_string(device), runtime_->count()));
@@ -55,7 +57,7 @@ Status DeviceChannel::open(Device device) {
     std::byte* const window = link == nullptr ? group_.membership().endpoint->window().data() : link->mapped();
     ledgers_.push_back(window == nullptr ? nullptr : std::make_unique<DeviceLedger>(window));
   }
-  backend_ = std::make_unique<NcclBackend>(group_, *runtime_, device_);
+  backend_ = std::make_unique<NcclBackend>(group_, *runtime_, device_, lent_);
   return {};
 }
 
@@ -144,6 +146,47 @@ std::shared_ptr<PendingWork> DeviceChannel::start(std::span<const Call> calls, c
   if (!captured.ok()) return PendingWork::ended(captured.status());
   if (*captured) work->finish({});  // there is nothing to wait for before the graph is launched
   return work;
+}
+
+Status DeviceChannel::lend(nccl::Communicator* communicator) {
+  const auto wrong = [&](StatusCode code, std::string_view what) {
+    return Status(code, fmt::format("lend_nccl to group \"{}\": {}", group_.options().name, what));
+  };
+  if (communicator == nullptr) return wrong(StatusCode::kInvalidArgument, "the communicator is null");
+  const Result<const nccl::Library*> library = nccl::library();
+  if (!library.ok()) return library.status();
+  const nccl::Functions& call = (*library)->call;
+  int size = 0, rank = 0, device = 0;
+  if (const int code = call.CommCount(communicator, &size); code != nccl::kSuccess) return (*library)->failure("CommCount", code);
+  if (const int code = call.CommUserRank(communicator, &rank); code != nccl::kSuccess)
+    return (*library)->failure("CommUserRank", code);
+  if (const int code = call.CommCuDevice(communicator, &device); code != nccl::kSuccess)
+    return (*library)->failure("CommCuDevice", code);
+  if (size != group_.size() || rank != group_.rank())
+    return wrong(StatusCode::kInvalidArgument, fmt::format("it is rank {} of {}, this rank {} of {}", rank, size, group_.rank(), group_.size()));
+  const std::lock_guard lock(mutex_);
+  if (closed_) return group_.status();
+  if (backend_ != nullptr) return wrong(StatusCode::kWrongState, "the group has made calls on a GPU already");
+  lent_ = communicator;
+  return open({DeviceType::kCuda, static_cast<std::int16_t>(device)});
+}
+
+bool DeviceChannel::can_part() {
+  const std::lock_guard lock(mutex_);
+  return backend_ != nullptr && backend_->can_part();
+}
+
+Status DeviceChannel::part(int color, int key, Group* child, Deadline deadline) {
+  const std::lock_guard lock(mutex_);
+  CollectiveBackend* its = nullptr;
+  if (child != nullptr) {
+    DeviceChannel& channel = child->device_channel();
+    const std::lock_guard its_lock(channel.mutex_);  // nobody else has it yet
+    ACCORD_RETURN_IF_ERROR(channel.open(device_));
+    its = channel.backend_.get();
+  }
+  Status parted = backend_->part(color, key, its, deadline);
+  return parted.ok() ? parted : group_.fail(parted.with_context(group_.where("split")));
 }
 
 Status DeviceChannel::examine(UnderWay& one) const {

@@ -15,6 +15,7 @@
 #include "comm/device/backend.hpp"
 #include "comm/device/event_pool.hpp"
 #include "comm/device/ledger.hpp"
+#include "comm/nccl/abi.hpp"
 #include "comm/pending_work.hpp"
 #include "device/runtime.hpp"
 
@@ -29,7 +30,8 @@ class DeviceChannel final : public WorkDriver {
 
   /// Whether a call is on a device's memory, which makes it this channel's.
   static bool serves(const Call& call) {
-    return call.input.device.type != DeviceType::kCpu || call.output.device.type != DeviceType::kCpu;
+    return call.collective != Collective::kBarrier &&
+           (call.input.device.type != DeviceType::kCpu || call.output.device.type != DeviceType::kCpu);
   }
 
   /// Puts checked calls into the stream of `options`, in its order; they begin together. Ok: they are there. While a stream is captured
@@ -37,6 +39,15 @@ class DeviceChannel final : public WorkDriver {
   Status run(std::span<const Call> calls, const CallOptions& options);
   /// The same on a stream of this channel's own: after what is in that of `options` now, beside what comes there later.
   std::shared_ptr<PendingWork> start(std::span<const Call> calls, const CallOptions& options);
+
+  /// Whether this rank's backend is connected, so that one for a part of the ranks can be made of it.
+  bool can_part();
+  /// Collective over the group, if all of its ranks can: connects that of `child`, the group of the ranks of `color`, ordered by `key`; null for a rank
+  /// that is in none.
+  Status part(int color, int key, Group* child, Deadline deadline);
+
+  /// lend_nccl().
+  Status lend(nccl::Communicator* communicator);
 
   /// Any thread: ends the works whose calls are over, or all if the group failed. False if there is nothing left to look after.
   bool look();
@@ -77,6 +88,7 @@ class DeviceChannel final : public WorkDriver {
 
   Group& group_;
   std::mutex mutex_;
+  nccl::Communicator* lent_ = nullptr;
   std::unique_ptr<CollectiveBackend> backend_;
   device::Runtime* runtime_ = nullptr;
   Device device_ = {};

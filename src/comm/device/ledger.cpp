@@ -1,4 +1,5 @@
-// An entry is the call's number, then its record. The number is zero while the record is written.
+// An entry is the call's number, then its record. The number is zero while the record is written: who reads a word of the new record sees that, or what
+// comes after it, when it looks at the number again.
 #include "comm/device/ledger.hpp"
 
 #include <bit>
@@ -23,10 +24,9 @@ std::byte* DeviceLedger::entry_of(std::uint64_t number) const { return at_ + 64 
 void DeviceLedger::add(const exec::RequestRecord& record) {
   const std::uint64_t number = count() + 1;
   std::byte* const entry = entry_of(number);
-  word(entry).store(0, std::memory_order_release);
-  std::atomic_thread_fence(std::memory_order_release);
+  word(entry).store(0, std::memory_order_relaxed);
   const auto words = std::bit_cast<exec::RequestWords>(record);
-  for (std::size_t i = 0; i < words.size(); ++i) word(entry + 8 + 8 * i).store(words[i], std::memory_order_relaxed);
+  for (std::size_t i = 0; i < words.size(); ++i) word(entry + 8 + 8 * i).store(words[i], std::memory_order_release);
   word(entry).store(number, std::memory_order_release);
   word(at_).store(number, std::memory_order_release);
 }
@@ -37,8 +37,7 @@ std::optional<exec::RequestRecord> DeviceLedger::record_of(std::uint64_t number)
   std::byte* const entry = entry_of(number);
   if (word(entry).load(std::memory_order_acquire) != number) return std::nullopt;
   exec::RequestWords words = {};
-  for (std::size_t i = 0; i < words.size(); ++i) words[i] = word(entry + 8 + 8 * i).load(std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_acquire);
+  for (std::size_t i = 0; i < words.size(); ++i) words[i] = word(entry + 8 + 8 * i).load(std::memory_order_acquire);
   if (word(entry).load(std::memory_order_relaxed) != number) return std::nullopt;
   return std::bit_cast<exec::RequestRecord>(words);
 }

@@ -77,6 +77,7 @@ struct Functions {
   int (*CommGetAsyncError)(Communicator* communicator, int* code);
   int (*CommCount)(Communicator* communicator, int* ranks);
   int (*CommUserRank)(Communicator* communicator, int* rank);
+  int (*CommCuDevice)(Communicator* communicator, int* device);
   int (*RedOpCreatePreMulSum)(int* op, void* factor, int type, int residence, Communicator* communicator);
   int (*RedOpDestroy)(int op, Communicator* communicator);
   int (*GroupStart)();

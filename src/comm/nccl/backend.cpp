@@ -32,20 +32,12 @@ bool read_hex(const std::string& text, nccl::UniqueId& id) {
   return true;
 }
 
-/// What has to be equal on all ranks.
-std::string terms_of(const nccl::Library& library, const GroupHints& hints) {
-  const auto number = [](const std::optional<int>& given) { return given ? std::to_string(*given) : "auto"; };
-  return fmt::format("NCCL {} min_ctas={} max_ctas={} cga_cluster_size={} net_name={}", nccl::version_text(library.version),
-                     number(hints.min_ctas), number(hints.max_ctas), number(hints.cga_cluster_size),
-                     hints.net_name.value_or("auto"));
-}
-
 /// Collective over the group: rank 0's id, once all ranks can go on.
-Result<nccl::UniqueId> agree(Group& group, const Result<const nccl::Library*>& library, Deadline deadline) {
+Result<nccl::UniqueId> agree(Group& group, const Result<const nccl::Library*>& library, bool is_lent, Deadline deadline) {
   json mine;
   Status failure = library.status();
   if (failure.ok()) {
-    mine["terms"] = terms_of(**library, group.options().hints);
+    mine["terms"] = fmt::format("{}NCCL {}", is_lent ? "a communicator that was lent, of " : "", nccl::version_text((*library)->version));
     if (group.rank() == 0) {
       nccl::UniqueId id = {};
       if (const int code = (*library)->call.GetUniqueId(&id); code != nccl::kSuccess)
@@ -75,8 +67,8 @@ Result<nccl::UniqueId> agree(Group& group, const Result<const nccl::Library*>& l
 
 }  // namespace
 
-NcclBackend::NcclBackend(Group& group, device::Runtime& runtime, Device device)
-    : group_(group), library_(nccl::library()), runtime_(runtime), device_(device) {}
+NcclBackend::NcclBackend(Group& group, device::Runtime& runtime, Device device, nccl::Communicator* lent)
+    : group_(group), library_(nccl::library()), runtime_(runtime), device_(device), whole_(lent), is_lent_(lent != nullptr) {}
 
 NcclBackend::~NcclBackend() {
   const device::CurrentDevice current(runtime_, device_);
@@ -100,7 +92,7 @@ NcclBackend::~NcclBackend() {
 
 std::vector<nccl::Communicator*> NcclBackend::communicators() const {
   std::vector<nccl::Communicator*> all;
-  if (whole_ != nullptr) all.push_back(whole_);
+  if (whole_ != nullptr && !is_lent_) all.push_back(whole_);
   for (const auto& [peer, pair] : pairs_)
     if (pair.communicator != nullptr) all.push_back(pair.communicator);
   return all;
@@ -114,14 +106,14 @@ Status NcclBackend::agree(std::span<const Call> calls, Deadline deadline) {
   const bool all_ranks = std::any_of(calls.begin(), calls.end(),
                                      [](const Call& call) { return call.direction == Direction::kNone; });
   if (!all_ranks) return library_.status();
-  if (id_) return {};
-  ACCORD_ASSIGN_OR_RETURN(id_, comm::agree(group_, library_, deadline));
+  if (id_ || (whole_ != nullptr && !is_lent_)) return {};
+  ACCORD_ASSIGN_OR_RETURN(id_, comm::agree(group_, library_, is_lent_, deadline));
   return {};
 }
 
 nccl::Member NcclBackend::whole() const { return member(whole_, group_.rank(), group_.size()); }
 
-Result<nccl::Communicator*> NcclBackend::connect(const nccl::UniqueId& id, Rank rank, int size) {
+nccl::Config NcclBackend::config() const {
   const GroupHints& hints = group_.options().hints;
   nccl::Config config;
   config.blocking = 0;
@@ -129,10 +121,37 @@ Result<nccl::Communicator*> NcclBackend::connect(const nccl::UniqueId& id, Rank 
   config.min_ctas = hints.min_ctas.value_or(nccl::Config::kUnset);
   config.max_ctas = hints.max_ctas.value_or(nccl::Config::kUnset);
   config.net_name = hints.net_name ? hints.net_name->c_str() : nullptr;
+  return config;
+}
+
+Result<nccl::Communicator*> NcclBackend::connect(const nccl::UniqueId& id, Rank rank, int size) {
+  nccl::Config config = this->config();
   nccl::Communicator* communicator = nullptr;
   const int code = library().call.CommInitRankConfig(&communicator, size, id, rank, &config);
   if (code != nccl::kSuccess && code != nccl::kInProgress) return library().failure("CommInitRankConfig", code);
   return communicator;
+}
+
+Status NcclBackend::part(int color, int key, CollectiveBackend* child, Deadline deadline) {
+  constexpr int kNoColor = -1;
+  auto* const its = static_cast<NcclBackend*>(child);
+  const std::lock_guard lock(calls_);
+  if (aborted_) return Status(StatusCode::kAborted, "it was aborted");
+  const device::CurrentDevice current(runtime_, device_);
+  ACCORD_RETURN_IF_ERROR(current.status());
+  nccl::Config config = its != nullptr ? its->config() : this->config();
+  nccl::Communicator* made = nullptr;
+  const int code = library().call.CommSplit(whole_, its != nullptr ? color : kNoColor, key, &made, &config);
+  if (code != nccl::kSuccess && code != nccl::kInProgress) return library().failure("CommSplit", code);
+  Status parted = settle(whole_, "CommSplit", deadline);
+  if (its == nullptr) return parted;
+  {
+    const std::lock_guard its_lock(its->calls_);
+    its->whole_ = made;
+    if (parted.ok()) parted = settle(made, "CommSplit", deadline);
+  }
+  if (!parted.ok()) its->abort();
+  return parted;
 }
 
 Status NcclBackend::connect_whole(Deadline deadline) {

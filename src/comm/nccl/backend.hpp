@@ -22,7 +22,8 @@ class Group;
 class NcclBackend final : public CollectiveBackend {
  public:
   /// REQUIRES: the group outlives it.
-  NcclBackend(Group& group, device::Runtime& runtime, Device device);
+  /// `lent`: an owner's communicator of the same ranks; null: it makes its own.
+  NcclBackend(Group& group, device::Runtime& runtime, Device device, nccl::Communicator* lent);
   /// Waits a little for what the library has under way; then it is aborted.
   ~NcclBackend() override;
 
@@ -31,11 +32,14 @@ class NcclBackend final : public CollectiveBackend {
   /// A rank without NCCL, or with another version or other options than the others, is told to all.
   Status agree(std::span<const Call> calls, Deadline deadline) override;
   Status enqueue(std::span<const Call> calls, Stream stream, Deadline deadline) override;
+  bool can_part() const override { return whole_ != nullptr; }
+  Status part(int color, int key, CollectiveBackend* child, Deadline deadline) override;
   Status asynchronous_error() override;
   void abort() override;
 
  private:
   // REQUIRES, for all of these: calls_ is held, and the device is current.
+  nccl::Config config() const;
   Result<nccl::Communicator*> connect(const nccl::UniqueId& id, Rank rank, int size);
   Status connect_whole(Deadline deadline);
   /// Until `communicator` has nothing under way.
@@ -57,6 +61,7 @@ class NcclBackend final : public CollectiveBackend {
   Result<Stream> fork(Pair& pair, Stream stream);
   Status join(const Pair& pair, Stream stream);
 
+  /// Those of its own.
   std::vector<nccl::Communicator*> communicators() const;
   const nccl::Library& library() const { return **library_; }
 
@@ -66,8 +71,9 @@ class NcclBackend final : public CollectiveBackend {
   const Device device_;
   std::atomic<bool> aborted_ = false;
   std::mutex calls_;  ///< into the library; guards what follows
-  std::optional<nccl::UniqueId> id_;  ///< once the ranks have agreed
-  nccl::Communicator* whole_ = nullptr;
+  std::optional<nccl::UniqueId> id_;  ///< once the ranks have agreed; not needed by one that was parted
+  nccl::Communicator* whole_;
+  const bool is_lent_;
   struct Pair {
     nccl::Communicator* communicator = nullptr;  ///< null: their messages go by that of all ranks
     Stream stream = {};

@@ -50,6 +50,7 @@ const char* find_all(void* library, Functions& call) {
   ACCORD_NCCL_LOOK(CommGetAsyncError)
   ACCORD_NCCL_LOOK(CommCount)
   ACCORD_NCCL_LOOK(CommUserRank)
+  ACCORD_NCCL_LOOK(CommCuDevice)
   ACCORD_NCCL_LOOK(RedOpCreatePreMulSum)
   ACCORD_NCCL_LOOK(RedOpDestroy)
   ACCORD_NCCL_LOOK(GroupStart)

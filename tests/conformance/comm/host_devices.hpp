@@ -19,7 +19,10 @@ namespace accord::testing {
 /// Fails if something of the devices or of NCCL is left at the end, and resets what the test asked for.
 class HostDevices : public ::testing::Test {
  protected:
-  HostDevices() { device::replace_runtime(DeviceType::kCuda, &runtime()); }
+  HostDevices() {
+    runtime().set_count(8);
+    device::replace_runtime(DeviceType::kCuda, &runtime());
+  }
   ~HostDevices() override {
     // A thread of accord's may hold the last work for a moment longer.
     const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(20);

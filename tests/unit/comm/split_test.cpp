@@ -67,10 +67,10 @@ TEST_P(LostWhileConnecting, it_is_named_alone_by_a_split_by_ranks) {
 TEST_P(LostWhileConnecting, it_is_named_alone_by_a_split_by_color) {
   play(
       [&](Group& group, const std::string& mine) {
-        const std::int64_t color_and_key[2] = {0, 0};
-        std::int64_t all[6];
+        const std::int64_t color_key_and_device[3] = {0, 0, 0};
+        std::int64_t all[9];
         const Status told = group.run(
-            Call::all_gather(ConstBuffer(color_and_key, 2, DType::kInt64), Buffer{all, 6, DType::kInt64}), {});
+            Call::all_gather(ConstBuffer(color_key_and_device, 3, DType::kInt64), Buffer{all, 9, DType::kInt64}), {});
         return told.ok() ? gather_texts(group, mine, kTimeout).status() : told;
       },
       [&](Group& group) { return split_by_color(group, 0, 0, {.name = "part"}).status(); });

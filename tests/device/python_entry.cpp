@@ -1,0 +1,56 @@
+// What tests in Python call of this library, by ctypes: devices over host memory for accord's library in that process.
+#include <dlfcn.h>
+
+#include <cstring>
+
+#include "device/host_runtime.hpp"
+#include "device/nccl_control.hpp"
+
+using accord::Device;
+using accord::DeviceType;
+using accord::testing::HostRuntime;
+
+extern "C" {
+
+/// `library`: accord's, as the process has it. 0 if it could be told of the devices.
+int accord_test_use_devices(const char* library) {
+  void* const loaded = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+  if (loaded == nullptr) return 1;
+  using Replace = void (*)(DeviceType, accord::device::Runtime*);
+  const auto replace = reinterpret_cast<Replace>(dlsym(loaded, "_ZN6accord6device15replace_runtimeENS_10DeviceTypeEPNS0_7RuntimeE"));
+  if (replace == nullptr) return 2;
+  replace(DeviceType::kCuda, &HostRuntime::instance());
+  return 0;
+}
+
+void* accord_test_allocate(int device, std::size_t bytes) {
+  const auto memory = HostRuntime::instance().allocate({DeviceType::kCuda, static_cast<std::int16_t>(device)}, bytes);
+  return memory.ok() ? *memory : nullptr;
+}
+
+void* accord_test_stream(int device) {
+  const auto stream = HostRuntime::instance().create_stream({DeviceType::kCuda, static_cast<std::int16_t>(device)}, false);
+  return stream.ok() ? stream->handle : nullptr;
+}
+
+int accord_test_synchronize(int device, void* stream) {
+  return HostRuntime::instance().synchronize({DeviceType::kCuda, static_cast<std::int16_t>(device)}, {stream}).ok() ? 0 : 1;
+}
+
+/// Holds back what comes later in the stream until accord_test_release() of what it gives.
+void* accord_test_hold(int device, void* stream) {
+  return new accord::testing::BusyStream(
+      HostRuntime::instance().make_stream_busy({stream}, {DeviceType::kCuda, static_cast<std::int16_t>(device)}));
+}
+
+void accord_test_release(void* busy) { delete static_cast<accord::testing::BusyStream*>(busy); }
+
+/// What the rank called of NCCL, a call in each line.
+std::size_t accord_test_log(int rank, char* text, std::size_t size) {
+  std::string all;
+  for (const std::string& line : accord::testing::log_of(rank)) all += line + "\n";
+  if (size > 0) text[all.copy(text, size - 1)] = '\0';
+  return all.size();
+}
+
+}  // extern "C"

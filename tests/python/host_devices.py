@@ -1,0 +1,86 @@
+"""Arrays in the memory of the test library's devices, for functions that run in rank processes: each has all of its ranks as threads."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+LIBRARY = "libaccord_test_device.so"
+_CUDA = 2  # in DLPack
+
+
+class _DlpackTensor(ctypes.Structure):
+    _fields_ = (("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32))
+
+
+def library(path: str) -> ctypes.CDLL:
+    """The test library; accord in this process has its devices from then on."""
+    loaded = ctypes.CDLL(path)
+    for name in ("accord_test_allocate", "accord_test_stream", "accord_test_hold"):
+        getattr(loaded, name).restype = ctypes.c_void_p
+    loaded.accord_test_log.restype = ctypes.c_size_t
+    with open("/proc/self/maps") as maps:
+        accord_library = next(line.split()[-1] for line in maps if "libaccord.so" in line)
+    assert loaded.accord_test_use_devices(accord_library.encode()) == 0
+    return loaded
+
+
+class OnDevice:
+    """An array of NumPy's whose memory is a device's; DLPack says so."""
+
+    def __init__(self, loaded: ctypes.CDLL, device: int, values: np.ndarray) -> None:
+        self._device = device
+        memory = loaded.accord_test_allocate(device, ctypes.c_size_t(max(values.nbytes, 1)))
+        self.values = np.frombuffer((ctypes.c_byte * values.nbytes).from_address(memory), values.dtype).reshape(values.shape)
+        self.values[...] = values
+
+    def __dlpack__(self) -> Any:
+        capsule = self.values.__dlpack__()
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+        tensor = _DlpackTensor.from_address(pointer(capsule, b"dltensor"))
+        tensor.device_type, tensor.device_id = _CUDA, self._device
+        return capsule
+
+
+class HostStream:
+    """A stream as torch has them."""
+
+    def __init__(self, loaded: ctypes.CDLL, device: int) -> None:
+        self._loaded, self._device = loaded, device
+        self.cuda_stream = loaded.accord_test_stream(device)
+
+    def synchronize(self) -> None:
+        assert self._loaded.accord_test_synchronize(self._device, ctypes.c_void_p(self.cuda_stream)) == 0
+
+    def hold(self) -> Callable[[], None]:
+        """Holds back what comes later until the function that it gives is called."""
+        busy = ctypes.c_void_p(self._loaded.accord_test_hold(self._device, ctypes.c_void_p(self.cuda_stream)))
+        return lambda: self._loaded.accord_test_release(busy)
+
+
+def on_thread_ranks(size: int, body: Callable[[Any, int], None], **options: Any) -> None:
+    """Calls body(communicator, rank) on a thread for each rank; raises what the first one that failed raised."""
+    import accord
+
+    store = accord.MemoryStore()
+    errors: list[BaseException] = []
+
+    def run(rank: int) -> None:
+        try:
+            with accord.Communicator.create(store, rank, size, timeout=30, **options) as comm:
+                body(comm, rank)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
