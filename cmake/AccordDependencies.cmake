@@ -27,6 +27,8 @@ if(ACCORD_TESTS)
   find_package(GTest REQUIRED)
 endif()
 
+include(AccordCuda)
+
 # hwloc is optional: without it the topology comes from sched_getaffinity.
 if(NOT ACCORD_HWLOC STREQUAL "OFF")
   pkg_check_modules(hwloc IMPORTED_TARGET hwloc)

@@ -1,17 +1,38 @@
+# accord_sources(FOLDER): in the caller's `sources` all .cpp, .c and .cu files below the folder. Those of folders called "cuda" are left out
+# without CUDA; with it, if there are some, `cuda` is the library that their headers belong to.
+function(accord_sources folder)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} ${folder}/*.cpp ${folder}/*.c ${folder}/*.cu)
+  set(others ${sources})
+  list(FILTER others EXCLUDE REGEX "/cuda/")
+  set(cuda)
+  if(NOT ACCORD_HAS_CUDA)
+    set(sources ${others})
+  elseif(NOT others STREQUAL sources)
+    set(cuda CUDA::cudart_static)
+  endif()
+  set(sources ${sources} PARENT_SCOPE)
+  set(cuda ${cuda} PARENT_SCOPE)
+endfunction()
+
 # accord_layer(NAME DEPENDS layers... LIBRARIES targets...)
 #
-# One folder of src/ as a static library accord_NAME with all its .cpp files, also those of subfolders. DEPENDS names
+# One folder of src/ as a static library accord_NAME with all its files, also those of subfolders. DEPENDS names
 # the layers that it may include; tests/lint checks that against docs/architecture.md.
-# A folder below it that ACCORD_LAYER_WITHOUT names is left out.
+# A folder below it that ACCORD_LAYER_WITHOUT names is left out. ACCORD_HAS_CUDA is defined where it has a folder called "cuda" and that is
+# built.
 function(accord_layer name)
   cmake_parse_arguments(ARG "" "" "DEPENDS;LIBRARIES" ${ARGN})
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
+  accord_sources(${name})
+  list(APPEND ARG_LIBRARIES ${cuda})
   if(ACCORD_LAYER_WITHOUT)
-    list(FILTER sources EXCLUDE REGEX "/${ACCORD_LAYER_WITHOUT}/")
+    list(FILTER sources EXCLUDE REGEX "^${ACCORD_LAYER_WITHOUT}/")
   endif()
   add_library(accord_${name} STATIC ${sources})
   target_include_directories(accord_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
   target_compile_options(accord_${name} PRIVATE ${ACCORD_WARNINGS})
+  if(cuda)
+    target_compile_definitions(accord_${name} PRIVATE ACCORD_HAS_CUDA)
+  endif()
   list(TRANSFORM ARG_DEPENDS PREPEND accord_)
   target_link_libraries(accord_${name} PUBLIC ${ARG_DEPENDS} PRIVATE ${ARG_LIBRARIES})
   set_property(GLOBAL APPEND PROPERTY ACCORD_LAYERS accord_${name})

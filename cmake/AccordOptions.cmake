@@ -15,10 +15,6 @@ foreach(name ACCORD_CUDA ACCORD_HWLOC ACCORD_UCX ACCORD_PYTHON)
   endif()
 endforeach()
 
-if(ACCORD_CUDA STREQUAL "ON")
-  message(FATAL_ERROR "ACCORD_CUDA=ON, but accord ${PROJECT_VERSION} has no CUDA code: GPUs are not supported yet. "
-                      "Set it to AUTO or OFF for a build without them.")
-endif()
 if(ACCORD_TORCHCOMMS AND ACCORD_PYTHON STREQUAL "OFF")
   message(FATAL_ERROR "ACCORD_TORCHCOMMS=${ACCORD_TORCHCOMMS} needs the Python module; set ACCORD_PYTHON to ON")
 endif()

@@ -4,6 +4,7 @@
 #include "accord/info.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -13,6 +14,7 @@
 #include "base/config.hpp"
 #include "accord/nccl.hpp"
 #include "base/text.hpp"
+#include "device/runtime.hpp"
 #include "kernels/instruction_set.hpp"
 #include "topology/topology.hpp"
 #include "transport/transport.hpp"
@@ -47,8 +49,21 @@ std::vector<PartInfo> find_transports() {
 }
 
 PartInfo cuda_part() {
-  return {"cuda", false,
-          fmt::format("built with ACCORD_CUDA={}; accord {} has no CUDA code", ACCORD_CUDA_OPTION, ACCORD_VERSION)};
+  constexpr std::string_view kVersion = ACCORD_CUDA_VERSION;
+  if (kVersion.empty()) {
+    return {"cuda", false, fmt::format("built with ACCORD_CUDA={}: {}", ACCORD_CUDA_OPTION, ACCORD_CUDA_WITHOUT)};
+  }
+  const std::string built = fmt::format("built with CUDA {}", kVersion);
+  const Result<device::Runtime*> runtime = device::runtime_of(DeviceType::kCuda);
+  if (!runtime.ok()) return {"cuda", false, fmt::format("{}; {}", built, runtime.status().message())};
+  const int count = (*runtime)->count();
+  std::vector<std::string> devices;
+  for (int index = 0; index < count; ++index) {
+    const Result<std::string> found = (*runtime)->describe({DeviceType::kCuda, static_cast<std::int16_t>(index)});
+    devices.push_back(found.ok() ? *found : found.status().message());
+  }
+  return {"cuda", true,
+          fmt::format("{}; {} device{}: {}", built, count, count == 1 ? "" : "s", fmt::join(devices, "; "))};
 }
 
 PartInfo nccl_part() {

@@ -82,10 +82,7 @@ class Turns {
 
   static std::uint64_t waiting(std::uint64_t works) { return works & ((std::uint64_t{1} << kWaitingBits) - 1); }
   /// Another one for each thread that lives.
-  static std::uintptr_t this_thread() {
-    [[gnu::tls_model("initial-exec")]] static thread_local char place;
-    return reinterpret_cast<std::uintptr_t>(&place);
-  }
+  static std::uintptr_t this_thread() { return reinterpret_cast<std::uintptr_t>(__builtin_thread_pointer()); }
 
   /// True if this thread alone may take and give back, for as long as changing_ is set, which it is then.
   bool alone() {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <string>
 
 #include "accord/buffer.hpp"
 #include "accord/status.hpp"
@@ -15,8 +16,8 @@ struct Event {
   void* handle = nullptr;
 };
 
-/// Thread-safe. No call but make_current() changes the calling thread's current device. Errors name the call and what the device said of it; those of memory that
-/// is not there are kResourceExhausted, all others kInternal.
+/// Thread-safe. No call but make_current() changes the calling thread's current device. Errors name the call and what the device said of
+/// it; those of memory that is not there are kResourceExhausted, all others kInternal.
 class Runtime {
  public:
   virtual ~Runtime() = default;
@@ -25,6 +26,8 @@ class Runtime {
   virtual Status viable() = 0;
   /// Devices 0 to count() - 1; 0 where not viable().
   virtual int count() = 0;
+  /// "NVIDIA H100, 80 GiB, 132 multiprocessors, compute capability 9.0".
+  virtual Result<std::string> describe(Device device) = 0;
   /// Where `memory` lies: nullopt for memory that no device knows.
   virtual Result<std::optional<Device>> device_of(const void* memory) = 0;
 

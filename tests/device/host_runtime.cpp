@@ -149,6 +149,13 @@ Result<Device> HostRuntime::make_current(Device device) {
   return Device{DeviceType::kCuda, before};
 }
 
+Result<std::string> HostRuntime::describe(Device device) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(take_failure("describe"));
+  ACCORD_RETURN_IF_ERROR(check("describe", device));
+  return std::string("host memory");
+}
+
 Status HostRuntime::copy(void* to, const void* from, std::size_t bytes, Device device, Stream stream) {
   const std::lock_guard lock(mutex_);
   ACCORD_RETURN_IF_ERROR(take_failure("copy"));

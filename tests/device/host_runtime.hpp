@@ -72,6 +72,7 @@ class HostRuntime final : public device::Runtime {
   Result<void*> allocate_host(std::size_t bytes) override;
   Status release_host(void* memory) override;
   Result<Device> make_current(Device device) override;
+  Result<std::string> describe(Device device) override;
   Status copy(void* to, const void* from, std::size_t bytes, Device device, Stream stream) override;
   Status record(device::Event event, Device device, Stream stream) override;
   Status wait(device::Event event, Device device, Stream stream) override;

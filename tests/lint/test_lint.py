@@ -7,6 +7,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import check_cuda
 import check_layers
 import check_lengths
 import check_paths
@@ -41,7 +42,9 @@ def tree(tmp_path: Path):
     return make
 
 
-@pytest.mark.parametrize("check", [check_layers, check_lengths, check_paths], ids=lambda check: check.__name__)
+@pytest.mark.parametrize(
+    "check", [check_cuda, check_layers, check_lengths, check_paths], ids=lambda check: check.__name__
+)
 def test_this_tree_passes(check):
     assert check.violations(root_of_this_tree()) == []
 
@@ -82,6 +85,25 @@ def test_an_include_that_crosses_the_layers_is_found(tree, file, include, says):
     assert len(found) == 1
     assert found[0].startswith(file)
     assert says in found[0]
+
+
+@pytest.mark.parametrize(
+    "include",
+    ["<cuda_runtime_api.h>", '"cuda.h"', "<nccl.h>", "<cub/cub.cuh>", "<cooperative_groups.h>", "<cuda/atomic>"],
+)
+def test_a_header_of_cuda_belongs_into_a_folder_called_cuda(tree, include):
+    text = f"// text\n  # include {include}\n"
+    inside = {"src/base/cuda/a.cpp": text, "src/base/cuda/deep/b.cu": text, "tests/unit/base/cuda/c.hpp": text}
+    assert check_cuda.violations(tree(inside)) == []
+    found = check_cuda.violations(tree({"src/base/cuda.cpp": text}))
+    assert [line.split(": ")[0] for line in found] == ["src/base/cuda.cpp:2"]
+
+
+@pytest.mark.parametrize(
+    "include", ["<vector>", '"base/cuda/a.hpp"', '"comm/nccl/library.hpp"', '"device/nccl_abi.hpp"']
+)
+def test_other_headers_belong_anywhere(tree, include):
+    assert check_cuda.violations(tree({"src/comm/a.cpp": f"#include {include}\n"})) == []
 
 
 @pytest.mark.parametrize("place", ["work/main", "root/.cache", "home/someone/x", "tmp/x.bin", "opt/wheels"])

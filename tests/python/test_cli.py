@@ -35,6 +35,7 @@ def test_info_tells_why_each_missing_part_is_off():
     assert parts["shm"]["available"]
     assert parts["inproc"]["available"]
     assert not parts["cuda_ipc"]["available"]
+    assert re.match(r"built with (CUDA \d+\.\d+; |ACCORD_CUDA=(AUTO|OFF): )", parts["cuda"]["detail"])
     assert all(part["detail"] for part in parts.values())
 
 

@@ -49,10 +49,11 @@ def test_a_cpp_project_finds_the_package_and_its_program_runs_on_two_ranks(consu
 def test_a_c_program_asks_for_features(consumer):
     which = consumer / "build/which_accord"
     assert re.fullmatch(r"accord \d+\.\d+\.\d+: shm is available\n", run(which))
-    missing = subprocess.run([which, "cuda"], capture_output=True, text=True, check=False)
+    blind = clean_environment(CUDA_VISIBLE_DEVICES="")
+    missing = subprocess.run([which, "cuda"], capture_output=True, text=True, check=False, env=blind)
     assert missing.returncode == 1
     assert missing.stdout.endswith("cuda is unsupported\n")
-    assert "no CUDA" in missing.stderr
+    assert "cuda: built with" in missing.stderr
     unknown = subprocess.run([which, "shn"], capture_output=True, text=True, check=False)
     assert 'did you mean "shm"?' in unknown.stderr
 
@@ -82,6 +83,14 @@ def test_the_library_keeps_the_inside_of_the_c_interface_to_itself(consumer):
     assert "accord::c::" in run("nm", "-C", "--defined-only", archive)  # there is something to keep
 
 
+def test_the_library_keeps_the_cuda_runtime_to_itself_and_is_loaded_after_others(consumer):
+    library = next((consumer / "prefix").glob("lib*/**/libaccord.so"))
+    symbols = [line.split()[-1] for line in run("nm", "-D", "--defined-only", library).splitlines()]
+    assert [name for name in symbols if re.match(r"_*cuda", name)] == []
+    # What has static TLS finds no room for the runtime's once Python has started.
+    assert "STATIC_TLS" not in run("readelf", "-d", library)
+
+
 def test_a_build_with_every_option_off_has_the_same_c_functions(consumer, tmp_path):
     options = [f"-DACCORD_{name}=OFF" for name in ("CUDA", "HWLOC", "PYTHON", "TESTS", "BENCH", "FUZZ")]
     run("cmake", "-S", ROOT, "-B", tmp_path, "-G", "Ninja", *options)
@@ -97,13 +106,14 @@ def test_a_build_with_every_option_off_has_the_same_c_functions(consumer, tmp_pa
 @pytest.mark.parametrize(
     ("option", "says"),
     [
-        ("-DACCORD_CUDA=ON", "no CUDA code"),
+        ("-DACCORD_CUDA=ON", "nvcc was not found"),
         ("-DACCORD_CUDA=maybe", "AUTO, ON or OFF"),
         ("-DACCORD_CUDDA=ON", "unknown option ACCORD_CUDDA"),
     ],
 )
 def test_an_option_that_cannot_be_had_is_refused(tmp_path, option, says):
     command = ["cmake", "-S", ROOT, "-B", tmp_path, "-G", "Ninja", option]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    without_nvcc = os.environ | {"CUDACXX": "no-such-nvcc"}
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=without_nvcc)
     assert result.returncode != 0
     assert says in result.stderr

@@ -282,6 +282,20 @@ TEST(HostRuntimeInstance, is_one_and_the_current_device_is_the_threads_own) {
   HostRuntime::set_current_device(0);
 }
 
+TEST_F(HostRuntimeTest, a_current_device_is_given_back_and_one_that_is_none_changes_nothing) {
+  {
+    const device::CurrentDevice current(runtime, kSecond);
+    EXPECT_TRUE(current.status().ok());
+    EXPECT_EQ(HostRuntime::current_device(), 1);
+    EXPECT_EQ(runtime.make_current(kFirst).value(), kSecond);
+  }
+  EXPECT_EQ(HostRuntime::current_device(), 0);
+  const device::CurrentDevice none(runtime, {DeviceType::kCuda, 2});
+  EXPECT_FALSE(none.status().ok());
+  EXPECT_EQ(HostRuntime::current_device(), 0);
+  EXPECT_EQ(runtime.describe(kSecond).value(), "host memory");
+}
+
 TEST(HostRuntimeInstanceDeathTest, held_streams_do_not_keep_the_process) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto leave = [] {

@@ -1,0 +1,79 @@
+// cudaSetDevice would do, but for going back: a thread that used no device is on device 0, and to set that begins it, with hundreds of
+// MiB of its memory for each process. So a device's primary context, which is the one of the CUDA runtime, is pushed and popped. Each
+// is kept from its first use on. A capture in the global mode, torch's default, forbids other threads whatever might wait, such as to
+// allocate or to ask for an event, and is spoiled if they try; in the relaxed mode a thread may, and answers for it: streams that are
+// being captured are never asked.
+#include "device/cuda/device_scope.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+
+#include "device/cuda/error.hpp"
+
+namespace accord::device::cuda {
+namespace {
+
+constexpr int kMostDevices = 128;
+std::array<std::atomic<CUcontext>, kMostDevices> contexts = {};
+
+Result<CUcontext> context_of(const Driver& driver, Device device) {
+  const bool known = device.type == DeviceType::kCuda && device.index >= 0 && device.index < kMostDevices;
+  if (known) {
+    if (CUcontext const kept = contexts[static_cast<std::size_t>(device.index)].load(std::memory_order_acquire))
+      return kept;
+  }
+  int count = 0;
+  ACCORD_RETURN_IF_ERROR(driver.status_of("cuDeviceGetCount", driver.device_get_count(&count)));
+  if (!known || device.index >= count) {
+    return Status(StatusCode::kInternal, fmt::format("{} is none of {} CUDA devices", to_string(device), count));
+  }
+  CUdevice handle = 0;
+  CUcontext context = nullptr;
+  ACCORD_RETURN_IF_ERROR(driver.status_of("cuDeviceGet", driver.device_get(&handle, device.index)));
+  ACCORD_RETURN_IF_ERROR(driver.status_of("cuDevicePrimaryCtxRetain", driver.primary_context_retain(&context, handle)));
+  contexts[static_cast<std::size_t>(device.index)].store(context, std::memory_order_release);
+  return context;
+}
+
+/// That of some device in use, else null.
+CUcontext any_context() {
+  for (const std::atomic<CUcontext>& each : contexts) {
+    if (CUcontext const context = each.load(std::memory_order_acquire)) return context;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+DeviceScope::DeviceScope(Device device) : status_(enter(device)) {}
+DeviceScope::DeviceScope() : status_(enter(std::nullopt)) {}
+
+Status DeviceScope::enter(std::optional<Device> device) {
+  ACCORD_ASSIGN_OR_RETURN(driver_, driver());
+  CUcontext current = nullptr, wanted = nullptr;
+  ACCORD_RETURN_IF_ERROR(driver_->status_of("cuCtxGetCurrent", driver_->context_get_current(&current)));
+  if (device.has_value()) {
+    ACCORD_ASSIGN_OR_RETURN(wanted, context_of(*driver_, *device));
+  } else if (current == nullptr) {
+    wanted = any_context();
+  }
+  if (wanted != nullptr && wanted != current) {
+    ACCORD_RETURN_IF_ERROR(driver_->status_of("cuCtxPushCurrent", driver_->context_push_current(wanted)));
+    pushed_ = true;
+  }
+  ACCORD_RETURN_IF_ERROR(
+      status_of("cudaThreadExchangeStreamCaptureMode", cudaThreadExchangeStreamCaptureMode(&capture_mode_)));
+  relaxed_ = true;
+  return {};
+}
+
+DeviceScope::~DeviceScope() {
+  if (relaxed_) (void)cudaThreadExchangeStreamCaptureMode(&capture_mode_);
+  CUcontext popped = nullptr;
+  if (pushed_) (void)driver_->context_pop_current(&popped);
+}
+
+}  // namespace accord::device::cuda

@@ -1,0 +1,208 @@
+// Each call is one of the CUDA runtime inside a DeviceScope. The runtime is linked statically and loads the driver when it is first
+// called. Where memory lies the driver is asked: the runtime's cudaPointerGetAttributes would begin the thread's device.
+#include "device/cuda/runtime.hpp"
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <atomic>
+
+#include "base/text.hpp"
+#include "device/cuda/device_scope.hpp"
+#include "device/cuda/driver.hpp"
+#include "device/cuda/error.hpp"
+
+namespace accord::device::cuda {
+namespace {
+
+cudaStream_t handle_of(Stream stream) { return static_cast<cudaStream_t>(stream.handle); }
+cudaEvent_t handle_of(Event event) { return static_cast<cudaEvent_t>(event.handle); }
+
+std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+class CudaRuntime final : public Runtime {
+ public:
+  Status viable() override {
+    if (count_.load(std::memory_order_acquire) > 0) return {};
+    ACCORD_RETURN_IF_ERROR(driver().status());
+    int count = 0, version = 0;
+    const cudaError_t said = cudaGetDeviceCount(&count);
+    if (said == cudaErrorInsufficientDriver && cudaDriverGetVersion(&version) == cudaSuccess) {
+      (void)cudaGetLastError();
+      return Status(StatusCode::kUnsupported,
+                    fmt::format("the NVIDIA driver is for CUDA {} and older, this build for {}", version_text(version),
+                                version_text(CUDART_VERSION)));
+    }
+    if (const Status found = status_of("cudaGetDeviceCount", said); !found.ok()) {
+      return Status(StatusCode::kUnsupported, found.message());
+    }
+    if (count == 0) return Status(StatusCode::kUnsupported, "no NVIDIA GPU was found");
+    count_.store(count, std::memory_order_release);
+    return {};
+  }
+
+  int count() override { return viable().ok() ? count_.load(std::memory_order_acquire) : 0; }
+
+  Result<std::string> describe(Device device) override {
+    if (device.type != DeviceType::kCuda)
+      return Status(StatusCode::kInternal, fmt::format("{} is no CUDA device", to_string(device)));
+    cudaDeviceProp is = {};
+    ACCORD_RETURN_IF_ERROR(status_of("cudaGetDeviceProperties", cudaGetDeviceProperties(&is, device.index)));
+    return fmt::format("{}, {:.0f} GiB, {} multiprocessors, compute capability {}.{}", is.name,
+                       static_cast<double>(is.totalGlobalMem) / (1 << 30), is.multiProcessorCount, is.major, is.minor);
+  }
+
+  Result<std::optional<Device>> device_of(const void* memory) override {
+    if (memory == nullptr) return std::optional<Device>();
+    ACCORD_ASSIGN_OR_RETURN(const Driver* const ask, driver());
+    std::array<CUpointer_attribute, 2> what = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+    unsigned type = 0;
+    int index = 0;
+    std::array<void*, 2> answers = {&type, &index};
+    ACCORD_RETURN_IF_ERROR(ask->status_of(
+        "cuPointerGetAttributes",
+        ask->pointer_get_attributes(what.size(), what.data(), answers.data(), reinterpret_cast<CUdeviceptr>(memory))));
+    // Of memory that it does not know, the type is none; managed memory has the type of its device.
+    if (type == 0 || type == CU_MEMORYTYPE_HOST) return std::optional<Device>();
+    return std::optional(Device{DeviceType::kCuda, static_cast<std::int16_t>(index)});
+  }
+
+  Result<void*> allocate(Device device, std::size_t bytes) override {
+    const DeviceScope scope(device);
+    ACCORD_RETURN_IF_ERROR(scope.status());
+    void* memory = nullptr;
+    if (const cudaError_t said = cudaMalloc(&memory, bytes); said != cudaSuccess) {
+      return status_of(fmt::format("cudaMalloc of {} on {}", bytes_text(bytes), to_string(device)), said);
+    }
+    return memory;
+  }
+
+  Status release(Device device, void* memory) override {
+    const DeviceScope scope(device);
+    ACCORD_RETURN_IF_ERROR(scope.status());
+    return status_of("cudaFree", cudaFree(memory));
+  }
+
+  Result<void*> allocate_host(std::size_t bytes) override {
+    const DeviceScope scope;
+    ACCORD_RETURN_IF_ERROR(scope.status());
+    void* memory = nullptr;
+    if (const cudaError_t said = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable); said != cudaSuccess) {
+      return status_of(fmt::format("cudaHostAlloc of {}", bytes_text(bytes)), said);
+    }
+    return memory;
+  }
+
+  Status release_host(void* memory) override {
+    const DeviceScope scope;
+    ACCORD_RETURN_IF_ERROR(scope.status());
+    return status_of("cudaFreeHost", cudaFreeHost(memory));
+  }
+
+  Result<Device> make_current(Device device) override {
+    if (device.type != DeviceType::kCuda)
+      return Status(StatusCode::kInternal, fmt::format("{} is no CUDA device", to_string(device)));
+    int before = 0;
+    ACCORD_RETURN_IF_ERROR(status_of("cudaGetDevice", cudaGetDevice(&before)));
+    if (before != device.index) ACCORD_RETURN_IF_ERROR(status_of("cudaSetDevice", cudaSetDevice(device.index)));
+    return Device{DeviceType::kCuda, static_cast<std::int16_t>(before)};
+  }
+
+  Status copy(void* to, const void* from, std::size_t bytes, Device device, Stream stream) override {
+    const DeviceScope scope(device);
+    ACCORD_RETURN_IF_ERROR(scope.status());
+    return status_of("cudaMemcpyAsync", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, handle_of(stream)));
+  }
+
+  Status record(Event event, Device device, Stream stream) override {
+    const DeviceScope scope(device);
+    ACCORD_RETURN_IF_ERROR(scope.status());
+    return status_of("cudaEventRecord", cudaEventRecord(handle_of(event), handle_of(stream)));
+  }
+
+  Status wait(Event event, Device device, Stream stream) override {
+    const DeviceScope scope(device);
+    ACCORD_RETURN_IF_ERROR(scope.status());
+    return status_of("cudaStreamWaitEvent",
+                     cudaStreamWaitEvent(handle_of(stream), handle_of(event), cudaEventWaitDefault));
+  }
+
+  Status synchronize(Device device, Stream stream) override {
+    const DeviceScope scope(device);
+    ACCORD_RETURN_IF_ERROR(scope.status());
+    return status_of("cudaStreamSynchronize", cudaStreamSynchronize(handle_of(stream)));
+  }
+
+  Result<bool> is_capturing(Device device, Stream stream) override {
+    const DeviceScope scope(device);
+    ACCORD_RETURN_IF_ERROR(scope.status());
+    cudaStreamCaptureStatus captures = cudaStreamCaptureStatusNone;
+    const cudaError_t said = cudaStreamIsCapturing(handle_of(stream), &captures);
+    if (said == cudaErrorStreamCaptureImplicit) {
+      return status_of(fmt::format("{}'s default stream while another stream is captured, which that may not wait for",
+                                   to_string(device)),
+                       said);
+    }
+    ACCORD_RETURN_IF_ERROR(status_of("cudaStreamIsCapturing", said));
+    return captures != cudaStreamCaptureStatusNone;
+  }
+
+  Result<Stream> create_stream(Device device, bool high_priority) override {
+    const DeviceScope scope(device);
+    ACCORD_RETURN_IF_ERROR(scope.status());
+    int lowest = 0, highest = 0;
+    ACCORD_RETURN_IF_ERROR(
+        status_of("cudaDeviceGetStreamPriorityRange", cudaDeviceGetStreamPriorityRange(&lowest, &highest)));
+    cudaStream_t stream = nullptr;
+    ACCORD_RETURN_IF_ERROR(
+        status_of("cudaStreamCreateWithPriority",
+                  cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, high_priority ? highest : lowest)));
+    return Stream{stream};
+  }
+
+  Status destroy_stream(Device device, Stream stream) override {
+    const DeviceScope scope(device);
+    ACCORD_RETURN_IF_ERROR(scope.status());
+    return status_of("cudaStreamDestroy", cudaStreamDestroy(handle_of(stream)));
+  }
+
+  Result<Event> create_event(Device device) override {
+    const DeviceScope scope(device);
+    ACCORD_RETURN_IF_ERROR(scope.status());
+    cudaEvent_t event = nullptr;
+    ACCORD_RETURN_IF_ERROR(
+        status_of("cudaEventCreateWithFlags", cudaEventCreateWithFlags(&event, cudaEventDisableTiming)));
+    return Event{event};
+  }
+
+  Status destroy_event(Event event) override {
+    const DeviceScope scope;
+    ACCORD_RETURN_IF_ERROR(scope.status());
+    return status_of("cudaEventDestroy", cudaEventDestroy(handle_of(event)));
+  }
+
+  Result<bool> has_happened(Event event) override {
+    const DeviceScope scope;
+    ACCORD_RETURN_IF_ERROR(scope.status());
+    const cudaError_t said = cudaEventQuery(handle_of(event));
+    if (said == cudaErrorNotReady) {
+      (void)cudaGetLastError();
+      return false;
+    }
+    ACCORD_RETURN_IF_ERROR(status_of("cudaEventQuery", said));
+    return true;
+  }
+
+ private:
+  std::atomic<int> count_ = 0;
+};
+
+}  // namespace
+
+Runtime& runtime() {
+  static auto* const runtime = new CudaRuntime;  // for threads that outlive static objects
+  return *runtime;
+}
+
+}  // namespace accord::device::cuda
