@@ -206,9 +206,11 @@ Device device_of(const nb::dlpack::dltensor& tensor, std::string_view argument, 
   const Device device{DeviceType::kCuda, static_cast<std::int16_t>(index)};
   const bool is_cuda = type == kDlpackCuda || type == kDlpackCudaManaged;
   if (is_cuda && memory == Memory::kAnyDevice) return device;
-  const std::string where = is_cuda ? to_string(device)
-                                    : "a device (DLPack type " + std::to_string(type) + ", index " + std::to_string(index) + ")";
-  const char* const known = memory == Memory::kAnyDevice ? "; accord knows the cpu and CUDA devices" : "; this takes memory of the cpu";
+  const std::string where =
+      is_cuda ? to_string(device)
+              : "a device (DLPack type " + std::to_string(type) + ", index " + std::to_string(index) + ")";
+  const char* const known =
+      memory == Memory::kAnyDevice ? "; accord knows the cpu and CUDA devices" : "; this takes memory of the cpu";
   raise(Status(StatusCode::kUnsupported, text(argument, "lies on " + where + known)));
 }
 

@@ -95,12 +95,15 @@ of the list. As a context manager it runs them at the end, unless the block rais
   const auto timeout = nb::arg("timeout") = nb::none();
   const auto stream = nb::arg("stream") = nb::none();
   batch
-      .def("run", &Batch::run, timeout, stream, nb::sig("def run(self, " ACCORD_TIMEOUT_SIG ", " ACCORD_STREAM_SIG ") -> None"),
+      .def("run", &Batch::run, timeout, stream,
+           nb::sig("def run(self, " ACCORD_TIMEOUT_SIG ", " ACCORD_STREAM_SIG ") -> None"),
            "Runs the calls to the end of all. Raises for the first in the list that failed; none begins if one is "
            "wrong.")
-      .def("start", &Batch::start, timeout, stream, nb::sig("def start(self, " ACCORD_TIMEOUT_SIG ", " ACCORD_STREAM_SIG ") -> Work"),
+      .def("start", &Batch::start, timeout, stream,
+           nb::sig("def start(self, " ACCORD_TIMEOUT_SIG ", " ACCORD_STREAM_SIG ") -> Work"),
            "Starts the calls and leaves them to go on; the Work ends when all have.")
-      .def("prepare", &Batch::prepare, timeout, stream, nb::sig("def prepare(self, " ACCORD_TIMEOUT_SIG ", " ACCORD_STREAM_SIG ") -> Prepared"),
+      .def("prepare", &Batch::prepare, timeout, stream,
+           nb::sig("def prepare(self, " ACCORD_TIMEOUT_SIG ", " ACCORD_STREAM_SIG ") -> Prepared"),
            "Checks the calls, to be run as often as they are wanted. What they were listed with is read now.")
       .def("__len__", &Batch::size)
       .def("__enter__", [](nb::object self) { return self; })

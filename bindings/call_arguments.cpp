@@ -20,7 +20,8 @@ Buffer CallArguments::input(nb::handle array, std::string_view argument, Access 
 }
 
 Buffer CallArguments::output(nb::handle array, std::string_view argument) {
-  return array.is_none() ? Buffer{} : output_.emplace(array, argument, Access::kWrite, dtype_, Memory::kAnyDevice).buffer();
+  return array.is_none() ? Buffer{}
+                         : output_.emplace(array, argument, Access::kWrite, dtype_, Memory::kAnyDevice).buffer();
 }
 
 namespace {
@@ -51,7 +52,8 @@ Reduction CallArguments::reduction(std::string_view name, nb::handle factor) {
   if (factor.is_none()) raise_invalid("factor: premul_sum needs one, a number or an array of one element");
   if (PyFloat_Check(factor.ptr()) || PyLong_Check(factor.ptr()) || PyComplex_Check(factor.ptr()))
     return Reduction::premul_sum(nb::cast<std::complex<double>>(factor));
-  return Reduction::premul_sum(ConstBuffer(factor_.emplace(factor, "factor", Access::kRead, dtype_, Memory::kAnyDevice).buffer()));
+  return Reduction::premul_sum(
+      ConstBuffer(factor_.emplace(factor, "factor", Access::kRead, dtype_, Memory::kAnyDevice).buffer()));
 }
 
 }  // namespace accord::python

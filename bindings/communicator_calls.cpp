@@ -149,7 +149,8 @@ void define(const Callers& callers, const std::string& name,
   const auto dtype = nb::arg("dtype") = nb::none();
   const auto stream = nb::arg("stream") = nb::none();
   const std::string with_dtype = ", dtype: accord._arrays.DTypeName | None = None";
-  const std::string all_parameters = std::string(parameters) + ", " ACCORD_TIMEOUT_SIG + with_dtype + ", " ACCORD_STREAM_SIG;
+  const std::string all_parameters =
+      std::string(parameters) + ", " ACCORD_TIMEOUT_SIG + with_dtype + ", " ACCORD_STREAM_SIG;
   const std::string async_name = name + "_async";
   callers.communicator.def(
       name.c_str(),
@@ -164,7 +165,8 @@ void define(const Callers& callers, const std::string& name,
       async_name.c_str(),
       [read](CommunicatorHandle& self, Parameters... values, nb::handle timeout_value, nb::handle dtype_value,
              nb::handle stream_value) {
-        auto arguments = std::make_unique<CallArguments>(CallArguments::ByName{timeout_value, dtype_value, stream_value});
+        auto arguments =
+            std::make_unique<CallArguments>(CallArguments::ByName{timeout_value, dtype_value, stream_value});
         read(*arguments, self.use(), values...);
         return start(self.use(), std::move(arguments));
       },

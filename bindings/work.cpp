@@ -102,8 +102,8 @@ before it has ended; a failure is then seen by the communicator's next call.)")
       .def("test", &WorkHandle::test,
            "True once the operation has ended, well or badly. Never blocks, never raises for it.")
       .def(
-          "block", [](WorkHandle& self, nb::handle stream) { self.block(stream_argument(stream)); }, nb::arg("stream") = nb::none(),
-          nb::sig("def block(self, " ACCORD_STREAM_SIG ") -> None"),
+          "block", [](WorkHandle& self, nb::handle stream) { self.block(stream_argument(stream)); },
+          nb::arg("stream") = nb::none(), nb::sig("def block(self, " ACCORD_STREAM_SIG ") -> None"),
           R"(For a call on a GPU: what comes later in `stream` begins once the operation has ended; the caller goes on at once.
 
 For one on the CPU the same as wait().)")

@@ -153,7 +153,8 @@ Status read_max_ctas(std::string_view text, Config& config) {
   return Status();
 }
 Status read_net_name(std::string_view text, Config& config) {
-  config.hints.net_name = text == "auto" ? std::optional<std::string>() : std::string(text);  // NCCL says which there are
+  config.hints.net_name =
+      text == "auto" ? std::optional<std::string>() : std::string(text);  // NCCL says which there are
   return Status();
 }
 
@@ -204,13 +205,16 @@ constexpr std::array<Variable, 19> kVariables = {{
      read_dump_directory},
     {{"ACCORD_NCCL", "", "path of the NCCL library for GPUs; else the one in the process, of PyPI or of the system"},
      read_nccl},
-    {{"ACCORD_IS_HIGH_PRIORITY_STREAM", "no", "whether calls that are started on GPUs go before other kernels: yes or no"},
+    {{"ACCORD_IS_HIGH_PRIORITY_STREAM", "no",
+      "whether calls that are started on GPUs go before other kernels: yes or no"},
      read_high_priority,
      "is_high_priority_stream"},
     {{"ACCORD_CGA_CLUSTER_SIZE", "auto", "thread blocks in a cluster of NCCL's kernels: auto, or 0 to 8"},
      read_cga_cluster_size,
      "cga_cluster_size"},
-    {{"ACCORD_MIN_CTAS", "auto", "thread blocks that NCCL takes at least: auto, or 1 to 64"}, read_min_ctas, "min_ctas"},
+    {{"ACCORD_MIN_CTAS", "auto", "thread blocks that NCCL takes at least: auto, or 1 to 64"},
+     read_min_ctas,
+     "min_ctas"},
     {{"ACCORD_MAX_CTAS", "auto", "thread blocks that NCCL takes at most: auto, or 1 to 64"}, read_max_ctas, "max_ctas"},
     {{"ACCORD_NET_NAME", "auto", "the network that NCCL takes between hosts: auto, IB, Socket, or that of a plugin"},
      read_net_name,

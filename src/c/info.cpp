@@ -11,8 +11,8 @@
 #include <nlohmann/json.hpp>
 #include <oneapi/dnnl/dnnl.hpp>
 
-#include "base/config.hpp"
 #include "accord/nccl.hpp"
+#include "base/config.hpp"
 #include "base/text.hpp"
 #include "device/runtime.hpp"
 #include "kernels/instruction_set.hpp"

@@ -153,7 +153,8 @@ Status check_reduction(const Call& call) {
   if (const auto* buffer = std::get_if<ConstBuffer>(&call.op.factor())) {
     ACCORD_RETURN_IF_ERROR(check_buffer("factor", *buffer));
     if (buffer->device.type != DeviceType::kCpu && buffer->device != call.input.device)
-      return invalid(fmt::format("factor lies on {}, the input on {}", to_string(buffer->device), to_string(call.input.device)));
+      return invalid(
+          fmt::format("factor lies on {}, the input on {}", to_string(buffer->device), to_string(call.input.device)));
     if (buffer->count != 1 || buffer->dtype != dtype)
       return invalid(fmt::format("factor has {} x {}, expected 1 x {}", buffer->count, to_string(buffer->dtype),
                                  to_string(dtype)));
@@ -173,7 +174,8 @@ std::string name_of(const Call& call) {
 Status check_memory(std::string_view name, const ConstBuffer& buffer) {
   ACCORD_RETURN_IF_ERROR(check_buffer(name, buffer));
   if (buffer.device.type == DeviceType::kCpu) return {};
-  return Status(StatusCode::kUnsupported, fmt::format("{} lies on {}; this takes memory of the cpu", name, to_string(buffer.device)));
+  return Status(StatusCode::kUnsupported,
+                fmt::format("{} lies on {}; this takes memory of the cpu", name, to_string(buffer.device)));
 }
 
 Status check_call(const Call& call, Rank rank, int size) {

@@ -140,7 +140,8 @@ Status Group::check(const Call& call) const {
 Result<Channel*> Group::channel_for(const Call& call) {
   ACCORD_RETURN_IF_ERROR(used_after_fork());
   ACCORD_RETURN_IF_ERROR(check(call));
-  if (DeviceChannel::serves(call)) return Status(StatusCode::kUnsupported, where(name_of(call)) + ": it takes memory of the cpu");
+  if (DeviceChannel::serves(call))
+    return Status(StatusCode::kUnsupported, where(name_of(call)) + ": it takes memory of the cpu");
   if (call.direction == Direction::kNone) return group_channel_.get();
   return pair_channel(call.peer, call.direction);
 }

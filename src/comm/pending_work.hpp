@@ -79,10 +79,7 @@ class PendingWork {
  public:
   /// `driver`: of the group, which runs it; null for one that nobody runs.
   PendingWork(std::shared_ptr<Group> group, WorkDriver* driver, const Operation& operation)
-      : operation_(operation),
-        deadline_(Deadline::in(operation.timeout)),
-        group_(std::move(group)),
-        driver_(driver) {}
+      : operation_(operation), deadline_(Deadline::in(operation.timeout)), group_(std::move(group)), driver_(driver) {}
 
   const Operation& operation() const { return operation_.get(); }
   /// Its timeout counts from the call, not from when its turn comes.

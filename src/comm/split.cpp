@@ -92,8 +92,9 @@ Status check_list(const Group& parent, std::span<const Rank> ranks, const std::s
 /// Where all ranks of `parent` are connected on GPUs, their parts are, too. Collective over the parent. `made`: this rank's part.
 Status part_devices(Group& parent, int color, int key, const Result<std::shared_ptr<Group>>& made, Deadline deadline) {
   std::int64_t is_made = made.ok() ? 1 : 0;
-  ACCORD_RETURN_IF_ERROR(parent.run(Call::all_reduce(ConstBuffer(&is_made, 1, DType::kInt64), Buffer{&is_made, 1, DType::kInt64}, ReduceOp::kMin),
-                                    {.timeout = deadline.remaining()}));
+  ACCORD_RETURN_IF_ERROR(parent.run(
+      Call::all_reduce(ConstBuffer(&is_made, 1, DType::kInt64), Buffer{&is_made, 1, DType::kInt64}, ReduceOp::kMin),
+      {.timeout = deadline.remaining()}));
   if (is_made == 0) return {};
   return parent.device_channel().part(color, key, made->get(), deadline);
 }

@@ -142,13 +142,13 @@ Work::Work(Status status) : pending_(comm::PendingWork::ended(std::move(status))
 Work::Work(std::shared_ptr<comm::PendingWork> pending) : pending_(std::move(pending)) {}
 
 std::optional<Status> Work::status() const {
-  if (!pending_->done()) return std::nullopt;
+  if (!pending_->test()) return std::nullopt;
   return pending_->status();
 }
 
 void Work::on_end(std::function<void(const Status&)> callback) { pending_->on_end(std::move(callback)); }
 
-bool Work::test() const { return pending_->done(); }
+bool Work::test() const { return pending_->test(); }
 
 Status Work::wait() { return pending_->wait(); }
 

@@ -32,7 +32,8 @@ class DeviceArray {
     put(bytes);
   }
   template <typename T>
-  DeviceArray(const OnDevice& on, const std::vector<T>& values, DType dtype) : DeviceArray(on, bytes_of(values), dtype) {}
+  DeviceArray(const OnDevice& on, const std::vector<T>& values, DType dtype)
+      : DeviceArray(on, bytes_of(values), dtype) {}
   ~DeviceArray() {
     if (data_ == nullptr) return;
     on_.synchronize();

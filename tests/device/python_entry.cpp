@@ -17,7 +17,8 @@ int accord_test_use_devices(const char* library) {
   void* const loaded = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
   if (loaded == nullptr) return 1;
   using Replace = void (*)(DeviceType, accord::device::Runtime*);
-  const auto replace = reinterpret_cast<Replace>(dlsym(loaded, "_ZN6accord6device15replace_runtimeENS_10DeviceTypeEPNS0_7RuntimeE"));
+  const auto replace =
+      reinterpret_cast<Replace>(dlsym(loaded, "_ZN6accord6device15replace_runtimeENS_10DeviceTypeEPNS0_7RuntimeE"));
   if (replace == nullptr) return 2;
   replace(DeviceType::kCuda, &HostRuntime::instance());
   return 0;
@@ -29,12 +30,14 @@ void* accord_test_allocate(int device, std::size_t bytes) {
 }
 
 void* accord_test_stream(int device) {
-  const auto stream = HostRuntime::instance().create_stream({DeviceType::kCuda, static_cast<std::int16_t>(device)}, false);
+  const auto stream =
+      HostRuntime::instance().create_stream({DeviceType::kCuda, static_cast<std::int16_t>(device)}, false);
   return stream.ok() ? stream->handle : nullptr;
 }
 
 int accord_test_synchronize(int device, void* stream) {
-  return HostRuntime::instance().synchronize({DeviceType::kCuda, static_cast<std::int16_t>(device)}, {stream}).ok() ? 0 : 1;
+  return HostRuntime::instance().synchronize({DeviceType::kCuda, static_cast<std::int16_t>(device)}, {stream}).ok() ? 0
+                                                                                                                    : 1;
 }
 
 /// Holds back what comes later in the stream until accord_test_release() of what it gives.

@@ -35,7 +35,9 @@ class OnDevice:
     def __init__(self, loaded: ctypes.CDLL, device: int, values: np.ndarray) -> None:
         self._device = device
         memory = loaded.accord_test_allocate(device, ctypes.c_size_t(max(values.nbytes, 1)))
-        self.values = np.frombuffer((ctypes.c_byte * values.nbytes).from_address(memory), values.dtype).reshape(values.shape)
+        self.values = np.frombuffer((ctypes.c_byte * values.nbytes).from_address(memory), values.dtype).reshape(
+            values.shape
+        )
         self.values[...] = values
 
     def __dlpack__(self) -> Any:

@@ -25,7 +25,9 @@ class HostTensor(torch.Tensor):
 
     @classmethod
     def on(cls, loaded: ctypes.CDLL, index: int, values: torch.Tensor) -> HostTensor:
-        array = OnDevice(loaded, index, values.numpy() if values.dtype is not torch.bfloat16 else values.view(torch.int16).numpy())
+        array = OnDevice(
+            loaded, index, values.numpy() if values.dtype is not torch.bfloat16 else values.view(torch.int16).numpy()
+        )
         return cls(torch.from_numpy(array.values).view(values.dtype), index, array)
 
     def __dlpack__(self, **_: Any) -> Any:

@@ -87,10 +87,11 @@ def test_works_block_streams_and_not_their_callers(process):
 
 
 def run_mistakes(_, path):
-    import accord
     import numpy as np
     import pytest
     from host_devices import OnDevice, library, on_thread_ranks
+
+    import accord
 
     loaded = library(path)
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from accord.torch import streams
-from accord.torch.process_group import ProcessGroup
 from host_devices import HostStream, on_thread_ranks
 from torch.distributed import distributed_c10d
+
+from accord.torch import streams
+from accord.torch.process_group import ProcessGroup
 
 
 def on_group_ranks(

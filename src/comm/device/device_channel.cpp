@@ -40,15 +40,16 @@ DeviceLedger* DeviceChannel::ledger_of(Rank rank) const { return ledgers_[static
 Status DeviceChannel::open(Device device) {
   if (backend_ != nullptr) {
     if (device == device_) return {};
-    return Status(StatusCode::kInvalidArgument, fmt::format("a buffer lies on {}, but this rank's calls on the group are on {}",
-                                                            to_string(device), to_string(device_)));
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("a buffer lies on {}, but this rank's calls on the group are on {}", to_string(device),
+                              to_string(device_)));
   }
   const Result<device::Runtime*> runtime = device::runtime_of(device.type);
   if (!runtime.ok()) return runtime.status().with_context(fmt::format("a buffer lies on {}", to_string(device)));
   runtime_ = *runtime;
   if (device.index < 0 || device.index >= runtime_->count())
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("a buffer lies on {}, but this rank sees {} of them", to_string(device), runtime_->count()));
+    return Status(StatusCode::kInvalidArgument, fmt::format("a buffer lies on {}, but this rank sees {} of them",
+                                                            to_string(device), runtime_->count()));
   ACCORD_ASSIGN_OR_RETURN(stream_, runtime_->create_stream(device, group_.options().hints.is_high_priority_stream));
   device_ = device;
   events_ = std::make_shared<EventPool>(*runtime_, device_);
@@ -70,8 +71,9 @@ Status DeviceChannel::prepare(std::span<const Call> calls, Deadline deadline) {
     if (Status opened = open(device_of(call)); !opened.ok()) return wrong(opened);
     if (Status known = backend_->check(call); !known.ok()) return wrong(known);
     if (plan::traits_of(call.collective).reduces && group_.selector().canonical_only())
-      return wrong(Status(StatusCode::kUnsupported,
-                          fmt::format("{} adds up in an order of its own, which deterministic=canonical refuses", backend_->name())));
+      return wrong(Status(
+          StatusCode::kUnsupported,
+          fmt::format("{} adds up in an order of its own, which deterministic=canonical refuses", backend_->name())));
   }
   Status agreed = backend_->agree(calls, deadline);
   return agreed.ok() ? agreed : agreed.with_context(group_.where(name_of(calls.front())));
@@ -117,7 +119,8 @@ Result<Stream> DeviceChannel::stream_for(std::span<const Call> calls) {
   if (!std::all_of(calls.begin(), calls.end(), is_with_it)) return stream_;
   const auto found = message_streams_.find(peer);
   if (found != message_streams_.end()) return found->second;
-  ACCORD_ASSIGN_OR_RETURN(const Stream made, runtime_->create_stream(device_, group_.options().hints.is_high_priority_stream));
+  ACCORD_ASSIGN_OR_RETURN(const Stream made,
+                          runtime_->create_stream(device_, group_.options().hints.is_high_priority_stream));
   return message_streams_.emplace(peer, made).first->second;
 }
 
@@ -157,13 +160,15 @@ Status DeviceChannel::lend(nccl::Communicator* communicator) {
   if (!library.ok()) return library.status();
   const nccl::Functions& call = (*library)->call;
   int size = 0, rank = 0, device = 0;
-  if (const int code = call.CommCount(communicator, &size); code != nccl::kSuccess) return (*library)->failure("CommCount", code);
+  if (const int code = call.CommCount(communicator, &size); code != nccl::kSuccess)
+    return (*library)->failure("CommCount", code);
   if (const int code = call.CommUserRank(communicator, &rank); code != nccl::kSuccess)
     return (*library)->failure("CommUserRank", code);
   if (const int code = call.CommCuDevice(communicator, &device); code != nccl::kSuccess)
     return (*library)->failure("CommCuDevice", code);
   if (size != group_.size() || rank != group_.rank())
-    return wrong(StatusCode::kInvalidArgument, fmt::format("it is rank {} of {}, this rank {} of {}", rank, size, group_.rank(), group_.size()));
+    return wrong(StatusCode::kInvalidArgument,
+                 fmt::format("it is rank {} of {}, this rank {} of {}", rank, size, group_.rank(), group_.size()));
   const std::lock_guard lock(mutex_);
   if (closed_) return group_.status();
   if (backend_ != nullptr) return wrong(StatusCode::kWrongState, "the group has made calls on a GPU already");
@@ -194,32 +199,32 @@ Status DeviceChannel::examine(UnderWay& one) const {
   bool all_seen = true;
   for (const Rank rank : group_.topology().ranks()) {
     if (rank == group_.rank()) continue;
-    const bool takes_part =
-        one.number > 0 || std::find(one.peers.begin(), one.peers.end(), rank) != one.peers.end();
+    const bool takes_part = one.number > 0 || std::find(one.peers.begin(), one.peers.end(), rank) != one.peers.end();
     if (!takes_part) continue;
     const DeviceLedger* const theirs = ledger_of(rank);
     const bool has_come = one.number > 0 && theirs != nullptr && theirs->count() >= one.number;
     const bool has_left = !has_come && group_.peer_state(rank) == transport::PeerState::kLeft;
     if (has_left && !one.left_at) one.left_at = Clock::now();
     if (has_left && (one.number > 0 || Clock::now() - *one.left_at > kGrace))
-      return Status(StatusCode::kPeerLost,
-                    fmt::format("{}: rank {} has closed its communicator and takes no more part", where(one.record), rank),
-                    {rank});
+      return Status(
+          StatusCode::kPeerLost,
+          fmt::format("{}: rank {} has closed its communicator and takes no more part", where(one.record), rank),
+          {rank});
     if (one.number == 0 || theirs == nullptr) {
       all_seen = false;
       continue;
     }
     if (!has_come) missing.push_back(rank);
     const auto mine = ledger_of(group_.rank())->record_of(one.number), its = theirs->record_of(one.number);
-    if (mine && its && mine != its)
-      return mismatch({.mine = *mine, .theirs = *its}, where(*mine), group_.rank(), rank);
+    if (mine && its && mine != its) return mismatch({.mine = *mine, .theirs = *its}, where(*mine), group_.rank(), rank);
   }
   if (!one.deadline.passed()) return {};
   if (missing.empty() && one.number == 0) missing = one.peers;
   const std::string who = !missing.empty() ? fmt::format("{} did not come in time", ranks_text(missing))
                           : all_seen       ? std::string("all ranks have come, but it did not end in time")
                                            : std::string("it did not end in time");
-  return Status(StatusCode::kTimeout, fmt::format("{}: {}; raise the timeout if it is only slow", where(one.record), who), missing);
+  return Status(StatusCode::kTimeout,
+                fmt::format("{}: {}; raise the timeout if it is only slow", where(one.record), who), missing);
 }
 
 Status DeviceChannel::find_failure() {

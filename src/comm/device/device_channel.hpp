@@ -65,11 +65,11 @@ class DeviceChannel final : public WorkDriver {
   /// Calls that were put into a stream and are not over, as far as is known.
   struct UnderWay {
     std::shared_ptr<DeviceEvent> end = {};
-    std::uint64_t number = 0;  ///< in the ledger, of the last collective among them; 0 if there is none
-    std::vector<Rank> peers = {};   ///< of messages among them
+    std::uint64_t number = 0;      ///< in the ledger, of the last collective among them; 0 if there is none
+    std::vector<Rank> peers = {};  ///< of messages among them
     exec::RequestRecord record = {};
     Deadline deadline = Deadline::never();
-    std::shared_ptr<PendingWork> work = {};  ///< null if nobody asked for one
+    std::shared_ptr<PendingWork> work = {};         ///< null if nobody asked for one
     std::optional<Clock::time_point> left_at = {};  ///< when a peer of its messages was first seen to have left
   };
 
@@ -93,12 +93,13 @@ class DeviceChannel final : public WorkDriver {
   std::unique_ptr<CollectiveBackend> backend_;
   device::Runtime* runtime_ = nullptr;
   Device device_ = {};
-  Stream stream_ = {};                     ///< of started calls
+  Stream stream_ = {};                      ///< of started calls
   std::map<Rank, Stream> message_streams_;  ///< of started messages with one peer, which wait for no others
   std::shared_ptr<EventPool> events_;
   std::vector<std::unique_ptr<DeviceLedger>> ledgers_;  ///< by rank; null where the window is not mapped
   std::list<UnderWay> under_way_;
-  bool has_graphs_ = false;  ///< calls were captured: when the group fails, launches of theirs end by the library's abort alone
+  bool has_graphs_ =
+      false;  ///< calls were captured: when the group fails, launches of theirs end by the library's abort alone
   bool closed_ = false;
 };
 

@@ -33,11 +33,13 @@ bool read_hex(const std::string& text, nccl::UniqueId& id) {
 }
 
 /// Collective over the group: rank 0's id, once all ranks can go on.
-Result<nccl::UniqueId> agree(Group& group, const Result<const nccl::Library*>& library, bool is_lent, Deadline deadline) {
+Result<nccl::UniqueId> agree(Group& group, const Result<const nccl::Library*>& library, bool is_lent,
+                             Deadline deadline) {
   json mine;
   Status failure = library.status();
   if (failure.ok()) {
-    mine["terms"] = fmt::format("{}NCCL {}", is_lent ? "a communicator that was lent, of " : "", nccl::version_text((*library)->version));
+    mine["terms"] = fmt::format("{}NCCL {}", is_lent ? "a communicator that was lent, of " : "",
+                                nccl::version_text((*library)->version));
     if (group.rank() == 0) {
       nccl::UniqueId id = {};
       if (const int code = (*library)->call.GetUniqueId(&id); code != nccl::kSuccess)
@@ -56,9 +58,10 @@ Result<nccl::UniqueId> agree(Group& group, const Result<const nccl::Library*>& l
     if (!error.empty())
       return Status(StatusCode::kPeerLost, fmt::format("rank {} has no NCCL: {}", rank, error), {rank});
     if (const std::string terms = said.value("terms", ""); terms != mine["terms"])
-      return Status(StatusCode::kMismatch, fmt::format("rank {} has {}, rank {} has {}", rank, terms, group.rank(),
-                                                       mine["terms"].get<std::string>()),
-                    {rank});
+      return Status(
+          StatusCode::kMismatch,
+          fmt::format("rank {} has {}, rank {} has {}", rank, terms, group.rank(), mine["terms"].get<std::string>()),
+          {rank});
     if (rank == 0 && !read_hex(said.value("id", ""), id))
       return Status(StatusCode::kInternal, "rank 0 gave no id that can be read");
   }
@@ -68,7 +71,12 @@ Result<nccl::UniqueId> agree(Group& group, const Result<const nccl::Library*>& l
 }  // namespace
 
 NcclBackend::NcclBackend(Group& group, device::Runtime& runtime, Device device, nccl::Communicator* lent)
-    : group_(group), library_(nccl::library()), runtime_(runtime), device_(device), whole_(lent), is_lent_(lent != nullptr) {}
+    : group_(group),
+      library_(nccl::library()),
+      runtime_(runtime),
+      device_(device),
+      whole_(lent),
+      is_lent_(lent != nullptr) {}
 
 NcclBackend::~NcclBackend() {
   const device::CurrentDevice current(runtime_, device_);
@@ -103,8 +111,8 @@ Status NcclBackend::check(const Call& call) const {
 }
 
 Status NcclBackend::agree(std::span<const Call> calls, Deadline deadline) {
-  const bool all_ranks = std::any_of(calls.begin(), calls.end(),
-                                     [](const Call& call) { return call.direction == Direction::kNone; });
+  const bool all_ranks =
+      std::any_of(calls.begin(), calls.end(), [](const Call& call) { return call.direction == Direction::kNone; });
   if (!all_ranks) return library_.status();
   if (id_ || (whole_ != nullptr && !is_lent_)) return {};
   ACCORD_ASSIGN_OR_RETURN(id_, comm::agree(group_, library_, is_lent_, deadline));
@@ -169,10 +177,12 @@ Status NcclBackend::settle(nccl::Communicator* communicator, std::string_view fu
     if (code != nccl::kInProgress) return library().failure(function, code);
     if (!waiter.pause()) continue;
     if (aborted_) return Status(StatusCode::kAborted, fmt::format("nccl{} was aborted", function));
-    if (group_.state() == CommunicatorState::kFailed || (group_.state() == CommunicatorState::kReady && !group_.healthy()))
+    if (group_.state() == CommunicatorState::kFailed ||
+        (group_.state() == CommunicatorState::kReady && !group_.healthy()))
       return group_.examine_alarm(fmt::format("nccl{}", function));
     if (deadline.passed())
-      return Status(StatusCode::kTimeout, fmt::format("nccl{} did not end in time: not all ranks came to it", function));
+      return Status(StatusCode::kTimeout,
+                    fmt::format("nccl{} did not end in time: not all ranks came to it", function));
   }
 }
 
@@ -185,7 +195,9 @@ Status NcclBackend::connect_pairs(std::span<const Call> calls, Deadline deadline
   std::map<Rank, Offer> mine, theirs;
   for (const Call& call : calls)
     if (!pairs_.contains(call.peer)) mine[call.peer].has_whole = whole_ != nullptr ? 1 : 0;
-  const auto tell = [&](Rank peer) { return group_.send_aside(std::as_bytes(std::span(&mine[peer], 1)), peer, deadline); };
+  const auto tell = [&](Rank peer) {
+    return group_.send_aside(std::as_bytes(std::span(&mine[peer], 1)), peer, deadline);
+  };
   const auto hear = [&](Rank peer) {
     return group_.receive_aside(std::as_writable_bytes(std::span(&theirs[peer], 1)), peer, deadline);
   };
@@ -216,7 +228,8 @@ Status NcclBackend::connect_pairs(std::span<const Call> calls, Deadline deadline
 
 Result<Stream> NcclBackend::fork(Pair& pair, Stream stream) {
   if (pair.event.handle == nullptr) {
-    ACCORD_ASSIGN_OR_RETURN(pair.stream, runtime_.create_stream(device_, group_.options().hints.is_high_priority_stream));
+    ACCORD_ASSIGN_OR_RETURN(pair.stream,
+                            runtime_.create_stream(device_, group_.options().hints.is_high_priority_stream));
     ACCORD_ASSIGN_OR_RETURN(pair.event, runtime_.create_event(device_));
   }
   ACCORD_RETURN_IF_ERROR(runtime_.record(pair.event, device_, stream));
@@ -243,7 +256,8 @@ Status NcclBackend::enqueue_messages(std::span<const Call> calls, Stream stream,
     if (!apart || communicator == nullptr) continue;
     ACCORD_ASSIGN_OR_RETURN(streams[communicator], fork(*pair, stream));
   }
-  if (const int code = library().call.GroupStart(); code != nccl::kSuccess) return library().failure("GroupStart", code);
+  if (const int code = library().call.GroupStart(); code != nccl::kSuccess)
+    return library().failure("GroupStart", code);
   Status put;
   for (const Call& call : calls) {
     nccl::Communicator* const own = pairs_[call.peer].communicator;
@@ -310,7 +324,8 @@ Status NcclBackend::asynchronous_error() {
   const auto ask = [this](nccl::Communicator* communicator) -> Status {
     int code = nccl::kSuccess;
     if (const int asked = library().call.CommGetAsyncError(communicator, &code); asked != nccl::kSuccess) code = asked;
-    return code == nccl::kSuccess || code == nccl::kInProgress ? Status() : library().failure("CommGetAsyncError", code);
+    return code == nccl::kSuccess || code == nccl::kInProgress ? Status()
+                                                               : library().failure("CommGetAsyncError", code);
   };
   if (whole_ != nullptr) ACCORD_RETURN_IF_ERROR(ask(whole_));
   for (const auto& [peer, pair] : pairs_) {

@@ -70,7 +70,7 @@ class NcclBackend final : public CollectiveBackend {
   device::Runtime& runtime_;
   const Device device_;
   std::atomic<bool> aborted_ = false;
-  std::mutex calls_;  ///< into the library; guards what follows
+  std::mutex calls_;                  ///< into the library; guards what follows
   std::optional<nccl::UniqueId> id_;  ///< once the ranks have agreed; not needed by one that was parted
   nccl::Communicator* whole_;
   const bool is_lent_;

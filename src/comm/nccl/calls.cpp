@@ -212,8 +212,7 @@ Status put_all_gather(const Putting& put) {
   const Call& call = put.call;
   const Functions& nccl = put.member.library.call;
   if (call.division == Division::kEqual) {
-    const int code =
-        nccl.AllGather(put.from, put.to, call.input.bytes(), kUint8, put.member.communicator, put.stream);
+    const int code = nccl.AllGather(put.from, put.to, call.input.bytes(), kUint8, put.member.communicator, put.stream);
     return status_of(put.member, "AllGather", code);
   }
   const Parts parts = parts_of(call.output_counts, call.output.count, put.member.size, call.output.dtype);
@@ -223,8 +222,9 @@ Status put_all_gather(const Putting& put) {
       const std::size_t bytes = parts.bytes(root);
       const void* from = root == put.member.rank ? put.from : to;
       if (bytes > 0)
-        ACCORD_RETURN_IF_ERROR(status_of(
-            put.member, "Broadcast", nccl.Broadcast(from, to, bytes, kUint8, root, put.member.communicator, put.stream)));
+        ACCORD_RETURN_IF_ERROR(
+            status_of(put.member, "Broadcast",
+                      nccl.Broadcast(from, to, bytes, kUint8, root, put.member.communicator, put.stream)));
       to += bytes;
     }
     return {};
@@ -266,8 +266,9 @@ Status put_reduction(const Putting& put) {
   if (call.collective == Collective::kAllReduce)
     return status_of(put.member, "AllReduce",
                      nccl.AllReduce(put.from, put.to, count, element.type, op.number(), communicator, put.stream));
-  return status_of(put.member, "Reduce",
-                   nccl.Reduce(put.from, put.to, count, element.type, op.number(), call.root, communicator, put.stream));
+  return status_of(
+      put.member, "Reduce",
+      nccl.Reduce(put.from, put.to, count, element.type, op.number(), call.root, communicator, put.stream));
 }
 
 }  // namespace

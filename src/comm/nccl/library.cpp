@@ -110,7 +110,8 @@ Status Library::failure(std::string_view function, int code) const {
   const char* const last = call.GetLastError(nullptr);
   const bool said = last != nullptr && last[0] != '\0';
   const StatusCode kind = code == kRemoteError ? StatusCode::kPeerLost : StatusCode::kInternal;
-  return Status(kind, fmt::format("nccl{}: {}{}{}", function, call.GetErrorString(code), said ? ": " : "", said ? last : ""));
+  return Status(kind,
+                fmt::format("nccl{}: {}{}{}", function, call.GetErrorString(code), said ? ": " : "", said ? last : ""));
 }
 
 Result<std::unique_ptr<const Library>> load(const std::string& path) {

@@ -7,16 +7,18 @@ namespace accord {
 namespace {
 
 using ::testing::Contains;
+using testing::DeviceArray;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using testing::DeviceArray;
 using testing::OnDevice;
 
 class DeviceFailures : public testing::HostDevices {
  protected:
   static DeviceArray ones(const OnDevice& on) { return DeviceArray(on, std::vector<float>(64, 1.0F), DType::kFloat32); }
-  static Call sum(const DeviceArray& values) { return Call::all_reduce(values.buffer(), values.buffer(), ReduceOp::kSum); }
+  static Call sum(const DeviceArray& values) {
+    return Call::all_reduce(values.buffer(), values.buffer(), ReduceOp::kSum);
+  }
   /// Connects.
   static void connect(Communicator& comm, const OnDevice& on) {
     const DeviceArray values = ones(on);
@@ -81,7 +83,8 @@ TEST_F(DeviceFailures, a_call_on_the_cpu_of_one_rank_is_a_mismatch_when_the_firs
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     const DeviceArray values = ones(on);
     float number = 1;
-    const Status status = comm.rank() == 0 ? comm.run(sum(values)) : comm.all_reduce(Buffer{&number, 1, DType::kFloat32}, ReduceOp::kSum);
+    const Status status =
+        comm.rank() == 0 ? comm.run(sum(values)) : comm.all_reduce(Buffer{&number, 1, DType::kFloat32}, ReduceOp::kSum);
     EXPECT_EQ(status.code(), StatusCode::kMismatch) << status.to_string();
   });
 }
@@ -186,7 +189,8 @@ TEST_F(DeviceFailures, a_failed_or_hanging_connection_ends_for_all) {
 }
 
 TEST_F(DeviceFailures, each_function_of_the_library_may_fail_and_the_group_fails_with_it) {
-  for (const char* const function : {"ncclAllReduce", "ncclGroupStart", "ncclSend", "ncclRecv", "ncclGroupEnd", "ncclRedOpCreatePreMulSum"}) {
+  for (const char* const function :
+       {"ncclAllReduce", "ncclGroupStart", "ncclSend", "ncclRecv", "ncclGroupEnd", "ncclRedOpCreatePreMulSum"}) {
     SCOPED_TRACE(function);
     on_ranks(2, [function](Communicator& comm, const OnDevice& on) {
       connect(comm, on);
@@ -196,8 +200,8 @@ TEST_F(DeviceFailures, each_function_of_the_library_may_fail_and_the_group_fails
       ASSERT_TRUE(comm.barrier().ok());
       Status status;
       for (int i = 0; i < 3 && status.ok(); ++i) {
-        const Call calls[] = {Call::all_reduce(values.buffer(), values.buffer(), Reduction::premul_sum(2.0)), sum(values),
-                              Call::all_to_all(more.buffer(), more.buffer())};
+        const Call calls[] = {Call::all_reduce(values.buffer(), values.buffer(), Reduction::premul_sum(2.0)),
+                              sum(values), Call::all_to_all(more.buffer(), more.buffer())};
         status = comm.start(std::span(&calls[i], 1), {.stream = on.stream}).wait();
       }
       EXPECT_EQ(status.code(), StatusCode::kInternal) << status.to_string();
@@ -209,27 +213,30 @@ TEST_F(DeviceFailures, each_function_of_the_library_may_fail_and_the_group_fails
 }
 
 TEST_F(DeviceFailures, each_call_of_the_device_may_fail_and_nothing_is_left) {
-  for (const char* const call : {"create_stream", "create_event", "record", "wait", "is_capturing", "allocate", "copy", "make_current"}) {
+  for (const char* const call :
+       {"create_stream", "create_event", "record", "wait", "is_capturing", "allocate", "copy", "make_current"}) {
     SCOPED_TRACE(call);
     const std::string what = std::string("no more ") + call;
     on_ranks(1, [&](Communicator& comm, const OnDevice& on) {
       const DeviceArray values = ones(on);
       runtime().fail_next(call, Status(StatusCode::kResourceExhausted, what));
-      const Status status = comm.start(Call::all_to_all(values.buffer(), values.buffer()), {.stream = on.stream}).wait();
+      const Status status =
+          comm.start(Call::all_to_all(values.buffer(), values.buffer()), {.stream = on.stream}).wait();
       EXPECT_THAT(status.to_string(), HasSubstr(what));
     });
   }
 }
 
 TEST_F(DeviceFailures, a_group_that_asks_for_the_canonical_order_has_none_on_a_device) {
-  on_ranks(2, {.timeout = std::chrono::seconds(60), .select = "deterministic=canonical"}, [](Communicator& comm, const OnDevice& on) {
-    const DeviceArray values = ones(on);
-    const Status status = comm.run(sum(values), {.stream = on.stream});
-    EXPECT_EQ(status.code(), StatusCode::kUnsupported);
-    EXPECT_THAT(status.message(), HasSubstr("deterministic=canonical"));
-    EXPECT_TRUE(comm.broadcast(values.buffer(), 0, {.stream = on.stream}).ok());
-    on.synchronize();
-  });
+  on_ranks(2, {.timeout = std::chrono::seconds(60), .select = "deterministic=canonical"},
+           [](Communicator& comm, const OnDevice& on) {
+             const DeviceArray values = ones(on);
+             const Status status = comm.run(sum(values), {.stream = on.stream});
+             EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+             EXPECT_THAT(status.message(), HasSubstr("deterministic=canonical"));
+             EXPECT_TRUE(comm.broadcast(values.buffer(), 0, {.stream = on.stream}).ok());
+             on.synchronize();
+           });
 }
 
 TEST_F(DeviceFailures, without_devices_the_error_says_why) {
@@ -246,7 +253,8 @@ TEST_F(DeviceFailures, without_devices_the_error_says_why) {
 TEST_F(DeviceFailures, options_of_a_group_get_to_the_library_and_have_to_be_equal) {
   const std::string hints = "max_ctas=8,min_ctas=2,cga_cluster_size=4,net_name=Socket,is_high_priority_stream=yes";
   on_ranks(2, {.timeout = std::chrono::seconds(60), .hints = hints}, connect);
-  EXPECT_THAT(testing::log_of(1), Contains(HasSubstr("nranks=2 blocking=0 cgaClusterSize=4 minCTAs=2 maxCTAs=8 netName=Socket")));
+  EXPECT_THAT(testing::log_of(1),
+              Contains(HasSubstr("nranks=2 blocking=0 cgaClusterSize=4 minCTAs=2 maxCTAs=8 netName=Socket")));
   testing::clear_log();
   on_ranks(2, connect);
   EXPECT_THAT(testing::log_of(0), Contains(HasSubstr("ncclCommInitRankConfig rank=0 nranks=2 blocking=0")));

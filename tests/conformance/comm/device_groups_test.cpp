@@ -8,9 +8,9 @@ namespace accord {
 namespace {
 
 using ::testing::Contains;
+using testing::DeviceArray;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using testing::DeviceArray;
 using testing::OnDevice;
 namespace nccl = testing::nccl;
 
@@ -29,7 +29,8 @@ TEST_F(DeviceGroups, a_split_of_a_connected_group_splits_its_nccl_communicator) 
   on_ranks(5, [](Communicator& comm, const OnDevice& on) {
     ASSERT_EQ(count(comm, on), 5);
     const int color = comm.rank() == 4 ? -1 : comm.rank() % 2;
-    Result<std::optional<Communicator>> part = comm.split(color, -comm.rank(), {.name = "part"});  // in the opposite order
+    Result<std::optional<Communicator>> part =
+        comm.split(color, -comm.rank(), {.name = "part"});  // in the opposite order
     ASSERT_TRUE(part.ok()) << part.status().to_string();
     ASSERT_EQ(part->has_value(), color >= 0);
     if (color >= 0) {
@@ -68,7 +69,8 @@ TEST_F(DeviceGroups, survivors_that_shrink_call_on) {
     ASSERT_EQ(count(comm, on), 3);
     if (comm.rank() == 1) return;  // which closes
     const DeviceArray values(on, std::vector<float>(5, 1.0F), DType::kFloat32);
-    const Status lost = comm.start(Call::all_reduce(values.buffer(), values.buffer(), ReduceOp::kSum), {.stream = on.stream}).wait();
+    const Status lost =
+        comm.start(Call::all_reduce(values.buffer(), values.buffer(), ReduceOp::kSum), {.stream = on.stream}).wait();
     EXPECT_EQ(lost.code(), StatusCode::kPeerLost) << lost.to_string();
     Result<Communicator> smaller = comm.shrink("smaller");
     ASSERT_TRUE(smaller.ok()) << smaller.status().to_string();

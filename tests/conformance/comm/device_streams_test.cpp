@@ -6,8 +6,8 @@
 namespace accord {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::DeviceArray;
+using ::testing::HasSubstr;
 using testing::OnDevice;
 
 using cudaStream_t = void*;  // as the runtime's header has it
@@ -25,10 +25,16 @@ class DeviceStreams : public testing::HostDevices {
 
 TEST_F(DeviceStreams, the_first_program_of_the_docs) {
   testing::run_thread_ranks(2, {.timeout = std::chrono::seconds(60)}, [](Communicator comm) {
-    const OnDevice on{runtime(), {DeviceType::kCuda, 0}};
-    const DeviceArray gradients(on, of(static_cast<float>(comm.rank() + 1)), DType::kFloat32);
-    ASSERT_TRUE(sum_gradients(comm, static_cast<float*>(gradients.buffer().data), 100, nullptr).ok());
-    EXPECT_EQ(gradients.values<float>(), of(3));
+    const Device device{DeviceType::kCuda, 0};
+    const Stream stream = runtime().create_stream(device, false).value();
+    {
+      const OnDevice on{runtime(), device, stream};
+      const DeviceArray gradients(on, of(static_cast<float>(comm.rank() + 1)), DType::kFloat32);
+      ASSERT_TRUE(sum_gradients(comm, static_cast<float*>(gradients.buffer().data), 100, stream.handle).ok());
+      EXPECT_EQ(gradients.values<float>(), of(3));
+    }
+    comm.close();
+    EXPECT_TRUE(runtime().destroy_stream(device, stream).ok());
   });
 }
 
@@ -59,7 +65,8 @@ TEST_F(DeviceStreams, a_started_call_comes_after_what_its_stream_has_and_beside_
 
 TEST_F(DeviceStreams, messages_to_one_peer_do_not_wait_for_those_to_others) {
   on_ranks(3, [](Communicator& comm, const OnDevice& on) {
-    const DeviceArray values(on, of(static_cast<float>(comm.rank())), DType::kFloat32), got(on, of(-1), DType::kFloat32);
+    const DeviceArray values(on, of(static_cast<float>(comm.rank())), DType::kFloat32),
+        got(on, of(-1), DType::kFloat32);
     const CallOptions options{.stream = on.stream};
     const ConstBuffer out = values.buffer();
     for (int round = 0; round < 2; ++round) {  // the first one connects

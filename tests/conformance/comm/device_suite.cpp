@@ -52,7 +52,8 @@ Bytes inputs_of(DType dtype, ReduceOp op, int rank, int size, std::size_t count)
 }
 
 bool truth(ReduceOp op, const std::vector<Bytes>& inputs, std::size_t i) {
-  const auto count = std::count_if(inputs.begin(), inputs.end(), [i](const Bytes& one) { return one[i] != std::byte{0}; });
+  const auto count =
+      std::count_if(inputs.begin(), inputs.end(), [i](const Bytes& one) { return one[i] != std::byte{0}; });
   if (op == ReduceOp::kBxor) return count % 2 == 1;
   const bool takes_any = op == ReduceOp::kSum || op == ReduceOp::kMax || op == ReduceOp::kBor;
   return takes_any ? count > 0 : count == static_cast<std::ptrdiff_t>(inputs.size());
@@ -138,17 +139,20 @@ void check_unequal_reduce_scatter(Communicator& comm, const OnDevice& on) {
   for (int rank = 0; rank < comm.size(); ++rank)
     inputs.push_back(inputs_of(DType::kFloat32, ReduceOp::kSum, rank, comm.size(), count));
   const std::size_t own = counts[static_cast<std::size_t>(comm.rank())];
-  const DeviceArray input(on, inputs[static_cast<std::size_t>(comm.rank())], DType::kFloat32), output(on, Bytes(own * 4), DType::kFloat32);
+  const DeviceArray input(on, inputs[static_cast<std::size_t>(comm.rank())], DType::kFloat32),
+      output(on, Bytes(own * 4), DType::kFloat32);
   expect_ok(comm.reduce_scatter_v(input.buffer(), output.buffer(), counts, ReduceOp::kSum, {.stream = on.stream}));
   EXPECT_EQ(output.bytes(), slice(reduced(DType::kFloat32, ReduceOp::kSum, inputs), before * 4, own * 4));
 }
 
 /// With `counts` elements of each rank; equal ones by the call without counts, too.
-void check_parts(Communicator& comm, const OnDevice& on, DType dtype, const std::vector<std::size_t>& counts, bool equal) {
+void check_parts(Communicator& comm, const OnDevice& on, DType dtype, const std::vector<std::size_t>& counts,
+                 bool equal) {
   const CallOptions options{.stream = on.stream};
   const std::size_t element = size_of(dtype), own = counts[static_cast<std::size_t>(comm.rank())];
   Bytes whole;
-  for (int rank = 0; rank < comm.size(); ++rank) append(whole, pattern(rank, counts[static_cast<std::size_t>(rank)] * element));
+  for (int rank = 0; rank < comm.size(); ++rank)
+    append(whole, pattern(rank, counts[static_cast<std::size_t>(rank)] * element));
   const std::size_t before = std::accumulate(counts.begin(), counts.begin() + comm.rank(), std::size_t{0});
   const Bytes mine = pattern(comm.rank(), own * element);
   const DeviceArray input(on, mine, dtype), output(on, Bytes(whole.size()), dtype);
@@ -160,14 +164,16 @@ void check_parts(Communicator& comm, const OnDevice& on, DType dtype, const std:
   std::copy(mine.begin(), mine.end(), in_place.begin() + static_cast<std::ptrdiff_t>(before * element));
   output.put(in_place);
   const Buffer part = output.part(before, own);
-  expect_ok(equal ? comm.all_gather(part, output.buffer(), options) : comm.all_gather_v(part, output.buffer(), counts, options));
+  expect_ok(equal ? comm.all_gather(part, output.buffer(), options)
+                  : comm.all_gather_v(part, output.buffer(), counts, options));
   EXPECT_EQ(output.bytes(), whole) << "all_gather in place";
 
   for (Rank root = 0; root < comm.size(); ++root) {
     const bool is_root = comm.rank() == root;
     output.put(Bytes(whole.size()));
     const Buffer to = is_root ? output.buffer() : Buffer{};
-    expect_ok(equal ? comm.gather(input.buffer(), to, root, options) : comm.gather_v(input.buffer(), to, counts, root, options));
+    expect_ok(equal ? comm.gather(input.buffer(), to, root, options)
+                    : comm.gather_v(input.buffer(), to, counts, root, options));
     EXPECT_EQ(output.bytes(), is_root ? whole : Bytes(whole.size())) << "gather";
     if (is_root) {
       output.put(in_place);
@@ -188,7 +194,8 @@ void check_all_to_all(Communicator& comm, const OnDevice& on, DType dtype, std::
   const CallOptions options{.stream = on.stream};
   const Bytes mine = pattern(comm.rank(), bytes * size);
   Bytes expected;
-  for (int rank = 0; rank < comm.size(); ++rank) append(expected, pattern(rank, bytes, bytes * static_cast<std::size_t>(comm.rank())));
+  for (int rank = 0; rank < comm.size(); ++rank)
+    append(expected, pattern(rank, bytes, bytes * static_cast<std::size_t>(comm.rank())));
   const DeviceArray input(on, mine, dtype), output(on, Bytes(mine.size()), dtype);
   expect_ok(comm.all_to_all(input.buffer(), output.buffer(), options));
   EXPECT_EQ(output.bytes(), expected) << "all_to_all";
@@ -243,7 +250,8 @@ void check_device_moves(Communicator& comm, const OnDevice& on) {
       check_all_to_all(comm, on, dtype, part);
     }
   std::vector<std::size_t> counts;
-  for (int rank = 0; rank < comm.size(); ++rank) counts.push_back(rank == 0 ? 0 : 1 + 100 * static_cast<std::size_t>(rank));
+  for (int rank = 0; rank < comm.size(); ++rank)
+    counts.push_back(rank == 0 ? 0 : 1 + 100 * static_cast<std::size_t>(rank));
   check_parts(comm, on, DType::kBFloat16, counts, false);
   check_all_to_all_v(comm, on);
 }
@@ -288,7 +296,8 @@ void check_device_works(Communicator& comm, const OnDevice& on) {
   const CallOptions options{.stream = on.stream};
   constexpr std::size_t kCount = 4001;
   const int size = comm.size();
-  const DeviceArray values(on, std::vector<float>(kCount), DType::kFloat32), copy(on, std::vector<float>(kCount), DType::kFloat32);
+  const DeviceArray values(on, std::vector<float>(kCount), DType::kFloat32),
+      copy(on, std::vector<float>(kCount), DType::kFloat32);
   const std::vector<float> ones(kCount, 1.0F);
   float expected = 1.0F;
   for (int round = 0; round < 20; ++round) {
@@ -296,7 +305,8 @@ void check_device_works(Communicator& comm, const OnDevice& on) {
     ASSERT_TRUE(on.runtime.copy(values.buffer().data, ones.data(), values.buffer().bytes(), on.device, on.stream).ok());
     Work work = comm.start(Call::all_reduce(values.buffer(), values.buffer(), ReduceOp::kSum), options);
     expect_ok(work.block(on.stream));
-    ASSERT_TRUE(on.runtime.copy(copy.buffer().data, values.buffer().data, values.buffer().bytes(), on.device, on.stream).ok());
+    ASSERT_TRUE(
+        on.runtime.copy(copy.buffer().data, values.buffer().data, values.buffer().bytes(), on.device, on.stream).ok());
     if (round % 2 == 0) expect_ok(work.wait());
     EXPECT_EQ(copy.values<float>(), std::vector<float>(kCount, static_cast<float>(size)));
     expect_ok(work.wait());
@@ -323,7 +333,8 @@ void check_device_prepared(Communicator& comm, const OnDevice& on) {
   const DeviceArray values(on, std::vector<double>(8, 1.0), DType::kFloat64), part(on, Bytes(3), DType::kUInt8),
       whole(on, Bytes(3 * counts.size()), DType::kUInt8);
   Result<Prepared> prepared = [&] {
-    const Call calls[] = {Call::all_reduce(values.buffer(), values.buffer(), Reduction::premul_sum(ConstBuffer(&factor, 1, DType::kFloat64))),
+    const Call calls[] = {Call::all_reduce(values.buffer(), values.buffer(),
+                                           Reduction::premul_sum(ConstBuffer(&factor, 1, DType::kFloat64))),
                           Call::all_gather_v(part.buffer(), whole.buffer(), counts)};
     return comm.prepare(calls, {.stream = on.stream});
   }();
@@ -351,7 +362,8 @@ void check_device_mistakes(Communicator& comm, const OnDevice& on) {
   std::vector<float> host(4);
   const Buffer on_host{host.data(), 4, DType::kFloat32};
   const auto message = [&](const Call& call) { return comm.run(call).to_string(); };
-  EXPECT_THAT(message(Call::all_reduce(on_host, values.buffer(), ReduceOp::kSum)), HasSubstr("input lies on cpu, output on cuda:"));
+  EXPECT_THAT(message(Call::all_reduce(on_host, values.buffer(), ReduceOp::kSum)),
+              HasSubstr("input lies on cpu, output on cuda:"));
   Buffer beyond = values.buffer();
   beyond.device.index = 1000;
   EXPECT_THAT(message(Call::broadcast(beyond, 0)), HasSubstr("cuda:1000"));

@@ -109,25 +109,31 @@ TEST(Hints, are_variables_for_one_group_and_leave_the_others_as_they_were) {
   EXPECT_EQ(parse_hints("wait=yield,recorder_size=16", before).value(),
             (GroupHints{.wait = WaitPolicy::kYield, .slot_bytes = 8192, .recorder_size = 16}));
   EXPECT_EQ(parse_hints("wait=auto", before)->wait, std::nullopt);
-  const GroupHints on_gpus{.is_high_priority_stream = true, .cga_cluster_size = 0, .min_ctas = 2, .max_ctas = 64, .net_name = "IB"};
-  EXPECT_EQ(parse_hints("is_high_priority_stream=yes,cga_cluster_size=0,min_ctas=2,max_ctas=64,net_name=IB", {}).value(), on_gpus);
-  EXPECT_EQ(parse_hints("is_high_priority_stream=no,cga_cluster_size=auto,min_ctas=auto,max_ctas=auto,net_name=auto", on_gpus).value(),
-            GroupHints());
+  const GroupHints on_gpus{
+      .is_high_priority_stream = true, .cga_cluster_size = 0, .min_ctas = 2, .max_ctas = 64, .net_name = "IB"};
+  EXPECT_EQ(
+      parse_hints("is_high_priority_stream=yes,cga_cluster_size=0,min_ctas=2,max_ctas=64,net_name=IB", {}).value(),
+      on_gpus);
+  EXPECT_EQ(
+      parse_hints("is_high_priority_stream=no,cga_cluster_size=auto,min_ctas=auto,max_ctas=auto,net_name=auto", on_gpus)
+          .value(),
+      GroupHints());
 }
 
 TEST(Hints, that_are_unknown_or_have_no_meaning_are_refused_by_name) {
-  const std::pair<const char*, const char*> refused[] = {{"slot_byte=64k", "did you mean \"slot_bytes\"?"},
-                                                         {"log=info", "known are wait, slot_bytes, recorder_size, is_high"},
-                                                         {"wait=spin,", "unknown hint \"\""},
-                                                         {"wait", "hint wait has no value; write wait=VALUE"},
-                                                         {"wait=spin,wait=auto", "hint wait is given twice"},
-                                                         {"=spin", "unknown hint \"\""},
-                                                         {"wait=spn", "hint wait: unknown way to wait \"spn\""},
-                                                         {"slot_bytes=5000", "hint slot_bytes: "},
-                                                         {"wait=yield,recorder_size=17", "hint recorder_size: "},
-                                                         {"max_ctas=65", "hint max_ctas: \"65\" is no number from 1 to 64"},
-                                                         {"cga_cluster_size=many", "hint cga_cluster_size: "},
-                                                         {"is_high_priority_stream=1", "hint is_high_priority_stream: "}};
+  const std::pair<const char*, const char*> refused[] = {
+      {"slot_byte=64k", "did you mean \"slot_bytes\"?"},
+      {"log=info", "known are wait, slot_bytes, recorder_size, is_high"},
+      {"wait=spin,", "unknown hint \"\""},
+      {"wait", "hint wait has no value; write wait=VALUE"},
+      {"wait=spin,wait=auto", "hint wait is given twice"},
+      {"=spin", "unknown hint \"\""},
+      {"wait=spn", "hint wait: unknown way to wait \"spn\""},
+      {"slot_bytes=5000", "hint slot_bytes: "},
+      {"wait=yield,recorder_size=17", "hint recorder_size: "},
+      {"max_ctas=65", "hint max_ctas: \"65\" is no number from 1 to 64"},
+      {"cga_cluster_size=many", "hint cga_cluster_size: "},
+      {"is_high_priority_stream=1", "hint is_high_priority_stream: "}};
   for (const auto& [text, why] : refused) {
     const Status status = parse_hints(text, {}).status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << text;

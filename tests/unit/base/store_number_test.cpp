@@ -26,7 +26,8 @@ TEST(StoreNumber, small_floats_are_the_nearest_ones) {
     for (double magnitude = 1e-9; magnitude < 1e6; magnitude *= 1.037)
       for (const double number : {magnitude, -magnitude, std::nextafter(magnitude, 0.0)}) {
         const auto narrow = static_cast<float>(number);  // both round from the same number
-        ASSERT_EQ(stored(narrow, dtype), static_cast<std::uint64_t>(reference.encode(narrow))) << narrow << " as " << to_string(dtype);
+        ASSERT_EQ(stored(narrow, dtype), static_cast<std::uint64_t>(reference.encode(narrow)))
+            << narrow << " as " << to_string(dtype);
       }
 }
 
