@@ -111,6 +111,9 @@ if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # Debian's CMake 3.25.1 does not know that nvcc has it
 endif()
 
+# Kernels round as the host does: a product and a sum are one operation where they say fma. They call constexpr functions of the host's.
+add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:--fmad=false> $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>)
+
 file(STRINGS ${cuda_include}/cuda_runtime_api.h version REGEX "^#define CUDART_VERSION +[0-9]+")
 string(REGEX MATCH "[0-9]+$" version ${version})
 math(EXPR major "${version} / 1000")

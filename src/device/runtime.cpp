@@ -1,5 +1,7 @@
 #include "device/runtime.hpp"
 
+#include <fmt/format.h>
+
 #include <atomic>
 
 #ifdef ACCORD_HAS_CUDA
@@ -26,6 +28,21 @@ Result<Runtime*> runtime_of(DeviceType type) {
 
 void replace_runtime(DeviceType type, Runtime* runtime) {
   if (type == DeviceType::kCuda) replacement.store(runtime, std::memory_order_release);
+}
+
+Status launch(Runtime& runtime, const Kernel& kernel, const void* arguments, const Grid& grid, Device device,
+              Stream stream) {
+  const auto wrong = [&](std::string_view what) {
+    return Status(StatusCode::kInternal, fmt::format("kernel {} with {} blocks of {} threads: {}", kernel.name,
+                                                     grid.blocks, grid.threads, what));
+  };
+  if (grid.blocks < 1 || grid.threads < 1 || grid.threads > kernel.threads)
+    return wrong(fmt::format("it takes 1 to {} threads", kernel.threads));
+  if (grid.together) {
+    ACCORD_ASSIGN_OR_RETURN(const int most, runtime.multiprocessors(device));
+    if (grid.blocks > most) return wrong(fmt::format("at most {} of them run together on {}", most, to_string(device)));
+  }
+  return runtime.launch(kernel, arguments, grid, device, stream);
 }
 
 }  // namespace accord::device

@@ -2,18 +2,25 @@
 // Memory, streams and events of one type of device. What is above knows devices by this alone, so that a build without them is the same
 // program; device/cuda has the one of NVIDIA's, tests have one over host memory.
 
+#include <array>
 #include <cstddef>
 #include <optional>
 #include <string>
 
 #include "accord/buffer.hpp"
 #include "accord/status.hpp"
+#include "device/kernel.hpp"
 
 namespace accord::device {
 
 /// A point in a stream (a cudaEvent_t).
 struct Event {
   void* handle = nullptr;
+};
+
+/// What another process of this host needs to use memory of allocate() (a cudaIpcMemHandle_t).
+struct MemoryHandle {
+  std::array<unsigned char, 64> bytes = {};
 };
 
 /// Thread-safe. No call but make_current() changes the calling thread's current device. Errors name the call and what the device said of
@@ -30,13 +37,24 @@ class Runtime {
   virtual Result<std::string> describe(Device device) = 0;
   /// Where `memory` lies: nullopt for memory that no device knows.
   virtual Result<std::optional<Device>> device_of(const void* memory) = 0;
+  /// How many blocks of a kernel run at the same time, one on each.
+  virtual Result<int> multiprocessors(Device device) = 0;
 
   /// Aligned to 256 bytes. Not zeroed.
   virtual Result<void*> allocate(Device device, std::size_t bytes) = 0;
   virtual Status release(Device device, void* memory) = 0;
-  /// Of the host, where the devices reach it: copies to and from it do not block the caller.
+  /// Of the host, where kernels reach it at the same address, and copies to and from it do not block the caller.
   virtual Result<void*> allocate_host(std::size_t bytes) = 0;
   virtual Status release_host(void* memory) = 0;
+
+  // Memory of other devices and processes.
+  /// Kernels on `from` reach memory of `to` from now on; kUnsupported if they cannot.
+  virtual Status reach(Device from, Device to) = 0;
+  /// `memory`: what allocate() gave.
+  virtual Result<MemoryHandle> share(Device device, void* memory) = 0;
+  /// That of another process, for kernels on `device`; kUnsupported if they cannot reach it.
+  virtual Result<void*> open_shared(Device device, const MemoryHandle& handle) = 0;
+  virtual Status close_shared(Device device, void* memory) = 0;
 
   /// Makes it the calling thread's current one, for libraries that look at that; gives the one that was (CurrentDevice gives it back).
   virtual Result<Device> make_current(Device device) = 0;
@@ -44,6 +62,10 @@ class Runtime {
   // What follows is put into a stream of `device` and happens in its order; the null stream is the device's default.
   /// In any direction.
   virtual Status copy(void* to, const void* from, std::size_t bytes, Device device, Stream stream) = 0;
+  virtual Status fill(void* memory, unsigned char value, std::size_t bytes, Device device, Stream stream) = 0;
+  /// `arguments`: kernel.bytes of them, which are copied. launch() of kernel.hpp checks the grid and calls this.
+  virtual Status launch(const Kernel& kernel, const void* arguments, const Grid& grid, Device device,
+                        Stream stream) = 0;
   virtual Status record(Event event, Device device, Stream stream) = 0;
   /// What comes later in `stream` begins after what was last recorded as `event`, of any device.
   virtual Status wait(Event event, Device device, Stream stream) = 0;

@@ -5,14 +5,15 @@
 #include <fmt/format.h>
 
 #include <cstring>
-#include <new>
 
+#include "device/host_block.hpp"
 #include "device/host_stream.hpp"
 
 namespace accord::testing {
 namespace {
 
 constexpr std::size_t kAlignment = 256;
+constexpr int kHostMultiprocessors = 16;
 thread_local int current = 0;
 
 Status error(std::string_view call, std::string_view why) {
@@ -91,25 +92,6 @@ Result<std::optional<Device>> HostRuntime::device_of(const void* memory) {
   return found == nullptr ? std::nullopt : found->device;
 }
 
-void* HostRuntime::keep(std::size_t bytes, std::size_t alignment, std::optional<Device> device) {
-  if (bytes == 0) return nullptr;
-  void* const memory = ::operator new(bytes, std::align_val_t(alignment));
-  std::memset(memory, 0xA5, bytes);
-  allocations_[memory] = {.bytes = bytes, .alignment = alignment, .device = device};
-  return memory;
-}
-
-Status HostRuntime::give_back(std::string_view call, std::optional<Device> device, void* memory) {
-  if (memory == nullptr) return {};
-  const auto found = allocations_.find(memory);
-  if (found == allocations_.end() || found->second.device != device) {
-    return error(call, "memory that was not allocated so");
-  }
-  ::operator delete(memory, std::align_val_t(found->second.alignment));
-  allocations_.erase(found);
-  return {};
-}
-
 Result<void*> HostRuntime::allocate(Device device, std::size_t bytes) { return allocate(device, bytes, kAlignment); }
 
 Result<void*> HostRuntime::allocate(Device device, std::size_t bytes, std::size_t alignment) {
@@ -162,6 +144,42 @@ Status HostRuntime::copy(void* to, const void* from, std::size_t bytes, Device d
   ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("copy", device, stream));
   if (bytes == 0) return {};
   return push(*worker, [=] { std::memmove(to, from, bytes); });
+}
+
+Result<int> HostRuntime::multiprocessors(Device device) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(take_failure("multiprocessors"));
+  ACCORD_RETURN_IF_ERROR(check("multiprocessors", device));
+  return kHostMultiprocessors;
+}
+
+Status HostRuntime::reach(Device from, Device to) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(take_failure("reach"));
+  ACCORD_RETURN_IF_ERROR(check("reach", from));
+  return check("reach", to);
+}
+
+Status HostRuntime::fill(void* memory, unsigned char value, std::size_t bytes, Device device, Stream stream) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(take_failure("fill"));
+  ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("fill", device, stream));
+  if (bytes == 0) return {};
+  return push(*worker, [=] { std::memset(memory, value, bytes); });
+}
+
+Status HostRuntime::launch(const device::Kernel& kernel, const void* arguments, const device::Grid& grid, Device device,
+                           Stream stream) {
+  const HostCode code = host_code(kernel.name);
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(take_failure("launch"));
+  if (code == nullptr) return error("launch", fmt::format("host_kernels.cpp has no kernel \"{}\"", kernel.name));
+  ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("launch", device, stream));
+  const auto* const first = static_cast<const std::byte*>(arguments);
+  // Aligned as any kernel's arguments are.
+  auto copy = std::make_shared<std::vector<std::max_align_t>>(kernel.bytes / sizeof(std::max_align_t) + 1);
+  std::memcpy(copy->data(), first, kernel.bytes);
+  return push(*worker, [code, copy, grid] { run_grid(code, copy->data(), grid); });
 }
 
 Result<PointRef*> HostRuntime::find(std::string_view call, device::Event event) {

@@ -71,6 +71,15 @@ class HostRuntime final : public device::Runtime {
   Status release(Device device, void* memory) override;
   Result<void*> allocate_host(std::size_t bytes) override;
   Status release_host(void* memory) override;
+  Result<int> multiprocessors(Device device) override;
+  Status reach(Device from, Device to) override;
+  Result<device::MemoryHandle> share(Device device, void* memory) override;
+  Result<void*> open_shared(Device device, const device::MemoryHandle& handle) override;
+  Status close_shared(Device device, void* memory) override;
+  Status fill(void* memory, unsigned char value, std::size_t bytes, Device device, Stream stream) override;
+  /// Kernels of host_kernels.cpp, on threads of the host (host_block.hpp).
+  Status launch(const device::Kernel& kernel, const void* arguments, const device::Grid& grid, Device device,
+                Stream stream) override;
   Result<Device> make_current(Device device) override;
   Result<std::string> describe(Device device) override;
   Status copy(void* to, const void* from, std::size_t bytes, Device device, Stream stream) override;
@@ -132,6 +141,7 @@ class HostRuntime final : public device::Runtime {
     std::size_t bytes;
     std::size_t alignment;
     std::optional<Device> device;
+    int file = -1;  ///< whose memory it is, so that other processes can open it
   };
 
   Status take_failure(std::string_view call);
@@ -154,6 +164,7 @@ class HostRuntime final : public device::Runtime {
   bool ending_ = false;
   int count_;
   std::map<const void*, Allocation> allocations_;
+  std::map<void*, std::size_t> opened_;  ///< memory of other processes
   std::map<int, std::unique_ptr<Worker>> defaults_;
   std::map<void*, std::unique_ptr<Worker>> streams_;
   std::list<std::unique_ptr<Worker>> retired_;

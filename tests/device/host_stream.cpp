@@ -22,8 +22,10 @@ HostRuntime::~HostRuntime() {
   lock.unlock();
   for (const auto& worker : retired_)
     if (worker->thread.joinable()) worker->thread.join();
-  for (const auto& [memory, allocation] : allocations_)
-    ::operator delete(const_cast<void*>(memory), std::align_val_t(allocation.alignment));
+  while (!allocations_.empty()) {
+    const auto& [memory, allocation] = *allocations_.begin();
+    (void)give_back("~HostRuntime", allocation.device, const_cast<void*>(memory));
+  }
 }
 
 void HostRuntime::work(Worker& worker) {

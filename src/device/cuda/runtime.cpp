@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 
 #include "base/text.hpp"
 #include "device/cuda/device_scope.hpp"
@@ -18,6 +19,9 @@ namespace {
 
 cudaStream_t handle_of(Stream stream) { return static_cast<cudaStream_t>(stream.handle); }
 cudaEvent_t handle_of(Event event) { return static_cast<cudaEvent_t>(event.handle); }
+
+/// More have to be asked for, kernel by kernel.
+constexpr std::size_t kSharedBytesOfAny = 48 << 10;
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
@@ -68,6 +72,15 @@ class CudaRuntime final : public Runtime {
     return std::optional(Device{DeviceType::kCuda, static_cast<std::int16_t>(index)});
   }
 
+  Result<int> multiprocessors(Device device) override {
+    const DeviceScope scope(device);
+    ACCORD_RETURN_IF_ERROR(scope.status());
+    int count = 0;
+    ACCORD_RETURN_IF_ERROR(status_of("cudaDeviceGetAttribute",
+                                     cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device.index)));
+    return count;
+  }
+
   Result<void*> allocate(Device device, std::size_t bytes) override {
     const DeviceScope scope(device);
     ACCORD_RETURN_IF_ERROR(scope.status());
@@ -100,6 +113,49 @@ class CudaRuntime final : public Runtime {
     return status_of("cudaFreeHost", cudaFreeHost(memory));
   }
 
+  Status reach(Device from, Device to) override {
+    if (from == to) return {};
+    const DeviceScope scope(from);
+    ACCORD_RETURN_IF_ERROR(scope.status());
+    int can = 0;
+    ACCORD_RETURN_IF_ERROR(status_of("cudaDeviceCanAccessPeer", cudaDeviceCanAccessPeer(&can, from.index, to.index)));
+    if (can == 0)
+      return Status(StatusCode::kUnsupported,
+                    fmt::format("{} does not reach the memory of {}", to_string(from), to_string(to)));
+    const cudaError_t said = cudaDeviceEnablePeerAccess(to.index, 0);
+    if (said == cudaErrorPeerAccessAlreadyEnabled) {
+      (void)cudaGetLastError();
+      return {};
+    }
+    return status_of("cudaDeviceEnablePeerAccess", said);
+  }
+
+  Result<MemoryHandle> share(Device device, void* memory) override {
+    const DeviceScope scope(device);
+    ACCORD_RETURN_IF_ERROR(scope.status());
+    cudaIpcMemHandle_t shared = {};
+    ACCORD_RETURN_IF_ERROR(status_of("cudaIpcGetMemHandle", cudaIpcGetMemHandle(&shared, memory)));
+    static_assert(sizeof(shared) == sizeof(MemoryHandle));
+    return std::bit_cast<MemoryHandle>(shared);
+  }
+
+  Result<void*> open_shared(Device device, const MemoryHandle& handle) override {
+    const DeviceScope scope(device);
+    ACCORD_RETURN_IF_ERROR(scope.status());
+    void* memory = nullptr;
+    const cudaError_t said =
+        cudaIpcOpenMemHandle(&memory, std::bit_cast<cudaIpcMemHandle_t>(handle), cudaIpcMemLazyEnablePeerAccess);
+    if (const Status opened = status_of("cudaIpcOpenMemHandle", said); !opened.ok())
+      return Status(StatusCode::kUnsupported, opened.message());
+    return memory;
+  }
+
+  Status close_shared(Device device, void* memory) override {
+    const DeviceScope scope(device);
+    ACCORD_RETURN_IF_ERROR(scope.status());
+    return status_of("cudaIpcCloseMemHandle", cudaIpcCloseMemHandle(memory));
+  }
+
   Result<Device> make_current(Device device) override {
     if (device.type != DeviceType::kCuda)
       return Status(StatusCode::kInternal, fmt::format("{} is no CUDA device", to_string(device)));
@@ -113,6 +169,27 @@ class CudaRuntime final : public Runtime {
     const DeviceScope scope(device);
     ACCORD_RETURN_IF_ERROR(scope.status());
     return status_of("cudaMemcpyAsync", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, handle_of(stream)));
+  }
+
+  Status fill(void* memory, unsigned char value, std::size_t bytes, Device device, Stream stream) override {
+    const DeviceScope scope(device);
+    ACCORD_RETURN_IF_ERROR(scope.status());
+    return status_of("cudaMemsetAsync", cudaMemsetAsync(memory, value, bytes, handle_of(stream)));
+  }
+
+  Status launch(const Kernel& kernel, const void* arguments, const Grid& grid, Device device, Stream stream) override {
+    const DeviceScope scope(device);
+    ACCORD_RETURN_IF_ERROR(scope.status());
+    const auto failed = [&](cudaError_t said) { return status_of(fmt::format("launch of {}", kernel.name), said); };
+    if (grid.shared_bytes > kSharedBytesOfAny) {
+      const cudaError_t said = cudaFuncSetAttribute(kernel.cuda, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                    static_cast<int>(grid.shared_bytes));
+      if (said != cudaSuccess) return failed(said);
+    }
+    std::array<void*, 1> pointers = {const_cast<void*>(arguments)};
+    return failed(cudaLaunchKernel(kernel.cuda, dim3(static_cast<unsigned>(grid.blocks)),
+                                   dim3(static_cast<unsigned>(grid.threads)), pointers.data(), grid.shared_bytes,
+                                   handle_of(stream)));
   }
 
   Status record(Event event, Device device, Stream stream) override {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "device/cuda/driver.hpp"
+#include "unit/device/kernel_suite.hpp"
 
 namespace accord::device {
 namespace {
@@ -46,6 +47,14 @@ TEST(CudaRuntime, without_a_device_says_why_and_every_call_fails) {
   EXPECT_FALSE(runtime.create_event(kFirst).ok());
   EXPECT_FALSE(runtime.destroy_event({}).ok());
   EXPECT_FALSE(runtime.has_happened({}).ok());
+  EXPECT_FALSE(runtime.multiprocessors(kFirst).ok());
+  EXPECT_FALSE(runtime.reach(kFirst, {DeviceType::kCuda, 1}).ok());
+  EXPECT_FALSE(runtime.share(kFirst, &here).ok());
+  EXPECT_FALSE(runtime.open_shared(kFirst, {}).ok());
+  EXPECT_FALSE(runtime.close_shared(kFirst, &here).ok());
+  EXPECT_FALSE(runtime.fill(&here, 0, 1, kFirst, {}).ok());
+  const testing::Scale nothing{nullptr, 0, 1.0F};
+  EXPECT_FALSE(device::launch(runtime, nothing, {}, kFirst, {}).ok());
 }
 
 struct CudaDevice : ::testing::Test {
@@ -65,6 +74,18 @@ struct CudaDevice : ::testing::Test {
   }
   static cudaStream_t handle_of(Stream stream) { return static_cast<cudaStream_t>(stream.handle); }
 };
+
+TEST_F(CudaDevice, kernels_run_in_their_stream) {
+  testing::expect_kernels_run_in_their_stream({runtime, kFirst, stream()});
+}
+TEST_F(CudaDevice, threads_meet) { testing::expect_threads_meet({runtime, kFirst, stream()}); }
+TEST_F(CudaDevice, blocks_that_run_together_pass_words) {
+  testing::expect_blocks_that_run_together_pass_words({runtime, kFirst, stream()});
+}
+TEST_F(CudaDevice, grids_that_cannot_be_are_refused) {
+  testing::expect_grids_that_cannot_be_are_refused({runtime, kFirst, stream()});
+}
+TEST_F(CudaDevice, memory_is_filled) { testing::expect_memory_is_filled({runtime, kFirst, stream()}); }
 
 TEST_F(CudaDevice, has_a_description_and_is_one_of_count) {
   EXPECT_THAT(runtime.describe(kFirst).value(), HasSubstr("compute capability"));

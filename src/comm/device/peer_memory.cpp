@@ -1,0 +1,155 @@
+// Ranks tell each other in one collective of the group where their memory is: its process, its device, a handle for other processes, and the
+// number under which ranks of the same process find it. Each opens what the others told; a second collective makes an error of one rank that
+// of all.
+#include "comm/device/peer_memory.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "comm/exchange.hpp"
+#include "comm/gather_texts.hpp"
+#include "comm/group.hpp"
+
+namespace accord::comm {
+
+using nlohmann::json;
+
+struct PeerMemory::Allocation {
+  device::Runtime& runtime;
+  Device device;
+  std::byte* memory = nullptr;
+  ~Allocation() {
+    if (memory != nullptr) (void)runtime.release(device, memory);
+  }
+};
+
+namespace {
+
+/// Of this process, by numbers that it gives out.
+class Allocations {
+ public:
+  static Allocations& instance() {
+    static auto* const all = new Allocations;  // for threads that outlive static objects
+    return *all;
+  }
+  std::uint64_t add(const std::shared_ptr<PeerMemory::Allocation>& allocation) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(known_, [](const auto& each) { return each.second.expired(); });
+    known_[++last_] = allocation;
+    return last_;
+  }
+  std::shared_ptr<PeerMemory::Allocation> find(std::uint64_t number) {
+    const std::lock_guard lock(mutex_);
+    const auto found = known_.find(number);
+    return found == known_.end() ? nullptr : found->second.lock();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::uint64_t, std::weak_ptr<PeerMemory::Allocation>> known_;
+  std::uint64_t last_ = 0;
+};
+
+/// Tells this process from others, also those of other namespaces of process ids and those that it is forked into.
+std::string process_name() {
+  static const std::uint64_t drawn = (std::uint64_t{std::random_device{}()} << 32) | std::random_device{}();
+  return fmt::format("{}-{:x}", ::getpid(), drawn);
+}
+
+/// Collective: ok if all ranks are; else the error of this rank, or of the first one that has one.
+Status agree(Group& group, const Status& mine, Deadline deadline) {
+  const std::string text = mine.ok() ? "" : mine.message().substr(0, kMostText);
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> texts, gather_texts(group, text, deadline.remaining()));
+  ACCORD_RETURN_IF_ERROR(mine);
+  for (Rank rank = 0; rank < group.size(); ++rank) {
+    const std::string& said = texts[static_cast<std::size_t>(rank)];
+    if (!said.empty()) return Status(StatusCode::kUnsupported, fmt::format("rank {}: {}", rank, said), {rank});
+  }
+  return {};
+}
+
+}  // namespace
+
+Status PeerMemory::allocate() {
+  ACCORD_ASSIGN_OR_RETURN(void* const memory, runtime_.allocate(device_, bytes_));
+  mine_ = std::make_shared<Allocation>(Allocation{runtime_, device_, static_cast<std::byte*>(memory)});
+  // On a stream of its own: the default one may be part of a capture.
+  ACCORD_ASSIGN_OR_RETURN(const Stream stream, runtime_.create_stream(device_, false));
+  Status zeroed = runtime_.fill(memory, 0, bytes_, device_, stream);
+  if (zeroed.ok()) zeroed = runtime_.synchronize(device_, stream);
+  (void)runtime_.destroy_stream(device_, stream);
+  return zeroed;
+}
+
+Status PeerMemory::open(Group& group, Rank rank, const std::string& said) {
+  Part& part = parts_[static_cast<std::size_t>(rank)];
+  if (rank == group.rank()) {
+    part = {.memory = mine_->memory, .allocation = mine_};
+    return {};
+  }
+  const auto failed = [&](const Status& why) {
+    return Status(why.code(), fmt::format("the memory of rank {}: {}", rank, why.message()));
+  };
+  const json told = json::parse(said, nullptr, false);
+  if (!told.is_object())
+    return Status(StatusCode::kInternal, fmt::format("rank {} said nothing that can be read", rank));
+  if (told.contains("error"))
+    return Status(StatusCode::kUnsupported, fmt::format("rank {}: {}", rank, told.value("error", "")), {rank});
+  if (told.value("bytes", std::size_t{0}) != bytes_)
+    return Status(StatusCode::kMismatch,
+                  fmt::format("rank {} has {} bytes of it, rank {} has {}", rank, told.value("bytes", std::size_t{0}),
+                              group.rank(), bytes_),
+                  {rank});
+  if (told.value("process", "") == process_name()) {
+    part.allocation = Allocations::instance().find(told.value("number", std::uint64_t{0}));
+    if (part.allocation == nullptr)
+      return Status(StatusCode::kPeerLost, fmt::format("rank {} has let go of it", rank), {rank});
+    part.memory = part.allocation->memory;
+    const Status reached = runtime_.reach(device_, part.allocation->device);
+    return reached.ok() ? reached : failed(reached);
+  }
+  if (group.topology().host_of(rank) != group.topology().host_of(group.rank()))
+    return Status(StatusCode::kUnsupported, fmt::format("rank {} is on another host", rank));
+  device::MemoryHandle handle;
+  const std::vector<unsigned char> bytes = told.value("handle", std::vector<unsigned char>());
+  if (bytes.size() != handle.bytes.size())
+    return Status(StatusCode::kInternal, fmt::format("rank {} gave no handle", rank));
+  std::copy(bytes.begin(), bytes.end(), handle.bytes.begin());
+  const Result<void*> opened = runtime_.open_shared(device_, handle);
+  if (!opened.ok()) return failed(opened.status());
+  part.memory = static_cast<std::byte*>(*opened);
+  return {};
+}
+
+Result<std::unique_ptr<PeerMemory>> PeerMemory::create(Group& group, device::Runtime& runtime, Device device,
+                                                       std::size_t bytes, Deadline deadline) {
+  std::unique_ptr<PeerMemory> memory(new PeerMemory(runtime, device, bytes));
+  json mine;
+  Status failure = memory->allocate();
+  if (failure.ok()) {
+    mine = {{"process", process_name()}, {"number", Allocations::instance().add(memory->mine_)}, {"bytes", bytes}};
+    // Ranks of this process need no handle: only where there are others it has to be there.
+    const Result<device::MemoryHandle> handle = runtime.share(device, memory->mine_->memory);
+    if (handle.ok()) mine["handle"] = handle->bytes;
+  } else {
+    mine = {{"error", failure.message().substr(0, kMostText / 2)}};
+  }
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> texts, gather_texts(group, mine.dump(), deadline.remaining()));
+  memory->parts_.resize(static_cast<std::size_t>(group.size()));
+  for (Rank rank = 0; failure.ok() && rank < group.size(); ++rank)
+    failure = memory->open(group, rank, texts[static_cast<std::size_t>(rank)]);
+  ACCORD_RETURN_IF_ERROR(agree(group, failure, deadline));
+  return memory;
+}
+
+PeerMemory::~PeerMemory() {
+  for (const Part& part : parts_)
+    if (part.memory != nullptr && part.allocation == nullptr) (void)runtime_.close_shared(device_, part.memory);
+}
+
+}  // namespace accord::comm

@@ -1,0 +1,121 @@
+#pragma once
+// Kernels on GPUs: Block (device/kernel.hpp) by CUDA's own, and their code for the host to launch.
+
+#include <cuda_runtime_api.h>
+
+#include "device/kernel.hpp"
+
+namespace accord::device::cuda {
+
+constexpr unsigned kWarp = 32;
+constexpr unsigned kAllLanes = 0xffffffff;
+
+class Block {
+ public:
+  __device__ int thread() const { return static_cast<int>(threadIdx.x); }
+  __device__ int threads() const { return static_cast<int>(blockDim.x); }
+  __device__ int block() const { return static_cast<int>(blockIdx.x); }
+  __device__ int blocks() const { return static_cast<int>(gridDim.x); }
+  __device__ std::size_t first() const { return static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
+  __device__ std::size_t stride() const { return static_cast<std::size_t>(gridDim.x) * blockDim.x; }
+  __device__ int lane() const { return static_cast<int>(threadIdx.x % kWarp); }
+  __device__ int lanes() const { return static_cast<int>(kWarp); }
+
+  __device__ void sync() const { __syncthreads(); }
+  __device__ void sync_warp() const { __syncwarp(); }
+  __device__ std::byte* shared() const {
+    extern __shared__ __align__(16) unsigned char memory[];
+    return reinterpret_cast<std::byte*>(memory);
+  }
+
+  template <typename T>
+  __device__ T from_lane(T x, int lane) const {
+    return __shfl_sync(kAllLanes, x, lane);
+  }
+  template <typename T>
+  __device__ T warp_sum(T x) const {
+    return over_warp(x, [](T a, T b) { return a + b; });
+  }
+  template <typename T>
+  __device__ T warp_max(T x) const {
+    return over_warp(x, [](T a, T b) { return a > b ? a : b; });
+  }
+  template <typename T>
+  __device__ T block_sum(T x) const {
+    return over_block(x, T{}, [](T a, T b) { return a + b; });
+  }
+  template <typename T>
+  __device__ T block_max(T x) const {
+    return over_block(x, x, [](T a, T b) { return a > b ? a : b; });
+  }
+
+  __device__ void pause() const { __nanosleep(20); }
+  __device__ std::uint64_t add(std::uint64_t* word, std::uint64_t n) const {
+    return atomicAdd(reinterpret_cast<unsigned long long*>(word), static_cast<unsigned long long>(n));
+  }
+  __device__ std::uint64_t load(const std::uint64_t* word) const {
+    std::uint64_t x;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(x) : "l"(word) : "memory");
+    return x;
+  }
+  __device__ void store(std::uint64_t* word, std::uint64_t x) const {
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(word), "l"(x) : "memory");
+  }
+  __device__ std::uint64_t load_acquire(const std::uint64_t* word) const {
+    std::uint64_t x;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(x) : "l"(word) : "memory");
+    return x;
+  }
+  __device__ void store_release(std::uint64_t* word, std::uint64_t x) const {
+    // What other threads of the block wrote is passed on by the fence: a release alone orders this thread's own.
+    __threadfence_system();
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(x) : "memory");
+  }
+  __device__ Packet load(const Packet* packet) const {
+    Packet x;
+    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.half[0].data), "=r"(x.half[0].flag), "=r"(x.half[1].data), "=r"(x.half[1].flag)
+                 : "l"(packet)
+                 : "memory");
+    return x;
+  }
+  __device__ void store(Packet* packet, const Packet& x) const {
+    asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(packet), "r"(x.half[0].data),
+                 "r"(x.half[0].flag), "r"(x.half[1].data), "r"(x.half[1].flag)
+                 : "memory");
+  }
+
+ private:
+  template <typename T, typename Combine>
+  __device__ T over_warp(T x, Combine combine) const {
+    for (unsigned offset = kWarp / 2; offset > 0; offset /= 2) x = combine(x, __shfl_xor_sync(kAllLanes, x, offset));
+    return x;
+  }
+  template <typename T, typename Combine>
+  __device__ T over_block(T x, T none, Combine combine) const {
+    __shared__ T of_warps[kWarp];
+    x = over_warp(x, combine);
+    const unsigned warp = threadIdx.x / kWarp, warps = (blockDim.x + kWarp - 1) / kWarp;
+    if (threadIdx.x % kWarp == 0) of_warps[warp] = x;
+    __syncthreads();
+    x = threadIdx.x % kWarp < warps ? of_warps[threadIdx.x % kWarp] : none;
+    x = over_warp(x, combine);
+    __syncthreads();
+    return x;
+  }
+};
+
+template <typename K>
+__global__ void __launch_bounds__(K::kThreads) run(const __grid_constant__ K kernel) {
+  Block block;
+  kernel(block);
+}
+
+}  // namespace accord::device::cuda
+
+#define ACCORD_CUDA_KERNEL(K)                                            \
+  template <>                                                            \
+  const void* accord::device::cuda_code<K>() {                           \
+    return reinterpret_cast<const void*>(&accord::device::cuda::run<K>); \
+  }                                                                      \
+  static_assert(sizeof(K) <= 4096, "CUDA takes no more bytes of arguments")

@@ -1,0 +1,62 @@
+// Which kernels the devices over host memory have, and how a grid of them runs.
+#include <array>
+#include <string_view>
+
+#include "device/host_block.hpp"
+#include "device/sample_kernels.hpp"
+
+namespace accord::testing {
+namespace {
+
+struct Named {
+  std::string_view name;
+  HostCode code;
+};
+
+template <typename K>
+constexpr Named named() {
+  return {K::kName, run_on_host<K>};
+}
+
+constexpr std::array kKernels = {named<Scale>(), named<Meet>(), named<Relay>()};
+
+/// One after the other, as blocks that do not wait for each other may run.
+void run_blocks(HostCode code, const void* arguments, const device::Grid& grid, int first, int last) {
+  HostTeam team(kHostThreads);
+  std::vector<std::unique_ptr<HostTeam>> warps;
+  for (int i = 0; i < kHostThreads; i += kHostLanes) warps.push_back(std::make_unique<HostTeam>(kHostLanes));
+  std::vector<std::max_align_t> shared(grid.shared_bytes / sizeof(std::max_align_t) + 1);
+  const auto run = [&](int thread) {
+    for (int block = first; block < last; ++block) {
+      const HostBlock::Place place{
+          .thread = thread, .threads = kHostThreads, .block = block, .blocks = grid.blocks, .lanes = kHostLanes};
+      HostBlock one(place, team, *warps[static_cast<std::size_t>(thread / kHostLanes)],
+                    reinterpret_cast<std::byte*>(shared.data()));
+      code(arguments, one);
+      team.meet();  // shared memory is the next block's
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int thread = 1; thread < kHostThreads; ++thread) threads.emplace_back(run, thread);
+  run(0);
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+
+HostCode host_code(const char* name) {
+  for (const Named& kernel : kKernels)
+    if (kernel.name == name) return kernel.code;
+  return nullptr;
+}
+
+void run_grid(HostCode code, const void* arguments, const device::Grid& grid) {
+  if (!grid.together) return run_blocks(code, arguments, grid, 0, grid.blocks);
+  std::vector<std::thread> blocks;
+  for (int block = 1; block < grid.blocks; ++block)
+    blocks.emplace_back([&, block] { run_blocks(code, arguments, grid, block, block + 1); });
+  run_blocks(code, arguments, grid, 0, 1);
+  for (std::thread& block : blocks) block.join();
+}
+
+}  // namespace accord::testing

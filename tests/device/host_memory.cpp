@@ -1,0 +1,108 @@
+// Memory of devices. Large pieces are files in memory, which other processes open by way of /proc, as they open a device's by a handle.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cstring>
+#include <new>
+
+#include "device/host_runtime.hpp"
+
+namespace accord::testing {
+namespace {
+
+/// From here on memory is a file's.
+constexpr std::size_t kShareable = std::size_t{64} << 10;
+
+struct Shared {
+  int process = 0;
+  int file = -1;
+  std::size_t bytes = 0;
+};
+
+Status error(std::string_view call, std::string_view why) {
+  return Status(StatusCode::kInternal, fmt::format("{}: {}", call, why));
+}
+
+void* mapped(int file, std::size_t bytes) {
+  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  return memory == MAP_FAILED ? nullptr : memory;
+}
+
+}  // namespace
+
+void* HostRuntime::keep(std::size_t bytes, std::size_t alignment, std::optional<Device> device) {
+  if (bytes == 0) return nullptr;
+  int file = -1;
+  void* memory = nullptr;
+  if (device.has_value() && bytes >= kShareable) {
+    file = ::memfd_create("accord-test-device", MFD_CLOEXEC);
+    if (file < 0 || ::ftruncate(file, static_cast<off_t>(bytes)) != 0 || (memory = mapped(file, bytes)) == nullptr)
+      throw std::bad_alloc();
+  } else {
+    memory = ::operator new(bytes, std::align_val_t(alignment));
+  }
+  std::memset(memory, 0xA5, bytes);
+  allocations_[memory] = {.bytes = bytes, .alignment = alignment, .device = device, .file = file};
+  return memory;
+}
+
+Status HostRuntime::give_back(std::string_view call, std::optional<Device> device, void* memory) {
+  if (memory == nullptr) return {};
+  const auto found = allocations_.find(memory);
+  if (found == allocations_.end() || found->second.device != device)
+    return error(call, "memory that was not allocated so");
+  const Allocation allocation = found->second;
+  allocations_.erase(found);
+  if (allocation.file < 0) {
+    ::operator delete(memory, std::align_val_t(allocation.alignment));
+  } else {
+    ::munmap(memory, allocation.bytes);
+    ::close(allocation.file);
+  }
+  return {};
+}
+
+Result<device::MemoryHandle> HostRuntime::share(Device device, void* memory) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(take_failure("share"));
+  const auto found = allocations_.find(memory);
+  if (found == allocations_.end() || found->second.device != device)
+    return error("share", "memory that was not allocated so");
+  if (found->second.file < 0) return error("share", fmt::format("only pieces of {} bytes and more", kShareable));
+  const Shared shared{::getpid(), found->second.file, found->second.bytes};
+  device::MemoryHandle handle;
+  static_assert(sizeof(shared) <= sizeof(handle));
+  std::memcpy(handle.bytes.data(), &shared, sizeof(shared));
+  return handle;
+}
+
+Result<void*> HostRuntime::open_shared(Device device, const device::MemoryHandle& handle) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(take_failure("open_shared"));
+  ACCORD_RETURN_IF_ERROR(check("open_shared", device));
+  Shared shared;
+  std::memcpy(&shared, handle.bytes.data(), sizeof(shared));
+  if (shared.process == ::getpid()) return error("open_shared", "memory of this process");
+  const int file = ::open(fmt::format("/proc/{}/fd/{}", shared.process, shared.file).c_str(), O_RDWR | O_CLOEXEC);
+  void* const memory = file < 0 ? nullptr : mapped(file, shared.bytes);
+  if (file >= 0) ::close(file);
+  if (memory == nullptr) return error("open_shared", "there is no such memory");
+  opened_[memory] = shared.bytes;
+  return memory;
+}
+
+Status HostRuntime::close_shared(Device device, void* memory) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(take_failure("close_shared"));
+  ACCORD_RETURN_IF_ERROR(check("close_shared", device));
+  const auto found = opened_.find(memory);
+  if (found == opened_.end()) return error("close_shared", "memory that was not opened");
+  ::munmap(memory, found->second);
+  opened_.erase(found);
+  return {};
+}
+
+}  // namespace accord::testing

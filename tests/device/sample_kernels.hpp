@@ -1,0 +1,90 @@
+#pragma once
+// Kernels of the tests of kernels.
+
+#include "device/kernel.hpp"
+
+namespace accord::testing {
+
+/// values[i] *= factor.
+struct Scale {
+  static constexpr const char* kName = "test_scale";
+  static constexpr int kThreads = 256;
+  float* values;
+  std::size_t count;
+  float factor;
+  template <typename Block>
+  ACCORD_ON_DEVICE void operator()(Block& block) const {
+    for (std::size_t i = block.first(); i < count; i += block.stride()) values[i] *= factor;
+  }
+};
+
+/// What the threads of each block make of their numbers together: [blocks][6] = sum and maximum over the block, the same over thread 0's warp,
+/// the last lane's number there, the sum that went through shared memory; each over the number of threads or lanes that took part.
+struct Meet {
+  static constexpr const char* kName = "test_meet";
+  static constexpr int kThreads = 256;
+  static constexpr int kResults = 8;
+  std::uint64_t* results;
+  template <typename Block>
+  ACCORD_ON_DEVICE void operator()(Block& block) const {
+    auto* const shared = reinterpret_cast<std::uint64_t*>(block.shared());
+    const auto mine = static_cast<std::uint64_t>(block.thread());
+    shared[block.thread()] = mine;
+    block.sync();
+    std::uint64_t sum = 0;
+    for (int i = 0; i < block.threads(); ++i) sum += shared[i];
+    const std::uint64_t over_block = block.block_sum(mine), most = block.block_max(mine);
+    const std::uint64_t over_warp = block.warp_sum(mine), most_of_warp = block.warp_max(mine);
+    const std::uint64_t last = block.from_lane(mine, block.lanes() - 1);
+    if (block.thread() != 0) return;
+    std::uint64_t* const to = results + block.block() * kResults;
+    const std::uint64_t found[kResults] = {over_block,
+                                           most,
+                                           over_warp,
+                                           most_of_warp,
+                                           last,
+                                           sum,
+                                           static_cast<std::uint64_t>(block.threads()),
+                                           static_cast<std::uint64_t>(block.lanes())};
+    for (int i = 0; i < kResults; ++i) to[i] = found[i];
+  }
+};
+
+/// Each block passes a token to the next one `rounds` times around, with data that travels beside it and in a packet.
+struct Relay {
+  static constexpr const char* kName = "test_relay";
+  static constexpr int kThreads = 64;
+  std::uint64_t* tokens;    ///< [blocks], zero at first
+  device::Packet* packets;  ///< [blocks], of zeros at first
+  std::uint64_t* data;      ///< [blocks]
+  std::uint64_t* failures;
+  std::uint64_t rounds;
+  template <typename Block>
+  ACCORD_ON_DEVICE void operator()(Block& block) const {
+    const int me = block.block(), next = (me + 1) % block.blocks();
+    for (std::uint64_t round = 1; round <= rounds; ++round) {
+      if (block.thread() == 0) {
+        if (me > 0 || round > 1) wait(block, me == 0 ? round - 1 : round);
+        data[next] = 7 * round + static_cast<std::uint64_t>(next);
+        const auto low = static_cast<std::uint32_t>(round), high = static_cast<std::uint32_t>(next);
+        block.store(packets + next, device::Packet{{{low, low}, {high, low}}});
+        block.store_release(tokens + next, round);
+      }
+      block.sync();
+    }
+  }
+
+ private:
+  template <typename Block>
+  ACCORD_ON_DEVICE void wait(Block& block, std::uint64_t round) const {
+    const int me = block.block();
+    while (block.load_acquire(tokens + me) != round) block.pause();
+    const device::Packet packet = block.load(packets + me);
+    const bool right = data[me] == 7 * round + static_cast<std::uint64_t>(me) && packet.half[0].data == round &&
+                       packet.half[1].data == static_cast<std::uint32_t>(me) && packet.half[0].flag == round &&
+                       packet.half[1].flag == round;
+    if (!right) block.add(failures, 1);
+  }
+};
+
+}  // namespace accord::testing

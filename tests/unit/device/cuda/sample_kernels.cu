@@ -1,0 +1,6 @@
+#include "device/cuda/kernel.cuh"
+#include "device/sample_kernels.hpp"
+
+ACCORD_CUDA_KERNEL(accord::testing::Scale);
+ACCORD_CUDA_KERNEL(accord::testing::Meet);
+ACCORD_CUDA_KERNEL(accord::testing::Relay);

@@ -1,0 +1,45 @@
+// Kernels on the devices of host memory.
+#include "device/host_runtime.hpp"
+#include "unit/device/kernel_suite.hpp"
+
+namespace accord::testing {
+namespace {
+
+constexpr Device kFirst{DeviceType::kCuda, 0};
+
+struct HostKernels : ::testing::Test {
+  HostRuntime runtime{2};
+  OnDevice on{runtime, kFirst, runtime.create_stream(kFirst, false).value()};
+};
+
+TEST_F(HostKernels, run_in_their_stream) { expect_kernels_run_in_their_stream(on); }
+TEST_F(HostKernels, threads_meet) { expect_threads_meet(on); }
+TEST_F(HostKernels, blocks_that_run_together_pass_words) { expect_blocks_that_run_together_pass_words(on); }
+TEST_F(HostKernels, grids_that_cannot_be_are_refused) { expect_grids_that_cannot_be_are_refused(on); }
+TEST_F(HostKernels, memory_is_filled) { expect_memory_is_filled(on); }
+
+struct Unlisted {
+  static constexpr const char* kName = "unlisted";
+  static constexpr int kThreads = 1;
+};
+
+TEST_F(HostKernels, one_that_is_not_listed_is_told) {
+  const device::Kernel unlisted{.name = Unlisted::kName, .bytes = sizeof(Unlisted), .threads = 1};
+  const Unlisted arguments;
+  EXPECT_THAT(device::launch(runtime, unlisted, &arguments, {.threads = 1}, kFirst, on.stream).message(),
+              ::testing::HasSubstr("no kernel \"unlisted\""));
+}
+
+TEST_F(HostKernels, a_captured_launch_runs_when_its_graph_does) {
+  const DeviceArray values(on, std::vector<float>(4, 1.0F), DType::kFloat32);
+  auto* const memory = static_cast<float*>(values.buffer().data);
+  ASSERT_TRUE(runtime.begin_capture(kFirst, on.stream).ok());
+  ASSERT_TRUE(device::launch(runtime, Scale{memory, 4, 2.0F}, {}, kFirst, on.stream).ok());
+  const Graph graph = runtime.end_capture(kFirst, on.stream).value();
+  EXPECT_EQ(values.values<float>(), std::vector<float>(4, 1.0F));
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(runtime.launch(graph, on.stream).ok());
+  EXPECT_EQ(values.values<float>(), std::vector<float>(4, 8.0F));
+}
+
+}  // namespace
+}  // namespace accord::testing
