@@ -20,10 +20,10 @@ std::atomic<std::uint64_t> lowered_plans = 0;
 
 class Lowering {
  public:
-  Lowering(const plan::Plan& plan, int me, const DomainLayout& layout, const RequestRecord& request, Payload payload)
+  Lowering(const plan::Plan& plan, int me, const SharedPlaces& places, const RequestRecord& request, Payload payload)
       : plan_(plan),
         me_(me),
-        layout_(layout),
+        places_(places),
         request_(request),
         dtype_(payload.dtype),
         bounds_(std::move(payload.bounds)) {}
@@ -32,12 +32,13 @@ class Lowering {
     ACCORD_RETURN_IF_ERROR(check());
     out_.number = lowered_plans.fetch_add(1, std::memory_order_relaxed) + 1;
     out_.element_bytes = size_of(dtype_);
+    out_.packet_data = places_.packet_data;
     if (fits_cells()) {
       out_.packets = Packets::kCells;
       out_.packet_data = kCellData;
       out_.depth = kCellDepth;
     }
-    out_.elements_per_line = out_.packet_data / out_.element_bytes;
+    out_.elements_per_line = std::max<std::size_t>(out_.packet_data / out_.element_bytes, 1);
     out_.record = request_;
     out_.in_windows = plan_.buffers != plan::Buffers::kAnywhere;
     out_.reads = out_.in_windows && request_.phase != Phase::kRegistered;
@@ -77,13 +78,13 @@ class Lowering {
     if (plan_.buffers != plan::Buffers::kAnywhere && request_.phase != Phase::kRegistered && !only_reads())
       return {StatusCode::kInvalidArgument,
               fmt::format("plan \"{}\" needs the buffers of all ranks to lie in windows", plan_.name)};
-    if (plan_.size != layout_.members) return refuse("ranks", plan_.size, layout_.members);
-    if (plan_.signals > layout_.signals) return refuse("signals between two ranks", plan_.signals, layout_.signals);
-    if (plan_.packet_chunks > layout_.packet_chunks())
-      return refuse("packet chunks", plan_.packet_chunks, layout_.packet_chunks());
+    if (plan_.size != places_.members) return refuse("ranks", plan_.size, places_.members);
+    if (plan_.signals > places_.signals) return refuse("signals between two ranks", plan_.signals, places_.signals);
+    if (plan_.packet_chunks > places_.packet_chunks)
+      return refuse("packet chunks", plan_.packet_chunks, places_.packet_chunks);
     if (plan_.programs[me_].lanes.empty() && plan_.size > 1) return refuse("programs", 1, 0);
-    if (shared_chunks() * kLine > layout_.slot_bytes)
-      return refuse("scratch chunks", shared_chunks(), layout_.slot_bytes / kLine);
+    if (shared_chunks() * places_.line > places_.slot_bytes)
+      return refuse("scratch chunks", shared_chunks(), places_.slot_bytes / places_.line);
     return {};
   }
 
@@ -124,18 +125,21 @@ class Lowering {
 
   // One word for each packet chunk, and nothing that needs lines.
   bool fits_cells() const {
-    if (plan_.packet_chunks == 0 || plan_.signals > 0 || shared_chunks() > 0) return false;
+    if (!places_.cells || plan_.packet_chunks == 0 || plan_.signals > 0 || shared_chunks() > 0) return false;
     return std::max<std::uint64_t>(bounds_.longest, 1) * out_.element_bytes <= kCellData;
   }
 
   void choose_slice(std::size_t slot_bytes) {
     std::size_t bytes = out_.in_windows ? slot_bytes : SIZE_MAX;
     if (shared_chunks() > 0) {
-      bytes = std::max(std::min(slot_bytes, layout_.slot_bytes) / shared_chunks() / kLine * kLine, kLine);
+      const std::size_t each = std::min(slot_bytes, places_.slot_bytes) / shared_chunks();
+      bytes = std::max(each / places_.line * places_.line, places_.line);
       scratch_stride_ = bytes;
     }
     if (plan_.packet_chunks > 0)
-      bytes = std::min(bytes, kPacketCapacity / kPacketData * (out_.elements_per_line * out_.element_bytes));
+      bytes =
+          std::min(bytes, places_.packet_capacity / places_.packet_data * out_.elements_per_line * out_.element_bytes);
+    bytes = std::min(bytes, places_.most_slice);
     out_.slice = std::max<std::uint64_t>(1, std::min<std::uint64_t>(bytes / out_.element_bytes, bounds_.longest));
     out_.rounds = std::max<std::uint64_t>(1, (bounds_.longest + out_.slice - 1) / out_.slice);
   }
@@ -159,7 +163,9 @@ class Lowering {
       }
       case plan::Space::kPackets: break;
     }
-    return {.offset = out_.packets == Packets::kCells ? DomainLayout::cell(chunk.index) : layout_.packets(chunk.index),
+    return {.offset = out_.packets == Packets::kCells
+                          ? DomainLayout::cell(chunk.index)
+                          : places_.packets + places_.packets_stride * static_cast<std::size_t>(chunk.index),
             .base = Operand::lines_of(chunk.rank),
             .packets = true,
             .sender = chunk.index % plan_.size};
@@ -170,6 +176,11 @@ class Lowering {
     if (chunk.space == plan::Space::kInput) return bounds_.input[index].count;
     if (chunk.space == plan::Space::kOutput) return bounds_.output[index].count;
     return std::nullopt;
+  }
+
+  std::size_t flag(Rank from, int id) const {
+    return places_.flag_stride *
+           (static_cast<std::size_t>(from) * static_cast<std::size_t>(places_.signals) + static_cast<std::size_t>(id));
   }
 
   // Elements that a step handles: those of the caller's chunk in it; between scratch chunks the longest there are.
@@ -214,11 +225,11 @@ class Lowering {
       case plan::StepKind::kPutPackets: lowered.opcode = Opcode::kPutPackets; break;
       case plan::StepKind::kSignal:
         lowered.opcode = out_.in_windows ? Opcode::kSignalPlaces : Opcode::kSignal;
-        lowered.destination = {layout_.flag(me_, step.id), Operand::lines_of(step.peer)};
+        lowered.destination = {flag(me_, step.id), Operand::lines_of(step.peer)};
         break;
       case plan::StepKind::kWait:
         lowered.opcode = out_.in_windows ? Opcode::kWaitPlaces : Opcode::kWait;
-        lowered.destination = {layout_.flag(step.peer, step.id), Operand::lines_of(me_)};
+        lowered.destination = {flag(step.peer, step.id), Operand::lines_of(me_)};
         break;
       case plan::StepKind::kLaneBarrier:
         lowered.opcode = Opcode::kLaneBarrier;
@@ -231,7 +242,7 @@ class Lowering {
 
   const plan::Plan& plan_;
   int me_;
-  const DomainLayout& layout_;
+  const SharedPlaces& places_;
   RequestRecord request_;
   DType dtype_;
   plan::Bounds bounds_;
@@ -247,9 +258,23 @@ Result<LoweredPlan> lower(const plan::Plan& plan, int me, const DomainLayout& la
                {request.dtype, plan::bounds_of(plan, request.count, size_of(request.dtype))});
 }
 
+SharedPlaces places_of(const DomainLayout& layout) {
+  return {.members = layout.members,
+          .signals = layout.signals,
+          .packet_chunks = layout.packet_chunks(),
+          .slot_bytes = layout.slot_bytes,
+          .packets = layout.packets(0),
+          .packets_stride = layout.packets(1) - layout.packets(0)};
+}
+
 Result<LoweredPlan> lower(const plan::Plan& plan, int me, const DomainLayout& layout, std::size_t slot_bytes,
                           const RequestRecord& request, Payload payload) {
-  return Lowering(plan, me, layout, request, std::move(payload)).run(slot_bytes);
+  return lower(plan, me, places_of(layout), slot_bytes, request, std::move(payload));
+}
+
+Result<LoweredPlan> lower(const plan::Plan& plan, int me, const SharedPlaces& places, std::size_t slot_bytes,
+                          const RequestRecord& request, Payload payload) {
+  return Lowering(plan, me, places, request, std::move(payload)).run(slot_bytes);
 }
 
 }  // namespace accord::exec

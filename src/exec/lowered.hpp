@@ -97,6 +97,23 @@ struct LoweredPlan {
   int max_sources = 0;
 };
 
+/// What lowering has to know of the memory that members share: where flags and packets lie among the lines of a round, and how much there is.
+struct SharedPlaces {
+  int members = 0;
+  int signals = 0;  ///< ids for each pair of members
+  int packet_chunks = 0;
+  std::size_t slot_bytes = 0;
+  std::size_t line = kLine;  ///< scratch chunks lie at multiples of it
+  std::size_t flag_stride = kLine;
+  std::size_t packets = 0;                        ///< where the first packet chunk lies
+  std::size_t packets_stride = 0;                 ///< from one to the next
+  std::size_t packet_capacity = kPacketCapacity;  ///< data that one holds
+  std::size_t packet_data = kPacketData;          ///< data of one packet
+  bool cells = true;                              ///< small packets may lie in cells
+  std::size_t most_slice = SIZE_MAX;              ///< bytes of a chunk that a round handles at most
+};
+SharedPlaces places_of(const DomainLayout& layout);
+
 /// Lowers the program of member `me`. `slot_bytes`: the scratch that a round may use, at most the layout's; of plans
 /// that touch members' buffers and need none, how much of each chunk a round takes. kUnsupported if the dtype
 /// and op have no kernel, or if the op is avg or premul_sum and the plan adds up in parts; kInvalidArgument if the plan does not fit the domain (members, signals, scratch).
@@ -109,6 +126,8 @@ struct Payload {
   plan::Bounds bounds;
 };
 Result<LoweredPlan> lower(const plan::Plan& plan, int me, const DomainLayout& layout, std::size_t slot_bytes,
+                          const RequestRecord& request, Payload payload);
+Result<LoweredPlan> lower(const plan::Plan& plan, int me, const SharedPlaces& places, std::size_t slot_bytes,
                           const RequestRecord& request, Payload payload);
 
 }  // namespace accord::exec

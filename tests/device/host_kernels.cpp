@@ -1,9 +1,12 @@
 // Which kernels the devices over host memory have, and how a grid of them runs.
 #include <array>
+#include <span>
 #include <string_view>
+#include <utility>
 
 #include "device/host_block.hpp"
 #include "device/sample_kernels.hpp"
+#include "exec/device/run_plan.hpp"
 
 namespace accord::testing {
 namespace {
@@ -19,6 +22,12 @@ constexpr Named named() {
 }
 
 constexpr std::array kKernels = {named<Scale>(), named<Meet>(), named<Relay>()};
+
+template <std::size_t... kDTypes>
+constexpr std::array<Named, sizeof...(kDTypes)> run_plan_kernels(std::index_sequence<kDTypes...>) {
+  return {named<exec::RunPlan<static_cast<DType>(kDTypes)>>()...};
+}
+constexpr std::array kRunPlanKernels = run_plan_kernels(std::make_index_sequence<kDTypeCount>());
 
 /// One after the other, as blocks that do not wait for each other may run.
 void run_blocks(HostCode code, const void* arguments, const device::Grid& grid, int first, int last) {
@@ -45,8 +54,10 @@ void run_blocks(HostCode code, const void* arguments, const device::Grid& grid, 
 }  // namespace
 
 HostCode host_code(const char* name) {
-  for (const Named& kernel : kKernels)
-    if (kernel.name == name) return kernel.code;
+  for (const std::span<const Named> kernels :
+       {std::span<const Named>(kKernels), std::span<const Named>(kRunPlanKernels)})
+    for (const Named& kernel : kernels)
+      if (kernel.name == name) return kernel.code;
   return nullptr;
 }
 

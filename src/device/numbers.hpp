@@ -1,0 +1,107 @@
+#pragma once
+// Numbers of 8 and 16 bits to and from float32, one at a time, with the bits of the host's vector kernels (kernels/half_simd.hpp,
+// kernels/minifloat_simd.hpp): rounded to nearest even; every NaN becomes one.
+
+#include <bit>
+#include <cstdint>
+
+#include "device/kernel.hpp"
+
+namespace accord::device {
+
+/// A format's sign, exponent with the bias `kBias` and `kMantissa` bits.
+struct Half {
+  static constexpr int kBits = 16, kMantissa = 10, kBias = 15;
+  static constexpr std::uint32_t kLargest = 0x7BFF;        // finite
+  static constexpr std::uint32_t kBeyondLargest = 0x7C00;  // what larger values become: infinity
+  static constexpr std::uint32_t kNaN = 0x7E00;
+};
+struct E5M2 {
+  static constexpr int kBits = 8, kMantissa = 2, kBias = 15;
+  static constexpr std::uint32_t kLargest = 0x7B;
+  static constexpr std::uint32_t kBeyondLargest = 0x7C;
+  static constexpr std::uint32_t kNaN = 0x7F;
+};
+/// Without infinities: what is beyond the largest becomes that.
+struct E4M3FN {
+  static constexpr int kBits = 8, kMantissa = 3, kBias = 7;
+  static constexpr std::uint32_t kLargest = 0x7E;
+  static constexpr std::uint32_t kBeyondLargest = 0x7E;
+  static constexpr std::uint32_t kNaN = 0x7F;
+};
+
+ACCORD_ON_DEVICE inline float float_of(std::uint32_t bits) { return std::bit_cast<float>(bits); }
+ACCORD_ON_DEVICE inline std::uint32_t bits_of(float x) { return std::bit_cast<std::uint32_t>(x); }
+
+/// The positive quiet NaN for every NaN.
+ACCORD_ON_DEVICE inline float canonical(float x) { return x != x ? float_of(0x7FC00000U) : x; }
+ACCORD_ON_DEVICE inline double canonical(double x) {
+  return x != x ? std::bit_cast<double>(std::uint64_t{0x7FF8000000000000U}) : x;
+}
+
+template <typename Format>
+ACCORD_ON_DEVICE inline float from_minifloat(std::uint32_t bits) {
+  constexpr int kShift = 23 - Format::kMantissa;
+  constexpr std::uint32_t kSign = 1U << (Format::kBits - 1);
+  constexpr float kSmallest = 1.0F / static_cast<float>(1ULL << (Format::kBias - 1 + Format::kMantissa));
+  const std::uint32_t sign = (bits & kSign) << (32 - Format::kBits), magnitude = bits & (kSign - 1);
+  if (magnitude > Format::kLargest) {
+    if (Format::kBeyondLargest == Format::kLargest) return float_of(sign | 0x7FC00000U);
+    return float_of(sign | ((magnitude << kShift) + (static_cast<std::uint32_t>(254 - 2 * Format::kBias) << 23)));
+  }
+  if (magnitude < (1U << Format::kMantissa))  // a denormal is a whole number of the smallest
+    return float_of(sign | bits_of(static_cast<float>(magnitude) * kSmallest));
+  return float_of(sign | ((magnitude << kShift) + (static_cast<std::uint32_t>(127 - Format::kBias) << 23)));
+}
+
+template <typename Format>
+ACCORD_ON_DEVICE inline std::uint32_t to_minifloat(float x) {
+  constexpr int kShift = 23 - Format::kMantissa;
+  // A float whose last bit is worth as much as the format's smallest denormal: the adder itself rounds to units of that.
+  constexpr int kExponent = 24 - Format::kBias - Format::kMantissa;
+  constexpr float kRounder = kExponent < 0 ? 1.0F / static_cast<float>(1 << -kExponent)
+                                           : static_cast<float>(1 << (kExponent < 0 ? 0 : kExponent));
+  const std::uint32_t bits = bits_of(x), magnitude = bits & 0x7FFFFFFFU;
+  const std::uint32_t sign = (bits & 0x80000000U) >> (32 - Format::kBits);
+  if (magnitude > 0x7F800000U) return Format::kNaN;
+  std::uint32_t rounded;
+  if (magnitude < (static_cast<std::uint32_t>(128 - Format::kBias) << 23)) {
+    rounded = bits_of(float_of(magnitude) + kRounder) - bits_of(kRounder);
+  } else {
+    const std::uint32_t odd = (magnitude >> kShift) & 1U;
+    rounded =
+        (magnitude + ((1U << (kShift - 1)) - 1) - (static_cast<std::uint32_t>(127 - Format::kBias) << 23) + odd) >>
+        kShift;
+  }
+  return sign | (rounded > Format::kLargest ? Format::kBeyondLargest : rounded);
+}
+
+ACCORD_ON_DEVICE inline float from_float16(std::uint16_t bits) {
+#ifdef __CUDA_ARCH__
+  float x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+  return x;
+#else
+  return from_minifloat<Half>(bits);
+#endif
+}
+
+ACCORD_ON_DEVICE inline std::uint16_t to_float16(float x) {
+#ifdef __CUDA_ARCH__
+  if (x != x) return static_cast<std::uint16_t>(Half::kNaN);
+  std::uint16_t bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  return bits;
+#else
+  return static_cast<std::uint16_t>(to_minifloat<Half>(x));
+#endif
+}
+
+ACCORD_ON_DEVICE inline float from_bfloat16(std::uint16_t bits) { return float_of(std::uint32_t{bits} << 16); }
+
+ACCORD_ON_DEVICE inline std::uint16_t to_bfloat16(float x) {
+  const std::uint32_t bits = bits_of(canonical(x));
+  return static_cast<std::uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
+}
+
+}  // namespace accord::device

@@ -1,0 +1,68 @@
+#pragma once
+// Where things lie in a rank's memory on its GPU (comm/device/peer_memory.hpp), and what a plan's program looks like there: pure numbers.
+//
+// A message is cut into slices, as on the host (exec/lowered.hpp), and those are dealt out to instances: each is the plan's program on thread blocks
+// of its own, with rounds, flags, packets and scratch of its own, so that instances never wait for each other. Instance i takes slices
+// i, i + instances, ... as its rounds.
+//
+//   head      the addresses of all ranks' memory, as this rank's kernels see them
+//   regions   one for each instance:
+//     state      this rank's: rounds so far, rounds that all are known to have completed, meetings of lanes so far; how far each lane is with those
+//     completed  by each peer: the last round that it has completed
+//     lines      for each of plan::kRoundDepth rounds: signal flags [from][id], packets [chunk]
+//     slots      for each of these: scratch
+
+#include <cstddef>
+#include <cstdint>
+
+#include "plan/plan.hpp"
+#include "plan/step_rules.hpp"
+
+namespace accord::exec {
+
+struct DeviceLayout {
+  int members = 1;
+  int instances = 1;
+  std::size_t slot_bytes = 0;    ///< scratch of a round of an instance, a multiple of 256
+  std::size_t packet_bytes = 0;  ///< data that one packet chunk holds, a multiple of 128
+
+  static constexpr std::size_t kLine = 128;
+  static constexpr std::size_t kPacketData = 8;
+  static constexpr std::size_t kPacketBytes = 16;
+
+  constexpr int signals() const { return plan::signals_of_pair(members); }
+  constexpr int packet_chunks() const { return 2 * members; }
+
+  // Within a region:
+  static constexpr std::size_t kRounds = 0, kAllCompleted = 8, kMeetings = 16;
+  static constexpr std::size_t lane_meetings(int lane) { return kLine + 8 * static_cast<std::size_t>(lane); }
+  static constexpr std::size_t completed(int by) {
+    return kLine + 8 * static_cast<std::size_t>(plan::kMaxLanes) + 8 * static_cast<std::size_t>(by);
+  }
+  constexpr std::size_t lines(std::uint64_t round) const {
+    return up(completed(members)) + round % plan::kRoundDepth * lines_bytes();
+  }
+  constexpr std::size_t slot(std::uint64_t round) const {
+    return up(completed(members)) + plan::kRoundDepth * lines_bytes() + round % plan::kRoundDepth * slot_bytes;
+  }
+  // Within the lines of a round:
+  constexpr std::size_t flag(int from, int id) const {
+    return 8 * (static_cast<std::size_t>(from) * static_cast<std::size_t>(signals()) + static_cast<std::size_t>(id));
+  }
+  constexpr std::size_t packets(int chunk) const {
+    return up(flag(members, 0)) + static_cast<std::size_t>(chunk) * (packet_bytes / kPacketData * kPacketBytes);
+  }
+
+  // Within the memory:
+  static constexpr std::size_t address_of(int member) { return 8 * static_cast<std::size_t>(member); }
+  constexpr std::size_t region(int instance) const {
+    return up(address_of(members)) + static_cast<std::size_t>(instance) * (slot(0) + plan::kRoundDepth * slot_bytes);
+  }
+  constexpr std::size_t bytes() const { return region(instances); }
+
+ private:
+  static constexpr std::size_t up(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+  constexpr std::size_t lines_bytes() const { return up(packets(packet_chunks())); }
+};
+
+}  // namespace accord::exec

@@ -1,0 +1,58 @@
+#pragma once
+// A rank's program as its GPU runs it: a value, small enough to be a kernel's argument, so that nothing has to be kept for launches under way.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "accord/buffer.hpp"
+
+namespace accord::exec {
+
+/// An address but for its base (exec/lowered.hpp).
+struct DeviceOperand {
+  std::uint64_t offset : 44;
+  std::uint64_t base : 16;
+  std::uint64_t packets : 1;
+  std::uint64_t partial : 1;  ///< holds sums that are wider than elements
+};
+
+enum class DeviceOpcode : std::uint8_t {
+  kMove,         ///< bytes as they are, from memory
+  kTakePackets,  ///< bytes as they are, from packets
+  kReduce,
+  kPut,     ///< to packets
+  kSignal,  ///< the flag at `destination`
+  kWait,
+  kLaneBarrier,
+};
+
+struct DeviceStep {
+  DeviceOpcode opcode = DeviceOpcode::kMove;
+  std::uint8_t destinations = 0;
+  std::uint16_t sources = 0;       ///< how many operands from first_source
+  std::uint32_t first_source = 0;  ///< into the operands
+  std::uint64_t length = 0;        ///< elements of the chunk over all slices
+  DeviceOperand destination = {};
+  DeviceOperand mirror = {};
+};
+static_assert(sizeof(DeviceStep) == 32);
+
+struct DeviceProgram {
+  static constexpr std::size_t kMostBytes = 3584;
+
+  std::uint64_t slice = 1;   ///< elements that a round handles of each chunk
+  std::uint64_t slices = 1;  ///< of all instances together
+  std::uint16_t element_bytes = 1;
+  DType dtype = DType::kUInt8;
+  ReduceOp op = ReduceOp::kSum;
+  bool hears_all = false;  ///< at the end of a round every peer is known to have begun it
+  std::uint8_t lanes = 1;
+  std::uint16_t steps = 0;  ///< of all lanes
+  /// Where each lane's steps begin, uint16_t, then the steps, then the operands.
+  alignas(8) std::array<std::byte, kMostBytes> words = {};
+
+  static constexpr std::size_t steps_at(int lanes) { return (2 * static_cast<std::size_t>(lanes + 1) + 7) / 8 * 8; }
+};
+
+}  // namespace accord::exec

@@ -1,0 +1,261 @@
+// Plans as kernels run them, on threads of the host: the same bits as the host's kernels make.
+#include "exec/device/device_plan.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "plan/algorithms.hpp"
+#include "unit/exec/device_ranks.hpp"
+
+namespace accord::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// Elements that are numbers of the dtype, most of them ordinary; every rank has others.
+Bytes some_elements(std::size_t count, DType dtype, unsigned seed) {
+  std::mt19937 random(seed);
+  Bytes bytes(count * size_of(dtype));
+  if (dtype == DType::kFloat32 || dtype == DType::kFloat64 || kind_of(dtype) == DTypeKind::kComplex) {
+    const bool wide = dtype == DType::kFloat64 || dtype == DType::kComplex128;
+    const std::size_t each = wide ? 8 : 4;
+    for (std::size_t at = 0; at < bytes.size(); at += each) {
+      const double value = std::ldexp(static_cast<double>(random()) - 2e9, static_cast<int>(random() % 40) - 50);
+      const auto narrow = static_cast<float>(value);
+      std::memcpy(&bytes[at], wide ? static_cast<const void*>(&value) : &narrow, each);
+    }
+  } else {
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random() & (dtype == DType::kBool ? 1U : 0xFFU));
+  }
+  return bytes;
+}
+
+/// One execution on all ranks, with buffers `misaligned` bytes behind an aligned address; in place where the collective is always, or as asked.
+void expect_result(DeviceRanks& ranks, const plan::AlgorithmEntry& entry, const exec::RequestRecord& request,
+                   std::size_t misaligned = 0) {
+  const std::string what = std::string(entry.name) + " " + exec::to_string(request) + " root " +
+                           std::to_string(request.root) + " of " + std::to_string(ranks.size());
+  const topology::Topology topology = topology::Topology::uniform(ranks.size());
+  const bool one_buffer = plan::traits_of(request.collective).one_buffer;
+  std::vector<Bytes> inputs, befores;
+  std::vector<std::unique_ptr<DeviceArray>> arrays;
+  std::vector<std::byte*> outputs;
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    const Counts counts = counts_of(request, rank, ranks.size());
+    const auto seed = static_cast<unsigned>(rank + 100 * static_cast<int>(request.count));
+    inputs.push_back(some_elements(counts.input, request.dtype, seed));
+    befores.push_back(Bytes(counts.output * size_of(request.dtype), std::byte{0x5A}));
+    if (one_buffer) std::copy(inputs.back().begin(), inputs.back().end(), befores.back().begin());
+    Bytes memory(misaligned + inputs.back().size() + misaligned + befores.back().size() + 16);
+    std::copy(inputs.back().begin(), inputs.back().end(), memory.begin() + static_cast<std::ptrdiff_t>(misaligned));
+    const std::size_t output_at =
+        one_buffer ? misaligned : (misaligned + inputs.back().size() + 15) / 16 * 16 + misaligned;
+    memory.resize(output_at + befores.back().size() + 16);
+    std::copy(befores.back().begin(), befores.back().end(), memory.begin() + static_cast<std::ptrdiff_t>(output_at));
+    arrays.push_back(std::make_unique<DeviceArray>(ranks.on(rank), memory, DType::kUInt8));
+    auto* const at = static_cast<std::byte*>(arrays.back()->buffer().data);
+    outputs.push_back(at + output_at);
+    const plan::Plan plan =
+        plan::make_plan(entry, topology, {.collective = request.collective, .root = request.root, .only_rank = rank})
+            .value();
+    const Status launched = ranks.launch(plan, rank, request, at + misaligned, at + output_at);
+    ASSERT_TRUE(launched.ok()) << what << ": " << launched.to_string();
+  }
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    const Bytes found = arrays[r]->bytes();
+    const auto first = found.begin() + (outputs[r] - static_cast<std::byte*>(arrays[r]->buffer().data));
+    const Bytes output(first, first + static_cast<std::ptrdiff_t>(befores[r].size()));
+    EXPECT_EQ(output, expected_output(request, rank, inputs, befores[r])) << what << " on rank " << rank;
+  }
+}
+
+bool runs_on_devices(const plan::AlgorithmEntry& entry, const topology::Topology& topology) {
+  return entry.buffers == plan::Buffers::kAnywhere && entry.collective != Collective::kBarrier &&
+         (entry.collective != Collective::kSendRecv || topology.size() == 2) &&
+         (entry.fits == nullptr || entry.fits(topology));
+}
+
+struct Sizes : ::testing::TestWithParam<int> {};
+
+// Whole numbers of 32 bits: their sums do not depend on the order, which is that of some algorithms alone.
+TEST_P(Sizes, every_algorithm_gives_what_it_should) {
+  DeviceRanks ranks(GetParam(), 2, 256 << 10);
+  const topology::Topology topology = topology::Topology::uniform(ranks.size());
+  for (const plan::AlgorithmEntry& entry : plan::algorithms()) {
+    if (!runs_on_devices(entry, topology)) continue;
+    for (const std::size_t count : {std::size_t{0}, std::size_t{3}, std::size_t{1001}, std::size_t{30001}}) {
+      const bool rooted = plan::traits_of(entry.collective).rooted;
+      for (const Rank root : {Rank{0}, rooted ? ranks.size() - 1 : Rank{0}}) {
+        expect_result(ranks, entry,
+                      {.collective = entry.collective, .dtype = DType::kInt32, .root = root, .count = count});
+        if (root == ranks.size() - 1 || HasFailure()) break;
+      }
+      if (HasFailure()) return;
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Devices, Sizes, ::testing::Values(1, 2, 3, 4, 5));
+
+TEST(DevicePlan, every_op_of_every_dtype_has_the_bits_of_the_hosts_kernels) {
+  DeviceRanks ranks(3, 2, 256 << 10);
+  for (const char* name : {"packet", "two_shot"}) {
+    const plan::AlgorithmEntry& entry = *plan::algorithm_by_name(Collective::kAllReduce, name).value();
+    for (int dtype = 0; dtype < kDTypeCount; ++dtype)
+      for (int op = 0; op < kReduceOpCount; ++op) {
+        const auto each = static_cast<DType>(dtype);
+        if (!is_defined(static_cast<ReduceOp>(op), each) || static_cast<ReduceOp>(op) == ReduceOp::kPremulSum) continue;
+        expect_result(
+            ranks, entry,
+            {.collective = Collective::kAllReduce, .dtype = each, .op = static_cast<ReduceOp>(op), .count = 1203});
+        if (HasFailure()) return;
+      }
+  }
+}
+
+TEST(DevicePlan, canonical_sums_of_floats_have_the_bits_of_the_host_whatever_the_algorithm) {
+  for (const int size : {4, 8, 9}) {
+    DeviceRanks ranks(size, 1, 256 << 10);
+    const topology::Topology topology = topology::Topology::uniform(size);
+    for (const plan::AlgorithmEntry& entry : plan::algorithms()) {
+      if (!runs_on_devices(entry, topology) || entry.order != plan::Order::kCanonical) continue;
+      for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+        const exec::RequestRecord request{.collective = entry.collective, .dtype = dtype, .count = 517};
+        expect_result(ranks, entry, request);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(DevicePlan, buffers_lie_anywhere) {
+  DeviceRanks ranks(2, 2, 256 << 10);
+  for (const char* name : {"packet", "one_shot", "two_shot"})
+    for (const std::size_t misaligned : {1, 2, 4, 6, 8})
+      for (const DType dtype : {DType::kUInt8, DType::kBFloat16, DType::kComplex128}) {
+        const exec::RequestRecord request{.collective = Collective::kAllReduce, .dtype = dtype, .count = 333};
+        expect_result(ranks, *plan::algorithm_by_name(Collective::kAllReduce, name).value(), request, misaligned);
+        if (HasFailure()) return;
+      }
+}
+
+// What one execution leaves in memory must not be taken for the next one's: nobody waits for the streams in between.
+TEST(DevicePlan, executions_follow_each_other_without_a_pause) {
+  constexpr int kRanks = 3;
+  constexpr std::size_t kCount = 700;
+  constexpr int kTimes = 40;
+  DeviceRanks ranks(kRanks, 2, 64 << 10);
+  const topology::Topology topology = topology::Topology::uniform(kRanks);
+  std::vector<std::unique_ptr<DeviceArray>> values;
+  for (int rank = 0; rank < kRanks; ++rank)
+    values.push_back(
+        std::make_unique<DeviceArray>(ranks.on(rank), std::vector<std::int32_t>(kCount, rank), DType::kInt32));
+  std::vector<std::int32_t> expected(kRanks);
+  for (int rank = 0; rank < kRanks; ++rank) expected[static_cast<std::size_t>(rank)] = rank;
+  const auto run = [&](Collective collective, const char* name, Rank root) {
+    const plan::AlgorithmEntry& entry = *plan::algorithm_by_name(collective, name).value();
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const plan::Plan plan =
+          plan::make_plan(entry, topology, {.collective = collective, .root = root, .only_rank = rank}).value();
+      const exec::RequestRecord request{
+          .collective = collective, .dtype = DType::kInt32, .root = root, .count = kCount};
+      void* const at = values[static_cast<std::size_t>(rank)]->buffer().data;
+      ASSERT_TRUE(ranks.launch(plan, rank, request, at, at).ok());
+    }
+  };
+  for (int i = 0; i < kTimes; ++i) {
+    const Rank root = i % kRanks;
+    run(Collective::kBroadcast, i % 2 == 0 ? "direct" : "packet", root);
+    run(Collective::kAllReduce, i % 3 == 0 ? "two_shot" : i % 3 == 1 ? "packet" : "one_shot", 0);
+    expected.assign(kRanks, static_cast<std::int32_t>(
+                                kRanks * static_cast<std::uint32_t>(expected[static_cast<std::size_t>(root)])));
+  }
+  for (int rank = 0; rank < kRanks; ++rank)
+    EXPECT_EQ(values[static_cast<std::size_t>(rank)]->values<std::int32_t>(),
+              std::vector<std::int32_t>(kCount, expected[0]));
+}
+
+// Each of two lanes puts its half where the other one reads it, after a barrier of the rank's lanes.
+TEST(DevicePlan, lanes_are_blocks_that_meet_at_barriers) {
+  constexpr int kRanks = 2;
+  DeviceRanks ranks(kRanks, 2, 64 << 10);
+  plan::PlanBuilder builder("lanes", {.collective = Collective::kAllToAll}, kRanks,
+                            {.input_chunks = 2, .output_chunks = 2, .scratch_chunks = 2});
+  for (const Rank rank : builder.ranks()) {
+    const Rank peer = 1 - rank;
+    auto lane = [&](int index) -> plan::PlanBuilder::OnRank {
+      auto on = builder.on(rank);
+      on.lane(index);
+      return on;
+    };
+    for (const int index : {0, 1}) {
+      lane(index).copy(plan::input(rank, index), {plan::scratch(rank, index)}).lane_barrier(0);
+      if (index == 0) lane(index).signal(peer);
+      if (index == 0) lane(index).wait(peer);
+      lane(index).lane_barrier(1);
+      // Lane 0 takes what lane 1 put aside, and the other way round.
+      const Rank from = index == 0 ? peer : rank;
+      lane(index).copy(plan::scratch(from, rank), {plan::output(rank, from)});
+    }
+  }
+  const plan::Plan plan = std::move(builder).build().value();
+  for (int time = 0; time < 3; ++time) {
+    std::vector<std::unique_ptr<DeviceArray>> inputs, outputs;
+    const exec::RequestRecord request{.collective = Collective::kAllToAll, .dtype = DType::kInt32, .count = 5000};
+    for (int rank = 0; rank < kRanks; ++rank) {
+      std::vector<std::int32_t> mine(10000);
+      for (std::size_t i = 0; i < mine.size(); ++i) mine[i] = static_cast<std::int32_t>(i) + 100000 * rank + time;
+      inputs.push_back(std::make_unique<DeviceArray>(ranks.on(rank), mine, DType::kInt32));
+      outputs.push_back(std::make_unique<DeviceArray>(ranks.on(rank), std::vector<std::int32_t>(10000), DType::kInt32));
+      ASSERT_TRUE(ranks.launch(plan, rank, request, inputs.back()->buffer().data, outputs.back()->buffer().data).ok());
+    }
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const auto found = outputs[static_cast<std::size_t>(rank)]->values<std::int32_t>();
+      for (const std::size_t i : {0, 4999, 5000, 9999}) {
+        const auto from = static_cast<int>(i / 5000);
+        EXPECT_EQ(found[i], static_cast<std::int32_t>(5000 * rank + static_cast<int>(i % 5000)) + 100000 * from + time);
+      }
+    }
+  }
+}
+
+TEST(DevicePlan, a_wait_for_a_peer_that_does_not_come_ends_when_it_has_to) {
+  DeviceRanks ranks(2, 1, 64 << 10);
+  for (const char* name : {"packet", "two_shot"}) {
+    const plan::Plan plan = plan::make_plan(*plan::algorithm_by_name(Collective::kAllReduce, name).value(),
+                                            topology::Topology::uniform(2), {.collective = Collective::kAllReduce})
+                                .value();
+    const DeviceArray values(ranks.on(0), std::vector<float>(100, 1.0F), DType::kFloat32);
+    void* const at = values.buffer().data;
+    ASSERT_TRUE(ranks.launch(plan, 0, {.collective = Collective::kAllReduce, .count = 100}, at, at).ok());
+    const device::Event end = ranks.runtime().create_event(ranks.on(0).device).value();
+    ASSERT_TRUE(ranks.runtime().record(end, ranks.on(0).device, ranks.on(0).stream).ok());
+    EXPECT_FALSE(ranks.runtime().has_happened(end).value());
+    ranks.end_waits();
+    ranks.on(0).synchronize();
+  }
+}
+
+TEST(DevicePlan, what_devices_do_not_run_is_refused) {
+  const auto refused = [](int size, const char* name, ReduceOp op) {
+    const plan::AlgorithmEntry& entry = *plan::algorithm_by_name(Collective::kAllReduce, name).value();
+    const plan::Plan plan =
+        plan::make_plan(entry, topology::Topology::uniform(size), {.collective = Collective::kAllReduce}).value();
+    const exec::RequestRecord request{.collective = Collective::kAllReduce, .op = op, .count = 10};
+    const Result<exec::DevicePlan> lowered = exec::lower_for_device(
+        plan, 0, exec::device_layout(size, 1, 1 << 20), request, {DType::kFloat32, plan::bounds_of(plan, 10, 4)});
+    EXPECT_EQ(lowered.status().code(), StatusCode::kUnsupported);
+    return lowered.status().message();
+  };
+  EXPECT_THAT(refused(2, "two_shot_zero_copy", ReduceOp::kSum),
+              HasSubstr("\"two_shot_zero_copy\" on a device: its buffers"));
+  EXPECT_THAT(refused(2, "packet", ReduceOp::kPremulSum), HasSubstr("no factors"));
+  EXPECT_THAT(refused(64, "two_shot", ReduceOp::kSum), HasSubstr("more than a kernel takes"));
+}
+
+}  // namespace
+}  // namespace accord::testing
