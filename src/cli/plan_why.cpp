@@ -32,6 +32,7 @@ struct Options {
   std::vector<std::string> plans;
   bool registered = false;
   bool in_place = false;
+  bool cuda = false;
   bool as_json = false;
 };
 
@@ -48,6 +49,10 @@ std::string reason_text(plan::RowVerdict verdict, const plan::SelectorRow& row, 
     case plan::RowVerdict::kOversubscribed:
       return topology.oversubscribed() ? "is for ranks that have a core each"
                                        : "is for more ranks than cores, and here each has one";
+    case plan::RowVerdict::kMemory:
+      return row.memory == DeviceType::kCpu ? "is for memory of the CPU" : "is for memory of GPUs (--cuda)";
+    case plan::RowVerdict::kNoLibrary: return "there is no NCCL";
+    case plan::RowVerdict::kNoReach: return "the ranks' GPUs do not reach each other";
     case plan::RowVerdict::kBytes: return fmt::format("is not for {}", bytes_text(bytes));
     case plan::RowVerdict::kRegistered:
       return row.registered == plan::SelectorRow::Registered::kYes ? "is for buffers in windows (--registered)"
@@ -138,7 +143,8 @@ Result<Question> question_of(const Options& options) {
     return Status(StatusCode::kInvalidArgument, "--registered: between hosts the memory of windows is not mapped");
   const int ranks = collective == Collective::kSendRecv ? 2 : options.ranks;
   ACCORD_ASSIGN_OR_RETURN(topology::Topology topology, topology_of(ranks, options.hosts));
-  const bool readable = topology.readable();
+  const bool readable = topology.readable() && !options.cuda;
+  const bool one_host = topology.host_count() == 1;
   return Question{collective,
                   call,
                   std::move(topology),
@@ -149,7 +155,10 @@ Result<Question> question_of(const Options& options) {
                    .op = call.op,
                    .registered = options.registered,
                    .readable = readable,
-                   .in_place = options.registered && options.in_place}};
+                   .in_place = options.registered && options.in_place,
+                   .memory = options.cuda ? DeviceType::kCuda : DeviceType::kCpu,
+                   .has_nccl = options.cuda,
+                   .has_plans = options.cuda && one_host}};
 }
 
 // Rows of the collective, the last first: those passed over, the one that matches, those that it overrides.
@@ -279,6 +288,7 @@ void add_plan_why(CLI::App& plan, Action& chosen) {
   command->add_option("--select", options->select, "A table that is read after ACCORD_SELECT");
   command->add_flag("--registered", options->registered, "For buffers that lie in windows (docs/windows.md)");
   command->add_flag("--in-place", options->in_place, "With --registered: input and output are the same memory");
+  command->add_flag("--cuda", options->cuda, "For memory of GPUs that reach each other on a host, with NCCL (docs/gpu.md)");
   command->add_flag("--json", options->as_json, "One JSON object");
   command->callback([options, &chosen] { chosen = [options] { return why(*options); }; });
 }

@@ -29,14 +29,16 @@ struct AlgorithmEntry {
   bool adds_in_parts = false;
   /// Of peers' buffers its plans read inputs, by copies: what the kernel can do as well.
   bool only_reads = false;
+  /// A library's, on memory of GPUs: it has no plans.
+  bool is_library = false;
 };
 
-/// Its plan. kNotFound if none that was registered fits the ranks and the root; else as the algorithm says.
+/// Its plan. kUnsupported for a library's; kNotFound if none that was registered fits the ranks and the root; else as the algorithm says.
 Result<Plan> make_plan(const AlgorithmEntry& entry, const topology::Topology& topology, const Request& request);
 
-/// All built-in algorithms, grouped by collective.
+/// All built-in algorithms that have plans, grouped by collective.
 std::span<const AlgorithmEntry> algorithms();
-/// One of these, or of those that were registered; kNotFound names the nearest one.
+/// One of these, of those that were registered, or NCCL's, "nccl"; kNotFound names the nearest one.
 Result<const AlgorithmEntry*> algorithm_by_name(Collective collective, std::string_view name);
 
 }  // namespace accord::plan

@@ -20,7 +20,8 @@ namespace {
 // one-shot does per peer and overtakes it from a few KiB, the earlier the more ranks there are. What is only copied wants slots
 // that stay in the cache (256 KiB), sums fewer rounds; from 64 KiB until the caches are full, one copy by the kernel where
 // it may. Between hosts a step is tens of microseconds, so few ranks of middling messages take one (docs/decisions.md has
-// the figures).
+// the figures). On GPUs, where this table was not measured, packets serve what MSCCL++ sends by them, NCCL
+// the rest; what stands before a rule of NCCL serves where that is not.
 constexpr std::string_view kDefaultTable =
     "barrier:0-inf=direct;"
     "barrier[ranks=17-inf]:0-inf=dissemination;"
@@ -53,7 +54,16 @@ constexpr std::string_view kDefaultTable =
     "reduce[registered=yes]:2k-inf=zero_copy;"
     "gather[registered=yes]:2k-inf=zero_copy;"
     "scatter[registered=yes]:2k-inf=zero_copy;"
-    "all_to_all[registered=yes]:2k-inf=zero_copy";
+    "all_to_all[registered=yes]:2k-inf=zero_copy;"
+    "broadcast[memory=cuda]:0-16k=packet,16k-inf=direct,16k-inf=nccl;"
+    "all_gather[memory=cuda]:0-16k=packet,16k-inf=direct,16k-inf=nccl;"
+    "reduce_scatter[memory=cuda]:0-16k=packet,16k-inf=direct,16k-inf=nccl;"
+    "all_reduce[memory=cuda]:0-64k=packet,64k-inf=two_shot,64k-inf=nccl;"
+    "all_reduce[memory=cuda,ranks=9-inf]:16k-inf=two_shot,16k-inf=nccl;"
+    "reduce[memory=cuda]:0-16k=packet,16k-inf=direct,16k-inf=nccl;"
+    "gather[memory=cuda]:0-16k=packet,16k-inf=direct,16k-inf=nccl;"
+    "scatter[memory=cuda]:0-16k=packet,16k-inf=direct,16k-inf=nccl;"
+    "all_to_all[memory=cuda]:0-16k=packet,16k-inf=direct,16k-inf=nccl";
 
 // "1536", "8k", "inf".
 std::string size_text(std::size_t bytes) {
@@ -95,6 +105,7 @@ std::string to_string(const SelectorRow& row) {
     conditions.push_back(row.oversubscribed == Oversubscribed::kYes ? "oversubscribed=yes" : "oversubscribed=no");
   if (row.registered != Registered::kAny)
     conditions.push_back(row.registered == Registered::kYes ? "registered=yes" : "registered=no");
+  if (row.memory != DeviceType::kCpu) conditions.push_back("memory=cuda");
   return fmt::format("{}{}:{}-{}={}{}", to_string(row.collective),
                      conditions.empty() ? "" : fmt::format("[{}]", fmt::join(conditions, ",")),
                      size_text(row.from_bytes), size_text(row.to_bytes), row.algorithm->name,
@@ -105,6 +116,7 @@ RowVerdict Selector::judge(const SelectorRow& row, const SelectorCall& call, con
   using Oversubscribed = SelectorRow::Oversubscribed;
   using Registered = SelectorRow::Registered;
   if (row.collective != call.collective) return RowVerdict::kOtherCollective;
+  if (row.memory != call.memory) return RowVerdict::kMemory;
   if (topology.size() < row.min_ranks || topology.size() > row.max_ranks) return RowVerdict::kRanks;
   if (topology.host_count() < row.min_hosts || topology.host_count() > row.max_hosts) return RowVerdict::kHosts;
   if (row.oversubscribed != Oversubscribed::kAny &&
@@ -113,6 +125,8 @@ RowVerdict Selector::judge(const SelectorRow& row, const SelectorCall& call, con
   if (row.registered != Registered::kAny && call.registered != (row.registered == Registered::kYes))
     return RowVerdict::kRegistered;
   if (call.bytes < row.from_bytes || call.bytes >= row.to_bytes) return RowVerdict::kBytes;
+  if (row.algorithm->is_library && !call.has_nccl) return RowVerdict::kNoLibrary;
+  if (call.memory != DeviceType::kCpu && !row.algorithm->is_library && !call.has_plans) return RowVerdict::kNoReach;
   Order order = row.algorithm->order;
   Buffers buffers = row.algorithm->buffers;
   if (row.algorithm->registered != nullptr) {

@@ -5,20 +5,23 @@
 //   item   = rule | "deterministic=canonical"
 //   rule   = collective [ "[" conditions "]" ] ":" range { "," range }
 //   conditions = condition { "," condition }         condition = "ranks=" a "-" b | "hosts=" a "-" b | "oversubscribed=" ("yes" | "no")
-//                                                                | "registered=" ("yes" | "no")
+//                                                                | "registered=" ("yes" | "no") | "memory=" ("cpu" | "cuda")
 //   range  = bytes "-" bytes "=" algorithm [ "@" slot bytes ]
 //
 // Blanks, line ends and comments ("#" to the end of the line) may stand between words.
 // Bytes are those of the caller's buffer as bounds_of() counts it (of one part, where it is divided), from the first to below
 // the second. The last rule that matches wins, so overrides are appended. "@" limits the scratch that a round
 // uses, and with it the slice. A call is registered if the buffers of all ranks lie in windows of the group; rows whose algorithm needs that, or
-// needs input and output apart, match no others, but where ranks may read each other's memory and the algorithm does nothing else. With "deterministic=canonical", rows whose algorithm adds up in another order match nothing.
+// needs input and output apart, match no others, but where ranks may read each other's memory and the algorithm does nothing else. A rule without
+// "memory" is for that of the CPU; on GPUs the algorithm "nccl" is that library, and matches where it is there, plans match where the GPUs of all
+// ranks reach each other. With "deterministic=canonical", rows whose algorithm adds up in another order match nothing.
 
 #include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "accord/buffer.hpp"
 #include "plan/algorithms.hpp"
 #include "plan/plan.hpp"
 #include "topology/topology.hpp"
@@ -34,6 +37,7 @@ struct SelectorRow {
   int max_hosts = 1 << 30;
   enum class Oversubscribed : std::uint8_t { kAny, kYes, kNo } oversubscribed = Oversubscribed::kAny;
   enum class Registered : std::uint8_t { kAny, kYes, kNo } registered = Registered::kAny;
+  DeviceType memory = DeviceType::kCpu;
   std::size_t from_bytes = 0;
   std::size_t to_bytes = 0;  ///< exclusive
   const AlgorithmEntry* algorithm = nullptr;
@@ -53,6 +57,10 @@ struct SelectorCall {
   bool registered = false;  ///< the buffers of all ranks lie in windows
   bool readable = false;    ///< the ranks may read each other's memory, and know where each part lies
   bool in_place = false;    ///< of registered calls: input and output have bytes in common
+  DeviceType memory = DeviceType::kCpu;
+  // Of calls on GPUs:
+  bool has_nccl = false;   ///< and it has what the call asks for
+  bool has_plans = false;  ///< the ranks' GPUs reach each other, and a device can run the call's plans
 };
 
 /// Whether a row serves a call, or the first reason why not.
@@ -63,6 +71,9 @@ enum class RowVerdict : std::uint8_t {
   kHosts,
   kOversubscribed,
   kRegistered,
+  kMemory,
+  kNoLibrary,
+  kNoReach,
   kBytes,
   kNoPlan,
   kTopology,

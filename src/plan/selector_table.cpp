@@ -108,10 +108,11 @@ class TableParser {
   }
 
   Status parse_condition(SelectorRow& row) {
-    static constexpr std::array<std::string_view, 4> kNames = {"ranks", "hosts", "oversubscribed", "registered"};
+    static constexpr std::array<std::string_view, 5> kNames = {"ranks", "hosts", "oversubscribed", "registered",
+                                                               "memory"};
     const std::string_view name = word();
     const std::size_t place = word_at_;
-    if (name.empty()) return expected("a condition (ranks, hosts, oversubscribed or registered)");
+    if (name.empty()) return expected("a condition (ranks, hosts, oversubscribed, registered or memory)");
     if (name == "ranks") return parse_span(place, name, row.min_ranks, row.max_ranks);
     if (name == "hosts") return parse_span(place, name, row.min_hosts, row.max_hosts);
     if (name == "oversubscribed") {
@@ -125,6 +126,10 @@ class TableParser {
       ACCORD_ASSIGN_OR_RETURN(const bool yes, parse_yes_no());
       row.registered = yes ? SelectorRow::Registered::kYes : SelectorRow::Registered::kNo;
       return {};
+    }
+    if (name == "memory") {
+      ACCORD_RETURN_IF_ERROR(expect('='));
+      return parse_memory(row.memory);
     }
     return error_at(place, unknown_name("condition", name, kNames).message());
   }
@@ -159,6 +164,16 @@ class TableParser {
     return value == "yes";
   }
 
+  Status parse_memory(DeviceType& memory) {
+    static constexpr std::array<std::string_view, 2> kNames = {"cpu", "cuda"};
+    const std::string_view value = word();
+    if (value.empty()) return expected("cpu or cuda");
+    if (value != kNames[0] && value != kNames[1])
+      return error_at(word_at_, unknown_name("value", value, kNames).message());
+    memory = value == kNames[0] ? DeviceType::kCpu : DeviceType::kCuda;
+    return {};
+  }
+
   Status parse_size(std::size_t& bytes) {
     const std::string_view size = word();
     if (size.empty()) return expected("bytes, such as 4096, 4k or inf");
@@ -182,6 +197,8 @@ class TableParser {
     const Result<const AlgorithmEntry*> algorithm = algorithm_by_name(row.collective, name);
     if (!algorithm.ok()) return error_at(word_at_, algorithm.status().message());
     row.algorithm = *algorithm;
+    if (row.algorithm->is_library && row.memory == DeviceType::kCpu)
+      return error_at(word_at_, fmt::format("{} is for memory=cuda", name));
     if (accept('@')) {
       ACCORD_RETURN_IF_ERROR(parse_size(row.slot_bytes));
       if (row.slot_bytes == 0) return error_at(word_at_, "a slot needs at least one byte");

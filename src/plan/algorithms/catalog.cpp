@@ -117,6 +117,23 @@ constexpr std::array kAlgorithms = {
     AlgorithmEntry{Collective::kSendRecv, "packet", send_recv_packet, "the LL protocol of NCCL"},
 };
 
+constexpr AlgorithmEntry of_nccl(Collective collective, Order order = Order::kNone) {
+  AlgorithmEntry entry{collective, "nccl", nullptr, "NVIDIA's library", order};
+  entry.is_library = true;
+  return entry;
+}
+
+constexpr std::array kLibraries = {
+    of_nccl(Collective::kBroadcast),
+    of_nccl(Collective::kAllGather),
+    of_nccl(Collective::kReduceScatter, Order::kFixed),
+    of_nccl(Collective::kAllReduce, Order::kFixed),
+    of_nccl(Collective::kReduce, Order::kFixed),
+    of_nccl(Collective::kGather),
+    of_nccl(Collective::kScatter),
+    of_nccl(Collective::kAllToAll),
+};
+
 }  // namespace
 
 std::span<const AlgorithmEntry> algorithms() { return kAlgorithms; }
@@ -128,6 +145,8 @@ Result<const AlgorithmEntry*> algorithm_by_name(Collective collective, std::stri
     if (entry.name == name) return &entry;
     names.push_back(entry.name);
   }
+  for (const AlgorithmEntry& entry : kLibraries)
+    if (entry.collective == collective && entry.name == name) return &entry;
   if (const AlgorithmEntry* entry = registered_algorithm(collective, name)) return entry;
   for (const AlgorithmEntry* entry : registered_algorithms())
     if (entry->collective == collective) names.push_back(entry->name);
@@ -136,6 +155,8 @@ Result<const AlgorithmEntry*> algorithm_by_name(Collective collective, std::stri
 }
 
 Result<Plan> make_plan(const AlgorithmEntry& entry, const topology::Topology& topology, const Request& request) {
+  if (entry.is_library)
+    return Status(StatusCode::kUnsupported, fmt::format("{} is a library's and has no plans", entry.name));
   if (entry.registered == nullptr) return entry.make(topology, request);
   const Plan* whole = entry.registered->find(topology.size(), request.root);
   if (whole == nullptr)
