@@ -288,7 +288,8 @@ void add_plan_why(CLI::App& plan, Action& chosen) {
   command->add_option("--select", options->select, "A table that is read after ACCORD_SELECT");
   command->add_flag("--registered", options->registered, "For buffers that lie in windows (docs/windows.md)");
   command->add_flag("--in-place", options->in_place, "With --registered: input and output are the same memory");
-  command->add_flag("--cuda", options->cuda, "For memory of GPUs that reach each other on a host, with NCCL (docs/gpu.md)");
+  command->add_flag("--cuda", options->cuda,
+                    "For memory of GPUs that reach each other on a host, with NCCL (docs/gpu.md)");
   command->add_flag("--json", options->as_json, "One JSON object");
   command->callback([options, &chosen] { chosen = [options] { return why(*options); }; });
 }

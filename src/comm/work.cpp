@@ -104,8 +104,12 @@ std::shared_ptr<Group> PendingWork::group() {
 bool PendingWork::test() {
   if (done()) return true;
   for (const auto& part : parts_) (void)part->test();
-  const std::shared_ptr<Group> kept = driver_ == nullptr ? nullptr : group();  // which the driver is part of
+  if (driver_ == nullptr) return done();
+  const std::shared_ptr<Group> kept = group();  // which the driver is part of
   if (kept != nullptr) driver_->end_what_is_over();
+  // Who ends it lets go of the group first.
+  Waiter waiter(WaitPolicy::kYield);
+  while (!done() && group() == nullptr) (void)waiter.pause();
   return done();
 }
 

@@ -55,15 +55,15 @@ constexpr std::string_view kDefaultTable =
     "gather[registered=yes]:2k-inf=zero_copy;"
     "scatter[registered=yes]:2k-inf=zero_copy;"
     "all_to_all[registered=yes]:2k-inf=zero_copy;"
-    "broadcast[memory=cuda]:0-16k=packet,16k-inf=direct,16k-inf=nccl;"
-    "all_gather[memory=cuda]:0-16k=packet,16k-inf=direct,16k-inf=nccl;"
-    "reduce_scatter[memory=cuda]:0-16k=packet,16k-inf=direct,16k-inf=nccl;"
-    "all_reduce[memory=cuda]:0-64k=packet,64k-inf=two_shot,64k-inf=nccl;"
-    "all_reduce[memory=cuda,ranks=9-inf]:16k-inf=two_shot,16k-inf=nccl;"
-    "reduce[memory=cuda]:0-16k=packet,16k-inf=direct,16k-inf=nccl;"
-    "gather[memory=cuda]:0-16k=packet,16k-inf=direct,16k-inf=nccl;"
-    "scatter[memory=cuda]:0-16k=packet,16k-inf=direct,16k-inf=nccl;"
-    "all_to_all[memory=cuda]:0-16k=packet,16k-inf=direct,16k-inf=nccl";
+    "broadcast[memory=cuda]:0-inf=direct,0-inf=nccl,0-16k=packet;"
+    "all_gather[memory=cuda]:0-inf=direct,0-inf=nccl,0-16k=packet;"
+    "reduce_scatter[memory=cuda]:0-inf=direct,0-inf=nccl,0-16k=packet;"
+    "all_reduce[memory=cuda]:0-inf=two_shot,0-inf=nccl,0-16k=packet;"
+    "all_reduce[memory=cuda,ranks=1-8]:16k-64k=packet;"
+    "reduce[memory=cuda]:0-inf=direct,0-inf=nccl,0-16k=packet;"
+    "gather[memory=cuda]:0-inf=direct,0-inf=nccl,0-16k=packet;"
+    "scatter[memory=cuda]:0-inf=direct,0-inf=nccl,0-16k=packet;"
+    "all_to_all[memory=cuda]:0-inf=direct,0-inf=nccl,0-16k=packet";
 
 // "1536", "8k", "inf".
 std::string size_text(std::size_t bytes) {

@@ -9,9 +9,9 @@
 #include "base/text.hpp"
 #include "base/wait.hpp"
 #include "comm/call.hpp"
+#include "comm/device/device_backends.hpp"
 #include "comm/device/device_watch.hpp"
 #include "comm/group.hpp"
-#include "comm/nccl/backend.hpp"
 
 namespace accord::comm {
 namespace {
@@ -58,7 +58,7 @@ Status DeviceChannel::open(Device device) {
     std::byte* const window = link == nullptr ? group_.membership().endpoint->window().data() : link->mapped();
     ledgers_.push_back(window == nullptr ? nullptr : std::make_unique<DeviceLedger>(window));
   }
-  backend_ = std::make_unique<NcclBackend>(group_, *runtime_, device_, lent_);
+  backend_ = std::make_unique<DeviceBackends>(group_, *runtime_, device_, lent_);
   return {};
 }
 
@@ -70,10 +70,6 @@ Status DeviceChannel::prepare(std::span<const Call> calls, Deadline deadline) {
       return wrong(Status(StatusCode::kUnsupported, "calls on a GPU and on the CPU cannot begin together"));
     if (Status opened = open(device_of(call)); !opened.ok()) return wrong(opened);
     if (Status known = backend_->check(call); !known.ok()) return wrong(known);
-    if (plan::traits_of(call.collective).reduces && group_.selector().canonical_only())
-      return wrong(Status(
-          StatusCode::kUnsupported,
-          fmt::format("{} adds up in an order of its own, which deterministic=canonical refuses", backend_->name())));
   }
   Status agreed = backend_->agree(calls, deadline);
   return agreed.ok() ? agreed : agreed.with_context(group_.where(name_of(calls.front())));

@@ -20,12 +20,15 @@ namespace accord::comm {
 using nlohmann::json;
 
 struct PeerMemory::Allocation {
+  Allocation(device::Runtime& runtime_, Device device_, void* memory_)
+      : runtime(runtime_), device(device_), memory(static_cast<std::byte*>(memory_)) {}
+  ~Allocation() { (void)runtime.release(device, memory); }
+  Allocation(const Allocation&) = delete;
+  Allocation& operator=(const Allocation&) = delete;
+
   device::Runtime& runtime;
-  Device device;
-  std::byte* memory = nullptr;
-  ~Allocation() {
-    if (memory != nullptr) (void)runtime.release(device, memory);
-  }
+  const Device device;
+  std::byte* const memory;
 };
 
 namespace {
@@ -77,7 +80,7 @@ Status agree(Group& group, const Status& mine, Deadline deadline) {
 
 Status PeerMemory::allocate() {
   ACCORD_ASSIGN_OR_RETURN(void* const memory, runtime_.allocate(device_, bytes_));
-  mine_ = std::make_shared<Allocation>(Allocation{runtime_, device_, static_cast<std::byte*>(memory)});
+  mine_ = std::make_shared<Allocation>(runtime_, device_, memory);
   // On a stream of its own: the default one may be part of a capture.
   ACCORD_ASSIGN_OR_RETURN(const Stream stream, runtime_.create_stream(device_, false));
   Status zeroed = runtime_.fill(memory, 0, bytes_, device_, stream);

@@ -32,7 +32,8 @@ bool read_hex(const std::string& text, nccl::UniqueId& id) {
   return true;
 }
 
-/// Collective over the group: rank 0's id, once all ranks can go on.
+/// Collective over the group: rank 0's id, once all ranks can go on. Else an error of the same kind on all of them: one that may pass where a rank has one,
+/// kNotFound or kUnsupported where a rank has no library, kMismatch where they differ.
 Result<nccl::UniqueId> agree(Group& group, const Result<const nccl::Library*>& library, bool is_lent,
                              Deadline deadline) {
   json mine;
@@ -47,24 +48,31 @@ Result<nccl::UniqueId> agree(Group& group, const Result<const nccl::Library*>& l
       mine["id"] = hex_of(id);
     }
   }
-  if (!failure.ok()) mine = json{{"error", failure.message().substr(0, kMostText / 2)}};
+  if (!failure.ok()) mine = json{{"error", failure.message().substr(0, kMostText / 2)}, {"lacks", !library.ok()}};
   const std::string text = mine.dump(-1, ' ', false, json::error_handler_t::replace);
   ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> texts, gather_texts(group, text, deadline.remaining()));
-  ACCORD_RETURN_IF_ERROR(failure);
-  nccl::UniqueId id = {};
-  for (Rank rank = 0; rank < group.size(); ++rank) {
-    const json said = json::parse(texts[static_cast<std::size_t>(rank)], nullptr, false);
-    const std::string error = said.is_object() ? said.value("error", "") : "it said nothing that can be read";
-    if (!error.empty())
-      return Status(StatusCode::kPeerLost, fmt::format("rank {} has no NCCL: {}", rank, error), {rank});
-    if (const std::string terms = said.value("terms", ""); terms != mine["terms"])
+  std::vector<json> said;
+  for (const std::string& each : texts) {
+    said.push_back(json::parse(each, nullptr, false));
+    if (!said.back().is_object()) said.back() = json{{"error", "it said nothing that can be read"}};
+  }
+  for (const bool lacks : {false, true})
+    for (Rank rank = 0; rank < group.size(); ++rank) {
+      const json& its = said[static_cast<std::size_t>(rank)];
+      if (!its.contains("error") || its.value("lacks", false) != lacks) continue;
+      if (rank == group.rank()) return failure;
+      return Status(lacks ? StatusCode::kNotFound : StatusCode::kPeerLost,
+                    fmt::format("rank {} has no NCCL: {}", rank, its.value("error", "")), {rank});
+    }
+  for (Rank rank = 0; rank < group.size(); ++rank)
+    if (const std::string terms = said[static_cast<std::size_t>(rank)].value("terms", ""); terms != mine["terms"])
       return Status(
           StatusCode::kMismatch,
           fmt::format("rank {} has {}, rank {} has {}", rank, terms, group.rank(), mine["terms"].get<std::string>()),
           {rank});
-    if (rank == 0 && !read_hex(said.value("id", ""), id))
-      return Status(StatusCode::kInternal, "rank 0 gave no id that can be read");
-  }
+  nccl::UniqueId id = {};
+  if (!read_hex(said[0].value("id", ""), id))
+    return Status(StatusCode::kInternal, "rank 0 gave no id that can be read");
   return id;
 }
 

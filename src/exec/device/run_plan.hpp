@@ -3,8 +3,8 @@
 //
 // A round: wait until all have completed the one plan::kRoundDepth rounds before, run the steps, tell the peers (device_layout.hpp). Flags and
 // packets carry the round's number. Consecutive signals, waits and puts are each a bundle, whose parts go on beside each other. Where a thread
-// waits it looks at a word of the host's memory once in a while, which ends all waits: what is computed then means nothing, and the group has
-// failed.
+// waits it looks at a word of the host's memory once in a while, which ends all waits: the group has failed, and a thread that knows it
+// writes no more.
 //
 // Rounds are counted in the device's memory, so a launch in a graph is right however often it is replayed.
 
@@ -78,7 +78,7 @@ class PlanThread {
   ACCORD_ON_DEVICE void await(Ready ready) {
     for (unsigned looks = 1; !ready(); ++looks) {
       if (ends_) return;
-      if (looks % 1024 == 0) ends_ = block_.load(run_.ending) != 0;
+      if (looks % 128 == 0) ends_ = block_.load(run_.ending) != 0;
       if (looks > 64) block_.pause();
     }
   }
@@ -200,6 +200,7 @@ class PlanThread {
   }
 
   ACCORD_ON_DEVICE void move(const DeviceStep& now) const {
+    if (ends_) return;
     const DeviceOperand& from_operand = source(now, 0);
     const std::size_t bytes = elements(now) * (from_operand.partial ? sizeof(Sum) : sizeof(Stored));
     const std::byte* const from = address(from_operand);
@@ -262,6 +263,7 @@ class PlanThread {
          i += static_cast<std::size_t>(block_.threads())) {
       alignas(8) std::byte data[8];
       await_packets<8>(from + i, data);
+      if (ends_) return;
       const std::size_t many = bytes - 8 * i < 8 ? bytes - 8 * i : 8;
       store_bytes(data, to + 8 * i, many);
       if (mirror != nullptr) store_bytes(data, mirror + 8 * i, many);
@@ -315,6 +317,7 @@ class PlanThread {
   template <int kCount>
   ACCORD_ON_DEVICE void store(const Sums<kCount>& sums, const DeviceOperand& operand, std::size_t first,
                               int many) const {
+    if (ends_) return;
     std::byte* const at = address(operand);
     if (operand.partial) {
       for (int i = 0; i < many; ++i) reinterpret_cast<Sum*>(at)[first + static_cast<std::size_t>(i)] = sums.x[i];

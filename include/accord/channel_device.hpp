@@ -1,0 +1,99 @@
+#pragma once
+// Put, signal and wait for kernels of a program's own: the way from this rank's GPU to that of one peer, over memory that both reach.
+//
+//   __global__ void exchange(accord::DeviceChannelHandle to, const float* values, std::size_t count) {
+//     to.put(0, values, count * sizeof(float), threadIdx.x, blockDim.x);
+//     __syncthreads();
+//     if (threadIdx.x == 0) {
+//       to.signal();
+//       to.wait();
+//     }
+//     __syncthreads();
+//     // What the peer has put lies in to.local now.
+//   }
+//
+// Compiled for the host, which tests do, the same functions work on the host's memory.
+
+#include <cstddef>
+#include <cstdint>
+
+#ifndef __CUDA_ARCH__
+#include <atomic>
+#endif
+
+#ifdef __CUDACC__
+#define ACCORD_CHANNEL_FUNCTION __host__ __device__ inline
+#else
+#define ACCORD_CHANNEL_FUNCTION inline
+#endif
+
+namespace accord {
+
+/// Plain values, to be passed to kernels; from DeviceWindow::channel(). One thread at a time signals by it, and one waits. Kernels that use it on the two ranks
+/// have to run at the same time, as those of any communication.
+struct DeviceChannelHandle {
+  unsigned char* local = nullptr;         ///< this rank's memory
+  unsigned char* remote = nullptr;        ///< the peer's
+  std::uint64_t* sent = nullptr;          ///< signals of this rank so far
+  std::uint64_t* taken = nullptr;         ///< signals of the peer that waits have taken
+  std::uint64_t* arrived = nullptr;       ///< signals of the peer so far
+  std::uint64_t* at_peer = nullptr;       ///< the same word of the peer
+  const std::uint64_t* ending = nullptr;  ///< of the host: not zero once the group has failed
+
+  /// The part of `thread` of `threads` that copy `bytes` of `source` to `offset` bytes from the start of the peer's memory. Whoever waits for a later signal
+  /// finds it there.
+  ACCORD_CHANNEL_FUNCTION void put(std::size_t offset, const void* source, std::size_t bytes, unsigned thread,
+                                   unsigned threads) const {
+    const auto* const from = static_cast<const unsigned char*>(source);
+    unsigned char* const to = remote + offset;
+    const bool in_words = ((reinterpret_cast<std::uintptr_t>(from) | reinterpret_cast<std::uintptr_t>(to)) & 7U) == 0;
+    const std::size_t words = in_words ? bytes / 8 : 0;
+    for (std::size_t i = thread; i < words; i += threads)
+      reinterpret_cast<std::uint64_t*>(to)[i] = reinterpret_cast<const std::uint64_t*>(from)[i];
+    for (std::size_t i = 8 * words + thread; i < bytes; i += threads) to[i] = from[i];
+  }
+
+  /// Counts one signal to the peer. What this thread put before, and what others put that it has met since (__syncthreads), is there for who waits for it.
+  ACCORD_CHANNEL_FUNCTION void signal() const {
+    const std::uint64_t number = *sent + 1;
+    *sent = number;
+#ifdef __CUDA_ARCH__
+    __threadfence_system();
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(at_peer), "l"(number) : "memory");
+#else
+    std::atomic_ref(*at_peer).store(number, std::memory_order_release);
+#endif
+  }
+
+  /// Waits for one signal of the peer that no wait has taken yet, and takes it. False if the group has failed meanwhile: then what the peer has put is
+  /// unknown.
+  ACCORD_CHANNEL_FUNCTION bool wait() const {
+    const std::uint64_t number = *taken + 1;
+    for (unsigned looks = 1; arrived_so_far() < number; ++looks)
+      if (looks % 1024 == 0 && has_ended()) return false;
+    *taken = number;
+    return true;
+  }
+
+ private:
+  ACCORD_CHANNEL_FUNCTION std::uint64_t arrived_so_far() const {
+#ifdef __CUDA_ARCH__
+    std::uint64_t number;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(number) : "l"(arrived) : "memory");
+    return number;
+#else
+    return std::atomic_ref(*arrived).load(std::memory_order_acquire);
+#endif
+  }
+  ACCORD_CHANNEL_FUNCTION bool has_ended() const {
+#ifdef __CUDA_ARCH__
+    std::uint64_t word;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(word) : "l"(ending) : "memory");
+    return word != 0;
+#else
+    return std::atomic_ref(*const_cast<std::uint64_t*>(ending)).load(std::memory_order_relaxed) != 0;
+#endif
+  }
+};
+
+}  // namespace accord

@@ -1,0 +1,126 @@
+// A call's choice is made when its request comes first, and kept. It takes what all ranks have: whether there is NCCL they find out with the first
+// collective, memory for plans they make with the first call that the table gives to one.
+#include "comm/device/device_backends.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "comm/call.hpp"
+#include "comm/group.hpp"
+#include "plan/registry.hpp"
+
+namespace accord::comm {
+namespace {
+
+constexpr std::size_t kMostChoices = 1024;
+
+bool is_collective(const Call& call) { return call.direction == Direction::kNone; }
+
+}  // namespace
+
+DeviceBackends::DeviceBackends(Group& group, device::Runtime& runtime, Device device, nccl::Communicator* lent)
+    : group_(group), nccl_(group, runtime, device, lent), plans_(group, runtime, device) {}
+
+Status DeviceBackends::check(const Call& call) const {
+  return PlanBackend::serves(call) ? Status() : nccl_.check(call);
+}
+
+Status DeviceBackends::agree(std::span<const Call> calls, Deadline deadline) {
+  if (std::none_of(calls.begin(), calls.end(), is_collective)) return nccl_.agree(calls, deadline);
+  if (!without_nccl_) {
+    const Status agreed = nccl_.agree(calls, deadline);
+    // That a rank has none is no failure of the group: it may have plans.
+    const bool lacks = agreed.code() == StatusCode::kNotFound || agreed.code() == StatusCode::kUnsupported;
+    if (!agreed.ok() && (!lacks || !group_.healthy())) return agreed;
+    without_nccl_ = agreed;
+  }
+  for (const Call& call : calls)
+    ACCORD_RETURN_IF_ERROR(is_collective(call) ? choose(call, deadline).status() : nccl_.agree({&call, 1}, deadline));
+  return {};
+}
+
+Result<const exec::DevicePlan*> DeviceBackends::choose(const Call& call, Deadline deadline) {
+  const exec::RequestRecord record = record_of(call, group_.rank(), group_.size());
+  if (call.division != Division::kEqual) return decide(call, record, deadline);
+  if (const std::uint64_t version = plan::registry_version(); version != version_ || choices_.size() >= kMostChoices) {
+    choices_.clear();
+    plans_.forget();
+    version_ = version;
+  }
+  const auto words = std::bit_cast<exec::RequestWords>(record);
+  const auto found = choices_.find(words);
+  if (found != choices_.end()) return found->second;
+  ACCORD_ASSIGN_OR_RETURN(const exec::DevicePlan* const chosen, decide(call, record, deadline));
+  choices_.emplace(words, chosen);
+  return chosen;
+}
+
+Result<const exec::DevicePlan*> DeviceBackends::decide(const Call& call, const exec::RequestRecord& record,
+                                                       Deadline deadline) {
+  const Status nccl_lacks = without_nccl_->ok() ? nccl_.check(call) : *without_nccl_;
+  plan::SelectorCall selected{.collective = call.collective,
+                              .bytes = record.count * size_of(record.dtype),
+                              .root = record.root,
+                              .op = call.op.op(),
+                              .memory = DeviceType::kCuda,
+                              .has_nccl = nccl_lacks.ok(),
+                              .has_plans = PlanBackend::serves(call)};
+  Status plan_lacks;
+  while (true) {
+    const Result<plan::Choice> choice = group_.selector().choose(selected, group_.topology());
+    if (!choice.ok()) return neither(call, nccl_lacks, plan_lacks, choice.status());
+    if (choice->algorithm->is_library) return nullptr;
+    if (!without_plans_) {
+      without_plans_ = plans_.connect(deadline);
+      if (!without_plans_->ok() && (without_plans_->code() == StatusCode::kTimeout || !group_.healthy()))
+        return *without_plans_;
+    }
+    if (without_plans_->ok()) {
+      Result<const exec::DevicePlan*> plan = plans_.prepare(record, *choice->algorithm);
+      if (plan.ok()) return plan;
+      plan_lacks = plan.status();
+    } else {
+      plan_lacks = *without_plans_;
+    }
+    selected.has_plans = false;
+  }
+}
+
+Status DeviceBackends::neither(const Call& call, const Status& nccl_lacks, const Status& plan_lacks,
+                               const Status& no_row) const {
+  const std::string and_plans = plan_lacks.ok() ? "" : "; " + plan_lacks.message();
+  if (!nccl_lacks.ok()) return Status(nccl_lacks.code(), nccl_lacks.message() + and_plans, nccl_lacks.ranks());
+  if (!group_.selector().canonical_only() || !plan::traits_of(call.collective).reduces) return no_row;
+  return Status(StatusCode::kUnsupported,
+                "nccl adds up in an order of its own, which deterministic=canonical refuses" + and_plans);
+}
+
+Status DeviceBackends::enqueue(std::span<const Call> calls, Stream stream, Deadline deadline) {
+  // Those of NCCL that stand together begin together.
+  std::size_t first = 0;
+  for (std::size_t i = 0; i <= calls.size(); ++i) {
+    const exec::DevicePlan* plan = nullptr;
+    if (i < calls.size() && is_collective(calls[i])) {
+      ACCORD_ASSIGN_OR_RETURN(plan, choose(calls[i], deadline));
+    }
+    if (i < calls.size() && plan == nullptr) continue;
+    if (i > first) ACCORD_RETURN_IF_ERROR(nccl_.enqueue(calls.subspan(first, i - first), stream, deadline));
+    if (plan != nullptr) ACCORD_RETURN_IF_ERROR(plans_.enqueue(calls[i], *plan, stream));
+    first = i + 1;
+  }
+  return {};
+}
+
+Status DeviceBackends::part(int color, int key, CollectiveBackend* child, Deadline deadline) {
+  auto* const its = static_cast<DeviceBackends*>(child);
+  return nccl_.part(color, key, its == nullptr ? nullptr : &its->nccl_, deadline);
+}
+
+void DeviceBackends::abort() {
+  plans_.abort();
+  nccl_.abort();
+}
+
+}  // namespace accord::comm

@@ -1,0 +1,44 @@
+#pragma once
+// NCCL and accord's own plans, in one group: which of them serves a call is what the selection table says.
+
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "comm/device/backend.hpp"
+#include "comm/device/plan_backend.hpp"
+#include "comm/nccl/backend.hpp"
+
+namespace accord::comm {
+
+class DeviceBackends final : public CollectiveBackend {
+ public:
+  /// REQUIRES: the group outlives it. `lent`: as of NcclBackend.
+  DeviceBackends(Group& group, device::Runtime& runtime, Device device, nccl::Communicator* lent);
+
+  std::string_view name() const override { return "nccl and plans"; }
+  Status check(const Call& call) const override;
+  Status agree(std::span<const Call> calls, Deadline deadline) override;
+  Status enqueue(std::span<const Call> calls, Stream stream, Deadline deadline) override;
+  bool can_part() const override { return nccl_.can_part(); }
+  Status part(int color, int key, CollectiveBackend* child, Deadline deadline) override;
+  Status asynchronous_error() override { return nccl_.asynchronous_error(); }
+  void abort() override;
+
+ private:
+  /// What serves a collective: a plan, or null for NCCL. An error is one on all ranks. Collective where it is new. REQUIRES: the ranks know whether
+  /// they have NCCL.
+  Result<const exec::DevicePlan*> choose(const Call& call, Deadline deadline);
+  Result<const exec::DevicePlan*> decide(const Call& call, const exec::RequestRecord& record, Deadline deadline);
+  Status neither(const Call& call, const Status& nccl_lacks, const Status& plan_lacks, const Status& no_row) const;
+
+  Group& group_;
+  NcclBackend nccl_;
+  PlanBackend plans_;
+  std::optional<Status> without_nccl_;   ///< once known: ok, or why no rank can use it
+  std::optional<Status> without_plans_;  ///< the same
+  std::map<exec::RequestWords, const exec::DevicePlan*> choices_;
+  std::uint64_t version_ = 0;  ///< of the registered plans that choices_ may be
+};
+
+}  // namespace accord::comm

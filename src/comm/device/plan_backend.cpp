@@ -1,0 +1,122 @@
+// Which program serves a request is a pure function of the request, the same on all ranks: so that none runs what another one cannot, the programs
+// of all ranks are made when a request comes first. They are few, and the ranks of one host.
+#include "comm/device/plan_backend.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "base/wait.hpp"
+#include "comm/explain.hpp"
+#include "comm/group.hpp"
+
+namespace accord::comm {
+namespace {
+
+/// Thread blocks that a call takes unless max_ctas says otherwise: ranks that share a GPU have to run side by side on it.
+constexpr int kInstances = 16;
+/// For kernels that have to end. One that stands behind what is not accord's may take longer.
+constexpr std::chrono::seconds kPatience(5);
+
+}  // namespace
+
+PlanBackend::PlanBackend(Group& group, device::Runtime& runtime, Device device)
+    : group_(group),
+      runtime_(runtime),
+      device_(device),
+      layout_(exec::device_layout(group.size(), group.options().hints.max_ctas.value_or(kInstances),
+                                  group.options().hints.slot_bytes)) {}
+
+PlanBackend::~PlanBackend() {
+  abort();
+  // A kernel that has not begun, behind what is not accord's, will still look at its memory.
+  if (is_under_way()) {
+    (void)memory_.release();
+    ending_ = nullptr;
+  }
+  if (last_.handle != nullptr) (void)runtime_.destroy_event(last_);
+  memory_.reset();
+  if (ending_.load() != nullptr) (void)runtime_.release_host(ending_.load());
+}
+
+bool PlanBackend::serves(const Call& call) {
+  const bool scales = call.op.op() == ReduceOp::kPremulSum && plan::traits_of(call.collective).reduces;
+  return call.direction == Direction::kNone && call.division == Division::kEqual && !scales;
+}
+
+Status PlanBackend::connect(Deadline deadline) {
+  ACCORD_ASSIGN_OR_RETURN(const int most, runtime_.multiprocessors(device_));
+  layout_ = exec::device_layout(layout_.members, std::min(layout_.instances, most), group_.options().hints.slot_bytes);
+  ACCORD_ASSIGN_OR_RETURN(void* const word, runtime_.allocate_host(sizeof(std::uint64_t)));
+  std::atomic_ref(*static_cast<std::uint64_t*>(word)).store(0, std::memory_order_release);
+  ending_.store(static_cast<std::uint64_t*>(word), std::memory_order_release);
+  ACCORD_ASSIGN_OR_RETURN(memory_, PeerMemory::create(group_, runtime_, device_, layout_.bytes(), deadline));
+  {
+    const std::lock_guard lock(launches_);
+    ACCORD_ASSIGN_OR_RETURN(last_, runtime_.create_event(device_));
+  }
+  std::vector<std::byte*> addresses;
+  for (const Rank rank : group_.topology().ranks()) addresses.push_back(memory_->of(rank));
+  ACCORD_ASSIGN_OR_RETURN(const Stream stream, runtime_.create_stream(device_, false));
+  Status told = runtime_.copy(memory_->of(group_.rank()), addresses.data(), addresses.size() * sizeof(std::byte*),
+                              device_, stream);
+  if (told.ok()) told = runtime_.synchronize(device_, stream);
+  (void)runtime_.destroy_stream(device_, stream);
+  return told;
+}
+
+Result<const exec::DevicePlan*> PlanBackend::prepare(const exec::RequestRecord& record,
+                                                     const plan::AlgorithmEntry& algorithm) {
+  const plan::Request request{.collective = record.collective, .root = record.root};
+  ACCORD_ASSIGN_OR_RETURN(const plan::Plan plan, plan::make_plan(algorithm, group_.topology(), request));
+  std::unique_ptr<exec::DevicePlan> mine;
+  for (const Rank rank : group_.topology().ranks()) {
+    exec::Payload payload{record.dtype, plan::bounds_of(plan, record.count, size_of(record.dtype))};
+    ACCORD_ASSIGN_OR_RETURN(const exec::DevicePlan made,
+                            exec::lower_for_device(plan, rank, layout_, record, std::move(payload)));
+    if (rank == group_.rank()) mine = std::make_unique<exec::DevicePlan>(made);
+  }
+  const int blocks = mine->instances * mine->program.lanes;
+  if (explains() && group_.rank() == 0)
+    explain(fmt::format("group \"{}\": {}: plan {} on {}, {} block{}", group_.options().name, exec::to_string(record),
+                        algorithm.name, to_string(device_), blocks, blocks == 1 ? "" : "s"));
+  plans_.push_back(std::move(mine));
+  return plans_.back().get();
+}
+
+Status PlanBackend::follow_last(Stream stream, bool captured) {
+  const bool other = last_stream_ && last_stream_->handle != stream.handle;
+  return other && !captured && !last_was_captured_ ? runtime_.wait(last_, device_, stream) : Status();
+}
+
+Status PlanBackend::enqueue(const Call& call, const exec::DevicePlan& plan, Stream stream) {
+  const std::lock_guard lock(launches_);
+  if (aborted_) return Status(StatusCode::kAborted, "it was aborted");
+  ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime_.is_capturing(device_, stream));
+  ACCORD_RETURN_IF_ERROR(follow_last(stream, captured));
+  const exec::DeviceBuffers buffers{
+      .input = call.input.data, .output = call.output.data, .memory = memory_->of(group_.rank()), .ending = ending_};
+  ACCORD_RETURN_IF_ERROR(exec::launch(runtime_, plan, layout_, group_.rank(), buffers, device_, stream));
+  last_stream_ = stream;
+  last_was_captured_ = captured;
+  return captured ? Status() : runtime_.record(last_, device_, stream);
+}
+
+bool PlanBackend::is_under_way() const {
+  if (last_.handle == nullptr) return false;
+  const Result<bool> over = runtime_.has_happened(last_);
+  return over.ok() && !*over;
+}
+
+void PlanBackend::abort() {
+  if (std::uint64_t* const ending = ending_.load(std::memory_order_acquire); ending != nullptr)
+    std::atomic_ref(*ending).store(1, std::memory_order_release);
+  const std::lock_guard lock(launches_);
+  aborted_ = true;
+  Waiter waiter(WaitPolicy::kYield);
+  const Deadline deadline = Deadline::in(kPatience);
+  while (is_under_way() && !deadline.passed()) (void)waiter.pause();
+}
+
+}  // namespace accord::comm

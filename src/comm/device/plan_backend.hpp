@@ -1,0 +1,61 @@
+#pragma once
+// A group's calls on GPUs by accord's own plans.
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "accord/call.hpp"
+#include "base/clock.hpp"
+#include "comm/device/peer_memory.hpp"
+#include "device/runtime.hpp"
+#include "exec/device/device_plan.hpp"
+#include "plan/algorithms.hpp"
+
+namespace accord::comm {
+
+class Group;
+
+/// Collectives with parts of one count, where the GPUs of all ranks reach each other. Used by one thread at a time, but for abort(). Calls of a group are
+/// ordered among themselves, in whatever streams they are; within a capture that is the capture's own to do.
+class PlanBackend {
+ public:
+  PlanBackend(Group& group, device::Runtime& runtime, Device device);
+  /// Ends what is under way, and waits a little for that.
+  ~PlanBackend();
+  PlanBackend(const PlanBackend&) = delete;
+  PlanBackend& operator=(const PlanBackend&) = delete;
+
+  /// Whether plans are of use for a call at all; equal on all ranks.
+  static bool serves(const Call& call);
+  /// Collective, once: gives each rank memory that the kernels of all reach. kUnsupported says why there is none.
+  Status connect(Deadline deadline);
+  /// The program of a request, which stays until forget(); a failure is one on all ranks.
+  Result<const exec::DevicePlan*> prepare(const exec::RequestRecord& record, const plan::AlgorithmEntry& algorithm);
+  void forget() { plans_.clear(); }
+  Status enqueue(const Call& call, const exec::DevicePlan& plan, Stream stream);
+  /// Ends the waits of all kernels, now and later, and waits a little for those that run: they write to the buffers of calls. Any thread.
+  void abort();
+
+ private:
+  /// After the last launch, if that is in another stream.
+  Status follow_last(Stream stream, bool captured);
+  bool is_under_way() const;
+
+  Group& group_;
+  device::Runtime& runtime_;
+  const Device device_;
+  exec::DeviceLayout layout_;
+  std::unique_ptr<PeerMemory> memory_;
+  std::atomic<std::uint64_t*> ending_ = nullptr;
+  std::vector<std::unique_ptr<exec::DevicePlan>> plans_;
+  std::mutex launches_;  ///< guards what follows
+  bool aborted_ = false;
+  std::optional<Stream> last_stream_;
+  bool last_was_captured_ = false;
+  device::Event last_ = {};  ///< the end of the last launch
+};
+
+}  // namespace accord::comm

@@ -1,0 +1,227 @@
+// Calls on devices by accord's own plans, with and without NCCL beside them.
+#include <gmock/gmock.h>
+
+#include <random>
+
+#include "accord/plan.hpp"
+#include "conformance/comm/device_suite.hpp"
+#include "conformance/comm/host_devices.hpp"
+#include "device/nccl_control.hpp"
+
+namespace accord {
+namespace {
+
+using ::testing::Contains;
+using testing::DeviceArray;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::OnDevice;
+
+class DevicePlans : public testing::HostDevices {
+ protected:
+  static CommunicatorOptions by_plans(std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
+    return {.timeout = timeout, .select = kByPlans, .hints = "max_ctas=3"};
+  }
+  static std::vector<float> some(int rank, std::size_t count) {
+    std::mt19937 random(static_cast<unsigned>(rank) + 1);
+    std::vector<float> values(count);
+    for (float& value : values) value = std::ldexp(static_cast<float>(random()), static_cast<int>(random() % 30) - 40);
+    return values;
+  }
+  static Call sum(const DeviceArray& values) {
+    return Call::all_reduce(values.buffer(), values.buffer(), ReduceOp::kSum);
+  }
+  static DeviceArray ones(const OnDevice& on) { return DeviceArray(on, std::vector<float>(64, 1.0F), DType::kFloat32); }
+  static void connect(Communicator& comm, const OnDevice& on) {
+    const DeviceArray values = ones(on);
+    ASSERT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
+    on.synchronize();
+  }
+};
+
+TEST_F(DevicePlans, reductions_give_what_the_plain_computation_gives) {
+  for (const int size : {1, 2, 3, 4}) {
+    on_ranks(size, by_plans(), [](Communicator& comm, const OnDevice& on) {
+      // 8 integer types with 8 ops, 6 float types with 6 (premul_sum by NCCL), 2 complex types with sum, product and avg, bool with 7.
+      EXPECT_EQ(testing::check_device_reductions(comm, on), 8 * 8 + 6 * 6 + 2 * 3 + 7);
+    });
+  }
+}
+
+TEST_F(DevicePlans, bytes_of_every_dtype_get_where_they_belong) {
+  for (const int size : {1, 2, 4}) on_ranks(size, by_plans(), testing::check_device_moves);
+}
+
+TEST_F(DevicePlans, messages_works_prepared_calls_and_mistakes) {
+  for (const int size : {1, 2}) {
+    on_ranks(size, by_plans(), testing::check_device_messages);
+    on_ranks(size, by_plans(), testing::check_device_works);
+    on_ranks(size, by_plans(), testing::check_device_prepared);
+    on_ranks(size, by_plans(), testing::check_device_mistakes);
+  }
+}
+
+TEST_F(DevicePlans, sums_have_the_bits_of_the_cpu_and_nccl_is_not_called) {
+  for (const char* const select : {kByPlans, "deterministic=canonical"}) {
+    testing::clear_log();
+    on_ranks(3, {.timeout = std::chrono::seconds(60), .select = select}, [](Communicator& comm, const OnDevice& on) {
+      for (const std::size_t count : {std::size_t{5}, std::size_t{1000}, std::size_t{70000}}) {
+        std::vector<float> expected = some(comm.rank(), count);
+        const DeviceArray values(on, expected, DType::kFloat32);
+        ASSERT_TRUE(comm.all_reduce(Buffer{expected.data(), count, DType::kFloat32}, ReduceOp::kSum).ok());
+        ASSERT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
+        EXPECT_EQ(values.values<float>(), expected) << count;
+      }
+    });
+    EXPECT_THAT(testing::log_of(0), Not(Contains(HasSubstr("ncclAllReduce"))));
+  }
+}
+
+TEST_F(DevicePlans, by_default_small_calls_are_plans_and_large_ones_nccls) {
+  on_ranks(2, {.timeout = std::chrono::seconds(60), .select = "send_recv:0-inf=direct"},
+           [](Communicator& comm, const OnDevice& on) {
+             for (const std::size_t count : {std::size_t{1000}, std::size_t{100000}}) {
+               const DeviceArray values(on, std::vector<float>(count, 1.0F), DType::kFloat32);
+               ASSERT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
+               EXPECT_EQ(values.values<float>(), std::vector<float>(count, 2.0F));
+             }
+           });
+  const std::vector<std::string> log = testing::log_of(0);
+  EXPECT_EQ(
+      std::count_if(log.begin(), log.end(), [](const std::string& line) { return line.find("ncclAllReduce") == 0; }),
+      1);
+}
+
+TEST_F(DevicePlans, calls_of_both_may_begin_together) {
+  on_ranks(2, by_plans(), [](Communicator& comm, const OnDevice& on) {
+    const DeviceArray first = ones(on), second = ones(on), third = ones(on);
+    const Call calls[] = {sum(first), Call::all_reduce(second.buffer(), second.buffer(), Reduction::premul_sum(3.0)),
+                          sum(third)};
+    ASSERT_TRUE(comm.run(calls, {.stream = on.stream}).ok());
+    EXPECT_EQ(first.values<float>(), std::vector<float>(64, 2.0F));
+    EXPECT_EQ(second.values<float>(), std::vector<float>(64, 6.0F));
+    EXPECT_EQ(third.values<float>(), std::vector<float>(64, 2.0F));
+  });
+}
+
+TEST_F(DevicePlans, a_plan_of_the_users_own_runs_on_devices) {
+  const std::string path_of_plan = R"({"name": "mine"})";
+  EXPECT_FALSE(register_plan(path_of_plan).ok());  // and harms no group
+  on_ranks(2, by_plans(), connect);
+}
+
+TEST_F(DevicePlans, where_gpus_do_not_reach_each_other_nccl_serves_and_without_it_the_error_says_both) {
+  on_ranks(2, by_plans(), [](Communicator& comm, const OnDevice& on) {
+    if (comm.rank() == 1) runtime().fail_next("reach", Status(StatusCode::kUnsupported, "no way to cuda:0"));
+    ASSERT_TRUE(comm.barrier().ok());
+    testing::clear_log();
+    connect(comm, on);
+    EXPECT_THAT(testing::log_of(comm.rank()), Contains(HasSubstr("ncclAllReduce")));
+    const DeviceArray bits(on, std::vector<std::int32_t>{6}, DType::kInt32);
+    const Status status = comm.all_reduce(bits.buffer(), ReduceOp::kBor, {.stream = on.stream});
+    EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+    EXPECT_THAT(status.message(), HasSubstr("bor of int32"));
+    EXPECT_THAT(status.message(), HasSubstr("no way to cuda:0"));
+    EXPECT_EQ(comm.state(), CommunicatorState::kReady);
+  });
+}
+
+TEST_F(DevicePlans, a_capture_holds_calls_and_each_launch_runs_them) {
+  on_ranks(2, by_plans(), [](Communicator& comm, const OnDevice& on) {
+    connect(comm, on);
+    const DeviceArray values = ones(on);
+    ASSERT_TRUE(runtime().begin_capture(on.device, on.stream).ok());
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
+    const testing::Graph graph = runtime().end_capture(on.device, on.stream).value();
+    EXPECT_EQ(values.values<float>(), std::vector<float>(64, 1.0F));
+    for (int i = 0; i < 4; ++i) ASSERT_TRUE(runtime().launch(graph, on.stream).ok());
+    ASSERT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
+    EXPECT_EQ(values.values<float>(), std::vector<float>(64, 8192.0F));
+  });
+}
+
+TEST_F(DevicePlans, calls_in_different_streams_follow_each_other) {
+  on_ranks(2, by_plans(), [](Communicator& comm, const OnDevice& on) {
+    const Stream other = runtime().create_stream(on.device, false).value();
+    const DeviceArray first = ones(on), second = ones(on);
+    ASSERT_TRUE(comm.run(sum(first), {.stream = on.stream}).ok());
+    testing::BusyStream busy = runtime().make_stream_busy(on.stream);
+    ASSERT_TRUE(comm.run(sum(first), {.stream = on.stream}).ok());
+    Work behind = comm.start(sum(second), {.stream = other});
+    EXPECT_FALSE(behind.test());
+    busy.release();
+    EXPECT_TRUE(behind.wait().ok());
+    EXPECT_EQ(first.values<float>(), std::vector<float>(64, 4.0F));
+    EXPECT_TRUE(runtime().synchronize(on.device, other).ok());
+    EXPECT_TRUE(runtime().destroy_stream(on.device, other).ok());
+  });
+}
+
+TEST_F(DevicePlans, a_rank_that_does_not_come_is_named_and_frees_the_streams_of_the_others) {
+  on_ranks(3, by_plans(), [](Communicator& comm, const OnDevice& on) {
+    connect(comm, on);
+    const DeviceArray values = ones(on);
+    if (comm.rank() != 1) {
+      const Status status =
+          comm.start(sum(values), {.timeout = std::chrono::milliseconds(200), .stream = on.stream}).wait();
+      EXPECT_EQ(status.code(), StatusCode::kTimeout) << status.to_string();
+      EXPECT_THAT(status.message(), HasSubstr("rank 1 did not come in time"));
+      on.synchronize();
+    }
+    while (comm.barrier({.timeout = std::chrono::seconds(30)}).ok()) {
+    }
+    EXPECT_THAT(comm.status().ranks(), ElementsAre(1));
+  });
+}
+
+TEST_F(DevicePlans, ranks_that_differ_are_a_mismatch_and_an_abort_ends_all) {
+  on_ranks(2, by_plans(), [](Communicator& comm, const OnDevice& on) {
+    connect(comm, on);
+    const DeviceArray values(on, std::vector<float>(20000, 1.0F), DType::kFloat32);
+    const std::size_t count = comm.rank() == 0 ? 20000 : 64;
+    const Buffer part = values.part(0, count);
+    const Status status = comm.start(Call::all_reduce(part, part, ReduceOp::kSum), {.stream = on.stream}).wait();
+    EXPECT_EQ(status.code(), StatusCode::kMismatch) << status.to_string();
+    on.synchronize();
+  });
+  on_ranks(2, by_plans(), [](Communicator& comm, const OnDevice& on) {
+    connect(comm, on);
+    const DeviceArray values = ones(on);
+    if (comm.rank() == 1) return comm.abort("enough");
+    const Status status = comm.start(sum(values), {.stream = on.stream}).wait();
+    EXPECT_EQ(status.code(), StatusCode::kAborted) << status.to_string();
+    on.synchronize();
+  });
+}
+
+TEST_F(DevicePlans, parts_of_a_group_have_memory_of_their_own) {
+  on_ranks(4, by_plans(), [](Communicator& comm, const OnDevice& on) {
+    connect(comm, on);
+    std::optional<Communicator> half = comm.split(comm.rank() % 2, comm.rank(), "half").value();
+    const DeviceArray first(on, std::vector<float>(3000, 1.0F), DType::kFloat32), second = ones(on);
+    for (int i = 0; i < 5; ++i) {
+      ASSERT_TRUE(half->run(sum(first), {.stream = on.stream}).ok());
+      ASSERT_TRUE(comm.run(sum(second), {.stream = on.stream}).ok());
+    }
+    EXPECT_EQ(first.values<float>(), std::vector<float>(3000, 32.0F));
+    EXPECT_EQ(second.values<float>(), std::vector<float>(64, 1024.0F));
+  });
+}
+
+TEST_F(DevicePlans, each_call_of_the_device_may_fail_and_nothing_is_left) {
+  for (const char* const call :
+       {"allocate", "allocate_host", "fill", "launch", "multiprocessors", "copy", "create_stream", "create_event"}) {
+    SCOPED_TRACE(call);
+    const std::string what = std::string("no more ") + call;
+    on_ranks(1, by_plans(), [&](Communicator& comm, const OnDevice& on) {
+      const DeviceArray bits(on, std::vector<std::int32_t>{6}, DType::kInt32);
+      runtime().fail_next(call, Status(StatusCode::kResourceExhausted, what));
+      const Status status = comm.all_reduce(bits.buffer(), ReduceOp::kBor, {.stream = on.stream});
+      EXPECT_THAT(status.to_string(), HasSubstr(what));
+    });
+  }
+}
+
+}  // namespace
+}  // namespace accord
