@@ -91,10 +91,7 @@ class PendingWork {
   static std::shared_ptr<PendingWork> all(std::vector<std::shared_ptr<PendingWork>> works);
 
   /// done(), after a look.
-  bool test() {
-    if (!done() && driver_ != nullptr) driver_->end_what_is_over();
-    return done();
-  }
+  bool test();
   bool done() const { return done_.load(std::memory_order_acquire); }
   void finish(Status status) { call_back(end(std::move(status))); }
   /// finish() in two parts: from the first one on it is done; the second calls back.
@@ -115,6 +112,8 @@ class PendingWork {
   const Status& status() const { return status_; }
 
  private:
+  /// The group, no handle of it, until the work has ended: null then.
+  std::shared_ptr<Group> group();
   /// Drives what is to end it, where that is not done by somebody who waits as well; returns when there is no more to do here.
   void help(Deadline deadline);
 

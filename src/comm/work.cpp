@@ -96,15 +96,24 @@ std::shared_ptr<PendingWork> PendingWork::all(std::vector<std::shared_ptr<Pendin
   return whole;
 }
 
+std::shared_ptr<Group> PendingWork::group() {
+  const std::lock_guard lock(mutex_);
+  return group_ == nullptr ? nullptr : group_->shared_from_this();
+}
+
+bool PendingWork::test() {
+  if (done()) return true;
+  for (const auto& part : parts_) (void)part->test();
+  const std::shared_ptr<Group> kept = driver_ == nullptr ? nullptr : group();  // which the driver is part of
+  if (kept != nullptr) driver_->end_what_is_over();
+  return done();
+}
+
 void PendingWork::help(Deadline deadline) {
   for (const auto& part : parts_) part->help(deadline);
   if (done() || driver_ == nullptr) return;
-  std::shared_ptr<Group> group;
-  {
-    const std::lock_guard lock(mutex_);
-    if (group_ == nullptr) return;
-    group = group_->shared_from_this();  // no handle
-  }
+  const std::shared_ptr<Group> kept = group();
+  if (kept == nullptr) return;
   for (int look = 0; look < kLooks && !done(); ++look) {
     if (driver_->drive_until_ended(*this, deadline) && deadline.at() <= Clock::now()) return;
     cpu_relax();

@@ -98,7 +98,7 @@ Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration t
   if (Status put = backend_->enqueue(calls, stream, one.deadline); !put.ok()) {
     const Status late = put.code() == StatusCode::kTimeout ? examine(one) : Status();
     Status failure = group_.fail(late.ranks().empty() ? put.with_context(where(one.record)) : late);
-    backend_->abort();
+    give_up(failure);
     return failure;
   }
   has_graphs_ |= captured;
@@ -107,6 +107,7 @@ Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration t
   if (work != nullptr) work->set_mark(*end);
   if (!captured) {
     one.end = *std::move(end);
+    const std::lock_guard lock(under_way_mutex_);
     under_way_.push_back(std::move(one));
   }
   DeviceWatch::instance().watch(group_.shared_from_this(), *this);
@@ -228,54 +229,70 @@ Status DeviceChannel::examine(UnderWay& one) const {
 }
 
 Status DeviceChannel::find_failure() {
+  std::unique_lock lock(under_way_mutex_);
+  if (under_way_.empty() && !has_graphs_) return {};
   const std::string first = under_way_.empty() ? group_.where("graphs of calls") : where(under_way_.front().record);
-  if (!group_.healthy()) return group_.examine_alarm(first);
-  if (Status wrong = backend_->asynchronous_error(); !wrong.ok()) return group_.fail(wrong.with_context(first));
+  Status wrong;
   std::size_t left = kExamined;
-  for (auto one = under_way_.begin(); one != under_way_.end() && left > 0; ++one, --left)
-    if (Status wrong = examine(*one); !wrong.ok()) return group_.fail(wrong);
-  return {};
+  for (auto one = under_way_.begin(); one != under_way_.end() && left > 0 && wrong.ok(); ++one, --left)
+    wrong = examine(*one);
+  lock.unlock();
+  if (!group_.healthy()) return group_.examine_alarm(first);
+  if (Status said = backend_->asynchronous_error(); !said.ok()) return group_.fail(said.with_context(first));
+  return wrong.ok() ? wrong : group_.fail(wrong);
+}
+
+void DeviceChannel::give_up(const Status& failure) {
+  {
+    const std::lock_guard lock(under_way_mutex_);
+    if (failure_.ok()) failure_ = failure;
+  }
+  has_graphs_ = false;
+  backend_->abort();
+}
+
+Status DeviceChannel::end_works(Ending which) {
+  const std::shared_ptr<Group> open =
+      group_.handle();  // the end of the last work may close the group, which looks here
+  std::vector<std::pair<std::shared_ptr<PendingWork>, PendingWork::Callbacks>> ended;
+  Status wrong;
+  {
+    const std::lock_guard lock(under_way_mutex_);
+    std::erase_if(under_way_, [&](UnderWay& one) {
+      const Result<bool> over = which == Ending::kAll ? Result<bool>(true) : runtime_->has_happened(one.end->get());
+      if (!over.ok() && wrong.ok()) wrong = over.status().with_context(where(one.record));
+      if (!over.ok() || !*over) return false;
+      if (one.work != nullptr) ended.emplace_back(one.work, one.work->end(failure_));
+      return true;
+    });
+  }
+  for (const auto& [work, callbacks] : ended) work->call_back(callbacks);
+  return wrong;
 }
 
 bool DeviceChannel::look() {
-  std::vector<std::pair<std::shared_ptr<PendingWork>, Status>> ended;
-  bool any_left = false;
+  Status failure = end_works(Ending::kOver);
+  bool has_graphs = false;
   {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) return true;
-    Status failure;
-    for (auto one = under_way_.begin(); one != under_way_.end();) {
-      const Result<bool> over = runtime_->has_happened(one->end->get());
-      if (!over.ok() && failure.ok()) failure = group_.fail(over.status().with_context(where(one->record)));
-      if (!over.ok() || !*over) {
-        ++one;
-        continue;
-      }
-      if (one->work != nullptr) ended.emplace_back(std::move(one->work), Status());
-      one = under_way_.erase(one);
-    }
-    if ((!under_way_.empty() || has_graphs_) && failure.ok()) failure = find_failure();
-    if (!failure.ok()) {
-      backend_->abort();
-      has_graphs_ = false;
-      for (UnderWay& one : under_way_)
-        if (one.work != nullptr) ended.emplace_back(std::move(one.work), failure);
-      under_way_.clear();
-    }
-    any_left = !under_way_.empty() || has_graphs_;
+    if (closed_ || backend_ == nullptr) return false;
+    failure = failure.ok() ? find_failure() : group_.fail(failure);
+    if (!failure.ok()) give_up(failure);
+    has_graphs = has_graphs_;
   }
-  for (auto& [work, status] : ended) work->finish(std::move(status));
-  return any_left;
+  if (!failure.ok()) (void)end_works(Ending::kAll);
+  return has_graphs || is_any_under_way();
 }
 
 bool DeviceChannel::is_any_under_way() {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(under_way_mutex_);
   return !under_way_.empty();
 }
 
 bool DeviceChannel::is_busy() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  return !lock.owns_lock() || !under_way_.empty() || has_graphs_;
+  return !lock.owns_lock() || has_graphs_ || is_any_under_way();
 }
 
 bool DeviceChannel::drive_until_ended(const PendingWork& work, Deadline deadline) {
@@ -288,20 +305,32 @@ bool DeviceChannel::drive_until_ended(const PendingWork& work, Deadline deadline
 }
 
 void DeviceChannel::settle() {
+  const auto is_any_left = [this] {
+    const std::lock_guard nobody_connects(mutex_);
+    return is_any_under_way();
+  };
   Waiter waiter(WaitPolicy::kYield);
-  while (look() && is_any_under_way()) (void)waiter.pause();
+  while (look() && is_any_left()) (void)waiter.pause();
 }
 
 void DeviceChannel::close() {
-  const std::lock_guard lock(mutex_);
-  if (std::exchange(closed_, true) || backend_ == nullptr) return;
-  if (group_.has_failed()) backend_->abort();
-  has_graphs_ = false;
-  backend_.reset();
-  events_.reset();
-  (void)runtime_->destroy_stream(device_, stream_);
-  for (const auto& [peer, stream] : message_streams_) (void)runtime_->destroy_stream(device_, stream);
-  ledgers_.clear();
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(closed_, true) || backend_ == nullptr) return;
+    if (group_.has_failed()) give_up(group_.status());
+    has_graphs_ = false;
+    backend_.reset();
+    events_.reset();
+    (void)runtime_->destroy_stream(device_, stream_);
+    for (const auto& [peer, stream] : message_streams_) (void)runtime_->destroy_stream(device_, stream);
+    ledgers_.clear();
+  }
+  (void)end_works(Ending::kOver);
+  {
+    const std::lock_guard lock(under_way_mutex_);
+    if (failure_.ok()) failure_ = group_.status();
+  }
+  (void)end_works(Ending::kAll);
 }
 
 }  // namespace accord::comm

@@ -53,7 +53,8 @@ class DeviceChannel final : public WorkDriver {
   bool look();
   /// Whether there may be something.
   bool is_busy();
-  void end_what_is_over() override { (void)look(); }
+  /// Any thread, also while another one connects: once a call is over its work has ended.
+  void end_what_is_over() override { (void)end_works(Ending::kOver); }
   bool drive_until_ended(const PendingWork& work, Deadline deadline) override;
   /// Until all that was put into streams is over, or the group fails.
   void settle();
@@ -73,6 +74,11 @@ class DeviceChannel final : public WorkDriver {
     std::optional<Clock::time_point> left_at = {};  ///< when a peer of its messages was first seen to have left
   };
 
+  enum class Ending { kOver, kAll };
+  /// Ends the works whose calls are over, or all: well, but as failure_ once there is one. An error is what the device says of one that is not over.
+  /// REQUIRES: neither mutex is held.
+  Status end_works(Ending which);
+
   // REQUIRES, for all of these: mutex_ is held.
   /// Refuses calls that cannot be, and makes what is missing for others.
   Status prepare(std::span<const Call> calls, Deadline deadline);
@@ -86,9 +92,11 @@ class DeviceChannel final : public WorkDriver {
   Status examine(UnderWay& one) const;
   std::string where(const exec::RequestRecord& record) const;
   DeviceLedger* ledger_of(Rank rank) const;
+  /// The group has failed: from now on works end as that, and what is in streams ends without a result.
+  void give_up(const Status& failure);
 
   Group& group_;
-  std::mutex mutex_;
+  std::mutex mutex_;  ///< held for as long as a call connects
   nccl::Communicator* lent_ = nullptr;
   std::unique_ptr<CollectiveBackend> backend_;
   device::Runtime* runtime_ = nullptr;
@@ -97,10 +105,12 @@ class DeviceChannel final : public WorkDriver {
   std::map<Rank, Stream> message_streams_;  ///< of started messages with one peer, which wait for no others
   std::shared_ptr<EventPool> events_;
   std::vector<std::unique_ptr<DeviceLedger>> ledgers_;  ///< by rank; null where the window is not mapped
-  std::list<UnderWay> under_way_;
   bool has_graphs_ =
       false;  ///< calls were captured: when the group fails, launches of theirs end by the library's abort alone
   bool closed_ = false;
+  std::mutex under_way_mutex_;  ///< taken after mutex_, and held for moments only; guards what follows
+  std::list<UnderWay> under_way_;
+  Status failure_;  ///< of the group, from before calls are made to end without a result
 };
 
 }  // namespace accord::comm

@@ -1,0 +1,116 @@
+// When a work on a device has ended, for whom, and as what.
+#include <gmock/gmock.h>
+
+#include <atomic>
+
+#include "comm/group.hpp"
+#include "conformance/comm/host_devices.hpp"
+
+namespace accord {
+namespace {
+
+using testing::DeviceArray;
+using ::testing::HasSubstr;
+using testing::OnDevice;
+
+class DeviceEndings : public testing::HostDevices {
+ protected:
+  static Call sum(const DeviceArray& values) {
+    return Call::all_reduce(values.buffer(), values.buffer(), ReduceOp::kSum);
+  }
+  static DeviceArray ones(const OnDevice& on) { return DeviceArray(on, std::vector<float>(64, 1.0F), DType::kFloat32); }
+};
+
+TEST_F(DeviceEndings, a_work_has_ended_for_whoever_asks_once_its_call_is_over_though_others_look_too) {
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    std::atomic<bool> over = false;
+    std::thread other([&] {
+      while (!over) (void)comm.group()->device_channel().look();
+    });
+    const DeviceArray values = ones(on);
+    for (int i = 0; i < 2000; ++i) {
+      Work work = comm.start(sum(values), {.stream = on.stream});
+      ASSERT_TRUE(work.block(on.stream).ok());
+      on.synchronize();
+      ASSERT_TRUE(work.test()) << "call " << i;
+      ASSERT_TRUE(work.status()->ok());
+    }
+    over = true;
+    other.join();
+  });
+}
+
+TEST_F(DeviceEndings, a_work_has_ended_while_another_call_of_the_rank_connects) {
+  std::atomic<bool> asked = false;
+  on_ranks(2, [&](Communicator& comm, const OnDevice& on) {
+    const DeviceArray values = ones(on), got = ones(on);
+    ASSERT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
+    const testing::BusyStream busy = runtime().make_stream_busy(on.stream);
+    Work work = comm.start(sum(values));
+    if (comm.rank() == 0) {
+      std::atomic<bool> begins = false;
+      std::thread receiver([&] {
+        begins = true;
+        EXPECT_TRUE(comm.recv(got.buffer(), 1).ok());  // the first message with rank 1, which does not come yet
+      });
+      while (!begins) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      while (!work.test() && std::chrono::steady_clock::now() < late) std::this_thread::yield();
+      EXPECT_TRUE(work.test());
+      asked = true;
+      receiver.join();
+    } else {
+      while (!asked) std::this_thread::yield();
+      ASSERT_TRUE(comm.send(values.buffer(), 0).ok());
+    }
+    EXPECT_TRUE(work.wait().ok());
+    ASSERT_TRUE(runtime().synchronize(on.device, {}).ok());
+  });
+}
+
+TEST_F(DeviceEndings, a_call_that_fails_fails_the_works_that_are_under_way) {
+  std::atomic<bool> failed = false;
+  on_ranks(2, [&](Communicator& comm, const OnDevice& on) {
+    const DeviceArray values = ones(on), more = ones(on);
+    const CallOptions options{.stream = on.stream};
+    for (const Status& status : {comm.run(sum(values), options), comm.barrier()}) ASSERT_TRUE(status.ok());
+    if (comm.rank() == 1) {
+      while (!failed) std::this_thread::yield();
+      return;
+    }
+    for (int i = 0; i < 20; ++i) {
+      Work early = comm.start(sum(values), options);  // rank 1 does not come to it
+      testing::fail_next("ncclReduce", testing::nccl::ncclInternalError, 0);
+      Work late = comm.start(Call::reduce(more.buffer(), more.buffer(), ReduceOp::kSum, 0), options);
+      for (Work* const work : {&early, &late}) {
+        const Status status = work->wait();
+        EXPECT_FALSE(status.ok());
+        EXPECT_THAT(status.message(), HasSubstr("ncclReduce"));
+      }
+    }
+    failed = true;
+    on.synchronize();
+  });
+}
+
+TEST_F(DeviceEndings, closing_a_failed_group_ends_works_that_have_not_begun) {
+  on_ranks(1, [](Communicator& comm, const OnDevice& on) {
+    const DeviceArray values = ones(on);
+    ASSERT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
+    for (int i = 0; i < 20; ++i) {
+      Communicator part = **comm.split(0, 0, {.name = "part"});
+      testing::BusyStream busy = runtime().make_stream_busy(on.stream);
+      Work work = part.start(sum(values), {.stream = on.stream});
+      part.abort("the user has had enough");
+      part.close();
+      const Status status = work.wait();
+      EXPECT_EQ(status.code(), StatusCode::kAborted) << status.to_string();
+      busy.release();
+      on.synchronize();
+    }
+  });
+}
+
+}  // namespace
+}  // namespace accord
