@@ -11,6 +11,7 @@
 #include "comm/device/backend.hpp"
 #include "comm/nccl/calls.hpp"
 #include "comm/nccl/library.hpp"
+#include "comm/nccl/registered_memory.hpp"
 #include "device/runtime.hpp"
 
 namespace accord::comm {
@@ -34,7 +35,14 @@ class NcclBackend final : public CollectiveBackend {
   Status enqueue(std::span<const Call> calls, Stream stream, Deadline deadline) override;
   bool can_part() const override { return whole_ != nullptr; }
   Status part(int color, int key, CollectiveBackend* child, Deadline deadline) override;
+  bool can_shrink() const override {
+    return whole_ != nullptr && library().call.CommShrink != nullptr && (!aborted_ || is_revoked_);
+  }
+  Status shrink(std::span<const Rank> lost, CollectiveBackend* child, Deadline deadline) override;
+  Result<std::shared_ptr<RegisteredMemory>> register_memory(void* memory, std::size_t bytes,
+                                                            Deadline deadline) override;
   Status asynchronous_error() override;
+  /// That of all ranks is revoked where NCCL's version can do so, which keeps it for shrink().
   void abort() override;
 
  private:
@@ -61,6 +69,9 @@ class NcclBackend final : public CollectiveBackend {
   Result<Stream> fork(Pair& pair, Stream stream);
   Status join(const Pair& pair, Stream stream);
 
+  /// Stops what is under way, and keeps the communicator. False if it has to be aborted instead.
+  bool revoke(nccl::Communicator* communicator);
+
   /// Those of its own.
   std::vector<nccl::Communicator*> communicators() const;
   const nccl::Library& library() const { return **library_; }
@@ -70,8 +81,10 @@ class NcclBackend final : public CollectiveBackend {
   device::Runtime& runtime_;
   const Device device_;
   std::atomic<bool> aborted_ = false;
-  std::mutex calls_;                  ///< into the library; guards what follows
-  std::optional<nccl::UniqueId> id_;  ///< once the ranks have agreed; not needed by one that was parted
+  const std::shared_ptr<nccl::Registry> registry_ = std::make_shared<nccl::Registry>();
+  std::mutex& calls_ = registry_->calls;  ///< into the library; guards what follows
+  bool is_revoked_ = false;               ///< what is left of whole_, once aborted
+  std::optional<nccl::UniqueId> id_;      ///< once the ranks have agreed; not needed by one that was parted
   nccl::Communicator* whole_;
   const bool is_lent_;
   struct Pair {

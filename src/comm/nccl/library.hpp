@@ -30,4 +30,7 @@ Result<std::unique_ptr<const Library>> load(const std::string& path);
 /// nvidia-nccl beside accord, the system's. The error says what was tried.
 Result<const Library*> library();
 
+/// In the place of this process's, for tests; null gives that back.
+void replace_library(const Library* library);
+
 }  // namespace accord::comm::nccl
