@@ -104,7 +104,8 @@ std::shared_ptr<Group> PendingWork::group() {
 bool PendingWork::test() {
   if (done()) return true;
   for (const auto& part : parts_) (void)part->test();
-  const std::shared_ptr<Group> kept = driver_ == nullptr ? nullptr : group();  // which the driver is part of
+  // Those of the CPU end by themselves. The driver is part of the group.
+  const std::shared_ptr<Group> kept = mark_ == nullptr ? nullptr : group();
   if (kept != nullptr) driver_->end_what_is_over();
   return done();
 }

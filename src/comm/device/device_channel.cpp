@@ -86,6 +86,12 @@ Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration t
                .work = work};
   if (!group_.healthy()) return group_.examine_alarm(where(one.record));
   ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime_->is_capturing(device_, stream));
+  const bool are_messages =
+      std::none_of(calls.begin(), calls.end(), [](const Call& call) { return call.direction == Direction::kNone; });
+  if (captured && !are_messages && !backend_->can_part())
+    return Status(StatusCode::kWrongState,
+                  fmt::format("{}: the first call of a group connects, which cannot be captured; make one before",
+                              where(one.record)));
   for (const Call& call : calls) {
     if (call.direction != Direction::kNone) {
       one.peers.push_back(call.peer);
@@ -103,7 +109,11 @@ Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration t
   }
   has_graphs_ |= captured;
   Result<std::shared_ptr<DeviceEvent>> end = events_->record(stream);
-  if (!end.ok()) return group_.fail(end.status().with_context(where(one.record)));
+  if (!end.ok()) {
+    Status failure = group_.fail(end.status().with_context(where(one.record)));
+    give_up(failure);
+    return failure;
+  }
   if (work != nullptr) work->set_mark(*end);
   if (!captured) {
     one.end = *std::move(end);

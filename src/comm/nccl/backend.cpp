@@ -90,8 +90,9 @@ NcclBackend::~NcclBackend() {
   }
   if (!aborted_) {
     const std::lock_guard lock(calls_);
+    // All of them begin to end before one is waited for: peers may wait for them in another order.
+    for (nccl::Communicator* const communicator : communicators()) (void)library().call.CommFinalize(communicator);
     for (nccl::Communicator* const communicator : communicators()) {
-      (void)library().call.CommFinalize(communicator);
       const bool quiet = settle(communicator, "CommFinalize", deadline).ok();
       (void)(quiet ? library().call.CommDestroy(communicator) : library().call.CommAbort(communicator));
     }
@@ -102,6 +103,7 @@ NcclBackend::~NcclBackend() {
     (void)runtime_.destroy_event(pair.event);
   }
   if (copies_.memory != nullptr) (void)runtime_.release(device_, copies_.memory);
+  for (void* const copy : captured_copies_) (void)runtime_.release(device_, copy);
   if (copies_.read.handle != nullptr) (void)runtime_.destroy_event(copies_.read);
 }
 
@@ -238,6 +240,13 @@ Result<const void*> NcclBackend::input_of(const Call& call, Stream stream) {
   const std::size_t bytes = call.input.bytes();
   if (call.collective != Collective::kAllToAll || call.input.data != call.output.data || bytes == 0)
     return call.input.data;
+  ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime_.is_capturing(device_, stream));
+  if (captured) {  // its graph runs at any time, beside what is not captured
+    ACCORD_ASSIGN_OR_RETURN(void* const own, runtime_.allocate(device_, bytes));
+    captured_copies_.push_back(own);
+    ACCORD_RETURN_IF_ERROR(runtime_.copy(own, call.input.data, bytes, device_, stream));
+    return own;
+  }
   if (copies_.read.handle == nullptr) {
     ACCORD_ASSIGN_OR_RETURN(copies_.read, runtime_.create_event(device_));
   } else {

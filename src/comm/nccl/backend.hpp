@@ -99,6 +99,7 @@ class NcclBackend final : public CollectiveBackend {
     device::Event read = {};  ///< once the last call that reads it is over
   };
   Copies copies_;
+  std::vector<void*> captured_copies_;  ///< of calls in graphs, one each
 };
 
 }  // namespace accord::comm

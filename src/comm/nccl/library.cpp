@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <mutex>
 #include <vector>
 
 #include "base/config.hpp"
@@ -149,9 +150,14 @@ void replace_library(const Library* library) { replaced = library; }
 
 Result<const Library*> library() {
   if (const Library* const other = replaced) return other;
-  static const Result<std::unique_ptr<const Library>> found = search();
-  if (!found.ok()) return found.status();
-  return found->get();
+  static std::mutex searching;
+  static const Library* found = nullptr;  // never deleted: the library has threads of its own
+  const std::lock_guard lock(searching);
+  if (found == nullptr) {  // what is not there may come, with torch
+    ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<const Library> library, search());
+    found = library.release();
+  }
+  return found;
 }
 
 }  // namespace accord::comm::nccl
