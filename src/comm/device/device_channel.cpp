@@ -102,6 +102,8 @@ Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration t
     }
   }
   if (Status put = backend_->enqueue(calls, stream, one.deadline); !put.ok()) {
+    Waiter waiter(WaitPolicy::kYield);
+    while (!put.ok() && once_named(put).ok() && group_.healthy()) (void)waiter.pause();
     const Status late = put.code() == StatusCode::kTimeout ? examine(one) : Status();
     Status failure = group_.fail(late.ranks().empty() ? put.with_context(where(one.record)) : late);
     give_up(failure);
@@ -288,8 +290,15 @@ Status DeviceChannel::find_failure() {
     wrong = examine(*one);
   lock.unlock();
   if (!group_.healthy()) return group_.examine_alarm(first);
-  if (Status said = backend_->asynchronous_error(); !said.ok()) return group_.fail(said.with_context(first));
+  if (const Status said = once_named(backend_->asynchronous_error()); !said.ok())
+    return group_.fail(said.with_context(first));
   return wrong.ok() ? wrong : group_.fail(wrong);
+}
+
+Status DeviceChannel::once_named(const Status& said) {
+  if (said.code() != StatusCode::kPeerLost || !said.ranks().empty()) return said;
+  if (!lost_since_) lost_since_ = Clock::now();
+  return Clock::now() - *lost_since_ > kGrace ? said : Status();
 }
 
 void DeviceChannel::give_up(const Status& failure) {

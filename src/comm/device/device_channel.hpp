@@ -105,6 +105,8 @@ class DeviceChannel final : public WorkDriver {
   Status examine(UnderWay& one) const;
   std::string where(const exec::RequestRecord& record) const;
   DeviceLedger* ledger_of(Rank rank) const;
+  /// `said`, once it has to be taken as it is: NCCL knows that a peer is gone, but not which, and who watches over the peers soon does. Ok until then.
+  Status once_named(const Status& said);
   /// The group has failed: from now on works end as that, and what is in streams ends without a result.
   void give_up(const Status& failure);
 
@@ -121,6 +123,7 @@ class DeviceChannel final : public WorkDriver {
   bool has_graphs_ =
       false;  ///< calls were captured: when the group fails, launches of theirs end by the library's abort alone
   bool closed_ = false;
+  std::optional<Clock::time_point> lost_since_;  ///< of once_named()
   std::mutex under_way_mutex_;  ///< taken after mutex_, and held for moments only; guards what follows
   std::list<UnderWay> under_way_;
   Status failure_;  ///< of the group, from before calls are made to end without a result
