@@ -14,6 +14,7 @@
 #include "accord/call.hpp"
 #include "accord/call_options.hpp"
 #include "accord/counters.hpp"
+#include "accord/device_window.hpp"
 #include "accord/prepared.hpp"
 #include "accord/status.hpp"
 #include "accord/store.hpp"
@@ -292,6 +293,11 @@ class Communicator {
   /// Memory that the ranks lend each other: `bytes` of this one, as many as each likes, 0 too. Collective: all ranks get the window, or none
   /// does, and the error names the rank that could not.
   [[nodiscard]] Result<Window> window(std::size_t bytes, const CallOptions& options = {});
+
+  /// Memory of a GPU that calls use where it lies: `bytes` on `device`, equally many on each rank, or `memory` of the program's own, which has to outlive the
+  /// window. Collective, and like the first call on a GPU it connects: all ranks get the window, or none does, and the error names who could not (docs/gpu.md).
+  [[nodiscard]] Result<DeviceWindow> device_window(std::size_t bytes, Device device, const CallOptions& options = {});
+  [[nodiscard]] Result<DeviceWindow> device_window(Buffer memory, const CallOptions& options = {});
 
   /// Ends every pending and later call on all ranks with kAborted and `reason`. From any thread, at any time.
   void abort(std::string_view reason);

@@ -37,7 +37,7 @@ constexpr int kMostShrunk = 4096;
 constexpr Duration kNewsTake = std::chrono::seconds(5);
 
 // Offsets on a board, and within a note.
-constexpr std::size_t kCame = 0;  ///< 1 once the view is there
+constexpr std::size_t kCame = 0;  ///< kHere once the view is there, and what else holds
 constexpr std::size_t kViewWords = kLine;
 constexpr std::size_t kNotes = kViewWords + kMostShrunk / 8;
 constexpr std::size_t kTag = 0;  ///< which view the text is for; 0: none yet
@@ -46,6 +46,9 @@ constexpr std::size_t kLength = 16;
 constexpr std::size_t kText = kLine;
 constexpr std::size_t kNoteBytes = kText + kMostText;
 static_assert(kNotes + kMostAttempts * kNoteBytes <= WindowLayout::kBoardBytes);
+
+constexpr std::uint64_t kHere = 1;
+constexpr std::uint64_t kDevicesShrink = 2;  ///< DeviceChannel::can_shrink()
 
 /// One bit for each rank.
 class View {
@@ -74,6 +77,7 @@ class Survivors {
         name_(std::move(name)),
         arrival_(Deadline::in(patience)),
         deadline_(Deadline::in(patience + std::min(group.options().timeout, Duration::max() - patience))),
+        here_(kHere | (group.device_channel().can_shrink() ? kDevicesShrink : 0)),
         view_(group.size()) {}
 
   Result<std::shared_ptr<Group>> meet() {
@@ -87,7 +91,10 @@ class Survivors {
       Result<std::shared_ptr<Group>> made = connect_members();
       if (made.ok()) {
         ACCORD_ASSIGN_OR_RETURN(const bool all_have, confirm());
-        if (all_have) return made;
+        if (all_have) {
+          shrink_devices(**made);
+          return made;
+        }
       } else {
         if (made.status().code() == StatusCode::kPeerLost) await_other_view(attempted);
         if (view_ == attempted) return give_up(made.status());
@@ -129,7 +136,7 @@ class Survivors {
     for (const Rank r : group_.topology().ranks()) {
       if (r == me()) continue;
       for (std::size_t w = 0; w < view_.words().size(); ++w) write(r, kViewWords + 8 * w, view_.words()[w]);
-      write(r, kCame, 1);
+      write(r, kCame, here_);
     }
   }
 
@@ -270,6 +277,16 @@ class Survivors {
     }
   }
 
+  /// Where all members are connected on GPUs, so is their group.
+  void shrink_devices(Group& made) {
+    const auto can = [this](Rank rank) { return ((rank == me() ? here_ : word(rank, kCame)) & kDevicesShrink) != 0; };
+    std::vector<Rank> lost;
+    for (const Rank r : group_.topology().ranks())
+      if (!view_.has(r)) lost.push_back(r);
+    if (!lost.empty() && std::all_of(members_.begin(), members_.end(), can))
+      group_.device_channel().shrink(lost, made, Deadline::in(made.options().timeout));
+  }
+
   /// The others need not wait for this rank.
   Status give_up(const Status& why) {
     view_.remove(me());
@@ -288,6 +305,7 @@ class Survivors {
   std::string name_;
   Deadline arrival_;
   Deadline deadline_;
+  const std::uint64_t here_;
   View view_;
   std::vector<Rank> members_;  ///< of this attempt
   std::uint64_t tag_ = 0;      ///< of its view

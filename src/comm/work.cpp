@@ -104,10 +104,10 @@ std::shared_ptr<Group> PendingWork::group() {
 bool PendingWork::test() {
   if (done()) return true;
   for (const auto& part : parts_) (void)part->test();
-  if (driver_ == nullptr) return done();
-  const std::shared_ptr<Group> kept = group();  // which the driver is part of
+  // Those of the CPU end by themselves. The driver is part of the group, which whoever ends the work lets go of first.
+  if (mark_ == nullptr) return done();
+  const std::shared_ptr<Group> kept = group();
   if (kept != nullptr) driver_->end_what_is_over();
-  // Who ends it lets go of the group first.
   Waiter waiter(WaitPolicy::kYield);
   while (!done() && group() == nullptr) (void)waiter.pause();
   return done();

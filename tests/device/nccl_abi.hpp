@@ -54,6 +54,7 @@ inline constexpr int NCCL_SPLIT_NOCOLOR = -1;
 inline constexpr int NCCL_WIN_COLL_SYMMETRIC = 1;
 inline constexpr int NCCL_SHRINK_DEFAULT = 0;
 inline constexpr int NCCL_SHRINK_ABORT = 1;
+inline constexpr int NCCL_REVOKE_DEFAULT = 0;
 
 /// Later versions add to the end and tell by `size` how much there is.
 struct ncclConfig_t {
@@ -91,6 +92,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int excluded_count, 
 ncclResult_t ncclCommFinalize(ncclComm_t comm);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 ncclResult_t ncclCommAbort(ncclComm_t comm);
+ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error);
 ncclResult_t ncclCommCount(ncclComm_t comm, int* count);
 ncclResult_t ncclCommCuDevice(ncclComm_t comm, int* device);

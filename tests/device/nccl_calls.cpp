@@ -23,6 +23,7 @@ std::string line_of(const Operation& operation) {
 /// What is wrong with it; empty if nothing is. Takes the factor of its operator from the communicator.
 std::string refusal(const ncclComm& comm, Operation& operation, cudaStream_t stream) {
   if (comm.finalized) return "after ncclCommFinalize";
+  if (comm.revoked) return "after ncclCommRevoke";
   if (comm.stopped) return "after ncclCommShrink with NCCL_SHRINK_ABORT";
   const std::size_t size = size_of(operation.dtype);
   if (size == 0) return fmt::format("dtype {}", static_cast<int>(operation.dtype));

@@ -168,6 +168,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   ncclResult_t result = ncclSuccess;
   const auto found = begin("ncclCommFinalize", comm, Needs::kReadiness, "", result);
   if (found == nullptr) return result;
+  if (found->revoked) return fail(ncclInvalidUsage, "ncclCommFinalize: after ncclCommRevoke");
   if (found->finalized) return fail(ncclInvalidArgument, "ncclCommFinalize: a second time");
   found->finalized = true;
   if (world.take_hang("ncclCommFinalize", found->home_rank))
@@ -186,6 +187,23 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   if (!drain(lock, *found)) return fail(ncclInternalError, "ncclCommDestroy: aborted");
   forget(found);
   return ncclSuccess;
+}
+
+ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
+  World& world = World::instance();
+  const std::lock_guard lock(world.mutex);
+  ncclResult_t result = ncclSuccess;
+  const auto found = begin("ncclCommRevoke", comm, Needs::kExistence, fmt::format(" flags={}", flags), result);
+  if (found == nullptr) return result;
+  if (flags != NCCL_REVOKE_DEFAULT || found->finalized || found->clique == nullptr)
+    return fail(ncclInvalidUsage, "ncclCommRevoke: flags, or a communicator that is not in use");
+  found->revoked = true;
+  found->stopped = true;
+  if (world.take_hang("ncclCommRevoke", found->home_rank))
+    found->pending_visits.insert(HostRuntime::instance().make_point());
+  else
+    end_pending(*found);
+  return state_of(*found) == ncclInProgress ? ncclInProgress : ncclSuccess;
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {

@@ -44,6 +44,12 @@ void hang_next(std::string_view symbol, int rank) {
   world.hangs.insert({std::string(symbol), rank});
 }
 
+void set_windows(bool are_there) {
+  World& world = World::instance();
+  const std::lock_guard lock(world.mutex);
+  world.has_windows = are_there;
+}
+
 void set_async_error(int rank, nccl::ncclResult_t result) {
   World& world = World::instance();
   const std::lock_guard lock(world.mutex);
@@ -70,6 +76,7 @@ void reset_nccl() {
   world.failures.clear();
   world.hangs.clear();
   world.counts = {};
+  world.has_windows = true;
   for (const auto& [handle, comm] : world.live) {
     comm->error = nccl::ncclSuccess;
     comm->error_text.clear();

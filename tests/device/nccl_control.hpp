@@ -27,8 +27,11 @@ void set_version(int version);
 void fail_next(std::string_view symbol, nccl::ncclResult_t result, std::optional<int> rank = {});
 
 /// The next such operation of that rank does not complete until its communicator is aborted. For ncclCommInitRank, -InitRankConfig, -Split,
-/// -Shrink, -WindowRegister, -Finalize, -Destroy, collectives, ncclSend and ncclRecv.
+/// -Shrink, -Revoke, -WindowRegister, -Finalize, -Destroy, collectives, ncclSend and ncclRecv.
 void hang_next(std::string_view symbol, int rank);
+
+/// Without them ncclCommWindowRegister succeeds and gives no window, as on a machine whose GPUs do not reach each other's memory.
+void set_windows(bool are_there);
 
 /// From now on ncclCommGetAsyncError tells it of all communicators that the rank has, and their calls return it.
 void set_async_error(int rank, nccl::ncclResult_t result);

@@ -77,10 +77,13 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, std::size_t b
       reinterpret_cast<std::uintptr_t>(memory) % kWindowAlignment != 0)
     return fail(ncclInvalidArgument,
                 "ncclCommWindowRegister: not in memory that a device reaches, or not aligned to 4096 bytes");
-  auto made = std::make_unique<ncclWindow_vidmem>();
-  *window = made.get();
-  found->windows[*window] = std::move(made);
-  ++world.counts.windows;
+  *window = nullptr;
+  if (world.has_windows) {
+    auto made = std::make_unique<ncclWindow_vidmem>();
+    *window = made.get();
+    found->windows[*window] = std::move(made);
+    ++world.counts.windows;
+  }
   return meet(lock, "WindowRegister", {.comm = comm, .child = nullptr}, static_cast<std::size_t>(found->size),
               [](Visits&) {});
 }

@@ -103,6 +103,7 @@ struct World {
   std::map<std::string, std::list<Failure>, std::less<>> failures;
   std::set<std::pair<std::string, int>> hangs;
   LiveNccl counts;  ///< without communicators
+  bool has_windows = true;
 
   // REQUIRES: mutex is held.
   void note(int rank, std::string line);
@@ -126,6 +127,7 @@ struct ncclComm {
   int size = 0;
   bool aborted = false;
   bool stopped = false;  ///< what is in streams does not happen
+  bool revoked = false;
   bool finalized = false;
   ncclResult_t error = ncclSuccess;
   std::string error_text;

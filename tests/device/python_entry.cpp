@@ -35,6 +35,9 @@ void* accord_test_stream(int device) {
   return stream.ok() ? stream->handle : nullptr;
 }
 
+/// The calling thread's.
+void accord_test_current_device(int device) { HostRuntime::set_current_device(device); }
+
 int accord_test_synchronize(int device, void* stream) {
   return HostRuntime::instance().synchronize({DeviceType::kCuda, static_cast<std::int16_t>(device)}, {stream}).ok() ? 0
                                                                                                                     : 1;

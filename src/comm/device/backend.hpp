@@ -1,12 +1,14 @@
 #pragma once
 // Whole collectives on the memory of devices.
 
+#include <memory>
 #include <span>
 #include <string_view>
 
 #include "accord/call.hpp"
 #include "accord/status.hpp"
 #include "base/clock.hpp"
+#include "comm/device/registered_memory.hpp"
 
 namespace accord::comm {
 
@@ -23,11 +25,25 @@ class CollectiveBackend {
   /// Puts calls that were checked and agreed on into `stream`, together: messages among them go on at the same time. After an error it is unknown which
   /// of them are there.
   virtual Status enqueue(std::span<const Call> calls, Stream stream, Deadline deadline) = 0;
+  /// Whether calls that were checked and agreed on need nothing that cannot be done while a stream is captured, as NCCL's connecting.
+  virtual bool can_capture(std::span<const Call> calls) const = 0;
   /// Whether it is connected with all ranks, so that child() can be called.
   virtual bool can_part() const = 0;
   /// Collective over the group, as its last step a split: what `child`, which is new and of the ranks of one color, needs to begin. Null for a rank of no
   /// group, whose color is negative.
   virtual Status part(int color, int key, CollectiveBackend* child, Deadline deadline) = 0;
+  /// Whether it is connected with ranks of which shrink() can make a smaller group, also after abort().
+  virtual bool can_shrink() const { return false; }
+  /// Collective over the ranks that are left, whose can_shrink() is all true: what `child`, which is new and of those ranks in their order, needs to begin.
+  /// After an error `child` is as it was. `lost`: the others, at least one.
+  virtual Status shrink(std::span<const Rank>, CollectiveBackend*, Deadline) {
+    return Status(StatusCode::kInternal, "it cannot shrink");
+  }
+  /// Collective, after agree(): calls on buffers in `memory`, or in `bytes` that it allocates where that is null, copy less from now on. An error of one
+  /// rank is one on all, and harms nothing unless the group has failed.
+  virtual Result<std::shared_ptr<RegisteredMemory>> register_memory(void*, std::size_t, Deadline) {
+    return Status(StatusCode::kUnsupported, "it registers no memory");
+  }
   /// What has gone wrong since with calls that were put into streams.
   virtual Status asynchronous_error() = 0;
   /// Ends what is in streams without a result, and takes nothing any more. Any thread, also while another one is in one of the calls above.

@@ -118,6 +118,26 @@ Status DeviceBackends::part(int color, int key, CollectiveBackend* child, Deadli
   return nccl_.part(color, key, its == nullptr ? nullptr : &its->nccl_, deadline);
 }
 
+Status DeviceBackends::shrink(std::span<const Rank> lost, CollectiveBackend* child, Deadline deadline) {
+  return nccl_.shrink(lost, &static_cast<DeviceBackends*>(child)->nccl_, deadline);
+}
+
+Result<std::shared_ptr<RegisteredMemory>> DeviceBackends::register_memory(void* memory, std::size_t bytes,
+                                                                          Deadline deadline) {
+  ACCORD_RETURN_IF_ERROR(*without_nccl_);
+  return nccl_.register_memory(memory, bytes, deadline);
+}
+
+bool DeviceBackends::can_capture(std::span<const Call> calls) const {
+  const auto is_plan = [this](const Call& call) {
+    const auto found = choices_.find(std::bit_cast<exec::RequestWords>(record_of(call, group_.rank(), group_.size())));
+    return is_collective(call) && call.division == Division::kEqual && found != choices_.end() && found->second != nullptr;
+  };
+  return std::all_of(calls.begin(), calls.end(), [&](const Call& call) {
+    return is_plan(call) || nccl_.can_capture({&call, 1});
+  });
+}
+
 void DeviceBackends::abort() {
   plans_.abort();
   nccl_.abort();

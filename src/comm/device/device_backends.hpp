@@ -20,8 +20,12 @@ class DeviceBackends final : public CollectiveBackend {
   Status check(const Call& call) const override;
   Status agree(std::span<const Call> calls, Deadline deadline) override;
   Status enqueue(std::span<const Call> calls, Stream stream, Deadline deadline) override;
+  bool can_capture(std::span<const Call> calls) const override;
   bool can_part() const override { return nccl_.can_part(); }
   Status part(int color, int key, CollectiveBackend* child, Deadline deadline) override;
+  bool can_shrink() const override { return nccl_.can_shrink(); }
+  Status shrink(std::span<const Rank> lost, CollectiveBackend* child, Deadline deadline) override;
+  Result<std::shared_ptr<RegisteredMemory>> register_memory(void* memory, std::size_t bytes, Deadline deadline) override;
   Status asynchronous_error() override { return nccl_.asynchronous_error(); }
   void abort() override;
 

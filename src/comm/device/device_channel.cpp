@@ -82,6 +82,10 @@ Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration t
                .work = work};
   if (!group_.healthy()) return group_.examine_alarm(where(one.record));
   ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime_->is_capturing(device_, stream));
+  if (captured && !backend_->can_capture(calls))
+    return Status(StatusCode::kWrongState,
+                  fmt::format("{}: the first call of a group connects, which cannot be captured; make one before",
+                              where(one.record)));
   for (const Call& call : calls) {
     if (call.direction != Direction::kNone) {
       one.peers.push_back(call.peer);
@@ -92,6 +96,8 @@ Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration t
     }
   }
   if (Status put = backend_->enqueue(calls, stream, one.deadline); !put.ok()) {
+    Waiter waiter(WaitPolicy::kYield);
+    while (!put.ok() && once_named(put).ok() && group_.healthy()) (void)waiter.pause();
     const Status late = put.code() == StatusCode::kTimeout ? examine(one) : Status();
     Status failure = group_.fail(late.ranks().empty() ? put.with_context(where(one.record)) : late);
     give_up(failure);
@@ -99,7 +105,11 @@ Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration t
   }
   has_graphs_ |= captured;
   Result<std::shared_ptr<DeviceEvent>> end = events_->record(stream);
-  if (!end.ok()) return group_.fail(end.status().with_context(where(one.record)));
+  if (!end.ok()) {
+    Status failure = group_.fail(end.status().with_context(where(one.record)));
+    give_up(failure);
+    return failure;
+  }
   if (work != nullptr) work->set_mark(*end);
   if (!captured) {
     one.end = *std::move(end);
@@ -191,6 +201,46 @@ Status DeviceChannel::part(int color, int key, Group* child, Deadline deadline) 
   return parted.ok() ? parted : group_.fail(parted.with_context(group_.where("split")));
 }
 
+bool DeviceChannel::can_shrink() {
+  const std::lock_guard lock(mutex_);
+  return backend_ != nullptr && backend_->can_shrink();
+}
+
+void DeviceChannel::shrink(std::span<const Rank> lost, Group& child, Deadline deadline) {
+  const std::lock_guard lock(mutex_);
+  DeviceChannel& its = child.device_channel();
+  const std::lock_guard its_lock(its.mutex_);  // nobody else has it yet
+  Status shrunk = its.open(device_);
+  // Those that wait in vain for one that cannot still have the time to hear so.
+  const Deadline soon = Deadline::in(deadline.remaining() / 2);
+  if (shrunk.ok()) shrunk = backend_->shrink(lost, its.backend_.get(), soon);
+  std::int64_t has_shrunk = shrunk.ok() ? 1 : 0;
+  const ConstBuffer mine(&has_shrunk, 1, DType::kInt64);
+  const Status told = child.run(Call::all_reduce(mine, Buffer{&has_shrunk, 1, DType::kInt64}, ReduceOp::kMin),
+                                {.timeout = deadline.remaining()});
+  if ((told.ok() && has_shrunk == 1) || its.backend_ == nullptr) return;
+  its.backend_->abort();
+  its.backend_ = std::make_unique<DeviceBackends>(child, *its.runtime_, its.device_, nullptr);
+}
+
+Result<std::shared_ptr<RegisteredMemory>> DeviceChannel::register_memory(void* memory, std::size_t bytes, Device device,
+                                                                         Duration timeout) {
+  const Deadline deadline = Deadline::in(timeout);
+  const std::string here = group_.where(fmt::format("device_window of {} bytes", bytes));
+  const auto wrong = [&](const Status& status) { return status.with_context(here); };
+  if (bytes == 0) return wrong(Status(StatusCode::kInvalidArgument, "there is nothing to register"));
+  const std::lock_guard lock(mutex_);
+  if (closed_) return group_.status();
+  if (!group_.healthy()) return group_.examine_alarm(here);
+  if (Status opened = open(device); !opened.ok()) return wrong(opened);
+  const Call of_all = Call::broadcast(Buffer{memory, 0, DType::kUInt8, device}, 0);
+  if (Status agreed = backend_->agree(std::span(&of_all, 1), deadline); !agreed.ok()) return wrong(agreed);
+  Result<std::shared_ptr<RegisteredMemory>> made = backend_->register_memory(memory, bytes, deadline);
+  if (made.ok()) return made;
+  if (group_.has_failed()) give_up(group_.status());
+  return wrong(made.status());
+}
+
 Status DeviceChannel::examine(UnderWay& one) const {
   std::vector<Rank> missing;
   bool all_seen = true;
@@ -228,14 +278,22 @@ Status DeviceChannel::find_failure() {
   std::unique_lock lock(under_way_mutex_);
   if (under_way_.empty() && !has_graphs_) return {};
   const std::string first = under_way_.empty() ? group_.where("graphs of calls") : where(under_way_.front().record);
+  // Asked first: what is wrong with its calls is known by then, and tells more.
+  const Status said = once_named(backend_->asynchronous_error());
   Status wrong;
   std::size_t left = kExamined;
   for (auto one = under_way_.begin(); one != under_way_.end() && left > 0 && wrong.ok(); ++one, --left)
     wrong = examine(*one);
   lock.unlock();
   if (!group_.healthy()) return group_.examine_alarm(first);
-  if (Status said = backend_->asynchronous_error(); !said.ok()) return group_.fail(said.with_context(first));
-  return wrong.ok() ? wrong : group_.fail(wrong);
+  if (!wrong.ok()) return group_.fail(wrong);
+  return said.ok() ? said : group_.fail(said.with_context(first));
+}
+
+Status DeviceChannel::once_named(const Status& said) {
+  if (said.code() != StatusCode::kPeerLost || !said.ranks().empty()) return said;
+  if (!lost_since_) lost_since_ = Clock::now();
+  return Clock::now() - *lost_since_ > kGrace ? said : Status();
 }
 
 void DeviceChannel::give_up(const Status& failure) {

@@ -15,11 +15,14 @@
 #include "comm/device/backend.hpp"
 #include "comm/device/event_pool.hpp"
 #include "comm/device/ledger.hpp"
-#include "comm/nccl/abi.hpp"
 #include "comm/pending_work.hpp"
 #include "device/runtime.hpp"
 
 namespace accord::comm {
+
+namespace nccl {
+struct Communicator;
+}  // namespace nccl
 
 /// Puts calls into streams, and watches over what is there: a call whose peers die, differ or do not come fails the group, which ends all of them
 /// (device_watch.hpp). One device, that of the first call. Thread-safe. Lives as long as its Group.
@@ -45,6 +48,16 @@ class DeviceChannel final : public WorkDriver {
   /// Collective over the group, if all of its ranks can: connects that of `child`, the group of the ranks of `color`, ordered by `key`; null for a rank
   /// that is in none.
   Status part(int color, int key, Group* child, Deadline deadline);
+
+  /// Whether what is left of the group can be connected by shrink().
+  bool can_shrink();
+  /// After the ranks but `lost` have made `child`: connects it. Collective over `child`, where can_shrink() is true on all of its ranks. Where one of them cannot,
+  /// `child` connects by itself with its first call.
+  void shrink(std::span<const Rank> lost, Group& child, Deadline deadline);
+
+  /// Communicator::device_window().
+  Result<std::shared_ptr<RegisteredMemory>> register_memory(void* memory, std::size_t bytes, Device device,
+                                                            Duration timeout);
 
   /// lend_nccl().
   Status lend(nccl::Communicator* communicator);
@@ -92,6 +105,8 @@ class DeviceChannel final : public WorkDriver {
   Status examine(UnderWay& one) const;
   std::string where(const exec::RequestRecord& record) const;
   DeviceLedger* ledger_of(Rank rank) const;
+  /// `said`, once it has to be taken as it is: NCCL knows that a peer is gone, but not which, and who watches over the peers soon does. Ok until then.
+  Status once_named(const Status& said);
   /// The group has failed: from now on works end as that, and what is in streams ends without a result.
   void give_up(const Status& failure);
 
@@ -108,6 +123,7 @@ class DeviceChannel final : public WorkDriver {
   bool has_graphs_ =
       false;  ///< calls were captured: when the group fails, launches of theirs end by the library's abort alone
   bool closed_ = false;
+  std::optional<Clock::time_point> lost_since_;  ///< of once_named()
   std::mutex under_way_mutex_;  ///< taken after mutex_, and held for moments only; guards what follows
   std::list<UnderWay> under_way_;
   Status failure_;  ///< of the group, from before calls are made to end without a result

@@ -43,10 +43,19 @@ enum RedOp : int { kSum = 0, kProd = 1, kMax = 2, kMin = 3, kAvg = 4 };
 enum Residence : int { kOnDevice = 0, kOnHost = 1 };
 
 struct Communicator;  // what an ncclComm_t points to
+struct Window;        // what an ncclWindow_t points to
 
 struct UniqueId {
   char bytes[128];
 };
+
+/// Of windows: ncclCommWindowRegister()'s flag, and what memory has to be aligned to.
+inline constexpr int kSymmetric = 1;
+inline constexpr std::size_t kWindowAlignment = 4096;
+
+/// Of ncclCommShrink(): the second where the parent has failed or was revoked.
+inline constexpr int kShrinkDefault = 0;
+inline constexpr int kShrinkAbort = 1;
 
 /// An ncclConfig_t as 2.18 has it, which later ones take, too.
 struct Config {
@@ -89,6 +98,19 @@ struct Functions {
   int (*ReduceScatter)(const void* from, void* to, std::size_t count, int type, int op, Communicator*, void* stream);
   int (*Send)(const void* from, std::size_t count, int type, int peer, Communicator*, void* stream);
   int (*Recv)(void* to, std::size_t count, int type, int peer, Communicator*, void* stream);
+
+  // Null where the library is too old for them.
+  // From 2.19:
+  int (*MemAlloc)(void** memory, std::size_t bytes);
+  int (*MemFree)(void* memory);
+  int (*CommRegister)(Communicator*, void* memory, std::size_t bytes, void** handle);
+  int (*CommDeregister)(Communicator*, void* handle);
+  // From 2.27:
+  int (*CommWindowRegister)(Communicator*, void* memory, std::size_t bytes, Window** window, int flags);
+  int (*CommWindowDeregister)(Communicator*, Window* window);
+  int (*CommShrink)(Communicator* parent, int* excluded, int count, Communicator** communicator, Config*, int flags);
+  // From 2.29:
+  int (*CommRevoke)(Communicator*, int flags);
 };
 
 }  // namespace accord::comm::nccl

@@ -18,6 +18,8 @@ namespace {
 using nlohmann::json;
 
 constexpr std::chrono::seconds kPatienceAtEnd(5);
+/// With what ncclCommRevoke() stops.
+constexpr std::chrono::seconds kPatienceWithRevoke(2);
 
 std::string hex_of(const nccl::UniqueId& id) {
   std::string text;
@@ -89,10 +91,16 @@ NcclBackend::NcclBackend(Group& group, device::Runtime& runtime, Device device, 
 NcclBackend::~NcclBackend() {
   const device::CurrentDevice current(runtime_, device_);
   const Deadline deadline = Deadline::in(kPatienceAtEnd);
+  {
+    const std::lock_guard lock(calls_);
+    registry_->end(aborted_ ? nccl::Registry::End::kAborted : nccl::Registry::End::kDestroyed);
+    if (is_revoked_) (void)library().call.CommAbort(whole_);
+  }
   if (!aborted_) {
     const std::lock_guard lock(calls_);
+    // All of them begin to end before one is waited for: peers may wait for them in another order.
+    for (nccl::Communicator* const communicator : communicators()) (void)library().call.CommFinalize(communicator);
     for (nccl::Communicator* const communicator : communicators()) {
-      (void)library().call.CommFinalize(communicator);
       const bool quiet = settle(communicator, "CommFinalize", deadline).ok();
       (void)(quiet ? library().call.CommDestroy(communicator) : library().call.CommAbort(communicator));
     }
@@ -103,6 +111,7 @@ NcclBackend::~NcclBackend() {
     (void)runtime_.destroy_event(pair.event);
   }
   if (copies_.memory != nullptr) (void)runtime_.release(device_, copies_.memory);
+  for (void* const copy : captured_copies_) (void)runtime_.release(device_, copy);
   if (copies_.read.handle != nullptr) (void)runtime_.destroy_event(copies_.read);
 }
 
@@ -170,6 +179,47 @@ Status NcclBackend::part(int color, int key, CollectiveBackend* child, Deadline 
   return parted;
 }
 
+Status NcclBackend::shrink(std::span<const Rank> lost, CollectiveBackend* child, Deadline deadline) {
+  auto* const its = static_cast<NcclBackend*>(child);
+  const std::lock_guard lock(calls_);
+  if (!can_shrink()) return Status(StatusCode::kAborted, "it was aborted");
+  const device::CurrentDevice current(runtime_, device_);
+  ACCORD_RETURN_IF_ERROR(current.status());
+  std::vector<int> excluded(lost.begin(), lost.end());
+  nccl::Config config = its->config();
+  nccl::Communicator* made = nullptr;
+  const int code = library().call.CommShrink(whole_, excluded.data(), static_cast<int>(excluded.size()), &made, &config,
+                                             is_revoked_ ? nccl::kShrinkAbort : nccl::kShrinkDefault);
+  if (code != nccl::kSuccess && code != nccl::kInProgress) return library().failure("CommShrink", code);
+  const std::lock_guard its_lock(its->calls_);
+  Status shrunk = its->settle(made, "CommShrink", deadline);
+  if (shrunk.ok()) {
+    its->whole_ = made;
+  } else {
+    (void)library().call.CommAbort(made);
+  }
+  return shrunk;
+}
+
+Result<std::shared_ptr<RegisteredMemory>> NcclBackend::register_memory(void* memory, std::size_t bytes,
+                                                                       Deadline deadline) {
+  const std::lock_guard lock(calls_);
+  if (aborted_) return Status(StatusCode::kAborted, "it was aborted");
+  const device::CurrentDevice current(runtime_, device_);
+  ACCORD_RETURN_IF_ERROR(current.status());
+  if (Status connected = connect_whole(deadline); !connected.ok())
+    return group_.fail(connected.with_context(group_.where("device_window")));
+  registry_->communicator = whole_;
+  return nccl::register_memory({.group = group_,
+                                .library = library(),
+                                .runtime = runtime_,
+                                .device = device_,
+                                .registry = registry_,
+                                .settle = [&](const char* function) { return settle(whole_, function, deadline); },
+                                .deadline = deadline},
+                               memory, bytes);
+}
+
 Status NcclBackend::connect_whole(Deadline deadline) {
   if (whole_ != nullptr) return {};
   ACCORD_ASSIGN_OR_RETURN(whole_, connect(*id_, group_.rank(), group_.size()));
@@ -194,100 +244,17 @@ Status NcclBackend::settle(nccl::Communicator* communicator, std::string_view fu
   }
 }
 
-Status NcclBackend::connect_pairs(std::span<const Call> calls, Deadline deadline) {
-  /// What two ranks tell each other; the id is the lower rank's.
-  struct Offer {
-    std::uint64_t has_whole = 0;
-    nccl::UniqueId id = {};
-  };
-  std::map<Rank, Offer> mine, theirs;
-  for (const Call& call : calls)
-    if (!pairs_.contains(call.peer)) mine[call.peer].has_whole = whole_ != nullptr ? 1 : 0;
-  const auto tell = [&](Rank peer) {
-    return group_.send_aside(std::as_bytes(std::span(&mine[peer], 1)), peer, deadline);
-  };
-  const auto hear = [&](Rank peer) {
-    return group_.receive_aside(std::as_writable_bytes(std::span(&theirs[peer], 1)), peer, deadline);
-  };
-  for (auto& [peer, offer] : mine) {
-    if (peer < group_.rank()) continue;
-    if (const int code = library().call.GetUniqueId(&offer.id); code != nccl::kSuccess)
-      return library().failure("GetUniqueId", code);
-    ACCORD_RETURN_IF_ERROR(tell(peer));
-  }
-  for (const auto& [peer, offer] : mine) {
-    if (peer > group_.rank()) break;
-    ACCORD_RETURN_IF_ERROR(hear(peer));
-    ACCORD_RETURN_IF_ERROR(tell(peer));
-  }
-  for (const auto& [peer, offer] : mine)
-    if (peer > group_.rank()) ACCORD_RETURN_IF_ERROR(hear(peer));
-  for (const auto& [peer, offer] : mine) {
-    Pair& pair = pairs_[peer];
-    if (offer.has_whole == 1 && theirs[peer].has_whole == 1) continue;
-    const bool is_lower = group_.rank() < peer;
-    ACCORD_ASSIGN_OR_RETURN(pair.communicator, connect(is_lower ? offer.id : theirs[peer].id, is_lower ? 0 : 1, 2));
-  }
-  for (const auto& [peer, offer] : mine)
-    if (pairs_[peer].communicator != nullptr)
-      ACCORD_RETURN_IF_ERROR(settle(pairs_[peer].communicator, "CommInitRankConfig", deadline));
-  return {};
-}
-
-Result<Stream> NcclBackend::fork(Pair& pair, Stream stream) {
-  if (pair.event.handle == nullptr) {
-    ACCORD_ASSIGN_OR_RETURN(pair.stream,
-                            runtime_.create_stream(device_, group_.options().hints.is_high_priority_stream));
-    ACCORD_ASSIGN_OR_RETURN(pair.event, runtime_.create_event(device_));
-  }
-  ACCORD_RETURN_IF_ERROR(runtime_.record(pair.event, device_, stream));
-  ACCORD_RETURN_IF_ERROR(runtime_.wait(pair.event, device_, pair.stream));
-  return pair.stream;
-}
-
-Status NcclBackend::join(const Pair& pair, Stream stream) {
-  ACCORD_RETURN_IF_ERROR(runtime_.record(pair.event, device_, pair.stream));
-  return runtime_.wait(pair.event, device_, stream);
-}
-
-Status NcclBackend::enqueue_messages(std::span<const Call> calls, Stream stream, Deadline deadline) {
-  ACCORD_RETURN_IF_ERROR(connect_pairs(calls, deadline));
-  std::map<nccl::Communicator*, Pair*> used;
-  for (const Call& call : calls) {
-    Pair& pair = pairs_[call.peer];
-    used.emplace(pair.communicator, &pair);
-  }
-  const bool apart = used.size() > 1;
-  std::map<nccl::Communicator*, Stream> streams;
-  for (const auto& [communicator, pair] : used) {
-    streams[communicator] = stream;
-    if (!apart || communicator == nullptr) continue;
-    ACCORD_ASSIGN_OR_RETURN(streams[communicator], fork(*pair, stream));
-  }
-  if (const int code = library().call.GroupStart(); code != nccl::kSuccess)
-    return library().failure("GroupStart", code);
-  Status put;
-  for (const Call& call : calls) {
-    nccl::Communicator* const own = pairs_[call.peer].communicator;
-    const bool is_lower = group_.rank() < call.peer;
-    const nccl::Member by = own == nullptr ? whole() : member(own, is_lower ? 0 : 1, 2);
-    const Rank peer = own == nullptr ? call.peer : is_lower ? 1 : 0;
-    if (put.ok()) put = nccl::put_message(by, call, peer, streams[own]);
-  }
-  const int code = library().call.GroupEnd();
-  ACCORD_RETURN_IF_ERROR(put);
-  if (code != nccl::kSuccess && code != nccl::kInProgress) return library().failure("GroupEnd", code);
-  for (const auto& [communicator, pair] : used) {
-    ACCORD_RETURN_IF_ERROR(settle(communicator == nullptr ? whole_ : communicator, "GroupEnd", deadline));
-    if (apart && communicator != nullptr) ACCORD_RETURN_IF_ERROR(join(*pair, stream));
-  }
-  return {};
-}
-
 Result<const void*> NcclBackend::input_of(const Call& call, Stream stream) {
   const std::size_t bytes = call.input.bytes();
   if (call.collective != Collective::kAllToAll || call.input.data != call.output.data || bytes == 0)
     return call.input.data;
+  ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime_.is_capturing(device_, stream));
+  if (captured) {  // its graph runs at any time, beside what is not captured
+    ACCORD_ASSIGN_OR_RETURN(void* const own, runtime_.allocate(device_, bytes));
+    captured_copies_.push_back(own);
+    ACCORD_RETURN_IF_ERROR(runtime_.copy(own, call.input.data, bytes, device_, stream));
+    return own;
+  }
   if (copies_.read.handle == nullptr) {
     ACCORD_ASSIGN_OR_RETURN(copies_.read, runtime_.create_event(device_));
   } else {
@@ -343,11 +310,30 @@ Status NcclBackend::asynchronous_error() {
   return {};
 }
 
+bool NcclBackend::revoke(nccl::Communicator* communicator) {
+  if (library().call.CommRevoke == nullptr || library().call.CommShrink == nullptr) return false;
+  const int begun = library().call.CommRevoke(communicator, 0);
+  if (begun != nccl::kSuccess && begun != nccl::kInProgress) return false;
+  const Deadline deadline = Deadline::in(kPatienceWithRevoke);
+  Waiter waiter(WaitPolicy::kYield);
+  for (int code = nccl::kInProgress; code == nccl::kInProgress; (void)waiter.pause()) {
+    if (library().call.CommGetAsyncError(communicator, &code) != nccl::kSuccess || deadline.passed()) return false;
+  }
+  return true;
+}
+
 void NcclBackend::abort() {
   if (aborted_.exchange(true)) return;
   const std::lock_guard lock(calls_);  // whoever holds it sees that and leaves
   const device::CurrentDevice current(runtime_, device_);
-  for (nccl::Communicator* const communicator : communicators()) (void)library().call.CommAbort(communicator);
+  registry_->end(nccl::Registry::End::kAborted);
+  for (nccl::Communicator* const communicator : communicators()) {
+    if (communicator == whole_ && revoke(whole_)) {
+      is_revoked_ = true;
+    } else {
+      (void)library().call.CommAbort(communicator);
+    }
+  }
 }
 
 }  // namespace accord::comm

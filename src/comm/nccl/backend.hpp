@@ -1,6 +1,7 @@
 #pragma once
 // A group's calls on GPUs by NCCL.
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <memory>
@@ -11,6 +12,7 @@
 #include "comm/device/backend.hpp"
 #include "comm/nccl/calls.hpp"
 #include "comm/nccl/library.hpp"
+#include "comm/nccl/registered_memory.hpp"
 #include "device/runtime.hpp"
 
 namespace accord::comm {
@@ -32,9 +34,21 @@ class NcclBackend final : public CollectiveBackend {
   /// A rank without NCCL, or with another version or other options than the others, is told to all.
   Status agree(std::span<const Call> calls, Deadline deadline) override;
   Status enqueue(std::span<const Call> calls, Stream stream, Deadline deadline) override;
+  /// Messages connect their pairs, which a capture forbids to none.
+  bool can_capture(std::span<const Call> calls) const override {
+    const auto is_message = [](const Call& call) { return call.direction != Direction::kNone; };
+    return whole_ != nullptr || std::all_of(calls.begin(), calls.end(), is_message);
+  }
   bool can_part() const override { return whole_ != nullptr; }
   Status part(int color, int key, CollectiveBackend* child, Deadline deadline) override;
+  bool can_shrink() const override {
+    return whole_ != nullptr && library().call.CommShrink != nullptr && (!aborted_ || is_revoked_);
+  }
+  Status shrink(std::span<const Rank> lost, CollectiveBackend* child, Deadline deadline) override;
+  Result<std::shared_ptr<RegisteredMemory>> register_memory(void* memory, std::size_t bytes,
+                                                            Deadline deadline) override;
   Status asynchronous_error() override;
+  /// That of all ranks is revoked where NCCL's version can do so, which keeps it for shrink().
   void abort() override;
 
  private:
@@ -61,6 +75,9 @@ class NcclBackend final : public CollectiveBackend {
   Result<Stream> fork(Pair& pair, Stream stream);
   Status join(const Pair& pair, Stream stream);
 
+  /// Stops what is under way, and keeps the communicator. False if it has to be aborted instead.
+  bool revoke(nccl::Communicator* communicator);
+
   /// Those of its own.
   std::vector<nccl::Communicator*> communicators() const;
   const nccl::Library& library() const { return **library_; }
@@ -70,8 +87,10 @@ class NcclBackend final : public CollectiveBackend {
   device::Runtime& runtime_;
   const Device device_;
   std::atomic<bool> aborted_ = false;
-  std::mutex calls_;                  ///< into the library; guards what follows
-  std::optional<nccl::UniqueId> id_;  ///< once the ranks have agreed; not needed by one that was parted
+  const std::shared_ptr<nccl::Registry> registry_ = std::make_shared<nccl::Registry>();
+  std::mutex& calls_ = registry_->calls;  ///< into the library; guards what follows
+  bool is_revoked_ = false;               ///< what is left of whole_, once aborted
+  std::optional<nccl::UniqueId> id_;      ///< once the ranks have agreed; not needed by one that was parted
   nccl::Communicator* whole_;
   const bool is_lent_;
   struct Pair {
@@ -86,6 +105,7 @@ class NcclBackend final : public CollectiveBackend {
     device::Event read = {};  ///< once the last call that reads it is over
   };
   Copies copies_;
+  std::vector<void*> captured_copies_;  ///< of calls in graphs, one each
 };
 
 }  // namespace accord::comm

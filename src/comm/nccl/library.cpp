@@ -3,7 +3,9 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <atomic>
 #include <filesystem>
+#include <mutex>
 #include <vector>
 
 #include "base/config.hpp"
@@ -13,6 +15,9 @@ namespace {
 
 constexpr const char* kName = "libnccl.so.2";
 constexpr int kOldest = 21800;
+constexpr int kFirstWithRegistration = 21900;
+constexpr int kFirstWithWindows = 22700;
+constexpr int kFirstWithRevoke = 22900;
 
 /// Where a symbol's library lies.
 std::string file_of(const void* symbol) {
@@ -66,6 +71,26 @@ const char* find_all(void* library, Functions& call) {
   return nullptr;
 }
 
+/// What later versions have; a library that lacks some is taken for an older one.
+void find_later(void* library, int version, Functions& call) {
+  const auto look = [&](int first, const char* name, auto& function) {
+    return version >= first && find(library, name, function);
+  };
+  if (!look(kFirstWithRegistration, "ncclMemAlloc", call.MemAlloc) ||
+      !look(kFirstWithRegistration, "ncclMemFree", call.MemFree))
+    call.MemAlloc = nullptr;
+  if (!look(kFirstWithRegistration, "ncclCommRegister", call.CommRegister) ||
+      !look(kFirstWithRegistration, "ncclCommDeregister", call.CommDeregister))
+    call.CommRegister = nullptr;
+  if (!look(kFirstWithWindows, "ncclCommWindowRegister", call.CommWindowRegister) ||
+      !look(kFirstWithWindows, "ncclCommWindowDeregister", call.CommWindowDeregister))
+    call.CommWindowRegister = nullptr;
+  (void)look(kFirstWithWindows, "ncclCommShrink", call.CommShrink);
+  (void)look(kFirstWithRevoke, "ncclCommRevoke", call.CommRevoke);
+}
+
+std::atomic<const Library*> replaced = nullptr;
+
 Result<std::unique_ptr<const Library>> library_of(void* handle, const std::string& path) {
   auto library = std::make_unique<Library>();
   library->path = path;
@@ -79,6 +104,7 @@ Result<std::unique_ptr<const Library>> library_of(void* handle, const std::strin
                                                         version_text(library->version), version_text(kOldest)));
   if (const char* missing = find_all(handle, library->call))
     return Status(StatusCode::kUnsupported, fmt::format("{} has no {}", library->path, missing));
+  find_later(handle, library->version, library->call);
   return std::unique_ptr<const Library>(std::move(library));
 }
 
@@ -120,10 +146,18 @@ Result<std::unique_ptr<const Library>> load(const std::string& path) {
   return library_of(handle, path);
 }
 
+void replace_library(const Library* library) { replaced = library; }
+
 Result<const Library*> library() {
-  static const Result<std::unique_ptr<const Library>> found = search();
-  if (!found.ok()) return found.status();
-  return found->get();
+  if (const Library* const other = replaced) return other;
+  static std::mutex searching;
+  static const Library* found = nullptr;  // never deleted: the library has threads of its own
+  const std::lock_guard lock(searching);
+  if (found == nullptr) {  // what is not there may come, with torch
+    ACCORD_ASSIGN_OR_RETURN(std::unique_ptr<const Library> library, search());
+    found = library.release();
+  }
+  return found;
 }
 
 }  // namespace accord::comm::nccl

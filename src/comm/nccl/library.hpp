@@ -27,7 +27,10 @@ std::string version_text(int version);
 Result<std::unique_ptr<const Library>> load(const std::string& path);
 
 /// This process's: ACCORD_NCCL where that is set, and no other then; else the one that is loaded already (as by torch), the one of PyPI's package
-/// nvidia-nccl beside accord, the system's. The error says what was tried.
+/// nvidia-nccl beside accord, the system's. The error says what was tried; the next call tries again.
 Result<const Library*> library();
+
+/// In the place of this process's, for tests; null gives that back.
+void replace_library(const Library* library);
 
 }  // namespace accord::comm::nccl

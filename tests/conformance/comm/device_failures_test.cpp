@@ -155,6 +155,46 @@ TEST_F(DeviceFailures, what_the_library_says_later_ends_calls) {
   });
 }
 
+TEST_F(DeviceFailures, a_peer_that_the_library_has_lost_is_named_by_who_watches_over_it) {
+  for (const bool is_put : {false, true}) {
+    on_ranks(2, [is_put](Communicator& comm, const OnDevice& on) {
+      connect(comm, on);
+      const DeviceArray values = ones(on);
+      if (comm.rank() == 0 && is_put) testing::fail_next("ncclAllReduce", testing::nccl::ncclRemoteError, 0);
+      ASSERT_TRUE(comm.barrier().ok());
+      if (comm.rank() == 1) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        return comm.abort("it is gone");
+      }
+      Work work = comm.start(sum(values), {.stream = on.stream});
+      testing::set_async_error(0, testing::nccl::ncclRemoteError);
+      const Status status = work.wait();
+      EXPECT_THAT(status.ranks(), ElementsAre(1)) << status.to_string();
+      EXPECT_THAT(status.message(), HasSubstr("it is gone"));
+      on.synchronize();
+    });
+    testing::reset_nccl();
+  }
+}
+
+TEST_F(DeviceFailures, a_peer_that_only_the_library_has_lost_fails_the_group_all_the_same) {
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    connect(comm, on);
+    const DeviceArray values = ones(on);
+    ASSERT_TRUE(comm.barrier().ok());
+    if (comm.rank() == 0) {
+      Work work = comm.start(sum(values), {.stream = on.stream});
+      testing::set_async_error(0, testing::nccl::ncclRemoteError);
+      const Status status = work.wait();
+      EXPECT_EQ(status.code(), StatusCode::kPeerLost) << status.to_string();
+      EXPECT_THAT(status.message(), HasSubstr("ncclCommGetAsyncError"));
+      on.synchronize();
+    }
+    while (comm.barrier().ok()) {
+    }
+  });
+}
+
 TEST_F(DeviceFailures, a_rank_that_cannot_begin_is_told_to_all_and_harms_nothing) {
   testing::fail_next("ncclGetUniqueId", testing::nccl::ncclSystemError);
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {

@@ -116,6 +116,45 @@ TEST_F(DeviceStreams, a_capture_holds_calls_and_each_launch_runs_them) {
   });
 }
 
+TEST_F(DeviceStreams, a_capture_before_the_group_is_connected_is_refused_and_harms_nothing) {
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    const DeviceArray sum(on, of(1), DType::kFloat32);
+    const CallOptions options{.stream = on.stream};
+    ASSERT_TRUE(runtime().begin_capture(on.device, on.stream).ok());
+    const Status status = comm.all_reduce(sum.buffer(), ReduceOp::kSum, options);
+    EXPECT_EQ(status.code(), StatusCode::kWrongState) << status.to_string();
+    EXPECT_THAT(status.message(), HasSubstr("the first call of a group connects"));
+    EXPECT_TRUE(runtime().end_capture(on.device, on.stream).ok());
+    ASSERT_TRUE(comm.all_reduce(sum.buffer(), ReduceOp::kSum, options).ok());
+    EXPECT_EQ(sum.values<float>(), of(2));
+  });
+}
+
+TEST_F(DeviceStreams, a_captured_call_that_copies_its_input_shares_the_copy_with_no_other) {
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    const CallOptions options{.stream = on.stream};
+    const float rank = static_cast<float>(comm.rank());
+    const DeviceArray values(on, std::vector<float>{rank, rank + 10}, DType::kFloat32),
+        more(on, of(1), DType::kFloat32);
+    const Call swap = Call::all_to_all(values.buffer(), values.buffer());
+    ASSERT_TRUE(comm.run(swap, options).ok());
+    ASSERT_TRUE(comm.run(swap, options).ok());
+    on.synchronize();
+    ASSERT_TRUE(runtime().begin_capture(on.device, on.stream).ok());
+    ASSERT_TRUE(comm.run(swap, options).ok());
+    const Result<testing::Graph> graph = runtime().end_capture(on.device, on.stream);
+    ASSERT_TRUE(graph.ok()) << graph.status().to_string();
+    const std::vector<float> before{rank, rank + 10}, after{10 * rank, 10 * rank + 1};
+    for (int launch = 0; launch < 4; ++launch) {
+      EXPECT_EQ(values.values<float>(), launch % 2 == 0 ? before : after);
+      ASSERT_TRUE(runtime().launch(*graph, on.stream).ok());
+      // One that needs more room, between launches.
+      ASSERT_TRUE(comm.run(Call::all_to_all(more.buffer(), more.buffer()), options).ok());
+    }
+    EXPECT_EQ(values.values<float>(), before);
+  });
+}
+
 TEST_F(DeviceStreams, a_launch_whose_peer_is_gone_ends_with_the_group) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     const DeviceArray sum(on, of(1), DType::kFloat32);

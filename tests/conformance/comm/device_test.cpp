@@ -5,14 +5,15 @@
 
 #include "conformance/comm/device_suite.hpp"
 #include "conformance/comm/host_devices.hpp"
+#include "ranks/spawned_ranks.hpp"
 
 namespace accord {
 namespace {
 
 using testing::OnDevice;
 
-// Before anything reads the environment.
-const bool kChosen = setenv("ACCORD_NCCL", testing::library_path().c_str(), 1) == 0;
+// Before anything reads the environment. Processes of cuda/nccl_ranks.hpp have NVIDIA's library.
+const bool kChosen = testing::is_spawned_rank() || setenv("ACCORD_NCCL", testing::library_path().c_str(), 1) == 0;
 
 class Devices : public testing::HostDevices {};
 

@@ -21,6 +21,16 @@ template <>
 struct Erased<ncclComm_t*> {
   using Type = Communicator**;
 };
+#if NCCL_VERSION_CODE >= 22700
+template <>
+struct Erased<ncclWindow_t> {
+  using Type = Window*;
+};
+template <>
+struct Erased<ncclWindow_t*> {
+  using Type = Window**;
+};
+#endif
 template <>
 struct Erased<cudaStream_t> {
   using Type = void*;
@@ -79,6 +89,22 @@ ACCORD_SAME(AllGather);
 ACCORD_SAME(ReduceScatter);
 ACCORD_SAME(Send);
 ACCORD_SAME(Recv);
+#if NCCL_VERSION_CODE >= 21900
+ACCORD_SAME(MemAlloc);
+ACCORD_SAME(MemFree);
+ACCORD_SAME(CommRegister);
+ACCORD_SAME(CommDeregister);
+#endif
+#if NCCL_VERSION_CODE >= 22700
+ACCORD_SAME(CommWindowRegister);
+ACCORD_SAME(CommWindowDeregister);
+ACCORD_SAME(CommShrink);
+static_assert(kSymmetric == NCCL_WIN_COLL_SYMMETRIC && kWindowAlignment == NCCL_WIN_REQUIRED_ALIGNMENT &&
+              kShrinkDefault == NCCL_SHRINK_DEFAULT && kShrinkAbort == NCCL_SHRINK_ABORT);
+#endif
+#if NCCL_VERSION_CODE >= 22900
+ACCORD_SAME(CommRevoke);
+#endif
 #undef ACCORD_SAME
 static_assert(static_cast<int>(kSuccess) == ncclSuccess && static_cast<int>(kInvalidUsage) == ncclInvalidUsage &&
               static_cast<int>(kRemoteError) == ncclRemoteError && static_cast<int>(kInProgress) == ncclInProgress);

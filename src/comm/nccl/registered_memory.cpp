@@ -1,0 +1,167 @@
+// Three steps, each told to all ranks, so that they go on together: memory for all, a window of NCCL's over it where its version has them and the memory
+// is aligned, and where one of the ranks got none, a registration by each rank. NCCL gives success and no window where the machine has none.
+#include "comm/nccl/registered_memory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "base/text.hpp"
+#include "comm/exchange.hpp"
+#include "comm/gather_texts.hpp"
+#include "comm/group.hpp"
+
+namespace accord::comm::nccl {
+
+class Memory final : public RegisteredMemory {
+ public:
+  explicit Memory(const Registering& with)
+      : library_(with.library), runtime_(with.runtime), device_(with.device), registry_(with.registry) {}
+  ~Memory() override {
+    if (is_known_) {
+      const std::lock_guard lock(registry_->calls);
+      deregister();
+    }
+    const device::CurrentDevice current(runtime_, device_);
+    if (owner_ == Owner::kNccl) (void)library_.call.MemFree(data_);
+    if (owner_ == Owner::kRuntime) (void)runtime_.release(device_, data_);
+  }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  void* data() const override { return data_; }
+  WindowUse use() const override { return use_; }
+
+  Status hold(void* memory, std::size_t bytes) {
+    bytes_ = bytes;
+    data_ = memory;
+    if (memory != nullptr) return {};
+    if (library_.call.MemAlloc == nullptr) {
+      ACCORD_ASSIGN_OR_RETURN(data_, runtime_.allocate(device_, bytes));
+      owner_ = Owner::kRuntime;
+      return {};
+    }
+    if (const int code = library_.call.MemAlloc(&data_, bytes); code != kSuccess)
+      return library_.failure(fmt::format("MemAlloc of {}", bytes_text(bytes)), code);
+    owner_ = Owner::kNccl;
+    return {};
+  }
+  bool can_be_symmetric() const {
+    return library_.call.CommWindowRegister != nullptr &&
+           reinterpret_cast<std::uintptr_t>(data_) % kWindowAlignment == 0;
+  }
+
+  // REQUIRES, for all of these: the registry's calls are held.
+  /// Ok, and use() is unchanged, where the machine has no windows.
+  Status make_symmetric(const Registering& with) {
+    const int code = library_.call.CommWindowRegister(registry_->communicator, data_, bytes_, &window_, kSymmetric);
+    if (code != kSuccess && code != kInProgress) return library_.failure("CommWindowRegister", code);
+    ACCORD_RETURN_IF_ERROR(with.settle("CommWindowRegister"));
+    if (window_ != nullptr) know(WindowUse::kSymmetric);
+    return {};
+  }
+  Status make_registered() {
+    if (library_.call.CommRegister == nullptr) return {};
+    const int code = library_.call.CommRegister(registry_->communicator, data_, bytes_, &handle_);
+    if (code != kSuccess) return library_.failure("CommRegister", code);
+    know(WindowUse::kRegistered);
+    return {};
+  }
+  void deregister() {
+    if (registry_->known.erase(this) == 0) return;
+    if (use_ == WindowUse::kSymmetric) (void)library_.call.CommWindowDeregister(registry_->communicator, window_);
+    if (use_ == WindowUse::kRegistered) (void)library_.call.CommDeregister(registry_->communicator, handle_);
+  }
+  void forget() {
+    deregister();
+    use_ = WindowUse::kPlain;
+    is_known_ = false;
+  }
+
+ private:
+  enum class Owner { kUser, kRuntime, kNccl };
+
+  void know(WindowUse use) {
+    use_ = use;
+    is_known_ = true;
+    registry_->known.insert(this);
+  }
+
+  const Library& library_;
+  device::Runtime& runtime_;
+  const Device device_;
+  const std::shared_ptr<Registry> registry_;
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+  Owner owner_ = Owner::kUser;
+  WindowUse use_ = WindowUse::kPlain;
+  bool is_known_ = false;
+  Window* window_ = nullptr;
+  void* handle_ = nullptr;
+};
+
+void Registry::end(End how) {
+  while (how == End::kDestroyed && !known.empty()) (*known.begin())->deregister();
+  known.clear();
+  communicator = nullptr;
+}
+
+namespace {
+
+constexpr char kError = 'e';
+constexpr char kText = 't';
+
+/// What all ranks say; an error of one is one on all of them, and this rank's own comes first.
+Result<std::vector<std::string>> tell(const Registering& with, const Status& mine, const std::string& text) {
+  const std::string said = mine.ok() ? kText + text : kError + mine.message().substr(0, kMostText / 2);
+  ACCORD_ASSIGN_OR_RETURN(std::vector<std::string> all, gather_texts(with.group, said, with.deadline.remaining()));
+  ACCORD_RETURN_IF_ERROR(mine);
+  for (Rank rank = 0; rank < with.group.size(); ++rank) {
+    std::string& theirs = all[static_cast<std::size_t>(rank)];
+    if (theirs.front() == kError)
+      return Status(StatusCode::kResourceExhausted, fmt::format("rank {}: {}", rank, theirs.substr(1)), {rank});
+    theirs.erase(0, 1);
+  }
+  return all;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<RegisteredMemory>> register_memory(const Registering& with, void* memory, std::size_t bytes) {
+  const auto made = std::make_shared<Memory>(with);
+  // Its end takes the calls, which are held here.
+  const auto give_up = [&](const Status& why) {
+    made->forget();
+    return why;
+  };
+  const std::string size = fmt::format("{} bytes", bytes);
+  const Status held = made->hold(memory, bytes);
+  Result<std::vector<std::string>> said = tell(with, held, size);
+  ACCORD_RETURN_IF_ERROR(said.status());
+  for (Rank rank = 0; rank < with.group.size(); ++rank)
+    if (const std::string& theirs = (*said)[static_cast<std::size_t>(rank)]; theirs != size)
+      return Status(StatusCode::kMismatch,
+                    fmt::format("rank {} asks for {}, rank {} for {}", rank, theirs, with.group.rank(), size), {rank});
+
+  const auto all_are = [&](bool mine) -> Result<bool> {
+    ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> all, tell(with, {}, mine ? "yes" : "no"));
+    return std::all_of(all.begin(), all.end(), [](const std::string& theirs) { return theirs == "yes"; });
+  };
+  ACCORD_ASSIGN_OR_RETURN(bool symmetric, all_are(made->can_be_symmetric()));
+  if (symmetric) {
+    if (Status status = made->make_symmetric(with); !status.ok())
+      return with.group.fail(give_up(status).with_context(with.group.where("device_window")));
+    const Result<bool> all = all_are(made->use() == WindowUse::kSymmetric);
+    if (!all.ok()) return give_up(all.status());
+    symmetric = *all;
+  }
+  if (symmetric) return std::shared_ptr<RegisteredMemory>(made);
+  made->forget();
+  const Status registered = made->make_registered();
+  if (const Status all = tell(with, registered, "").status(); !all.ok()) return give_up(all);
+  return std::shared_ptr<RegisteredMemory>(made);
+}
+
+}  // namespace accord::comm::nccl

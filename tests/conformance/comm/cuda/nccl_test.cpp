@@ -1,0 +1,38 @@
+// The suite of backends over NVIDIA's NCCL on a GPU, with 1, 2 and 4 ranks.
+#include <gmock/gmock.h>
+
+#include "conformance/comm/cuda/nccl_ranks.hpp"
+#include "conformance/comm/device_suite.hpp"
+
+namespace accord {
+namespace {
+
+using testing::OnDevice;
+
+class CudaNccl : public testing::CudaNcclTest, public ::testing::WithParamInterface<int> {
+ protected:
+  void run(const std::function<void(Communicator&, const OnDevice&)>& check) {
+    if (IsSkipped()) return;
+    on_ranks(GetParam(), check);
+  }
+};
+
+TEST_P(CudaNccl, reductions_give_what_the_plain_computation_gives) {
+  run([](Communicator& comm, const OnDevice& on) {
+    // 6 integer types with 5 ops, float types with 6, 2 complex types with sum and avg, bool with 6.
+    const bool has_float8 = comm::nccl::library().value()->version >= 22400;
+    EXPECT_EQ(testing::check_device_reductions(comm, on), 6 * 5 + (has_float8 ? 6 : 4) * 6 + 2 * 2 + 6);
+  });
+}
+
+TEST_P(CudaNccl, bytes_of_every_dtype_get_where_they_belong) { run(testing::check_device_moves); }
+TEST_P(CudaNccl, messages) { run(testing::check_device_messages); }
+TEST_P(CudaNccl, works_keep_the_order_of_streams) { run(testing::check_device_works); }
+TEST_P(CudaNccl, prepared_calls) { run(testing::check_device_prepared); }
+TEST_P(CudaNccl, mistakes_of_one_rank_harm_nothing) { run(testing::check_device_mistakes); }
+
+INSTANTIATE_TEST_SUITE_P(Ranks, CudaNccl, ::testing::Values(1, 2, 4),
+                         [](const auto& of) { return "of_" + std::to_string(of.param); });
+
+}  // namespace
+}  // namespace accord

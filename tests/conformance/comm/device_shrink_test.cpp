@@ -1,0 +1,140 @@
+// What is left of a group that was connected on devices is connected on them: by ncclCommShrink() where NCCL has it, else anew.
+#include <gmock/gmock.h>
+
+#include <atomic>
+
+#include "conformance/comm/host_devices.hpp"
+#include "conformance/comm/other_nccl.hpp"
+
+namespace accord {
+namespace {
+
+using testing::DeviceArray;
+
+using testing::OnDevice;
+namespace nccl = testing::nccl;
+
+class DeviceShrink : public testing::HostDevices {
+ protected:
+  /// What an all_reduce of ones gives.
+  static float count(Communicator& comm, const OnDevice& on) {
+    const DeviceArray values(on, std::vector<float>(5, 1.0F), DType::kFloat32);
+    const Status status = comm.all_reduce(values.buffer(), ReduceOp::kSum, {.stream = on.stream});
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    return values.values<float>()[4];
+  }
+  /// Three ranks, of which rank 1 leaves; the others shrink after a call that lacks it, or without one.
+  enum class After { kFailure, kNothing };
+  static void shrink_without_rank_1(After after, const std::function<void(Communicator&)>& before = {}) {
+    std::atomic<int> waiting = 0;
+    on_ranks(3, {.timeout = std::chrono::seconds(4)}, [&](Communicator& comm, const OnDevice& on) {
+      ASSERT_EQ(count(comm, on), 3);
+      ASSERT_TRUE(comm.barrier().ok());
+      if (comm.rank() == 1) {
+        while (after == After::kFailure && waiting < 2) std::this_thread::yield();
+        return;  // which closes
+      }
+      const DeviceArray values(on, std::vector<float>(5, 1.0F), DType::kFloat32);
+      if (after == After::kFailure) {
+        const Call sum = Call::all_reduce(values.buffer(), values.buffer(), ReduceOp::kSum);
+        Work work = comm.start(sum, {.stream = on.stream});
+        ++waiting;
+        EXPECT_EQ(work.wait().code(), StatusCode::kPeerLost);
+        on.synchronize();
+      }
+      if (before) before(comm);
+      Result<Communicator> smaller = comm.shrink("smaller");
+      ASSERT_TRUE(smaller.ok()) << smaller.status().to_string();
+      EXPECT_EQ(smaller->rank(), comm.rank() / 2);
+      EXPECT_EQ(count(*smaller, on), 2);
+      const DeviceArray whose(on, std::vector<std::int32_t>(1, comm.rank()), DType::kInt32);
+      ASSERT_TRUE(smaller->broadcast(whose.buffer(), 1, {.stream = on.stream}).ok());
+      EXPECT_EQ(whose.values<std::int32_t>()[0], 2);
+    });
+  }
+  static bool called(const std::string& what) {
+    const std::vector<std::string> log = testing::log_of(0);
+    return std::any_of(log.begin(), log.end(), [&](const std::string& line) { return line.find(what) == 0; });
+  }
+};
+
+TEST_F(DeviceShrink, a_group_that_has_not_failed_shrinks_its_communicator) {
+  shrink_without_rank_1(After::kNothing);
+  EXPECT_TRUE(called("ncclCommShrink rank=0 exclude=1 flags=0 blocking=0"));
+  EXPECT_FALSE(called("ncclCommRevoke"));
+}
+
+TEST_F(DeviceShrink, a_failed_group_revokes_its_communicator_and_shrinks_it) {
+  shrink_without_rank_1(After::kFailure);
+  EXPECT_TRUE(called("ncclCommRevoke rank=0 flags=0"));
+  EXPECT_TRUE(called("ncclCommShrink rank=0 exclude=1 flags=1 blocking=0"));
+}
+
+TEST_F(DeviceShrink, versions_that_cannot_revoke_connect_a_failed_group_anew) {
+  const testing::OtherNccl other(22800);
+  shrink_without_rank_1(After::kFailure);
+  EXPECT_FALSE(called("ncclCommShrink"));
+  EXPECT_FALSE(called("ncclCommRevoke"));
+  testing::clear_log();
+  shrink_without_rank_1(After::kNothing);
+  EXPECT_TRUE(called("ncclCommShrink rank=0 exclude=1 flags=0"));
+}
+
+TEST_F(DeviceShrink, versions_that_cannot_shrink_connect_anew) {
+  const testing::OtherNccl other(22600);
+  shrink_without_rank_1(After::kNothing);
+  shrink_without_rank_1(After::kFailure);
+  EXPECT_FALSE(called("ncclCommShrink"));
+}
+
+TEST_F(DeviceShrink, a_communicator_that_nccl_does_not_revoke_is_aborted_and_connected_anew) {
+  for (const bool hangs : {false, true}) {
+    for (const int rank : {0, 2}) {
+      if (hangs) {
+        testing::hang_next("ncclCommRevoke", rank);
+      } else {
+        testing::fail_next("ncclCommRevoke", nccl::ncclInternalError, rank);
+      }
+    }
+    shrink_without_rank_1(After::kFailure);
+    EXPECT_FALSE(called("ncclCommShrink"));
+    EXPECT_TRUE(called("ncclCommAbort"));
+    testing::clear_log();
+  }
+}
+
+TEST_F(DeviceShrink, a_shrink_that_nccl_refuses_to_one_rank_connects_all_anew) {
+  shrink_without_rank_1(After::kNothing, [](Communicator& comm) {
+    if (comm.rank() == 2) testing::fail_next("ncclCommShrink", nccl::ncclSystemError, 2);
+  });
+  EXPECT_TRUE(called("ncclCommShrink"));
+}
+
+TEST_F(DeviceShrink, a_rank_that_never_called_on_a_device_lets_all_connect_by_themselves) {
+  on_ranks(3, [](Communicator& comm, const OnDevice& on) {
+    if (comm.rank() == 1) return;
+    while (comm.gone().empty()) std::this_thread::yield();
+    Result<Communicator> smaller = comm.shrink("smaller");
+    ASSERT_TRUE(smaller.ok()) << smaller.status().to_string();
+    EXPECT_EQ(count(*smaller, on), 2);
+  });
+  EXPECT_FALSE(called("ncclCommShrink"));
+}
+
+TEST_F(DeviceShrink, windows_of_a_failed_group_go_when_their_last_handle_does) {
+  on_ranks(2, [](Communicator& comm, const OnDevice& on) {
+    Result<DeviceWindow> window = comm.device_window(4096, on.device);
+    ASSERT_TRUE(window.ok()) << window.status().to_string();
+    ASSERT_TRUE(comm.barrier().ok());
+    if (comm.rank() == 1) {
+      comm.abort("enough");
+    } else {
+      const DeviceArray values(on, std::vector<float>(5, 1.0F), DType::kFloat32);
+      const Call sum = Call::all_reduce(values.buffer(), values.buffer(), ReduceOp::kSum);
+      EXPECT_FALSE(comm.start(sum, {.stream = on.stream}).wait().ok());
+    }
+  });
+}
+
+}  // namespace
+}  // namespace accord

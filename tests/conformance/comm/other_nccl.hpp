@@ -1,0 +1,31 @@
+#pragma once
+// The library of the tests in another version, so that what came later is not there.
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "comm/nccl/library.hpp"
+#include "device/nccl_control.hpp"
+
+namespace accord::testing {
+
+/// While it lives, groups that make their first call on a device get it.
+class OtherNccl {
+ public:
+  explicit OtherNccl(int version) {
+    set_version(version);
+    Result<std::unique_ptr<const comm::nccl::Library>> loaded = comm::nccl::load(library_path());
+    EXPECT_TRUE(loaded.ok()) << loaded.status().to_string();
+    library_ = *std::move(loaded);
+    comm::nccl::replace_library(library_.get());
+  }
+  ~OtherNccl() { comm::nccl::replace_library(nullptr); }
+  OtherNccl(const OtherNccl&) = delete;
+  OtherNccl& operator=(const OtherNccl&) = delete;
+
+ private:
+  std::unique_ptr<const comm::nccl::Library> library_;
+};
+
+}  // namespace accord::testing

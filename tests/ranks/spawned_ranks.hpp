@@ -1,0 +1,82 @@
+#pragma once
+// Ranks as processes of their own that run the test which starts them: for libraries that do not survive a fork, and that take one rank of a process.
+
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "accord/communicator.hpp"
+#include "base/clock.hpp"
+#include "ranks/process_ranks.hpp"
+
+namespace accord::testing {
+
+// What a rank's process is told.
+inline constexpr const char* kSpawnedRank = "SPAWNED_RANK";
+inline constexpr const char* kSpawnedSize = "SPAWNED_SIZE";
+inline constexpr const char* kSpawnedStore = "SPAWNED_STORE";
+
+inline bool is_spawned_rank() { return std::getenv(kSpawnedRank) != nullptr; }
+
+/// In a rank's process: its communicator.
+inline Result<Communicator> spawned_communicator(CommunicatorOptions options) {
+  ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<Store> store, make_file_store(std::getenv(kSpawnedStore)));
+  return Communicator::create(store, std::atoi(std::getenv(kSpawnedRank)), std::atoi(std::getenv(kSpawnedSize)),
+                              std::move(options));
+}
+
+/// In the test's own process: one process for each rank, which runs this test again, with `variables` of rank r besides its own. Expects that rank r exits with
+/// `codes[r]`, within `timeout`; 128 + signal for one that was killed. What they write is the test's output.
+inline void spawn_ranks(int size, const std::function<std::vector<std::string>(Rank)>& variables,
+                        std::vector<int> codes, Duration timeout) {
+  const TemporaryDirectory meeting;
+  const ::testing::TestInfo& test = *::testing::UnitTest::GetInstance()->current_test_info();
+  const std::string filter = std::string("--gtest_filter=") + test.test_suite_name() + "." + test.name();
+  std::vector<pid_t> processes;
+  for (Rank rank = 0; rank < size; ++rank) {
+    std::vector<std::string> environment = variables(rank);
+    environment.push_back(std::string(kSpawnedRank) + "=" + std::to_string(rank));
+    environment.push_back(std::string(kSpawnedSize) + "=" + std::to_string(size));
+    environment.push_back(std::string(kSpawnedStore) + "=" + meeting.path() + "/store");
+    const auto is_set = [&](const std::string& variable) {
+      const std::string name = variable.substr(0, variable.find('=') + 1);
+      return std::any_of(environment.begin(), environment.end(),
+                         [&](const std::string& other) { return other.compare(0, name.size(), name) == 0; });
+    };
+    std::vector<char*> all;
+    for (std::string& variable : environment) all.push_back(variable.data());
+    for (char** variable = environ; *variable != nullptr; ++variable)
+      if (!is_set(*variable) && std::string(*variable).compare(0, 6, "GTEST_") != 0) all.push_back(*variable);
+    all.push_back(nullptr);
+    std::string program = "/proc/self/exe", given = filter;
+    char* const arguments[] = {program.data(), given.data(), nullptr};
+    pid_t process = -1;
+    ASSERT_EQ(posix_spawn(&process, program.c_str(), nullptr, nullptr, arguments, all.data()), 0);
+    processes.push_back(process);
+  }
+  codes.resize(processes.size(), 0);
+  const Deadline deadline = Deadline::in(timeout);
+  for (Rank rank = 0; rank < size; ++rank) {
+    const pid_t process = processes[static_cast<std::size_t>(rank)];
+    int status = 0;
+    while (waitpid(process, &status, WNOHANG) == 0) {
+      if (deadline.passed()) {
+        ADD_FAILURE() << "rank " << rank << " has not ended in time";
+        ::kill(process, SIGKILL);
+      }
+      usleep(2000);
+    }
+    EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), codes[static_cast<std::size_t>(rank)])
+        << "rank " << rank;
+  }
+}
+
+}  // namespace accord::testing
