@@ -131,7 +131,8 @@ Result<std::shared_ptr<RegisteredMemory>> DeviceBackends::register_memory(void* 
 bool DeviceBackends::can_capture(std::span<const Call> calls) const {
   const auto is_plan = [this](const Call& call) {
     const auto found = choices_.find(std::bit_cast<exec::RequestWords>(record_of(call, group_.rank(), group_.size())));
-    return is_collective(call) && call.division == Division::kEqual && found != choices_.end() && found->second != nullptr;
+    return is_collective(call) && call.division == Division::kEqual && found != choices_.end() &&
+           found->second != nullptr;
   };
   return std::all_of(calls.begin(), calls.end(), [&](const Call& call) {
     return is_plan(call) || nccl_.can_capture({&call, 1});

@@ -25,7 +25,8 @@ class DeviceBackends final : public CollectiveBackend {
   Status part(int color, int key, CollectiveBackend* child, Deadline deadline) override;
   bool can_shrink() const override { return nccl_.can_shrink(); }
   Status shrink(std::span<const Rank> lost, CollectiveBackend* child, Deadline deadline) override;
-  Result<std::shared_ptr<RegisteredMemory>> register_memory(void* memory, std::size_t bytes, Deadline deadline) override;
+  Result<std::shared_ptr<RegisteredMemory>> register_memory(void* memory, std::size_t bytes,
+                                                            Deadline deadline) override;
   Status asynchronous_error() override { return nccl_.asynchronous_error(); }
   void abort() override;
 

@@ -130,10 +130,10 @@ Status PeerMemory::open(Group& group, Rank rank, const std::string& said) {
 }
 
 Result<std::unique_ptr<PeerMemory>> PeerMemory::create(Group& group, device::Runtime& runtime, Device device,
-                                                       std::size_t bytes, Deadline deadline) {
+                                                       std::size_t bytes, Deadline deadline, Status ready) {
   std::unique_ptr<PeerMemory> memory(new PeerMemory(runtime, device, bytes));
   json mine;
-  Status failure = memory->allocate();
+  Status failure = ready.ok() ? memory->allocate() : ready;
   if (failure.ok()) {
     mine = {{"process", process_name()}, {"number", Allocations::instance().add(memory->mine_)}, {"bytes", bytes}};
     // Ranks of this process need no handle: only where there are others it has to be there.

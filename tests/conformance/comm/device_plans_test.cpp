@@ -15,6 +15,7 @@ using ::testing::Contains;
 using testing::DeviceArray;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::kByPlans;
 using ::testing::Not;
 using testing::OnDevice;
 

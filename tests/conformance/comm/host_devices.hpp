@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "accord/communicator.hpp"
+#include "conformance/comm/device_selection.hpp"
 #include "device/device_memory.hpp"
 #include "device/host_runtime.hpp"
 #include "device/nccl_control.hpp"
@@ -34,17 +35,6 @@ class HostDevices : public ::testing::Test {
   }
 
   static HostRuntime& runtime() { return HostRuntime::instance(); }
-
-  /// Selection tables that give all calls on devices to NCCL, or those that plans serve to plans.
-  static constexpr const char* kByNccl =
-      "broadcast[memory=cuda]:0-inf=nccl;all_gather[memory=cuda]:0-inf=nccl;reduce_scatter[memory=cuda]:0-inf=nccl;"
-      "all_reduce[memory=cuda]:0-inf=nccl;reduce[memory=cuda]:0-inf=nccl;gather[memory=cuda]:0-inf=nccl;"
-      "scatter[memory=cuda]:0-inf=nccl;all_to_all[memory=cuda]:0-inf=nccl";
-  static constexpr const char* kByPlans =
-      "broadcast[memory=cuda]:0-1k=packet,1k-inf=direct;all_gather[memory=cuda]:0-1k=packet,1k-inf=direct;"
-      "reduce_scatter[memory=cuda]:0-1k=packet,1k-inf=direct;all_reduce[memory=cuda]:0-1k=packet,1k-inf=two_shot;"
-      "reduce[memory=cuda]:0-1k=packet,1k-inf=direct;gather[memory=cuda]:0-1k=packet,1k-inf=direct;"
-      "scatter[memory=cuda]:0-1k=packet,1k-inf=direct;all_to_all[memory=cuda]:0-1k=packet,1k-inf=direct";
 
   /// Each rank with a device and a stream of its own. Without a selection of their own the calls go by NCCL.
   static void on_ranks(int size, CommunicatorOptions options,

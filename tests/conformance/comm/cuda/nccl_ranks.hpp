@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "comm/nccl/library.hpp"
+#include "conformance/comm/device_selection.hpp"
 #include "device/cuda/runtime.hpp"
 #include "device/device_memory.hpp"
 #include "ranks/spawned_ranks.hpp"
@@ -34,8 +35,10 @@ class CudaNcclTest : public ::testing::Test {
   }
 
   /// `body` in a process for each rank, with a stream of its own. `codes`: what they exit with, where that is not 0.
+  /// `select`: which backend serves calls.
   static void on_ranks(int size, const std::function<void(Communicator&, const OnDevice&)>& body,
-                       std::vector<int> codes = {}, std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
+                       std::vector<int> codes = {}, std::chrono::milliseconds timeout = std::chrono::seconds(60),
+                       const char* select = kByNccl) {
     if (!is_spawned_rank()) {
       const auto variables = [](Rank rank) {
         return std::vector<std::string>{"ACCORD_NCCL=" + real_nccl(), "NCCL_HOSTID=accord-rank-" + std::to_string(rank),
@@ -44,7 +47,7 @@ class CudaNcclTest : public ::testing::Test {
       spawn_ranks(size, variables, std::move(codes), std::chrono::seconds(120));
       return;
     }
-    Result<Communicator> comm = spawned_communicator({.timeout = timeout});
+    Result<Communicator> comm = spawned_communicator({.timeout = timeout, .select = select});
     ASSERT_TRUE(comm.ok()) << comm.status().to_string();
     device::Runtime& runtime = device::cuda::runtime();
     const Stream stream = runtime.create_stream(kDevice, false).value();

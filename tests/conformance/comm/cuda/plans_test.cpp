@@ -1,0 +1,141 @@
+// Plans on a GPU: with ranks as processes, which take turns on it, the whole suite; with ranks as threads, whose kernels run side by side, what needs no NCCL.
+#include <cuda_runtime_api.h>
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <random>
+
+#include "accord/peer_window.hpp"
+#include "conformance/comm/cuda/channel_kernels.hpp"
+#include "conformance/comm/cuda/nccl_ranks.hpp"
+#include "conformance/comm/device_suite.hpp"
+#include "ranks/thread_ranks.hpp"
+
+namespace accord {
+namespace {
+
+using testing::DeviceArray;
+using testing::OnDevice;
+
+class CudaPlansOfProcesses : public testing::CudaNcclTest, public ::testing::WithParamInterface<int> {
+ protected:
+  void run(const std::function<void(Communicator&, const OnDevice&)>& check) {
+    if (!IsSkipped()) on_ranks(GetParam(), check, {}, std::chrono::seconds(60), testing::kByPlans);
+  }
+};
+
+TEST_P(CudaPlansOfProcesses, reductions_give_what_the_plain_computation_gives) {
+  run([](Communicator& comm, const OnDevice& on) {
+    EXPECT_GE(testing::check_device_reductions(comm, on), 8 * 8 + 5 * 6 + 2 * 3 + 7);
+  });
+}
+TEST_P(CudaPlansOfProcesses, bytes_of_every_dtype_get_where_they_belong) { run(testing::check_device_moves); }
+TEST_P(CudaPlansOfProcesses, works_keep_the_order_of_streams) { run(testing::check_device_works); }
+TEST_P(CudaPlansOfProcesses, prepared_calls) { run(testing::check_device_prepared); }
+
+INSTANTIATE_TEST_SUITE_P(Ranks, CudaPlansOfProcesses, ::testing::Values(1, 2, 4),
+                         [](const auto& of) { return "of_" + std::to_string(of.param); });
+
+class CudaPlansOfThreads : public ::testing::TestWithParam<int> {
+ protected:
+  static constexpr Device kDevice{DeviceType::kCuda, 0};
+  void SetUp() override {
+    if (const Status viable = device::cuda::runtime().viable(); !viable.ok()) GTEST_SKIP() << viable.message();
+  }
+  static void on_ranks(const std::function<void(Communicator&, const OnDevice&)>& body) {
+    const CommunicatorOptions options{
+        .timeout = std::chrono::seconds(60), .select = testing::kByPlans, .hints = "max_ctas=8"};
+    testing::run_thread_ranks(GetParam(), options, [&](Communicator comm) {
+      device::Runtime& runtime = device::cuda::runtime();
+      const Stream stream = runtime.create_stream(kDevice, false).value();
+      body(comm, {runtime, kDevice, stream});
+      comm.close();
+      EXPECT_TRUE(runtime.destroy_stream(kDevice, stream).ok());
+    });
+  }
+  static std::vector<float> some(int rank, std::size_t count) {
+    std::mt19937 random(static_cast<unsigned>(rank) + 1);
+    std::vector<float> values(count);
+    for (float& value : values) value = std::ldexp(static_cast<float>(random()), static_cast<int>(random() % 30) - 40);
+    return values;
+  }
+};
+
+TEST_P(CudaPlansOfThreads, sums_have_the_bits_of_the_cpu_at_every_size) {
+  on_ranks([](Communicator& comm, const OnDevice& on) {
+    for (const std::size_t count : {1UL, 5UL, 256UL, 2048UL, 20000UL, 300001UL}) {
+      std::vector<float> expected = some(comm.rank(), count);
+      const DeviceArray values(on, expected, DType::kFloat32);
+      ASSERT_TRUE(comm.all_reduce(Buffer{expected.data(), count, DType::kFloat32}, ReduceOp::kSum).ok());
+      for (int i = 0; i < 3; ++i) {
+        const DeviceArray output(on, std::vector<float>(count), DType::kFloat32);
+        ASSERT_TRUE(comm.all_reduce(values.buffer(), output.buffer(), ReduceOp::kSum, {.stream = on.stream}).ok());
+        EXPECT_EQ(output.values<float>(), expected) << count;
+      }
+    }
+  });
+}
+
+TEST_P(CudaPlansOfThreads, a_graph_of_calls_may_be_launched_again_and_again) {
+  on_ranks([](Communicator& comm, const OnDevice& on) {
+    const auto stream = static_cast<cudaStream_t>(on.stream.handle);
+    const DeviceArray values(on, std::vector<float>(2048, 1.0F), DType::kFloat32);
+    const auto sum = [&] { return comm.all_reduce(values.buffer(), ReduceOp::kAvg, {.stream = on.stream}); };
+    ASSERT_TRUE(sum().ok());
+    ASSERT_TRUE(comm.barrier().ok());
+    ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    for (int i = 0; i < 5; ++i) ASSERT_TRUE(sum().ok());
+    cudaGraph_t graph = nullptr;
+    ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+    cudaGraphExec_t launches = nullptr;
+    ASSERT_EQ(cudaGraphInstantiate(&launches, graph, 0), cudaSuccess);
+    for (int i = 0; i < 100; ++i) ASSERT_EQ(cudaGraphLaunch(launches, stream), cudaSuccess);
+    EXPECT_EQ(values.values<float>(), std::vector<float>(2048, 1.0F));
+    EXPECT_EQ(cudaGraphExecDestroy(launches), cudaSuccess);
+    EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  });
+}
+
+TEST_P(CudaPlansOfThreads, a_peer_that_does_not_come_frees_the_stream) {
+  if (GetParam() == 1) GTEST_SKIP() << "one rank waits for nobody";
+  on_ranks([](Communicator& comm, const OnDevice& on) {
+    const DeviceArray values(on, std::vector<float>(100, 1.0F), DType::kFloat32);
+    ASSERT_TRUE(comm.all_reduce(values.buffer(), ReduceOp::kSum, {.stream = on.stream}).ok());
+    on.synchronize();
+    if (comm.rank() == 0) {
+      const Call call = Call::all_reduce(values.buffer(), values.buffer(), ReduceOp::kSum);
+      EXPECT_EQ(comm.start(call, {.timeout = std::chrono::milliseconds(300), .stream = on.stream}).wait().code(),
+                StatusCode::kTimeout);
+      on.synchronize();
+    }
+    while (comm.barrier().ok()) {
+    }
+  });
+}
+
+TEST_P(CudaPlansOfThreads, kernels_of_a_programs_own_put_signal_and_wait) {
+  if (GetParam() != 2) GTEST_SKIP() << "it is between two ranks";
+  on_ranks([](Communicator& comm, const OnDevice& on) {
+    constexpr std::size_t kCount = 1000;
+    const PeerWindow window = PeerWindow::create(comm, kCount * sizeof(float), kDevice).value();
+    const DeviceArray values(on, some(comm.rank(), kCount), DType::kFloat32);
+    for (int i = 0; i < 10; ++i) {
+      ASSERT_TRUE(comm.barrier().ok());
+      ASSERT_EQ(testing::launch_exchange(window.channel(1 - comm.rank()),
+                                         static_cast<const float*>(values.buffer().data), kCount, on.stream.handle),
+                0);
+      std::vector<float> found(kCount);
+      ASSERT_TRUE(
+          on.runtime.copy(found.data(), window.memory(comm.rank()), kCount * sizeof(float), kDevice, on.stream).ok());
+      on.synchronize();
+      EXPECT_EQ(found, some(1 - comm.rank(), kCount));
+    }
+    ASSERT_TRUE(comm.barrier().ok());
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, CudaPlansOfThreads, ::testing::Values(1, 2, 4),
+                         [](const auto& of) { return "of_" + std::to_string(of.param); });
+
+}  // namespace
+}  // namespace accord

@@ -1,0 +1,17 @@
+#pragma once
+// Which backend serves calls on devices, in tests of one of them.
+
+namespace accord::testing {
+
+/// Selection tables that give all calls on devices to NCCL, or those that plans serve to plans.
+inline constexpr const char* kByNccl =
+    "broadcast[memory=cuda]:0-inf=nccl;all_gather[memory=cuda]:0-inf=nccl;reduce_scatter[memory=cuda]:0-inf=nccl;"
+    "all_reduce[memory=cuda]:0-inf=nccl;reduce[memory=cuda]:0-inf=nccl;gather[memory=cuda]:0-inf=nccl;"
+    "scatter[memory=cuda]:0-inf=nccl;all_to_all[memory=cuda]:0-inf=nccl";
+inline constexpr const char* kByPlans =
+    "broadcast[memory=cuda]:0-1k=packet,1k-inf=direct;all_gather[memory=cuda]:0-1k=packet,1k-inf=direct;"
+    "reduce_scatter[memory=cuda]:0-1k=packet,1k-inf=direct;all_reduce[memory=cuda]:0-1k=packet,1k-inf=two_shot;"
+    "reduce[memory=cuda]:0-1k=packet,1k-inf=direct;gather[memory=cuda]:0-1k=packet,1k-inf=direct;"
+    "scatter[memory=cuda]:0-1k=packet,1k-inf=direct;all_to_all[memory=cuda]:0-1k=packet,1k-inf=direct";
+
+}  // namespace accord::testing
