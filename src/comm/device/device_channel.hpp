@@ -124,7 +124,7 @@ class DeviceChannel final : public WorkDriver {
       false;  ///< calls were captured: when the group fails, launches of theirs end by the library's abort alone
   bool closed_ = false;
   std::optional<Clock::time_point> lost_since_;  ///< of once_named()
-  std::mutex under_way_mutex_;  ///< taken after mutex_, and held for moments only; guards what follows
+  std::mutex under_way_mutex_;                   ///< taken after mutex_, and held for moments only; guards what follows
   std::list<UnderWay> under_way_;
   Status failure_;  ///< of the group, from before calls are made to end without a result
 };
