@@ -1,5 +1,5 @@
 # The front door: each word calls a script, which says what it does.
-.PHONY: build setup demo test test-full bench format lint clean
+.PHONY: build setup demo test test-full test-gpu bench format lint clean
 build:
 	@scripts/build
 setup:
@@ -10,6 +10,8 @@ test:
 	@scripts/test
 test-full:
 	@scripts/test --full
+test-gpu:
+	@scripts/test-gpu
 bench:
 	@scripts/bench $(NAME)
 format:

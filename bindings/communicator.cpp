@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "communicator_calls.hpp"
+#include "device_window.hpp"
 #include "gil.hpp"
 #include "integers.hpp"
 #include "interrupt.hpp"
@@ -291,6 +292,19 @@ given. Needs no store.)")
            R"(Memory that the ranks lend each other: `nbytes` of this one, as many as each likes, 0 too. Collective.
 
 All ranks get the window, or none does, and the error names the rank that could not.)")
+      .def(
+          "device_window", &device_window, nb::arg("memory"), nb::kw_only(), nb::arg("device") = 0, timeout,
+          nb::sig(
+              "def device_window(self, memory: int | accord._arrays.ArrayLike, *, device: int = 0, " ACCORD_TIMEOUT_SIG
+              ") -> DeviceWindow"),
+          R"(Memory of a GPU that calls use where it lies: as many bytes as `memory` says, on GPU `device`, or an array of the program's own. Collective.
+
+Equally large on each rank. All ranks get the window, or none does, and the error names who could not.)")
+      .def(
+          "lend_nccl", &lend_nccl, nb::arg("pointer"), nb::sig("def lend_nccl(self, pointer: int) -> None"),
+          R"(Makes the NCCL communicator at `pointer`, an ncclComm_t of the same ranks in the same order, the one of this communicator's calls on GPUs.
+
+On all ranks, before the first such call. It stays its owner's and has to live longer than this. accord.torch.lend_nccl() takes that of a process group.)")
       .def("abort", &abort, nb::arg("reason") = "abort() was called",
            "Ends every pending and later call on all ranks with Aborted and `reason`. From any thread, at any time.")
       .def("close", &close,

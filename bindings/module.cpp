@@ -1,7 +1,13 @@
 // accord._core: the C++ classes for Python. The package `accord` gives them their public names.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <unistd.h>
 
+#include <string>
+
+#include "comm/nccl/library.hpp"
 #include "communicator.hpp"
+#include "device_window.hpp"
 #include "engine.hpp"
 #include "expert.hpp"
 #include "information.hpp"
@@ -20,15 +26,34 @@
 #include "window.hpp"
 #include "work.hpp"
 
+namespace {
+
+/// That of PyPI's package nvidia-nccl, which torch takes too, wherever this Python finds it.
+void suggest_nccl() {
+  const nanobind::object path = nanobind::module_::import_("sys").attr("path");
+  for (const nanobind::handle entry : path) {
+    std::string folder;
+    if (!nanobind::try_cast(entry, folder)) continue;
+    const std::string file = folder + "/nvidia/nccl/lib/libnccl.so.2";
+    if (::access(file.c_str(), R_OK) != 0) continue;
+    accord::comm::nccl::suggest(file);
+    return;
+  }
+}
+
+}  // namespace
+
 NB_MODULE(_core, module) {
   // Objects that live at the interpreter's end are no defect: everything behind them ends with the process.
   nanobind::set_leak_warnings(false);
+  suggest_nccl();
   accord::python::watch_process();
   accord::python::watch_interrupts();
   accord::python::bind_errors(module);
   accord::python::bind_stores(module);
   accord::python::bind_work(module);
   accord::python::bind_window(module);
+  accord::python::bind_device_window(module);
   accord::python::bind_communicator(module);
   accord::python::bind_experts(module);
   accord::python::bind_mesh(module);

@@ -35,6 +35,7 @@ from accord._lazy import lazy_names
 from accord.communicator import (
     Batch,
     Communicator,
+    DeviceWindow,
     FileStore,
     MemoryStore,
     PrefixStore,
@@ -88,6 +89,7 @@ __all__ = [
     "CompilationReport",
     "Corrupt",
     "Damage",
+    "DeviceWindow",
     "Encoding",
     "Engine",
     "EngineContext",

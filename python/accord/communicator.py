@@ -3,6 +3,7 @@
 from accord._core import (
     Batch,
     Communicator,
+    DeviceWindow,
     FileStore,
     MemoryStore,
     PrefixStore,
@@ -17,6 +18,7 @@ from accord._core import (
 __all__ = [
     "Batch",
     "Communicator",
+    "DeviceWindow",
     "FileStore",
     "MemoryStore",
     "PrefixStore",

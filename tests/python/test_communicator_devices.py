@@ -1,10 +1,12 @@
 """Calls on arrays of GPUs, over devices of host memory and a library with NCCL's symbols."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from accord_command import BUILD
+from accord_command import BUILD, program_environment
 from host_devices import LIBRARY
 from ranks import Ranks
 
@@ -137,3 +139,92 @@ def run_hints(_, path):
 
 def test_hints_of_a_group_get_to_nccl(process):
     process(run_hints)
+
+
+def run_windows(_, path):
+    import ctypes
+
+    import numpy as np
+    import pytest
+    from host_devices import HostStream, OnDevice, library, on_thread_ranks
+
+    import accord
+
+    loaded = library(path)
+
+    def body(comm, rank):
+        stream = HostStream(loaded, rank)
+        window = comm.device_window(8192, device=rank)
+        assert (window.use, window.nbytes, window.device) == ("symmetric", 8192, rank)
+        assert window.__dlpack_device__() == (2, rank)
+        values = np.frombuffer((ctypes.c_byte * 8192).from_address(window.data), np.uint8)
+        values[...] = rank + 1
+        comm.all_reduce(window, stream=stream)
+        stream.synchronize()
+        assert values.tolist() == [3] * 8192
+        own = OnDevice(loaded, rank, np.zeros(100, np.float32))
+        assert comm.device_window(own).use in ("symmetric", "registered")
+        with pytest.raises(accord.InvalidArgument, match="memory: -1 is no number of bytes"):
+            comm.device_window(-1)
+        with pytest.raises(accord.InvalidArgument, match="there is no GPU -2"):
+            comm.device_window(64, device=-2)
+        with pytest.raises(accord.InvalidArgument, match="a buffer lies on cuda:99"):
+            comm.device_window(64, device=99)
+
+    on_thread_ranks(2, body)
+
+
+def test_windows_of_a_device(process):
+    process(run_windows)
+
+
+def run_lending(_, path):
+    import ctypes
+
+    import numpy as np
+    import pytest
+    from host_devices import OnDevice, library, on_thread_ranks
+
+    import accord
+
+    class UniqueId(ctypes.Structure):
+        _fields_ = (("internal", ctypes.c_char * 128),)
+
+    loaded = library(path)
+    unique = UniqueId()
+    assert loaded.ncclGetUniqueId(ctypes.byref(unique)) == 0
+    loaded.ncclCommInitRank.argtypes = (ctypes.c_void_p, ctypes.c_int, UniqueId, ctypes.c_int)
+
+    def body(comm, rank):
+        loaded.accord_test_current_device(rank)
+        own = ctypes.c_void_p()
+        assert loaded.ncclCommInitRank(ctypes.byref(own), 2, unique, rank) == 0
+        with pytest.raises(accord.InvalidArgument, match="the communicator is null"):
+            comm.lend_nccl(0)
+        comm.lend_nccl(own.value)
+        values = OnDevice(loaded, rank, np.ones(5, np.float32))
+        comm.all_reduce(values)
+        assert loaded.accord_test_synchronize(rank, None) == 0
+        assert values.values.tolist() == [2.0] * 5
+        with pytest.raises(accord.WrongState, match="has made calls on a GPU already"):
+            comm.lend_nccl(own.value)
+        comm.close()
+        assert loaded.ncclCommDestroy(own) == 0
+
+    on_thread_ranks(2, body)
+
+
+def test_a_communicator_of_nccls_is_lent(process):
+    process(run_lending)
+
+
+def test_nccl_is_that_of_pythons_packages_before_that_of_the_system(tmp_path):
+    # torch asks for its own by the same name, and would get the system's if that was loaded before.
+    package = tmp_path / "nvidia/nccl/lib"
+    package.mkdir(parents=True)
+    (package / "libnccl.so.2").symlink_to(PATH)
+    environment = program_environment()
+    environment["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{environment['PYTHONPATH']}"
+    text = 'import accord; print(next(part for part in accord.info()["parts"] if part["name"] == "nccl")["detail"])'
+    told = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == f"2.29.7 ({package / 'libnccl.so.2'})"

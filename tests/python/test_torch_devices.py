@@ -166,3 +166,65 @@ def run_others(_, path):
 
 def test_a_group_for_the_cpu_says_what_to_name(process):
     process(run_others)
+
+
+def run_lending(_, path):
+    import ctypes
+
+    import numpy as np
+    import pytest
+    import torch
+    import torch.distributed as dist
+    from host_devices import OnDevice, library, on_thread_ranks
+
+    import accord.torch
+
+    class UniqueId(ctypes.Structure):
+        _fields_ = (("internal", ctypes.c_char * 128),)
+
+    class Backend:
+        """As torch's ProcessGroupNCCL tells of its communicator."""
+
+        pointer = 0
+
+        def _comm_ptr(self):
+            return self.pointer
+
+    class Group:
+        def __init__(self, backend):
+            self.backend = backend
+
+        def _get_backend(self, device):
+            assert device.type == "cuda"
+            return self.backend
+
+    loaded = library(path)
+    unique = UniqueId()
+    assert loaded.ncclGetUniqueId(ctypes.byref(unique)) == 0
+    loaded.ncclCommInitRank.argtypes = (ctypes.c_void_p, ctypes.c_int, UniqueId, ctypes.c_int)
+
+    def body(comm, rank):
+        loaded.accord_test_current_device(rank)
+        device = torch.device("cuda", rank)
+        group = Group(Backend())
+        with pytest.raises(RuntimeError, match="no NCCL communicator for cuda:. yet"):
+            accord.torch.lend_nccl(comm, group, device)
+        own = ctypes.c_void_p()
+        assert loaded.ncclCommInitRank(ctypes.byref(own), 2, unique, rank) == 0
+        group.backend.pointer = own.value
+        accord.torch.lend_nccl(comm, group, device)
+        values = OnDevice(loaded, rank, np.ones(5, np.float32))
+        comm.all_reduce(values)
+        assert loaded.accord_test_synchronize(rank, None) == 0
+        assert values.values.tolist() == [2.0] * 5
+        with pytest.raises(TypeError, match="is object, which tells no NCCL communicator"):
+            accord.torch.lend_nccl(comm, Group(object()), device)
+        comm.close()
+        assert loaded.ncclCommDestroy(own) == 0
+
+    on_thread_ranks(2, body)
+    assert dist.is_nccl_available() == hasattr(getattr(dist, "ProcessGroupNCCL", None), "_comm_ptr")
+
+
+def test_the_nccl_communicator_of_a_group_of_torchs_is_lent(process):
+    process(run_lending)

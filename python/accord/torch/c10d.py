@@ -46,6 +46,7 @@ __all__ = [
     "let_timeouts_be_set",
     "make_group",
     "name_backends",
+    "nccl_pointer",
     "never_compiled",
     "profiler_enabled",
     "record_until",
@@ -82,6 +83,22 @@ def record_until(name: str, reads: Sequence[torch.Tensor], last: torch.futures.F
 def factor_of(op: Any) -> float | torch.Tensor:
     """What a PREMUL_SUM multiplies by."""
     return op.__getstate__()[1]
+
+
+def nccl_pointer(group: dist.ProcessGroup, device: torch.device) -> int:
+    """The ncclComm_t by which `group` calls on `device`."""
+    backend = group._get_backend(device)
+    pointer_of = getattr(backend, "_comm_ptr", None)
+    if pointer_of is None:
+        raise TypeError(
+            f"accord: the group's backend for {device} is {type(backend).__name__}, which tells no NCCL communicator"
+        )
+    pointer = pointer_of()
+    if not pointer:
+        raise RuntimeError(
+            f"accord: the group has no NCCL communicator for {device} yet; make it call something there first"
+        )
+    return pointer
 
 
 def backends_of(group: dist.ProcessGroup) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """The backend: each of torchcomms' calls becomes one call of an accord.Communicator.
 
 A call that is to be asynchronous is complete when it returns if it is a collective: DDP waits to be told of its end, which torchcomms can
-lose. The hint async=background starts it. send and recv are always started. What torchcomms hands to C++ only (timeout, tag, batches, the
+lose. The hint async=background starts it. send and recv are always started. A communicator of a GPU puts calls into torch's current stream. What torchcomms hands to C++ only (timeout, tag, batches, the
 factor of PREMUL_SUM) comes from bindings/torchcomms where that is built.
 """
 
@@ -16,25 +16,31 @@ import torch
 from torchcomms import CommOptions, TorchCommBackend
 
 import accord
+from accord.torch import streams
 from accord.torch.errors import as_torch_error
 from accord.torch.tensors import CopyBack, WrongDevice, counts_of, joined_source, joined_target, source, target
 from accord.torch.work import copy_back
 from accord.torchcomms import rendezvous
 from accord.torchcomms.arguments import Operation, Timeout, operation_of, parts_of
-from accord.torchcomms.work import Work
+from accord.torchcomms.work import DeviceWork, Work
 
 
 def _raises_torch_errors(method: Callable) -> Callable:
-    """The same, and what it raises is a RuntimeError, as with torchcomms' other backends; one of accord's stays one of accord's too."""
+    """The same, for the communicator's device; what it raises is a RuntimeError, as with torchcomms' other backends; one of accord's stays one of accord's too."""
 
     @functools.wraps(method)
     def call(self: Backend, *arguments: Any, **keywords: Any) -> Any:
         try:
-            return method(self, *arguments, **keywords)
+            if self._device is None:
+                return method(self, *arguments, **keywords)
+            with streams.call_on(self._device):
+                return method(self, *arguments, **keywords)
         except accord.Error as error:
             raise as_torch_error(error, range(self._size)) from None
         except WrongDevice as wrong:
-            raise RuntimeError(f"accord takes tensors on the CPU, not on {wrong.device}") from None
+            raise RuntimeError(
+                f"this communicator of accord's takes tensors on {self._device or 'the CPU'}, not on {wrong.device}"
+            ) from None
 
     return call
 
@@ -51,6 +57,7 @@ class Backend(TorchCommBackend):
         self._size = -1
         self._timeout: float | None = None
         self._starts_collectives = False
+        self._device: torch.device | None = None  # a GPU; None: the CPU
 
     # How it comes and goes
 
@@ -59,8 +66,12 @@ class Backend(TorchCommBackend):
         if self._communicator is not None or self._finalized:
             raise RuntimeError(f'communicator "{name}" is already {"finalized" if self._finalized else "initialized"}')
         self._name = name
-        if device.type != "cpu":
-            raise RuntimeError(f'accord cannot make communicator "{name}" for {device}: it takes tensors on the CPU')
+        if device.type == "cuda":
+            self._device = device if device.index is not None else torch.device("cuda", torch.cuda.current_device())
+        elif device.type != "cpu":
+            raise RuntimeError(
+                f'accord cannot make communicator "{name}" for {device}: it takes tensors on the CPU and on CUDA devices'
+            )
         self._take(rendezvous.communicator(name, options), options)
 
     def _take(self, communicator: accord.Communicator, options: CommOptions) -> None:
@@ -99,6 +110,7 @@ class Backend(TorchCommBackend):
         if self._rank not in ranks:
             raise RuntimeError(f"split: Current rank {self._rank} is not included in the provided ranks list {ranks}")
         part = Backend()
+        part._device = self._device
         part._take(communicator.split_ranks(ranks, name, **rendezvous.keywords_of(options)), options)
         return part
 
@@ -124,15 +136,26 @@ class Backend(TorchCommBackend):
     # What they have in common
 
     def _run(self, timeout: Timeout, name: str, *arguments: Any, back: Sequence[CopyBack] = (), **factor: Any) -> None:
-        getattr(self.communicator, name)(*arguments, timeout=timeout or self._timeout, **factor)
+        getattr(self.communicator, name)(*arguments, timeout=timeout or self._timeout, **self._stream(name), **factor)
         if back:
             copy_back(back)
 
     def _start(
         self, timeout: Timeout, name: str, *arguments: Any, back: Sequence[CopyBack] = (), **factor: Any
     ) -> Work:
-        work = getattr(self.communicator, name + "_async")(*arguments, timeout=timeout or self._timeout, **factor)
-        return Work(work, back, self._size)
+        start = getattr(self.communicator, name + "_async")
+        return self._work(start(*arguments, timeout=timeout or self._timeout, **self._stream(name), **factor), back)
+
+    def _stream(self, name: str) -> dict[str, Any]:
+        """Keywords for a call of that name; a barrier is of the ranks, not of streams."""
+        if self._device is None or name == "barrier":
+            return {}
+        return {"stream": streams.current(self._device)}
+
+    def _work(self, work: accord.Work, back: Sequence[CopyBack]) -> Work:
+        return (
+            Work(work, back, self._size) if self._device is None else DeviceWork(work, back, self._size, self._device)
+        )
 
     def _collective(self, async_op: bool, *arguments: Any, **keywords: Any) -> Work | None:
         return (self._start if async_op and self._starts_collectives else self._run)(*arguments, **keywords)
@@ -179,8 +202,8 @@ class Backend(TorchCommBackend):
             else:
                 batch.recv(target(tensor, "recv", back), peer)
         if async_op:
-            return Work(batch.start(timeout=timeout or self._timeout), back, self._size)
-        batch.run(timeout=timeout or self._timeout)
+            return self._work(batch.start(timeout=timeout or self._timeout, **self._stream("batch")), back)
+        batch.run(timeout=timeout or self._timeout, **self._stream("batch"))
         copy_back(back)
         return None
 
@@ -328,6 +351,9 @@ class Backend(TorchCommBackend):
 
     @_raises_torch_errors
     def barrier(self, async_op: bool, timeout: Timeout = None) -> Work | None:
+        """Of a GPU: after what its current stream has."""
+        if self._device is not None:
+            streams.current(self._device).synchronize()
         return self._collective(async_op, timeout, "barrier")
 
     @_raises_torch_errors

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 import accord
+from accord.torch import streams
 from accord.torch.errors import as_torch_error
 from accord.torch.tensors import CopyBack
 from accord.torch.work import Results
@@ -13,14 +16,29 @@ from accord.torch.work import Results
 class Work:
     """A call that goes on by itself. Its results reach the caller's tensors whether or not anybody waits."""
 
-    def __init__(self, work: accord.Work, back: Sequence[CopyBack], size: int) -> None:
+    def __init__(self, work: accord.Work, back: Sequence[CopyBack], size: int, by_themselves: bool = True) -> None:
         self._work = work
-        self._results = Results(work, back)
+        self._results = Results(work, back, by_themselves)
         self._ranks = range(size)
 
     def wait(self) -> None:
         try:
-            self._work.wait()
+            self._wait()
         except accord.Error as error:
             raise as_torch_error(error, self._ranks) from None
         self._results.arrive()
+
+    def _wait(self) -> None:
+        self._work.wait()
+
+
+class DeviceWork(Work):
+    """One on a GPU: wait() lets torch's current stream wait, and not its caller. Results reach tensors that are not dense in that stream, so somebody has to
+    wait."""
+
+    def __init__(self, work: accord.Work, back: Sequence[CopyBack], size: int, device: torch.device) -> None:
+        super().__init__(work, back, size, by_themselves=False)
+        self._device = device
+
+    def _wait(self) -> None:
+        self._work.block(streams.current(self._device))

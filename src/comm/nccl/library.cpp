@@ -6,6 +6,7 @@
 #include <atomic>
 #include <filesystem>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "base/config.hpp"
@@ -90,6 +91,8 @@ void find_later(void* library, int version, Functions& call) {
 }
 
 std::atomic<const Library*> replaced = nullptr;
+std::mutex searching;
+std::string suggested;  // guarded by searching
 
 Result<std::unique_ptr<const Library>> library_of(void* handle, const std::string& path) {
   auto library = std::make_unique<Library>();
@@ -116,7 +119,8 @@ Result<std::unique_ptr<const Library>> search() {
   }
   if (void* const loaded = dlopen(kName, RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD)) return library_of(loaded, kName);
   std::string tried;
-  for (const std::string& path : {path_beside_this_library(), std::string(kName)}) {
+  for (const std::string& path : {suggested, path_beside_this_library(), std::string(kName)}) {
+    if (path.empty()) continue;
     Result<std::unique_ptr<const Library>> found = load(path);
     if (found.ok()) return found;
     tried += fmt::format("; {}", found.status().message());
@@ -146,11 +150,15 @@ Result<std::unique_ptr<const Library>> load(const std::string& path) {
   return library_of(handle, path);
 }
 
+void suggest(std::string path) {
+  const std::lock_guard lock(searching);
+  suggested = std::move(path);
+}
+
 void replace_library(const Library* library) { replaced = library; }
 
 Result<const Library*> library() {
   if (const Library* const other = replaced) return other;
-  static std::mutex searching;
   static const Library* found = nullptr;  // never deleted: the library has threads of its own
   const std::lock_guard lock(searching);
   if (found == nullptr) {  // what is not there may come, with torch

@@ -27,8 +27,12 @@ std::string version_text(int version);
 Result<std::unique_ptr<const Library>> load(const std::string& path);
 
 /// This process's: ACCORD_NCCL where that is set, and no other then; else the one that is loaded already (as by torch), the one of PyPI's package
-/// nvidia-nccl beside accord, the system's. The error says what was tried; the next call tries again.
+/// nvidia-nccl as suggested or beside accord, the system's. The error says what was tried; the next call tries again.
 Result<const Library*> library();
+
+/// Where the packages of the program's language have one, to be taken before the system's: torch asks for its own by the same name later, and gets what is loaded
+/// then, which may be too old for it. Before the first call of library().
+void suggest(std::string path);
 
 /// In the place of this process's, for tests; null gives that back.
 void replace_library(const Library* library);

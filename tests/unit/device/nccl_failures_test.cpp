@@ -171,6 +171,32 @@ TEST_F(NcclFailures, the_remaining_ranks_shrink_while_one_hangs) {
   });
 }
 
+TEST_F(NcclFailures, a_revoked_communicator_stops_and_can_be_shrunk_and_aborted_only) {
+  const ncclUniqueId id = new_id();
+  on_ranks(3, [&](int rank) {
+    ncclComm_t comm = nullptr;
+    ASSERT_EQ(ncclCommInitRank(&comm, 3, id, rank), ncclSuccess);
+    OnDevice<float> values(rank, {1, 2});
+    if (rank != 1) {
+      ASSERT_EQ(ncclAllReduce(values.data(), values.data(), 2, ncclFloat32, ncclSum, comm, nullptr), ncclSuccess);
+      EXPECT_EQ(ncclCommRevoke(comm, 7), ncclInvalidUsage);
+      EXPECT_EQ(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT), ncclSuccess);
+      synchronize(rank);  // though rank 1 does not come
+      EXPECT_EQ(ncclAllReduce(values.data(), values.data(), 2, ncclFloat32, ncclSum, comm, nullptr),
+                ncclInvalidArgument);
+      EXPECT_EQ(ncclCommFinalize(comm), ncclInvalidUsage);
+      int excluded = 1;
+      ncclComm_t smaller = nullptr;
+      ASSERT_EQ(ncclCommShrink(comm, &excluded, 1, &smaller, nullptr, NCCL_SHRINK_ABORT), ncclSuccess);
+      ASSERT_EQ(ncclAllReduce(values.data(), values.data(), 2, ncclFloat32, ncclSum, smaller, nullptr), ncclSuccess);
+      synchronize(rank);
+      EXPECT_THAT(values.values(), ElementsAre(2, 4));
+      EXPECT_EQ(ncclCommDestroy(smaller), ncclSuccess);
+    }
+    EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
+  });
+}
+
 TEST_F(NcclFailures, an_abort_ends_what_this_rank_waits_for_and_not_its_peers) {
   HostRuntime& runtime = HostRuntime::instance();
   const ncclUniqueId id = new_id();

@@ -28,6 +28,21 @@ TEST(NcclLibrary, one_that_is_too_old_is_refused) {
   EXPECT_THAT(status.message(), HasSubstr("is NCCL 2.17.3, older than 2.18.0"));
 }
 
+TEST(NcclLibrary, what_came_later_is_there_from_its_version_on) {
+  for (const int version : {21800, 21900, 22600, 22700, 22800, 22900}) {
+    testing::set_version(version);
+    const Result<std::unique_ptr<const Library>> library = load(testing::library_path());
+    testing::reset_nccl();
+    ASSERT_TRUE(library.ok()) << library.status().to_string();
+    const Functions& call = (**library).call;
+    EXPECT_EQ(call.MemAlloc != nullptr, version >= 21900) << version;
+    EXPECT_EQ(call.CommRegister != nullptr, version >= 21900) << version;
+    EXPECT_EQ(call.CommWindowRegister != nullptr, version >= 22700) << version;
+    EXPECT_EQ(call.CommShrink != nullptr, version >= 22700) << version;
+    EXPECT_EQ(call.CommRevoke != nullptr, version >= 22900) << version;
+  }
+}
+
 TEST(NcclLibrary, another_library_or_none_is_an_error_that_names_it) {
   const Status other = load("libm.so.6").status();
   EXPECT_EQ(other.code(), StatusCode::kUnsupported);

@@ -1,0 +1,186 @@
+// bench_gpu [--ranks N] [--nccl PATH]: all_reduce of float32 on the first GPU, by size, through the communicator and by NCCL's own functions. One line of JSON for each:
+// {"ranks":2,"bytes":1024,"by":"accord","device_us":..,"host_us":..}. device_us: between two events of the stream, for each call; host_us: of the caller, to put
+// a call into the stream. Ranks are processes that NCCL takes for hosts, so that they share the GPU: with one rank the figures are the cost of a call, with
+// several also that of sockets and of turns on the GPU. Without a GPU or NCCL it says so on the error output and exits with 77.
+#include <cuda_runtime_api.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "accord/communicator.hpp"
+#include "comm/nccl/library.hpp"
+#include "device/cuda/runtime.hpp"
+
+namespace accord {
+namespace {
+
+constexpr int kSkipped = 77;
+constexpr Device kDevice{DeviceType::kCuda, 0};
+constexpr std::size_t kSizes[] = {8, 1 << 10, 32 << 10, 1 << 20, 16 << 20};
+using Micros = std::chrono::duration<double, std::micro>;
+
+[[noreturn]] void fail(const std::string& what) {
+  std::fprintf(stderr, "bench_gpu: %s\n", what.c_str());
+  std::exit(1);
+}
+void check(const Status& status) {
+  if (!status.ok()) fail(status.to_string());
+}
+void check(cudaError_t said) {
+  if (said != cudaSuccess) fail(cudaGetErrorString(said));
+}
+template <typename T>
+T value_of(Result<T> result) {
+  check(result.status());
+  return *std::move(result);
+}
+
+struct Figure {
+  double device_us = 0;
+  double host_us = 0;
+};
+
+/// `put` puts one call into the stream. The best of three rounds.
+Figure measure(cudaStream_t stream, int calls, const std::function<void()>& put) {
+  cudaEvent_t begin = nullptr, end = nullptr;
+  check(cudaEventCreate(&begin));
+  check(cudaEventCreate(&end));
+  Figure best{.device_us = 1e12, .host_us = 1e12};
+  for (int round = 0; round < 4; ++round) {  // the first one warms up
+    check(cudaEventRecord(begin, stream));
+    const auto began = std::chrono::steady_clock::now();
+    for (int i = 0; i < calls; ++i) put();
+    const double host = Micros(std::chrono::steady_clock::now() - began).count() / calls;
+    check(cudaEventRecord(end, stream));
+    check(cudaEventSynchronize(end));
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, begin, end));
+    if (round == 0) continue;
+    best.host_us = std::min(best.host_us, host);
+    best.device_us = std::min(best.device_us, 1e3 * milliseconds / calls);
+  }
+  check(cudaEventDestroy(begin));
+  check(cudaEventDestroy(end));
+  return best;
+}
+
+/// A communicator of NCCL's own, beside accord's.
+comm::nccl::Communicator* connect(Communicator& comm, const comm::nccl::Library& library) {
+  comm::nccl::UniqueId id = {};
+  if (comm.rank() == 0 && library.call.GetUniqueId(&id) != comm::nccl::kSuccess) fail("ncclGetUniqueId");
+  check(comm.broadcast(Buffer{id.bytes, sizeof id.bytes, DType::kUInt8}, 0));
+  comm::nccl::Config config;
+  config.blocking = 1;
+  comm::nccl::Communicator* made = nullptr;
+  if (const int code = library.call.CommInitRankConfig(&made, comm.size(), id, comm.rank(), &config);
+      code != comm::nccl::kSuccess)
+    fail(library.failure("CommInitRankConfig", code).to_string());
+  return made;
+}
+
+int run_rank() {
+  const int rank = std::atoi(std::getenv("BENCH_RANK")), size = std::atoi(std::getenv("BENCH_SIZE"));
+  const std::shared_ptr<Store> store = value_of(make_file_store(std::getenv("BENCH_STORE")));
+  Communicator comm = value_of(Communicator::create(store, rank, size, {.timeout = std::chrono::seconds(60)}));
+  device::Runtime& runtime = device::cuda::runtime();
+  check(cudaSetDevice(kDevice.index));
+  const Stream stream = value_of(runtime.create_stream(kDevice, false));
+  auto* const handle = static_cast<cudaStream_t>(stream.handle);
+  void* const memory = value_of(runtime.allocate(kDevice, kSizes[std::size(kSizes) - 1]));
+  check(runtime.fill(memory, 0, kSizes[std::size(kSizes) - 1], kDevice, stream));
+  const comm::nccl::Library& library = *value_of(comm::nccl::library());
+  comm::nccl::Communicator* const own = connect(comm, library);
+
+  for (const std::size_t bytes : kSizes) {
+    const std::size_t count = bytes / sizeof(float);
+    const int calls = size > 1 ? (bytes > (1 << 20) ? 5 : 20) : (bytes > (1 << 20) ? 50 : 500);
+    const Buffer buffer{memory, count, DType::kFloat32, kDevice};
+    const auto by_accord = [&] { check(comm.all_reduce(buffer, ReduceOp::kSum, {.stream = stream})); };
+    const auto by_nccl = [&] {
+      if (library.call.AllReduce(memory, memory, count, comm::nccl::kFloat32, comm::nccl::kSum, own, handle) !=
+          comm::nccl::kSuccess)
+        fail("ncclAllReduce");
+    };
+    for (const bool is_accord : {true, false}) {
+      check(comm.barrier());
+      const Figure figure =
+          measure(handle, calls, is_accord ? std::function<void()>(by_accord) : std::function<void()>(by_nccl));
+      if (rank == 0) {
+        std::printf(R"({"ranks":%d,"bytes":%zu,"by":"%s","device_us":%.3f,"host_us":%.3f})"
+                    "\n",
+                    size, bytes, is_accord ? "accord" : "nccl", figure.device_us, figure.host_us);
+        std::fflush(stdout);
+      }
+    }
+  }
+  check(comm.barrier());
+  (void)library.call.CommDestroy(own);
+  check(runtime.release(kDevice, memory));
+  comm.close();
+  check(runtime.destroy_stream(kDevice, stream));
+  return 0;
+}
+
+/// Processes for all ranks; the worst of their exit codes.
+int run_ranks(int size, const std::string& nccl) {
+  std::string folder = (std::filesystem::temp_directory_path() / "bench-gpu-XXXXXX").string();
+  if (mkdtemp(folder.data()) == nullptr) fail("no temporary folder can be made");
+  for (const auto& [name, value] : {std::pair<const char*, std::string>{"BENCH_SIZE", std::to_string(size)},
+                                    {"BENCH_STORE", folder + "/store"},
+                                    {"ACCORD_NCCL", nccl},
+                                    {"NCCL_SOCKET_IFNAME", "lo"},
+                                    {"NCCL_IB_DISABLE", "1"}})
+    setenv(name, value.c_str(), 1);
+  std::vector<pid_t> processes;
+  for (int rank = 0; rank < size; ++rank) {
+    setenv("BENCH_RANK", std::to_string(rank).c_str(), 1);
+    setenv("NCCL_HOSTID", ("bench-rank-" + std::to_string(rank)).c_str(), 1);
+    std::string program = "/proc/self/exe";
+    char* const arguments[] = {program.data(), nullptr};
+    pid_t process = -1;
+    if (posix_spawn(&process, program.c_str(), nullptr, nullptr, arguments, environ) != 0) fail("no process starts");
+    processes.push_back(process);
+  }
+  int worst = 0;
+  for (const pid_t process : processes) {
+    int status = 0;
+    (void)waitpid(process, &status, 0);
+    worst = std::max(worst, WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+  }
+  (void)unlink((folder + "/store").c_str());
+  (void)rmdir(folder.c_str());
+  return worst;
+}
+
+int run(const std::vector<std::string>& arguments) {
+  if (std::getenv("BENCH_RANK") != nullptr) return run_rank();
+  int ranks = 1;
+  const char* const named = std::getenv("CUDA_TEST_NCCL");
+  std::string nccl = named != nullptr ? named : "libnccl.so.2";
+  for (std::size_t i = 0; i < arguments.size(); i += 2) {
+    if (i + 1 == arguments.size() || (arguments[i] != "--ranks" && arguments[i] != "--nccl"))
+      fail("usage: bench_gpu [--ranks N] [--nccl PATH]");
+    if (arguments[i] == "--ranks") ranks = std::atoi(arguments[i + 1].c_str());
+    if (arguments[i] == "--nccl") nccl = arguments[i + 1];
+  }
+  if (ranks < 1 || ranks > 64) fail("--ranks is from 1 to 64");
+  for (const Status& missing : {device::cuda::runtime().viable(), comm::nccl::load(nccl).status()}) {
+    if (missing.ok()) continue;
+    std::fprintf(stderr, "bench_gpu: skipped: %s\n", missing.message().c_str());
+    return kSkipped;
+  }
+  return run_ranks(ranks, nccl);
+}
+
+}  // namespace
+}  // namespace accord
+
+int main(int count, char** arguments) { return accord::run({arguments + 1, arguments + count}); }

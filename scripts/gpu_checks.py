@@ -1,0 +1,343 @@
+"""Runs what needs a GPU and writes a report: gpu_checks.py --tests FOLDER --programs FOLDER --output FOLDER and others, or only looks for a GPU.
+
+The stages, each with a time of its own, so that one that hangs costs no other: the GoogleTest suites that have "Cuda" in their names, each in a process of
+its own; the smallest of them under compute-sanitizer; the benchmark; the Python module, and the tests of torch tensors. What is left when the time is over is
+left out, and named. report.md and report.json in the output folder tell what passed, failed and was skipped, and why, and the figures.
+
+Exits with 0 if nothing failed, 1 if something did, 77 where there is no GPU, which is said and leaves no report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from test_summary import Tally, why_program_failed
+
+ROOT = Path(__file__).resolve().parent.parent
+NO_GPU = 77
+#: Seconds at most: of one suite, and of whole stages.
+SUITE_SECONDS = 150
+LISTING_SECONDS = 20
+SHARES = {"suites": 260, "sanitizer": 60, "benchmark": 70, "python": 170}
+#: Suites that are small enough for compute-sanitizer, which slows each kernel down.
+SANITIZED = "CudaDevice.*:CudaRuntime.*"
+
+
+@dataclass
+class Ended:
+    """How a command ended: its exit code, 128 + a signal, or None if it took too long; and what it wrote."""
+
+    code: int | None
+    output: str
+    seconds: float
+
+
+def run(command: list[str], seconds: float, environment: dict[str, str] | None = None, cwd: Path = ROOT) -> Ended:
+    """Never takes longer than `seconds`, but for a moment: the command and all that it started are killed then."""
+    began = time.monotonic()
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=environment,
+        cwd=cwd,
+        start_new_session=True,
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=max(seconds, 0.1))
+            code = process.returncode
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, _ = process.communicate()
+            return Ended(None, output, time.monotonic() - began)
+    return Ended(code if code >= 0 else 128 - code, output, time.monotonic() - began)
+
+
+def suites_in(listing: str) -> list[str]:
+    """Those with "Cuda" in their names of what --gtest_list_tests wrote, as they are filtered by."""
+    names = [line.split("#")[0].strip().rstrip(".") for line in listing.splitlines() if line and not line[0].isspace()]
+    return [name for name in names if "Cuda" in name and " " not in name]
+
+
+@dataclass
+class Stage:
+    name: str
+    outcome: str  # "ok", "failed" or why it was left out
+    seconds: float
+
+
+@dataclass
+class Checks:
+    """One run. `until`: the moment, of time.monotonic(), when all is to be over."""
+
+    tests: Path
+    programs: Path
+    output: Path
+    environment: dict[str, str]
+    until: float
+    tally: Tally = field(default_factory=Tally)
+    stages: list[Stage] = field(default_factory=list)
+    figures: list[dict] = field(default_factory=list)
+
+    def left(self) -> float:
+        return self.until - time.monotonic()
+
+    def stage(self, name: str, work: Callable[[], str]) -> None:
+        """Does `work`, which tells how it ended, unless there is no time left."""
+        began = time.monotonic()
+        outcome = work() if self.left() > 5 else "left out: the time was over"
+        self.stages.append(Stage(name, outcome, time.monotonic() - began))
+        print(f"{name}: {outcome} ({self.stages[-1].seconds:.0f} s)", flush=True)
+
+    def log(self, name: str, text: str) -> None:
+        (self.output / f"{name.replace('/', '.')}.log").write_text(text)
+
+    # C++
+
+    def run_suite(self, program: Path, suite: str, seconds: float) -> None:
+        name = f"{program.name}.{suite}".replace("/", ".")
+        report = self.output / f"{name}.xml"
+        ended = run(
+            [str(program), f"--gtest_filter={suite}.*", f"--gtest_output=xml:{report}"], seconds, self.environment
+        )
+        self.log(name, ended.output)
+        failed_before = len(self.tally.failed)
+        if report.exists():
+            self.tally.add(report, program.name)
+        else:  # those that came before it was killed
+            self.tally.passed += len(re.findall(r"^\[ +OK \] ", ended.output, re.MULTILINE))
+            for test in re.findall(r"^\[  FAILED  \] ([^ ,]+) \(", ended.output, re.MULTILINE):
+                self.tally.fail(f"{program.name}: {test}", "see the log of its suite")
+        if ended.code != 0 and len(self.tally.failed) == failed_before:
+            end = f"took more than {seconds:.0f} s" if ended.code is None else f"exit code {ended.code}"
+            self.tally.fail(f"{program.name}: {suite}", why_program_failed(end, ended.output))
+
+    def run_suites(self) -> str:
+        until = time.monotonic() + min(SHARES["suites"], self.left())
+        failed = len(self.tally.failed)
+        left_out, found = [], 0
+        for program in sorted(self.tests.glob("accord_*_test")):
+            listed = run([str(program), "--gtest_list_tests"], LISTING_SECONDS, self.environment)
+            if listed.code != 0:
+                self.tally.fail(
+                    f"{program.name}: does not start", why_program_failed(f"exit code {listed.code}", listed.output)
+                )
+                continue
+            for suite in suites_in(listed.output):
+                found += 1
+                if time.monotonic() > until:
+                    left_out.append(suite)
+                else:
+                    self.run_suite(program, suite, min(SUITE_SECONDS, until - time.monotonic() + 5))
+        for suite in left_out:
+            self.tally.skipped.append(f"suite {suite}: the time was over")
+        if found == 0:
+            self.tally.fail("no suite with Cuda in its name was found", str(self.tests))
+        return "ok" if len(self.tally.failed) == failed else "failed"
+
+    def run_sanitizer(self) -> str:
+        program = self.tests / "accord_unit_device_test"
+        sanitizer = shutil.which("compute-sanitizer")
+        if sanitizer is None or not program.exists():
+            return f"left out: there is no {'compute-sanitizer' if sanitizer is None else program.name}"
+        # Tests ask for what CUDA refuses, which is no error of theirs.
+        command = [sanitizer, "--tool", "memcheck", "--report-api-errors", "no", "--error-exitcode", "99"]
+        command += [str(program), f"--gtest_filter={SANITIZED}"]
+        ended = run(command, min(SHARES["sanitizer"], self.left()), self.environment)
+        self.log("compute-sanitizer", ended.output)
+        if ended.code == 0:
+            self.tally.passed += 1
+            return "ok"
+        if "not supported" in ended.output.lower():
+            return "left out: compute-sanitizer does not take this device"
+        end = "took too long" if ended.code is None else f"exit code {ended.code}"
+        self.tally.fail("compute-sanitizer", why_program_failed(end, ended.output))
+        return "failed"
+
+    def run_benchmark(self) -> str:
+        program = self.programs / "bench_gpu"
+        if not program.exists():
+            return f"left out: there is no {program.name}"
+        until = time.monotonic() + min(SHARES["benchmark"], self.left())
+        failed = False
+        for ranks in (1, 2):
+            ended = run([str(program), "--ranks", str(ranks)], until - time.monotonic(), self.environment)
+            self.log(f"bench-{ranks}", ended.output)
+            lines = [line for line in ended.output.splitlines() if line.startswith("{")]
+            self.figures += [json.loads(line) for line in lines]
+            if ended.code == NO_GPU:
+                return f"left out: {ended.output.strip().splitlines()[-1]}"
+            if ended.code != 0:
+                failed = True
+                end = "took too long" if ended.code is None else f"exit code {ended.code}"
+                self.tally.fail(f"bench_gpu with {ranks} ranks", why_program_failed(end, ended.output))
+        return "failed" if failed else "ok"
+
+    # Python
+
+    def run_python(self, module: Path | None, library: Path | None) -> str:
+        until = time.monotonic() + min(SHARES["python"], self.left())
+        if module is None:
+            if library is None:
+                return "left out: there is no Python module"
+            module = self.output.parent / "gpu-python"
+            build = [sys.executable, str(ROOT / "scripts" / "gpu_module.py"), str(library), str(module)]
+            built = run(build, until - time.monotonic(), self.environment)
+            self.log("python-module", built.output)
+            if built.code == 3:
+                return f"left out: {built.output.strip()}"
+            if built.code != 0:
+                self.tally.fail(
+                    "the Python module does not build", why_program_failed(f"exit code {built.code}", built.output)
+                )
+                return "failed"
+        report = self.output / "pytest.xml"
+        files = sorted(str(file) for file in (ROOT / "tests" / "python").glob("test_cuda_*.py"))
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *files]
+        environment = self.environment | {"PYTHONPATH": str(module)}
+        ended = run(command, until - time.monotonic(), environment)
+        self.log("pytest", ended.output)
+        failed = len(self.tally.failed)
+        if report.exists():
+            self.tally.add(report, "pytest")
+        if ended.code != 0 and len(self.tally.failed) == failed:
+            end = "took too long" if ended.code is None else f"exit code {ended.code}"
+            self.tally.fail("pytest", why_program_failed(end, ended.output))
+        return "ok" if len(self.tally.failed) == failed else "failed"
+
+
+def gpus() -> tuple[list[str], str]:
+    """Names and drivers of this machine's GPUs, or why there are none."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return [], "there is no nvidia-smi"
+    asked = run([tool, "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"], 30)
+    if asked.code != 0 or not asked.output.strip():
+        return [], asked.output.strip() or "nvidia-smi tells of none"
+    return asked.output.strip().splitlines(), ""
+
+
+def nccl_path() -> str | None:
+    """That of this Python's package nvidia-nccl, where it has one."""
+    try:
+        import nvidia.nccl
+    except ImportError:
+        return None
+    for folder in nvidia.nccl.__path__:
+        file = Path(folder) / "lib" / "libnccl.so.2"
+        if file.exists():
+            return str(file)
+    return None
+
+
+def lacking(libraries: Path) -> Path:
+    """A folder with those of `libraries` that this machine has not, by links: its own go with what else is there (Python's ssl, torch)."""
+    folder = libraries.parent / "lacking"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for library in sorted(libraries.iterdir()):
+        try:
+            ctypes.CDLL(library.name)
+        except OSError:
+            (folder / library.name).symlink_to(library)
+    return folder
+
+
+def report_of(checks: Checks, devices: list[str], seconds: float) -> dict:
+    return {
+        "gpus": devices,
+        "seconds": round(seconds, 1),
+        "passed": checks.tally.passed,
+        "failed": checks.tally.failed,
+        "skipped": checks.tally.skipped,
+        "stages": [vars(stage) for stage in checks.stages],
+        "figures": checks.figures,
+    }
+
+
+def markdown_of(report: dict) -> str:
+    lines = ["# GPU checks", "", *(f"- {device}" for device in report["gpus"])]
+    lines += [
+        "",
+        f"{report['passed']} passed, {len(report['failed'])} failed, {len(report['skipped'])} skipped in {report['seconds']:.0f} s",
+        "",
+    ]
+    lines += ["| stage | how it ended | seconds |", "|---|---|---|"]
+    lines += [f"| {stage['name']} | {stage['outcome']} | {stage['seconds']:.0f} |" for stage in report["stages"]]
+    for title in ("failed", "skipped"):
+        if report[title]:
+            lines += ["", f"## {title.capitalize()}", *(f"- {entry}" for entry in report[title])]
+    if report["figures"]:
+        lines += [
+            "",
+            "## all_reduce of float32 on one GPU",
+            "Microseconds: on the GPU for each call, and of the caller to put one into the stream.",
+            "",
+        ]
+        lines += ["| ranks | bytes | by | on the GPU | of the caller | GB/s |", "|---|---|---|---|---|---|"]
+        lines += [
+            f"| {figure['ranks']} | {figure['bytes']} | {figure['by']} | {figure['device_us']:.2f} | {figure['host_us']:.2f} | "
+            f"{figure['bytes'] / figure['device_us'] / 1e3:.2f} |"
+            for figure in report["figures"]
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Runs what needs a GPU and writes a report.")
+    parser.add_argument("--only-look", action="store_true", help="only says whether there is a GPU, by the exit code")
+    parser.add_argument(
+        "--tests", type=Path, default=ROOT / "build/release/tests", help="the folder of the GoogleTest programs"
+    )
+    parser.add_argument("--programs", type=Path, default=ROOT / "build/release/bin", help="that of the benchmark")
+    parser.add_argument("--output", type=Path, required=True, help="that of the report, which is made anew")
+    parser.add_argument("--libraries", type=Path, help="shared libraries that programs need and this machine may lack")
+    parser.add_argument(
+        "--module", type=Path, help="what PYTHONPATH names; built against --libraries' libaccord otherwise"
+    )
+    parser.add_argument("--minutes", type=float, default=9.0, help="all is over by then")
+    arguments = parser.parse_args()
+    began = time.monotonic()
+    devices, why_none = gpus()
+    if not devices:
+        print(f"no NVIDIA GPU: {why_none}; nothing was checked")
+        return NO_GPU
+    if arguments.only_look:
+        return 0
+    shutil.rmtree(arguments.output, ignore_errors=True)
+    arguments.output.mkdir(parents=True)
+    environment = dict(os.environ)
+    if arguments.libraries is not None:
+        folders = [lacking(arguments.libraries.resolve()), *filter(None, [environment.get("LD_LIBRARY_PATH")])]
+        environment["LD_LIBRARY_PATH"] = ":".join(map(str, folders))
+    if "CUDA_TEST_NCCL" not in environment and (path := nccl_path()) is not None:
+        environment["CUDA_TEST_NCCL"] = path
+    checks = Checks(arguments.tests, arguments.programs, arguments.output, environment, began + 60 * arguments.minutes)
+    library = None if arguments.libraries is None else arguments.libraries / "libaccord.so.0"
+    checks.stage("C++ suites", checks.run_suites)
+    checks.stage("benchmark", checks.run_benchmark)
+    checks.stage("compute-sanitizer", checks.run_sanitizer)
+    checks.stage("torch tensors", lambda: checks.run_python(arguments.module, library))
+    report = report_of(checks, devices, time.monotonic() - began)
+    (arguments.output / "report.json").write_text(json.dumps(report, indent=1))
+    (arguments.output / "report.md").write_text(markdown_of(report))
+    print(markdown_of(report))
+    return 1 if checks.tally.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
