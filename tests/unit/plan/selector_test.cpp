@@ -153,7 +153,44 @@ TEST(Selector, deterministic_canonical_passes_over_other_orders_wherever_it_stan
 TEST(Selector, the_default_table_has_canonical_sums_only) {
   const auto defaults = parse_table(default_table());
   ASSERT_TRUE(defaults.ok());
-  for (const SelectorRow& row : defaults->rows) EXPECT_NE(row.algorithm->order, Order::kFixed) << row.algorithm->name;
+  for (const SelectorRow& row : defaults->rows)
+    if (!row.algorithm->is_library) {
+      EXPECT_NE(row.algorithm->order, Order::kFixed) << row.algorithm->name;
+    }
+}
+
+TEST(Selector, calls_on_gpus_have_rules_of_their_own_for_what_their_ranks_have) {
+  const Topology two = Topology::uniform(2), sixteen = Topology::uniform(16);
+  const auto chosen_for = [](std::string_view table, SelectorCall call, const Topology& topology) -> std::string {
+    const auto choice = selector(table).choose(call, topology);
+    return choice.ok() ? std::string(choice->algorithm->name) : "none";
+  };
+  const SelectorCall small{.collective = Collective::kAllReduce, .bytes = 8192, .memory = DeviceType::kCuda, .has_nccl = true, .has_plans = true};
+  SelectorCall large = small, without_plans = small, without_nccl = small, with_neither = small;
+  large.bytes = 1 << 20;
+  without_plans.has_plans = false;
+  without_nccl.has_nccl = with_neither.has_nccl = with_neither.has_plans = false;
+  EXPECT_EQ(chosen_for("", small, two), "packet");
+  EXPECT_EQ(chosen_for("", large, two), "nccl");
+  EXPECT_EQ(chosen_for("", without_plans, two), "nccl");
+  EXPECT_EQ(chosen_for("", without_nccl, two), "packet");
+  EXPECT_EQ(chosen_for("", with_neither, two), "none");
+  without_nccl.bytes = 1 << 20;
+  EXPECT_EQ(chosen_for("", without_nccl, two), "two_shot");
+  SelectorCall middling = small;
+  middling.bytes = 32 << 10;
+  EXPECT_EQ(chosen_for("", middling, two), "packet");
+  EXPECT_EQ(chosen_for("", middling, sixteen), "nccl") << "packets go to every rank";
+  // Rules of users are for the CPU unless they say otherwise.
+  EXPECT_EQ(chosen_for("all_reduce:0-inf=ring", small, two), "packet");
+  EXPECT_EQ(chosen_for("all_reduce[memory=cuda]:0-inf=ring", small, two), "ring");
+  EXPECT_EQ(chosen_for("all_reduce[memory=cuda]:0-inf=ring", {.collective = Collective::kAllReduce, .bytes = 8}, two), "packet");
+  EXPECT_EQ(chosen_for("deterministic=canonical", large, two), "two_shot");
+  EXPECT_EQ(to_string(parse_table("all_reduce[ranks=2-4,memory=cuda]:1k-inf=nccl")->rows[0]), "all_reduce[ranks=2-4,memory=cuda]:1k-inf=nccl");
+  EXPECT_THAT(refusal("all_reduce:0-inf=nccl"), AllOf(HasSubstr("at character 18:"), HasSubstr("nccl is for memory=cuda")));
+  EXPECT_THAT(refusal("all_reduce[memory=gpu]:0-inf=nccl"), HasSubstr("at character 19:"));
+  EXPECT_EQ(make_plan(*algorithm_by_name(Collective::kAllReduce, "nccl").value(), two, {.collective = Collective::kAllReduce}).status().code(),
+            StatusCode::kUnsupported);
 }
 
 TEST(Selector, errors_name_the_place_and_the_nearest_name) {
