@@ -23,6 +23,9 @@ struct PeerMemory::Allocation {
   device::Runtime& runtime;
   Device device;
   std::byte* memory = nullptr;
+  Allocation(device::Runtime& on, Device of, std::byte* at) : runtime(on), device(of), memory(at) {}
+  Allocation(const Allocation&) = delete;
+  Allocation& operator=(const Allocation&) = delete;
   ~Allocation() {
     if (memory != nullptr) (void)runtime.release(device, memory);
   }
@@ -77,7 +80,7 @@ Status agree(Group& group, const Status& mine, Deadline deadline) {
 
 Status PeerMemory::allocate() {
   ACCORD_ASSIGN_OR_RETURN(void* const memory, runtime_.allocate(device_, bytes_));
-  mine_ = std::make_shared<Allocation>(Allocation{runtime_, device_, static_cast<std::byte*>(memory)});
+  mine_ = std::make_shared<Allocation>(runtime_, device_, static_cast<std::byte*>(memory));
   // On a stream of its own: the default one may be part of a capture.
   ACCORD_ASSIGN_OR_RETURN(const Stream stream, runtime_.create_stream(device_, false));
   Status zeroed = runtime_.fill(memory, 0, bytes_, device_, stream);
