@@ -240,10 +240,9 @@ Status DeviceChannel::examine(UnderWay& one) const {
     const bool has_left = !has_come && group_.peer_state(rank) == transport::PeerState::kLeft;
     if (has_left && !one.left_at) one.left_at = Clock::now();
     if (has_left && (one.number > 0 || Clock::now() - *one.left_at > kGrace))
-      return Status(
-          StatusCode::kPeerLost,
-          fmt::format("{}: rank {} has closed its communicator and takes no more part", where(one), rank),
-          {rank});
+      return Status(StatusCode::kPeerLost,
+                    fmt::format("{}: rank {} has closed its communicator and takes no more part", where(one), rank),
+                    {rank});
     if (one.number == 0 || theirs == nullptr) {
       all_seen = false;
       continue;
@@ -264,8 +263,8 @@ Status DeviceChannel::examine(UnderWay& one) const {
   const std::string who = !missing.empty() ? fmt::format("{} did not come in time", ranks_text(missing))
                           : all_seen       ? std::string("all ranks have come, but it did not end in time")
                                            : std::string("it did not end in time");
-  return Status(StatusCode::kTimeout,
-                fmt::format("{}: {}; raise the timeout if it is only slow", where(one), who), missing);
+  return Status(StatusCode::kTimeout, fmt::format("{}: {}; raise the timeout if it is only slow", where(one), who),
+                missing);
 }
 
 Status DeviceChannel::find_failure() {

@@ -15,14 +15,21 @@ struct RowBytes {
   std::size_t weight = 0;  ///< 0: it has none
 };
 
-/// The lanes of a warp copy `bytes`, or clear them if `from` is null.
+/// The lanes of a warp copy `bytes`, or clear them if `from` is null. Several reads are on their way at a time, as they may come from far.
 template <typename Unit, typename Block>
 ACCORD_ON_DEVICE void copy_units(Block& block, std::byte* to, const std::byte* from, std::size_t bytes) {
+  constexpr std::size_t kAhead = 4;
   auto* const target = reinterpret_cast<Unit*>(to);
   const auto* const source = reinterpret_cast<const Unit*>(from);
   const auto lanes = static_cast<std::size_t>(block.lanes());
-  for (auto i = static_cast<std::size_t>(block.lane()); i < bytes / sizeof(Unit); i += lanes)
-    target[i] = source != nullptr ? source[i] : Unit{};
+  const std::size_t count = bytes / sizeof(Unit);
+  auto i = static_cast<std::size_t>(block.lane());
+  for (; source != nullptr && i + (kAhead - 1) * lanes < count; i += kAhead * lanes) {
+    Unit ahead[kAhead];
+    for (std::size_t a = 0; a < kAhead; ++a) ahead[a] = source[i + a * lanes];
+    for (std::size_t a = 0; a < kAhead; ++a) target[i + a * lanes] = ahead[a];
+  }
+  for (; i < count; i += lanes) target[i] = source != nullptr ? source[i] : Unit{};
 }
 
 struct alignas(16) Line {

@@ -112,8 +112,7 @@ struct SumRows {
 
   /// Some columns of the row of a choice, times its scale and its weight.
   template <DType kFrom, int kColumns>
-  ACCORD_ON_DEVICE void read(std::size_t choice, std::size_t first,
-                             typename exec::ElementOf<kFrom>::Sum* row) const {
+  ACCORD_ON_DEVICE void read(std::size_t choice, std::size_t first, typename exec::ElementOf<kFrom>::Sum* row) const {
     using Element = exec::ElementOf<kFrom>;
     using Sum = typename Element::Sum;
     using T = Stored<kFrom>;
