@@ -267,17 +267,15 @@ struct OrderChoices {
   }
 
  private:
-  /// Whether the highest bit of `a` is below that of `b`.
-  ACCORD_ON_DEVICE static bool is_lower(std::uint32_t a, std::uint32_t b) { return a < b && a < (a ^ b); }
   ACCORD_ON_DEVICE static void write_merges(const std::int32_t* expert, const std::int32_t* order, int count,
                                             std::int32_t* merges) {
-    std::uint32_t gaps[kMostWaiting];  // between sums that wait
+    std::uint32_t gaps[kMostWaiting];  // between sums that wait: their highest bits differ, as those of a path do
     int depth = 0;
     for (int i = 0; i < count; ++i) {
       const bool is_last = i + 1 == count;
       const std::uint32_t gap = is_last ? 0 : static_cast<std::uint32_t>(expert[order[i]] ^ expert[order[i + 1]]);
       merges[i] = 0;
-      for (; depth > 0 && (is_last || is_lower(gaps[depth - 1], gap)); --depth) ++merges[i];
+      for (; depth > 0 && (is_last || gaps[depth - 1] < gap); --depth) ++merges[i];
       if (!is_last) gaps[depth++] = gap;
     }
   }
