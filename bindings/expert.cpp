@@ -5,7 +5,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <charconv>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "communicator.hpp"
@@ -13,6 +15,7 @@
 #include "interrupt.hpp"
 #include "process.hpp"
 #include "status.hpp"
+#include "stream.hpp"
 #include "window.hpp"
 
 namespace accord::python {
@@ -23,6 +26,22 @@ struct GroupHandle {
   ProcessBound<ExpertGroup> group;
   ExpertGroup& use() { return group.use("this expert group"); }
 };
+
+/// None or "cpu"; "cuda", "cuda:1", or a device of torch's that reads so.
+Device device_argument(nb::handle device) {
+  if (device.is_none()) return {};
+  const std::string name = nb::cast<std::string>(nb::str(device));
+  if (name == "cpu") return {};
+  if (name == "cuda") return {DeviceType::kCuda, 0};
+  constexpr std::string_view kPrefix = "cuda:";
+  std::int16_t index = -1;
+  const char* const end = name.data() + name.size();
+  if (name.starts_with(kPrefix)) {
+    const auto [read, error] = std::from_chars(name.data() + kPrefix.size(), end, index);
+    if (error == std::errc() && read == end && index >= 0) return {DeviceType::kCuda, index};
+  }
+  raise_invalid("device is \"" + name + "\", expected \"cpu\" or \"cuda:N\"");
+}
 
 /// Elements of a row of each kind of array.
 struct Widths {
@@ -39,10 +58,11 @@ void decline(ExpertGroup& group, const ExpertHandle& handle, bool prepares, std:
   (void)group.decline(handle, prepares, {StatusCode::kInvalidArgument, std::string(why)});
 }
 
-/// What `make` makes of the arguments. If it throws, the other ranks are told.
+/// What `make` makes of the arguments. If it throws, the other ranks are told; on GPUs they have not come yet.
 template <typename Make>
 auto arguments_of(GroupHandle& self, const MapHandle& handle, bool prepares, Make make) {
   ExpertGroup& group = self.use();
+  if (group.config().device.type != DeviceType::kCpu) return make();
   try {
     return make();
   } catch (nb::python_error& error) {
@@ -69,8 +89,8 @@ void run_call(GroupHandle& self, Run run) {
 
 GroupHandle* make_group(CommunicatorHandle& communicator, int experts, int top_k, int hidden, int max_tokens_per_rank,
                         std::int64_t max_recv_rows, int alignment, nb::handle dtype, std::string_view overflow,
-                        nb::handle placement, std::string_view algorithm, int ranks_per_host,
-                        nb::handle staging_bytes) {
+                        nb::handle placement, std::string_view algorithm, int ranks_per_host, nb::handle staging_bytes,
+                        nb::handle device) {
   ExpertGroupConfig config{.experts = experts,
                            .top_k = top_k,
                            .hidden = hidden,
@@ -81,7 +101,8 @@ GroupHandle* make_group(CommunicatorHandle& communicator, int experts, int top_k
                            .overflow = value_or_raise(overflow_policy_from_string(overflow)),
                            .algorithm = value_or_raise(expert_algorithm_from_string(algorithm)),
                            .ranks_per_host = ranks_per_host,
-                           .staging_bytes = size_argument(staging_bytes, "staging_bytes", "number of bytes")};
+                           .staging_bytes = size_argument(staging_bytes, "staging_bytes", "number of bytes"),
+                           .device = device_argument(device)};
   if (!placement.is_none()) config.placement = nb::cast<ExpertPlacement>(placement);
   Communicator borrowed = communicator.use();
   return new GroupHandle(value_or_raise(
@@ -103,6 +124,7 @@ nb::dict config_of(GroupHandle& self) {
   fields["algorithm"] = to_string(config.algorithm);
   fields["ranks_per_host"] = config.ranks_per_host;
   fields["staging_bytes"] = config.staging_bytes;
+  fields["device"] = to_string(config.device);
   return fields;
 }
 
@@ -126,17 +148,19 @@ void bind_group_calls(nb::class_<GroupHandle>& group) {
   group
       .def(
           "prepare",
-          [](GroupHandle& self, MapHandle& handle, nb::handle ids, nb::handle weights) {
-            Arrays arrays;
+          [](GroupHandle& self, MapHandle& handle, nb::handle ids, nb::handle weights, nb::handle stream) {
+            Arrays arrays(self.use().config().device);
             const auto routing = arguments_of(self, handle, true, [&] {
               const int top_k = handle.handle.top_k();
-              return ExpertRouting{arrays.read(ids, "ids", top_k), arrays.read(weights, "weights", top_k)};
+              return ExpertRouting{arrays.read(ids, "ids", top_k), arrays.read(weights, "weights", top_k),
+                                   stream_argument(stream)};
             });
             run_call(self, [&](ExpertGroup& it) { return it.prepare(handle.handle, routing); });
           },
-          nb::arg("handle"), nb::arg("ids"), nb::arg("weights") = nb::none(),
+          nb::arg("handle"), nb::arg("ids"), nb::arg("weights") = nb::none(), nb::kw_only(),
+          nb::arg("stream") = nb::none(),
           nb::sig("def prepare(self, handle: ExpertHandle, ids: " ACCORD_ROWS_SIG ", weights: " ACCORD_MAYBE_SIG
-                  ") -> None"),
+                  ", *, " ACCORD_STREAM_SIG ") -> None"),
           R"(Makes `handle` the map of `ids`, [tokens, top_k] int32 or int64; -1 is no choice. Collective.
 
 weights, [tokens, top_k] float32, are asked for by overflow="drop_by_weight". Raises ResourceExhausted on all ranks if one would get
@@ -144,8 +168,8 @@ more rows than max_recv_rows and overflow is "fail"; the group goes on.)")
       .def(
           "dispatch",
           [](GroupHandle& self, MapHandle& handle, nb::handle tokens, nb::handle recv_tokens, nb::handle weights,
-             nb::handle recv_weights, nb::handle scales, nb::handle recv_scales, nb::handle dtype) {
-            Arrays arrays;
+             nb::handle recv_weights, nb::handle scales, nb::handle recv_scales, nb::handle dtype, nb::handle stream) {
+            Arrays arrays(self.use().config().device);
             const auto call = arguments_of(self, handle, false, [&] {
               const Widths widths(self.use(), handle);
               arrays.set_dtype(dtype);
@@ -154,16 +178,17 @@ more rows than max_recv_rows and overflow is "fail"; the group goes on.)")
                                     .weights = arrays.read(weights, "weights", widths.top_k),
                                     .recv_tokens = arrays.rows_out(recv_tokens, "recv_tokens", widths.hidden),
                                     .recv_scales = arrays.write(recv_scales, "recv_scales", widths.scales),
-                                    .recv_weights = arrays.write(recv_weights, "recv_weights", 1)};
+                                    .recv_weights = arrays.write(recv_weights, "recv_weights", 1),
+                                    .stream = stream_argument(stream)};
             });
             run_call(self, [&](ExpertGroup& it) { return it.dispatch(handle.handle, call); });
           },
           nb::arg("handle"), nb::arg("tokens"), nb::arg("recv_tokens"), nb::kw_only(), nb::arg("weights") = nb::none(),
           nb::arg("recv_weights") = nb::none(), nb::arg("scales") = nb::none(), nb::arg("recv_scales") = nb::none(),
-          nb::arg("dtype") = nb::none(),
+          nb::arg("dtype") = nb::none(), nb::arg("stream") = nb::none(),
           nb::sig("def dispatch(self, handle: ExpertHandle, tokens: " ACCORD_ROWS_SIG ", recv_tokens: " ACCORD_ROWS_SIG
                   ", *, weights: " ACCORD_MAYBE_SIG ", recv_weights: " ACCORD_MAYBE_SIG ", scales: " ACCORD_MAYBE_SIG
-                  ", recv_scales: " ACCORD_MAYBE_SIG ", dtype: " ACCORD_DTYPE_SIG ") -> None"),
+                  ", recv_scales: " ACCORD_MAYBE_SIG ", dtype: " ACCORD_DTYPE_SIG ", " ACCORD_STREAM_SIG ") -> None"),
           R"(recv_tokens[slot] = tokens[t], recv_weights[slot] = weights[t, k]; padding is zero, rows from recv_rows on are not touched. Collective.
 
 tokens [tokens, hidden], recv_tokens [at least recv_rows, hidden]; weights [tokens, top_k] and recv_weights [at least recv_rows], float32 or float64;
@@ -171,15 +196,16 @@ of float8 rows scales [tokens, ceil(hidden / 128)] and recv_scales float32.)")
       .def(
           "combine",
           [](GroupHandle& self, MapHandle& handle, nb::handle expert_out, nb::handle result, nb::handle weights,
-             nb::handle scales, nb::handle dtype, nb::handle result_dtype) {
-            Arrays arrays;
+             nb::handle scales, nb::handle dtype, nb::handle result_dtype, nb::handle stream) {
+            Arrays arrays(self.use().config().device);
             const auto call = arguments_of(self, handle, false, [&] {
               const Widths widths(self.use(), handle);
               arrays.set_dtype(dtype);
               ExpertCombine made{.expert_out = arrays.rows(expert_out, "expert_out", widths.hidden),
                                  .scales = arrays.read(scales, "scales", widths.scales),
                                  .weights = arrays.read(weights, "weights", widths.top_k),
-                                 .result = {}};
+                                 .result = {},
+                                 .stream = stream_argument(stream)};
               if (!result_dtype.is_none()) arrays.set_dtype(result_dtype);
               made.result = arrays.rows_out(result, "result", widths.hidden);
               return made;
@@ -188,9 +214,10 @@ of float8 rows scales [tokens, ceil(hidden / 128)] and recv_scales float32.)")
           },
           nb::arg("handle"), nb::arg("expert_out"), nb::arg("result"), nb::kw_only(), nb::arg("weights") = nb::none(),
           nb::arg("scales") = nb::none(), nb::arg("dtype") = nb::none(), nb::arg("result_dtype") = nb::none(),
+          nb::arg("stream") = nb::none(),
           nb::sig("def combine(self, handle: ExpertHandle, expert_out: " ACCORD_ROWS_SIG ", result: " ACCORD_ROWS_SIG
                   ", *, weights: " ACCORD_MAYBE_SIG ", scales: " ACCORD_MAYBE_SIG ", dtype: " ACCORD_DTYPE_SIG
-                  ", result_dtype: " ACCORD_DTYPE_SIG ") -> None"),
+                  ", result_dtype: " ACCORD_DTYPE_SIG ", " ACCORD_STREAM_SIG ") -> None"),
           R"(result[t] = sum of expert_out[slot] over the choices of t, in the canonical order; zero if there are none. Collective.
 
 weights, [tokens, top_k]: rows are multiplied by them before they are added. The result is of expert_out's dtype, or float32, float16 or
@@ -198,41 +225,46 @@ bfloat16.)")
       .def(
           "dispatch_backward",
           [](GroupHandle& self, MapHandle& handle, nb::handle grad, nb::handle grad_tokens,
-             nb::handle grad_recv_weights, nb::handle grad_weights, nb::handle dtype) {
-            Arrays arrays;
+             nb::handle grad_recv_weights, nb::handle grad_weights, nb::handle dtype, nb::handle stream) {
+            Arrays arrays(self.use().config().device);
             const auto call = arguments_of(self, handle, false, [&] {
               const Widths widths(self.use(), handle);
               arrays.set_dtype(dtype);
               return ExpertDispatchBackward{.grad = arrays.rows(grad, "grad", widths.hidden),
                                             .grad_recv_weights = arrays.read(grad_recv_weights, "grad_recv_weights", 1),
                                             .grad_tokens = arrays.rows_out(grad_tokens, "grad_tokens", widths.hidden),
-                                            .grad_weights = arrays.write(grad_weights, "grad_weights", widths.top_k)};
+                                            .grad_weights = arrays.write(grad_weights, "grad_weights", widths.top_k),
+                                            .stream = stream_argument(stream)};
             });
             run_call(self, [&](ExpertGroup& it) { return it.dispatch_backward(handle.handle, call); });
           },
           nb::arg("handle"), nb::arg("grad"), nb::arg("grad_tokens"), nb::kw_only(),
           nb::arg("grad_recv_weights") = nb::none(), nb::arg("grad_weights") = nb::none(),
-          nb::arg("dtype") = nb::none(),
+          nb::arg("dtype") = nb::none(), nb::arg("stream") = nb::none(),
           nb::sig("def dispatch_backward(self, handle: ExpertHandle, grad: " ACCORD_ROWS_SIG
                   ", grad_tokens: " ACCORD_ROWS_SIG ", *, grad_recv_weights: " ACCORD_MAYBE_SIG
-                  ", grad_weights: " ACCORD_MAYBE_SIG ", dtype: " ACCORD_DTYPE_SIG ") -> None"),
+                  ", grad_weights: " ACCORD_MAYBE_SIG ", dtype: " ACCORD_DTYPE_SIG ", " ACCORD_STREAM_SIG ") -> None"),
           R"(grad_tokens[t] = sum of grad[slot] over the choices of t; grad_weights[t, k] = grad_recv_weights[slot], zero without a choice. Collective.)")
       .def(
           "combine_backward",
-          [](GroupHandle& self, MapHandle& handle, nb::handle grad, nb::handle grad_expert_out, nb::handle dtype) {
-            Arrays arrays;
+          [](GroupHandle& self, MapHandle& handle, nb::handle grad, nb::handle grad_expert_out, nb::handle dtype,
+             nb::handle stream) {
+            Arrays arrays(self.use().config().device);
             const auto call = arguments_of(self, handle, false, [&] {
               const Widths widths(self.use(), handle);
               arrays.set_dtype(dtype);
               return ExpertCombineBackward{
                   .grad = arrays.rows(grad, "grad", widths.hidden),
-                  .grad_expert_out = arrays.rows_out(grad_expert_out, "grad_expert_out", widths.hidden)};
+                  .grad_expert_out = arrays.rows_out(grad_expert_out, "grad_expert_out", widths.hidden),
+                  .stream = stream_argument(stream)};
             });
             run_call(self, [&](ExpertGroup& it) { return it.combine_backward(handle.handle, call); });
           },
           nb::arg("handle"), nb::arg("grad"), nb::arg("grad_expert_out"), nb::kw_only(), nb::arg("dtype") = nb::none(),
+          nb::arg("stream") = nb::none(),
           nb::sig("def combine_backward(self, handle: ExpertHandle, grad: " ACCORD_ROWS_SIG
-                  ", grad_expert_out: " ACCORD_ROWS_SIG ", *, dtype: " ACCORD_DTYPE_SIG ") -> None"),
+                  ", grad_expert_out: " ACCORD_ROWS_SIG ", *, dtype: " ACCORD_DTYPE_SIG ", " ACCORD_STREAM_SIG
+                  ") -> None"),
           "grad_expert_out[slot] = grad[t]; padding is zero. Collective.");
 }
 
@@ -257,25 +289,30 @@ rank that has least to do. Equal arguments give equal placements.)");
 Rank d holds local experts in ascending (global id, replica); the rows of an expert are the tokens that chose it, ascending by (rank, token),
 padded to the alignment. All ranks make the same calls in the same order. What one rank's arguments lack is an error on all, which names
 the rank, and harms nothing. Rows are arrays of NumPy or torch, in private memory or in a window of add_window(), where they are exchanged without a
-copy. `dtype` reads rows of uint16 or uint8 as "bfloat16" or "float8_e4m3fn".)");
+copy. `dtype` reads rows of uint16 or uint8 as "bfloat16" or "float8_e4m3fn".
+
+With a `device` arrays are those of a GPU (torch, CuPy), and calls put kernels into `stream` and return. How many rows come is known there alone until
+ExpertHandle.fetch(); what one rank's arguments lack is an error on that rank alone.)");
   group
       .def(nb::new_([](CommunicatorHandle& communicator, int experts, int top_k, int hidden, int max_tokens_per_rank,
                        std::int64_t max_recv_rows, int alignment, nb::handle dtype, std::string_view overflow,
-                       nb::handle placement, std::string_view algorithm, int ranks_per_host, nb::handle staging_bytes) {
+                       nb::handle placement, std::string_view algorithm, int ranks_per_host, nb::handle staging_bytes,
+                       nb::handle device) {
              return make_group(communicator, experts, top_k, hidden, max_tokens_per_rank, max_recv_rows, alignment,
-                               dtype, overflow, placement, algorithm, ranks_per_host, staging_bytes);
+                               dtype, overflow, placement, algorithm, ranks_per_host, staging_bytes, device);
            }),
            nb::arg("communicator"), nb::kw_only(), nb::arg("experts"), nb::arg("top_k"), nb::arg("hidden"),
            nb::arg("max_tokens_per_rank"), nb::arg("max_recv_rows") = 0, nb::arg("alignment") = 1,
            nb::arg("dtype") = "bfloat16", nb::arg("overflow") = "fail", nb::arg("placement") = nb::none(),
            nb::arg("algorithm") = "auto", nb::arg("ranks_per_host") = 0, nb::arg("staging_bytes") = 0,
+           nb::arg("device") = nb::none(),
            R"(Collective over `communicator`, which is borrowed: it is neither closed nor otherwise used.
 
 experts: global ids are 0 to experts - 1. top_k: the most choices of a token. hidden: elements of a row. max_recv_rows: capacity of each
 rank, padding included; 0: all that is sent fits. dtype: the widest one of rows. overflow: "fail", "drop_by_weight" or "drop_by_slot".
 placement: a list of global ids for each rank; an id that is listed several times has replicas; None: equal consecutive shares. algorithm:
 "auto", "direct", "all_to_all" or "hierarchical"; results have the same bits. staging_bytes: shared memory for rows on their way; 0: a
-twentieth of what comes on average, 256 KiB to 8 MiB.)")
+twentieth of what comes on average, 256 KiB to 8 MiB. device: where the arrays of all calls lie, "cuda:1" or a device of torch's; None: the CPU.)")
       .def_prop_ro(
           "rank", [](GroupHandle& self) { return self.use().rank(); }, "This process's rank, from 0.")
       .def_prop_ro(

@@ -9,6 +9,7 @@
 
 #include "accord/expert_parallel.hpp"
 #include "array.hpp"
+#include "gil.hpp"
 #include "status.hpp"
 
 #define ACCORD_ROWS_SIG "accord._arrays.ArrayLike"
@@ -26,11 +27,24 @@ struct MapHandle {
     if (!handle.prepared()) raise({StatusCode::kWrongState, "this expert handle is not prepared"});
     return handle;
   }
+  /// The same with the map, which on a GPU is fetched now if nobody did.
+  const ExpertHandle& fetched() const {
+    {
+      const WithoutGil without_gil;
+      if (prepared_here()) (void)handle.recv_rows();
+    }
+    return prepared();
+  }
+
+ private:
+  bool prepared_here() const { return handle.prepared() && handle.on_device().numbers.data != nullptr; }
 };
 
 /// The arrays of one call. What has several dimensions has rows of `width` elements.
 class Arrays {
  public:
+  /// `device`: that of the group.
+  explicit Arrays(Device device = {}) : memory_(device.type == DeviceType::kCpu ? Memory::kCpu : Memory::kAnyDevice) {}
   /// Of rows from now on, see ArrayView.
   void set_dtype(nb::handle dtype) { dtype_ = dtype_argument(dtype); }
 
@@ -50,7 +64,7 @@ class Arrays {
  private:
   Buffer hold(nb::handle array, std::string_view name, Access access, std::optional<DType> dtype, int width) {
     if (array.is_none()) return {};
-    const ArrayView& view = held_.emplace_back(array, name, access, dtype);
+    const ArrayView& view = held_.emplace_back(array, name, access, dtype, memory_);
     const std::vector<std::int64_t> shape = view.shape();
     if (shape.size() > 1 && shape.back() != width)
       raise_invalid(std::string(name) + " has rows of " + std::to_string(shape.back()) +
@@ -58,6 +72,7 @@ class Arrays {
     return view.buffer();
   }
 
+  const Memory memory_;
   std::optional<DType> dtype_;
   std::deque<ArrayView> held_;
 };

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "expert.hpp"
+#include "gil.hpp"
+#include "stream.hpp"
 
 namespace accord::python {
 namespace {
@@ -16,7 +18,7 @@ std::vector<std::int64_t> list_of(std::span<const std::int64_t> values) { return
 
 nb::list ranks_of(const MapHandle& self) {
   nb::list ranks;
-  for (const ExpertRankCounts& counts : self.prepared().ranks()) {
+  for (const ExpertRankCounts& counts : self.fetched().ranks()) {
     nb::dict fields;
     fields["tokens"] = counts.tokens;
     fields["out_of_range"] = counts.out_of_range;
@@ -31,8 +33,7 @@ nb::list ranks_of(const MapHandle& self) {
 
 std::vector<std::tuple<int, int, int>> dropped_of(const MapHandle& self) {
   std::vector<std::tuple<int, int, int>> dropped;
-  for (const ExpertChoice& choice : self.prepared().dropped())
-    dropped.emplace_back(choice.rank, choice.token, choice.k);
+  for (const ExpertChoice& choice : self.fetched().dropped()) dropped.emplace_back(choice.rank, choice.token, choice.k);
   return dropped;
 }
 
@@ -45,7 +46,7 @@ std::span<std::int32_t> int32_of(const Buffer& buffer, std::string_view name, st
 }
 
 void slots(const MapHandle& self, nb::handle ranks, nb::handle places) {
-  const ExpertHandle& handle = self.prepared();
+  const ExpertHandle& handle = self.fetched();
   const auto count = static_cast<std::size_t>(handle.tokens() * handle.top_k());
   Arrays arrays;
   const std::span<std::int32_t> to = int32_of(arrays.write(ranks, "ranks", handle.top_k()), "ranks", count);
@@ -53,7 +54,7 @@ void slots(const MapHandle& self, nb::handle ranks, nb::handle places) {
 }
 
 void sources(const MapHandle& self, nb::handle array) {
-  const ExpertHandle& handle = self.prepared();
+  const ExpertHandle& handle = self.fetched();
   Arrays arrays;
   static_assert(sizeof(ExpertChoice) == 3 * sizeof(std::int32_t));
   const auto rows = static_cast<std::size_t>(handle.recv_rows());
@@ -68,7 +69,7 @@ void sources(const MapHandle& self, nb::handle array) {
 }
 
 std::vector<std::vector<std::int64_t>> traffic_of(const MapHandle& self) {
-  const ExpertHandle& handle = self.prepared();
+  const ExpertHandle& handle = self.fetched();
   const std::size_t size = handle.ranks().size();
   std::vector<std::int64_t> flat(size * size);
   handle.traffic(flat);
@@ -80,9 +81,23 @@ std::vector<std::vector<std::int64_t>> traffic_of(const MapHandle& self) {
 }
 
 std::vector<std::int64_t> loads_of(const MapHandle& self) {
-  std::vector<std::int64_t> loads(static_cast<std::size_t>(self.prepared().experts()));
-  self.prepared().loads(loads);
+  std::vector<std::int64_t> loads(static_cast<std::size_t>(self.fetched().experts()));
+  self.fetched().loads(loads);
   return loads;
+}
+
+/// int64 numbers on a GPU, as CuPy and torch read them where they are.
+nb::object cuda_array_of(const MapHandle& self, const ConstBuffer& numbers) {
+  if (numbers.data == nullptr) raise({StatusCode::kUnsupported, "this expert handle is not on a GPU"});
+  nb::dict fields;
+  fields["shape"] = nb::make_tuple(numbers.count);
+  fields["typestr"] = "<i8";
+  fields["data"] = nb::make_tuple(reinterpret_cast<std::uintptr_t>(numbers.data), true);
+  fields["version"] = 3;
+  nb::object array = nb::module_::import_("types").attr("SimpleNamespace")();
+  array.attr("__cuda_array_interface__") = fields;
+  array.attr("handle") = nb::find(self);  // whose memory it is
+  return array;
 }
 
 }  // namespace
@@ -106,15 +121,15 @@ until it is prepared.)")
       .def_prop_ro(
           "tokens", [](const MapHandle& self) { return self.prepared().tokens(); }, "Tokens of this rank.")
       .def_prop_ro(
-          "counts", [](const MapHandle& self) { return list_of(self.prepared().counts()); },
+          "counts", [](const MapHandle& self) { return list_of(self.fetched().counts()); },
           "Rows of each of this rank's experts, padding included; their slots follow each other.")
       .def_prop_ro(
-          "rows", [](const MapHandle& self) { return list_of(self.prepared().rows()); }, "The same without padding.")
+          "rows", [](const MapHandle& self) { return list_of(self.fetched().rows()); }, "The same without padding.")
       .def_prop_ro(
-          "recv_rows", [](const MapHandle& self) { return self.prepared().recv_rows(); },
+          "recv_rows", [](const MapHandle& self) { return self.fetched().recv_rows(); },
           "Rows that dispatch writes on this rank: the sum of counts.")
       .def_prop_ro(
-          "total_rows", [](const MapHandle& self) { return self.prepared().total_rows(); },
+          "total_rows", [](const MapHandle& self) { return self.fetched().total_rows(); },
           "What recv_rows would be without dropping.")
       .def_prop_ro("ranks", &ranks_of, nb::sig("def ranks(self) -> list[dict[str, int]]"),
                    "Of each rank: tokens, out_of_range, duplicates (ids that count as no choice), dropped, recv_rows, "
@@ -128,7 +143,32 @@ until it is prepared.)")
            "Fills two arrays of int32 [tokens, top_k]: the rank, and the slot there, of each choice; -1 where there is "
            "none.")
       .def("sources", &sources, nb::arg("sources"), nb::sig("def sources(self, sources: " ACCORD_ROWS_SIG ") -> None"),
-           "Fills an array of int32 [recv_rows, 3]: the (rank, token, k) whose row each slot holds; -1 for padding.");
+           "Fills an array of int32 [recv_rows, 3]: the (rank, token, k) whose row each slot holds; -1 for padding.")
+      .def(
+          "fetch",
+          [](const MapHandle& self, nb::handle stream) {
+            const Stream from = stream_argument(stream);
+            Status status;
+            {
+              const WithoutGil without_gil;
+              status = self.handle.fetch(from);
+            }
+            raise_if_error(status);
+          },
+          nb::arg("stream") = nb::none(), nb::sig("def fetch(self, " ACCORD_STREAM_SIG ") -> None"),
+          R"(On a GPU: waits for what is in `stream`, and copies the map, also one that a graph has prepared.
+
+Raises ResourceExhausted if it overflows and overflow is "fail". What else is asked of a handle does this for the stream of the last prepare, once.)")
+      .def_prop_ro(
+          "device_counts", [](const MapHandle& self) { return cuda_array_of(self, self.handle.on_device().counts); },
+          nb::sig("def device_counts(self) -> object"),
+          "On a GPU: `counts` there, an array by __cuda_array_interface__ that may be read in a stream behind "
+          "prepare().")
+      .def_prop_ro(
+          "device_numbers", [](const MapHandle& self) { return cuda_array_of(self, self.handle.on_device().numbers); },
+          nb::sig("def device_numbers(self) -> object"),
+          R"(On a GPU: five int64, as device_counts. recv_rows; 1 if a rank would get more rows than its capacity; 1 if nothing is moved for that;
+ids of this rank that are out of range or duplicates; rows for which the last call's array of slots had no room.)");
 }
 
 }  // namespace accord::python

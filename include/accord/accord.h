@@ -585,10 +585,14 @@ typedef struct accord_expert_config {
   size_t staging_bytes; /* shared memory of each rank for rows on their way; 0: a twentieth of what comes on average */
   int32_t ranks_per_host; /* 0: ranks that share memory are a host; n: n consecutive ones of those that do */
   int32_t reserved;       /* 0 */
+  /* Where the arrays of all calls lie: of one kind on all ranks. On a GPU calls put kernels into their stream and return;
+   * docs/expert-parallelism.md says what differs. */
+  accord_device_t device;
+  int32_t device_index;
 } accord_expert_config_t;
 
 #define ACCORD_EXPERT_CONFIG_INIT \
-  { sizeof(accord_expert_config_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0 }
+  { sizeof(accord_expert_config_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, 0, 0 }
 
 /* What may differ among the handles of a group. Null: the group's. */
 typedef struct accord_expert_layer {
@@ -683,6 +687,25 @@ ACCORD_API accord_status_t accord_expert_handle_sources(accord_expert_handle_t* 
 ACCORD_API accord_status_t accord_expert_handle_slots(accord_expert_handle_t* handle, int32_t* ranks, int32_t* slots,
                                                       size_t count);
 
+/* What a map on a GPU says of itself there, in a stream behind prepare, as long as the handle lives. */
+typedef struct accord_expert_device_map {
+  size_t struct_size;
+  const int64_t* counts; /* [local_experts] */
+  /* [5]: recv_rows; 1 if a rank would get more rows than its capacity; 1 if nothing is moved for that; ids of this rank that are out of range or
+   * duplicates; rows for which the last call's array of slots had no room. */
+  const int64_t* numbers;
+} accord_expert_device_map_t;
+
+#define ACCORD_EXPERT_DEVICE_MAP_INIT \
+  { sizeof(accord_expert_device_map_t), NULL, NULL }
+
+/* Null pointers for a handle on the CPU. */
+ACCORD_API accord_status_t accord_expert_handle_on_device(accord_expert_handle_t* handle,
+                                                          accord_expert_device_map_t* map);
+/* On a GPU: waits for what is in `stream`, and copies the map, which the functions above tell of; they do it for the stream of the last prepare if
+ * nobody did. ACCORD_RESOURCE_EXHAUSTED as prepare has it on the CPU, where this does nothing. */
+ACCORD_API accord_status_t accord_expert_handle_fetch(accord_expert_handle_t* handle, void* stream);
+
 /* The choices of this rank's tokens. */
 typedef struct accord_expert_routing {
   size_t struct_size;
@@ -691,10 +714,11 @@ typedef struct accord_expert_routing {
   int64_t tokens;
   accord_dtype_t ids_dtype; /* ACCORD_INT32 or ACCORD_INT64; 0: ACCORD_INT64 */
   int32_t reserved;         /* 0 */
+  void* stream;             /* on a GPU: a cudaStream_t, into which the call goes; null: the default one */
 } accord_expert_routing_t;
 
 #define ACCORD_EXPERT_ROUTING_INIT \
-  { sizeof(accord_expert_routing_t), NULL, NULL, 0, 0, 0 }
+  { sizeof(accord_expert_routing_t), NULL, NULL, 0, 0, 0, NULL }
 
 /* Rows of a call, which must be of the same dtypes on all ranks. What the map says of tokens and recv_rows is how long arrays are; where
  * recv_capacity is not 0 it says how many rows those of slots hold, and fewer than recv_rows are refused. Pointers that are null are
@@ -712,10 +736,11 @@ typedef struct accord_expert_rows {
   accord_dtype_t result_dtype;  /* of sums; 0: dtype */
   accord_dtype_t weights_dtype; /* ACCORD_FLOAT32 or ACCORD_FLOAT64; 0: ACCORD_FLOAT32 */
   int32_t reserved;             /* 0 */
+  void* stream;                 /* as that of routing; on a GPU the call waits for the map if recv_capacity is 0 */
 } accord_expert_rows_t;
 
 #define ACCORD_EXPERT_ROWS_INIT \
-  { sizeof(accord_expert_rows_t), NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0 }
+  { sizeof(accord_expert_rows_t), NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, NULL }
 
 /* Makes `handle` the map of `routing`. ACCORD_RESOURCE_EXHAUSTED: a rank would get more rows than its capacity and the policy is to
  * fail; the group goes on, the handle is not prepared. */

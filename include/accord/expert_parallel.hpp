@@ -68,6 +68,7 @@ struct ExpertGroupConfig {
   int ranks_per_host = 0;  ///< 0: ranks that share memory are a host; n: n consecutive ones of those that do
   std::size_t staging_bytes =
       0;  ///< shared memory of each rank for rows on their way; 0: a twentieth of the rows that a rank may get, 256 KiB to 8 MiB
+  Device device = {};  ///< this rank's, of one type on all ranks: where the buffers of all calls lie, see ExpertGroup
 };
 
 /// What may differ among the handles of a group. 0 is the group's.
@@ -94,6 +95,14 @@ struct ExpertRankCounts {
   std::int64_t total_rows = 0;    ///< the same before any was dropped
 };
 
+/// What a map on a GPU says of itself there, for kernels and graphs: valid in a stream behind prepare(), as long as the handle lives.
+struct ExpertDeviceMap {
+  ConstBuffer counts;  ///< [local experts] int64: ExpertHandle::counts()
+  /// [5] int64: recv_rows; 1 if a rank would get more rows than its capacity; 1 if nothing is moved for that; ids of this rank that are out of range or
+  /// duplicates; rows for which the last call's buffer of slots had no room.
+  ConstBuffer numbers;
+};
+
 /// A routing map: where each choice of each token goes. One for each layer and microbatch in flight; it may be prepared anew once its last
 /// backward is done.
 ///
@@ -102,7 +111,7 @@ class ExpertHandle {
  public:
   explicit ExpertHandle(std::shared_ptr<expert::Handle> state);
 
-  /// False until prepare() succeeds, and once it fails.
+  /// False until prepare() succeeds, and once it fails; on GPUs, once fetch() has found that.
   bool prepared() const;
   int top_k() const;
   int alignment() const;
@@ -110,6 +119,14 @@ class ExpertHandle {
   int experts() const;
   /// How often it was prepared: who kept it for a backward sees by it that it is still the same map.
   std::uint64_t generation() const;
+
+  // On GPUs.
+  /// Waits for what is in `stream`, and copies the map, also one that a graph has prepared. kResourceExhausted as prepare() has it elsewhere. What is
+  /// below calls it for the stream of the last prepare(), once, and finds nothing but zeros if it fails. Elsewhere it does nothing.
+  [[nodiscard]] Status fetch(Stream stream) const;
+  /// Elsewhere: no buffers.
+  ExpertDeviceMap on_device() const;
+
   // The rest REQUIRES: prepared().
 
   /// Tokens of this rank.
@@ -145,6 +162,7 @@ class ExpertHandle {
 struct ExpertRouting {
   ConstBuffer ids;           ///< [tokens, top_k] int32 or int64, on all ranks the same; -1 is no choice
   ConstBuffer weights = {};  ///< [tokens, top_k] float32; asked for by OverflowPolicy::kDropByWeight, else not read
+  Stream stream = {};        ///< on GPUs, here and below: where the call's kernels go
 };
 
 /// Rows of dtype float64, float32, float16, bfloat16, float8_e4m3fn or float8_e5m2, the same on all ranks. Weights are float32 or float64, also
@@ -156,6 +174,7 @@ struct ExpertDispatch {
   Buffer recv_tokens;        ///< [at least recv_rows, hidden], of the dtype of `tokens`
   Buffer recv_scales = {};   ///< [at least recv_rows, ceil(hidden / 128)] float32
   Buffer recv_weights = {};  ///< [at least recv_rows] float32
+  Stream stream = {};
 };
 
 struct ExpertCombine {
@@ -164,6 +183,7 @@ struct ExpertCombine {
   ConstBuffer weights = {};  ///< [tokens, top_k] float32: rows are multiplied by them (rounded) before they are added
   Buffer
       result;  ///< [tokens, hidden], of the dtype of expert_out, or of float32, float16 or bfloat16 for narrower sums
+  Stream stream = {};
 };
 
 struct ExpertDispatchBackward {
@@ -171,11 +191,13 @@ struct ExpertDispatchBackward {
   ConstBuffer grad_recv_weights = {};  ///< [at least recv_rows] float32
   Buffer grad_tokens;                  ///< [tokens, hidden]
   Buffer grad_weights = {};            ///< [tokens, top_k] float32
+  Stream stream = {};
 };
 
 struct ExpertCombineBackward {
   ConstBuffer grad;        ///< [tokens, hidden], with respect to the result
   Buffer grad_expert_out;  ///< [at least recv_rows, hidden]
+  Stream stream = {};
 };
 
 /// What the calls of a group have moved on this rank so far, and whom they waited for.
@@ -207,6 +229,16 @@ struct ExpertStatistics {
 /// names the rank, and harms nothing; a dead peer ends the group within a second with kPeerLost, as it does a Communicator. In shared memory per-step
 /// calls (prepare, dispatch, combine and backwards) allocate nothing once each was made, but for a prepare that drops rows; between
 /// hosts all_to_all_v lays out its exchange anew for other counts.
+///
+/// On GPUs (ExpertGroupConfig::device) a call puts kernels into its stream and returns: nothing waits on the host, nothing is allocated, and calls can be captured
+/// into a CUDA graph. The same order of slots and sums gives the same bits as on the CPU. The kernels of all ranks reach each other's memory, or the group is kUnsupported; each
+/// rank has a GPU to itself, and max_tokens_per_rank * top_k rows of its memory for rows on their way. What differs:
+/// - How many rows come is known on the device alone, until fetch(). Buffers of slots may have any number of rows; those that they have no room for are
+///   left out and counted (ExpertDeviceMap), in sums they are zero. max_recv_rows is a number that always fits.
+/// - Under OverflowPolicy::kFail a map that overflows moves nothing: the calls of its handle leave their results as they were.
+/// - What one rank's arguments lack is told to that rank alone, before anything is in the stream. It may make the call once more; if it makes another,
+///   that is kMismatch and ends the group, and so does a rank that does not come within the group's timeout (kTimeout). decline() ends it as well.
+/// - Calls of one rank in several streams are put in order by the caller, by events.
 ///
 /// Buffers that lie in windows of add_window() are read and written where they are; others go through shared memory of the group. A handle:
 /// copies refer to the same group.

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <span>
 
 #include "accord/accord.h"
@@ -47,6 +48,10 @@ Result<ExpertGroupConfig> config_of(const accord_expert_config_t* given, int ran
   ACCORD_ASSIGN_OR_RETURN(config.algorithm, c::value_of(c::kExpertAlgorithms, read.algorithm, function, "algorithm"));
   config.staging_bytes = read.staging_bytes;
   config.ranks_per_host = read.ranks_per_host;
+  ACCORD_ASSIGN_OR_RETURN(config.device.type, c::value_of(c::kDevices, read.device, function, "device"));
+  if (read.device_index < 0 || read.device_index > std::numeric_limits<std::int16_t>::max())
+    return refuse(function, fmt::format("device_index {} is no device", read.device_index));
+  config.device.index = static_cast<std::int16_t>(read.device_index);
   if ((read.placement == nullptr) != (read.placement_counts == nullptr))
     return refuse(function, "placement and placement_counts are given together or not at all");
   if (read.placement == nullptr) return config;
@@ -80,15 +85,20 @@ void copy_choices(std::span<const accord::ExpertChoice> from, accord_expert_choi
 /// The arrays of a call as buffers. Those that are left out are empty.
 struct Rows {
   accord::Buffer tokens, slots, weights, recv_weights, scales, recv_scales;
+  accord::Stream stream;
 };
+
+bool is_on_device(const accord_expert_group_t* group) {
+  return group->group.config().device.type != accord::DeviceType::kCpu;
+}
 
 /// `reads_slots`: whether the call adds up slots, else it writes them.
 Result<Rows> rows_of(accord_expert_group_t* group, const accord_expert_handle_t* handle,
                      const accord_expert_rows_t* given, bool reads_slots, std::string_view function) {
   ACCORD_ASSIGN_OR_RETURN(const accord_expert_rows_t read, c::read_struct(given, function));
   Rows rows;
-  // What is not prepared has no lengths; the call itself refuses it, on all ranks.
-  if (!handle->handle.prepared()) return rows;
+  // What is not prepared has no lengths; the call itself refuses it, on all ranks. On devices a map that overflows is refused by nobody.
+  if (!handle->handle.prepared() && !is_on_device(group)) return rows;
   ACCORD_ASSIGN_OR_RETURN(const DType dtype, c::value_of(c::kDTypes, read.dtype, function, "dtype"));
   ACCORD_ASSIGN_OR_RETURN(const DType result, dtype_or(read.result_dtype, dtype, function, "result_dtype"));
   ACCORD_ASSIGN_OR_RETURN(const DType weights,
@@ -97,9 +107,11 @@ Result<Rows> rows_of(accord_expert_group_t* group, const accord_expert_handle_t*
   const auto tokens = static_cast<std::size_t>(handle->handle.tokens());
   const auto slots = static_cast<std::size_t>(read.recv_capacity > 0 ? read.recv_capacity : handle->handle.recv_rows());
   const std::size_t scales = (hidden + 127) / 128;
-  const auto buffer = [](void* data, std::size_t count, DType type) {
-    return data == nullptr ? accord::Buffer{nullptr, 0, type, {}} : accord::Buffer{data, count, type, {}};
+  const accord::Device device = group->group.config().device;
+  const auto buffer = [device](void* data, std::size_t count, DType type) {
+    return accord::Buffer{data, data == nullptr ? 0 : count, type, device};
   };
+  rows.stream = {read.stream};
   rows.tokens = buffer(read.tokens, tokens * hidden, reads_slots ? result : dtype);
   rows.slots = buffer(read.slots, slots * hidden, dtype);
   rows.weights = buffer(read.weights, tokens * static_cast<std::size_t>(handle->handle.top_k()), weights);
@@ -109,19 +121,21 @@ Result<Rows> rows_of(accord_expert_group_t* group, const accord_expert_handle_t*
   return rows;
 }
 
-Result<accord::ExpertRouting> routing_of(const accord_expert_handle_t* handle, const accord_expert_routing_t* given,
-                                         std::string_view function) {
+Result<accord::ExpertRouting> routing_of(const accord_expert_group_t* group, const accord_expert_handle_t* handle,
+                                         const accord_expert_routing_t* given, std::string_view function) {
   ACCORD_ASSIGN_OR_RETURN(const accord_expert_routing_t read, c::read_struct(given, function));
   ACCORD_ASSIGN_OR_RETURN(const DType dtype, dtype_or(read.ids_dtype, DType::kInt64, function, "ids_dtype"));
   if (read.tokens < 0) return refuse(function, fmt::format("tokens is {}", read.tokens));
   const std::size_t choices = static_cast<std::size_t>(read.tokens) * static_cast<std::size_t>(handle->handle.top_k());
-  accord::ExpertRouting call{.ids = {read.ids, choices, dtype}};
-  if (read.weights != nullptr) call.weights = {read.weights, choices, DType::kFloat32};
+  const accord::Device device = group->group.config().device;
+  accord::ExpertRouting call{.ids = {read.ids, choices, dtype, device}, .stream = {read.stream}};
+  if (read.weights != nullptr) call.weights = {read.weights, choices, DType::kFloat32, device};
   return call;
 }
 
-/// Tells the ranks that come to the call that this one cannot make it, and gives why.
+/// Tells the ranks that come to the call that this one cannot make it, and gives why. On devices nobody has come yet.
 Status decline(accord_expert_group_t* group, const accord_expert_handle_t* handle, bool prepares, const Status& why) {
+  if (is_on_device(group)) return why;
   const Status told = group->group.decline(handle->handle, prepares, why);
   return told.ok() ? why : told;
 }
@@ -268,11 +282,25 @@ extern "C" accord_status_t accord_expert_handle_slots(accord_expert_handle_t* ha
   });
 }
 
+extern "C" accord_status_t accord_expert_handle_on_device(accord_expert_handle_t* handle,
+                                                          accord_expert_device_map_t* map) {
+  return answer(__func__, {{"handle", handle}, {"map", map}}, [&](std::string_view function) {
+    const accord::ExpertDeviceMap there = handle->handle.on_device();
+    const accord_expert_device_map_t result = {sizeof result, static_cast<const int64_t*>(there.counts.data),
+                                               static_cast<const int64_t*>(there.numbers.data)};
+    return c::write_struct(result, map, function);
+  });
+}
+
+extern "C" accord_status_t accord_expert_handle_fetch(accord_expert_handle_t* handle, void* stream) {
+  return answer(__func__, {{"handle", handle}}, [&](std::string_view) { return handle->handle.fetch({stream}); });
+}
+
 extern "C" accord_status_t accord_expert_prepare(accord_expert_group_t* group, accord_expert_handle_t* handle,
                                                  const accord_expert_routing_t* routing) {
   return answer(
       __func__, {{"group", group}, {"handle", handle}, {"routing", routing}}, [&](std::string_view function) -> Status {
-        const Result<accord::ExpertRouting> call = routing_of(handle, routing, function);
+        const Result<accord::ExpertRouting> call = routing_of(group, handle, routing, function);
         return call.ok() ? group->group.prepare(handle->handle, *call) : decline(group, handle, true, call.status());
       });
 }
@@ -289,21 +317,24 @@ extern "C" accord_status_t accord_expert_dispatch(accord_expert_group_t* group, 
                                                                 .weights = read.weights,
                                                                 .recv_tokens = read.slots,
                                                                 .recv_scales = read.recv_scales,
-                                                                .recv_weights = read.recv_weights});
+                                                                .recv_weights = read.recv_weights,
+                                                                .stream = read.stream});
                 });
 }
 
 extern "C" accord_status_t accord_expert_combine(accord_expert_group_t* group, accord_expert_handle_t* handle,
                                                  const accord_expert_rows_t* rows) {
-  return answer(
-      __func__, {{"group", group}, {"handle", handle}, {"rows", rows}}, [&](std::string_view function) -> Status {
-        const Result<Rows> given = rows_of(group, handle, rows, true, function);
-        if (!given.ok()) return decline(group, handle, false, given.status());
-        const Rows& read = *given;
-        return group->group.combine(
-            handle->handle,
-            {.expert_out = read.slots, .scales = read.recv_scales, .weights = read.weights, .result = read.tokens});
-      });
+  return answer(__func__, {{"group", group}, {"handle", handle}, {"rows", rows}},
+                [&](std::string_view function) -> Status {
+                  const Result<Rows> given = rows_of(group, handle, rows, true, function);
+                  if (!given.ok()) return decline(group, handle, false, given.status());
+                  const Rows& read = *given;
+                  return group->group.combine(handle->handle, {.expert_out = read.slots,
+                                                               .scales = read.recv_scales,
+                                                               .weights = read.weights,
+                                                               .result = read.tokens,
+                                                               .stream = read.stream});
+                });
 }
 
 extern "C" accord_status_t accord_expert_dispatch_backward(accord_expert_group_t* group, accord_expert_handle_t* handle,
@@ -316,19 +347,21 @@ extern "C" accord_status_t accord_expert_dispatch_backward(accord_expert_group_t
                   return group->group.dispatch_backward(handle->handle, {.grad = read.slots,
                                                                          .grad_recv_weights = read.recv_weights,
                                                                          .grad_tokens = read.tokens,
-                                                                         .grad_weights = read.weights});
+                                                                         .grad_weights = read.weights,
+                                                                         .stream = read.stream});
                 });
 }
 
 extern "C" accord_status_t accord_expert_combine_backward(accord_expert_group_t* group, accord_expert_handle_t* handle,
                                                           const accord_expert_rows_t* rows) {
-  return answer(
-      __func__, {{"group", group}, {"handle", handle}, {"rows", rows}}, [&](std::string_view function) -> Status {
-        const Result<Rows> given = rows_of(group, handle, rows, false, function);
-        if (!given.ok()) return decline(group, handle, false, given.status());
-        const Rows& read = *given;
-        return group->group.combine_backward(handle->handle, {.grad = read.tokens, .grad_expert_out = read.slots});
-      });
+  return answer(__func__, {{"group", group}, {"handle", handle}, {"rows", rows}},
+                [&](std::string_view function) -> Status {
+                  const Result<Rows> given = rows_of(group, handle, rows, false, function);
+                  if (!given.ok()) return decline(group, handle, false, given.status());
+                  const Rows& read = *given;
+                  return group->group.combine_backward(
+                      handle->handle, {.grad = read.tokens, .grad_expert_out = read.slots, .stream = read.stream});
+                });
 }
 
 extern "C" accord_status_t accord_balance_experts(const double* loads, int32_t experts, int32_t ranks, int32_t per_rank,

@@ -48,6 +48,9 @@ template <>
 inline constexpr StructRule kStructRule<accord_expert_statistics_t> = {"accord_expert_statistics_t",
                                                                        "ACCORD_EXPERT_STATISTICS_INIT", 56};
 template <>
+inline constexpr StructRule kStructRule<accord_expert_device_map_t> = {"accord_expert_device_map_t",
+                                                                       "ACCORD_EXPERT_DEVICE_MAP_INIT", 24};
+template <>
 inline constexpr StructRule kStructRule<accord_expert_routing_t> = {"accord_expert_routing_t",
                                                                     "ACCORD_EXPERT_ROUTING_INIT", 40};
 template <>

@@ -171,6 +171,8 @@ std::string name_of(const Call& call) {
   return fmt::format("{}{}", to_string(call.collective), call.division == Division::kByCounts ? "_v" : "");
 }
 
+Status check_elements(std::string_view name, const ConstBuffer& buffer) { return check_buffer(name, buffer); }
+
 Status check_memory(std::string_view name, const ConstBuffer& buffer) {
   ACCORD_RETURN_IF_ERROR(check_buffer(name, buffer));
   if (buffer.device.type == DeviceType::kCpu) return {};

@@ -18,6 +18,9 @@ std::string name_of(const Call& call);
 /// Checks that a buffer is memory of this machine's: its pointer, count, dtype and device. `name` is what errors call it.
 Status check_memory(std::string_view name, const ConstBuffer& buffer);
 
+/// The same but for where it lies: its pointer, count, dtype and kind of device.
+Status check_elements(std::string_view name, const ConstBuffer& buffer);
+
 /// Checks what one rank alone can see: pointers, overlaps, counts that fit each other, dtypes, ops, devices, ranks. `rank` of `size` calls.
 Status check_call(const Call& call, Rank rank, int size);
 

@@ -18,29 +18,44 @@ struct Shape {
   bool exact = false;  ///< else at least so many rows
 };
 
-Status check_buffer(const ConstBuffer& buffer, DType dtype, const Shape& shape) {
+Status check_memory(std::string_view name, const ConstBuffer& buffer, Device device) {
+  if (device.type == DeviceType::kCpu) return comm::check_memory(name, buffer);
+  if (buffer.device != device)
+    return invalid(
+        fmt::format("{} lies on {}, the group's device is {}", name, to_string(buffer.device), to_string(device)));
+  return comm::check_elements(name, buffer);
+}
+
+Status check_buffer(const ConstBuffer& buffer, DType dtype, const Shape& shape, Device device) {
   if (buffer.dtype != dtype)
     return invalid(fmt::format("{} is {}, it has to be {}", shape.name, to_string(buffer.dtype), to_string(dtype)));
   const auto needed = static_cast<std::size_t>(shape.rows * shape.width);
   if (buffer.count < needed || (shape.exact && buffer.count != needed))
     return invalid(fmt::format("{} has {} elements, it has to have {}{} x {} = {}", shape.name, buffer.count,
                                shape.exact ? "" : "at least ", shape.rows, shape.width, needed));
-  if (needed == 0) return {};
-  return comm::check_memory(shape.name, buffer);
+  if (needed == 0 && (device.type == DeviceType::kCpu || buffer.count == 0)) return {};
+  return check_memory(shape.name, buffer, device);
 }
+
+/// That a buffer of slots has to have. How many rows there are the host does not know on GPUs: kernels look at what there is room for.
+std::int64_t least_rows(const Handle& handle) { return handle.device != nullptr ? 0 : handle.recv_rows(); }
 
 bool is_left_out(const ConstBuffer& buffer) { return buffer.data == nullptr && buffer.count == 0; }
 
 /// Two buffers of one dtype that are given together, or not at all; what has no elements may be left out.
 Status check_both(const ConstBuffer& one, const Shape& shape, const ConstBuffer& other, const Shape& other_shape,
-                  DType dtype = DType::kFloat32) {
+                  Device device, DType dtype = DType::kFloat32) {
   if (is_left_out(one) && is_left_out(other)) return {};
   if (shape.rows > 0 && is_left_out(one))
     return invalid(fmt::format("{} is given without {}", other_shape.name, shape.name));
   if (other_shape.rows > 0 && is_left_out(other))
     return invalid(fmt::format("{} is given without {}", shape.name, other_shape.name));
-  if (shape.rows > 0) ACCORD_RETURN_IF_ERROR(check_buffer(one, dtype, shape));
-  return other_shape.rows > 0 ? check_buffer(other, dtype, other_shape) : Status();
+  const bool counts_slots = device.type == DeviceType::kCpu;
+  const auto has_rows = [&](const ConstBuffer& buffer, const Shape& its) {
+    return its.rows > 0 || (!counts_slots && !is_left_out(buffer));
+  };
+  if (has_rows(one, shape)) ACCORD_RETURN_IF_ERROR(check_buffer(one, dtype, shape, device));
+  return has_rows(other, other_shape) ? check_buffer(other, dtype, other_shape, device) : Status();
 }
 
 /// Of weights, which are float32 or float64.
@@ -87,53 +102,58 @@ Status check(const ExpertRouting& routing, const Handle& handle, const ExpertGro
   const auto tokens = static_cast<std::int64_t>(ids.count / static_cast<std::size_t>(top_k));
   if (tokens > config.max_tokens_per_rank)
     return invalid(fmt::format("there are {} tokens, max_tokens_per_rank is {}", tokens, config.max_tokens_per_rank));
-  ACCORD_RETURN_IF_ERROR(check_buffer(ids, ids.dtype, {"ids", tokens, top_k, true}));
+  ACCORD_RETURN_IF_ERROR(check_buffer(ids, ids.dtype, {"ids", tokens, top_k, true}, config.device));
   const bool asked_for = config.overflow == OverflowPolicy::kDropByWeight && tokens > 0;
   if (is_left_out(routing.weights))
     return asked_for ? invalid("there are no weights, which overflow=drop_by_weight goes by") : Status();
-  return check_buffer(routing.weights, DType::kFloat32, {"weights", tokens, top_k, true});
+  return check_buffer(routing.weights, DType::kFloat32, {"weights", tokens, top_k, true}, config.device);
 }
 
 Status check(const ExpertDispatch& call, const Handle& handle, const ExpertGroupConfig& config) {
   ACCORD_RETURN_IF_ERROR(check_prepared(handle));
   ACCORD_RETURN_IF_ERROR(check_dtype("tokens", call.tokens.dtype, config));
-  const std::int64_t tokens = handle.tokens(), rows = handle.recv_rows(), scales = scales_of_row(config.hidden);
-  ACCORD_RETURN_IF_ERROR(check_buffer(call.tokens, call.tokens.dtype, {"tokens", tokens, config.hidden, true}));
-  ACCORD_RETURN_IF_ERROR(check_buffer(call.recv_tokens, call.tokens.dtype, {"recv_tokens", rows, config.hidden}));
-  ACCORD_RETURN_IF_ERROR(check_scaled(call.tokens, "tokens", call.scales));
+  const std::int64_t tokens = handle.tokens(), rows = least_rows(handle), scales = scales_of_row(config.hidden);
   ACCORD_RETURN_IF_ERROR(
-      check_both(call.scales, {"scales", tokens, scales, true}, call.recv_scales, {"recv_scales", rows, scales}));
+      check_buffer(call.tokens, call.tokens.dtype, {"tokens", tokens, config.hidden, true}, config.device));
+  ACCORD_RETURN_IF_ERROR(
+      check_buffer(call.recv_tokens, call.tokens.dtype, {"recv_tokens", rows, config.hidden}, config.device));
+  ACCORD_RETURN_IF_ERROR(check_scaled(call.tokens, "tokens", call.scales));
+  ACCORD_RETURN_IF_ERROR(check_both(call.scales, {"scales", tokens, scales, true}, call.recv_scales,
+                                    {"recv_scales", rows, scales}, config.device));
   ACCORD_RETURN_IF_ERROR(check_both(call.weights, {"weights", tokens, handle.layer.top_k, true}, call.recv_weights,
-                                    {"recv_weights", rows, 1}, weights_dtype(call.weights, call.recv_weights)));
+                                    {"recv_weights", rows, 1}, config.device,
+                                    weights_dtype(call.weights, call.recv_weights)));
   return check_apart(call.tokens, "tokens", call.recv_tokens, "recv_tokens");
 }
 
 Status check(const ExpertCombine& call, const Handle& handle, const ExpertGroupConfig& config) {
   ACCORD_RETURN_IF_ERROR(check_prepared(handle));
   ACCORD_RETURN_IF_ERROR(check_dtype("expert_out", call.expert_out.dtype, config));
-  const std::int64_t tokens = handle.tokens(), rows = handle.recv_rows(), scales = scales_of_row(config.hidden);
-  ACCORD_RETURN_IF_ERROR(check_buffer(call.expert_out, call.expert_out.dtype, {"expert_out", rows, config.hidden}));
+  const std::int64_t tokens = handle.tokens(), rows = least_rows(handle), scales = scales_of_row(config.hidden);
+  ACCORD_RETURN_IF_ERROR(
+      check_buffer(call.expert_out, call.expert_out.dtype, {"expert_out", rows, config.hidden}, config.device));
   ACCORD_RETURN_IF_ERROR(check_scaled(call.expert_out, "expert_out", call.scales));
   if (!is_left_out(call.scales))
-    ACCORD_RETURN_IF_ERROR(check_buffer(call.scales, DType::kFloat32, {"scales", rows, scales}));
+    ACCORD_RETURN_IF_ERROR(check_buffer(call.scales, DType::kFloat32, {"scales", rows, scales}, config.device));
   ACCORD_RETURN_IF_ERROR(check_sum("result", call.result.dtype, call.expert_out.dtype));
-  ACCORD_RETURN_IF_ERROR(check_buffer(call.result, call.result.dtype, {"result", tokens, config.hidden, true}));
+  ACCORD_RETURN_IF_ERROR(
+      check_buffer(call.result, call.result.dtype, {"result", tokens, config.hidden, true}, config.device));
   if (!is_left_out(call.weights))
-    ACCORD_RETURN_IF_ERROR(
-        check_buffer(call.weights, weights_dtype(call.weights, {}), {"weights", tokens, handle.layer.top_k, true}));
+    ACCORD_RETURN_IF_ERROR(check_buffer(call.weights, weights_dtype(call.weights, {}),
+                                        {"weights", tokens, handle.layer.top_k, true}, config.device));
   return check_apart(call.expert_out, "expert_out", call.result, "result");
 }
 
 Status check(const ExpertDispatchBackward& call, const Handle& handle, const ExpertGroupConfig& config) {
   ACCORD_RETURN_IF_ERROR(check_prepared(handle));
   ACCORD_RETURN_IF_ERROR(check_dtype("grad", call.grad.dtype, config));
-  const std::int64_t tokens = handle.tokens(), rows = handle.recv_rows();
-  ACCORD_RETURN_IF_ERROR(check_buffer(call.grad, call.grad.dtype, {"grad", rows, config.hidden}));
+  const std::int64_t tokens = handle.tokens(), rows = least_rows(handle);
+  ACCORD_RETURN_IF_ERROR(check_buffer(call.grad, call.grad.dtype, {"grad", rows, config.hidden}, config.device));
   ACCORD_RETURN_IF_ERROR(check_sum("grad_tokens", call.grad_tokens.dtype, call.grad.dtype));
-  ACCORD_RETURN_IF_ERROR(
-      check_buffer(call.grad_tokens, call.grad_tokens.dtype, {"grad_tokens", tokens, config.hidden, true}));
+  ACCORD_RETURN_IF_ERROR(check_buffer(call.grad_tokens, call.grad_tokens.dtype,
+                                      {"grad_tokens", tokens, config.hidden, true}, config.device));
   ACCORD_RETURN_IF_ERROR(check_both(call.grad_recv_weights, {"grad_recv_weights", rows, 1}, call.grad_weights,
-                                    {"grad_weights", tokens, handle.layer.top_k, true},
+                                    {"grad_weights", tokens, handle.layer.top_k, true}, config.device,
                                     weights_dtype(call.grad_recv_weights, call.grad_weights)));
   return check_apart(call.grad, "grad", call.grad_tokens, "grad_tokens");
 }
@@ -141,9 +161,10 @@ Status check(const ExpertDispatchBackward& call, const Handle& handle, const Exp
 Status check(const ExpertCombineBackward& call, const Handle& handle, const ExpertGroupConfig& config) {
   ACCORD_RETURN_IF_ERROR(check_prepared(handle));
   ACCORD_RETURN_IF_ERROR(check_dtype("grad", call.grad.dtype, config));
-  ACCORD_RETURN_IF_ERROR(check_buffer(call.grad, call.grad.dtype, {"grad", handle.tokens(), config.hidden, true}));
   ACCORD_RETURN_IF_ERROR(
-      check_buffer(call.grad_expert_out, call.grad.dtype, {"grad_expert_out", handle.recv_rows(), config.hidden}));
+      check_buffer(call.grad, call.grad.dtype, {"grad", handle.tokens(), config.hidden, true}, config.device));
+  ACCORD_RETURN_IF_ERROR(check_buffer(call.grad_expert_out, call.grad.dtype,
+                                      {"grad_expert_out", least_rows(handle), config.hidden}, config.device));
   return check_apart(call.grad, "grad", call.grad_expert_out, "grad_expert_out");
 }
 

@@ -47,7 +47,7 @@ struct Field {
   std::string_view name;
   std::int64_t value = 0;
 };
-constexpr std::size_t kFields = 13;
+constexpr std::size_t kFields = 14;
 
 std::int64_t number_of(const Placement& placement) {
   std::uint64_t hash = 1469598103934665603ULL;  // FNV-1a over (rank, expert)
@@ -71,6 +71,7 @@ std::array<Field, kFields> fields_of(const Resolved& resolved) {
            {"overflow", static_cast<std::int64_t>(config.overflow)},
            {"algorithm", static_cast<std::int64_t>(config.algorithm)},
            {"ranks_per_host", config.ranks_per_host},
+           {"device type", static_cast<std::int64_t>(config.device.type)},
            {"staging_bytes", static_cast<std::int64_t>(config.staging_bytes)},
            {"number of places", resolved.placement.places()},
            {"placement", number_of(resolved.placement)}}};
@@ -99,6 +100,15 @@ Status check(const ExpertGroupConfig& config, int ranks) {
   if (config.max_recv_rows == 0 && config.overflow != OverflowPolicy::kFail)
     return invalid(
         fmt::format("overflow is {}, but without max_recv_rows nothing overflows", to_string(config.overflow)));
+  if (config.device.type == DeviceType::kCpu) return {};
+  const auto refused = [&](std::string_view what) {
+    return Status(StatusCode::kUnsupported,
+                  fmt::format("{}: not on GPUs, device is {}", what, to_string(config.device)));
+  };
+  if (config.algorithm != ExpertAlgorithm::kAuto && config.algorithm != ExpertAlgorithm::kDirect)
+    return refused(fmt::format("algorithm is {}", to_string(config.algorithm)));
+  if (config.ranks_per_host != 0) return refused(fmt::format("ranks_per_host is {}", config.ranks_per_host));
+  if (config.staging_bytes != 0) return refused(fmt::format("staging_bytes is {}", config.staging_bytes));
   return {};
 }
 
@@ -124,7 +134,8 @@ Result<Resolved> resolve(ExpertGroupConfig config, int ranks) {
                                  std::int64_t{placement.places()} * (config.alignment - 1);
   if (most_rows > kMost32)
     return invalid(fmt::format("alignment is {}: a rank may have more than {} rows", config.alignment, kMost32));
-  if (config.staging_bytes == 0) config.staging_bytes = default_staging(config);
+  if (config.device.type == DeviceType::kCpu && config.staging_bytes == 0)
+    config.staging_bytes = default_staging(config);
   return Resolved{std::move(config), std::move(placement)};
 }
 

@@ -11,7 +11,14 @@ namespace accord {
 
 ExpertHandle::ExpertHandle(std::shared_ptr<expert::Handle> state) : state_(std::move(state)) {}
 
-bool ExpertHandle::prepared() const { return state_->prepared; }
+bool ExpertHandle::prepared() const {
+  return state_->prepared && (state_->device == nullptr || !state_->device->is_fetched || state_->device->fetched.ok());
+}
+Status ExpertHandle::fetch(Stream stream) const { return state_->fetch(stream); }
+ExpertDeviceMap ExpertHandle::on_device() const {
+  if (state_->device == nullptr) return {};
+  return {state_->device->counts(), state_->device->numbers()};
+}
 int ExpertHandle::top_k() const { return state_->layer.top_k; }
 int ExpertHandle::experts() const { return state_->placement->experts; }
 int ExpertHandle::alignment() const { return state_->layer.alignment; }
@@ -19,17 +26,32 @@ std::uint64_t ExpertHandle::generation() const { return state_->generation; }
 std::int64_t ExpertHandle::tokens() const { return state_->tokens(); }
 
 std::span<const std::int64_t> ExpertHandle::counts() const {
+  state_->fetch_once();
   return std::span(state_->routing.counts).subspan(state_->first_place(), state_->last_place() - state_->first_place());
 }
 std::span<const std::int64_t> ExpertHandle::rows() const {
+  state_->fetch_once();
   return std::span(state_->routing.rows).subspan(state_->first_place(), state_->last_place() - state_->first_place());
 }
-std::int64_t ExpertHandle::recv_rows() const { return state_->recv_rows(); }
-std::int64_t ExpertHandle::total_rows() const { return state_->routing.ranks[state_->rank].total_rows; }
-std::span<const ExpertRankCounts> ExpertHandle::ranks() const { return state_->routing.ranks; }
-std::span<const ExpertChoice> ExpertHandle::dropped() const { return state_->routing.dropped; }
+std::int64_t ExpertHandle::recv_rows() const {
+  state_->fetch_once();
+  return state_->recv_rows();
+}
+std::int64_t ExpertHandle::total_rows() const {
+  state_->fetch_once();
+  return state_->routing.ranks[state_->rank].total_rows;
+}
+std::span<const ExpertRankCounts> ExpertHandle::ranks() const {
+  state_->fetch_once();
+  return state_->routing.ranks;
+}
+std::span<const ExpertChoice> ExpertHandle::dropped() const {
+  state_->fetch_once();
+  return state_->routing.dropped;
+}
 
 void ExpertHandle::slots(std::span<std::int32_t> ranks, std::span<std::int32_t> slots) const {
+  state_->fetch_once();
   const expert::Routing& routing = state_->routing;
   const std::int64_t first = routing.choice(state_->rank, 0, 0);
   for (std::int64_t i = 0; i < tokens() * top_k(); ++i) {
@@ -40,6 +62,7 @@ void ExpertHandle::slots(std::span<std::int32_t> ranks, std::span<std::int32_t> 
 }
 
 void ExpertHandle::sources(std::span<ExpertChoice> sources) const {
+  state_->fetch_once();
   std::fill(sources.begin(), sources.end(), ExpertChoice{-1, -1, -1});
   const expert::Routing& routing = state_->routing;
   routing.for_each_choice([&](Rank rank, std::int64_t token, int k, std::int64_t choice) {
@@ -48,8 +71,14 @@ void ExpertHandle::sources(std::span<ExpertChoice> sources) const {
   });
 }
 
-void ExpertHandle::traffic(std::span<std::int64_t> rows) const { std::ranges::copy(state_->traffic, rows.begin()); }
-void ExpertHandle::loads(std::span<std::int64_t> choices) const { std::ranges::copy(state_->loads, choices.begin()); }
+void ExpertHandle::traffic(std::span<std::int64_t> rows) const {
+  state_->fetch_once();
+  std::ranges::copy(state_->traffic, rows.begin());
+}
+void ExpertHandle::loads(std::span<std::int64_t> choices) const {
+  state_->fetch_once();
+  std::ranges::copy(state_->loads, choices.begin());
+}
 
 ExpertGroup::ExpertGroup(std::shared_ptr<expert::Group> group) : group_(std::move(group)) {}
 

@@ -17,11 +17,6 @@
 namespace accord::expert {
 namespace {
 
-std::uint64_t next_id() {
-  static std::atomic<std::uint64_t> next = 0;
-  return ++next;
-}
-
 std::size_t sz(std::int64_t count) { return static_cast<std::size_t>(count); }
 
 const std::byte* bytes_of(const ConstBuffer& buffer) { return static_cast<const std::byte*>(buffer.data); }
@@ -50,14 +45,6 @@ RowSize row_size(int hidden, DType dtype, bool scales) {
   return {row_bytes(hidden, dtype), scales ? sizeof(float) * sz(scales_of_row(hidden)) : 0};
 }
 
-/// So much that every rank has room for a row of each, and for the pieces of a token of each.
-std::size_t staging_of(const Resolved& resolved, int ranks) {
-  const ExpertGroupConfig& config = resolved.config;
-  const std::size_t row = row_size(config.hidden, config.dtype, true).both();
-  const std::size_t piece = least_back_staging(config, most_nodes(resolved.placement, config.top_k));
-  return std::max(config.staging_bytes, 2 * sz(ranks) * round_up(std::max(row, piece), std::size_t{64}));
-}
-
 }  // namespace
 
 class Group::Turn {
@@ -79,46 +66,6 @@ class Group::Turn {
   const bool mine_;
 };
 
-Result<std::shared_ptr<Group>> Group::create(Communicator& borrowed, ExpertGroupConfig config) {
-  Result<Resolved> resolved = resolve(std::move(config), borrowed.size());
-  Result<std::optional<Communicator>> made = borrowed.split(0, borrowed.rank(), borrowed.name() + ".experts");
-  if (!made.ok()) return made.status().with_context("expert group");
-  Communicator own = **made;
-  Rendezvous rendezvous(own);
-  ACCORD_RETURN_IF_ERROR(rendezvous.meet({}, resolved.status()));
-  ACCORD_RETURN_IF_ERROR(agree(own, *resolved).with_context("expert group"));
-  ACCORD_ASSIGN_OR_RETURN(Window staging, own.window(staging_of(*resolved, own.size())));
-  ACCORD_ASSIGN_OR_RETURN(Domains domains, find_domains(own, staging, resolved->config));
-  return std::shared_ptr<Group>(
-      new Group(std::move(own), std::move(*resolved), std::move(staging), std::move(domains)));
-}
-
-Group::Group(Communicator communicator, Resolved resolved, Window staging, Domains domains)
-    : communicator_(std::move(communicator)),
-      config_(std::move(resolved.config)),
-      placement_(std::make_shared<const Placement>(std::move(resolved.placement))),
-      staging_(std::move(staging)),
-      domains_(std::move(domains)),
-      most_nodes_(most_nodes(*placement_, config_.top_k)),
-      rendezvous_(communicator_),
-      id_(next_id()),
-      ids_(sz(config_.max_tokens_per_rank) * sz(config_.top_k)),
-      gathered_weights_(ids_.size() * sz(size())),
-      counts_(sz(size())),
-      back_counts_(sz(size())),
-      leaves_(sz(config_.top_k)),
-      operands_(leaves_.size()),
-      keys_(leaves_.size()),
-      pieces_(sz(size())),
-      merge_order_(config_.top_k) {
-  for (Rank r = 0; r < size(); ++r) {
-    guests_of_.push_back(domains_.guests(r));
-    most_guests_ = std::max(most_guests_, guests_of_.back().size());
-  }
-  report_ = start_report(communicator_.name(), config_, rank(), size());
-  rendezvous_.share_clock_with(domains_.ranks(domains_.of(rank())));
-}
-
 ExpertStatistics Group::statistics() const {
   ExpertStatistics statistics = statistics_;
   statistics.wait_seconds.assign(rendezvous_.waits().begin(), rendezvous_.waits().end());
@@ -134,6 +81,8 @@ Report Group::report() const {
 Status Group::add_window(const Window& window) {
   const Turn turn(*this);
   ACCORD_RETURN_IF_ERROR(turn.status());
+  if (device_ != nullptr)
+    return {StatusCode::kUnsupported, "add_window: windows are of CPU memory, the group's buffers lie on GPUs"};
   const auto check = [&]() -> Status {
     if (window.size() != size() || window.rank() != rank())
       return {StatusCode::kInvalidArgument, fmt::format("the window is of rank {} of {}, the group's is {} of {}",
@@ -163,10 +112,11 @@ Result<std::shared_ptr<Handle>> Group::make_handle(ExpertLayerConfig layer) {
   handle->rank = rank();
   handle->layer = *resolved;
   handle->placement = placement_;
-  handle->routing.shape = {resolved->top_k, resolved->alignment, config_.max_recv_rows};
-  reserve(handle->routing, *placement_, std::int64_t{size()} * config_.max_tokens_per_rank * resolved->top_k);
-  handle->traffic.resize(sz(size()) * sz(size()));
-  handle->loads.resize(sz(config_.experts));
+  handle->group_name = communicator_.name();
+  handle->reserve(config_);
+  if (device_ != nullptr) {
+    ACCORD_ASSIGN_OR_RETURN(handle->device, device_->make_map(handle->layer, *placement_));
+  }
   return handle;
 }
 
@@ -200,6 +150,13 @@ std::span<std::byte> Group::staging(Rank rank, std::int64_t round) const {
 Status Group::prepare(Handle& handle, const ExpertRouting& routing) {
   const Turn turn(*this);
   ACCORD_RETURN_IF_ERROR(turn.status());
+  if (device_ != nullptr) {
+    ACCORD_RETURN_IF_ERROR(on_device("prepare", routing, handle));
+    ACCORD_RETURN_IF_ERROR(device_->prepare(handle, routing));
+    ++handle.generation;
+    handle.prepared = true;
+    return {};
+  }
   CallRecord record{.operation = Operation::kPrepare, .handle = handle.number, .generation = handle.generation};
   ExpertRankCounts counts;
   if (handle.group == id_) handle.prepared = false;
@@ -215,12 +172,7 @@ Status Group::prepare(Handle& handle, const ExpertRouting& routing) {
   route(handle.routing, *placement_);
   if (handle.routing.overflows) ACCORD_RETURN_IF_ERROR(overflow(handle, routing.weights));
 
-  std::fill(handle.traffic.begin(), handle.traffic.end(), 0);
-  std::fill(handle.loads.begin(), handle.loads.end(), 0);
-  handle.routing.for_each_choice([&](Rank from, std::int64_t, int, std::int64_t choice) {
-    if (handle.routing.expert[choice] >= 0) ++handle.loads[handle.routing.expert[choice]];
-    if (handle.routing.place[choice] >= 0) ++handle.traffic[sz(from) * sz(size()) + sz(handle.holder(choice))];
-  });
+  handle.add_up();
   add(handle, report_);
   statistics_.dropped += handle.routing.ranks[rank()].dropped;
   ++handle.generation;
@@ -232,6 +184,10 @@ Status Group::decline(Handle& handle, bool prepares, const Status& why) {
   const Turn turn(*this);
   ACCORD_RETURN_IF_ERROR(turn.status());
   if (prepares && handle.group == id_) handle.prepared = false;
+  if (device_ != nullptr) {  // the others' kernels may be waiting already
+    communicator_.abort(fmt::format("a call that it cannot make: {}", why.message()));
+    return {};
+  }
   const Status told = rendezvous_.meet({.operation = Operation::kDecline}, why);
   return communicator_.status().ok() ? Status() : told;
 }
@@ -258,18 +214,26 @@ Status Group::overflow(Handle& handle, const ConstBuffer& weights) {
       return {};
     case OverflowPolicy::kFail: break;
   }
-  std::string text;
-  std::vector<Rank> ranks;
-  for (Rank r = 0; r < size(); ++r) {
-    const std::int64_t rows = handle.routing.ranks[r].total_rows;
-    if (rows <= config_.max_recv_rows) continue;
-    text += fmt::format("{}rank {} would get {} rows", ranks.empty() ? "" : ", ", r, rows);
-    ranks.push_back(r);
-  }
-  return {StatusCode::kResourceExhausted,
-          fmt::format("prepare on group \"{}\": {}; max_recv_rows is {}", communicator_.name(), text,
-                      config_.max_recv_rows),
-          ranks};
+  return overflow_error(handle.routing, communicator_.name());
+}
+
+template <typename Call>
+Status Group::on_device(std::string_view operation, const Call& call, const Handle& handle) {
+  const Status arguments = checked(call, handle);
+  if (arguments.ok()) return {};
+  return Status(arguments.code(),
+                fmt::format("{} on group \"{}\": {}", operation, communicator_.name(), arguments.message()));
+}
+
+template <typename Call>
+Status Group::run_on_device(Status (DeviceGroup::*move)(const Handle&, const Call&), std::string_view operation,
+                            const Call& call, const Handle& handle) {
+  const Turn turn(*this);
+  ACCORD_RETURN_IF_ERROR(turn.status());
+  ACCORD_RETURN_IF_ERROR(on_device(operation, call, handle));
+  ACCORD_RETURN_IF_ERROR((device_.get()->*move)(handle, call));
+  ++statistics_.calls;
+  return {};
 }
 
 template <typename Move>
@@ -298,6 +262,7 @@ Status Group::run(CallRecord record, const Handle& handle, const Status& argumen
 }
 
 Status Group::dispatch(const Handle& handle, const ExpertDispatch& call) {
+  if (device_ != nullptr) return run_on_device(&DeviceGroup::dispatch, "dispatch", call, handle);
   const Status arguments = checked(call, handle);
   const std::int64_t elements = arguments.ok() ? handle.tokens() + handle.recv_rows() : 0;
   const CallRecord record{.operation = Operation::kDispatch,
@@ -319,6 +284,7 @@ Status Group::dispatch(const Handle& handle, const ExpertDispatch& call) {
 }
 
 Status Group::combine(const Handle& handle, const ExpertCombine& call) {
+  if (device_ != nullptr) return run_on_device(&DeviceGroup::combine, "combine", call, handle);
   const Status arguments = checked(call, handle);
   const std::int64_t tokens = arguments.ok() ? handle.tokens() : 0, rows = arguments.ok() ? handle.recv_rows() : 0;
   const CallRecord record{.operation = Operation::kCombine,
@@ -343,6 +309,7 @@ Status Group::combine(const Handle& handle, const ExpertCombine& call) {
 }
 
 Status Group::dispatch_backward(const Handle& handle, const ExpertDispatchBackward& call) {
+  if (device_ != nullptr) return run_on_device(&DeviceGroup::dispatch_backward, "dispatch_backward", call, handle);
   const Status arguments = checked(call, handle);
   const std::int64_t elements = arguments.ok() ? handle.tokens() + handle.recv_rows() : 0;
   const CallRecord record{.operation = Operation::kDispatchBackward,
@@ -364,6 +331,7 @@ Status Group::dispatch_backward(const Handle& handle, const ExpertDispatchBackwa
 }
 
 Status Group::combine_backward(const Handle& handle, const ExpertCombineBackward& call) {
+  if (device_ != nullptr) return run_on_device(&DeviceGroup::combine_backward, "combine_backward", call, handle);
   const Status arguments = checked(call, handle);
   const CallRecord record{.operation = Operation::kCombineBackward,
                           .dtype = number(call.grad.dtype),

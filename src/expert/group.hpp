@@ -10,6 +10,7 @@
 #include "accord/expert_parallel.hpp"
 #include "exec/store_chooser.hpp"
 #include "expert/config.hpp"
+#include "expert/device/device_group.hpp"
 #include "expert/domains.hpp"
 #include "expert/handle.hpp"
 #include "expert/rendezvous.hpp"
@@ -40,6 +41,9 @@ struct RowSize {
 class Group {
  public:
   static Result<std::shared_ptr<Group>> create(Communicator& borrowed, ExpertGroupConfig config);
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
 
   const ExpertGroupConfig& config() const { return config_; }
   const Placement& placement() const { return *placement_; }
@@ -58,7 +62,7 @@ class Group {
   Status dispatch_backward(const Handle& handle, const ExpertDispatchBackward& call);
   Status combine_backward(const Handle& handle, const ExpertCombineBackward& call);
   Status decline(Handle& handle, bool prepares, const Status& why);
-  void close() { communicator_.close(); }
+  void close();
 
  private:
   friend class RowsOut;
@@ -66,7 +70,8 @@ class Group {
   /// One thread at a time has it.
   class Turn;
 
-  Group(Communicator communicator, Resolved resolved, Window staging, Domains domains);
+  Group(Communicator communicator, Resolved resolved, Window staging, Domains domains,
+        std::unique_ptr<DeviceGroup> device);
 
   Status gather_ids(Handle& handle);
   Status overflow(Handle& handle, const ConstBuffer& weights);
@@ -81,6 +86,12 @@ class Group {
   /// What is wrong with the arguments of a call.
   template <typename Call>
   Status checked(const Call& call, const Handle& handle) const;
+  /// The same of a call on GPUs, which the other ranks do not learn of.
+  template <typename Call>
+  Status on_device(std::string_view operation, const Call& call, const Handle& handle);
+  template <typename Call>
+  Status run_on_device(Status (DeviceGroup::*move)(const Handle&, const Call&), std::string_view operation,
+                       const Call& call, const Handle& handle);
   /// A call between meet() and part().
   template <typename Move>
   Status run(CallRecord record, const Handle& handle, const Status& arguments, Move move);
@@ -128,6 +139,7 @@ class Group {
   exec::StoreChooser push_stores_, pull_stores_;
   ExpertStatistics statistics_;
   Report report_;
+  std::unique_ptr<DeviceGroup> device_;  ///< null on CPU ranks, whose calls the rest of this is for
 };
 
 }  // namespace accord::expert

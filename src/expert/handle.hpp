@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "accord/expert_parallel.hpp"
+#include "expert/device/device_map.hpp"
 #include "expert/routing.hpp"
 
 namespace accord::expert {
@@ -23,13 +25,26 @@ class Handle {
   Routing routing;
   std::vector<std::int64_t> traffic;  ///< [ranks, ranks]: rows from each rank to each
   std::vector<std::int64_t> loads;    ///< [experts]: choices, before any was dropped
+  std::shared_ptr<DeviceMap> device;  ///< of groups on GPUs: the map, which `routing` is a copy of once it is fetched
+  std::string group_name;
 
-  std::int64_t tokens() const { return routing.tokens_of(rank); }
+  std::int64_t tokens() const { return device != nullptr ? device->tokens : routing.tokens_of(rank); }
   std::int64_t traffic_from_to(Rank from, Rank to) const { return traffic[from * placement->ranks() + to]; }
   std::int64_t recv_rows() const { return routing.ranks[rank].recv_rows; }
   int first_place() const { return placement->first_place[rank]; }
   int last_place() const { return placement->first_place[rank + 1]; }
   Rank holder(std::int64_t choice) const { return placement->holder[routing.place[choice]]; }
+
+  /// Memory for the largest map.
+  void reserve(const ExpertGroupConfig& config);
+  /// traffic and loads, from routing.
+  void add_up();
+  /// On GPUs: waits for what is in `stream`, and copies the map. kResourceExhausted: it overflows, and that is a failure.
+  Status fetch(Stream stream);
+  /// The same of the stream that it was prepared in, unless that is done.
+  void fetch_once() {
+    if (device != nullptr && !device->is_fetched) (void)fetch(device->stream);
+  }
 };
 
 }  // namespace accord::expert

@@ -20,6 +20,13 @@ std::int64_t now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
 }
 
+bool is_alike(const CallRecord& a, const CallRecord& b) {
+  return a.operation == b.operation && a.dtype == b.dtype && a.result_dtype == b.result_dtype && a.scales == b.scales &&
+         a.weights == b.weights && a.handle == b.handle && a.generation == b.generation;
+}
+
+}  // namespace
+
 std::string text_of(const CallRecord& record) {
   std::string text(to_string(record.operation));
   if (record.operation == Operation::kCreate) return text;
@@ -34,13 +41,6 @@ std::string text_of(const CallRecord& record) {
   if (record.weights == Given::kFloat64) text += ", with weights in float64";
   return text;
 }
-
-bool is_alike(const CallRecord& a, const CallRecord& b) {
-  return a.operation == b.operation && a.dtype == b.dtype && a.result_dtype == b.result_dtype && a.scales == b.scales &&
-         a.weights == b.weights && a.handle == b.handle && a.generation == b.generation;
-}
-
-}  // namespace
 
 std::string_view to_string(Operation operation) { return kNames[static_cast<std::size_t>(operation)]; }
 

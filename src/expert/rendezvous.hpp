@@ -51,6 +51,9 @@ struct CallRecord {
   exec::PlaceWord output_scales = exec::kNoPlace;
 };
 
+/// "dispatch of handle 0, prepared 3 times, float32 to float32, with weights"
+std::string text_of(const CallRecord& record);
+
 /// Two all_gathers around each call: of what the ranks are about to do, which must be the same, and of having done it.
 class Rendezvous {
  public:

@@ -7,6 +7,10 @@
 #include "device/host_block.hpp"
 #include "device/sample_kernels.hpp"
 #include "exec/device/run_plan.hpp"
+#include "expert/device/drop_kernels.hpp"
+#include "expert/device/map_kernels.hpp"
+#include "expert/device/row_kernels.hpp"
+#include "expert/device/sum_kernel.hpp"
 
 namespace accord::testing {
 namespace {
@@ -21,7 +25,27 @@ constexpr Named named() {
   return {K::kName, run_on_host<K>};
 }
 
-constexpr std::array kKernels = {named<Scale>(), named<Meet>(), named<Relay>()};
+constexpr std::array kKernels = {
+    named<Scale>(),
+    named<Meet>(),
+    named<Relay>(),
+    named<expert::MeetPeers>(),
+    named<expert::LeavePeers>(),
+    named<expert::TellRouting>(),
+    named<expert::PlaceChoices>(),
+    named<expert::CountChunks>(),
+    named<expert::ScanChunks>(),
+    named<expert::LayOut>(),
+    named<expert::NumberSlots>(),
+    named<expert::OrderChoices>(),
+    named<expert::DropLowest>(),
+    named<expert::TakeBack>(),
+    named<expert::StageTokens>(),
+    named<expert::PullSlots>(),
+    named<expert::PushSlots>(),
+    named<expert::TakeWeights>(),
+    named<expert::SumRows>(),
+};
 
 template <std::size_t... kDTypes>
 constexpr std::array<Named, sizeof...(kDTypes)> run_plan_kernels(std::index_sequence<kDTypes...>) {

@@ -39,13 +39,25 @@ def dtype_of(tensor: torch.Tensor) -> str | None:
     return _BYTES.get(tensor.dtype)
 
 
+def _stream_of(tensor: torch.Tensor) -> torch.cuda.Stream | None:
+    """Into which a call on it goes; None on the CPU."""
+    return torch.cuda.current_stream(tensor.device) if tensor.is_cuda else None
+
+
+def _rows_for(group: ExpertGroup, handle: ExpertHandle, tensor: torch.Tensor) -> int:
+    """Rows of this rank's slots. On a GPU the number that always fits, if there is one: that which come is known there alone."""
+    return (group.config["max_recv_rows"] if tensor.is_cuda else 0) or handle.recv_rows
+
+
 class _Dispatch(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tokens, weights, group, handle):
         _remember(ctx, group, handle)
         ctx.shapes = tokens.shape, None if weights is None else weights.shape
-        received = tokens.new_empty(handle.recv_rows, tokens.shape[-1])
-        received_weights = None if weights is None else weights.new_empty(handle.recv_rows)
+        rows = _rows_for(group, handle, tokens)
+        make = "new_zeros" if tokens.is_cuda else "new_empty"  # rows behind those that come are zero
+        received = getattr(tokens, make)(rows, tokens.shape[-1])
+        received_weights = None if weights is None else getattr(weights, make)(rows)
         group.dispatch(
             handle,
             memory_of(tokens),
@@ -53,6 +65,7 @@ class _Dispatch(torch.autograd.Function):
             weights=memory_of(weights),
             recv_weights=received_weights,
             dtype=dtype_of(tokens),
+            stream=_stream_of(tokens),
         )
         return received, received_weights
 
@@ -70,6 +83,7 @@ class _Dispatch(torch.autograd.Function):
             grad_tokens,
             grad_recv_weights=memory_of(grad_received_weights),
             grad_weights=grad_weights,
+            stream=_stream_of(grad),
         )
         of_tokens, of_weights = ctx.shapes
         return grad_tokens.view(of_tokens), None if grad_weights is None else grad_weights.view(of_weights), None, None
@@ -81,7 +95,7 @@ class _Combine(torch.autograd.Function):
         _remember(ctx, group, handle)
         ctx.rows = expert_out.shape[0]
         result = expert_out.new_empty(handle.tokens, expert_out.shape[-1])
-        group.combine(handle, memory_of(expert_out), result)
+        group.combine(handle, memory_of(expert_out), result, stream=_stream_of(expert_out))
         return result
 
     @staticmethod
@@ -89,9 +103,12 @@ class _Combine(torch.autograd.Function):
     def backward(ctx, grad):
         group, handle = _remembered(ctx)
         # Rows from recv_rows on did not count.
-        grad_expert_out = grad.new_empty(ctx.rows, grad.shape[-1])
-        grad_expert_out[handle.recv_rows :] = 0
-        group.combine_backward(handle, memory_of(grad), grad_expert_out)
+        if grad.is_cuda:
+            grad_expert_out = grad.new_zeros(ctx.rows, grad.shape[-1])
+        else:
+            grad_expert_out = grad.new_empty(ctx.rows, grad.shape[-1])
+            grad_expert_out[handle.recv_rows :] = 0
+        group.combine_backward(handle, memory_of(grad), grad_expert_out, stream=_stream_of(grad))
         return grad_expert_out, None, None
 
 
@@ -102,6 +119,9 @@ def dispatch(
 
     tokens: [tokens, hidden]; weights: [tokens, top_k], float32 or float64. `handle.counts` says how many rows each local expert has. Collective, and
     so is its backward: grad_tokens is the sum over each token's choices, grad_weights goes back to where each weight came from.
+
+    On a GPU calls go into torch's current stream, and nothing waits on the host if the group has max_recv_rows: there are that many rows then, zero
+    behind those that come (`handle.device_counts`).
     """
     return _Dispatch.apply(tokens, weights, group, handle)
 

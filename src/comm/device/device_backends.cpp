@@ -20,8 +20,9 @@ bool is_collective(const Call& call) { return call.direction == Direction::kNone
 
 }  // namespace
 
-DeviceBackends::DeviceBackends(Group& group, device::Runtime& runtime, Device device, nccl::Communicator* lent)
-    : group_(group), nccl_(group, runtime, device, lent), plans_(group, runtime, device) {}
+DeviceBackends::DeviceBackends(Group& group, device::Runtime& runtime, Device device, std::shared_ptr<StopWord> stop,
+                               nccl::Communicator* lent)
+    : group_(group), nccl_(group, runtime, device, lent), plans_(group, runtime, device, std::move(stop)) {}
 
 Status DeviceBackends::check(const Call& call) const {
   return PlanBackend::serves(call) ? Status() : nccl_.check(call);

@@ -13,8 +13,9 @@ namespace accord::comm {
 
 class DeviceBackends final : public CollectiveBackend {
  public:
-  /// REQUIRES: the group outlives it. `lent`: as of NcclBackend.
-  DeviceBackends(Group& group, device::Runtime& runtime, Device device, nccl::Communicator* lent);
+  /// REQUIRES: the group outlives it. `stop`: is set before abort(). `lent`: as of NcclBackend.
+  DeviceBackends(Group& group, device::Runtime& runtime, Device device, std::shared_ptr<StopWord> stop,
+                 nccl::Communicator* lent);
 
   std::string_view name() const override { return "nccl and plans"; }
   Status check(const Call& call) const override;

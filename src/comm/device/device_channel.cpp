@@ -31,8 +31,8 @@ DeviceChannel::DeviceChannel(Group& group) : group_(group) {}
 
 DeviceChannel::~DeviceChannel() { close(); }
 
-std::string DeviceChannel::where(const exec::RequestRecord& record) const {
-  return group_.where(exec::to_string(record));
+std::string DeviceChannel::where(const UnderWay& one) const {
+  return group_.where(one.text != nullptr ? one.text(one.record) : exec::to_string(one.record));
 }
 
 DeviceLedger* DeviceChannel::ledger_of(Rank rank) const { return ledgers_[static_cast<std::size_t>(rank)].get(); }
@@ -50,6 +50,7 @@ Status DeviceChannel::open(Device device) {
   if (device.index < 0 || device.index >= runtime_->count())
     return Status(StatusCode::kInvalidArgument, fmt::format("a buffer lies on {}, but this rank sees {} of them",
                                                             to_string(device), runtime_->count()));
+  ACCORD_ASSIGN_OR_RETURN(stop_, StopWord::create(*runtime_));
   ACCORD_ASSIGN_OR_RETURN(stream_, runtime_->create_stream(device, group_.options().hints.is_high_priority_stream));
   device_ = device;
   events_ = std::make_shared<EventPool>(*runtime_, device_);
@@ -58,7 +59,7 @@ Status DeviceChannel::open(Device device) {
     std::byte* const window = link == nullptr ? group_.membership().endpoint->window().data() : link->mapped();
     ledgers_.push_back(window == nullptr ? nullptr : std::make_unique<DeviceLedger>(window));
   }
-  backend_ = std::make_unique<DeviceBackends>(group_, *runtime_, device_, lent_);
+  backend_ = std::make_unique<DeviceBackends>(group_, *runtime_, device_, stop_, lent_);
   return {};
 }
 
@@ -75,49 +76,84 @@ Status DeviceChannel::prepare(std::span<const Call> calls, Deadline deadline) {
   return agreed.ok() ? agreed : agreed.with_context(group_.where(name_of(calls.front())));
 }
 
+void DeviceChannel::note(const exec::RequestRecord& record, UnderWay& one) {
+  DeviceLedger* const mine = ledger_of(group_.rank());
+  mine->add(record);
+  one.number = mine->count();
+}
+
 Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration timeout,
                           const std::shared_ptr<PendingWork>& work) {
   UnderWay one{.record = record_of(calls.front(), group_.rank(), group_.size()),
                .deadline = Deadline::in(timeout),
                .work = work};
-  if (!group_.healthy()) return group_.examine_alarm(where(one.record));
+  if (!group_.healthy()) return group_.examine_alarm(where(one));
   ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime_->is_capturing(device_, stream));
   if (captured && !backend_->can_capture(calls))
     return Status(StatusCode::kWrongState,
                   fmt::format("{}: the first call of a group connects, which cannot be captured; make one before",
-                              where(one.record)));
-  for (const Call& call : calls) {
-    if (call.direction != Direction::kNone) {
-      one.peers.push_back(call.peer);
-    } else {
-      DeviceLedger* const mine = ledger_of(group_.rank());
-      mine->add(record_of(call, group_.rank(), group_.size()));
-      one.number = mine->count();
+                              where(one)));
+  const auto enqueue = [&](UnderWay& it) {
+    for (const Call& call : calls) {
+      if (call.direction != Direction::kNone)
+        it.peers.push_back(call.peer);
+      else
+        note(record_of(call, group_.rank(), group_.size()), it);
     }
-  }
-  if (Status put = backend_->enqueue(calls, stream, one.deadline); !put.ok()) {
+    Status put = backend_->enqueue(calls, stream, it.deadline);
     Waiter waiter(WaitPolicy::kYield);
     while (!put.ok() && once_named(put).ok() && group_.healthy()) (void)waiter.pause();
+    return put;
+  };
+  return put(std::move(one), stream, enqueue).status();
+}
+
+Result<std::shared_ptr<DeviceEvent>> DeviceChannel::put(UnderWay one, Stream stream,
+                                                        const std::function<Status(UnderWay&)>& enqueue) {
+  if (!group_.healthy()) return group_.examine_alarm(where(one));
+  ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime_->is_capturing(device_, stream));
+  if (Status put = enqueue(one); !put.ok()) {
     const Status late = put.code() == StatusCode::kTimeout ? examine(one) : Status();
-    Status failure = group_.fail(late.ranks().empty() ? put.with_context(where(one.record)) : late);
+    Status failure = group_.fail(late.ranks().empty() ? put.with_context(where(one)) : late);
     give_up(failure);
     return failure;
   }
   has_graphs_ |= captured;
   Result<std::shared_ptr<DeviceEvent>> end = events_->record(stream);
   if (!end.ok()) {
-    Status failure = group_.fail(end.status().with_context(where(one.record)));
+    Status failure = group_.fail(end.status().with_context(where(one)));
     give_up(failure);
     return failure;
   }
-  if (work != nullptr) work->set_mark(*end);
+  if (one.work != nullptr) one.work->set_mark(*end);
   if (!captured) {
-    one.end = *std::move(end);
+    one.end = *end;
     const std::lock_guard lock(under_way_mutex_);
     under_way_.push_back(std::move(one));
   }
   DeviceWatch::instance().watch(group_.shared_from_this(), *this);
-  return {};
+  return captured ? nullptr : *std::move(end);
+}
+
+Result<std::shared_ptr<DeviceEvent>> DeviceChannel::run(const KernelCall& call, const std::function<Status()>& put) {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return group_.status();
+  ACCORD_RETURN_IF_ERROR(open(call.device));
+  UnderWay one{.record = call.record,
+               .deadline = Deadline::in(group_.options().timeout),
+               .text = call.text,
+               .alike = call.alike};
+  return this->put(std::move(one), call.stream, [&](UnderWay& it) {
+    note(call.record, it);
+    return put();
+  });
+}
+
+Result<std::shared_ptr<StopWord>> DeviceChannel::stop_word(Device device) {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return group_.status();
+  ACCORD_RETURN_IF_ERROR(open(device));
+  return stop_;
 }
 
 Result<Stream> DeviceChannel::stream_for(std::span<const Call> calls) {
@@ -220,7 +256,7 @@ void DeviceChannel::shrink(std::span<const Rank> lost, Group& child, Deadline de
                                 {.timeout = deadline.remaining()});
   if ((told.ok() && has_shrunk == 1) || its.backend_ == nullptr) return;
   its.backend_->abort();
-  its.backend_ = std::make_unique<DeviceBackends>(child, *its.runtime_, its.device_, nullptr);
+  its.backend_ = std::make_unique<DeviceBackends>(child, *its.runtime_, its.device_, its.stop_, nullptr);
 }
 
 Result<std::shared_ptr<RegisteredMemory>> DeviceChannel::register_memory(void* memory, std::size_t bytes, Device device,
@@ -253,31 +289,37 @@ Status DeviceChannel::examine(UnderWay& one) const {
     const bool has_left = !has_come && group_.peer_state(rank) == transport::PeerState::kLeft;
     if (has_left && !one.left_at) one.left_at = Clock::now();
     if (has_left && (one.number > 0 || Clock::now() - *one.left_at > kGrace))
-      return Status(
-          StatusCode::kPeerLost,
-          fmt::format("{}: rank {} has closed its communicator and takes no more part", where(one.record), rank),
-          {rank});
+      return Status(StatusCode::kPeerLost,
+                    fmt::format("{}: rank {} has closed its communicator and takes no more part", where(one), rank),
+                    {rank});
     if (one.number == 0 || theirs == nullptr) {
       all_seen = false;
       continue;
     }
     if (!has_come) missing.push_back(rank);
     const auto mine = ledger_of(group_.rank())->record_of(one.number), its = theirs->record_of(one.number);
-    if (mine && its && mine != its) return mismatch({.mine = *mine, .theirs = *its}, where(*mine), group_.rank(), rank);
+    if (!mine || !its || mine == its) continue;
+    if (one.text == nullptr)
+      return mismatch({.mine = *mine, .theirs = *its}, group_.where(exec::to_string(*mine)), group_.rank(), rank);
+    if (one.alike(*mine, *its)) continue;
+    return Status(StatusCode::kMismatch,
+                  fmt::format("{}: rank {} called {}, rank {} called {}", where(one), rank, one.text(*its),
+                              group_.rank(), one.text(*mine)),
+                  {rank});
   }
   if (!one.deadline.passed()) return {};
   if (missing.empty() && one.number == 0) missing = one.peers;
   const std::string who = !missing.empty() ? fmt::format("{} did not come in time", ranks_text(missing))
                           : all_seen       ? std::string("all ranks have come, but it did not end in time")
                                            : std::string("it did not end in time");
-  return Status(StatusCode::kTimeout,
-                fmt::format("{}: {}; raise the timeout if it is only slow", where(one.record), who), missing);
+  return Status(StatusCode::kTimeout, fmt::format("{}: {}; raise the timeout if it is only slow", where(one), who),
+                missing);
 }
 
 Status DeviceChannel::find_failure() {
   std::unique_lock lock(under_way_mutex_);
   if (under_way_.empty() && !has_graphs_) return {};
-  const std::string first = under_way_.empty() ? group_.where("graphs of calls") : where(under_way_.front().record);
+  const std::string first = under_way_.empty() ? group_.where("graphs of calls") : where(under_way_.front());
   // Asked first: what is wrong with its calls is known by then, and tells more.
   const Status said = once_named(backend_->asynchronous_error());
   Status wrong;
@@ -302,6 +344,7 @@ void DeviceChannel::give_up(const Status& failure) {
     if (failure_.ok()) failure_ = failure;
   }
   has_graphs_ = false;
+  stop_->set();
   backend_->abort();
 }
 
@@ -314,7 +357,7 @@ Status DeviceChannel::end_works(Ending which) {
     const std::lock_guard lock(under_way_mutex_);
     std::erase_if(under_way_, [&](UnderWay& one) {
       const Result<bool> over = which == Ending::kAll ? Result<bool>(true) : runtime_->has_happened(one.end->get());
-      if (!over.ok() && wrong.ok()) wrong = over.status().with_context(where(one.record));
+      if (!over.ok() && wrong.ok()) wrong = over.status().with_context(where(one));
       if (!over.ok() || !*over) return false;
       if (one.work != nullptr) ended.emplace_back(one.work, one.work->end(failure_));
       return true;
@@ -372,6 +415,7 @@ void DeviceChannel::close() {
     const std::lock_guard lock(mutex_);
     if (std::exchange(closed_, true) || backend_ == nullptr) return;
     if (group_.has_failed()) give_up(group_.status());
+    stop_->set();
     has_graphs_ = false;
     backend_.reset();
     events_.reset();

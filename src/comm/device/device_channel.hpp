@@ -1,6 +1,7 @@
 #pragma once
 // A group's calls on the memory of a GPU.
 
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "comm/device/backend.hpp"
 #include "comm/device/event_pool.hpp"
 #include "comm/device/ledger.hpp"
+#include "comm/device/stop_word.hpp"
 #include "comm/pending_work.hpp"
 #include "device/runtime.hpp"
 
@@ -23,6 +25,15 @@ namespace accord::comm {
 namespace nccl {
 struct Communicator;
 }  // namespace nccl
+
+/// Kernels of a layer above, which all ranks of a group put into streams in the same order.
+struct KernelCall {
+  Device device;
+  Stream stream;
+  exec::RequestRecord record = {};                                   ///< what the call is, in words of that layer
+  std::string (*text)(const exec::RequestRecord& record) = nullptr;  ///< "dispatch of handle 2"
+  bool (*alike)(const exec::RequestRecord&, const exec::RequestRecord&) = nullptr;  ///< whether two ranks' go together
+};
 
 /// Puts calls into streams, and watches over what is there: a call whose peers die, differ or do not come fails the group, which ends all of them
 /// (device_watch.hpp). One device, that of the first call. Thread-safe. Lives as long as its Group.
@@ -42,6 +53,12 @@ class DeviceChannel final : public WorkDriver {
   Status run(std::span<const Call> calls, const CallOptions& options);
   /// The same on a stream of this channel's own: after what is in that of `options` now, beside what comes there later.
   std::shared_ptr<PendingWork> start(std::span<const Call> calls, const CallOptions& options);
+
+  /// Watches over what `put` puts into the stream as over a call: its ranks have to come, and to make calls that are alike. What marks its end; null while
+  /// the stream is captured. When the group fails, its kernels end by stop_word().
+  Result<std::shared_ptr<DeviceEvent>> run(const KernelCall& call, const std::function<Status()>& put);
+  /// That of this rank's kernels on `device`.
+  Result<std::shared_ptr<StopWord>> stop_word(Device device);
 
   /// Whether this rank's backend is connected, so that one for a part of the ranks can be made of it.
   bool can_part();
@@ -85,6 +102,8 @@ class DeviceChannel final : public WorkDriver {
     Deadline deadline = Deadline::never();
     std::shared_ptr<PendingWork> work = {};         ///< null if nobody asked for one
     std::optional<Clock::time_point> left_at = {};  ///< when a peer of its messages was first seen to have left
+    decltype(KernelCall::text) text = nullptr;      ///< of kernels, as in their KernelCall
+    decltype(KernelCall::alike) alike = nullptr;
   };
 
   enum class Ending { kOver, kAll };
@@ -99,11 +118,16 @@ class DeviceChannel final : public WorkDriver {
   Result<Stream> stream_for(std::span<const Call> calls);
   /// Puts them into `stream`. `work`: ends with them.
   Status put(std::span<const Call> calls, Stream stream, Duration timeout, const std::shared_ptr<PendingWork>& work);
+  /// The same of whatever `enqueue` puts there, which notes in `one` who takes part. What marks the end, as run() of kernels has it.
+  Result<std::shared_ptr<DeviceEvent>> put(UnderWay one, Stream stream,
+                                           const std::function<Status(UnderWay&)>& enqueue);
+  /// A call of all ranks.
+  void note(const exec::RequestRecord& record, UnderWay& one);
   /// Why what is under way has to end, if it has to.
   Status find_failure();
   /// Why calls that go on for long will never end, if that can be seen.
   Status examine(UnderWay& one) const;
-  std::string where(const exec::RequestRecord& record) const;
+  std::string where(const UnderWay& one) const;
   DeviceLedger* ledger_of(Rank rank) const;
   /// `said`, once it has to be taken as it is: NCCL knows that a peer is gone, but not which, and who watches over the peers soon does. Ok until then.
   Status once_named(const Status& said);
@@ -116,6 +140,7 @@ class DeviceChannel final : public WorkDriver {
   std::unique_ptr<CollectiveBackend> backend_;
   device::Runtime* runtime_ = nullptr;
   Device device_ = {};
+  std::shared_ptr<StopWord> stop_;
   Stream stream_ = {};                      ///< of started calls
   std::map<Rank, Stream> message_streams_;  ///< of started messages with one peer, which wait for no others
   std::shared_ptr<EventPool> events_;

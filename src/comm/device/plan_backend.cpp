@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 
 #include "base/wait.hpp"
 #include "comm/explain.hpp"
@@ -21,23 +20,23 @@ constexpr std::chrono::seconds kPatience(5);
 
 }  // namespace
 
-PlanBackend::PlanBackend(Group& group, device::Runtime& runtime, Device device)
+PlanBackend::PlanBackend(Group& group, device::Runtime& runtime, Device device, std::shared_ptr<StopWord> stop)
     : group_(group),
       runtime_(runtime),
       device_(device),
       layout_(exec::device_layout(group.size(), group.options().hints.max_ctas.value_or(kInstances),
-                                  group.options().hints.slot_bytes)) {}
+                                  group.options().hints.slot_bytes)),
+      stop_(std::move(stop)) {}
 
 PlanBackend::~PlanBackend() {
+  if (is_under_way()) stop_->set();
   abort();
-  // A kernel that has not begun, behind what is not accord's, will still look at its memory.
+  // A kernel that has not begun, behind what is not accord's, will still look at its memory: that stays.
   if (is_under_way()) {
     (void)memory_.release();
-    ending_ = nullptr;
+    (void)new std::shared_ptr<StopWord>(stop_);
   }
   if (last_.handle != nullptr) (void)runtime_.destroy_event(last_);
-  memory_.reset();
-  if (ending_.load() != nullptr) (void)runtime_.release_host(ending_.load());
 }
 
 bool PlanBackend::serves(const Call& call) {
@@ -48,9 +47,6 @@ bool PlanBackend::serves(const Call& call) {
 Status PlanBackend::connect(Deadline deadline) {
   ACCORD_ASSIGN_OR_RETURN(const int most, runtime_.multiprocessors(device_));
   layout_ = exec::device_layout(layout_.members, std::min(layout_.instances, most), group_.options().hints.slot_bytes);
-  ACCORD_ASSIGN_OR_RETURN(void* const word, runtime_.allocate_host(sizeof(std::uint64_t)));
-  std::atomic_ref(*static_cast<std::uint64_t*>(word)).store(0, std::memory_order_release);
-  ending_.store(static_cast<std::uint64_t*>(word), std::memory_order_release);
   ACCORD_ASSIGN_OR_RETURN(memory_, PeerMemory::create(group_, runtime_, device_, layout_.bytes(), deadline));
   {
     const std::lock_guard lock(launches_);
@@ -96,7 +92,7 @@ Status PlanBackend::enqueue(const Call& call, const exec::DevicePlan& plan, Stre
   ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime_.is_capturing(device_, stream));
   ACCORD_RETURN_IF_ERROR(follow_last(stream, captured));
   const exec::DeviceBuffers buffers{
-      .input = call.input.data, .output = call.output.data, .memory = memory_->of(group_.rank()), .ending = ending_};
+      .input = call.input.data, .output = call.output.data, .memory = memory_->of(group_.rank()), .ending = stop_->get()};
   ACCORD_RETURN_IF_ERROR(exec::launch(runtime_, plan, layout_, group_.rank(), buffers, device_, stream));
   last_stream_ = stream;
   last_was_captured_ = captured;
@@ -110,8 +106,6 @@ bool PlanBackend::is_under_way() const {
 }
 
 void PlanBackend::abort() {
-  if (std::uint64_t* const ending = ending_.load(std::memory_order_acquire); ending != nullptr)
-    std::atomic_ref(*ending).store(1, std::memory_order_release);
   const std::lock_guard lock(launches_);
   aborted_ = true;
   Waiter waiter(WaitPolicy::kYield);

@@ -1,7 +1,6 @@
 #pragma once
 // A group's calls on GPUs by accord's own plans.
 
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -10,6 +9,7 @@
 #include "accord/call.hpp"
 #include "base/clock.hpp"
 #include "comm/device/peer_memory.hpp"
+#include "comm/device/stop_word.hpp"
 #include "device/runtime.hpp"
 #include "exec/device/device_plan.hpp"
 #include "plan/algorithms.hpp"
@@ -22,7 +22,8 @@ class Group;
 /// ordered among themselves, in whatever streams they are; within a capture that is the capture's own to do.
 class PlanBackend {
  public:
-  PlanBackend(Group& group, device::Runtime& runtime, Device device);
+  /// `stop`: set before abort(), which ends the waits of its kernels.
+  PlanBackend(Group& group, device::Runtime& runtime, Device device, std::shared_ptr<StopWord> stop);
   /// Ends what is under way, and waits a little for that.
   ~PlanBackend();
   PlanBackend(const PlanBackend&) = delete;
@@ -36,7 +37,7 @@ class PlanBackend {
   Result<const exec::DevicePlan*> prepare(const exec::RequestRecord& record, const plan::AlgorithmEntry& algorithm);
   void forget() { plans_.clear(); }
   Status enqueue(const Call& call, const exec::DevicePlan& plan, Stream stream);
-  /// Ends the waits of all kernels, now and later, and waits a little for those that run: they write to the buffers of calls. Any thread.
+  /// Takes nothing any more, and waits a little for kernels that run, which may still write to the buffers of calls. Any thread.
   void abort();
 
  private:
@@ -49,7 +50,7 @@ class PlanBackend {
   const Device device_;
   exec::DeviceLayout layout_;
   std::unique_ptr<PeerMemory> memory_;
-  std::atomic<std::uint64_t*> ending_ = nullptr;
+  std::shared_ptr<StopWord> stop_;
   std::vector<std::unique_ptr<exec::DevicePlan>> plans_;
   std::mutex launches_;  ///< guards what follows
   bool aborted_ = false;

@@ -4,10 +4,11 @@
 
 #include <fmt/format.h>
 
-#include <atomic>
+#include <algorithm>
 
 #include "base/rounding.hpp"
 #include "comm/device/peer_memory.hpp"
+#include "comm/device/stop_word.hpp"
 #include "comm/group.hpp"
 #include "device/runtime.hpp"
 
@@ -30,10 +31,6 @@ struct PeerWindow::State {
         rank(group.rank()) {}
   State(const State&) = delete;
   State& operator=(const State&) = delete;
-  ~State() {
-    memory.reset();
-    if (ending != nullptr) (void)runtime.release_host(ending);
-  }
   unsigned char* line(Rank of, Rank about) const {
     return reinterpret_cast<unsigned char*>(memory->of(of)) + static_cast<std::size_t>(about) * kLine;
   }
@@ -47,7 +44,7 @@ struct PeerWindow::State {
   const std::size_t head;
   const Rank rank;
   std::unique_ptr<comm::PeerMemory> memory;
-  std::uint64_t* ending = nullptr;
+  std::shared_ptr<comm::StopWord> stop;
 };
 
 PeerWindow::PeerWindow(std::shared_ptr<State> state) : state_(std::move(state)) {}
@@ -62,14 +59,13 @@ Result<PeerWindow> PeerWindow::create(Communicator& communicator, std::size_t by
   const Result<device::Runtime*> runtime = device::runtime_of(device.type);
   if (!runtime.ok()) return wrong(runtime.status());
   auto state = std::make_shared<State>(**runtime, device, bytes, *group);
-  const Result<void*> word = (*runtime)->allocate_host(sizeof(std::uint64_t));
-  if (word.ok()) state->ending = static_cast<std::uint64_t*>(*word);
-  if (word.ok()) std::atomic_ref(*state->ending).store(0);
+  Result<std::shared_ptr<comm::StopWord>> stop = comm::StopWord::create(**runtime);
   const Deadline deadline = Deadline::in(options.timeout.value_or(group->options().timeout));
   Result<std::unique_ptr<comm::PeerMemory>> memory = comm::PeerMemory::create(
-      *group, **runtime, device, std::max(state->head + bytes, kLeast), deadline, word.status());
+      *group, **runtime, device, std::max(state->head + bytes, kLeast), deadline, stop.status());
   if (!memory.ok()) return wrong(memory.status());
   state->memory = *std::move(memory);
+  state->stop = *std::move(stop);
   return PeerWindow(std::move(state));
 }
 
@@ -84,9 +80,9 @@ DeviceChannelHandle PeerWindow::channel(Rank peer) const {
           .taken = state_->word(state_->rank, peer, kTaken),
           .arrived = state_->word(state_->rank, peer, kArrived),
           .at_peer = state_->word(peer, state_->rank, kArrived),
-          .ending = state_->ending};
+          .ending = state_->stop->get()};
 }
 
-void PeerWindow::end_waits() { std::atomic_ref(*state_->ending).store(1, std::memory_order_release); }
+void PeerWindow::end_waits() { state_->stop->set(); }
 
 }  // namespace accord

@@ -1,0 +1,32 @@
+#pragma once
+// How kernels learn that their group has failed.
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "device/runtime.hpp"
+
+namespace accord::comm {
+
+/// A word of the host's memory that kernels read; not 0 once they shall give up waiting for others, and write to them no more.
+class StopWord {
+ public:
+  static Result<std::shared_ptr<StopWord>> create(device::Runtime& runtime) {
+    ACCORD_ASSIGN_OR_RETURN(void* const memory, runtime.allocate_host(sizeof(std::uint64_t)));
+    return std::make_shared<StopWord>(runtime, static_cast<std::uint64_t*>(memory));
+  }
+  StopWord(device::Runtime& runtime, std::uint64_t* word) : runtime_(runtime), word_(word) { *word = 0; }
+  ~StopWord() { (void)runtime_.release_host(word_); }
+  StopWord(const StopWord&) = delete;
+  StopWord& operator=(const StopWord&) = delete;
+
+  const std::uint64_t* get() const { return word_; }
+  void set() { std::atomic_ref(*word_).store(1, std::memory_order_release); }
+
+ private:
+  device::Runtime& runtime_;
+  std::uint64_t* const word_;
+};
+
+}  // namespace accord::comm

@@ -1,0 +1,340 @@
+// A call is three kernels or four: what others will read is written, the ranks meet, each reads what is for it, and says that it is done. prepare() has
+// more behind its meeting, which make the map.
+#include "expert/device/device_group.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "base/rounding.hpp"
+#include "base/wait.hpp"
+#include "comm/group.hpp"
+#include "expert/config.hpp"
+#include "expert/device/drop_kernels.hpp"
+#include "expert/device/map_kernels.hpp"
+#include "expert/device/sum_kernel.hpp"
+
+namespace accord::expert {
+namespace {
+
+/// The most blocks of a kernel on each multiprocessor.
+constexpr int kBlocksEach = 8;
+constexpr std::int64_t kWarp = 32;
+constexpr std::size_t kLeastShared = std::size_t{64} << 10;  // of PeerMemory
+constexpr std::chrono::seconds kPatienceAtEnd(5);
+
+std::size_t sz(std::int64_t count) { return static_cast<std::size_t>(count); }
+
+const std::byte* bytes_of(const ConstBuffer& buffer) { return static_cast<const std::byte*>(buffer.data); }
+std::byte* bytes_of(const Buffer& buffer) { return static_cast<std::byte*>(buffer.data); }
+
+bool is_given(const ConstBuffer& buffer) { return buffer.data != nullptr || buffer.count > 0; }
+
+/// Whether a call has one of two buffers that go together: a rank without tokens may leave them out.
+Given given(const ConstBuffer& one, const ConstBuffer& other, std::int64_t tokens) {
+  if (is_given(one) || is_given(other)) return Given::kYes;
+  return tokens > 0 ? Given::kNo : Given::kAny;
+}
+DType weights_dtype(const ConstBuffer& one, const ConstBuffer& other) { return (is_given(one) ? one : other).dtype; }
+Given weights_given(const ConstBuffer& one, const ConstBuffer& other, std::int64_t tokens) {
+  const Given any = given(one, other, tokens);
+  return any == Given::kYes && weights_dtype(one, other) == DType::kFloat64 ? Given::kFloat64 : any;
+}
+std::size_t weight_bytes(Given weights) {
+  if (weights == Given::kFloat64) return sizeof(double);
+  return weights == Given::kYes ? sizeof(float) : 0;
+}
+
+std::size_t scale_bytes(int hidden) { return sz(scales_of_row(hidden)) * sizeof(float); }
+
+/// Rows that a buffer has room for, and so have those beside it that are given.
+std::int64_t room_of(const ConstBuffer& rows, int hidden, const ConstBuffer& scales, const ConstBuffer& weights) {
+  auto room = static_cast<std::int64_t>(rows.count) / hidden;
+  if (is_given(scales)) room = std::min(room, static_cast<std::int64_t>(scales.count) / scales_of_row(hidden));
+  if (is_given(weights)) room = std::min(room, static_cast<std::int64_t>(weights.count));
+  return room;
+}
+
+/// A call's record: the operation, the handle and how often it was prepared, and the rest of what has to be alike.
+exec::RequestRecord record_of(Operation operation, std::uint32_t handle, std::uint32_t generation,
+                              const std::array<std::uint8_t, 4>& rest) {
+  return {.root = static_cast<Rank>(operation),
+          .count = (std::uint64_t{handle} << 32) | generation,
+          .parts = std::bit_cast<std::uint32_t>(rest)};
+}
+
+std::array<std::uint8_t, 4> rest_of(const exec::RequestRecord& record) {
+  return std::bit_cast<std::array<std::uint8_t, 4>>(static_cast<std::uint32_t>(record.parts));
+}
+
+std::string text_of(const exec::RequestRecord& record) {
+  const auto operation = static_cast<Operation>(record.root);
+  const auto rest = rest_of(record);
+  return expert::text_of(CallRecord{.operation = operation,
+                                    .dtype = rest[0],
+                                    .result_dtype = rest[1],
+                                    .scales = static_cast<Given>(rest[2]),
+                                    .weights = static_cast<Given>(rest[3]),
+                                    .handle = static_cast<std::uint32_t>(record.count >> 32),
+                                    .generation = static_cast<std::uint32_t>(record.count)});
+}
+
+bool is_alike(const exec::RequestRecord& a, const exec::RequestRecord& b) {
+  const auto mine = rest_of(a), its = rest_of(b);
+  const auto goes_with = [](std::uint8_t one, std::uint8_t other) {
+    constexpr auto kAny = static_cast<std::uint8_t>(Given::kAny);
+    return one == other || one == kAny || other == kAny;
+  };
+  return a.root == b.root && a.count == b.count && mine[0] == its[0] && mine[1] == its[1] &&
+         goes_with(mine[2], its[2]) && goes_with(mine[3], its[3]);
+}
+
+}  // namespace
+
+SharedLayout layout_of(const ExpertGroupConfig& config, int ranks) {
+  SharedLayout layout;
+  const std::size_t all = sz(ranks), words = sizeof(std::uint64_t);
+  const std::size_t choices = sz(config.max_tokens_per_rank) * sz(config.top_k);
+  const auto take = [&](std::size_t& offset, std::size_t bytes) {
+    offset = layout.bytes;
+    layout.bytes += round_up(bytes, std::size_t{256});
+  };
+  take(layout.arrived, all * words);
+  take(layout.done, all * words);
+  take(layout.told, all * kTold * words);
+  take(layout.ids, all * choices * sizeof(std::int32_t));
+  if (config.overflow == OverflowPolicy::kDropByWeight) take(layout.weights, all * choices * sizeof(float));
+  take(layout.rows, choices * row_bytes(config.hidden, config.dtype));
+  take(layout.scales, choices * sz(scales_of_row(config.hidden)) * sizeof(float));
+  take(layout.row_weights, choices * sizeof(double));
+  layout.bytes = std::max(layout.bytes, kLeastShared);
+  layout.choices = static_cast<std::int64_t>(choices);
+  return layout;
+}
+
+Result<std::unique_ptr<DeviceGroup>> DeviceGroup::create(comm::Group& group, const ExpertGroupConfig& config,
+                                                         const Placement& placement) {
+  ACCORD_ASSIGN_OR_RETURN(device::Runtime* const runtime, device::runtime_of(config.device.type));
+  if (config.device.index < 0 || config.device.index >= runtime->count())
+    return Status(StatusCode::kInvalidArgument, fmt::format("device is {}, but this rank sees {} of them",
+                                                            to_string(config.device), runtime->count()));
+  const std::size_t bytes = round_up(sz(group.size()) * sizeof(std::byte*), std::size_t{256}) + sizeof(OwnWords);
+  ACCORD_ASSIGN_OR_RETURN(DeviceMemory own, DeviceMemory::allocate(*runtime, config.device, bytes));
+  std::unique_ptr<DeviceGroup> made(new DeviceGroup(group, config, *runtime, std::move(own)));
+  ACCORD_ASSIGN_OR_RETURN(made->stream_, runtime->create_stream(config.device, false));
+  ACCORD_ASSIGN_OR_RETURN(made->stop_, group.device_channel().stop_word(config.device));
+  ACCORD_ASSIGN_OR_RETURN(const int processors, runtime->multiprocessors(config.device));
+  made->most_blocks_ = kBlocksEach * processors;
+  ACCORD_ASSIGN_OR_RETURN(made->placement_, DevicePlacement::create(*runtime, config.device, made->stream_, placement));
+  return made;
+}
+
+Status DeviceGroup::connect() {
+  const SharedLayout layout = layout_of(config_, group_.size());
+  ACCORD_ASSIGN_OR_RETURN(shared_, comm::PeerMemory::create(group_, runtime_, device_, layout.bytes,
+                                                            Deadline::in(group_.options().timeout)));
+  std::vector<std::byte*> memory;
+  for (Rank rank = 0; rank < group_.size(); ++rank) memory.push_back(shared_->of(rank));
+  const std::size_t bytes = memory.size() * sizeof(std::byte*);
+  std::byte* const words = own_.data() + round_up(bytes, std::size_t{256});
+  ACCORD_RETURN_IF_ERROR(runtime_.copy(own_.data(), memory.data(), bytes, device_, stream_));
+  ACCORD_RETURN_IF_ERROR(runtime_.fill(words, 0, sizeof(OwnWords), device_, stream_));
+  ACCORD_RETURN_IF_ERROR(runtime_.synchronize(device_, stream_));
+  peers_ = {.memory = reinterpret_cast<std::byte**>(own_.data()),
+            .stop = stop_->get(),
+            .own = reinterpret_cast<OwnWords*>(words),
+            .rank = group_.rank(),
+            .size = group_.size(),
+            .at = layout};
+  return {};
+}
+
+DeviceGroup::~DeviceGroup() {
+  // A kernel that still runs keeps the memory of all, and what it reads of the host's.
+  if (!own_.wait()) {
+    (void)shared_.release();
+    (void)new std::shared_ptr<comm::StopWord>(stop_);
+  }
+  if (stream_.handle != nullptr) (void)runtime_.destroy_stream(device_, stream_);
+}
+
+void DeviceGroup::settle() {
+  if (shared_ == nullptr || !own_.wait()) return;
+  const Deadline deadline = Deadline::in(kPatienceAtEnd);
+  std::vector<std::uint64_t> done(sz(group_.size()));
+  OwnWords own;
+  Waiter waiter(WaitPolicy::kYield);
+  while (group_.healthy() && !deadline.passed()) {
+    const std::byte* const at = shared_->of(group_.rank()) + peers_.at.done;
+    if (!runtime_.copy(done.data(), at, done.size() * sizeof(done[0]), device_, stream_).ok()) return;
+    if (!runtime_.copy(&own, peers_.own, sizeof(own), device_, stream_).ok()) return;
+    if (!runtime_.synchronize(device_, stream_).ok()) return;
+    if (own.failed != 0 || std::ranges::all_of(done, [&](std::uint64_t round) { return round >= own.round; })) return;
+    (void)waiter.pause();
+  }
+}
+
+Result<std::shared_ptr<DeviceMap>> DeviceGroup::make_map(const ExpertLayerConfig& layer, const Placement& placement) {
+  return DeviceMap::create(runtime_, device_, group_.rank(), config_, layer, placement, placement_);
+}
+
+template <typename Kernel>
+Status DeviceGroup::launch(const Kernel& kernel, std::int64_t items, Stream stream, std::size_t shared_bytes) {
+  const std::int64_t blocks = std::clamp<std::int64_t>(quotient_up(items, Kernel::kThreads), 1, most_blocks_);
+  const device::Grid grid{
+      .blocks = static_cast<int>(blocks), .threads = Kernel::kThreads, .shared_bytes = shared_bytes};
+  return device::launch(runtime_, kernel, grid, device_, stream);
+}
+
+template <typename Put>
+Status DeviceGroup::run(const Handle& handle, const Terms& terms, Stream stream, Put put) {
+  const comm::KernelCall call{
+      .device = device_,
+      .stream = stream,
+      .record = record_of(terms.operation, handle.number, handle.generation,
+                          {static_cast<std::uint8_t>(terms.dtype), static_cast<std::uint8_t>(terms.result),
+                           static_cast<std::uint8_t>(terms.scales), static_cast<std::uint8_t>(terms.weights)}),
+      .text = text_of,
+      .alike = is_alike};
+  ACCORD_ASSIGN_OR_RETURN(const std::shared_ptr<comm::DeviceEvent> end, group_.device_channel().run(call, put));
+  own_.set_last_use(end);
+  handle.device->set_last_use(end);
+  return {};
+}
+
+Status DeviceGroup::number_slots(const Map& map, Stream stream) {
+  const std::int64_t choices = std::int64_t{map.ranks} * map.max_tokens * map.top_k;
+  const std::int64_t of_chunks = round_up(choices, kChunk), of_places = kWarp * map.places;
+  constexpr std::size_t kShared = kChunk * sizeof(std::int32_t);
+  const auto lay_out = [&](Pass pass) -> Status {
+    ACCORD_RETURN_IF_ERROR(launch(CountChunks{peers_, map, pass}, of_chunks, stream, kShared));
+    ACCORD_RETURN_IF_ERROR(launch(ScanChunks{peers_, map, pass}, of_places, stream));
+    return launch(LayOut{peers_, map, pass}, 1, stream);
+  };
+  ACCORD_RETURN_IF_ERROR(lay_out(Pass::kAll));
+  if (map.dropping == Dropping::kByWeight) {
+    ACCORD_RETURN_IF_ERROR(launch(DropLowest{peers_, map}, std::int64_t{DropLowest::kThreads} * map.ranks, stream));
+    ACCORD_RETURN_IF_ERROR(launch(TakeBack{peers_, map}, std::int64_t{TakeBack::kThreads} * map.places, stream));
+    ACCORD_RETURN_IF_ERROR(lay_out(Pass::kKept));
+  }
+  ACCORD_RETURN_IF_ERROR(launch(NumberSlots{peers_, map}, of_chunks, stream, kShared));
+  return launch(OrderChoices{peers_, map}, map.max_tokens, stream);
+}
+
+Status DeviceGroup::prepare(Handle& handle, const ExpertRouting& routing) {
+  DeviceMap& device = *handle.device;
+  const Map& map = device.map();
+  const auto tokens = static_cast<std::int64_t>(routing.ids.count) / map.top_k;
+  const bool by_weight = map.dropping == Dropping::kByWeight;
+  const TellRouting tell{.peers = peers_,
+                         .ids = routing.ids.data,
+                         .wide = routing.ids.dtype == DType::kInt64,
+                         .weights = by_weight ? static_cast<const float*>(routing.weights.data) : nullptr,
+                         .tokens = tokens,
+                         .top_k = map.top_k,
+                         .experts = map.experts};
+  const auto put = [&]() -> Status {
+    const std::int64_t choices = std::int64_t{map.ranks} * map.max_tokens * map.top_k;
+    ACCORD_RETURN_IF_ERROR(launch(tell, tokens * map.top_k, routing.stream));
+    ACCORD_RETURN_IF_ERROR(launch(MeetPeers{peers_, true, tokens}, 1, routing.stream));
+    ACCORD_RETURN_IF_ERROR(launch(PlaceChoices{peers_, map}, choices, routing.stream));
+    ACCORD_RETURN_IF_ERROR(launch(LeavePeers{peers_}, 1, routing.stream));
+    return number_slots(map, routing.stream);
+  };
+  ACCORD_RETURN_IF_ERROR(run(handle, {}, routing.stream, put));
+  device.tokens = tokens;
+  device.stream = routing.stream;
+  device.is_fetched = false;
+  return {};
+}
+
+Status DeviceGroup::send(const Handle& handle, const Terms& terms, Stream stream, const ConstRows& tokens,
+                         const Rows& slots, std::int64_t room, const RowBytes& bytes) {
+  const Map& map = handle.device->map();
+  return run(handle, terms, stream, [&]() -> Status {
+    ACCORD_RETURN_IF_ERROR(launch(StageTokens{peers_, map, tokens, bytes}, kWarp * handle.tokens(), stream));
+    ACCORD_RETURN_IF_ERROR(launch(MeetPeers{peers_}, 1, stream));
+    const std::int64_t rows = std::min(room, map.most_rows);
+    ACCORD_RETURN_IF_ERROR(launch(PullSlots{peers_, map, slots, room, bytes}, kWarp * rows, stream));
+    return launch(LeavePeers{peers_}, 1, stream);
+  });
+}
+
+template <typename Finish>
+Status DeviceGroup::bring_back(const Handle& handle, const Terms& terms, Stream stream, const ConstRows& slots,
+                               std::int64_t room, const RowBytes& bytes, Finish finish) {
+  const Map& map = handle.device->map();
+  return run(handle, terms, stream, [&]() -> Status {
+    ACCORD_RETURN_IF_ERROR(launch(PushSlots{peers_, map, slots, room, bytes}, kWarp * map.most_rows, stream));
+    ACCORD_RETURN_IF_ERROR(launch(MeetPeers{peers_}, 1, stream));
+    ACCORD_RETURN_IF_ERROR(finish());
+    return launch(LeavePeers{peers_}, 1, stream);
+  });
+}
+
+Status DeviceGroup::dispatch(const Handle& handle, const ExpertDispatch& call) {
+  const std::int64_t tokens = handle.tokens();
+  const Terms terms{Operation::kDispatch, call.tokens.dtype, call.recv_tokens.dtype,
+                    given(call.scales, call.recv_scales, tokens),
+                    weights_given(call.weights, call.recv_weights, tokens)};
+  const RowBytes bytes{row_bytes(config_.hidden, call.tokens.dtype),
+                       terms.scales == Given::kYes ? scale_bytes(config_.hidden) : 0, weight_bytes(terms.weights)};
+  return send(handle, terms, call.stream, {bytes_of(call.tokens), bytes_of(call.scales), bytes_of(call.weights)},
+              {bytes_of(call.recv_tokens), bytes_of(call.recv_scales), bytes_of(call.recv_weights)},
+              room_of(call.recv_tokens, config_.hidden, call.recv_scales, call.recv_weights), bytes);
+}
+
+Status DeviceGroup::combine_backward(const Handle& handle, const ExpertCombineBackward& call) {
+  const Terms terms{Operation::kCombineBackward, call.grad.dtype, call.grad_expert_out.dtype};
+  return send(handle, terms, call.stream, {.rows = bytes_of(call.grad)}, {.rows = bytes_of(call.grad_expert_out)},
+              room_of(call.grad_expert_out, config_.hidden, {}, {}), {row_bytes(config_.hidden, call.grad.dtype)});
+}
+
+Status DeviceGroup::combine(const Handle& handle, const ExpertCombine& call) {
+  const Map& map = handle.device->map();
+  const std::int64_t columns = handle.tokens() * config_.hidden;
+  const Terms terms{.operation = Operation::kCombine,
+                    .dtype = call.expert_out.dtype,
+                    .result = call.result.dtype,
+                    .weights = weights_given(call.weights, {}, handle.tokens())};
+  const bool scaled = is_float8(call.expert_out.dtype);
+  const SumRows sum{.peers = peers_,
+                    .map = map,
+                    .dtype = call.expert_out.dtype,
+                    .result_dtype = call.result.dtype,
+                    .hidden = config_.hidden,
+                    .scaled = scaled,
+                    .weights = call.weights.data,
+                    .wide_weights = call.weights.dtype == DType::kFloat64,
+                    .result = call.result.data};
+  return bring_back(handle, terms, call.stream, {bytes_of(call.expert_out), bytes_of(call.scales)},
+                    room_of(call.expert_out, config_.hidden, call.scales, {}),
+                    {row_bytes(config_.hidden, call.expert_out.dtype), scaled ? scale_bytes(config_.hidden) : 0},
+                    [&] { return launch(sum, columns, call.stream); });
+}
+
+Status DeviceGroup::dispatch_backward(const Handle& handle, const ExpertDispatchBackward& call) {
+  const Map& map = handle.device->map();
+  const std::int64_t columns = handle.tokens() * config_.hidden, choices = handle.tokens() * map.top_k;
+  const Terms terms{.operation = Operation::kDispatchBackward,
+                    .dtype = call.grad.dtype,
+                    .result = call.grad_tokens.dtype,
+                    .weights = weights_given(call.grad_recv_weights, call.grad_weights, handle.tokens())};
+  const RowBytes bytes{row_bytes(config_.hidden, call.grad.dtype), 0, weight_bytes(terms.weights)};
+  const SumRows sum{.peers = peers_,
+                    .map = map,
+                    .dtype = call.grad.dtype,
+                    .result_dtype = call.grad_tokens.dtype,
+                    .hidden = config_.hidden,
+                    .result = call.grad_tokens.data};
+  const TakeWeights take{peers_, map, bytes_of(call.grad_weights), bytes.weight};
+  return bring_back(handle, terms, call.stream, {bytes_of(call.grad), nullptr, bytes_of(call.grad_recv_weights)},
+                    room_of(call.grad, config_.hidden, {}, call.grad_recv_weights), bytes, [&]() -> Status {
+                      ACCORD_RETURN_IF_ERROR(launch(sum, columns, call.stream));
+                      if (take.weights == nullptr) return {};
+                      return launch(take, kWarp * choices, call.stream);
+                    });
+}
+
+}  // namespace accord::expert

@@ -1,0 +1,168 @@
+// The host learns a map by making it once more of what the ranks told each other: routing.cpp is what the kernels have to give as well.
+#include "expert/device/device_map.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace accord::expert {
+namespace {
+
+std::size_t sz(std::int64_t count) { return static_cast<std::size_t>(count); }
+
+static_assert(sizeof(RankCounts) == sizeof(ExpertRankCounts));
+
+Dropping dropping_of(const ExpertGroupConfig& config) {
+  switch (config.overflow) {
+    case OverflowPolicy::kDropByWeight: return Dropping::kByWeight;
+    case OverflowPolicy::kDropBySlot: return Dropping::kBySlot;
+    case OverflowPolicy::kFail: break;
+  }
+  return Dropping::kNone;
+}
+
+/// The arrays of a map. Gives how many bytes they take.
+std::size_t divide(Map& map, std::byte* memory) {
+  Divider divider(memory);
+  const auto choices = sz(std::int64_t{map.ranks} * map.max_tokens * map.top_k);
+  const std::size_t chunks = quotient_up(choices, std::size_t{kChunk}), places = sz(map.places);
+  const std::size_t own = sz(map.max_tokens) * sz(map.top_k);
+  for (std::int32_t** const array : {&map.expert, &map.place, &map.slot}) divider.take(*array, choices);
+  divider.take(map.chunk_rows, chunks * places);
+  for (std::int64_t** const array : {&map.rows, &map.counts, &map.offsets}) divider.take(*array, places);
+  if (map.dropping == Dropping::kByWeight) {
+    divider.take(map.weight, choices);
+    divider.take(map.kept, places);
+    divider.take(map.threshold, sz(map.ranks));
+  }
+  divider.take(map.sources, sz(map.most_rows));
+  divider.take(map.order, own);
+  divider.take(map.merges, own);
+  divider.take(map.counted, sz(map.ranks));
+  divider.take(map.numbers, 1);
+  return divider.used();
+}
+
+std::size_t divide_tables(Map& map, const Placement& placement, std::byte* memory) {
+  Divider divider(memory);
+  divider.take(map.first_place, placement.first_place.size());
+  divider.take(map.holder, placement.holder.size());
+  divider.take(map.first_replica, placement.first_replica.size());
+  divider.take(map.replicas, placement.replicas.size());
+  return divider.used();
+}
+
+}  // namespace
+
+Result<std::shared_ptr<DevicePlacement>> DevicePlacement::create(device::Runtime& runtime, Device device, Stream stream,
+                                                                 const Placement& placement) {
+  Map tables;
+  ACCORD_ASSIGN_OR_RETURN(DeviceMemory memory,
+                          DeviceMemory::allocate(runtime, device, divide_tables(tables, placement, nullptr)));
+  (void)divide_tables(tables, placement, memory.data());
+  const auto upload = [&](const std::int32_t* to, const std::vector<int>& from) {
+    return runtime.copy(const_cast<std::int32_t*>(to), from.data(), from.size() * sizeof(int), device, stream);
+  };
+  ACCORD_RETURN_IF_ERROR(upload(tables.first_place, placement.first_place));
+  ACCORD_RETURN_IF_ERROR(upload(tables.holder, placement.holder));
+  ACCORD_RETURN_IF_ERROR(upload(tables.first_replica, placement.first_replica));
+  ACCORD_RETURN_IF_ERROR(upload(tables.replicas, placement.replicas));
+  ACCORD_RETURN_IF_ERROR(runtime.synchronize(device, stream));
+  std::shared_ptr<DevicePlacement> made(new DevicePlacement(std::move(memory)));
+  made->tables_ = tables;
+  return made;
+}
+
+void DevicePlacement::fill_in(Map& map) const {
+  map.first_place = tables_.first_place;
+  map.holder = tables_.holder;
+  map.first_replica = tables_.first_replica;
+  map.replicas = tables_.replicas;
+}
+
+Result<std::shared_ptr<DeviceMap>> DeviceMap::create(device::Runtime& runtime, Device device, Rank rank,
+                                                     const ExpertGroupConfig& config, const ExpertLayerConfig& layer,
+                                                     const Placement& placement,
+                                                     std::shared_ptr<DevicePlacement> tables) {
+  const auto local = static_cast<int>(placement.experts_of(rank).size());
+  Map map{.ranks = placement.ranks(),
+          .rank = rank,
+          .experts = placement.experts,
+          .places = placement.places(),
+          .top_k = layer.top_k,
+          .alignment = layer.alignment,
+          .max_tokens = config.max_tokens_per_rank,
+          .dropping = dropping_of(config),
+          .capacity = config.max_recv_rows};
+  map.most_rows = std::int64_t{map.ranks} * map.max_tokens * std::min(layer.top_k, local) +
+                  std::int64_t{local} * (layer.alignment - 1);
+  if (map.capacity > 0) map.most_rows = std::min(map.most_rows, map.capacity);
+  ACCORD_ASSIGN_OR_RETURN(DeviceMemory memory, DeviceMemory::allocate(runtime, device, divide(map, nullptr)));
+  (void)divide(map, memory.data());
+  tables->fill_in(map);
+  std::shared_ptr<DeviceMap> made(new DeviceMap(runtime, device, std::move(memory), std::move(tables)));
+  made->map_ = map;
+  made->first_place_ = placement.first_place[rank];
+  made->last_place_ = placement.first_place[rank + 1];
+  return made;
+}
+
+ConstBuffer DeviceMap::counts() const {
+  return {map_.counts + first_place_, sz(last_place_ - first_place_), DType::kInt64, device_};
+}
+
+ConstBuffer DeviceMap::numbers() const {
+  return {map_.numbers, sizeof(MapNumbers) / sizeof(std::int64_t), DType::kInt64, device_};
+}
+
+Status DeviceMap::copy_to(Routing& routing, const Placement& placement, Stream from) {
+  std::vector<RankCounts> counted(sz(map_.ranks));
+  std::vector<std::int32_t> expert(sz(std::int64_t{map_.ranks} * map_.max_tokens * map_.top_k));
+  std::vector<float> weight(map_.weight == nullptr ? 0 : expert.size());
+  const auto download = [&](void* to, const void* at, std::size_t bytes) {
+    return runtime_.copy(to, at, bytes, device_, from);
+  };
+  ACCORD_RETURN_IF_ERROR(download(counted.data(), map_.counted, counted.size() * sizeof(RankCounts)));
+  ACCORD_RETURN_IF_ERROR(download(expert.data(), map_.expert, expert.size() * sizeof(std::int32_t)));
+  ACCORD_RETURN_IF_ERROR(download(weight.data(), map_.weight, weight.size() * sizeof(float)));
+  ACCORD_RETURN_IF_ERROR(runtime_.synchronize(device_, from));
+
+  const std::size_t of_rank = sz(map_.max_tokens) * sz(map_.top_k);
+  std::vector<double> weights(weight.size());
+  for (Rank rank = 0; rank < map_.ranks; ++rank) {
+    const RankCounts& its = counted[sz(rank)];
+    if (its.tokens < 0 || its.tokens > map_.max_tokens)
+      return {StatusCode::kInternal, fmt::format("rank {} told {} tokens", rank, its.tokens), {rank}};
+    routing.first_token[sz(rank) + 1] = routing.first_token[sz(rank)] + its.tokens;
+    routing.ranks[sz(rank)].out_of_range = its.out_of_range;
+    routing.ranks[sz(rank)].duplicates = its.duplicates;
+    const std::size_t to = sz(routing.choice(rank, 0, 0)), count = sz(its.tokens) * sz(map_.top_k);
+    std::copy_n(expert.begin() + static_cast<std::ptrdiff_t>(sz(rank) * of_rank), count,
+                routing.expert.begin() + static_cast<std::ptrdiff_t>(to));
+    if (!weights.empty())
+      std::copy_n(weight.begin() + static_cast<std::ptrdiff_t>(sz(rank) * of_rank), count,
+                  weights.begin() + static_cast<std::ptrdiff_t>(to));
+  }
+  route(routing, placement);
+  if (!routing.overflows) return {};
+  if (map_.dropping == Dropping::kBySlot) drop_by_slot(routing, placement);
+  if (map_.dropping == Dropping::kByWeight) drop_by_weight(routing, placement, weights);
+  return {};
+}
+
+Status overflow_error(const Routing& routing, std::string_view group) {
+  std::string text;
+  std::vector<Rank> ranks;
+  for (Rank r = 0; r < static_cast<Rank>(routing.ranks.size()); ++r) {
+    const std::int64_t rows = routing.ranks[sz(r)].total_rows;
+    if (rows <= routing.shape.max_recv_rows) continue;
+    text += fmt::format("{}rank {} would get {} rows", ranks.empty() ? "" : ", ", r, rows);
+    ranks.push_back(r);
+  }
+  return {StatusCode::kResourceExhausted,
+          fmt::format("prepare on group \"{}\": {}; max_recv_rows is {}", group, text, routing.shape.max_recv_rows),
+          ranks};
+}
+
+}  // namespace accord::expert

@@ -1,0 +1,35 @@
+#include "expert/device/memory.hpp"
+
+#include "base/clock.hpp"
+#include "base/wait.hpp"
+
+namespace accord::expert {
+namespace {
+
+constexpr std::chrono::seconds kPatience(5);
+
+}  // namespace
+
+Result<DeviceMemory> DeviceMemory::allocate(device::Runtime& runtime, Device device, std::size_t bytes) {
+  ACCORD_ASSIGN_OR_RETURN(void* const data, runtime.allocate(device, bytes));
+  return DeviceMemory(runtime, device, static_cast<std::byte*>(data));
+}
+
+bool DeviceMemory::wait() const {
+  if (last_use_ == nullptr) return true;
+  const Deadline deadline = Deadline::in(kPatience);
+  Waiter waiter(WaitPolicy::kYield);
+  while (!deadline.passed()) {
+    const Result<bool> over = runtime_.has_happened(last_use_->get());
+    if (over.ok() && *over) return true;
+    if (!over.ok()) return false;
+    (void)waiter.pause();
+  }
+  return false;
+}
+
+DeviceMemory::~DeviceMemory() {
+  if (data_ != nullptr && wait()) (void)runtime_.release(device_, data_);
+}
+
+}  // namespace accord::expert

@@ -1,0 +1,59 @@
+#pragma once
+// Memory of one device for kernels that are on their way.
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#include "base/rounding.hpp"
+#include "comm/device/event_pool.hpp"
+#include "device/runtime.hpp"
+
+namespace accord::expert {
+
+/// One piece, given back once the last call that uses it is over. What is still under way after some seconds keeps it.
+class DeviceMemory {
+ public:
+  static Result<DeviceMemory> allocate(device::Runtime& runtime, Device device, std::size_t bytes);
+  ~DeviceMemory();
+  DeviceMemory(DeviceMemory&& other) noexcept
+      : runtime_(other.runtime_),
+        device_(other.device_),
+        data_(std::exchange(other.data_, nullptr)),
+        last_use_(std::move(other.last_use_)) {}
+  DeviceMemory& operator=(DeviceMemory&&) = delete;
+
+  std::byte* data() const { return data_; }
+  /// Null: a call of a graph, which nobody may launch once this is gone.
+  void set_last_use(std::shared_ptr<comm::DeviceEvent> event) {
+    if (event != nullptr) last_use_ = std::move(event);
+  }
+  /// Returns once the last call that uses it is over: true; or after some seconds.
+  bool wait() const;
+
+ private:
+  DeviceMemory(device::Runtime& runtime, Device device, std::byte* data)
+      : runtime_(runtime), device_(device), data_(data) {}
+  device::Runtime& runtime_;
+  const Device device_;
+  std::byte* data_;
+  std::shared_ptr<comm::DeviceEvent> last_use_;
+};
+
+/// Divides a piece of memory into arrays; without memory it only adds up how much they need.
+class Divider {
+ public:
+  explicit Divider(std::byte* memory) : memory_(memory) {}
+  template <typename T>
+  void take(T*& array, std::size_t count) {
+    array = memory_ == nullptr ? nullptr : reinterpret_cast<T*>(memory_ + used_);
+    used_ += round_up(count * sizeof(T), std::size_t{256});
+  }
+  std::size_t used() const { return used_; }
+
+ private:
+  std::byte* const memory_;
+  std::size_t used_ = 0;
+};
+
+}  // namespace accord::expert

@@ -1,0 +1,93 @@
+// A group begins on each rank by itself, with what it has of a GPU; then the ranks meet, so that an error of one is one of all, compare their
+// configurations, and lend each other memory.
+#include <algorithm>
+#include <atomic>
+
+#include "comm/group.hpp"
+#include "expert/group.hpp"
+#include "expert/rows_back.hpp"
+
+namespace accord::expert {
+namespace {
+
+std::uint64_t next_id() {
+  static std::atomic<std::uint64_t> next = 0;
+  return ++next;
+}
+
+std::size_t sz(std::int64_t count) { return static_cast<std::size_t>(count); }
+
+/// So much that every rank has room for a row of each, and for the pieces of a token of each.
+std::size_t staging_of(const Resolved& resolved, int ranks) {
+  const ExpertGroupConfig& config = resolved.config;
+  const std::size_t row = row_bytes(config.hidden, config.dtype) + sizeof(float) * sz(scales_of_row(config.hidden));
+  const std::size_t piece = least_back_staging(config, most_nodes(resolved.placement, config.top_k));
+  return std::max(config.staging_bytes, 2 * sz(ranks) * round_up(std::max(row, piece), std::size_t{64}));
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Group>> Group::create(Communicator& borrowed, ExpertGroupConfig config) {
+  Result<Resolved> resolved = resolve(std::move(config), borrowed.size());
+  Result<std::optional<Communicator>> made = borrowed.split(0, borrowed.rank(), borrowed.name() + ".experts");
+  if (!made.ok()) return made.status().with_context("expert group");
+  Communicator own = **made;
+  Rendezvous rendezvous(own);
+  std::unique_ptr<DeviceGroup> device;
+  Status ready = resolved.status();
+  if (ready.ok() && resolved->config.device.type != DeviceType::kCpu) {
+    Result<std::unique_ptr<DeviceGroup>> begun =
+        DeviceGroup::create(*own.group(), resolved->config, resolved->placement);
+    ready = begun.status();
+    if (begun.ok()) device = *std::move(begun);
+  }
+  ACCORD_RETURN_IF_ERROR(rendezvous.meet({}, ready));
+  ACCORD_RETURN_IF_ERROR(agree(own, *resolved).with_context("expert group"));
+  if (device != nullptr) ACCORD_RETURN_IF_ERROR(device->connect().with_context("expert group"));
+  ACCORD_ASSIGN_OR_RETURN(Window staging, own.window(device != nullptr ? 0 : staging_of(*resolved, own.size())));
+  Domains domains(std::vector<int>(sz(own.size())));
+  if (device == nullptr) {
+    ACCORD_ASSIGN_OR_RETURN(domains, find_domains(own, staging, resolved->config));
+  }
+  return std::shared_ptr<Group>(
+      new Group(std::move(own), std::move(*resolved), std::move(staging), std::move(domains), std::move(device)));
+}
+
+Group::Group(Communicator communicator, Resolved resolved, Window staging, Domains domains,
+             std::unique_ptr<DeviceGroup> device)
+    : communicator_(std::move(communicator)),
+      config_(std::move(resolved.config)),
+      placement_(std::make_shared<const Placement>(std::move(resolved.placement))),
+      staging_(std::move(staging)),
+      domains_(std::move(domains)),
+      most_nodes_(most_nodes(*placement_, config_.top_k)),
+      rendezvous_(communicator_),
+      id_(next_id()),
+      ids_(sz(config_.max_tokens_per_rank) * sz(config_.top_k)),
+      gathered_weights_(ids_.size() * sz(size())),
+      counts_(sz(size())),
+      back_counts_(sz(size())),
+      leaves_(sz(config_.top_k)),
+      operands_(leaves_.size()),
+      keys_(leaves_.size()),
+      pieces_(sz(size())),
+      merge_order_(config_.top_k),
+      device_(std::move(device)) {
+  for (Rank r = 0; r < size(); ++r) {
+    guests_of_.push_back(domains_.guests(r));
+    most_guests_ = std::max(most_guests_, guests_of_.back().size());
+  }
+  report_ = start_report(communicator_.name(), config_, rank(), size());
+  rendezvous_.share_clock_with(domains_.ranks(domains_.of(rank())));
+}
+
+Group::~Group() {
+  if (device_ != nullptr) device_->settle();
+}
+
+void Group::close() {
+  if (device_ != nullptr) device_->settle();
+  communicator_.close();
+}
+
+}  // namespace accord::expert

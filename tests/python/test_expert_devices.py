@@ -1,0 +1,104 @@
+"""Expert parallelism on arrays of GPUs, over devices of host memory."""
+
+import os
+from pathlib import Path
+
+import pytest
+from accord_command import BUILD
+from host_devices import LIBRARY
+from ranks import Ranks
+
+PATH = str(BUILD / "tests" / LIBRARY)
+
+
+@pytest.fixture(scope="module")
+def process():
+    """One that has the devices of the test library; accord reads ACCORD_NCCL once."""
+    path = f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}"
+    started = Ranks(1, environment={"ACCORD_NCCL": PATH, "PYTHONPATH": path})
+    yield lambda function, *arguments: started.run(function, PATH, *arguments)[0]
+    started.end()
+
+
+def run_step(_, path):
+    import ctypes
+
+    import numpy as np
+    import pytest
+    from host_devices import HostStream, OnDevice, library, on_thread_ranks
+
+    import accord
+    from accord.moe import ExpertGroup
+
+    loaded = library(path)
+
+    def body(comm, rank):
+        stream = HostStream(loaded, rank)
+
+        def put(values):
+            return OnDevice(loaded, rank, values)
+
+        group = ExpertGroup(
+            comm, experts=4, top_k=2, hidden=8, max_tokens_per_rank=3, dtype="float32", device=f"cuda:{rank}"
+        )
+        assert group.config["device"] == f"cuda:{rank}"
+        handle = group.handle()
+        random = np.random.default_rng(rank)
+        chosen = np.stack([random.permutation(4)[:2] for _ in range(3)])
+        chosen[2, 1] = 99  # no expert
+        tokens = random.random((3, 8)).astype(np.float32)
+        weights = random.random((3, 2)).astype(np.float32)
+        x, w = put(tokens), put(weights)
+        recv, recv_w = put(np.zeros((12, 8), np.float32)), put(np.zeros(12, np.float32))
+        result, grad_w = put(np.zeros((3, 8), np.float32)), put(np.zeros((3, 2), np.float32))
+
+        release = stream.hold()
+        group.prepare(handle, put(chosen), stream=stream)
+        group.dispatch(handle, x, recv, weights=w, recv_weights=recv_w, stream=stream)
+        group.combine(handle, recv, result, weights=w, stream=stream.cuda_stream)
+        group.dispatch_backward(
+            handle,
+            recv,
+            put(np.zeros((3, 8), np.float32)),
+            grad_recv_weights=recv_w,
+            grad_weights=grad_w,
+            stream=stream,
+        )
+        assert not result.values.any()
+        release()
+        handle.fetch(stream)
+        expected = tokens * weights.sum(1, keepdims=True)
+        expected[2] = tokens[2] * weights[2, 0]
+        np.testing.assert_allclose(result.values, expected, rtol=1e-6)
+        weights[2, 1] = 0
+        np.testing.assert_array_equal(grad_w.values, weights)
+        assert handle.recv_rows == sum(handle.counts)
+        assert handle.ranks[rank]["out_of_range"] == 1
+        for array, numbers in (
+            (handle.device_counts, handle.counts),
+            (handle.device_numbers, [handle.recv_rows, 0, 0, 1, 0]),
+        ):
+            told = array.__cuda_array_interface__
+            assert told["shape"] == (len(numbers),) and told["typestr"] == "<i8"
+            assert list((ctypes.c_int64 * len(numbers)).from_address(told["data"][0])) == numbers
+        group.combine_backward(handle, x, recv, stream=stream)
+        stream.synchronize()
+
+        # What one rank's arguments lack is its own error, and harms nothing.
+        if rank == 0:
+            with pytest.raises(accord.InvalidArgument, match="rows of 2 elements"):
+                group.dispatch(handle, put(np.zeros((3, 2), np.float32)), recv, stream=stream)
+            with pytest.raises(accord.InvalidArgument, match="tokens lies on cpu, the group's device is cuda:0"):
+                group.dispatch(handle, tokens, recv, stream=stream)
+        group.dispatch(handle, x, recv, stream=stream)
+        handle.fetch(stream)
+        if rank == 0:
+            with pytest.raises(accord.InvalidArgument, match='device is "cuda:x", expected "cpu" or "cuda:N"'):
+                ExpertGroup(comm, experts=4, top_k=2, hidden=8, max_tokens_per_rank=3, device="cuda:x")
+        group.close()
+
+    on_thread_ranks(2, body)
+
+
+def test_a_step_goes_into_the_stream_of_its_calls(process):
+    process(run_step)
