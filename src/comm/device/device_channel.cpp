@@ -90,9 +90,9 @@ Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration t
   if (!group_.healthy()) return group_.examine_alarm(where(one));
   ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime_->is_capturing(device_, stream));
   if (captured && !backend_->can_capture(calls))
-    return Status(StatusCode::kWrongState,
-                  fmt::format("{}: the first call of a group connects, which cannot be captured; make one before",
-                              where(one)));
+    return Status(
+        StatusCode::kWrongState,
+        fmt::format("{}: the first call of a group connects, which cannot be captured; make one before", where(one)));
   const auto enqueue = [&](UnderWay& it) {
     for (const Call& call : calls) {
       if (call.direction != Direction::kNone)

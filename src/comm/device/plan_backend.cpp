@@ -91,8 +91,10 @@ Status PlanBackend::enqueue(const Call& call, const exec::DevicePlan& plan, Stre
   if (aborted_) return Status(StatusCode::kAborted, "it was aborted");
   ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime_.is_capturing(device_, stream));
   ACCORD_RETURN_IF_ERROR(follow_last(stream, captured));
-  const exec::DeviceBuffers buffers{
-      .input = call.input.data, .output = call.output.data, .memory = memory_->of(group_.rank()), .ending = stop_->get()};
+  const exec::DeviceBuffers buffers{.input = call.input.data,
+                                    .output = call.output.data,
+                                    .memory = memory_->of(group_.rank()),
+                                    .ending = stop_->get()};
   ACCORD_RETURN_IF_ERROR(exec::launch(runtime_, plan, layout_, group_.rank(), buffers, device_, stream));
   last_stream_ = stream;
   last_was_captured_ = captured;

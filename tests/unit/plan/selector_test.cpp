@@ -165,7 +165,11 @@ TEST(Selector, calls_on_gpus_have_rules_of_their_own_for_what_their_ranks_have) 
     const auto choice = selector(table).choose(call, topology);
     return choice.ok() ? std::string(choice->algorithm->name) : "none";
   };
-  const SelectorCall small{.collective = Collective::kAllReduce, .bytes = 8192, .memory = DeviceType::kCuda, .has_nccl = true, .has_plans = true};
+  const SelectorCall small{.collective = Collective::kAllReduce,
+                           .bytes = 8192,
+                           .memory = DeviceType::kCuda,
+                           .has_nccl = true,
+                           .has_plans = true};
   SelectorCall large = small, without_plans = small, without_nccl = small, with_neither = small;
   large.bytes = 1 << 20;
   without_plans.has_plans = false;
@@ -184,13 +188,19 @@ TEST(Selector, calls_on_gpus_have_rules_of_their_own_for_what_their_ranks_have) 
   // Rules of users are for the CPU unless they say otherwise.
   EXPECT_EQ(chosen_for("all_reduce:0-inf=ring", small, two), "packet");
   EXPECT_EQ(chosen_for("all_reduce[memory=cuda]:0-inf=ring", small, two), "ring");
-  EXPECT_EQ(chosen_for("all_reduce[memory=cuda]:0-inf=ring", {.collective = Collective::kAllReduce, .bytes = 8}, two), "packet");
+  EXPECT_EQ(chosen_for("all_reduce[memory=cuda]:0-inf=ring", {.collective = Collective::kAllReduce, .bytes = 8}, two),
+            "packet");
   EXPECT_EQ(chosen_for("deterministic=canonical", large, two), "two_shot");
-  EXPECT_EQ(to_string(parse_table("all_reduce[ranks=2-4,memory=cuda]:1k-inf=nccl")->rows[0]), "all_reduce[ranks=2-4,memory=cuda]:1k-inf=nccl");
-  EXPECT_THAT(refusal("all_reduce:0-inf=nccl"), AllOf(HasSubstr("at character 18:"), HasSubstr("nccl is for memory=cuda")));
+  EXPECT_EQ(to_string(parse_table("all_reduce[ranks=2-4,memory=cuda]:1k-inf=nccl")->rows[0]),
+            "all_reduce[ranks=2-4,memory=cuda]:1k-inf=nccl");
+  EXPECT_THAT(refusal("all_reduce:0-inf=nccl"),
+              AllOf(HasSubstr("at character 18:"), HasSubstr("nccl is for memory=cuda")));
   EXPECT_THAT(refusal("all_reduce[memory=gpu]:0-inf=nccl"), HasSubstr("at character 19:"));
-  EXPECT_EQ(make_plan(*algorithm_by_name(Collective::kAllReduce, "nccl").value(), two, {.collective = Collective::kAllReduce}).status().code(),
-            StatusCode::kUnsupported);
+  EXPECT_EQ(
+      make_plan(*algorithm_by_name(Collective::kAllReduce, "nccl").value(), two, {.collective = Collective::kAllReduce})
+          .status()
+          .code(),
+      StatusCode::kUnsupported);
 }
 
 TEST(Selector, errors_name_the_place_and_the_nearest_name) {
