@@ -99,5 +99,6 @@ def test_every_algorithm_is_in_the_list_with_its_source_and_no_other():
 
 
 def test_the_program_of_the_page_on_gpus_is_one_that_a_test_runs():
-    (program,) = re.findall(r"```cpp\n(.*?)```", (ROOT / "docs/gpu.md").read_text(), re.DOTALL)
-    assert program in (ROOT / "tests/conformance/comm/device_streams_test.cpp").read_text()
+    of_a_call, of_a_kernel = re.findall(r"```cpp\n(.*?)```", (ROOT / "docs/gpu.md").read_text(), re.DOTALL)
+    assert of_a_call in (ROOT / "tests/conformance/comm/device_streams_test.cpp").read_text()
+    assert of_a_kernel in (ROOT / "tests/conformance/comm/cuda/channel_kernels.cu").read_text()

@@ -7,7 +7,7 @@
 namespace accord::testing {
 namespace {
 
-__global__ void exchange(DeviceChannelHandle to, const float* values, std::size_t count) {
+__global__ void exchange(accord::DeviceChannelHandle to, const float* values, std::size_t count) {
   to.put(0, values, count * sizeof(float), threadIdx.x, blockDim.x);
   __syncthreads();
   if (threadIdx.x == 0) {
