@@ -4,6 +4,11 @@
 
 #include "device/host_block.hpp"
 #include "device/sample_kernels.hpp"
+#include "engine/device/attention_kernels.hpp"
+#include "engine/device/elementwise_kernel.hpp"
+#include "engine/device/index_kernels.hpp"
+#include "engine/device/product_kernel.hpp"
+#include "engine/device/row_kernels.hpp"
 
 namespace accord::testing {
 namespace {
@@ -18,7 +23,25 @@ constexpr Named named() {
   return {K::kName, run_on_host<K>};
 }
 
-constexpr std::array kKernels = {named<Scale>(), named<Meet>(), named<Relay>()};
+constexpr std::array kKernels = {
+    named<Scale>(),
+    named<Meet>(),
+    named<Relay>(),
+    named<engine::Elementwise>(),
+    named<engine::NormRows>(),
+    named<engine::SoftmaxRows>(),
+    named<engine::Reduce>(),
+    named<engine::CumulativeSum>(),
+    named<engine::GatherRows>(),
+    named<engine::Pick>(),
+    named<engine::GatherElements>(),
+    named<engine::FewRowsProduct>(),
+    named<engine::AppendToCache>(),
+    named<engine::PagedAttention>(),
+    named<engine::CombineSplits>(),
+    named<engine::WholeAttention>(),
+    named<engine::Rotary>(),
+};
 
 /// One after the other, as blocks that do not wait for each other may run.
 void run_blocks(HostCode code, const void* arguments, const device::Grid& grid, int first, int last) {
