@@ -24,6 +24,7 @@
 #include "array.hpp"
 #include "base/text.hpp"
 #include "communicator.hpp"
+#include "engine/device/device_name.hpp"
 #include "engine/runtime/memory_budget.hpp"
 #include "engine_context.hpp"
 #include "engine_descriptions.hpp"
@@ -119,9 +120,13 @@ std::shared_ptr<MemoryBudget> budget_argument(const MemoryLimit& limit) {
       bytes_argument(text == nullptr ? Bytes(std::get<std::uint64_t>(limit)) : *text));
 }
 
-LoadOptions load_options(int threads, int canonical_ranks, std::int64_t overlap_rows, const DTypeName& all_reduce_dtype,
-                         const DTypeName& activation_dtype, const MemoryLimit& memory_limit) {
-  return {.threads = threads,
+// Arrays that a run gives are NumPy's, so outputs come to the CPU.
+LoadOptions load_options(const std::string& device, int threads, int canonical_ranks, std::int64_t overlap_rows,
+                         const DTypeName& all_reduce_dtype, const DTypeName& activation_dtype,
+                         const MemoryLimit& memory_limit) {
+  return {.device = value_or_raise(engine::device_of_name(device)),
+          .outputs = DeviceType::kCpu,
+          .threads = threads,
           .canonical_ranks = canonical_ranks,
           .overlap_rows = overlap_rows,
           .all_reduce_dtype = dtype_argument(all_reduce_dtype),
@@ -138,7 +143,8 @@ EngineHandle assemble(const std::string& graph, const std::map<std::string, nb::
     views->push_back(std::make_unique<ArrayView>(array, weight, Access::kRead));
     parts.weights[weight] = {views->back()->buffer(), views->back()->shape()};
   }
-  const LoadOptions options = load_options(threads, 0, overlap_rows, all_reduce_dtype, std::nullopt, std::uint64_t{0});
+  const LoadOptions options =
+      load_options("cpu", threads, 0, overlap_rows, all_reduce_dtype, std::nullopt, std::uint64_t{0});
   const auto assembled = [&] {
     const WithoutGil without_gil;
     return Engine::assemble(parts, places_argument(groups), options);
@@ -148,23 +154,23 @@ EngineHandle assemble(const std::string& graph, const std::map<std::string, nb::
   return handle;
 }
 
-EngineHandle load(nb::handle path, const Places& groups, int threads, int canonical_ranks, std::int64_t overlap_rows,
-                  const DTypeName& all_reduce_dtype, const DTypeName& activation_dtype,
+EngineHandle load(nb::handle path, const Places& groups, const std::string& device, int threads, int canonical_ranks,
+                  std::int64_t overlap_rows, const DTypeName& all_reduce_dtype, const DTypeName& activation_dtype,
                   const MemoryLimit& memory_limit) {
   const std::map<std::string, GroupPlace> places = places_argument(groups);
   return EngineHandle(value_or_raise(run_interruptibly(
       [file = path_argument(path), places,
-       options = load_options(threads, canonical_ranks, overlap_rows, all_reduce_dtype, activation_dtype,
+       options = load_options(device, threads, canonical_ranks, overlap_rows, all_reduce_dtype, activation_dtype,
                               memory_limit)] { return Engine::load(file, places, options); })));
 }
 
-EngineHandle load_and_bind(nb::handle path, nb::handle groups, int threads, int canonical_ranks,
-                           std::int64_t overlap_rows, const DTypeName& all_reduce_dtype,
+EngineHandle load_and_bind(nb::handle path, nb::handle groups, const std::string& device, int threads,
+                           int canonical_ranks, std::int64_t overlap_rows, const DTypeName& all_reduce_dtype,
                            const DTypeName& activation_dtype, const MemoryLimit& memory_limit) {
   const Communicators communicators = communicators_argument(groups);
   EngineHandle handle(value_or_raise(run_interruptibly(
       [file = path_argument(path), communicators,
-       options = load_options(threads, canonical_ranks, overlap_rows, all_reduce_dtype, activation_dtype,
+       options = load_options(device, threads, canonical_ranks, overlap_rows, all_reduce_dtype, activation_dtype,
                               memory_limit)] { return Engine::load_and_bind(file, communicators, options); })));
   handle.binding->communicators = values_of(communicators);
   if (!groups.is_none()) handle.communicators = nb::cast<nb::dict>(groups);
@@ -227,19 +233,20 @@ void bind_engine(nb::module_& module) {
 States: "unbound", "bound", "running", "closed". Any order of destruction is safe: outputs hold their
 context, contexts the engine, the engine its communicators.)")
       .def_static(
-          "load", &load, nb::arg("path"), nb::arg("groups") = nb::dict(), nb::kw_only(), nb::arg("threads") = 0,
-          nb::arg("canonical_ranks") = 0, nb::arg("overlap_rows") = 0, nb::arg("all_reduce_dtype") = nb::none(),
-          nb::arg("activation_dtype") = nb::none(), nb::arg("memory_limit") = MemoryLimit(std::uint64_t{0}),
+          "load", &load, nb::arg("path"), nb::arg("groups") = nb::dict(), nb::kw_only(), nb::arg("device") = "cpu",
+          nb::arg("threads") = 0, nb::arg("canonical_ranks") = 0, nb::arg("overlap_rows") = 0,
+          nb::arg("all_reduce_dtype") = nb::none(), nb::arg("activation_dtype") = nb::none(),
+          nb::arg("memory_limit") = MemoryLimit(std::uint64_t{0}),
           nb::sig(
               "def load(path: str | os.PathLike[str], groups: collections.abc.Mapping[str, tuple[int, int]] = {}, *, "
-              "threads: int = 0, canonical_ranks: int = 0, overlap_rows: int = 0, "
+              "device: str = 'cpu', threads: int = 0, canonical_ranks: int = 0, overlap_rows: int = 0, "
               "all_reduce_dtype: str | None = None, activation_dtype: str | None = None, memory_limit: int | str | "
               "MemoryBudget = 0) "
               "-> Engine"),
           R"(Reads the package at `path` for one place (rank, size) in each of its groups; an absent one counts as (0, 1).
 
 Reads and checks only this rank's shard. The engine is unbound: it runs after bind(). threads: that a context
-computes with; 0 is ACCORD_THREADS. canonical_ranks, overlap_rows, all_reduce_dtype, activation_dtype, memory_limit:
+computes with; 0 is ACCORD_THREADS. device, canonical_ranks, overlap_rows, all_reduce_dtype, activation_dtype, memory_limit:
 as for accord.load(). Raises NotFound, Corrupt (naming file and tensor),
 Unsupported (naming the op and its place in the model), InvalidArgument (more ranks than units to share, an unknown
 group), ResourceExhausted.)")
@@ -258,12 +265,12 @@ Weights are held, not copied, but for those of matrix products, which are packed
 overlap_rows, all_reduce_dtype: as for accord.load(). The engine is unbound. Raises Unsupported (naming the op and its place in the model), Corrupt, InvalidArgument.)")
       .def_static(
           "load_and_bind", &load_and_bind, nb::arg("path"), nb::arg("groups") = nb::none(), nb::kw_only(),
-          nb::arg("threads") = 0, nb::arg("canonical_ranks") = 0, nb::arg("overlap_rows") = 0,
-          nb::arg("all_reduce_dtype") = nb::none(), nb::arg("activation_dtype") = nb::none(),
-          nb::arg("memory_limit") = MemoryLimit(std::uint64_t{0}),
+          nb::arg("device") = "cpu", nb::arg("threads") = 0, nb::arg("canonical_ranks") = 0,
+          nb::arg("overlap_rows") = 0, nb::arg("all_reduce_dtype") = nb::none(),
+          nb::arg("activation_dtype") = nb::none(), nb::arg("memory_limit") = MemoryLimit(std::uint64_t{0}),
           nb::sig(
               "def load_and_bind(path: str | os.PathLike[str], groups: collections.abc.Mapping[str, Communicator] | "
-              "None = None, *, threads: int = 0, canonical_ranks: int = 0, overlap_rows: int = 0, "
+              "None = None, *, device: str = 'cpu', threads: int = 0, canonical_ranks: int = 0, overlap_rows: int = 0, "
               "all_reduce_dtype: str | None = None, activation_dtype: str | None = None, memory_limit: int | str | "
               "MemoryBudget = 0) "
               "-> Engine"),

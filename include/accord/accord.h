@@ -791,11 +791,15 @@ typedef struct accord_engine_options {
   /* ACCORD_INT8: rows that are multiplied with weights of 8 or 4 bits are rounded to 8 bits; 0: as they are. Equal on all ranks.
    * docs/language-models.md */
   accord_dtype_t activation_dtype;
-  int32_t reserved; /* 0 */
+  /* Where the model runs. On a GPU the options from canonical_ranks on are ACCORD_UNSUPPORTED; inputs and outputs are on the CPU all the
+   * same. docs/gpu.md */
+  accord_device_t device;
+  int32_t device_index; /* which of its kind */
+  int32_t reserved;     /* 0 */
 } accord_engine_options_t;
 
 #define ACCORD_ENGINE_OPTIONS_INIT \
-  { sizeof(accord_engine_options_t), 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(accord_engine_options_t), 0, 0, 0, 0, 0, 0, ACCORD_CPU, 0, 0 }
 
 /* Loads the package at `path` for this rank and binds its groups; one that is not among the `count` given has one rank. Collective over
  * the groups, and agreed: if one rank cannot load, every rank gets its error. ACCORD_NOT_FOUND, ACCORD_CORRUPT (names file and tensor),

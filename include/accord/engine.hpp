@@ -35,7 +35,8 @@ inline constexpr const char* kStageGroup = "pp";
 /// computes a part of it, and gets the whole outputs. For models whose rows do not depend on each other.
 inline constexpr const char* kBatchGroup = "dp";
 
-/// An input or output of an engine: its memory and its shape. Contiguous, row-major, on the CPU.
+/// An input or output of an engine: its memory and its shape. Contiguous, row-major. Inputs of an engine on the CPU lie there; those of one on a
+/// GPU there or on the CPU, and are copied. Outputs lie on the engine's device unless LoadOptions::outputs says otherwise.
 struct TensorView {
   Buffer buffer;
   std::vector<std::int64_t> shape;
@@ -58,6 +59,14 @@ struct LoadReport {
 };
 
 struct LoadOptions {
+  /// Where weights, arena and caches lie and the ops run. On a GPU: run() returns when the outputs are there; an op without a kernel for GPUs is
+  /// refused by load() with its place in the model; weights of 8 and 4 bits are held in the model's own dtype; sums over the ranks are made on the
+  /// GPUs, in NCCL's order; no options below that are kUnsupported there: canonical_ranks, overlap_rows, all_reduce_dtype, activation_dtype, and the
+  /// groups kStageGroup and kBatchGroup. A model's programs run as CUDA graphs from their second run on. docs/gpu.md.
+  Device device = {};
+  /// Of an engine on a GPU: kCpu has run() copy the outputs to memory of the CPU. nullopt: they stay on the GPU, where their memory lasts until the
+  /// next run only.
+  std::optional<DeviceType> outputs = std::nullopt;
   int threads = 0;  ///< that a context computes with; 0: ACCORD_THREADS
   /// If not 0, a power of two: outputs have the same bits at every size of the groups that divides it, as each sum over the inputs
   /// of a row-parallel layer is made as if so many ranks had a part of it. The sums are float32 until they are whole. Needs
@@ -78,7 +87,7 @@ struct LoadOptions {
   /// processors with VNNI do four at a time, and of 4-bit weights others too. Other products stay as they are, and the bits of a
   /// row still depend on nothing but that row. nullopt: rows are multiplied as bfloat16 (of float32: as float32). Equal on all ranks.
   std::optional<DType> activation_dtype = std::nullopt;
-  /// Bytes that weights, arenas and caches may take together on this rank. What would need more is refused when it is made, with its
+  /// Bytes that weights, arenas and caches may take together on this rank, on its device. What would need more is refused when it is made, with its
   /// parts and what would fit: by load() weights and an arena at the largest sizes (of a language model LanguageModel::create()
   /// knows them), by create_context() one more arena. An assembled engine counts weights that it packs and an arena at
   /// EngineParts::sizes. A run that needs more all the same is refused: of an assembled engine at larger sizes, and of a language model

@@ -126,6 +126,11 @@ Status read_nccl(std::string_view text, Config& config) {
   return Status();
 }
 
+Status read_cublaslt(std::string_view text, Config& config) {
+  config.cublaslt = text;  // looked at when an engine on a GPU is loaded
+  return Status();
+}
+
 /// Nullopt: "auto".
 Result<std::optional<int>> number_or_auto(std::string_view text, int least, int most) {
   if (text == "auto") return std::optional<int>();
@@ -169,7 +174,7 @@ struct Variable {
   std::string_view hint = {};  ///< its name for one group; empty: only the environment says it
 };
 
-constexpr std::array<Variable, 19> kVariables = {{
+constexpr std::array<Variable, 20> kVariables = {{
     {{"ACCORD_LOG", "warn", "what is logged to standard error: trace, debug, info, warn, error or off"},
      read_log_level},
     {{"ACCORD_DEBUG", "off",
@@ -205,6 +210,9 @@ constexpr std::array<Variable, 19> kVariables = {{
      read_dump_directory},
     {{"ACCORD_NCCL", "", "path of the NCCL library for GPUs; else the one in the process, of PyPI or of the system"},
      read_nccl},
+    {{"ACCORD_CUBLASLT", "",
+      "path of the cuBLASLt library for engines on GPUs; else the one in the process, of PyPI or of the system"},
+     read_cublaslt},
     {{"ACCORD_IS_HIGH_PRIORITY_STREAM", "no",
       "whether calls that are started on GPUs go before other kernels: yes or no"},
      read_high_priority,

@@ -40,6 +40,7 @@ struct Config {
   int threads = 1;                             ///< ACCORD_THREADS, that an engine computes with in each rank
   std::string dump_directory;                  ///< ACCORD_DUMP_DIR, where failures are dumped; empty: nowhere
   std::string nccl;                            ///< ACCORD_NCCL, the library's path; empty: it is looked for
+  std::string cublaslt;                        ///< ACCORD_CUBLASLT, the same
 };
 
 /// One variable, for `accord info` and the docs.

@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+
+#include "base/config.hpp"
 #include "base/text.hpp"
 #include "cli/number_checks.hpp"
+#include "engine/device/device_name.hpp"
 #include "engine/package/program.hpp"
 #include "engine/runtime/agreement.hpp"
 
@@ -22,6 +26,16 @@ std::vector<std::string> program_groups(const std::string& package) {
   return names;
 }
 
+// The number of a rank among those of its host, as launchers tell it.
+std::int16_t place_on_host(Rank rank) {
+  const auto environment = process_environment();
+  const auto found = environment.find("LOCAL_RANK");
+  int place = rank;
+  if (found != environment.end())
+    (void)std::from_chars(found->second.data(), found->second.data() + found->second.size(), place);
+  return static_cast<std::int16_t>(place);
+}
+
 }  // namespace
 
 void add_dtype_options(CLI::App& command, std::string& all_reduce_dtype, std::string& activation_dtype) {
@@ -36,6 +50,9 @@ void add_load_options(CLI::App& command, LoadChoice& load) {
   command.add_option("--pp", load.pp, "Stages of a pipeline that the ranks form first [1]")->check(CLI::Range(1, 1024));
   command.add_option("--dp", load.dp, "Replicas, which share a batch, that the ranks form first [1]")
       ->check(CLI::Range(1, 1024));
+  command.add_option(
+      "--device", load.device,
+      "Where the model runs: cpu, cuda:0, or cuda for a GPU of each rank, by its number on its host [cpu]");
   command.add_option("--threads", load.threads, "Threads of each rank [ACCORD_THREADS]")->check(positive_number());
   command
       .add_option("--canonical-ranks", load.canonical_ranks,
@@ -51,8 +68,13 @@ void add_load_options(CLI::App& command, LoadChoice& load) {
 }
 
 Result<LoadOptions> load_options(const LoadChoice& load) {
-  LoadOptions options{
-      .threads = load.threads, .canonical_ranks = load.canonical_ranks, .overlap_rows = load.overlap_rows};
+  const Result<Device> device = engine::device_of_name(load.device);
+  if (!device.ok()) return device.status().with_context("--device");
+  LoadOptions options{.device = *device,
+                      .outputs = DeviceType::kCpu,
+                      .threads = load.threads,
+                      .canonical_ranks = load.canonical_ranks,
+                      .overlap_rows = load.overlap_rows};
   for (const auto& [flag, given, option] :
        {std::tuple{"--all-reduce-dtype", &load.all_reduce_dtype, &options.all_reduce_dtype},
         std::tuple{"--activation-dtype", &load.activation_dtype, &options.activation_dtype}}) {
@@ -137,7 +159,8 @@ Result<std::map<std::string, Communicator>> communicators_of(const GroupChoice& 
 
 Result<Engine> load_on_ranks(const std::string& package, const Communicator& all, const GroupChoice& choice,
                              const LoadChoice& load) {
-  ACCORD_ASSIGN_OR_RETURN(const LoadOptions options, load_options(load));
+  ACCORD_ASSIGN_OR_RETURN(LoadOptions options, load_options(load));
+  if (load.device == "cuda") options.device.index = place_on_host(all.rank());
   ACCORD_ASSIGN_OR_RETURN(const auto groups, communicators_of(choice, all));
   Result<Engine> engine = Engine::load_and_bind(package, groups, options);
   if (choice.alone > 1) {

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "accord/buffer.hpp"
 #include "device/kernel.hpp"
 
 namespace accord::device {
@@ -102,6 +103,67 @@ ACCORD_ON_DEVICE inline float from_bfloat16(std::uint16_t bits) { return float_o
 ACCORD_ON_DEVICE inline std::uint16_t to_bfloat16(float x) {
   const std::uint32_t bits = bits_of(canonical(x));
   return static_cast<std::uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
+}
+
+ACCORD_ON_DEVICE inline float from_float8_e4m3fn(std::uint8_t bits) { return from_minifloat<E4M3FN>(bits); }
+ACCORD_ON_DEVICE inline std::uint8_t to_float8_e4m3fn(float x) {
+  return static_cast<std::uint8_t>(to_minifloat<E4M3FN>(x));
+}
+ACCORD_ON_DEVICE inline float from_float8_e5m2(std::uint8_t bits) { return from_minifloat<E5M2>(bits); }
+ACCORD_ON_DEVICE inline std::uint8_t to_float8_e5m2(float x) {
+  return static_cast<std::uint8_t>(to_minifloat<E5M2>(x));
+}
+
+/// Element `index` of `dtype` as a float; whole numbers are rounded to the nearest one.
+ACCORD_ON_DEVICE inline float load_float(const void* data, DType dtype, std::int64_t index) {
+  switch (dtype) {
+    case DType::kFloat32: return static_cast<const float*>(data)[index];
+    case DType::kBFloat16: return from_bfloat16(static_cast<const std::uint16_t*>(data)[index]);
+    case DType::kFloat16: return from_float16(static_cast<const std::uint16_t*>(data)[index]);
+    case DType::kFloat8E4M3FN: return from_float8_e4m3fn(static_cast<const std::uint8_t*>(data)[index]);
+    case DType::kFloat8E5M2: return from_float8_e5m2(static_cast<const std::uint8_t*>(data)[index]);
+    case DType::kInt64: return static_cast<float>(static_cast<const std::int64_t*>(data)[index]);
+    case DType::kInt32: return static_cast<float>(static_cast<const std::int32_t*>(data)[index]);
+    default: return static_cast<float>(static_cast<const std::uint8_t*>(data)[index]);  // uint8 and bool
+  }
+}
+/// REQUIRES: a dtype of floats.
+ACCORD_ON_DEVICE inline void store_float(void* data, DType dtype, std::int64_t index, float x) {
+  switch (dtype) {
+    case DType::kBFloat16: static_cast<std::uint16_t*>(data)[index] = to_bfloat16(x); break;
+    case DType::kFloat16: static_cast<std::uint16_t*>(data)[index] = to_float16(x); break;
+    case DType::kFloat8E4M3FN: static_cast<std::uint8_t*>(data)[index] = to_float8_e4m3fn(x); break;
+    case DType::kFloat8E5M2: static_cast<std::uint8_t*>(data)[index] = to_float8_e5m2(x); break;
+    default: static_cast<float*>(data)[index] = x;
+  }
+}
+/// What is read of `x` once it has been written as `dtype`.
+ACCORD_ON_DEVICE inline float rounded_to(DType dtype, float x) {
+  switch (dtype) {
+    case DType::kBFloat16: return from_bfloat16(to_bfloat16(x));
+    case DType::kFloat16: return from_float16(to_float16(x));
+    default: return x;
+  }
+}
+
+/// REQUIRES: int64, int32, int16, uint8 or bool.
+ACCORD_ON_DEVICE inline std::int64_t load_integer(const void* data, DType dtype, std::int64_t index) {
+  switch (dtype) {
+    case DType::kInt64: return static_cast<const std::int64_t*>(data)[index];
+    case DType::kInt32: return static_cast<const std::int32_t*>(data)[index];
+    case DType::kInt16: return static_cast<const std::int16_t*>(data)[index];
+    default: return static_cast<const std::uint8_t*>(data)[index];
+  }
+}
+/// What does not fit wraps; of a bool, what is not 0 is 1.
+ACCORD_ON_DEVICE inline void store_integer(void* data, DType dtype, std::int64_t index, std::int64_t x) {
+  switch (dtype) {
+    case DType::kInt64: static_cast<std::int64_t*>(data)[index] = x; break;
+    case DType::kInt32: static_cast<std::int32_t*>(data)[index] = static_cast<std::int32_t>(x); break;
+    case DType::kInt16: static_cast<std::int16_t*>(data)[index] = static_cast<std::int16_t>(x); break;
+    case DType::kBool: static_cast<std::uint8_t*>(data)[index] = x != 0; break;
+    default: static_cast<std::uint8_t*>(data)[index] = static_cast<std::uint8_t>(x);
+  }
 }
 
 }  // namespace accord::device

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -15,6 +16,11 @@ namespace accord::device {
 
 /// A point in a stream (a cudaEvent_t).
 struct Event {
+  void* handle = nullptr;
+};
+
+/// What was captured of a stream, to be put into one again and again (a cudaGraphExec_t).
+struct Graph {
   void* handle = nullptr;
 };
 
@@ -74,6 +80,13 @@ class Runtime {
   /// Whether the stream is being captured into a graph: then what is put into it happens when that is launched, and no event of it may be
   /// asked for.
   virtual Result<bool> is_capturing(Device device, Stream stream) = 0;
+
+  /// What `body` puts into `stream`, not a default one, as a graph: none of it happens now. If body fails, its error.
+  virtual Result<Graph> capture(Device device, Stream stream, const std::function<Status()>& body) = 0;
+  /// Launches of one graph do not overlap.
+  virtual Status launch_graph(Graph graph, Device device, Stream stream) = 0;
+  /// REQUIRES: no launch of it is under way.
+  virtual Status destroy_graph(Graph graph) = 0;
 
   /// One that does not wait for the default stream. `high_priority`: before others, where the device knows such an order.
   virtual Result<Stream> create_stream(Device device, bool high_priority) = 0;

@@ -105,6 +105,32 @@ Status HostRuntime::launch(const Graph& graph, Stream stream) {
   return {};
 }
 
+Result<device::Graph> HostRuntime::capture(Device device, Stream stream, const std::function<Status()>& body) {
+  ACCORD_RETURN_IF_ERROR(begin_capture(device, stream));
+  const Status put = body();
+  Result<Graph> graph = end_capture(device, stream);
+  ACCORD_RETURN_IF_ERROR(put);
+  ACCORD_RETURN_IF_ERROR(graph.status());
+  const std::lock_guard lock(mutex_);
+  void* const handle = graph->get();
+  graphs_.emplace(handle, *std::move(graph));
+  return device::Graph{handle};
+}
+
+Status HostRuntime::launch_graph(device::Graph graph, Device, Stream stream) {
+  std::unique_lock lock(mutex_);
+  const auto found = graphs_.find(graph.handle);
+  if (found == graphs_.end()) return capture_error("launch_graph", "no such graph");
+  const Graph captured = found->second;
+  lock.unlock();
+  return launch(captured, stream);
+}
+
+Status HostRuntime::destroy_graph(device::Graph graph) {
+  const std::lock_guard lock(mutex_);
+  return graphs_.erase(graph.handle) == 1 ? Status() : capture_error("destroy_graph", "no such graph");
+}
+
 Result<bool> HostRuntime::is_capturing(Device device, Stream stream) {
   const std::lock_guard lock(mutex_);
   ACCORD_RETURN_IF_ERROR(take_failure("is_capturing"));

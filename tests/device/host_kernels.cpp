@@ -6,6 +6,11 @@
 
 #include "device/host_block.hpp"
 #include "device/sample_kernels.hpp"
+#include "engine/device/attention_kernels.hpp"
+#include "engine/device/elementwise_kernel.hpp"
+#include "engine/device/index_kernels.hpp"
+#include "engine/device/product_kernel.hpp"
+#include "engine/device/row_kernels.hpp"
 #include "exec/device/run_plan.hpp"
 #include "expert/device/drop_kernels.hpp"
 #include "expert/device/map_kernels.hpp"
@@ -45,6 +50,20 @@ constexpr std::array kKernels = {
     named<expert::PushSlots>(),
     named<expert::TakeWeights>(),
     named<expert::SumRows>(),
+    named<engine::Elementwise>(),
+    named<engine::NormRows>(),
+    named<engine::SoftmaxRows>(),
+    named<engine::Reduce>(),
+    named<engine::CumulativeSum>(),
+    named<engine::GatherRows>(),
+    named<engine::Pick>(),
+    named<engine::GatherElements>(),
+    named<engine::FewRowsProduct>(),
+    named<engine::AppendToCache>(),
+    named<engine::PagedAttention>(),
+    named<engine::CombineSplits>(),
+    named<engine::WholeAttention>(),
+    named<engine::Rotary>(),
 };
 
 template <std::size_t... kDTypes>

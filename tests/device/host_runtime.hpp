@@ -48,6 +48,7 @@ struct LiveObjects {
   std::size_t host_allocations = 0;
   std::size_t streams = 0;
   std::size_t events = 0;
+  std::size_t graphs = 0;  ///< of capture()
   bool operator==(const LiveObjects&) const = default;
 };
 
@@ -87,6 +88,9 @@ class HostRuntime final : public device::Runtime {
   Status wait(device::Event event, Device device, Stream stream) override;
   Status synchronize(Device device, Stream stream) override;
   Result<bool> is_capturing(Device device, Stream stream) override;
+  Result<device::Graph> capture(Device device, Stream stream, const std::function<Status()>& body) override;
+  Status launch_graph(device::Graph graph, Device device, Stream stream) override;
+  Status destroy_graph(device::Graph graph) override;
   Result<Stream> create_stream(Device device, bool high_priority) override;
   Status destroy_stream(Device device, Stream stream) override;
   Result<device::Event> create_event(Device device) override;
@@ -173,6 +177,7 @@ class HostRuntime final : public device::Runtime {
     PointRef last;
   };
   std::map<void*, std::unique_ptr<EventState>> events_;
+  std::map<void*, Graph> graphs_;
   std::map<std::string, std::deque<Status>, std::less<>> failures_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "device/host_blas.hpp"
 #include "device/host_runtime.hpp"
 #include "device/nccl_control.hpp"
 
@@ -21,6 +22,11 @@ int accord_test_use_devices(const char* library) {
       reinterpret_cast<Replace>(dlsym(loaded, "_ZN6accord6device15replace_runtimeENS_10DeviceTypeEPNS0_7RuntimeE"));
   if (replace == nullptr) return 2;
   replace(DeviceType::kCuda, &HostRuntime::instance());
+  using ReplaceBlas = void (*)(DeviceType, accord::device::Blas*);
+  const auto replace_blas =
+      reinterpret_cast<ReplaceBlas>(dlsym(loaded, "_ZN6accord6device12replace_blasENS_10DeviceTypeEPNS0_4BlasE"));
+  if (replace_blas == nullptr) return 3;
+  replace_blas(DeviceType::kCuda, &accord::testing::HostBlas::instance());
   return 0;
 }
 

@@ -1,4 +1,4 @@
-"""Checks that CUDA's and NCCL's headers are included in folders called "cuda" alone, which a build without CUDA leaves out."""
+"""Checks that the headers of CUDA, cuBLAS and NCCL are included in folders called "cuda" alone, which a build without CUDA leaves out."""
 
 import re
 import sys
@@ -8,7 +8,7 @@ from tree import files_of, root_of_this_tree, text_of
 
 SUFFIXES = (".cpp", ".hpp", ".h", ".c", ".cu", ".cuh")
 INCLUDE = re.compile(
-    r'^\s*#\s*include\s*["<]((?:cuda|nccl)\w*\.h|cooperative_groups(?:\.h|/.*)|(?:cub|cuda|thrust|nv)/[^">]*)[">]'
+    r'^\s*#\s*include\s*["<]((?:cublas|cuda|nccl)\w*\.h|cooperative_groups(?:\.h|/.*)|(?:cub|cuda|thrust|nv)/[^">]*)[">]'
 )
 
 

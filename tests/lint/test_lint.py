@@ -89,7 +89,15 @@ def test_an_include_that_crosses_the_layers_is_found(tree, file, include, says):
 
 @pytest.mark.parametrize(
     "include",
-    ["<cuda_runtime_api.h>", '"cuda.h"', "<nccl.h>", "<cub/cub.cuh>", "<cooperative_groups.h>", "<cuda/atomic>"],
+    [
+        "<cuda_runtime_api.h>",
+        "<cublasLt.h>",
+        '"cuda.h"',
+        "<nccl.h>",
+        "<cub/cub.cuh>",
+        "<cooperative_groups.h>",
+        "<cuda/atomic>",
+    ],
 )
 def test_a_header_of_cuda_belongs_into_a_folder_called_cuda(tree, include):
     text = f"// text\n  # include {include}\n"

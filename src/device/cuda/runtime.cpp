@@ -225,6 +225,35 @@ class CudaRuntime final : public Runtime {
     return captures != cudaStreamCaptureStatusNone;
   }
 
+  Result<Graph> capture(Device device, Stream stream, const std::function<Status()>& body) override {
+    const DeviceScope scope(device);
+    ACCORD_RETURN_IF_ERROR(scope.status());
+    // Other threads may meanwhile call what a capture must not.
+    ACCORD_RETURN_IF_ERROR(status_of("cudaStreamBeginCapture",
+                                     cudaStreamBeginCapture(handle_of(stream), cudaStreamCaptureModeThreadLocal)));
+    const Status put = body();
+    cudaGraph_t captured = nullptr;
+    const Status ended = status_of("cudaStreamEndCapture", cudaStreamEndCapture(handle_of(stream), &captured));
+    Status status = put.ok() ? ended : put;
+    cudaGraphExec_t graph = nullptr;
+    if (status.ok()) status = status_of("cudaGraphInstantiate", cudaGraphInstantiate(&graph, captured, 0));
+    if (captured != nullptr) (void)cudaGraphDestroy(captured);
+    if (!status.ok()) return status;
+    return Graph{graph};
+  }
+
+  Status launch_graph(Graph graph, Device device, Stream stream) override {
+    const DeviceScope scope(device);
+    ACCORD_RETURN_IF_ERROR(scope.status());
+    return status_of("cudaGraphLaunch", cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph.handle), handle_of(stream)));
+  }
+
+  Status destroy_graph(Graph graph) override {
+    const DeviceScope scope;
+    ACCORD_RETURN_IF_ERROR(scope.status());
+    return status_of("cudaGraphExecDestroy", cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph.handle)));
+  }
+
   Result<Stream> create_stream(Device device, bool high_priority) override {
     const DeviceScope scope(device);
     ACCORD_RETURN_IF_ERROR(scope.status());

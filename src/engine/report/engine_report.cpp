@@ -70,6 +70,7 @@ class Reporter {
     for (const auto& [name, value] : symbols_) sizes[name] = value;
     const LoadReport& loaded = engine_.report();
     return Json{{"groups", std::move(groups)},
+                {"device", accord::to_string(engine_.device())},
                 {"threads", engine_.threads()},
                 {"sizes", std::move(sizes)},
                 {"shard_bytes", loaded.shard_bytes},
@@ -166,7 +167,10 @@ class Reporter {
       ACCORD_ASSIGN_OR_RETURN(const std::int64_t number, size.evaluate(symbols_));
       bytes *= static_cast<std::uint64_t>(number);
     }
-    ACCORD_ASSIGN_OR_RETURN(const std::string algorithm, algorithm_of(*collective, bytes, place->second.size));
+    std::string algorithm = "nccl";
+    if (engine_.on_device() == nullptr) {
+      ACCORD_ASSIGN_OR_RETURN(algorithm, algorithm_of(*collective, bytes, place->second.size));
+    }
     collective_bytes_ += bytes;
     op["collective"] = {{"group", *name}, {"ranks", place->second.size}, {"bytes", bytes}, {"algorithm", algorithm}};
     return Status();

@@ -62,8 +62,9 @@ Status run_codes(const AllReduce& step, const Execution& execution, Communicator
 
 Status run_plain(const AllReduce& step, const Execution& execution, Communicator& communicator) {
   const Buffer to = buffer_of(step.output, execution);
-  if (step.input.storage == step.output.storage) return communicator.all_reduce(to, step.op);
-  return communicator.all_reduce(ConstBuffer(execution.address(step.input), to.count, to.dtype), to, step.op);
+  const CallOptions options = call_options(execution);
+  if (step.input.storage == step.output.storage) return communicator.all_reduce(to, step.op, options);
+  return communicator.all_reduce(const_buffer_of(step.input, execution), to, step.op, options);
 }
 
 }  // namespace

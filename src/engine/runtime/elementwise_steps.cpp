@@ -1,6 +1,7 @@
 // A step captures tensors, not addresses; each thread gets its block of the output and what of the inputs belongs to it.
 #include "engine/runtime/elementwise_steps.hpp"
 
+#include "engine/device/device_steps.hpp"
 #include "engine/runtime/blocks.hpp"
 
 namespace accord::engine {
@@ -47,28 +48,35 @@ Result<Sizes> broadcast_sizes(const Preparation& op, std::initializer_list<Tenso
 }
 
 void add_binary(Preparation& op, kernels::BinaryOp kind, const Tensor& a, const Tensor& b, const Tensor& y) {
-  op.step([=](const Execution& execution) {
-    return for_blocks(execution, y.layout, [&](const Block& block) {
-      return kernels::binary(kind, narrowed(execution.read(a), block), narrowed(execution.read(b), block),
-                             narrowed(execution.write(y), block));
-    });
-  });
+  op.step(
+      [=](const Execution& execution) {
+        return for_blocks(execution, y.layout, [&](const Block& block) {
+          return kernels::binary(kind, narrowed(execution.read(a), block), narrowed(execution.read(b), block),
+                                 narrowed(execution.write(y), block));
+        });
+      },
+      [&] { return binary_on_device(&op.node(), kind, a, b, y); });
 }
 
 void add_binary_scalar(Preparation& op, kernels::BinaryOp kind, const Tensor& a, kernels::Scalar b, const Tensor& y) {
-  op.step([=](const Execution& execution) {
-    return for_blocks(execution, y.layout, [&](const Block& block) {
-      return kernels::binary_scalar(kind, narrowed(execution.read(a), block), b, narrowed(execution.write(y), block));
-    });
-  });
+  op.step(
+      [=](const Execution& execution) {
+        return for_blocks(execution, y.layout, [&](const Block& block) {
+          return kernels::binary_scalar(kind, narrowed(execution.read(a), block), b,
+                                        narrowed(execution.write(y), block));
+        });
+      },
+      [&] { return binary_scalar_on_device(&op.node(), kind, a, b, y); });
 }
 
 void add_unary(Preparation& op, kernels::UnaryOp kind, const Tensor& x, const Tensor& y) {
-  op.step([=](const Execution& execution) {
-    return for_blocks(execution, y.layout, [&](const Block& block) {
-      return kernels::unary(kind, narrowed(execution.read(x), block), narrowed(execution.write(y), block));
-    });
-  });
+  op.step(
+      [=](const Execution& execution) {
+        return for_blocks(execution, y.layout, [&](const Block& block) {
+          return kernels::unary(kind, narrowed(execution.read(x), block), narrowed(execution.write(y), block));
+        });
+      },
+      [&] { return unary_on_device(kind, x, y); });
 }
 
 Status require_number(const Preparation& op, DType dtype) {

@@ -22,8 +22,12 @@ Status wrong(const std::string& name, const std::string& what) {
   return Status(StatusCode::kInvalidArgument, fmt::format("input \"{}\": {}", name, what));
 }
 
-Status check_one(const Value& value, const TensorView& input) {
-  if (input.buffer.device.type != DeviceType::kCpu) return wrong(value.name, "its memory is not the CPU's");
+Status check_one(const Value& value, const TensorView& input, Device device) {
+  if (input.buffer.device != Device() && input.buffer.device != device) {
+    return wrong(value.name, device == Device() ? "its memory is not the CPU's"
+                                                : fmt::format("its memory is on {}, the engine is on {}",
+                                                              to_string(input.buffer.device), to_string(device)));
+  }
   if (input.buffer.dtype != value.dtype) {
     return wrong(value.name, fmt::format("expected {}, got {}", to_string(value.dtype), to_string(input.buffer.dtype)));
   }
@@ -58,13 +62,13 @@ std::vector<TensorInfo> tensor_infos(const Graph& graph, const std::vector<Value
   return infos;
 }
 
-Status check_memory(const Graph& graph, std::span<const TensorView> inputs) {
+Status check_memory(const Graph& graph, std::span<const TensorView> inputs, Device device) {
   if (inputs.size() != graph.inputs.size()) {
     return Status(StatusCode::kInvalidArgument,
                   fmt::format("the engine takes {} inputs, not {}", graph.inputs.size(), inputs.size()));
   }
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    ACCORD_RETURN_IF_ERROR(check_one(graph.values[static_cast<std::size_t>(graph.inputs[i])], inputs[i]));
+    ACCORD_RETURN_IF_ERROR(check_one(graph.values[static_cast<std::size_t>(graph.inputs[i])], inputs[i], device));
   }
   return Status();
 }

@@ -14,8 +14,8 @@ namespace accord::engine {
 std::vector<TensorInfo> tensor_infos(const Graph& graph, const std::vector<ValueId>& values);
 
 /// What has to be checked on every run: kInvalidArgument names the input and what is wrong, how many there are, dtype,
-/// number of dimensions, memory that is of another size than the shape or not the CPU's. Allocates nothing when all is well.
-Status check_memory(const Graph& graph, std::span<const TensorView> inputs);
+/// number of dimensions, memory that is of another size than the shape or neither the CPU's nor on `device`. Allocates nothing when all is well.
+Status check_memory(const Graph& graph, std::span<const TensorView> inputs, Device device);
 
 /// The values of the symbols that these inputs mean, in the order of graph.symbols. kInvalidArgument names the input whose
 /// size is wrong: not the graph's, a symbol out of its range or of two values.

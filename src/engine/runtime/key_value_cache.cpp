@@ -58,7 +58,7 @@ Result<std::vector<CachedLayer>> cached_layers(const Graph& graph) {
   return layers;
 }
 
-Result<KeyValueCache> KeyValueCache::create(std::span<const CachedLayer> layers, const KeyValueCacheOptions& options) {
+Status check(const KeyValueCacheOptions& options) {
   if (options.blocks < 1 || options.blocks >= kMostBlocks) {
     return Status(StatusCode::kInvalidArgument, fmt::format("a cache of {} blocks cannot be", options.blocks));
   }
@@ -71,6 +71,11 @@ Result<KeyValueCache> KeyValueCache::create(std::span<const CachedLayer> layers,
     return Status(StatusCode::kUnsupported,
                   fmt::format("the cache holds float32, bfloat16 or int8, not {}", to_string(options.dtype)));
   }
+  return Status();
+}
+
+Result<KeyValueCache> KeyValueCache::create(std::span<const CachedLayer> layers, const KeyValueCacheOptions& options) {
+  ACCORD_RETURN_IF_ERROR(check(options));
   KeyValueCache cache;
   cache.options_ = options;
   std::size_t bytes = 0;
@@ -109,7 +114,7 @@ void KeyValueCache::copy_block(std::int32_t from, std::int32_t to) const {
   }
 }
 
-Status KeyValueCache::check(std::span<const BatchRows> batch, std::int64_t rows) const {
+Status check(std::span<const BatchRows> batch, std::int64_t rows, const KeyValueCacheOptions& options) {
   const auto wrong = [](std::size_t index, const std::string& what) {
     return Status(StatusCode::kInvalidArgument, fmt::format("sequence {} of the batch {}", index, what));
   };
@@ -121,13 +126,13 @@ Status KeyValueCache::check(std::span<const BatchRows> batch, std::int64_t rows)
       return wrong(i, fmt::format("has {} rows after {} tokens", sequence.rows, sequence.context));
     }
     next += sequence.rows;
-    const auto places = static_cast<std::int64_t>(sequence.blocks.size()) * options_.block_tokens;
+    const auto places = static_cast<std::int64_t>(sequence.blocks.size()) * options.block_tokens;
     if (sequence.context + sequence.rows > places) {
       return wrong(i, fmt::format("has {} tokens, but blocks for {}", sequence.context + sequence.rows, places));
     }
     for (const std::int32_t block : sequence.blocks) {
-      if (block < 0 || block >= options_.blocks) {
-        return wrong(i, fmt::format("names block {} of {}", block, options_.blocks));
+      if (block < 0 || block >= options.blocks) {
+        return wrong(i, fmt::format("names block {} of {}", block, options.blocks));
       }
     }
   }

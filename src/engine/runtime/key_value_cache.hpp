@@ -31,6 +31,13 @@ struct CachedLayer {
 /// The layers of `graph` (cut for this rank). kCorrupt for two of one number, kUnsupported for sizes that are no constants.
 Result<std::vector<CachedLayer>> cached_layers(const Graph& graph);
 
+/// kInvalidArgument for numbers of blocks or tokens that cannot be, kUnsupported for a dtype.
+Status check(const KeyValueCacheOptions& options);
+
+/// kInvalidArgument unless the sequences fill rows [0, rows) one after the other and their tables are long enough and name blocks of a cache
+/// of these options.
+Status check(std::span<const BatchRows> batch, std::int64_t rows, const KeyValueCacheOptions& options);
+
 /// Pages are taken from the system when they are first written.
 class KeyValueCache {
  public:
@@ -44,9 +51,6 @@ class KeyValueCache {
   const kernels::PagedCache& layer(std::int64_t number) const { return layers_.at(number); }
   /// Copies a block in all layers.
   void copy_block(std::int32_t from, std::int32_t to) const;
-  /// kInvalidArgument unless the sequences fill rows [0, rows) one after the other and their tables are long enough and name
-  /// blocks that there are.
-  Status check(std::span<const BatchRows> batch, std::int64_t rows) const;
 
  private:
   KeyValueCacheOptions options_;

@@ -12,6 +12,7 @@
 #include "base/config.hpp"
 #include "base/hash.hpp"
 #include "base/text.hpp"
+#include "engine/device/device_parameters.hpp"
 #include "engine/graph/node_access.hpp"
 #include "engine/graph/ops.hpp"
 #include "engine/package/package.hpp"
@@ -95,6 +96,7 @@ Result<LoadGroups> take_load_groups(const Manifest& manifest, const std::map<std
 std::uint64_t region_bytes(const Parameters& parameters) {
   std::uint64_t bytes = 0;
   for (const Region& region : parameters.regions) bytes += region.size();
+  for (const DeviceMemory& memory : parameters.on_device) bytes += memory.size();
   return bytes;
 }
 
@@ -148,15 +150,42 @@ Status LoadedEngine::take_options(const LoadOptions& options) {
   overlap_rows_ = options.overlap_rows;
   all_reduce_dtype_ = options.all_reduce_dtype;
   activation_dtype_ = options.activation_dtype;
+  ACCORD_RETURN_IF_ERROR(take_device(options));
   budget_ = options.shared_limit ? options.shared_limit : std::make_shared<MemoryBudget>(options.memory_limit);
+  return Status();
+}
+
+Status LoadedEngine::take_device(const LoadOptions& options) {
+  if (options.device.type == DeviceType::kCpu) return Status();
+  const auto refuse = [&](std::string_view option) {
+    return Status(StatusCode::kUnsupported,
+                  fmt::format("{} is for engines on the CPU, not on {}", option, to_string(options.device)));
+  };
+  if (options.canonical_ranks != 0) return refuse("canonical_ranks");
+  if (options.overlap_rows != 0) return refuse("overlap_rows");
+  if (options.all_reduce_dtype) return refuse("all_reduce_dtype");
+  if (options.activation_dtype) return refuse("activation_dtype");
+  ACCORD_ASSIGN_OR_RETURN(on_device_, find_engine_device(options.device));
+  copies_outputs_ = options.outputs == DeviceType::kCpu;
+  return Status();
+}
+
+Status LoadedEngine::check_device_groups(const std::map<std::string, GroupPlace>& places) const {
+  if (!on_device_) return Status();
+  for (const char* const name : {kStageGroup, kBatchGroup}) {
+    const auto place = places.find(name);
+    if (place == places.end() || place->second.size <= 1) continue;
+    return Status(StatusCode::kUnsupported, fmt::format("group \"{}\" is for engines on the CPU, not on {}", name,
+                                                        to_string(on_device_->device)));
+  }
   return Status();
 }
 
 // How sums travel and products are made: equal on all ranks.
 std::string LoadedEngine::arithmetic_text() const {
   const auto text = [](const std::optional<DType>& dtype) { return dtype ? to_string(*dtype) : "none"; };
-  return fmt::format(" overlap_rows={} all_reduce_dtype={} activation_dtype={}", overlap_rows_, text(all_reduce_dtype_),
-                     text(activation_dtype_));
+  return fmt::format(" overlap_rows={} all_reduce_dtype={} activation_dtype={} device={}", overlap_rows_,
+                     text(all_reduce_dtype_), text(activation_dtype_), on_device_ ? "cuda" : "cpu");
 }
 
 Result<std::shared_ptr<LoadedEngine>> LoadedEngine::load(const std::string& path,
@@ -166,12 +195,13 @@ Result<std::shared_ptr<LoadedEngine>> LoadedEngine::load(const std::string& path
   std::shared_ptr<LoadedEngine> engine(new LoadedEngine());
   ACCORD_ASSIGN_OR_RETURN(engine->path_, engine_package(path, places));
   ACCORD_RETURN_IF_ERROR(engine->take_options(options));
+  ACCORD_RETURN_IF_ERROR(engine->check_device_groups(places));
   ACCORD_ASSIGN_OR_RETURN(Package package, Package::open(engine->path_));
   const auto& part = package.manifest().part;
   if (part) ACCORD_RETURN_IF_ERROR(check_part(*part, places));
   ACCORD_ASSIGN_OR_RETURN(CutPackage cut, cut_package(package, places, options.canonical_ranks));
   engine->graph_ = apply_passes(std::move(cut.part.graph));
-  ACCORD_RETURN_IF_ERROR(check_supported(engine->graph_));
+  ACCORD_RETURN_IF_ERROR(check_supported(engine->graph_, options.device.type));
   engine->set_groups(cut.groups, places);
   ACCORD_RETURN_IF_ERROR(engine->check_groups());
   engine->graph_sha256_ = package.manifest().graph_sha256;
@@ -220,14 +250,16 @@ Result<std::shared_ptr<LoadedEngine>> LoadedEngine::assemble(const EngineParts& 
   ACCORD_ASSIGN_OR_RETURN(Graph graph, parse_graph(parts.graph));
   ACCORD_RETURN_IF_ERROR(check_ops(graph));
   graph = name_all_reduce(std::move(graph));
-  ACCORD_RETURN_IF_ERROR(check_supported(graph));
+  ACCORD_RETURN_IF_ERROR(check_supported(graph, options.device.type));
   engine->graph_ = apply_passes(graph);
   std::vector<std::string> names;
   names.reserve(places.size());
   for (const auto& [name, place] : places) names.push_back(name);
   engine->set_groups(names, places);
   ACCORD_RETURN_IF_ERROR(engine->check_groups());
-  ACCORD_ASSIGN_OR_RETURN(Parameters taken, take_parameters(engine->graph_, parts.weights));
+  ACCORD_ASSIGN_OR_RETURN(Parameters taken, engine->on_device_
+                                                ? take_parameters_on(*engine->on_device_, engine->graph_, parts.weights)
+                                                : take_parameters(engine->graph_, parts.weights));
   ACCORD_RETURN_IF_ERROR(engine->budget_->take({"packed weights", region_bytes(taken)}));
   engine->parameters_ = std::make_shared<const Parameters>(std::move(taken));
   SymbolValues symbols;

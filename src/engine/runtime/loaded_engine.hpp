@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "accord/engine.hpp"
+#include "engine/device/device_context.hpp"
 #include "engine/graph/graph.hpp"
 #include "engine/package/package.hpp"
 #include "engine/partition/partition.hpp"
@@ -64,6 +65,11 @@ class LoadedEngine {
   const std::optional<std::string>& tokenizer_json() const { return tokenizer_json_; }
   const std::optional<std::string>& chat_format_json() const { return chat_format_json_; }
   int threads() const { return threads_; }
+  /// Null on the CPU.
+  const EngineDevice* on_device() const { return on_device_ ? &*on_device_ : nullptr; }
+  Device device() const { return on_device_ ? on_device_->device : Device(); }
+  /// Whether outputs that lie on a device are copied to the CPU.
+  bool copies_outputs() const { return copies_outputs_; }
   int canonical_ranks() const { return canonical_ranks_; }
   /// nullopt unless kBatchGroup has several ranks.
   const std::optional<BatchSplit>& batch_split() const { return batch_split_; }
@@ -113,6 +119,8 @@ class LoadedEngine {
  private:
   LoadedEngine() = default;
   Status take_options(const LoadOptions& options);
+  Status take_device(const LoadOptions& options);
+  Status check_device_groups(const std::map<std::string, GroupPlace>& places) const;
   std::string arithmetic_text() const;
   void set_groups(const std::vector<std::string>& names, const std::map<std::string, GroupPlace>& places);
   Result<std::shared_ptr<const Parameters>> read_parameters(Package& package,
@@ -149,6 +157,8 @@ class LoadedEngine {
   std::map<std::string, int> group_index_;  // groups of more than one rank -> communicators_
   std::string digest_;                      // what the ranks have to have in common
   int threads_ = 1;
+  std::optional<EngineDevice> on_device_;
+  bool copies_outputs_ = false;
   int canonical_ranks_ = 0;
   std::int64_t overlap_rows_ = 0;
   std::optional<DType> all_reduce_dtype_;

@@ -65,8 +65,8 @@ Result<Program> LoadedEngine::prepare(const SymbolValues& symbols, const Paramet
     for (auto& [name, index] : group_index_) {
       if (all_reduce_dtype_) ranks_with_codes[static_cast<std::size_t>(index)] = groups_.at(name).size;
     }
-    return prepare_program({graph_, parameters, group_index_, threads_, activation_dtype_, notes, ranks_with_codes},
-                           symbols);
+    return prepare_program(
+        {graph_, parameters, group_index_, threads_, activation_dtype_, notes, ranks_with_codes, device()}, symbols);
   }
   const auto has_peers = [this](const std::string& group) { return group_index_.count(group) > 0; };
   ACCORD_ASSIGN_OR_RETURN(std::optional<DividedGraph> divided,

@@ -1,5 +1,6 @@
 #include "engine/runtime/norm_steps.hpp"
 
+#include "engine/device/norm_on_device.hpp"
 #include "engine/runtime/row_parts.hpp"
 #include "kernels/normalize.hpp"
 
@@ -74,6 +75,7 @@ Result<NormWeights> norm_weights(Preparation& op, NormKind kind, const Tensor& i
 }
 
 Status run_norm(const Norm& norm, const Execution& execution) {
+  if (execution.on_device != nullptr) return run_norm_on_device(norm, execution);
   switch (norm.y.dtype) {
     case DType::kFloat16: return run_norm_of<kernels::Float16>(norm, execution);
     case DType::kBFloat16: return run_norm_of<kernels::BFloat16>(norm, execution);

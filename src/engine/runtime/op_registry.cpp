@@ -30,6 +30,22 @@ const std::unordered_map<std::string_view, FoundOp>& registry() {
   return *map;
 }
 
+// An op that is on the CPU alone is found, too: its outputs may be constants. Steps that have no kernel of the device are refused when a
+// program is prepared; these whole tables are known to have none.
+const std::unordered_map<std::string_view, FoundOp>& device_registry() {
+  static const auto* const map = [] {
+    auto* changed = new std::unordered_map<std::string_view, FoundOp>(registry());
+    for (const auto table : {exchange_ops(), expert_ops(), stage_ops(), image_ops()}) {
+      for (const OpEntry& entry : table) changed->erase(entry.name);
+    }
+    for (const auto table : {device_matrix_ops(), device_attention_ops()}) {
+      for (const OpEntry& entry : table) (*changed)[entry.name] = {entry.prepare, kernels::NarrowFloats::kAsTheyAre};
+    }
+    return changed;
+  }();
+  return *map;
+}
+
 }  // namespace
 
 std::vector<std::string_view> op_names() {
@@ -39,14 +55,18 @@ std::vector<std::string_view> op_names() {
   return names;
 }
 
-FoundOp find_op(std::string_view name) {
-  const auto found = registry().find(name);
-  return found == registry().end() ? FoundOp() : found->second;
+FoundOp find_op(std::string_view name, DeviceType type) {
+  const auto& ops = type == DeviceType::kCpu ? registry() : device_registry();
+  const auto found = ops.find(name);
+  return found == ops.end() ? FoundOp() : found->second;
 }
 
-Status check_supported(const Graph& graph) {
+Status check_supported(const Graph& graph, DeviceType type) {
   for (const Node& node : graph.nodes) {
-    if (find_op(node.op).prepare != nullptr) continue;
+    if (find_op(node.op, type).prepare != nullptr) continue;
+    if (find_op(node.op).prepare != nullptr) {
+      return Status(StatusCode::kUnsupported, node_text(node) + ": this op has no kernel for GPUs");
+    }
     std::string message = node_text(node) + ": this op has no kernel";
     if (const auto near = nearest_name(node.op, op_names()))
       message += "; the nearest that has one is \"" + std::string(*near) + "\"";

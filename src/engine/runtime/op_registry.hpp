@@ -36,6 +36,10 @@ std::span<const OpEntry> softmax_ops();
 std::span<const OpEntry> attention_ops();
 std::span<const OpEntry> cached_attention_ops();
 
+// In the place of others of these names, in programs on devices:
+std::span<const OpEntry> device_matrix_ops();
+std::span<const OpEntry> device_attention_ops();
+
 /// All of them, sorted.
 std::vector<std::string_view> op_names();
 
@@ -44,9 +48,10 @@ struct FoundOp {
   PrepareFunction prepare = nullptr;  ///< nullptr if the op is unknown
   kernels::NarrowFloats narrow = kernels::NarrowFloats::kAsFloat32;
 };
-FoundOp find_op(std::string_view name);
+/// For programs on devices of `type`. Those of GPUs see 16-bit floats as they are wherever that spares a conversion.
+FoundOp find_op(std::string_view name, DeviceType type = DeviceType::kCpu);
 
 /// kUnsupported, naming op, module and source and the nearest op that can run, for the first op of `graph` that cannot.
-Status check_supported(const Graph& graph);
+Status check_supported(const Graph& graph, DeviceType type = DeviceType::kCpu);
 
 }  // namespace accord::engine

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "engine/device/device_steps.hpp"
 #include "engine/graph/node_access.hpp"
 #include "engine/runtime/all_reduce_step.hpp"
 #include "engine/runtime/collective_steps.hpp"
@@ -21,10 +22,6 @@ Result<ReduceOp> reduce_op(const Preparation& op, std::string_view name) {
   return kKinds[kind];
 }
 
-ConstBuffer const_buffer_of(const Tensor& tensor, const Execution& execution) {
-  return ConstBuffer(execution.address(tensor), static_cast<std::size_t>(tensor.count()), tensor.dtype);
-}
-
 Status prepare_all_reduce(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor("self"));
   ACCORD_ASSIGN_OR_RETURN(const std::optional<int> group, op.group("group"));
@@ -37,7 +34,8 @@ Status prepare_all_reduce(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, self.sizes(), {self}));
   ACCORD_ASSIGN_OR_RETURN(const AllReduce step,
                           prepare_step(op, {.group = *group, .op = reduce, .input = self, .output = y}));
-  op.step_always([step](const Execution& execution) { return run_step(step, execution); });
+  const Step run = [step](const Execution& execution) { return run_step(step, execution); };
+  op.step_always(run, [&] { return run; });
   return Status();
 }
 
@@ -74,6 +72,11 @@ Status prepare_all_reduce_wait(Preparation& op) {
   return Status();
 }
 
+Status copy(const Tensor& from, const Tensor& to, const Execution& execution) {
+  if (execution.on_device != nullptr) return convert_on_device(from, to)(execution);
+  return kernels::copy_strided(execution.read(from), execution.write(to));
+}
+
 /// Parts of the rows of a tensor, one rank's after the other's, and the whole rows.
 struct RowGather {
   Tensor part;
@@ -88,17 +91,16 @@ struct RowGather {
 Status weave(const RowGather& gather, const Execution& execution) {
   const std::int64_t width = gather.whole.size(gather.whole.dims() - 1);
   const std::int64_t rows = width == 0 ? 0 : gather.whole.count() / width;
-  kernels::ConstView from = execution.read(gather.parts);
-  kernels::View to = execution.write(gather.whole);
+  Tensor from = gather.parts, to = gather.whole;
   for (const std::int64_t part_width : gather.widths) {
     const Sizes sizes = {rows, part_width};
     const Sizes strides = {width, 1};
     from.layout = kernels::contiguous_layout(sizes);
     to.layout = kernels::strided_layout(sizes, strides);
-    ACCORD_RETURN_IF_ERROR(kernels::copy_strided(from, to));
+    ACCORD_RETURN_IF_ERROR(copy(from, to, execution));
     const auto element = static_cast<std::int64_t>(size_of(from.dtype));
-    from.data = static_cast<const std::byte*>(from.data) + rows * part_width * element;
-    to.data = static_cast<std::byte*>(to.data) + part_width * element;
+    from.offset += rows * part_width * element;
+    to.offset += part_width * element;
   }
   return Status();
 }
@@ -128,7 +130,8 @@ Status prepare_all_gather(Preparation& op) {
   }
   add_call(op, *group, [gather, rows](Communicator& communicator, const Execution& execution) {
     ACCORD_RETURN_IF_ERROR(communicator.all_gather_v(const_buffer_of(gather.part, execution),
-                                                     buffer_of(gather.parts, execution), gather.counts));
+                                                     buffer_of(gather.parts, execution), gather.counts,
+                                                     call_options(execution)));
     return rows == 1 ? Status() : weave(gather, execution);
   });
   return Status();
@@ -163,7 +166,8 @@ Status prepare_all_gather_into_tensor(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const auto exchange, prepare_exchange(op));
   if (!exchange) return Status();
   add_call(op, exchange->group, [e = *exchange](Communicator& communicator, const Execution& execution) {
-    return communicator.all_gather(const_buffer_of(e.input, execution), buffer_of(e.output, execution));
+    return communicator.all_gather(const_buffer_of(e.input, execution), buffer_of(e.output, execution),
+                                   call_options(execution));
   });
   return Status();
 }
@@ -173,7 +177,8 @@ Status prepare_reduce_scatter_tensor(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const auto exchange, prepare_exchange(op));
   if (!exchange) return Status();
   add_call(op, exchange->group, [e = *exchange, reduce](Communicator& communicator, const Execution& execution) {
-    return communicator.reduce_scatter(const_buffer_of(e.input, execution), buffer_of(e.output, execution), reduce);
+    return communicator.reduce_scatter(const_buffer_of(e.input, execution), buffer_of(e.output, execution), reduce,
+                                       call_options(execution));
   });
   return Status();
 }
@@ -183,10 +188,8 @@ Status prepare_broadcast(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const auto exchange, prepare_exchange(op));
   if (!exchange) return Status();
   add_call(op, exchange->group, [e = *exchange, source](Communicator& communicator, const Execution& execution) {
-    if (communicator.rank() == source) {
-      ACCORD_RETURN_IF_ERROR(kernels::copy_strided(execution.read(e.input), execution.write(e.output)));
-    }
-    return communicator.broadcast(buffer_of(e.output, execution), static_cast<Rank>(source));
+    if (communicator.rank() == source) ACCORD_RETURN_IF_ERROR(copy(e.input, e.output, execution));
+    return communicator.broadcast(buffer_of(e.output, execution), static_cast<Rank>(source), call_options(execution));
   });
   return Status();
 }
@@ -209,7 +212,7 @@ Status prepare_all_to_all_single(Preparation& op) {
   const std::vector<std::size_t> received_counts = element_counts(received, exchange->output);
   add_call(op, exchange->group, [=, e = *exchange](Communicator& communicator, const Execution& execution) {
     return communicator.all_to_all_v(const_buffer_of(e.input, execution), sent_counts, buffer_of(e.output, execution),
-                                     received_counts);
+                                     received_counts, call_options(execution));
   });
   return Status();
 }

@@ -1,4 +1,5 @@
 // Ops that make tensors of numbers. They depend on no input, so small ones are computed once for each shape.
+#include "engine/device/device_steps.hpp"
 #include "engine/runtime/op_registry.hpp"
 #include "kernels/elementwise.hpp"
 
@@ -9,7 +10,8 @@ using kernels::Scalar;
 
 Status add_fill(Preparation& op, const Sizes& sizes, Scalar value) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, sizes));
-  op.step([=](const Execution& execution) { return kernels::fill(value, execution.write(y)); });
+  op.step([=](const Execution& execution) { return kernels::fill(value, execution.write(y)); },
+          [&] { return fill_on_device(value, y); });
   return Status();
 }
 
@@ -46,7 +48,8 @@ Status prepare_arange(Preparation& op) {
     return op.corrupt("its start, end and step do not give as many elements as the graph says");
   }
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, sizes));
-  op.step([=](const Execution& execution) { return kernels::arange(start, step, execution.write(y)); });
+  op.step([=](const Execution& execution) { return kernels::arange(start, step, execution.write(y)); },
+          [&] { return count_on_device(start, step, y); });
   return Status();
 }
 

@@ -2,6 +2,7 @@
 // promotion does. Outputs are written over an input that nobody needs any more.
 #include <limits>
 
+#include "engine/device/device_steps.hpp"
 #include "engine/runtime/blocks.hpp"
 #include "engine/runtime/elementwise_steps.hpp"
 #include "engine/runtime/op_registry.hpp"
@@ -116,12 +117,14 @@ Status prepare_pow(Preparation& op) {
   if (!op.is_tensor("exponent")) {
     ACCORD_ASSIGN_OR_RETURN(const double exponent, op.real("exponent"));
     ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, base.sizes(), {base}));
-    op.step([=](const Execution& execution) {
-      return for_blocks(execution, y.layout, [&](const Block& block) {
-        return kernels::pow_scalar(narrowed(execution.read(base), block), exponent,
-                                   narrowed(execution.write(y), block));
-      });
-    });
+    op.step(
+        [=](const Execution& execution) {
+          return for_blocks(execution, y.layout, [&](const Block& block) {
+            return kernels::pow_scalar(narrowed(execution.read(base), block), exponent,
+                                       narrowed(execution.write(y), block));
+          });
+        },
+        [&] { return power_on_device(base, exponent, y); });
     return Status();
   }
   ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor("exponent"));
@@ -146,11 +149,13 @@ Status prepare_clamp(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Scalar low, op.scalar("min", lowest));
   ACCORD_ASSIGN_OR_RETURN(const Scalar high, op.scalar("max", highest));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, self.sizes(), {self}));
-  op.step([=](const Execution& execution) {
-    return for_blocks(execution, y.layout, [&](const Block& block) {
-      return kernels::clamp(narrowed(execution.read(self), block), low, high, narrowed(execution.write(y), block));
-    });
-  });
+  op.step(
+      [=](const Execution& execution) {
+        return for_blocks(execution, y.layout, [&](const Block& block) {
+          return kernels::clamp(narrowed(execution.read(self), block), low, high, narrowed(execution.write(y), block));
+        });
+      },
+      [&] { return clamp_on_device(self, low, high, y); });
   return Status();
 }
 
@@ -161,11 +166,13 @@ Status prepare_convert(Preparation& op) {
     return Status();
   }
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, self.sizes()));
-  op.step([=](const Execution& execution) {
-    return for_blocks(execution, y.layout, [&](const Block& block) {
-      return kernels::convert(narrowed(execution.read(self), block), narrowed(execution.write(y), block));
-    });
-  });
+  op.step(
+      [=](const Execution& execution) {
+        return for_blocks(execution, y.layout, [&](const Block& block) {
+          return kernels::convert(narrowed(execution.read(self), block), narrowed(execution.write(y), block));
+        });
+      },
+      [&] { return convert_on_device(self, y); });
   return Status();
 }
 

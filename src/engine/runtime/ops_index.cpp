@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/device/device_steps.hpp"
+#include "engine/device/index_steps.hpp"
 #include "engine/graph/node_access.hpp"
 #include "engine/runtime/op_registry.hpp"
 #include "kernels/index.hpp"
@@ -42,8 +44,8 @@ Result<Lookup> lookup_of(Preparation& op, std::int64_t table_rows, std::int64_t 
 
 // Adds a step that shares the ids out and calls gather(execution, first id, ids, output, thread), which gives a bad id.
 template <typename Gather>
-void add_lookup(Preparation& op, const Lookup& lookup, const Gather& gather) {
-  op.step([=, node = &op.node()](const Execution& execution) {
+void add_lookup(Preparation& op, const Lookup& lookup, const Gather& gather, const MakeStep& on_device = {}) {
+  const Step step = [=, node = &op.node()](const Execution& execution) {
     const std::int64_t count = lookup.ids.count();
     const int parts = count < 64 ? 1 : execution.pool.threads();
     const std::int64_t row_bytes = static_cast<std::int64_t>(lookup.y.bytes()) / std::max<std::int64_t>(count, 1);
@@ -55,7 +57,8 @@ void add_lookup(Preparation& op, const Lookup& lookup, const Gather& gather) {
       const auto bad = gather(execution, ids, range.last - range.first, output, thread);
       return bad ? bad_index(*node, bad->id, range.first + bad->position, lookup.rows_in_all) : Status();
     });
-  });
+  };
+  op.step(step, on_device);
 }
 
 // The table is also the weight of a linear layer: there is one copy of it.
@@ -86,7 +89,7 @@ Status prepare_embedding(Preparation& op) {
   const auto rows = as_rows(table.layout);
   if (!rows) return op.unsupported("its table is not made of rows");
   ACCORD_ASSIGN_OR_RETURN(const Lookup lookup, lookup_of(op, table.size(0), table.size(1)));
-  add_lookup(op, lookup, [=](const Execution& execution, const void* ids, std::int64_t count, void* output, int) {
+  const auto gather = [=](const Execution& execution, const void* ids, std::int64_t count, void* output, int) {
     const auto element = static_cast<std::int64_t>(size_of(table.dtype));
     kernels::GatherCall call;
     call.ids = ids;
@@ -101,6 +104,10 @@ Status prepare_embedding(Preparation& op) {
     call.output = output;
     call.output_row_stride = call.row_bytes;
     return kernels::gather_rows(call);
+  };
+  add_lookup(op, lookup, gather, [&] {
+    return gather_rows_on_device(&op.node(),
+                                 {lookup.ids, table, lookup.y, rows->stride, lookup.first_row, lookup.rows_in_all});
   });
   return Status();
 }
@@ -115,11 +122,13 @@ Status prepare_gather(Preparation& op) {
     if (i != dim && index.size(i) > self.size(i)) return op.corrupt("its index is larger than its input");
   }
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, index.sizes()));
-  op.step([=, node = &op.node()](const Execution& execution) {
-    const Status status =
-        kernels::gather_elements(execution.read(self), dim, execution.read(index), execution.write(y));
-    return status.ok() ? status : status.with_context(node_text(*node));
-  });
+  op.step(
+      [=, node = &op.node()](const Execution& execution) {
+        const Status status =
+            kernels::gather_elements(execution.read(self), dim, execution.read(index), execution.write(y));
+        return status.ok() ? status : status.with_context(node_text(*node));
+      },
+      [&] { return gather_elements_on_device(&op.node(), self, dim, index, y); });
   return Status();
 }
 
@@ -151,9 +160,11 @@ Status prepare_concatenate(Preparation& op) {
     slice.offset += first * y.stride(dim) * static_cast<std::int64_t>(size_of(y.dtype));
     slice.layout.sizes[static_cast<std::size_t>(dim)] = input.size(dim);
     first += input.size(dim);
-    op.step([=](const Execution& execution) {
-      return kernels::copy_strided(execution.read(input), execution.write(slice));
-    });
+    op.step(
+        [=](const Execution& execution) {
+          return kernels::copy_strided(execution.read(input), execution.write(slice));
+        },
+        [&] { return convert_on_device(input, slice); });
   }
   return Status();
 }
@@ -231,7 +242,10 @@ Status add_pick(Preparation& op, const Tensor& self, std::vector<Tensor> ids, in
   sizes.insert(rest, picking.picked.begin(), picking.picked.end());
   picking.ids = std::move(ids);
   ACCORD_ASSIGN_OR_RETURN(picking.y, op.make(0, sizes));
-  op.step([picking, node = &op.node()](const Execution& execution) { return pick(picking, *node, execution); });
+  if (op.is_on_device() && picking.ids.size() > kMostPickedIds)
+    return op.unsupported("so many indices have no kernel for GPUs");
+  op.step([picking, node = &op.node()](const Execution& execution) { return pick(picking, *node, execution); },
+          [&] { return pick_on_device(&op.node(), picking.x, picking.ids, first, picking.picked, picking.y); });
   return Status();
 }
 

@@ -1,5 +1,6 @@
 // Ops with truth values: comparisons bring their operands to the wider of the two dtypes, logical ops to bool, where
 // chooses between two tensors in the output's dtype.
+#include "engine/device/device_steps.hpp"
 #include "engine/runtime/blocks.hpp"
 #include "engine/runtime/elementwise_steps.hpp"
 #include "engine/runtime/op_registry.hpp"
@@ -98,12 +99,14 @@ Status prepare_where(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor no, promoted(op, other, op.declared_dtype()));
   ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, broadcast_sizes(op, {condition, yes, no}));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, sizes, {yes, no}));
-  op.step([=](const Execution& execution) {
-    return for_blocks(execution, y.layout, [&](const Block& block) {
-      return kernels::where(narrowed(execution.read(condition), block), narrowed(execution.read(yes), block),
-                            narrowed(execution.read(no), block), narrowed(execution.write(y), block));
-    });
-  });
+  op.step(
+      [=](const Execution& execution) {
+        return for_blocks(execution, y.layout, [&](const Block& block) {
+          return kernels::where(narrowed(execution.read(condition), block), narrowed(execution.read(yes), block),
+                                narrowed(execution.read(no), block), narrowed(execution.write(y), block));
+        });
+      },
+      [&] { return where_on_device(condition, yes, no, y); });
   return Status();
 }
 

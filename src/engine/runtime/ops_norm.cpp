@@ -7,6 +7,11 @@
 namespace accord::engine {
 namespace {
 
+void add_norm(Preparation& op, const Norm& norm) {
+  const Step step = [norm](const Execution& execution) { return run_norm(norm, execution); };
+  op.step(step, [&] { return step; });
+}
+
 Status prepare_norm(Preparation& op, NormKind kind) {
   ACCORD_RETURN_IF_ERROR(see_one_dtype(op, {"input", "weight", "bias", "addend"}));
   ACCORD_ASSIGN_OR_RETURN(const Tensor input, op.tensor("input"));
@@ -15,7 +20,7 @@ Status prepare_norm(Preparation& op, NormKind kind) {
   ACCORD_ASSIGN_OR_RETURN(norm.weights, norm_weights(op, kind, input));
   ACCORD_ASSIGN_OR_RETURN(norm.x, rows_of(op, input));
   ACCORD_ASSIGN_OR_RETURN(norm.y, op.make_over(0, input.sizes(), {norm.x.tensor}));
-  op.step([norm](const Execution& execution) { return run_norm(norm, execution); });
+  add_norm(op, norm);
   return Status();
 }
 
@@ -39,7 +44,7 @@ Status prepare_add_norm(Preparation& op, NormKind kind) {
   } else {
     ACCORD_ASSIGN_OR_RETURN(norm.y, op.make_over(0, self.sizes(), {norm.x.tensor, norm.residual->tensor}));
   }
-  op.step([norm](const Execution& execution) { return run_norm(norm, execution); });
+  add_norm(op, norm);
   return Status();
 }
 
@@ -79,10 +84,11 @@ Status prepare_all_reduce_norm(Preparation& op, NormKind kind) {
   ACCORD_ASSIGN_OR_RETURN(norm.x, rows_of(op, reduced));
   ACCORD_ASSIGN_OR_RETURN(const AllReduce sum,
                           prepare_step(op, {.group = *group, .input = partial, .output = reduced}));
-  op.step_always([norm, sum](const Execution& execution) {
+  const Step step = [norm, sum](const Execution& execution) {
     ACCORD_RETURN_IF_ERROR(run_step(sum, execution));
     return run_norm(norm, execution);
-  });
+  };
+  op.step_always(step, [&] { return step; });
   return Status();
 }
 

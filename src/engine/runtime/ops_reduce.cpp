@@ -1,4 +1,5 @@
 // Reductions over dimensions, and the vector norm, which is the root of a sum of squares.
+#include "engine/device/device_steps.hpp"
 #include "engine/runtime/blocks.hpp"
 #include "engine/runtime/elementwise_steps.hpp"
 #include "engine/runtime/op_registry.hpp"
@@ -22,9 +23,11 @@ Result<Sizes> reduced_sizes(const Preparation& op, const Tensor& self, const std
 }
 
 void add_reduction(Preparation& op, Reduction kind, const Tensor& x, const std::vector<int>& dims, const Tensor& y) {
-  op.step([=](const Execution& execution) {
-    return kernels::reduce_dims(kind, execution.read(x), dims, execution.write(y));
-  });
+  op.step(
+      [=](const Execution& execution) {
+        return kernels::reduce_dims(kind, execution.read(x), dims, execution.write(y));
+      },
+      [&] { return reduce_on_device(kind, x, dims, y); });
 }
 
 Status prepare_reduction(Preparation& op, Reduction kind) {
@@ -77,20 +80,22 @@ Status prepare_cumulative_sum(Preparation& op) {
   if (x.dims() == 0) return op.unsupported("sums along a scalar");
   ACCORD_ASSIGN_OR_RETURN(const int dim, op.dimension("dim", x.dims()));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, x.sizes()));
-  op.step([=](const Execution& execution) {
-    const kernels::ConstView from = execution.read(x);
-    const kernels::View to = execution.write(y);
-    const int from_last = y.dims() - 1 - dim;
-    for (std::int64_t i = 0; i < y.size(dim); ++i) {
-      const kernels::View here = narrowed(to, {from_last, i, 1});
-      const kernels::ConstView term = narrowed(from, {from_last, i, 1});
-      const Status status =
-          i == 0 ? kernels::copy_strided(term, here)
-                 : kernels::binary(kernels::BinaryOp::kAdd, narrowed(to, {from_last, i - 1, 1}), term, here);
-      ACCORD_RETURN_IF_ERROR(status);
-    }
-    return Status();
-  });
+  op.step(
+      [=](const Execution& execution) {
+        const kernels::ConstView from = execution.read(x);
+        const kernels::View to = execution.write(y);
+        const int from_last = y.dims() - 1 - dim;
+        for (std::int64_t i = 0; i < y.size(dim); ++i) {
+          const kernels::View here = narrowed(to, {from_last, i, 1});
+          const kernels::ConstView term = narrowed(from, {from_last, i, 1});
+          const Status status =
+              i == 0 ? kernels::copy_strided(term, here)
+                     : kernels::binary(kernels::BinaryOp::kAdd, narrowed(to, {from_last, i - 1, 1}), term, here);
+          ACCORD_RETURN_IF_ERROR(status);
+        }
+        return Status();
+      },
+      [&] { return cumulative_sum_on_device(x, dim, y); });
   return Status();
 }
 

@@ -1,4 +1,5 @@
 // Softmax and its logarithm: rows of one dimension, shared out among threads.
+#include "engine/device/device_steps.hpp"
 #include "engine/runtime/op_registry.hpp"
 #include "engine/runtime/row_parts.hpp"
 #include "kernels/normalize.hpp"
@@ -29,18 +30,20 @@ Status prepare_softmax(Preparation& op, SoftmaxKernel kernel) {
   } else {
     ACCORD_ASSIGN_OR_RETURN(y, op.make_ordered(0, sizes, order));
   }
-  op.step([=](const Execution& execution) {
-    return for_rows(execution, x.rows.rows, [&](const PartRange& range) {
-      kernels::RowsCall rows;
-      rows.x = execution.data<const float>(x.tensor) + range.first * x.rows.stride;
-      rows.x_row_stride = x.rows.stride;
-      rows.y = execution.data<float>(y) + range.first * x.rows.width;
-      rows.y_row_stride = x.rows.width;
-      rows.rows = range.last - range.first;
-      rows.width = x.rows.width;
-      kernel(rows);
-    });
-  });
+  op.step(
+      [=](const Execution& execution) {
+        return for_rows(execution, x.rows.rows, [&](const PartRange& range) {
+          kernels::RowsCall rows;
+          rows.x = execution.data<const float>(x.tensor) + range.first * x.rows.stride;
+          rows.x_row_stride = x.rows.stride;
+          rows.y = execution.data<float>(y) + range.first * x.rows.width;
+          rows.y_row_stride = x.rows.width;
+          rows.rows = range.last - range.first;
+          rows.width = x.rows.width;
+          kernel(rows);
+        });
+      },
+      [&] { return softmax_on_device(kernel == kernels::log_softmax, x.tensor, x.rows, y); });
   return Status();
 }
 

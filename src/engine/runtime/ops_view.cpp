@@ -2,6 +2,7 @@
 // is a copy.
 #include <algorithm>
 
+#include "engine/device/device_steps.hpp"
 #include "engine/runtime/op_registry.hpp"
 #include "kernels/index.hpp"
 
@@ -52,9 +53,11 @@ Status add_view(Preparation& op, const Tensor& self, const Sizes& sizes) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor whole, op.make(0, sizes));
   Tensor like_self = whole;
   like_self.layout = kernels::contiguous_layout(self.sizes());
-  op.step([=](const Execution& execution) {
-    return kernels::copy_strided(execution.read(self), execution.write(like_self));
-  });
+  op.step(
+      [=](const Execution& execution) {
+        return kernels::copy_strided(execution.read(self), execution.write(like_self));
+      },
+      [&] { return convert_on_device(self, like_self); });
   return Status();
 }
 

@@ -13,6 +13,7 @@
 
 #include "engine/graph/node_access.hpp"
 #include "engine/package/package_folder.hpp"
+#include "engine/runtime/row_major_reader.hpp"
 #include "engine/runtime/thread_pool.hpp"
 #include "kernels/linear/pack.hpp"
 
@@ -54,37 +55,6 @@ bool is_expert_weight(const Node& node, ValueId id) {
          tensor_argument(node, "down") == id;
 }
 
-// Memory that grows to the largest tensor and serves all of them in turn.
-class Staging {
- public:
-  Result<std::span<std::byte>> of(std::size_t bytes) {
-    if (bytes > region_.size()) {
-      region_ = Region();
-      ACCORD_ASSIGN_OR_RETURN(region_, Region::allocate(bytes, "reading weights"));
-    }
-    return region_.bytes().first(bytes);
-  }
-
- private:
-  Region region_;
-};
-
-// `units` holds blocks [outer, unit * inner bytes] one after the other, the last one perhaps narrower; `destination`
-// gets rows [outer, all units side by side].
-void weave(std::span<const std::byte> units, std::size_t outer, std::size_t unit_row, std::size_t row,
-           std::byte* destination) {
-  std::size_t column = 0;
-  const std::byte* source = units.data();
-  while (column < row) {
-    const std::size_t width = std::min(unit_row, row - column);
-    for (std::size_t i = 0; i < outer; ++i) {
-      std::memcpy(destination + i * row + column, source, width);
-      source += width;
-    }
-    column += width;
-  }
-}
-
 // Whether elements are read; an embedding reads them too where no packed weight is there.
 bool is_row_major(const ParameterUse& use) { return use.plain || (use.table && !use.linear); }
 
@@ -121,10 +91,11 @@ class Loader {
   }
 
   Result<Parameters> take(const std::map<std::string, TensorView>& weights) && {
+    ACCORD_ASSIGN_OR_RETURN(const std::vector<const TensorView*> given, weights_of(graph_, weights));
     const std::vector<ParameterUse> uses = parameter_uses(graph_);
     parameters_.memory.resize(parts_.size());
     for (std::size_t i = 0; i < parts_.size(); ++i) {
-      ACCORD_ASSIGN_OR_RETURN(const TensorView* weight, weight_of(weights, graph_.parameters[i]));
+      const TensorView* const weight = given[i];
       if (!uses[i].any()) continue;
       const std::span rows(static_cast<const std::byte*>(weight->buffer.data), weight->buffer.bytes());
       if (is_row_major(uses[i])) parameters_.memory[i].plain = rows;
@@ -145,21 +116,6 @@ class Loader {
     std::span<const std::byte> bytes;
   };
 
-  Result<const TensorView*> weight_of(const std::map<std::string, TensorView>& weights,
-                                      const Parameter& parameter) const {
-    const auto found = weights.find(parameter.tensor);
-    const Value& value = graph_.values[static_cast<std::size_t>(parameter.value)];
-    const auto wrong = [&](const std::string& what) {
-      return Status(StatusCode::kInvalidArgument, fmt::format("weight \"{}\" is {}, expected {} {}", parameter.tensor,
-                                                              what, to_string(value.dtype), shape_text(value.shape)));
-    };
-    if (found == weights.end()) return wrong("missing");
-    const TensorView& weight = found->second;
-    const bool same_shape = SymbolicShape(weight.shape.begin(), weight.shape.end()) == value.shape;
-    if (weight.buffer.dtype == value.dtype && same_shape) return &weight;
-    return wrong(fmt::format("{} {}", to_string(weight.buffer.dtype), sizes_text(weight.shape)));
-  }
-
   Status load(const TensorEntry& entry, const TensorPart& part, const ParameterUse& use, ParameterMemory& memory) {
     if (entry.packing) return load_packed(entry, part, use, memory);
     std::span<const std::byte> rows;
@@ -167,7 +123,7 @@ class Loader {
       ACCORD_ASSIGN_OR_RETURN(rows, lies_as_used(entry) ? map(entry, part) : woven(entry, part));
       memory.plain = rows;
     } else {
-      ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> staged, rows_.of(row_major_bytes(entry, part)));
+      ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> staged, rows_.of(part_bytes(entry, part)));
       ACCORD_RETURN_IF_ERROR(read(entry, part, staged));
       rows = staged;
     }
@@ -237,10 +193,6 @@ class Loader {
     return (!entry.sharding || entry.sharding->dim == 0) && entry.offset % size_of(entry.dtype) == 0;
   }
 
-  static std::size_t row_major_bytes(const TensorEntry& entry, const TensorPart& part) {
-    return entry.granule_range_bytes(part.first_granule, part.granules);
-  }
-
   Result<std::span<const std::byte>> map(const TensorEntry& entry, const TensorPart& part) {
     ACCORD_ASSIGN_OR_RETURN(const auto bytes, package_->map_granules(entry, part.first_granule, part.granules));
     mapped_.push_back({&entry, part.first_granule, bytes});
@@ -249,27 +201,14 @@ class Loader {
 
   // In memory of this process, row-major.
   Result<std::span<const std::byte>> woven(const TensorEntry& entry, const TensorPart& part) {
-    ACCORD_ASSIGN_OR_RETURN(Region region,
-                            Region::allocate(row_major_bytes(entry, part), "tensor \"" + entry.name + "\""));
+    ACCORD_ASSIGN_OR_RETURN(Region region, Region::allocate(part_bytes(entry, part), "tensor \"" + entry.name + "\""));
     ACCORD_RETURN_IF_ERROR(read(entry, part, region.bytes()));
     parameters_.regions.push_back(std::move(region));
     return std::span<const std::byte>(parameters_.regions.back().bytes());
   }
 
   Status read(const TensorEntry& entry, const TensorPart& part, std::span<std::byte> rows) {
-    if (!entry.sharding || entry.sharding->dim == 0) {
-      return package_->read_granules(entry, part.first_granule, part.granules, rows);
-    }
-    ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> units, units_.of(rows.size()));
-    ACCORD_RETURN_IF_ERROR(package_->read_granules(entry, part.first_granule, part.granules, units));
-    const auto dim = static_cast<std::size_t>(entry.sharding->dim);
-    std::size_t outer = 1;
-    for (std::size_t i = 0; i < dim; ++i) outer *= static_cast<std::size_t>(part.shape[i]);
-    std::size_t element = size_of(entry.dtype);
-    for (std::size_t i = dim + 1; i < part.shape.size(); ++i) element *= static_cast<std::size_t>(part.shape[i]);
-    weave(units, outer, static_cast<std::size_t>(entry.sharding->unit) * element,
-          static_cast<std::size_t>(part.shape[dim]) * element, rows.data());
-    return Status();
+    return read_row_major(*package_, entry, part, units_, rows);
   }
 
   // `source` has the addresses of [out, in] in the row-major weight; each of the pieces of its inputs becomes a block.
@@ -372,6 +311,26 @@ std::uint64_t planned_bytes(const Package& package, const Graph& graph, const st
 Result<Parameters> load_parameters(Package& package, const Graph& graph, const std::vector<TensorPart>& parts,
                                    int threads) {
   return Loader(&package, graph, parts, loading_threads(threads, planned_bytes(package, graph, parts))).run();
+}
+
+Result<std::vector<const TensorView*>> weights_of(const Graph& graph,
+                                                  const std::map<std::string, TensorView>& weights) {
+  std::vector<const TensorView*> all;
+  for (const Parameter& parameter : graph.parameters) {
+    const auto found = weights.find(parameter.tensor);
+    const Value& value = graph.values[static_cast<std::size_t>(parameter.value)];
+    const auto wrong = [&](const std::string& what) {
+      return Status(StatusCode::kInvalidArgument, fmt::format("weight \"{}\" is {}, expected {} {}", parameter.tensor,
+                                                              what, to_string(value.dtype), shape_text(value.shape)));
+    };
+    if (found == weights.end()) return wrong("missing");
+    const TensorView& weight = found->second;
+    const bool same_shape = SymbolicShape(weight.shape.begin(), weight.shape.end()) == value.shape;
+    if (weight.buffer.dtype != value.dtype || !same_shape)
+      return wrong(fmt::format("{} {}", to_string(weight.buffer.dtype), sizes_text(weight.shape)));
+    all.push_back(&weight);
+  }
+  return all;
 }
 
 Result<Parameters> take_parameters(const Graph& graph, const std::map<std::string, TensorView>& weights) {

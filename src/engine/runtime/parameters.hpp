@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "accord/engine.hpp"
+#include "engine/device/device_memory.hpp"
 #include "engine/graph/graph.hpp"
 #include "engine/package/package.hpp"
 #include "engine/partition/partition.hpp"
@@ -39,6 +40,7 @@ struct ParameterMemory {
   std::optional<kernels::PackedMatrix> product;
   std::optional<PackedStack> experts;
   std::optional<PackedStack> convolution;
+  std::byte* on_device = nullptr;  ///< row-major; then `plain` is there too of small weights, for folding
 };
 
 struct ParameterBytes {
@@ -49,6 +51,7 @@ struct ParameterBytes {
 struct Parameters {
   std::vector<ParameterMemory> memory;  ///< by position in Graph::parameters
   ParameterBytes bytes;
+  std::vector<DeviceMemory> on_device;
   std::vector<Region> regions;                             ///< what was brought into another order lies here,
   std::vector<std::shared_ptr<const FileMapping>> mapped;  ///< all else in the package's own pages
 };
@@ -62,6 +65,10 @@ std::uint64_t planned_bytes(const Package& package, const Graph& graph, const st
 /// Cost: one pass over the weights, by `threads` threads.
 Result<Parameters> load_parameters(Package& package, const Graph& graph, const std::vector<TensorPart>& parts,
                                    int threads);
+
+/// Those of `weights` that the graph's parameters name, in their order; kInvalidArgument names one that is missing, or of another dtype or shape
+/// than the graph says.
+Result<std::vector<const TensorView*>> weights_of(const Graph& graph, const std::map<std::string, TensorView>& weights);
 
 /// The same for weights that are in memory, by the names of the graph's parameters. What is used as it is stays where it is,
 /// and must outlive what is returned; weights of matrix products are packed. kInvalidArgument names a weight that is missing,

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/device/device_steps.hpp"
 #include "engine/graph/node_access.hpp"
 #include "engine/runtime/program_builder.hpp"
 #include "kernels/index.hpp"
@@ -72,9 +73,11 @@ Status Preparation::round_outputs() {
     const Tensor made = builder_.tensor(id);
     if (made.dtype != DType::kFloat32) continue;
     ACCORD_ASSIGN_OR_RETURN(const Tensor rounded, builder_.make(declared, made.sizes(), made.layout));
-    builder_.add_step([made, rounded](const Execution& execution) {
-      return kernels::convert(execution.read(made), execution.write(rounded));
-    });
+    builder_.add_step(
+        [made, rounded](const Execution& execution) {
+          return kernels::convert(execution.read(made), execution.write(rounded));
+        },
+        [&] { return convert_on_device(made, rounded); });
     builder_.set(id, rounded);
   }
   return Status();
@@ -307,9 +310,9 @@ Result<Tensor> Preparation::constant(kernels::Scalar value, DType dtype) {
 Result<Tensor> Preparation::contiguous(const Tensor& tensor) {
   if (tensor.layout.is_contiguous()) return tensor;
   ACCORD_ASSIGN_OR_RETURN(const Tensor whole, builder_.make(tensor.dtype, tensor.sizes()));
-  step([from = tensor, whole](const Execution& execution) {
-    return kernels::copy_strided(execution.read(from), execution.write(whole));
-  });
+  step([from = tensor, whole](
+           const Execution& execution) { return kernels::copy_strided(execution.read(from), execution.write(whole)); },
+       [&] { return convert_on_device(tensor, whole); });
   return whole;
 }
 
@@ -322,9 +325,11 @@ Result<Tensor> Preparation::converted(const Tensor& tensor, DType dtype) const {
     return builder_.make_constant(dtype, tensor.sizes(), bytes);
   }
   ACCORD_ASSIGN_OR_RETURN(const Tensor other, builder_.make(dtype, tensor.sizes()));
-  builder_.add_step([from = tensor, other](const Execution& execution) {
-    return kernels::convert(execution.read(from), execution.write(other));
-  });
+  builder_.add_step(
+      [from = tensor, other](const Execution& execution) {
+        return kernels::convert(execution.read(from), execution.write(other));
+      },
+      [&] { return convert_on_device(tensor, other); });
   return other;
 }
 
@@ -332,12 +337,14 @@ Status Preparation::take_batch_rows(std::int64_t rows) {
   return builder_.set_batch_rows(rows) ? Status() : unsupported("attention layers of different numbers of tokens");
 }
 
-void Preparation::step(Step run) { builder_.add_step(std::move(run)); }
+void Preparation::step(Step run, const MakeStep& on_device) { builder_.add_step(std::move(run), on_device); }
 
-void Preparation::step_always(Step run) {
+void Preparation::step_always(Step run, const MakeStep& on_device) {
   builder_.forbid_folding();
-  builder_.add_step(std::move(run));
+  builder_.add_step(std::move(run), on_device);
 }
+
+bool Preparation::is_on_device() const { return builder_.is_on_device(); }
 
 Status Preparation::require(const Tensor& tensor, std::initializer_list<DType> dtypes) const {
   if (std::find(dtypes.begin(), dtypes.end(), tensor.dtype) != dtypes.end()) return Status();

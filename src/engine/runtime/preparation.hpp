@@ -102,9 +102,12 @@ class Preparation {
   /// This node computes `rows` rows of the run's sequences; kUnsupported if another one computes another number of them.
   Status take_batch_rows(std::int64_t rows);
 
-  void step(Step run);
+  /// `on_device`: the same by kernels of a device. Without it, programs on devices can only have the node if its outputs are constants.
+  void step(Step run, const MakeStep& on_device = {});
   /// As step(), for a step that must run each time (a collective).
-  void step_always(Step run);
+  void step_always(Step run, const MakeStep& on_device = {});
+  /// Whether the program is one on a device.
+  bool is_on_device() const;
 
   /// kUnsupported unless `tensor` has one of `dtypes`.
   Status require(const Tensor& tensor, std::initializer_list<DType> dtypes) const;

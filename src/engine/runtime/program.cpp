@@ -9,6 +9,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/rounding.hpp"
+#include "device/runtime.hpp"
+#include "engine/device/device_steps.hpp"
 #include "engine/graph/node_access.hpp"
 #include "engine/runtime/memory_plan.hpp"
 #include "engine/runtime/op_registry.hpp"
@@ -59,6 +62,7 @@ Result<Program> ProgramBuilder::build() && {
   }
   for (const ValueId output : source_.graph.outputs) ACCORD_RETURN_IF_ERROR(add_output(output));
   plan_arena();
+  if (is_on_device()) ACCORD_RETURN_IF_ERROR(place_on_device());
   if (source_.notes != nullptr) source_.notes->tensors = std::move(tensors_);
   return std::move(program_);
 }
@@ -68,9 +72,12 @@ Status ProgramBuilder::add_inputs_and_parameters() {
   for (const ValueId input : graph.inputs) {
     const Value& value = graph.values[static_cast<std::size_t>(input)];
     ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, evaluate(value.shape));
-    const StorageId storage = add_storage({StorageKind::kInput, 0, nullptr, 0, -1});
-    set(input, {value.dtype, kernels::contiguous_layout(sizes), storage, 0});
-    program_.inputs.push_back(storage);
+    Tensor tensor{value.dtype, kernels::contiguous_layout(sizes), -1, 0};
+    // Of a program on a device inputs are copied into the arena, where a graph finds them again; also one that nobody reads.
+    tensor.storage = is_on_device() ? add_storage({StorageKind::kArena, tensor.bytes(), nullptr, 0, 0})
+                                    : add_storage({StorageKind::kInput, 0, nullptr, 0, -1});
+    set(input, tensor);
+    program_.inputs.push_back(tensor.storage);
   }
   for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
     const Value& value = graph.values[static_cast<std::size_t>(graph.parameters[i].value)];
@@ -135,8 +142,10 @@ Tensor ProgramBuilder::make_constant(DType dtype, const Sizes& sizes, std::span<
 }
 
 bool ProgramBuilder::is_constant(StorageId storage) const {
-  const StorageKind kind = storages_[static_cast<std::size_t>(storage)].kind;
-  return kind == StorageKind::kParameter || kind == StorageKind::kConstant;
+  const Storage& there = storages_[static_cast<std::size_t>(storage)];
+  if (there.kind == StorageKind::kConstant) return true;
+  // On a device there are weights that the CPU cannot read.
+  return there.kind == StorageKind::kParameter && (!is_on_device() || there.base != nullptr);
 }
 
 const std::byte* ProgramBuilder::known_bytes(const Tensor& tensor) const {
@@ -151,8 +160,8 @@ bool ProgramBuilder::dies_here(const Tensor& tensor) const {
 }
 
 Status ProgramBuilder::prepare_node(const Node& node) {
-  const FoundOp found = find_op(node.op);
-  if (found.prepare == nullptr) return check_supported(source_.graph);
+  const FoundOp found = find_op(node.op, source_.device.type);
+  if (found.prepare == nullptr) return check_supported(source_.graph, source_.device.type);
   pending_.clear();
   pending_storages_.clear();
   may_fold_ = true;
@@ -194,7 +203,13 @@ Status ProgramBuilder::finish_node(const Node& node) {
     source_.notes->nodes.push_back(folds ? Kind::kConstant : pending_.empty() ? Kind::kView : Kind::kSteps);
   }
   if (folds) return fold();
-  for (Step& run : pending_) program_.steps.push_back({std::move(run), &node});
+  for (PendingStep& step : pending_) {
+    if (is_on_device() && !step.on_device) {
+      return Status(StatusCode::kUnsupported,
+                    fmt::format("{}: this op has no kernel for {}", node_text(node), to_string(source_.device)));
+    }
+    program_.steps.push_back({std::move(is_on_device() ? step.on_device : step.run), &node});
+  }
   return Status();
 }
 
@@ -220,7 +235,7 @@ Status ProgramBuilder::fold() {
   }
   ThreadPool alone(1);
   const Execution execution{program_.bases, alone, {}};
-  for (const Step& run : pending_) ACCORD_RETURN_IF_ERROR(run(execution));
+  for (const PendingStep& step : pending_) ACCORD_RETURN_IF_ERROR(step.run(execution));
   return Status();
 }
 
@@ -236,12 +251,46 @@ Status ProgramBuilder::add_output(ValueId output) {
   }
   ACCORD_ASSIGN_OR_RETURN(Tensor whole, make(made.dtype, made.sizes()));
   storages_[static_cast<std::size_t>(whole.storage)].last_use = kAlways;
-  const Step copy = [from = made, whole](const Execution& execution) {
-    return kernels::copy_strided(execution.read(from), execution.write(whole));
-  };
-  program_.steps.push_back({copy, nullptr});
+  if (is_on_device()) {
+    program_.steps.push_back({convert_on_device(made, whole), nullptr});
+  } else {
+    const Step copy = [from = made, whole](const Execution& execution) {
+      return kernels::copy_strided(execution.read(from), execution.write(whole));
+    };
+    program_.steps.push_back({copy, nullptr});
+  }
   program_.outputs.push_back(whole);
   return Status();
+}
+
+// So far the addresses were those that the CPU folded with.
+Status ProgramBuilder::place_on_device() {
+  constexpr std::size_t kAligned = 256;
+  const auto is_copied = [](const Storage& storage) { return storage.kind == StorageKind::kConstant; };
+  std::size_t bytes = 0;
+  for (const Storage& storage : storages_) {
+    if (is_copied(storage)) bytes += round_up(storage.bytes, kAligned);
+  }
+  ACCORD_ASSIGN_OR_RETURN(device::Runtime* const runtime, device::runtime_of(source_.device.type));
+  ACCORD_ASSIGN_OR_RETURN(program_.device_constants,
+                          DeviceMemory::allocate(*runtime, source_.device, bytes, "constants of a program"));
+  std::vector<std::byte> all(bytes);
+  std::size_t at = 0;
+  for (std::size_t id = 0; id < storages_.size(); ++id) {
+    const Storage& storage = storages_[id];
+    if (!is_copied(storage)) continue;
+    std::copy_n(storage.base, storage.bytes, all.begin() + static_cast<std::ptrdiff_t>(at));
+    program_.bases[id] = program_.device_constants.data() + at;
+    at += round_up(storage.bytes, kAligned);
+  }
+  for (std::size_t i = 0; i < source_.graph.parameters.size(); ++i) {
+    const StorageId storage = tensor(source_.graph.parameters[i].value).storage;
+    program_.bases[static_cast<std::size_t>(storage)] = source_.parameters.memory[i].on_device;
+  }
+  program_.constants.clear();
+  if (bytes == 0) return Status();
+  ACCORD_RETURN_IF_ERROR(runtime->copy(program_.device_constants.data(), all.data(), bytes, source_.device, {}));
+  return runtime->synchronize(source_.device, {});
 }
 
 void ProgramBuilder::plan_arena() {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/device/device_memory.hpp"
 #include "engine/graph/graph.hpp"
 #include "engine/runtime/parameters.hpp"
 #include "engine/runtime/tensor.hpp"
@@ -25,7 +26,7 @@ struct ProgramStep {
 enum class StorageKind : std::uint8_t {
   kInput,      ///< the caller's
   kParameter,  ///< a weight
-  kConstant,   ///< computed while the program was prepared; the program's own
+  kConstant,   ///< computed while the program was prepared, on the CPU; the program's own
   kArena,
 };
 
@@ -43,6 +44,7 @@ struct Program {
   std::size_t arena_bytes = 0;
   std::optional<std::int64_t> batch_rows;  ///< rows of the batch, if it has attention that keeps its keys
   std::vector<std::unique_ptr<std::byte[]>> constants;
+  DeviceMemory device_constants;       ///< the same, of a program on a device
   std::shared_ptr<const Graph> graph;  ///< that it was prepared from, if that is the program's own
 };
 
@@ -71,6 +73,7 @@ struct ProgramSource {
   std::optional<DType> activation_dtype = std::nullopt;  ///< as of LoadOptions
   ProgramNotes* notes = nullptr;                         ///< filled in if given
   std::vector<int> ranks_with_codes = {};  ///< of each group by its index, if sums travel in codes of 8 bits
+  Device device = {};                      ///< that it runs on
 };
 
 /// Prepares every node, folds what depends on no input, and plans the arena. kUnsupported names an op without kernel,

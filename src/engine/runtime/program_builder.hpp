@@ -36,7 +36,11 @@ class ProgramBuilder {
   const std::byte* known_bytes(const Tensor& tensor) const;
   /// True if after the current node nobody needs what lies in the arena storage of `tensor`.
   bool dies_here(const Tensor& tensor) const;
-  void add_step(Step run) { pending_.push_back(std::move(run)); }
+  /// `on_device`: the same for programs on devices, which a node without it cannot be part of.
+  void add_step(Step run, const MakeStep& on_device = {}) {
+    pending_.push_back({std::move(run), is_on_device() && on_device ? on_device() : Step()});
+  }
+  bool is_on_device() const { return source_.device.type != DeviceType::kCpu; }
   void forbid_folding() { may_fold_ = false; }
   /// False if another node has said another number.
   bool set_batch_rows(std::int64_t rows) {
@@ -63,6 +67,7 @@ class ProgramBuilder {
   bool is_constant(StorageId storage) const;
   bool worth_folding(const Node& node);
   void plan_arena();
+  Status place_on_device();
   void note_arena(std::span<const Lifetime> lifetimes) const;
 
   static constexpr std::size_t kFoldLimit = std::size_t{64} << 10;  // bytes: above, recomputing is as fast as reading
@@ -79,7 +84,11 @@ class ProgramBuilder {
   std::vector<int> last_use_;                   // by ValueId: index of the last node that reads it, -1 none
   std::vector<int> parameter_of_;               // by ValueId: its position in Graph::parameters, -1 none
   int node_index_ = 0;
-  std::vector<Step> pending_;  // steps of the current node
+  struct PendingStep {
+    Step run;
+    Step on_device;
+  };
+  std::vector<PendingStep> pending_;  // steps of the current node
   std::vector<StorageId> pending_storages_;
   bool may_fold_ = true;
   std::int64_t fold_work_ = 0;

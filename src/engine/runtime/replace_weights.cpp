@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "engine/device/device_parameters.hpp"
 #include "engine/package/package.hpp"
 #include "engine/runtime/agreement.hpp"
 #include "engine/runtime/loaded_engine.hpp"
@@ -34,10 +35,12 @@ LoadedEngine::Weights LoadedEngine::newest_weights() const {
 Result<std::shared_ptr<const Parameters>> LoadedEngine::read_parameters(Package& package,
                                                                         const std::vector<TensorPart>& parts) const {
   const MemoryPart weights{"weights", planned_bytes(package, graph_, parts)};
-  ACCORD_RETURN_IF_ERROR(budget_->check(std::span(&weights, 1)));
+  // Without a limit the device itself says what it has.
+  if (!on_device_ || budget_->limit() != 0) ACCORD_RETURN_IF_ERROR(budget_->check(std::span(&weights, 1)));
   ACCORD_RETURN_IF_ERROR(budget_->take(weights));
   const auto held = std::make_shared<HeldParameters>(budget_, weights);
-  ACCORD_ASSIGN_OR_RETURN(held->parameters, load_parameters(package, graph_, parts, threads_));
+  ACCORD_ASSIGN_OR_RETURN(held->parameters, on_device_ ? load_parameters_on(*on_device_, package, graph_, parts)
+                                                       : load_parameters(package, graph_, parts, threads_));
   return std::shared_ptr<const Parameters>(held, &held->parameters);
 }
 

@@ -21,9 +21,6 @@ std::int64_t nanoseconds_now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
 }
 
-constexpr const char* kArena = "arenas";
-constexpr const char* kCache = "caches of keys and values";
-
 /// The engine is Running while this lives.
 class Running {
  public:
@@ -61,7 +58,7 @@ RunContext::RunContext(std::shared_ptr<LoadedEngine> engine)
 
 RunContext::~RunContext() {
   engine_->budget().give_back({kArena, reserved_arena_});
-  engine_->budget().give_back({kCache, cache_bytes() + passing_cache_.bytes()});
+  engine_->budget().give_back({kCache, cache_bytes() + passing_cache_.bytes() + passing_device_cache_.bytes()});
 }
 
 Status RunContext::between_runs(const std::function<Status()>& body) {
@@ -90,9 +87,11 @@ Result<std::vector<TensorView>> RunContext::run(std::span<const TensorView> inpu
   ACCORD_RETURN_IF_ERROR(busy.status());
   ACCORD_RETURN_IF_ERROR(engine_->begin_run());
   const Running running(*engine_);
-  ACCORD_RETURN_IF_ERROR(check_memory(engine_->graph(), inputs));
+  ACCORD_RETURN_IF_ERROR(check_memory(engine_->graph(), inputs, engine_->device()));
   if (!pinned_) static_cast<void>(take_newest_weights());
-  Result<std::vector<TensorView>> outputs = engine_->batch_split() ? run_part(inputs) : run_bound(inputs, sequences);
+  Result<std::vector<TensorView>> outputs = engine_->on_device() != nullptr ? run_on_device(inputs, sequences)
+                                            : engine_->batch_split()        ? run_part(inputs)
+                                                                            : run_bound(inputs, sequences);
   if (!outputs.ok()) release_peers(outputs.status());
   end_started();
   return outputs;
@@ -105,6 +104,9 @@ void RunContext::end_started() {
 }
 
 Status RunContext::run_noted(const Status& ready, std::span<const TensorView> inputs, const AfterNode& after) {
+  if (engine_->on_device() != nullptr) {
+    return Status(StatusCode::kUnsupported, "values inside a model are shown by engines on the CPU only");
+  }
   const Busy busy(busy_);
   ACCORD_RETURN_IF_ERROR(busy.status());
   ACCORD_RETURN_IF_ERROR(engine_->begin_run());
@@ -119,7 +121,7 @@ Status RunContext::run_noted(const Status& ready, std::span<const TensorView> in
 }
 
 Status RunContext::prepare_noted(std::span<const TensorView> inputs, NotedProgram& noted) {
-  ACCORD_RETURN_IF_ERROR(check_memory(engine_->graph(), inputs));
+  ACCORD_RETURN_IF_ERROR(check_memory(engine_->graph(), inputs, engine_->device()));
   if (!pinned_) static_cast<void>(take_newest_weights());
   ACCORD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> values, match_inputs(engine_->graph(), inputs));
   const SymbolValues symbols = symbol_values(engine_->graph(), values);
@@ -164,31 +166,33 @@ Status RunContext::create_cache(const KeyValueCacheOptions& options) {
   ACCORD_RETURN_IF_ERROR(busy.status());
   ACCORD_ASSIGN_OR_RETURN(const std::vector<CachedLayer> layers, cached_layers(engine_->graph()));
   if (layers.empty()) return Status(StatusCode::kInvalidArgument, "this engine has no attention that keeps its keys");
+  if (engine_->on_device() != nullptr) return create_device_cache(layers, options);
   engine_->budget().give_back({kCache, cache_bytes()});
   cache_.reset();
   ACCORD_ASSIGN_OR_RETURN(KeyValueCache made, KeyValueCache::create(layers, options));
   const Status fits = engine_->budget().take({kCache, made.bytes()});
-  if (!fits.ok()) return Status(fits.code(), fits.message() + "; " + cache_that_fits(made));
+  if (!fits.ok()) return Status(fits.code(), fits.message() + "; " + cache_that_fits(options, made.bytes()));
   cache_ = std::move(made);
   return Status();
 }
 
 // How many tokens the cache may have beside what is taken.
-std::string RunContext::cache_that_fits(const KeyValueCache& wanted) const {
+std::string RunContext::cache_that_fits(const KeyValueCacheOptions& wanted, std::size_t bytes) const {
   const Result<std::uint64_t> left = engine_->budget().left();
-  const std::uint64_t block_bytes = wanted.bytes() / static_cast<std::uint64_t>(wanted.options().blocks);
+  const std::uint64_t block_bytes = bytes / static_cast<std::uint64_t>(wanted.blocks);
   const std::uint64_t blocks = left.ok() ? *left / std::max<std::uint64_t>(block_bytes, 1) : 0;
-  const std::uint64_t tokens = blocks * static_cast<std::uint64_t>(wanted.options().block_tokens);
+  const std::uint64_t tokens = blocks * static_cast<std::uint64_t>(wanted.block_tokens);
   return blocks == 0 ? "no cache fits" : fmt::format("a cache of {} tokens would fit", tokens);
 }
 
 Status RunContext::copy_block(std::int32_t from, std::int32_t to) {
   const Busy busy(busy_);
   ACCORD_RETURN_IF_ERROR(busy.status());
-  const std::int64_t blocks = cache_ ? cache_->options().blocks : 0;
+  const std::int64_t blocks = cache_options() != nullptr ? cache_options()->blocks : 0;
   if (from < 0 || to < 0 || from >= blocks || to >= blocks) {
     return Status(StatusCode::kInvalidArgument, fmt::format("no copy from block {} to {} of {}", from, to, blocks));
   }
+  if (device_cache_) return device_->copy_block(*device_cache_, from, to);
   cache_->copy_block(from, to);
   return Status();
 }
@@ -197,35 +201,50 @@ Status RunContext::copy_block(std::int32_t from, std::int32_t to) {
 Status RunContext::set_batch(const Program& program, std::optional<std::span<const SequenceRows>> sequences) {
   batch_.clear();
   cache_at_hand_ = nullptr;
+  device_cache_at_hand_ = nullptr;
   if (!program.batch_rows) {
     if (!sequences) return Status();
     return Status(StatusCode::kInvalidArgument, "sequences were given, but this engine keeps nothing of them");
   }
   if (!sequences) return set_whole_batch(*program.batch_rows);
-  if (!cache_) return Status(StatusCode::kWrongState, "sequences need a cache: call create_cache() first");
+  const KeyValueCacheOptions* const options = cache_options();
+  if (options == nullptr) return Status(StatusCode::kWrongState, "sequences need a cache: call create_cache() first");
   std::int64_t first_row = 0;
   for (const SequenceRows& sequence : *sequences) {
     batch_.push_back({first_row, {sequence.rows, sequence.context, sequence.blocks}});
     first_row += sequence.rows;
   }
-  cache_at_hand_ = &*cache_;
-  return cache_->check(batch_, *program.batch_rows);
+  if (cache_) cache_at_hand_ = &*cache_;
+  if (device_cache_) device_cache_at_hand_ = &*device_cache_;
+  return check(batch_, *program.batch_rows, *options);
+}
+
+// Of the cache that create_cache() made.
+const KeyValueCacheOptions* RunContext::cache_options() const {
+  if (device_cache_) return &device_cache_->options();
+  return cache_ ? &cache_->options() : nullptr;
 }
 
 // All rows as one sequence of their own, in a cache that grows to the longest.
 Status RunContext::set_whole_batch(std::int64_t rows) {
   const std::int64_t blocks = std::max<std::int64_t>(1, (rows + kernels::kTokenGroup - 1) / kernels::kTokenGroup);
-  if (passing_cache_.options().blocks < blocks) {
+  const bool on_device = engine_->on_device() != nullptr;
+  if ((on_device ? passing_device_cache_.options() : passing_cache_.options()).blocks < blocks) {
     ACCORD_ASSIGN_OR_RETURN(const std::vector<CachedLayer> layers, cached_layers(engine_->graph()));
-    engine_->budget().give_back({kCache, passing_cache_.bytes()});
-    passing_cache_ = KeyValueCache();
-    ACCORD_ASSIGN_OR_RETURN(KeyValueCache made, KeyValueCache::create(layers, {.blocks = blocks}));
-    ACCORD_RETURN_IF_ERROR(engine_->budget().take({kCache, made.bytes()}));
-    passing_cache_ = std::move(made);
+    if (on_device) {
+      ACCORD_RETURN_IF_ERROR(create_passing_device_cache(layers, blocks));
+    } else {
+      engine_->budget().give_back({kCache, passing_cache_.bytes()});
+      passing_cache_ = KeyValueCache();
+      ACCORD_ASSIGN_OR_RETURN(KeyValueCache made, KeyValueCache::create(layers, {.blocks = blocks}));
+      ACCORD_RETURN_IF_ERROR(engine_->budget().take({kCache, made.bytes()}));
+      passing_cache_ = std::move(made);
+    }
     passing_blocks_.resize(static_cast<std::size_t>(blocks));
     std::iota(passing_blocks_.begin(), passing_blocks_.end(), 0);
   }
   cache_at_hand_ = &passing_cache_;
+  device_cache_at_hand_ = &passing_device_cache_;
   if (rows > 0) batch_.push_back({0, {rows, 0, passing_blocks_}});
   return Status();
 }
@@ -244,7 +263,8 @@ Result<std::vector<TensorView>> RunContext::run_part(std::span<const TensorView>
 
 Result<std::vector<TensorView>> RunContext::run_bound(std::span<const TensorView> inputs,
                                                       std::optional<std::span<const SequenceRows>> sequences) {
-  ACCORD_ASSIGN_OR_RETURN(Program * program, find_program(inputs));
+  ACCORD_ASSIGN_OR_RETURN(CachedProgram* const found, find_program(inputs));
+  Program* const program = &found->program;
   ACCORD_RETURN_IF_ERROR(set_batch(*program, sequences));
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     program->bases[static_cast<std::size_t>(program->inputs[i])] = static_cast<std::byte*>(inputs[i].buffer.data);
@@ -263,21 +283,21 @@ Result<std::vector<TensorView>> RunContext::run_bound(std::span<const TensorView
   return outputs;
 }
 
-Result<Program*> RunContext::find_program(std::span<const TensorView> inputs) {
+Result<RunContext::CachedProgram*> RunContext::find_program(std::span<const TensorView> inputs) {
   key_.clear();
   for (const TensorView& input : inputs) key_.insert(key_.end(), input.shape.begin(), input.shape.end());
   const auto found =
       std::find_if(programs_.begin(), programs_.end(), [&](const CachedProgram& cached) { return cached.key == key_; });
   if (found != programs_.end()) {
     programs_.splice(programs_.begin(), programs_, found);
-    return &programs_.front().program;
+    return &programs_.front();
   }
   ACCORD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> values, match_inputs(engine_->graph(), inputs));
   ACCORD_ASSIGN_OR_RETURN(Program program,
                           engine_->prepare(symbol_values(engine_->graph(), values), *weights_.parameters));
   if (programs_.size() == kMostPrograms) programs_.pop_back();
   programs_.push_front({key_, std::move(program)});
-  return &programs_.front().program;
+  return &programs_.front();
 }
 
 Status RunContext::place_arena(Program& program) {
@@ -310,21 +330,28 @@ Status RunContext::run_steps(Program& program) {
 Status RunContext::run_steps_timed(Program& program, const Execution& execution, bool traces) {
   const std::int64_t first = nanoseconds_now();
   std::int64_t begin = first;
-  for (const ProgramStep& step : program.steps) {
+  if (device_) {
+    ACCORD_RETURN_IF_ERROR(device_->run_steps(program, execution, [&](const ProgramStep& step, const Execution&) {
+      note_step(step.node, begin, nanoseconds_now(), traces);
+      begin = nanoseconds_now();
+      return Status();
+    }));
+  }
+  for (const ProgramStep& step : std::span(program.steps).first(device_ ? 0 : program.steps.size())) {
     ACCORD_RETURN_IF_ERROR(step.run(execution));
-    const std::int64_t end = nanoseconds_now();
-    if (traces) {
-      record(step.node, begin, end);
-    } else {
-      const std::lock_guard lock(times_mutex_);
-      TimeOfOp& time = times_[step.node == nullptr ? "output copy" : step.node->op];
-      ++time.calls;
-      time.seconds += static_cast<double>(end - begin) * 1e-9;
-    }
+    note_step(step.node, begin, nanoseconds_now(), traces);
     begin = nanoseconds_now();
   }
   if (traces && !recorded_.cut) recorded_.runs.push_back({nullptr, first, begin});
   return Status();
+}
+
+void RunContext::note_step(const Node* node, std::int64_t begin_ns, std::int64_t end_ns, bool traces) {
+  if (traces) return record(node, begin_ns, end_ns);
+  const std::lock_guard lock(times_mutex_);
+  TimeOfOp& time = times_[node == nullptr ? "output copy" : node->op];
+  ++time.calls;
+  time.seconds += static_cast<double>(end_ns - begin_ns) * 1e-9;
 }
 
 void RunContext::record(const Node* node, std::int64_t begin_ns, std::int64_t end_ns) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "accord/engine.hpp"
+#include "engine/device/device_context.hpp"
 #include "engine/runtime/expert_exchange.hpp"
 #include "engine/runtime/key_value_cache.hpp"
 #include "engine/runtime/loaded_engine.hpp"
@@ -20,6 +21,10 @@
 #include "engine/runtime/thread_pool.hpp"
 
 namespace accord::engine {
+
+// What contexts take of an engine's limit.
+inline constexpr const char* kArena = "arenas";
+inline constexpr const char* kCache = "caches of keys and values";
 
 /// A step of a run, or all of one, in nanoseconds of this host's monotonic clock.
 struct StepTime {
@@ -61,7 +66,10 @@ class RunContext {
   bool take_newest_weights();
   Status create_cache(const KeyValueCacheOptions& options);
   Status copy_block(std::int32_t from, std::int32_t to);
-  std::size_t cache_bytes() const { return cache_ ? cache_->bytes() : 0; }
+  std::size_t cache_bytes() const { return device_cache_ ? device_cache_->bytes() : cache_ ? cache_->bytes() : 0; }
+  /// Outputs stay on the engine's device, whatever it was loaded with; copy_output() copies one to memory of the CPU of its size.
+  void keep_outputs_on_device() { keeps_outputs_ = true; }
+  Status copy_output(const TensorView& output, void* to);
   /// On any thread, also during a run.
   void set_profiling(Profiling profiling) { profiling_.store(profiling, std::memory_order_relaxed); }
   /// REQUIRES: between_runs().
@@ -69,12 +77,13 @@ class RunContext {
   const LoadedEngine& engine() const { return *engine_; }
   /// On any thread, also during a run.
   std::vector<OpTime> profile() const;
-  std::size_t arena_bytes() const { return arena_.size(); }
+  std::size_t arena_bytes() const { return device_ ? device_->arena_bytes() : arena_.size(); }
 
  private:
   struct CachedProgram {
     std::vector<std::int64_t> key;  // all dimensions of all inputs, one after the other
     Program program;
+    ProgramGraph graph = {};  // on a device
   };
   struct NotedProgram {
     Program program;
@@ -90,10 +99,11 @@ class RunContext {
                                             std::optional<std::span<const SequenceRows>> sequences);
   Status set_batch(const Program& program, std::optional<std::span<const SequenceRows>> sequences);
   Status set_whole_batch(std::int64_t rows);
-  std::string cache_that_fits(const KeyValueCache& wanted) const;
+  const KeyValueCacheOptions* cache_options() const;
+  std::string cache_that_fits(const KeyValueCacheOptions& wanted, std::size_t bytes) const;
   void release_peers(const Status& failure);
   void abort_peers(const Status& failure);
-  Result<Program*> find_program(std::span<const TensorView> inputs);
+  Result<CachedProgram*> find_program(std::span<const TensorView> inputs);
   Status place_arena(Program& program);
   Status prepare_noted(std::span<const TensorView> inputs, NotedProgram& noted);
   Status run_noted_steps(NotedProgram& noted, const AfterNode& after);
@@ -101,7 +111,16 @@ class RunContext {
   Status run_steps(Program& program);
   Status run_steps_timed(Program& program, const Execution& execution, bool traces);
   void end_started();
+  void note_step(const Node* node, std::int64_t begin_ns, std::int64_t end_ns, bool traces);
   void record(const Node* node, std::int64_t begin_ns, std::int64_t end_ns);
+
+  // On a device (run_context_on_device.cpp).
+  Status begin_on_device();
+  Status create_device_cache(std::span<const CachedLayer> layers, const KeyValueCacheOptions& options);
+  Status create_passing_device_cache(std::span<const CachedLayer> layers, std::int64_t blocks);
+  Result<std::vector<TensorView>> run_on_device(std::span<const TensorView> inputs,
+                                                std::optional<std::span<const SequenceRows>> sequences);
+  Result<std::vector<TensorView>> outputs_of_device(const Program& program);
 
   static constexpr std::size_t kMostPrograms = 32;
   static constexpr std::size_t kMostRecorded = std::size_t{1} << 20;
@@ -112,6 +131,12 @@ class RunContext {
   KeyValueCache passing_cache_;  // of runs without sequences: each begins anew
   std::vector<std::int32_t> passing_blocks_;
   const KeyValueCache* cache_at_hand_ = nullptr;
+  std::unique_ptr<DeviceContext> device_;  // of an engine on a device, from its first use on
+  std::optional<DeviceCache> device_cache_;
+  DeviceCache passing_device_cache_;
+  const DeviceCache* device_cache_at_hand_ = nullptr;
+  std::uint64_t device_bindings_ = 0;  // bindings of the engine that its graphs know
+  bool keeps_outputs_ = false;
   std::vector<BatchRows> batch_;  // of the run at hand
   BatchOutputs batch_outputs_;
   std::int64_t largest_batch_part_ = 0;  // of the run at hand
@@ -119,8 +144,9 @@ class RunContext {
   std::uint64_t bindings_ = 0;
   std::vector<StartedSum> started_;  // of the run at hand
   Region arena_;
-  std::size_t reserved_arena_ = 0;     // of the engine's limit
-  std::vector<Region> outgrown_;       // arenas before this one, cleared: callers may still look at outputs there
+  std::size_t reserved_arena_ = 0;  // of the engine's limit
+  std::vector<Region> outgrown_;    // arenas before this one, cleared: callers may still look at outputs there. Of an
+                                    // engine on a device these are of outputs alone
   std::list<CachedProgram> programs_;  // the most recently used first
   std::vector<std::int64_t> key_;      // of the inputs at hand
   bool pinned_ = false;

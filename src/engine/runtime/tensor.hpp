@@ -17,6 +17,7 @@ namespace accord::engine {
 class ExpertExchanges;
 class KeyValueCache;
 struct BatchRows;
+struct DeviceRun;
 
 using Sizes = std::vector<std::int64_t>;
 /// A piece of memory of a program: an input, a weight, a constant, or a part of the arena.
@@ -53,6 +54,7 @@ struct Execution {
   std::vector<StartedSum>* started = nullptr;                  ///< of a program that sums while it computes
   ExpertExchanges* exchanges = nullptr;  ///< of a program whose ranks have other rows than each other,
   std::int64_t largest_batch_part = 0;   ///< of the batch of the run, the largest of their parts
+  const DeviceRun* on_device = nullptr;  ///< of a program on a device: then the addresses are that one's
 
   std::byte* address(const Tensor& tensor) const {
     return bases[static_cast<std::size_t>(tensor.storage)] + tensor.offset;
@@ -67,6 +69,8 @@ struct Execution {
 
 /// A kernel call with everything but addresses settled.
 using Step = std::function<Status(const Execution& execution)>;
+/// Makes the same step for a device, where a program is one on a device.
+using MakeStep = std::function<Step()>;
 
 /// Rows of floats or bytes: all dimensions but the last seen as one.
 struct Rows {

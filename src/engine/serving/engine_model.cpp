@@ -57,6 +57,7 @@ Result<std::shared_ptr<EngineModel>> EngineModel::create(std::shared_ptr<LoadedE
   std::shared_ptr<EngineModel> model(new EngineModel(std::move(engine)));
   model->limits_ = limits;
   model->context_.pin_weights();
+  model->context_.keep_outputs_on_device();  // few ranks want logits
   if (model->context_.engine().budget().limit() != 0) {
     ACCORD_ASSIGN_OR_RETURN(const std::size_t arena, arena_bytes(model->context_.engine(), limits));
     ACCORD_RETURN_IF_ERROR(model->context_.reserve_arena(arena));
@@ -84,8 +85,13 @@ Status EngineModel::run(const StepPlan& plan, std::span<float> logits) {
     return Status(StatusCode::kInternal,
                   fmt::format("the model gives {} logits where {} are wanted", outputs[0].buffer.count, logits.size()));
   }
-  return kernels::convert({outputs[0].buffer.data, outputs[0].buffer.dtype, layout},
-                          {logits.data(), DType::kFloat32, layout});
+  const void* made = outputs[0].buffer.data;
+  if (outputs[0].buffer.device != Device()) {
+    copied_.resize(outputs[0].buffer.bytes());
+    ACCORD_RETURN_IF_ERROR(context_.copy_output(outputs[0], copied_.data()));
+    made = copied_.data();
+  }
+  return kernels::convert({made, outputs[0].buffer.dtype, layout}, {logits.data(), DType::kFloat32, layout});
 }
 
 }  // namespace accord::engine

@@ -34,6 +34,7 @@ class EngineModel final : public StepModel {
   std::vector<std::int64_t> positions_;
   std::vector<std::int64_t> rows_;
   std::vector<SequenceRows> sequences_;
+  std::vector<std::byte> copied_;  // logits of a device
 };
 
 }  // namespace accord::engine

@@ -1,0 +1,312 @@
+#pragma once
+// Attention over the paged cache, and over tensors; and what goes with it: the cache's writing, rotary embedding.
+
+#include "engine/device/attend.hpp"
+
+namespace accord::engine {
+
+/// Rows [tokens, heads, dim] of floats, dim contiguous; strides in elements.
+struct HeadRows {
+  void* data = nullptr;
+  DType dtype = DType::kFloat32;
+  std::int64_t row_stride = 0, head_stride = 0;
+  ACCORD_ON_DEVICE float at(std::int64_t row, std::int64_t head, std::int64_t d) const {
+    return device::load_float(data, dtype, row * row_stride + head * head_stride + d);
+  }
+};
+
+/// One layer's cache on a device: token t of head h in block b lies as row (b * kv_heads + h) * block_tokens + t of keys and of values.
+struct DeviceCacheLayer {
+  void* keys = nullptr;
+  void* values = nullptr;
+  DType dtype = DType::kFloat32;  ///< or bfloat16
+  std::int64_t block_tokens = 0;
+  std::int64_t kv_heads = 0, head_dim = 0, value_dim = 0;
+  ACCORD_ON_DEVICE std::int64_t row_of(const std::int32_t* table, std::int64_t head, std::int64_t token) const {
+    return (std::int64_t{table[token / block_tokens]} * kv_heads + head) * block_tokens + token % block_tokens;
+  }
+};
+
+/// Where a row of a run stands: its token's number in its sequence, and where that one's blocks begin among the tables.
+struct RowPlace {
+  std::int32_t token = 0;
+  std::int32_t table = 0;
+};
+
+/// The sequences of a run, in memory of the device.
+struct BatchTables {
+  const RowPlace* rows = nullptr;
+  const std::int32_t* tables = nullptr;
+};
+
+/// Writes keys and values of `rows` rows into the cache.
+struct AppendToCache {
+  static constexpr const char* kName = "engine_append_to_cache";
+  static constexpr int kThreads = 256;
+  DeviceCacheLayer cache;
+  BatchTables batch;
+  std::int64_t rows = 0;
+  HeadRows keys, values;
+
+  template <typename Block>
+  ACCORD_ON_DEVICE void operator()(Block& block) const {
+    const std::int64_t both = cache.head_dim + cache.value_dim;
+    const auto count = static_cast<std::size_t>(rows * cache.kv_heads * both);
+    for (std::size_t i = block.first(); i < count; i += block.stride()) {
+      const auto index = static_cast<std::int64_t>(i);
+      const std::int64_t d = index % both, head = index / both % cache.kv_heads, row = index / both / cache.kv_heads;
+      const RowPlace place = batch.rows[row];
+      const std::int64_t to = cache.row_of(batch.tables + place.table, head, place.token);
+      if (d < cache.head_dim) {
+        device::store_float(cache.keys, cache.dtype, to * cache.head_dim + d, keys.at(row, head, d));
+      } else {
+        const std::int64_t v = d - cache.head_dim;
+        device::store_float(cache.values, cache.dtype, to * cache.value_dim + v, values.at(row, head, v));
+      }
+    }
+  }
+};
+
+/// output = softmax(scale q k^T) v of each row, which sees the tokens of its sequence up to its own. A block has `tile_rows` rows, the query
+/// heads of one key head, and one of `splits` parts of the tokens; with several of these, parts go to `partial` for CombineSplits. The
+/// parts depend on nothing but the row's own token if tile_rows is 1.
+struct PagedAttention {
+  static constexpr const char* kName = "engine_paged_attention";
+  static constexpr int kThreads = 256;
+  DeviceCacheLayer cache;
+  BatchTables batch;
+  std::int64_t rows = 0, heads = 0, window = 0;
+  float scale = 1.0F, softcap = 0.0F;
+  HeadRows q, output;
+  int tile_rows = 1, splits = 1;
+  float* partial = nullptr;  ///< [rows, heads, splits, value_dim + 2]: sums, total, most
+
+  ACCORD_ON_DEVICE std::int64_t tiles() const { return (rows + tile_rows - 1) / tile_rows; }
+  ACCORD_ON_DEVICE int heads_together() const { return static_cast<int>(heads / cache.kv_heads); }
+
+  template <typename Block>
+  ACCORD_ON_DEVICE void operator()(Block& block) const {
+    const std::int64_t works = tiles() * cache.kv_heads * splits;
+    for (std::int64_t work = block.block(); work < works; work += block.blocks()) {
+      Tile tile{*this};
+      tile.split = static_cast<int>(work % splits);
+      tile.kv_head = work / splits % cache.kv_heads;
+      const std::int64_t begin = work / splits / cache.kv_heads * tile_rows;
+      const std::int64_t end = begin + tile_rows < rows ? begin + tile_rows : rows;
+      // Rows of one sequence at a time.
+      for (tile.first_row = begin; tile.first_row < end; tile.first_row += tile.row_count) {
+        const std::int32_t table = batch.rows[tile.first_row].table;
+        tile.row_count = 1;
+        while (tile.first_row + tile.row_count < end && batch.rows[tile.first_row + tile.row_count].table == table)
+          ++tile.row_count;
+        const AttendSizes sizes{tile_rows * heads_together(), static_cast<int>(cache.head_dim),
+                                static_cast<int>(cache.value_dim)};
+        attend(block, sizes, tile);
+      }
+    }
+  }
+
+ private:
+  struct Tile {
+    const PagedAttention& of;
+    int split = 0;
+    std::int64_t kv_head = 0, first_row = 0, row_count = 1;
+
+    ACCORD_ON_DEVICE int queries() const { return static_cast<int>(row_count) * of.heads_together(); }
+    ACCORD_ON_DEVICE std::int64_t row(int query) const { return first_row + query / of.heads_together(); }
+    ACCORD_ON_DEVICE std::int64_t head(int query) const {
+      return kv_head * of.heads_together() + query % of.heads_together();
+    }
+    ACCORD_ON_DEVICE std::int64_t chunk() const {
+      const std::int64_t tokens = of.batch.rows[first_row + row_count - 1].token + std::int64_t{1};
+      const std::int64_t each = (tokens + of.splits - 1) / of.splits;
+      return (each + kPieceTokens - 1) / kPieceTokens * kPieceTokens;
+    }
+    ACCORD_ON_DEVICE std::int64_t first_token() const {
+      const std::int64_t begin = split * chunk();
+      if (of.window == 0) return begin;
+      const std::int64_t seen = of.batch.rows[first_row].token + 1 - of.window;
+      // A multiple of the pieces, as without a window.
+      const std::int64_t from = seen < 0 ? 0 : seen / kPieceTokens * kPieceTokens;
+      return from > begin ? from : begin;
+    }
+    ACCORD_ON_DEVICE std::int64_t last_token() const {
+      const std::int64_t tokens = of.batch.rows[first_row + row_count - 1].token + std::int64_t{1};
+      const std::int64_t end = (split + 1) * chunk();
+      return end < tokens ? end : tokens;
+    }
+    ACCORD_ON_DEVICE const std::int32_t* table() const { return of.batch.tables + of.batch.rows[first_row].table; }
+    ACCORD_ON_DEVICE float query(int query, int d) const { return of.q.at(row(query), head(query), d); }
+    ACCORD_ON_DEVICE float key(std::int64_t token, int d) const {
+      const DeviceCacheLayer& cache = of.cache;
+      return device::load_float(cache.keys, cache.dtype, cache.row_of(table(), kv_head, token) * cache.head_dim + d);
+    }
+    ACCORD_ON_DEVICE float value(std::int64_t token, int d) const {
+      const DeviceCacheLayer& cache = of.cache;
+      return device::load_float(cache.values, cache.dtype, cache.row_of(table(), kv_head, token) * cache.value_dim + d);
+    }
+    ACCORD_ON_DEVICE float score(int query, std::int64_t token, float product) const {
+      const std::int64_t own = of.batch.rows[row(query)].token;
+      if (token > own || (of.window > 0 && token <= own - of.window)) return -INFINITY;
+      const float score = product * of.scale;
+      return of.softcap > 0.0F ? of.softcap * tanhf(score / of.softcap) : score;
+    }
+    template <typename Block>
+    ACCORD_ON_DEVICE void take(Block& block, const AttendMemory& memory) const {
+      const auto dim = static_cast<int>(of.cache.value_dim);
+      for (int i = block.thread(); i < queries() * dim; i += block.threads()) {
+        const int query = i / dim, d = i % dim;
+        if (of.splits == 1) {
+          device::store_float(of.output.data, of.output.dtype,
+                              row(query) * of.output.row_stride + head(query) * of.output.head_stride + d,
+                              memory.sums[i] / memory.totals[query]);
+          continue;
+        }
+        float* const to = of.partial + ((row(query) * of.heads + head(query)) * of.splits + split) * (dim + 2);
+        to[d] = memory.sums[i];
+        if (d > 0) continue;
+        to[dim] = memory.totals[query];
+        to[dim + 1] = memory.most[query];
+      }
+    }
+  };
+};
+
+/// The parts of PagedAttention as one result.
+struct CombineSplits {
+  static constexpr const char* kName = "engine_combine_splits";
+  static constexpr int kThreads = 256;
+  const float* partial = nullptr;
+  std::int64_t rows = 0, heads = 0, value_dim = 0;
+  int splits = 1;
+  HeadRows output;
+
+  template <typename Block>
+  ACCORD_ON_DEVICE void operator()(Block& block) const {
+    const auto count = static_cast<std::size_t>(rows * heads * value_dim);
+    for (std::size_t i = block.first(); i < count; i += block.stride()) {
+      const auto index = static_cast<std::int64_t>(i);
+      const std::int64_t d = index % value_dim, head = index / value_dim % heads, row = index / value_dim / heads;
+      const float* const parts = partial + (row * heads + head) * splits * (value_dim + 2);
+      float most = -INFINITY, sum = 0.0F, total = 0.0F;
+      for (int split = 0; split < splits; ++split) {
+        const float part = parts[split * (value_dim + 2) + value_dim + 1];
+        most = part > most ? part : most;
+      }
+      for (int split = 0; split < splits; ++split) {
+        const float* const part = parts + split * (value_dim + 2);
+        const float factor = part[value_dim + 1] == -INFINITY ? 0.0F : expf(part[value_dim + 1] - most);
+        sum += part[d] * factor;
+        total += part[value_dim] * factor;
+      }
+      device::store_float(output.data, output.dtype, row * output.row_stride + head * output.head_stride + d,
+                          sum / total);
+    }
+  }
+};
+
+/// output = softmax(scale q k^T + mask) v of tensors [batch, heads, length, dim]. A block has `tile_rows` queries of the heads that share a
+/// key head. A query that sees nothing gives zeros.
+struct WholeAttention {
+  static constexpr const char* kName = "engine_whole_attention";
+  static constexpr int kThreads = 256;
+  enum class Mask : std::uint8_t { kNone, kAdditive, kBool };
+  std::int64_t batch = 0, heads = 0, kv_heads = 0, q_len = 0, k_len = 0, head_dim = 0, value_dim = 0;
+  HeadRows q, k, v, output;
+  std::int64_t q_batch_stride = 0, k_batch_stride = 0, v_batch_stride = 0, output_batch_stride = 0;
+  Mask mask_is = Mask::kNone;
+  Operand mask;  ///< strides: batch, head, query, key
+  bool causal = false;
+  float scale = 1.0F;
+  int tile_rows = 1;
+
+  template <typename Block>
+  ACCORD_ON_DEVICE void operator()(Block& block) const {
+    const std::int64_t tiles = (q_len + tile_rows - 1) / tile_rows, works = batch * kv_heads * tiles;
+    const int together = static_cast<int>(heads / kv_heads);
+    for (std::int64_t work = block.block(); work < works; work += block.blocks()) {
+      const std::int64_t first = work % tiles * tile_rows, left = q_len - first;
+      const Tile tile{*this,
+                      together,
+                      work / tiles / kv_heads,
+                      work / tiles % kv_heads,
+                      first,
+                      left < tile_rows ? left : tile_rows};
+      attend(block, {tile_rows * together, static_cast<int>(head_dim), static_cast<int>(value_dim)}, tile);
+    }
+  }
+
+ private:
+  struct Tile {
+    const WholeAttention& of;
+    int together;
+    std::int64_t batch, kv_head, first_row, row_count;
+
+    ACCORD_ON_DEVICE int queries() const { return static_cast<int>(row_count) * together; }
+    ACCORD_ON_DEVICE std::int64_t row(int query) const { return first_row + query / together; }
+    ACCORD_ON_DEVICE std::int64_t head(int query) const { return kv_head * together + query % together; }
+    ACCORD_ON_DEVICE std::int64_t first_token() const { return 0; }
+    ACCORD_ON_DEVICE std::int64_t last_token() const {
+      const std::int64_t seen = first_row + row_count;
+      return of.causal && seen < of.k_len ? seen : of.k_len;
+    }
+    ACCORD_ON_DEVICE static float element(const HeadRows& rows, std::int64_t batch_offset, std::int64_t row,
+                                          std::int64_t head, int d) {
+      return device::load_float(rows.data, rows.dtype,
+                                batch_offset + row * rows.row_stride + head * rows.head_stride + d);
+    }
+    ACCORD_ON_DEVICE float query(int query, int d) const {
+      return element(of.q, batch * of.q_batch_stride, row(query), head(query), d);
+    }
+    ACCORD_ON_DEVICE float key(std::int64_t token, int d) const {
+      return element(of.k, batch * of.k_batch_stride, token, kv_head, d);
+    }
+    ACCORD_ON_DEVICE float value(std::int64_t token, int d) const {
+      return element(of.v, batch * of.v_batch_stride, token, kv_head, d);
+    }
+    ACCORD_ON_DEVICE float score(int query, std::int64_t token, float product) const {
+      if (of.causal && token > row(query)) return -INFINITY;
+      const float score = product * of.scale;
+      if (of.mask_is == Mask::kNone) return score;
+      const std::int64_t at = batch * of.mask.strides[0] + head(query) * of.mask.strides[1] +
+                              row(query) * of.mask.strides[2] + token * of.mask.strides[3];
+      if (of.mask_is == Mask::kAdditive) return score + device::load_float(of.mask.data, of.mask.dtype, at);
+      return static_cast<const std::uint8_t*>(of.mask.data)[at] != 0 ? score : -INFINITY;
+    }
+    template <typename Block>
+    ACCORD_ON_DEVICE void take(Block& block, const AttendMemory& memory) const {
+      const auto dim = static_cast<int>(of.value_dim);
+      for (int i = block.thread(); i < queries() * dim; i += block.threads()) {
+        const int query = i / dim;
+        const float total = memory.totals[query];
+        device::store_float(of.output.data, of.output.dtype,
+                            batch * of.output_batch_stride + row(query) * of.output.row_stride +
+                                head(query) * of.output.head_stride + i % dim,
+                            total == 0.0F ? 0.0F : memory.sums[i] / total);
+      }
+    }
+  };
+};
+
+/// y = x cos + (-second half of x, first half of x) sin, head by head; all heads of a row use the same cos and sin [rows, dim].
+struct Rotary {
+  static constexpr const char* kName = "engine_rotary";
+  static constexpr int kThreads = 256;
+  std::int64_t rows = 0, heads = 0, dim = 0;
+  HeadRows x, cos, sin, y;
+
+  template <typename Block>
+  ACCORD_ON_DEVICE void operator()(Block& block) const {
+    const std::int64_t half = dim / 2;
+    const auto count = static_cast<std::size_t>(rows * heads * dim);
+    for (std::size_t i = block.first(); i < count; i += block.stride()) {
+      const auto index = static_cast<std::int64_t>(i);
+      const std::int64_t d = index % dim, head = index / dim % heads, row = index / dim / heads;
+      const float other = d < half ? -x.at(row, head, d + half) : x.at(row, head, d - half);
+      device::store_float(y.data, y.dtype, row * y.row_stride + head * y.head_stride + d,
+                          x.at(row, head, d) * cos.at(row, 0, d) + other * sin.at(row, 0, d));
+    }
+  }
+};
+
+}  // namespace accord::engine

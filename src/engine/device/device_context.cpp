@@ -1,0 +1,181 @@
+// A run puts its inputs, its kernels and the copy of its fault into one stream and waits for that. The kernels of a program know nothing of a run but
+// addresses that stay: inputs are copied to their place in the arena, and the tables of a batch to theirs; so from its second run on a program is
+// one graph. What cannot be captured runs as it is.
+#include "engine/device/device_context.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "engine/graph/node_access.hpp"
+
+namespace accord::engine {
+namespace {
+
+Status status_of(const Fault& fault) {
+  if (fault.count == 0) return Status();
+  const auto* const node = reinterpret_cast<const Node*>(static_cast<std::uintptr_t>(fault.node));
+  const std::string place = node == nullptr ? "a kernel" : node_text(*node);
+  if (fault.kind == Fault::kDivision) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{}: a whole number is divided by zero at position {}", place, fault.position));
+  }
+  const std::int64_t least = fault.kind == Fault::kIndex ? -fault.size : 0;
+  return Status(StatusCode::kInvalidArgument, fmt::format("{}: id {} at position {} is outside [{}, {})", place,
+                                                          fault.id, fault.position, least, fault.size));
+}
+
+}  // namespace
+
+Result<EngineDevice> find_engine_device(Device device) {
+  EngineDevice on;
+  on.device = device;
+  ACCORD_ASSIGN_OR_RETURN(on.runtime, device::runtime_of(device.type));
+  const int count = on.runtime->count();
+  if (device.index < 0 || device.index >= count) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("there is no {}: {} devices were found", to_string(device), count));
+  }
+  ACCORD_ASSIGN_OR_RETURN(on.blas, device::blas_of(device.type));
+  return on;
+}
+
+ProgramGraph& ProgramGraph::operator=(ProgramGraph&& other) noexcept {
+  if (this == &other) return *this;
+  drop();
+  runtime_ = other.runtime_;
+  graph_ = std::exchange(other.graph_, std::nullopt);
+  layout_ = other.layout_;
+  runs_ = other.runs_;
+  is_refused_ = other.is_refused_;
+  return *this;
+}
+
+void ProgramGraph::drop() {
+  if (graph_) (void)runtime_->destroy_graph(*graph_);
+  graph_.reset();
+}
+
+Result<std::unique_ptr<DeviceContext>> DeviceContext::create(const EngineDevice& on) {
+  std::unique_ptr<DeviceContext> context(new DeviceContext(on));
+  device::Runtime& runtime = *on.runtime;
+  ACCORD_ASSIGN_OR_RETURN(context->stream_, runtime.create_stream(on.device, false));
+  ACCORD_ASSIGN_OR_RETURN(context->multiprocessors_, runtime.multiprocessors(on.device));
+  ACCORD_ASSIGN_OR_RETURN(context->fault_, DeviceMemory::allocate(runtime, on.device, sizeof(Fault), "a run"));
+  ACCORD_ASSIGN_OR_RETURN(context->workspace_, DeviceMemory::allocate(runtime, on.device, device::kWorkspaceBytes,
+                                                                      "the workspace of products"));
+  ACCORD_ASSIGN_OR_RETURN(void* const found, runtime.allocate_host(sizeof(Fault)));
+  context->found_ = new (found) Fault();
+  return context;
+}
+
+DeviceContext::~DeviceContext() {
+  if (stream_.handle != nullptr) {
+    (void)on_.runtime->synchronize(on_.device, stream_);
+    (void)on_.runtime->destroy_stream(on_.device, stream_);
+  }
+  if (found_ != nullptr) (void)on_.runtime->release_host(found_);
+}
+
+Status DeviceContext::place_arena(Program& program) {
+  if (program.arena_bytes > arena_.size()) {
+    ++layout_;
+    arena_ = DeviceMemory();
+    ACCORD_ASSIGN_OR_RETURN(
+        arena_, DeviceMemory::allocate(*on_.runtime, on_.device, program.arena_bytes, "the engine's arena"));
+  }
+  for (const Program::ArenaPiece& piece : program.arena) {
+    program.bases[static_cast<std::size_t>(piece.storage)] = arena_.data() + piece.offset;
+  }
+  return Status();
+}
+
+Status DeviceContext::copy_inputs(const Program& program, std::span<const TensorView> inputs) {
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const Buffer& from = inputs[i].buffer;
+    if (from.count == 0) continue;
+    std::byte* const to = program.bases[static_cast<std::size_t>(program.inputs[i])];
+    ACCORD_RETURN_IF_ERROR(on_.runtime->copy(to, from.data, from.bytes(), on_.device, stream_));
+  }
+  return Status();
+}
+
+Status DeviceContext::set_batch(std::span<const BatchRows> batch, const DeviceCache* cache) {
+  cache_ = cache;
+  ACCORD_ASSIGN_OR_RETURN(const bool moved, batch_.set(batch, *on_.runtime, on_.device, stream_));
+  if (moved) ++layout_;
+  return Status();
+}
+
+DeviceRun DeviceContext::run_of() const {
+  return {*on_.runtime,      *on_.blas,        on_.device,
+          stream_,           multiprocessors_, reinterpret_cast<Fault*>(fault_.data()),
+          workspace_.data(), cache_,           batch_.tables()};
+}
+
+Status DeviceContext::put_steps(const Program& program, const Execution& execution) {
+  for (const ProgramStep& step : program.steps) ACCORD_RETURN_IF_ERROR(step.run(execution));
+  return Status();
+}
+
+// A failed capture has run nothing, so the program runs as it is, then and from then on.
+Status DeviceContext::capture(const Program& program, const Execution& execution, ProgramGraph& graph) {
+  graph.drop();
+  graph.runtime_ = on_.runtime;
+  const Result<device::Graph> made =
+      on_.runtime->capture(on_.device, stream_, [&] { return put_steps(program, execution); });
+  if (!made.ok()) {
+    graph.is_refused_ = true;
+    return made.status();
+  }
+  graph.graph_ = *made;
+  graph.layout_ = layout_;
+  return Status();
+}
+
+Status DeviceContext::run(const Program& program, Execution execution, ProgramGraph* graph) {
+  const DeviceRun run = run_of();
+  execution.on_device = &run;
+  ACCORD_RETURN_IF_ERROR(on_.runtime->fill(run.fault, 0, sizeof(Fault), on_.device, stream_));
+  const bool again = graph != nullptr && graph->runs_++ > 0 && !graph->is_refused_;
+  const bool stands = again && graph->graph_ && graph->layout_ == layout_;
+  const bool as_graph = stands || (again && capture(program, execution, *graph).ok());
+  const Status put =
+      as_graph ? on_.runtime->launch_graph(*graph->graph_, on_.device, stream_) : put_steps(program, execution);
+  const Status ended = wait(execution);  // also of what a failure left in the stream
+  return put.ok() ? ended : put;
+}
+
+Status DeviceContext::run_steps(const Program& program, Execution execution, const AfterStep& after) {
+  const DeviceRun run = run_of();
+  execution.on_device = &run;
+  ACCORD_RETURN_IF_ERROR(on_.runtime->fill(run.fault, 0, sizeof(Fault), on_.device, stream_));
+  for (const ProgramStep& step : program.steps) {
+    ACCORD_RETURN_IF_ERROR(step.run(execution));
+    ACCORD_RETURN_IF_ERROR(on_.runtime->synchronize(on_.device, stream_));
+    ACCORD_RETURN_IF_ERROR(after(step, execution));
+  }
+  return wait(execution);
+}
+
+// A collective that failed frees the stream and tells its group.
+Status DeviceContext::wait(const Execution& execution) {
+  ACCORD_RETURN_IF_ERROR(on_.runtime->copy(found_, fault_.data(), sizeof(Fault), on_.device, stream_));
+  ACCORD_RETURN_IF_ERROR(on_.runtime->synchronize(on_.device, stream_));
+  for (const std::optional<Communicator>& communicator : execution.communicators) {
+    if (communicator) ACCORD_RETURN_IF_ERROR(communicator->status());
+  }
+  return status_of(*found_);
+}
+
+Status DeviceContext::copy_to_host(void* to, const void* from, std::size_t bytes) {
+  if (bytes == 0) return Status();
+  ACCORD_RETURN_IF_ERROR(on_.runtime->copy(to, from, bytes, on_.device, stream_));
+  return on_.runtime->synchronize(on_.device, stream_);
+}
+
+Status DeviceContext::copy_block(const DeviceCache& cache, std::int32_t from, std::int32_t to) {
+  return cache.copy_block(from, to, *on_.runtime, on_.device, stream_);
+}
+
+}  // namespace accord::engine

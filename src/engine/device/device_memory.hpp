@@ -1,0 +1,35 @@
+#pragma once
+// Memory of a device that goes back at its end.
+
+#include <cstddef>
+#include <memory>
+#include <string_view>
+
+#include "device/runtime.hpp"
+
+namespace accord::engine {
+
+/// Movable. Whoever lets go of it has waited for what used it.
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+  /// kResourceExhausted, with `what`, if the device refuses.
+  static Result<DeviceMemory> allocate(device::Runtime& runtime, Device device, std::size_t bytes,
+                                       std::string_view what);
+  DeviceMemory(DeviceMemory&& other) noexcept { *this = std::move(other); }
+  DeviceMemory& operator=(DeviceMemory&& other) noexcept;
+  ~DeviceMemory() { release(); }
+
+  std::byte* data() const { return data_; }
+  std::size_t size() const { return bytes_; }
+
+ private:
+  void release();
+
+  device::Runtime* runtime_ = nullptr;
+  Device device_;
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace accord::engine

@@ -1,0 +1,110 @@
+#include "engine/device/device_parameters.hpp"
+
+#include <fmt/format.h>
+
+#include "base/text.hpp"
+#include "engine/runtime/row_major_reader.hpp"
+#include "kernels/elementwise.hpp"
+#include "kernels/linear/pack.hpp"
+
+namespace accord::engine {
+namespace {
+
+class DeviceLoader {
+ public:
+  explicit DeviceLoader(const EngineDevice& on) : on_(on) {}
+
+  Status load(Package& package, const TensorEntry& entry, const TensorPart& part, const Value& value,
+              ParameterMemory& memory) {
+    ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> staged, rows_.of(part_bytes(entry, part)));
+    if (!entry.packing) {
+      ACCORD_RETURN_IF_ERROR(read_row_major(package, entry, part, units_, staged));
+      return put(staged, entry.name, memory);
+    }
+    if (entry.packing->groups > 0 || entry.shape.size() != 2) {
+      return Status(StatusCode::kUnsupported,
+                    fmt::format("tensor \"{}\" is packed for experts or a convolution, which have no kernel for GPUs",
+                                entry.name));
+    }
+    ACCORD_RETURN_IF_ERROR(package.read_granules(entry, part.first_granule, part.granules, staged));
+    const auto first = entry.sharding ? static_cast<std::int64_t>(part.first_granule) : 0;
+    const auto units = entry.sharding ? static_cast<std::int64_t>(part.granules) : 1;
+    return put_unpacked(entry.matrix(first, units, staged.data()), entry, value, memory);
+  }
+
+  Status put(std::span<const std::byte> rows, std::string_view name, ParameterMemory& memory) {
+    ACCORD_ASSIGN_OR_RETURN(DeviceMemory made, DeviceMemory::allocate(*on_.runtime, on_.device, rows.size(),
+                                                                      fmt::format("tensor \"{}\"", name)));
+    if (!rows.empty()) {
+      ACCORD_RETURN_IF_ERROR(on_.runtime->copy(made.data(), rows.data(), rows.size(), on_.device, {}));
+      ACCORD_RETURN_IF_ERROR(on_.runtime->synchronize(on_.device, {}));
+    }
+    memory.on_device = made.data();
+    parameters.on_device.push_back(std::move(made));
+    if (rows.empty() || rows.size() > kKnownBytes) return Status();
+    ACCORD_ASSIGN_OR_RETURN(Region known, Region::allocate(rows.size(), "a small weight"));
+    std::copy(rows.begin(), rows.end(), known.data());
+    memory.plain = known.bytes();
+    parameters.regions.push_back(std::move(known));
+    return Status();
+  }
+
+  Parameters parameters;
+
+ private:
+  Status put_unpacked(const kernels::PackedMatrix& matrix, const TensorEntry& entry, const Value& value,
+                      ParameterMemory& memory) {
+    std::vector<std::int64_t> sizes = {matrix.out(), matrix.in()};
+    const auto count = static_cast<std::size_t>(sizes[0] * sizes[1]);
+    ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> wide, wide_.of(count * sizeof(float)));
+    kernels::unpack(matrix, reinterpret_cast<float*>(wide.data()));
+    kernels::ConstView from{wide.data(), DType::kFloat32, kernels::contiguous_layout(sizes)};
+    if (entry.packing->transposed) {  // packed as [out, in] of a weight [in, out]
+      static constexpr int kOrder[] = {1, 0};
+      from.layout = kernels::permuted_layout(from.layout, kOrder);
+      std::swap(sizes[0], sizes[1]);
+    }
+    ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> rows, unpacked_.of(count * size_of(value.dtype)));
+    ACCORD_RETURN_IF_ERROR(kernels::convert(from, {rows.data(), value.dtype, kernels::contiguous_layout(sizes)}));
+    return put(rows, entry.name, memory);
+  }
+
+  const EngineDevice& on_;
+  Staging rows_, units_, wide_, unpacked_;
+};
+
+}  // namespace
+
+Result<Parameters> load_parameters_on(const EngineDevice& on, Package& package, const Graph& graph,
+                                      const std::vector<TensorPart>& parts) {
+  DeviceLoader loader(on);
+  const std::vector<ParameterUse> uses = parameter_uses(graph);
+  loader.parameters.memory.resize(parts.size());
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (!uses[i].any()) continue;
+    ACCORD_ASSIGN_OR_RETURN(const TensorEntry* const entry, package.tensor(parts[i].tensor));
+    const Value& value = graph.values[static_cast<std::size_t>(graph.parameters[i].value)];
+    ACCORD_RETURN_IF_ERROR(loader.load(package, *entry, parts[i], value, loader.parameters.memory[i]));
+    ParameterBytes& bytes = loader.parameters.bytes;
+    (parts[i].sharded ? bytes.sharded : bytes.replicated) += part_bytes(*entry, parts[i]);
+  }
+  return std::move(loader.parameters);
+}
+
+Result<Parameters> take_parameters_on(const EngineDevice& on, const Graph& graph,
+                                      const std::map<std::string, TensorView>& weights) {
+  DeviceLoader loader(on);
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<const TensorView*> given, weights_of(graph, weights));
+  const std::vector<ParameterUse> uses = parameter_uses(graph);
+  loader.parameters.memory.resize(given.size());
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    if (!uses[i].any()) continue;
+    const Buffer& buffer = given[i]->buffer;
+    const std::span rows(static_cast<const std::byte*>(buffer.data), buffer.bytes());
+    ACCORD_RETURN_IF_ERROR(loader.put(rows, graph.parameters[i].tensor, loader.parameters.memory[i]));
+    loader.parameters.bytes.replicated += rows.size();
+  }
+  return std::move(loader.parameters);
+}
+
+}  // namespace accord::engine

@@ -1,0 +1,46 @@
+#pragma once
+// What steps of a program on a device run with, and how they put kernels into its stream.
+
+#include <algorithm>
+
+#include "device/blas.hpp"
+#include "device/kernel.hpp"
+#include "device/runtime.hpp"
+#include "engine/device/attention_kernels.hpp"
+
+namespace accord::engine {
+
+class DeviceCache;
+
+/// Of one run. Kernels of it follow each other in `stream`.
+struct DeviceRun {
+  device::Runtime& runtime;
+  device::Blas& blas;
+  Device device;
+  Stream stream;
+  int multiprocessors = 1;
+  Fault* fault = nullptr;              ///< on the device
+  void* workspace = nullptr;           ///< of blas, device::kWorkspaceBytes
+  const DeviceCache* cache = nullptr;  ///< of a program with attention that keeps its keys
+  BatchTables batch = {};              ///< the sequences whose rows such a program computes
+};
+
+inline std::int64_t quotient_of_blocks(std::int64_t count, std::int64_t each) { return (count + each - 1) / each; }
+
+/// As many blocks as there is work for, at most so many that the device is full several times over; kernels go through the rest in turns.
+template <typename K>
+Status launch_blocks(const DeviceRun& run, const K& kernel, std::int64_t blocks, std::size_t shared_bytes = 0) {
+  constexpr int kTurns = 32;
+  if (blocks <= 0) return Status();
+  const auto most = static_cast<std::int64_t>(run.multiprocessors) * kTurns;
+  const device::Grid grid{static_cast<int>(std::min(blocks, most)), K::kThreads, shared_bytes};
+  return device::launch(run.runtime, kernel, grid, run.device, run.stream);
+}
+
+/// A thread for each of `count` elements.
+template <typename K>
+Status launch_over(const DeviceRun& run, const K& kernel, std::int64_t count) {
+  return launch_blocks(run, kernel, quotient_of_blocks(count, K::kThreads));
+}
+
+}  // namespace accord::engine

@@ -1,0 +1,81 @@
+#include "engine/device/index_steps.hpp"
+
+#include "engine/device/device_run.hpp"
+#include "engine/device/device_steps.hpp"
+#include "engine/device/index_kernels.hpp"
+
+namespace accord::engine {
+
+static_assert(kMostPickedIds == Pick::kMostIds);
+
+Step gather_rows_on_device(const Node* node, const RowLookup& lookup) {
+  const auto element = static_cast<std::int64_t>(size_of(lookup.table.dtype));
+  GatherRows kernel;
+  kernel.id_dtype = lookup.ids.dtype;
+  kernel.count = lookup.ids.count();
+  kernel.table_rows = lookup.table.size(0);
+  kernel.first_row = lookup.first_row;
+  kernel.rows_in_all = lookup.rows_in_all;
+  kernel.row_bytes = lookup.table.size(1) * element;
+  kernel.table_row_stride = lookup.table_row_stride * element;
+  return [=](const Execution& execution) {
+    GatherRows placed = kernel;
+    placed.ids = execution.address(lookup.ids);
+    placed.table = execution.address(lookup.table);
+    placed.y = execution.address(lookup.y);
+    placed.report = report_of(*execution.on_device, node);
+    return launch_blocks(*execution.on_device, placed, placed.count);
+  };
+}
+
+Step pick_on_device(const Node* node, const Tensor& x, const std::vector<Tensor>& ids, int first,
+                    std::span<const std::int64_t> picked, const Tensor& y) {
+  Pick kernel;
+  kernel.count = y.count();
+  kernel.places = 1;
+  for (const std::int64_t size : picked) kernel.places *= size;
+  kernel.indexed = static_cast<int>(ids.size());
+  kernel.after = 1;
+  for (int dim = first + kernel.indexed; dim < x.dims(); ++dim) kernel.after *= x.size(dim);
+  kernel.picked = shape_of(kernels::contiguous_layout(picked));
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    kernel.sizes[i] = x.size(first + static_cast<int>(i));
+    kernel.ids[i] = operand_of(ids[i], picked);
+  }
+  kernel.element = static_cast<std::int64_t>(size_of(x.dtype));
+  return [=](const Execution& execution) {
+    Pick placed = kernel;
+    placed.x = execution.address(x);
+    placed.y = execution.address(y);
+    for (std::size_t i = 0; i < ids.size(); ++i) placed.ids[i].data = execution.address(ids[i]);
+    placed.report = report_of(*execution.on_device, node);
+    return launch_over(*execution.on_device, placed, placed.count);
+  };
+}
+
+Step gather_elements_on_device(const Node* node, const Tensor& x, int dim, const Tensor& index, const Tensor& y) {
+  GatherElements kernel;
+  kernel.count = y.count();
+  kernel.shape = shape_of(y.layout);
+  const auto at = static_cast<std::size_t>(dim);
+  kernel.size = x.dims() == 0 ? 1 : x.size(dim);
+  kernel.stride = x.dims() == 0 ? 0 : x.stride(dim);
+  for (int i = 0; i < y.dims(); ++i) {
+    const auto each = static_cast<std::size_t>(i);
+    kernel.operands[0].strides[i] = y.stride(i);
+    kernel.operands[1].strides[i] = each == at ? 0 : x.stride(i);
+    kernel.operands[2].strides[i] = index.stride(i);
+  }
+  kernel.operands[2].dtype = index.dtype;
+  kernel.element = static_cast<std::int64_t>(size_of(x.dtype));
+  return [=](const Execution& execution) {
+    GatherElements placed = kernel;
+    placed.operands[0].data = execution.address(y);
+    placed.operands[1].data = execution.address(x);
+    placed.operands[2].data = execution.address(index);
+    placed.report = report_of(*execution.on_device, node);
+    return launch_over(*execution.on_device, placed, placed.count);
+  };
+}
+
+}  // namespace accord::engine

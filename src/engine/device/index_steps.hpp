@@ -1,0 +1,28 @@
+#pragma once
+// Steps of programs on a device that pick elements by number. What they find wrong is told when the run ends.
+
+#include <vector>
+
+#include "engine/runtime/tensor.hpp"
+
+namespace accord::engine {
+
+struct Node;
+
+/// Rows of a table by their ids, which are contiguous, as is y. The table may be a part of a larger one.
+struct RowLookup {
+  Tensor ids, table, y;
+  std::int64_t table_row_stride = 0;  ///< elements
+  std::int64_t first_row = 0, rows_in_all = 0;
+};
+Step gather_rows_on_device(const Node* node, const RowLookup& lookup);
+
+/// y = x[.., ids, ..]: x and y contiguous, the ids broadcast to `picked`, from dimension `first` of x on. REQUIRES: at most kMostPickedIds.
+inline constexpr std::size_t kMostPickedIds = 4;
+Step pick_on_device(const Node* node, const Tensor& x, const std::vector<Tensor>& ids, int first,
+                    std::span<const std::int64_t> picked, const Tensor& y);
+
+/// As kernels::gather_elements.
+Step gather_elements_on_device(const Node* node, const Tensor& x, int dim, const Tensor& index, const Tensor& y);
+
+}  // namespace accord::engine

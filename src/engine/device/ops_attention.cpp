@@ -1,0 +1,251 @@
+// Attention on devices, and rotary embedding, which read rows of any dtype of floats as they are. Outputs lie as on the CPU: [.., tokens, heads,
+// dim], so that the transpose and view that usually follow are free.
+#include <cmath>
+
+#include "engine/device/device_cache.hpp"
+#include "engine/device/device_run.hpp"
+#include "engine/graph/ops.hpp"
+#include "engine/runtime/op_registry.hpp"
+
+namespace accord::engine {
+namespace {
+
+constexpr int kMostQueries = 64;  // of a block
+constexpr std::size_t kMostShared = std::size_t{160} << 10;
+// Rows of decoding steps: each is a tile of its own, whose tokens are shared out among blocks.
+constexpr std::int64_t kMostDecodingRows = 64;
+constexpr int kSplits = 8;
+
+/// Rows of queries that a block takes so that its shared memory does; 0 if one is too much.
+int tile_rows(std::int64_t heads_together, std::int64_t head_dim, std::int64_t value_dim) {
+  for (std::int64_t rows = std::max<std::int64_t>(kMostQueries / heads_together, 1); rows > 0; rows /= 2) {
+    const AttendSizes sizes{static_cast<int>(rows * heads_together), static_cast<int>(head_dim),
+                            static_cast<int>(value_dim)};
+    if (attend_bytes(sizes) <= kMostShared) return static_cast<int>(rows);
+  }
+  return 0;
+}
+
+Result<Tensor> floats_of(Preparation& op, const Tensor& tensor) {
+  ACCORD_RETURN_IF_ERROR(op.require(tensor, {DType::kFloat32, DType::kBFloat16, DType::kFloat16}));
+  const int last = tensor.dims() - 1;
+  if (last >= 0 && tensor.size(last) != 1 && tensor.stride(last) != 1) return op.contiguous(tensor);
+  return tensor;
+}
+
+Result<Tensor> heads_argument(Preparation& op, std::string_view name) {
+  ACCORD_ASSIGN_OR_RETURN(const Tensor tensor, op.tensor(name));
+  if (tensor.dims() != 4 || tensor.size(0) != 1) return op.corrupt("its tensors are not [1, heads, tokens, dim]");
+  return floats_of(op, tensor);
+}
+
+// Of [.., heads, tokens, dim] by strides.
+HeadRows rows_of_heads(const Tensor& tensor) {
+  return {nullptr, tensor.dtype, tensor.stride(tensor.dims() - 2), tensor.stride(tensor.dims() - 3)};
+}
+
+/// All but addresses.
+struct CachedAttention {
+  std::int64_t layer = 0;
+  Tensor q, k, v, output;
+  std::optional<Tensor> partial;
+  PagedAttention kernel;
+};
+
+Status run_cached_attention(const CachedAttention& attention, const Execution& execution) {
+  const DeviceRun& run = *execution.on_device;
+  PagedAttention kernel = attention.kernel;
+  kernel.cache = run.cache->layer(attention.layer);
+  kernel.batch = run.batch;
+  kernel.q.data = execution.address(attention.q);
+  kernel.output.data = execution.address(attention.output);
+  AppendToCache append{kernel.cache, kernel.batch, kernel.rows, rows_of_heads(attention.k), rows_of_heads(attention.v)};
+  append.keys.data = execution.address(attention.k);
+  append.values.data = execution.address(attention.v);
+  ACCORD_RETURN_IF_ERROR(
+      launch_over(run, append, kernel.rows * kernel.cache.kv_heads * (kernel.cache.head_dim + kernel.cache.value_dim)));
+  if (attention.partial) kernel.partial = execution.data<float>(*attention.partial);
+  const AttendSizes sizes{kernel.tile_rows * static_cast<int>(kernel.heads / kernel.cache.kv_heads),
+                          static_cast<int>(kernel.cache.head_dim), static_cast<int>(kernel.cache.value_dim)};
+  const std::int64_t tiles = quotient_of_blocks(kernel.rows, kernel.tile_rows);
+  ACCORD_RETURN_IF_ERROR(
+      launch_blocks(run, kernel, tiles * kernel.cache.kv_heads * kernel.splits, attend_bytes(sizes)));
+  if (!attention.partial) return Status();
+  const CombineSplits combine{kernel.partial,         kernel.rows,   kernel.heads,
+                              kernel.cache.value_dim, kernel.splits, kernel.output};
+  return launch_over(run, combine, kernel.rows * kernel.heads * kernel.cache.value_dim);
+}
+
+Status prepare_cached_attention(Preparation& op) {
+  CachedAttention attention;
+  ACCORD_ASSIGN_OR_RETURN(attention.q, heads_argument(op, "query"));
+  ACCORD_ASSIGN_OR_RETURN(attention.k, heads_argument(op, "key"));
+  ACCORD_ASSIGN_OR_RETURN(attention.v, heads_argument(op, "value"));
+  const Tensor& q = attention.q;
+  const Tensor& k = attention.k;
+  const Tensor& v = attention.v;
+  const bool fits = k.size(2) == q.size(2) && v.size(2) == q.size(2) && v.size(1) == k.size(1) &&
+                    k.size(3) == q.size(3) && k.size(1) > 0 && q.size(1) % k.size(1) == 0;
+  if (!fits) return op.corrupt("query, key and value do not fit each other");
+  PagedAttention& kernel = attention.kernel;
+  ACCORD_ASSIGN_OR_RETURN(attention.layer, op.integer("layer"));
+  ACCORD_ASSIGN_OR_RETURN(const double scale, op.real("scale"));
+  ACCORD_ASSIGN_OR_RETURN(kernel.window, op.integer("window", 0));
+  ACCORD_ASSIGN_OR_RETURN(const double softcap, op.real("softcap", 0.0));
+  if (kernel.window < 0 || softcap < 0) return op.corrupt("a negative window or softcap");
+  kernel.scale = static_cast<float>(scale);
+  kernel.softcap = static_cast<float>(softcap);
+  kernel.rows = q.size(2);
+  kernel.heads = q.size(1);
+  kernel.q = rows_of_heads(q);
+  ACCORD_RETURN_IF_ERROR(op.take_batch_rows(kernel.rows));
+  ACCORD_ASSIGN_OR_RETURN(attention.output, op.make(0, {1, q.size(2), q.size(1), v.size(3)}));
+  kernel.output = {nullptr, attention.output.dtype, attention.output.stride(1), attention.output.stride(2)};
+  const int most_rows = tile_rows(q.size(1) / k.size(1), k.size(3), v.size(3));
+  if (most_rows == 0) return op.unsupported("its heads are too large for the kernel of GPUs");
+  const bool decodes = kernel.rows <= kMostDecodingRows;
+  kernel.tile_rows = decodes ? 1 : most_rows;
+  kernel.splits = decodes ? kSplits : 1;
+  if (decodes) {
+    ACCORD_ASSIGN_OR_RETURN(attention.partial,
+                            op.scratch(DType::kFloat32, {kernel.rows, kernel.heads, kSplits, v.size(3) + 2}));
+  }
+  const Step step = [attention](const Execution& execution) { return run_cached_attention(attention, execution); };
+  op.step_always(step, [&] { return step; });
+  return Status();
+}
+
+// Rows of the tables are tokens; all heads of a token use the same one.
+Status prepare_rotary(Preparation& op) {
+  ACCORD_ASSIGN_OR_RETURN(const Tensor x, heads_argument(op, "input"));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor cos, heads_argument(op, "cos"));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor sin, heads_argument(op, "sin"));
+  const Sizes table = {1, 1, x.size(2), x.size(3)};
+  if (cos.sizes() != table || sin.sizes() != table || x.size(3) % 2 != 0) return op.corrupt("its tables do not fit");
+  static constexpr int kTokensFirst[] = {0, 2, 1, 3};
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_ordered(0, x.sizes(), kTokensFirst));
+  const Rotary kernel{x.size(2),          x.size(1),          x.size(3),       rows_of_heads(x),
+                      rows_of_heads(cos), rows_of_heads(sin), rows_of_heads(y)};
+  const Step step = [=](const Execution& execution) {
+    Rotary placed = kernel;
+    placed.x.data = execution.address(x);
+    placed.cos.data = execution.address(cos);
+    placed.sin.data = execution.address(sin);
+    placed.y.data = execution.address(y);
+    return launch_over(*execution.on_device, placed, x.count());
+  };
+  op.step_always(step, [&] { return step; });
+  return Status();
+}
+
+// [heads, length, dim] counts as a batch of one.
+Result<Tensor> with_batch(Preparation& op, std::string_view name) {
+  ACCORD_ASSIGN_OR_RETURN(Tensor tensor, op.tensor(name));
+  if (tensor.dims() == 3) {
+    const Sizes sizes = {1, tensor.size(0), tensor.size(1), tensor.size(2)};
+    const Sizes strides = {0, tensor.stride(0), tensor.stride(1), tensor.stride(2)};
+    tensor.layout = kernels::strided_layout(sizes, strides);
+  }
+  if (tensor.dims() != 4) return op.unsupported("attention has a kernel for 3 or 4 dimensions");
+  return floats_of(op, tensor);
+}
+
+/// All but addresses.
+struct Attention {
+  Tensor q, k, v, output;
+  std::optional<Tensor> mask;
+  WholeAttention kernel;
+};
+
+Status set_mask(Preparation& op, Attention& attention) {
+  WholeAttention& kernel = attention.kernel;
+  ACCORD_ASSIGN_OR_RETURN(attention.mask, op.maybe_tensor("attn_mask"));
+  if (!attention.mask) return Status();
+  Tensor& mask = *attention.mask;
+  ACCORD_RETURN_IF_ERROR(op.require(mask, {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kBool}));
+  const Sizes scores = {kernel.batch, kernel.heads, kernel.q_len, kernel.k_len};
+  ACCORD_ASSIGN_OR_RETURN(mask.layout, kernels::broadcast_layout(mask.layout, scores));
+  kernel.mask_is = mask.dtype == DType::kBool ? WholeAttention::Mask::kBool : WholeAttention::Mask::kAdditive;
+  kernel.mask.dtype = mask.dtype;
+  std::copy_n(mask.layout.strides.begin(), 4, kernel.mask.strides);
+  return Status();
+}
+
+Status run_attention(const Attention& attention, const Execution& execution) {
+  WholeAttention kernel = attention.kernel;
+  kernel.q.data = execution.address(attention.q);
+  kernel.k.data = execution.address(attention.k);
+  kernel.v.data = execution.address(attention.v);
+  kernel.output.data = execution.address(attention.output);
+  if (attention.mask) kernel.mask.data = execution.address(*attention.mask);
+  const AttendSizes sizes{kernel.tile_rows * static_cast<int>(kernel.heads / kernel.kv_heads),
+                          static_cast<int>(kernel.head_dim), static_cast<int>(kernel.value_dim)};
+  const std::int64_t tiles = quotient_of_blocks(kernel.q_len, kernel.tile_rows);
+  return launch_blocks(*execution.on_device, kernel, kernel.batch * kernel.kv_heads * tiles, attend_bytes(sizes));
+}
+
+Status prepare_attention(Preparation& op) {
+  Attention attention;
+  WholeAttention& kernel = attention.kernel;
+  ACCORD_ASSIGN_OR_RETURN(attention.q, with_batch(op, "query"));
+  ACCORD_ASSIGN_OR_RETURN(attention.k, with_batch(op, "key"));
+  ACCORD_ASSIGN_OR_RETURN(attention.v, with_batch(op, "value"));
+  const Tensor& q = attention.q;
+  const Tensor& k = attention.k;
+  const Tensor& v = attention.v;
+  kernel.batch = q.size(0);
+  kernel.heads = q.size(1);
+  kernel.kv_heads = k.size(1);
+  kernel.q_len = q.size(2);
+  kernel.k_len = k.size(2);
+  kernel.head_dim = q.size(3);
+  kernel.value_dim = v.size(3);
+  const bool fits = k.size(0) == kernel.batch && v.size(0) == kernel.batch && v.size(1) == kernel.kv_heads &&
+                    v.size(2) == kernel.k_len && k.size(3) == kernel.head_dim && kernel.kv_heads > 0 &&
+                    kernel.heads % kernel.kv_heads == 0;
+  if (!fits) return op.corrupt("query, key and value do not fit each other");
+  ACCORD_ASSIGN_OR_RETURN(const bool grouped, op.flag("enable_gqa", false));
+  if (kernel.heads != kernel.kv_heads && !grouped)
+    return op.corrupt("fewer key heads than query heads without enable_gqa");
+  ACCORD_ASSIGN_OR_RETURN(const double dropout, op.real("dropout_p", 0.0));
+  if (dropout != 0.0) return op.unsupported("dropout; export the model in eval mode");
+  ACCORD_ASSIGN_OR_RETURN(kernel.causal, op.flag("is_causal", false));
+  ACCORD_ASSIGN_OR_RETURN(const double scale, op.real("scale", 1.0 / std::sqrt(static_cast<double>(kernel.head_dim))));
+  kernel.scale = static_cast<float>(scale);
+  ACCORD_RETURN_IF_ERROR(set_mask(op, attention));
+  kernel.tile_rows = tile_rows(kernel.heads / kernel.kv_heads, kernel.head_dim, kernel.value_dim);
+  if (kernel.tile_rows == 0) return op.unsupported("its heads are too large for the kernel of GPUs");
+
+  ACCORD_ASSIGN_OR_RETURN(const Tensor query, op.tensor("query"));
+  const Sizes sizes = {kernel.batch, kernel.heads, kernel.q_len, kernel.value_dim};
+  static constexpr int kBatchLengthHeadsDim[] = {0, 2, 1, 3};
+  if (query.dims() == 4) {
+    ACCORD_ASSIGN_OR_RETURN(attention.output, op.make_ordered(0, sizes, kBatchLengthHeadsDim));
+  } else {
+    ACCORD_ASSIGN_OR_RETURN(attention.output, op.make(0, {kernel.heads, kernel.q_len, kernel.value_dim}));
+    attention.output.layout = kernels::contiguous_layout(sizes);
+  }
+  kernel.q = rows_of_heads(q);
+  kernel.k = rows_of_heads(k);
+  kernel.v = rows_of_heads(v);
+  kernel.output = rows_of_heads(attention.output);
+  kernel.q_batch_stride = q.stride(0);
+  kernel.k_batch_stride = k.stride(0);
+  kernel.v_batch_stride = v.stride(0);
+  kernel.output_batch_stride = attention.output.stride(0);
+  const Step step = [attention](const Execution& execution) { return run_attention(attention, execution); };
+  op.step_always(step, [&] { return step; });
+  return Status();
+}
+
+constexpr OpEntry kTable[] = {
+    {kCachedAttention, prepare_cached_attention},
+    {"accord.rotary", prepare_rotary},
+    {"aten.scaled_dot_product_attention.default", prepare_attention},
+};
+
+}  // namespace
+
+std::span<const OpEntry> device_attention_ops() { return kTable; }
+
+}  // namespace accord::engine

@@ -1,0 +1,90 @@
+// What a RunContext does where its engine is on a device: the programs are the same, the memory is a DeviceContext's.
+#include <utility>
+
+#include "base/rounding.hpp"
+#include "engine/runtime/run_context.hpp"
+
+namespace accord::engine {
+
+Status RunContext::begin_on_device() {
+  if (!device_) {
+    ACCORD_ASSIGN_OR_RETURN(device_, DeviceContext::create(*engine_->on_device()));
+  }
+  if (std::exchange(device_bindings_, engine_->bindings()) != engine_->bindings()) device_->forget_graphs();
+  return Status();
+}
+
+Status RunContext::create_device_cache(std::span<const CachedLayer> layers, const KeyValueCacheOptions& options) {
+  ACCORD_RETURN_IF_ERROR(begin_on_device());
+  engine_->budget().give_back({kCache, cache_bytes()});
+  device_cache_.reset();
+  device_->forget_graphs();
+  const EngineDevice& on = device_->on();
+  ACCORD_ASSIGN_OR_RETURN(DeviceCache made, DeviceCache::create(layers, options, *on.runtime, on.device));
+  const Status fits = engine_->budget().take({kCache, made.bytes()});
+  if (!fits.ok()) return Status(fits.code(), fits.message() + "; " + cache_that_fits(options, made.bytes()));
+  device_cache_ = std::move(made);
+  return Status();
+}
+
+Status RunContext::create_passing_device_cache(std::span<const CachedLayer> layers, std::int64_t blocks) {
+  engine_->budget().give_back({kCache, passing_device_cache_.bytes()});
+  passing_device_cache_ = DeviceCache();
+  device_->forget_graphs();
+  const EngineDevice& on = device_->on();
+  ACCORD_ASSIGN_OR_RETURN(DeviceCache made, DeviceCache::create(layers, {.blocks = blocks}, *on.runtime, on.device));
+  ACCORD_RETURN_IF_ERROR(engine_->budget().take({kCache, made.bytes()}));
+  passing_device_cache_ = std::move(made);
+  return Status();
+}
+
+Result<std::vector<TensorView>> RunContext::run_on_device(std::span<const TensorView> inputs,
+                                                          std::optional<std::span<const SequenceRows>> sequences) {
+  ACCORD_RETURN_IF_ERROR(begin_on_device());
+  ACCORD_ASSIGN_OR_RETURN(CachedProgram* const found, find_program(inputs));
+  Program& program = found->program;
+  ACCORD_RETURN_IF_ERROR(set_batch(program, sequences));
+  ACCORD_RETURN_IF_ERROR(reserve_arena(program.arena_bytes));
+  ACCORD_RETURN_IF_ERROR(device_->place_arena(program));
+  if (program.batch_rows) ACCORD_RETURN_IF_ERROR(device_->set_batch(batch_, device_cache_at_hand_));
+  ACCORD_RETURN_IF_ERROR(device_->copy_inputs(program, inputs));
+  const Execution execution = execution_of(program);
+  const Profiling profiling = profiling_.load(std::memory_order_relaxed);
+  ACCORD_RETURN_IF_ERROR(profiling == Profiling::kOff
+                             ? device_->run(program, execution, &found->graph)
+                             : run_steps_timed(program, execution, profiling == Profiling::kTrace));
+  return outputs_of_device(program);
+}
+
+Result<std::vector<TensorView>> RunContext::outputs_of_device(const Program& program) {
+  constexpr std::size_t kAligned = 64;
+  const bool copies = engine_->copies_outputs() && !keeps_outputs_;
+  std::size_t bytes = 0;
+  for (const Tensor& output : program.outputs) bytes += round_up(output.bytes(), kAligned);
+  if (copies && bytes > arena_.size()) {
+    ACCORD_ASSIGN_OR_RETURN(Region larger, Region::allocate(bytes, "the engine's outputs"));
+    arena_.clear();
+    outgrown_.push_back(std::exchange(arena_, std::move(larger)));
+  }
+  std::vector<TensorView> outputs;
+  outputs.reserve(program.outputs.size());
+  std::size_t at = 0;
+  for (const Tensor& output : program.outputs) {
+    std::byte* const made = program.bases[static_cast<std::size_t>(output.storage)] + output.offset;
+    Buffer buffer{made, static_cast<std::size_t>(output.count()), output.dtype, engine_->device()};
+    if (copies) {
+      buffer.data = arena_.data() + at;
+      buffer.device = {};
+      ACCORD_RETURN_IF_ERROR(device_->copy_to_host(buffer.data, made, buffer.bytes()));
+      at += round_up(output.bytes(), kAligned);
+    }
+    outputs.push_back({buffer, output.sizes()});
+  }
+  return outputs;
+}
+
+Status RunContext::copy_output(const TensorView& output, void* to) {
+  return device_->copy_to_host(to, output.buffer.data, output.buffer.bytes());
+}
+
+}  // namespace accord::engine

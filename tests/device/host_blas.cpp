@@ -1,0 +1,72 @@
+#include "device/host_blas.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "device/numbers.hpp"
+
+namespace accord::testing {
+namespace {
+
+using device::Epilogue;
+using device::Matrices;
+using device::Product;
+using device::SecondIs;
+
+float element(const Matrices& matrices, std::int64_t batch, std::int64_t row, std::int64_t column) {
+  return device::load_float(matrices.data, matrices.dtype,
+                            batch * matrices.batch_stride + row * matrices.row_stride + column);
+}
+
+void multiply_now(const Product& p) {
+  for (std::int64_t i = 0; i < p.batch; ++i) {
+    for (std::int64_t row = 0; row < p.m; ++row) {
+      for (std::int64_t column = 0; column < p.n; ++column) {
+        float sum = 0.0F;
+        for (std::int64_t k = 0; k < p.k; ++k)
+          sum += element(p.a, i, row, k) *
+                 (p.second_is == SecondIs::kRows ? element(p.b, i, column, k) : element(p.b, i, k, column));
+        sum *= p.alpha;
+        if (p.beta != 0.0F) sum += p.beta * element(p.c, i, row, column);
+        if (p.bias != nullptr) sum += device::load_float(p.bias, p.c.dtype, column);
+        if (p.epilogue == Epilogue::kRelu) sum = std::max(sum, 0.0F);
+        if (p.epilogue == Epilogue::kGeluTanh)
+          sum = 0.5F * sum * (1.0F + std::tanh(0.7978845608F * (sum + 0.044715F * sum * sum * sum)));
+        device::store_float(const_cast<void*>(p.c.data), p.c.dtype,
+                            i * p.c.batch_stride + row * p.c.row_stride + column, sum);
+      }
+    }
+  }
+}
+
+Status check(const Product& p) {
+  const auto refuse = [&](std::string_view why) {
+    return Status(StatusCode::kUnsupported, fmt::format("[{}, {}] x [{}, {}]: {}", p.m, p.k, p.k, p.n, why));
+  };
+  if (p.m < 1 || p.n < 1 || p.k < 1 || p.batch < 1) return refuse("a size below 1");
+  const bool rows = p.second_is == SecondIs::kRows;
+  if (p.a.row_stride < p.k || p.b.row_stride < (rows ? p.k : p.n) || p.c.row_stride < p.n)
+    return refuse("rows overlap");
+  const bool tiny = p.a.dtype == DType::kFloat8E4M3FN;
+  const bool real = p.a.dtype == DType::kFloat32 || p.a.dtype == DType::kBFloat16 || p.a.dtype == DType::kFloat16;
+  if (p.a.dtype != p.b.dtype || (!tiny && !real)) return refuse("dtypes");
+  if (tiny && (!rows || (p.m | p.n | p.k) % 16 != 0)) return refuse("float8 of these sizes");
+  const bool as_wide = p.c.dtype == DType::kFloat32 || (tiny ? p.c.dtype == DType::kBFloat16 : p.c.dtype == p.a.dtype);
+  return as_wide ? Status() : refuse("the result's dtype");
+}
+
+}  // namespace
+
+HostBlas& HostBlas::instance() {
+  static HostBlas blas(HostRuntime::instance());
+  return blas;
+}
+
+Status HostBlas::multiply(const Product& product, Device device, Stream stream) {
+  ACCORD_RETURN_IF_ERROR(check(product));
+  ++products_;
+  return runtime_.enqueue(device, stream, [product] { multiply_now(product); });
+}
+
+}  // namespace accord::testing

@@ -1,0 +1,27 @@
+#pragma once
+// The products of the devices over host memory: plain loops, in the order of their streams.
+
+#include <atomic>
+
+#include "device/blas.hpp"
+#include "device/host_runtime.hpp"
+
+namespace accord::testing {
+
+/// Refuses what cuBLASLt would: float8 but of sizes that are multiples of 16, dtypes that do not go together, row strides below a row.
+class HostBlas final : public device::Blas {
+ public:
+  explicit HostBlas(HostRuntime& runtime) : runtime_(runtime) {}
+  /// That of HostRuntime::instance().
+  static HostBlas& instance();
+  Status multiply(const device::Product& product, Device device, Stream stream) override;
+  std::string describe() const override { return "plain loops"; }
+  /// How many products were put into streams.
+  int products() const { return products_; }
+
+ private:
+  HostRuntime& runtime_;
+  std::atomic<int> products_ = 0;
+};
+
+}  // namespace accord::testing

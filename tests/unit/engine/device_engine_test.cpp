@@ -1,0 +1,331 @@
+// Engines on devices: whole models at one rank and at two, decoding over the paged cache, what they refuse and what they tell.
+#include <gmock/gmock.h>
+
+#include <numeric>
+#include <utility>
+
+#include "ranks/process_ranks.hpp"
+#include "unit/engine/device_engines.hpp"
+#include "unit/engine/tiny_decoder.hpp"
+
+namespace accord::engine {
+namespace {
+
+using accord::testing::DeviceEngines;
+using accord::testing::floats_of;
+using accord::testing::HostBlas;
+using accord::testing::HostRuntime;
+using accord::testing::HostTensor;
+using accord::testing::kGpu;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// Before accord reads it.
+const bool kChosen = setenv("ACCORD_NCCL", accord::testing::library_path().c_str(), 1) == 0;
+
+class DeviceModels : public DeviceEngines {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(kChosen);
+    TinyEncoder(4).write(path("encoder"));
+    TinyDecoder().write(path("decoder"));
+  }
+  std::string path(const std::string& name) const { return directory_.path() + "/" + name + ".accord"; }
+
+  /// Calls body(engine, rank) on a thread for each rank, each with a device of its own.
+  void on_ranks(const std::string& name, int size, const LoadOptions& options,
+                const std::function<void(Engine&, Rank)>& body) const {
+    accord::testing::run_thread_ranks(size, {.timeout = std::chrono::seconds(60)}, [&](const Communicator& comm) {
+      LoadOptions mine = options;
+      mine.device.index = static_cast<std::int16_t>(options.device.type == DeviceType::kCpu ? 0 : comm.rank());
+      Result<Engine> engine = Engine::load_and_bind(path(name), {{"tp", comm}}, mine);
+      ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+      body(*engine, comm.rank());
+    });
+  }
+
+  accord::testing::TemporaryDirectory directory_;
+};
+
+std::vector<TensorView> views_of(std::vector<HostTensor>& tensors) {
+  std::vector<TensorView> views;
+  for (HostTensor& tensor : tensors) views.push_back(tensor.view());
+  return views;
+}
+
+HostTensor whole_numbers(std::vector<std::int64_t> shape, const std::vector<std::int64_t>& values) {
+  return HostTensor(DType::kInt64, std::move(shape), std::vector<float>(values.begin(), values.end()));
+}
+
+TEST_F(DeviceModels, an_encoder_gives_the_models_numbers_on_any_number_of_ranks) {
+  const std::vector<std::int64_t> ids = some_ids(2 * 5);
+  const TinyEncoder model(4);
+  const std::vector<double> exact = model.reference(ids, 5);
+  const std::vector<float> expected(exact.begin(), exact.end());
+  for (const int size : {1, 2, 4}) {
+    SCOPED_TRACE(size);
+    on_ranks("encoder", size, {.device = kGpu}, [&](Engine& engine, Rank rank) {
+      Result<EngineContext> context = engine.create_context();
+      ASSERT_TRUE(context.ok());
+      std::vector<HostTensor> inputs = {whole_numbers({2, 5}, ids)};
+      for (int run = 0; run < 3; ++run) {  // as it is, captured, again
+        const Result<std::vector<TensorView>> outputs = context->run(views_of(inputs));
+        ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
+        EXPECT_EQ((*outputs)[0].buffer.device, (Device{DeviceType::kCuda, static_cast<std::int16_t>(rank)}));
+        expect_near(floats_of((*outputs)[0]), expected, 1e-4F);
+      }
+    });
+  }
+}
+
+/// A step of a language model: its rows and what they are of.
+struct DecoderStep {
+  std::vector<std::int64_t> ids, positions, rows;
+  std::vector<SequenceRows> sequences;
+};
+
+// A prompt of 5 tokens, one of 20 beside the first's next token, then both a token each, three times.
+std::vector<DecoderStep> some_steps() {
+  static const std::vector<std::int32_t> first = {3, 1}, second = {0, 5};
+  std::vector<DecoderStep> steps;
+  DecoderStep step;
+  const auto add = [&](std::int64_t count, std::int64_t context, const std::vector<std::int32_t>& blocks) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      step.ids.push_back((context + i) * 7 % TinyDecoder::kVocabulary);
+      step.positions.push_back(context + i);
+    }
+    step.rows.push_back(static_cast<std::int64_t>(step.ids.size()) - 1);
+    step.sequences.push_back({count, context, blocks});
+  };
+  const auto end = [&] { steps.push_back(std::exchange(step, {})); };
+  add(5, 0, first);
+  end();
+  add(1, 5, first);
+  add(20, 0, second);
+  end();
+  for (std::int64_t i = 0; i < 3; ++i) {
+    add(1, 6 + i, first);
+    add(1, 20 + i, second);
+    end();
+  }
+  return steps;
+}
+
+// The logits of all steps, after one another.
+std::vector<float> run_steps(Engine& engine, DType cache) {
+  std::vector<float> logits;
+  Result<EngineContext> context = engine.create_context();
+  EXPECT_TRUE(context.ok());
+  const Status made = context->create_cache({.blocks = 6, .block_tokens = 16, .dtype = cache});
+  EXPECT_TRUE(made.ok()) << made.to_string();
+  for (const DecoderStep& step : some_steps()) {
+    const auto count = static_cast<std::int64_t>(step.ids.size()), rows = static_cast<std::int64_t>(step.rows.size());
+    std::vector<HostTensor> inputs = {whole_numbers({count}, step.ids), whole_numbers({count}, step.positions),
+                                      whole_numbers({rows}, step.rows)};
+    const Result<std::vector<TensorView>> outputs = context->run(views_of(inputs), step.sequences);
+    EXPECT_TRUE(outputs.ok()) << outputs.status().to_string();
+    if (!outputs.ok()) return logits;
+    const std::vector<float> these = floats_of((*outputs)[0]);
+    logits.insert(logits.end(), these.begin(), these.end());
+  }
+  return logits;
+}
+
+TEST_F(DeviceModels, a_decoder_gives_the_logits_of_the_cpu_on_one_rank_and_on_two) {
+  for (const DType cache : {DType::kFloat32, DType::kBFloat16}) {
+    std::vector<float> expected;
+    on_ranks("decoder", 1, {}, [&](Engine& engine, Rank) { expected = run_steps(engine, cache); });
+    ASSERT_EQ(expected.size(), 9 * TinyDecoder::kVocabulary);
+    for (const int size : {1, 2}) {
+      SCOPED_TRACE(size);
+      on_ranks("decoder", size, {.device = kGpu},
+               [&](Engine& engine, Rank) { expect_near(run_steps(engine, cache), expected, 2e-4F); });
+    }
+  }
+}
+
+TEST_F(DeviceModels, a_decoder_of_bfloat16_stays_within_its_rounding) {
+  const TinyDecoder model(DType::kBFloat16);
+  std::map<std::string, HostTensor> weights;
+  EngineParts parts{.name = "decoder", .graph = to_json(model.graph()), .weights = {}, .sizes = {}};
+  for (const Parameter& parameter : model.graph().parameters) {
+    std::vector<std::int64_t> shape;
+    for (const SymbolicInt& size : model.graph().values[static_cast<std::size_t>(parameter.value)].shape)
+      shape.push_back(size.constant());
+    const auto made =
+        weights.emplace(parameter.tensor, HostTensor(DType::kBFloat16, shape, model.weights().at(parameter.tensor)));
+    parts.weights.emplace(parameter.tensor, made.first->second.view());
+  }
+  std::vector<std::vector<float>> logits;
+  for (const Device device : {Device(), kGpu}) {
+    Result<Engine> engine = Engine::assemble(parts, {}, {.device = device});
+    ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+    ASSERT_TRUE(engine->bind().ok());
+    logits.push_back(run_steps(*engine, DType::kBFloat16));
+  }
+  expect_near(logits[1], logits[0], 0.06F);
+}
+
+TEST_F(DeviceModels, a_run_without_sequences_is_one_sequence) {
+  std::vector<std::vector<float>> logits;
+  for (const Device device : {Device(), kGpu}) {
+    Result<Engine> engine = Engine::load(path("decoder"), {}, {.device = device});
+    ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+    ASSERT_TRUE(engine->bind().ok());
+    Result<EngineContext> context = engine->create_context();
+    std::vector<HostTensor> inputs = {whole_numbers({40}, std::vector<std::int64_t>(40, 3)),
+                                      whole_numbers({40},
+                                                    [] {
+                                                      std::vector<std::int64_t> positions(40);
+                                                      std::iota(positions.begin(), positions.end(), 0);
+                                                      return positions;
+                                                    }()),
+                                      whole_numbers({2}, {0, 39})};
+    const Result<std::vector<TensorView>> outputs = context->run(views_of(inputs));
+    ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
+    logits.push_back(floats_of((*outputs)[0]));
+  }
+  expect_near(logits[1], logits[0], 2e-4F);
+}
+
+TEST_F(DeviceModels, many_rows_of_a_prompt_are_computed_in_tiles) {
+  std::vector<std::vector<float>> logits;
+  for (const Device device : {Device(), kGpu}) {
+    Result<Engine> engine = Engine::load(path("decoder"), {}, {.device = device});
+    ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+    ASSERT_TRUE(engine->bind().ok());
+    Result<EngineContext> context = engine->create_context();
+    ASSERT_TRUE(context->create_cache({.blocks = 8}).ok());
+    DecoderStep step;
+    static const std::vector<std::int32_t> one = {7, 2}, other = {4, 1, 6};
+    for (const auto& [count, blocks] : {std::pair{29, &one}, std::pair{35, &other}}) {
+      for (int i = 0; i < count; ++i) {
+        step.ids.push_back(i * 5 % 23);
+        step.positions.push_back(i);
+      }
+      step.sequences.push_back({count, 0, *blocks});
+    }
+    std::vector<HostTensor> inputs = {whole_numbers({64}, step.ids), whole_numbers({64}, step.positions),
+                                      whole_numbers({3}, {0, 28, 63})};
+    const Result<std::vector<TensorView>> outputs = context->run(views_of(inputs), step.sequences);
+    ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
+    logits.push_back(floats_of((*outputs)[0]));
+  }
+  expect_near(logits[1], logits[0], 2e-4F);
+}
+
+TEST_F(DeviceModels, a_bad_id_is_told_by_its_place_and_the_next_run_is_right) {
+  Result<Engine> engine = Engine::load(path("encoder"), {}, {.device = kGpu});
+  ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+  ASSERT_TRUE(engine->bind().ok());
+  Result<EngineContext> context = engine->create_context();
+  std::vector<HostTensor> good = {whole_numbers({1, 3}, {0, 5, 10})}, bad = {whole_numbers({1, 3}, {0, 11, 10})};
+  const auto numbers_of = [&] { return floats_of(context->run(views_of(good)).value()[0]); };
+  const std::vector<float> before = numbers_of();
+  const Status status = context->run(views_of(bad)).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("model.py:0"), HasSubstr("id 11 at position 1 is outside [0, 11)")));
+  EXPECT_EQ(numbers_of(), before);
+}
+
+TEST_F(DeviceModels, outputs_are_copied_to_the_cpu_if_that_is_asked_for) {
+  Result<Engine> engine = Engine::load(path("encoder"), {}, {.device = kGpu, .outputs = DeviceType::kCpu});
+  ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+  ASSERT_TRUE(engine->bind().ok());
+  Result<EngineContext> context = engine->create_context();
+  std::vector<HostTensor> inputs = {whole_numbers({1, 3}, {0, 5, 10})};
+  const std::vector<TensorView> outputs = context->run(views_of(inputs)).value();
+  EXPECT_EQ(outputs[0].buffer.device, Device());
+  const std::vector<double> exact = TinyEncoder(4).reference({0, 5, 10}, 3);
+  expect_near(floats_of(outputs[0]), std::vector<float>(exact.begin(), exact.end()), 1e-4F);
+}
+
+TEST_F(DeviceModels, inputs_may_lie_on_the_engines_device_and_no_other) {
+  Result<Engine> engine = Engine::load(path("encoder"), {}, {.device = kGpu, .outputs = DeviceType::kCpu});
+  ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+  ASSERT_TRUE(engine->bind().ok());
+  Result<EngineContext> context = engine->create_context();
+  const std::vector<std::int64_t> ids = {0, 5, 10};
+  for (const std::int16_t index : {std::int16_t{0}, std::int16_t{1}}) {
+    const accord::testing::OnDevice on{HostRuntime::instance(), {DeviceType::kCuda, index}};
+    const accord::testing::DeviceArray array(on, ids, DType::kInt64);
+    const TensorView input{array.buffer(), {1, 3}};
+    const Result<std::vector<TensorView>> outputs = context->run({&input, 1});
+    EXPECT_EQ(outputs.ok(), index == 0) << outputs.status().to_string();
+    if (!outputs.ok()) {
+      EXPECT_THAT(outputs.status().message(), HasSubstr("on cuda:1, the engine is on cuda:0"));
+    }
+  }
+}
+
+TEST_F(DeviceModels, options_of_the_cpu_and_ops_without_a_kernel_are_refused_by_name) {
+  const auto refusal = [&](LoadOptions options) {
+    options.device = kGpu;
+    const Status status = Engine::load(path("encoder"), {}, options).status();
+    EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+    return status.message();
+  };
+  EXPECT_THAT(refusal({.canonical_ranks = 2}), HasSubstr("canonical_ranks"));
+  EXPECT_THAT(refusal({.overlap_rows = 64}), HasSubstr("overlap_rows"));
+  EXPECT_THAT(refusal({.all_reduce_dtype = DType::kInt8}), HasSubstr("all_reduce_dtype"));
+  EXPECT_THAT(refusal({.activation_dtype = DType::kInt8}), HasSubstr("activation_dtype"));
+  EXPECT_EQ(Engine::load(path("encoder"), {{"dp", {0, 2}}}, {.device = kGpu}).status().code(),
+            StatusCode::kUnsupported);
+  EXPECT_EQ(Engine::load(path("encoder"), {}, {.device = {DeviceType::kCuda, 9}}).status().code(),
+            StatusCode::kInvalidArgument);
+
+  GraphWriter writer;
+  const ValueId x = writer.input("x", shape_of({"3", "8"}));
+  const ValueId top = writer.node("aten.topk.default", {{"self", of(x)}, {"k", number(2)}}, shape_of({"3", "2"}));
+  (void)writer.more_output(shape_of({"3", "2"}), DType::kInt64);
+  writer.output(top);
+  const Status status = Engine::assemble({.name = "top", .graph = to_json(writer.graph()), .weights = {}, .sizes = {}},
+                                         {}, {.device = kGpu})
+                            .status();
+  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr("aten.topk.default"), HasSubstr("model.py:0"), HasSubstr("no kernel for")));
+}
+
+TEST_F(DeviceModels, no_memory_of_the_device_is_an_error_that_says_what_it_was_for) {
+  HostRuntime::instance().fail_next("allocate", Status(StatusCode::kResourceExhausted, "cudaMalloc says no"));
+  const Status status = Engine::load(path("encoder"), {}, {.device = kGpu}).status();
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("tensor \""), HasSubstr("cudaMalloc says no")));
+}
+
+TEST_F(DeviceModels, new_weights_are_taken_and_graphs_of_the_old_ones_forgotten) {
+  TinyEncoder(4, 2).write(path("newer"));
+  Result<Engine> engine = Engine::load(path("encoder"), {}, {.device = kGpu});
+  ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+  ASSERT_TRUE(engine->bind().ok());
+  Result<EngineContext> context = engine->create_context();
+  std::vector<HostTensor> inputs = {whole_numbers({1, 3}, {0, 5, 10})};
+  for (const unsigned seed : {1U, 2U}) {
+    if (seed == 2) {
+      ASSERT_TRUE(engine->load_weights(path("newer")).ok());
+    }
+    const std::vector<double> exact = TinyEncoder(4, seed).reference({0, 5, 10}, 3);
+    for (int run = 0; run < 3; ++run) {
+      const Result<std::vector<TensorView>> outputs = context->run(views_of(inputs));
+      ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
+      expect_near(floats_of((*outputs)[0]), std::vector<float>(exact.begin(), exact.end()), 1e-4F);
+    }
+  }
+}
+
+TEST_F(DeviceModels, a_profile_counts_the_ops_that_ran_on_the_device) {
+  Result<Engine> engine = Engine::load(path("encoder"), {}, {.device = kGpu});
+  ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+  ASSERT_TRUE(engine->bind().ok());
+  Result<EngineContext> context = engine->create_context();
+  context->set_profiling(Profiling::kOn);
+  std::vector<HostTensor> inputs = {whole_numbers({1, 3}, {0, 5, 10})};
+  ASSERT_TRUE(context->run(views_of(inputs)).ok());
+  std::uint64_t lookups = 0;
+  for (const OpTime& time : context->profile()) lookups += time.op == "aten.embedding.default" ? time.calls : 0;
+  EXPECT_EQ(lookups, 1);
+}
+
+}  // namespace
+}  // namespace accord::engine
