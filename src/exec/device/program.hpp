@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "accord/buffer.hpp"
+#include "exec/device/device_layout.hpp"
 
 namespace accord::exec {
 
@@ -53,6 +54,17 @@ struct DeviceProgram {
   alignas(8) std::array<std::byte, kMostBytes> words = {};
 
   static constexpr std::size_t steps_at(int lanes) { return (2 * static_cast<std::size_t>(lanes + 1) + 7) / 8 * 8; }
+};
+
+/// What a launch is given beside its program.
+struct DeviceExecution {
+  DeviceLayout layout;
+  int me = 0;
+  int instances = 1;  ///< that take part; blocks of the grid: instances * lanes
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  std::byte* memory = nullptr;            ///< this rank's
+  const std::uint64_t* ending = nullptr;  ///< of the host: not zero once waits have to end
 };
 
 }  // namespace accord::exec

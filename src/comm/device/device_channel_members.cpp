@@ -1,0 +1,94 @@
+// What a channel has from elsewhere, or gives: a communicator that was lent, parts of the group, the group that is left, memory that its ranks know.
+#include <fmt/format.h>
+
+#include "comm/device/device_backends.hpp"
+#include "comm/device/device_channel.hpp"
+#include "comm/group.hpp"
+#include "comm/nccl/library.hpp"
+
+namespace accord::comm {
+
+Status DeviceChannel::lend(nccl::Communicator* communicator) {
+  const auto wrong = [&](StatusCode code, std::string_view what) {
+    return Status(code, fmt::format("lend_nccl to group \"{}\": {}", group_.options().name, what));
+  };
+  if (communicator == nullptr) return wrong(StatusCode::kInvalidArgument, "the communicator is null");
+  const Result<const nccl::Library*> library = nccl::library();
+  if (!library.ok()) return library.status();
+  const nccl::Functions& call = (*library)->call;
+  int size = 0, rank = 0, device = 0;
+  if (const int code = call.CommCount(communicator, &size); code != nccl::kSuccess)
+    return (*library)->failure("CommCount", code);
+  if (const int code = call.CommUserRank(communicator, &rank); code != nccl::kSuccess)
+    return (*library)->failure("CommUserRank", code);
+  if (const int code = call.CommCuDevice(communicator, &device); code != nccl::kSuccess)
+    return (*library)->failure("CommCuDevice", code);
+  if (size != group_.size() || rank != group_.rank())
+    return wrong(StatusCode::kInvalidArgument,
+                 fmt::format("it is rank {} of {}, this rank {} of {}", rank, size, group_.rank(), group_.size()));
+  const std::lock_guard lock(mutex_);
+  if (closed_) return group_.status();
+  if (backend_ != nullptr) return wrong(StatusCode::kWrongState, "the group has made calls on a GPU already");
+  lent_ = communicator;
+  return open({DeviceType::kCuda, static_cast<std::int16_t>(device)});
+}
+
+bool DeviceChannel::can_part() {
+  const std::lock_guard lock(mutex_);
+  return backend_ != nullptr && backend_->can_part();
+}
+
+Status DeviceChannel::part(int color, int key, Group* child, Deadline deadline) {
+  const std::lock_guard lock(mutex_);
+  CollectiveBackend* its = nullptr;
+  if (child != nullptr) {
+    DeviceChannel& channel = child->device_channel();
+    const std::lock_guard its_lock(channel.mutex_);  // nobody else has it yet
+    ACCORD_RETURN_IF_ERROR(channel.open(device_));
+    its = channel.backend_.get();
+  }
+  Status parted = backend_->part(color, key, its, deadline);
+  return parted.ok() ? parted : group_.fail(parted.with_context(group_.where("split")));
+}
+
+bool DeviceChannel::can_shrink() {
+  const std::lock_guard lock(mutex_);
+  return backend_ != nullptr && backend_->can_shrink();
+}
+
+void DeviceChannel::shrink(std::span<const Rank> lost, Group& child, Deadline deadline) {
+  const std::lock_guard lock(mutex_);
+  DeviceChannel& its = child.device_channel();
+  const std::lock_guard its_lock(its.mutex_);  // nobody else has it yet
+  Status shrunk = its.open(device_);
+  // Those that wait in vain for one that cannot still have the time to hear so.
+  const Deadline soon = Deadline::in(deadline.remaining() / 2);
+  if (shrunk.ok()) shrunk = backend_->shrink(lost, its.backend_.get(), soon);
+  std::int64_t has_shrunk = shrunk.ok() ? 1 : 0;
+  const ConstBuffer mine(&has_shrunk, 1, DType::kInt64);
+  const Status told = child.run(Call::all_reduce(mine, Buffer{&has_shrunk, 1, DType::kInt64}, ReduceOp::kMin),
+                                {.timeout = deadline.remaining()});
+  if ((told.ok() && has_shrunk == 1) || its.backend_ == nullptr) return;
+  its.backend_->abort();
+  its.backend_ = std::make_unique<DeviceBackends>(child, *its.runtime_, its.device_, its.stop_, nullptr);
+}
+
+Result<std::shared_ptr<RegisteredMemory>> DeviceChannel::register_memory(void* memory, std::size_t bytes, Device device,
+                                                                         Duration timeout) {
+  const Deadline deadline = Deadline::in(timeout);
+  const std::string here = group_.where(fmt::format("device_window of {} bytes", bytes));
+  const auto wrong = [&](const Status& status) { return status.with_context(here); };
+  if (bytes == 0) return wrong(Status(StatusCode::kInvalidArgument, "there is nothing to register"));
+  const std::lock_guard lock(mutex_);
+  if (closed_) return group_.status();
+  if (!group_.healthy()) return group_.examine_alarm(here);
+  if (Status opened = open(device); !opened.ok()) return wrong(opened);
+  const Call of_all = Call::broadcast(Buffer{memory, 0, DType::kUInt8, device}, 0);
+  if (Status agreed = backend_->agree(std::span(&of_all, 1), deadline); !agreed.ok()) return wrong(agreed);
+  Result<std::shared_ptr<RegisteredMemory>> made = backend_->register_memory(memory, bytes, deadline);
+  if (made.ok()) return made;
+  if (group_.has_failed()) give_up(group_.status());
+  return wrong(made.status());
+}
+
+}  // namespace accord::comm

@@ -1,0 +1,396 @@
+#pragma once
+// What a thread does of a plan: it goes through its lane's steps, all threads of a block together.
+//
+// A round: wait until all have completed the one plan::kRoundDepth rounds before, run the steps, tell the peers (device_layout.hpp). Flags and
+// packets carry the round's number. Consecutive signals, waits and puts are each a bundle, whose parts go on beside each other. Where a thread
+// waits it looks at a word of the host's memory once in a while, which ends all waits: the group has failed, and a thread that knows it
+// writes no more.
+//
+// Rounds are counted in the device's memory, so a launch in a graph is right however often it is replayed.
+
+#include <cstring>
+
+#include "device/kernel.hpp"
+#include "exec/device/elements.hpp"
+#include "exec/device/program.hpp"
+
+namespace accord::exec {
+
+/// Elements in consecutive places.
+template <typename T, int kCount>
+struct Several {
+  T x[kCount];
+};
+
+template <typename Element, typename Block>
+class PlanThread {
+ public:
+  using Stored = typename Element::Stored;
+  using Sum = typename Element::Sum;
+
+  ACCORD_ON_DEVICE PlanThread(Block& block, const DeviceExecution& run, const DeviceProgram& program)
+      : block_(block), run_(run), program_(program), layout_(run.layout) {}
+
+  ACCORD_ON_DEVICE void run() {
+    lane_ = block_.block() % program_.lanes;
+    const int instance = block_.block() / program_.lanes;
+    region_ = layout_.region(instance);
+    std::byte* const state = run_.memory + region_;
+    round_ = block_.load(word(state + DeviceLayout::kRounds));
+    all_completed_ = block_.load(word(state + DeviceLayout::kAllCompleted));
+    meetings_ = block_.load(word(state + DeviceLayout::kMeetings));
+    for (auto slice = static_cast<std::uint64_t>(instance); slice < program_.slices;
+         slice += static_cast<std::uint64_t>(run_.instances)) {
+      first_element_ = slice * program_.slice;
+      begin_round();
+      run_lane();
+      meet_lanes();
+      end_round();
+    }
+    if (lane_ != 0 || block_.thread() != 0) return;
+    block_.store(word(state + DeviceLayout::kRounds), round_);
+    block_.store(word(state + DeviceLayout::kAllCompleted), all_completed_);
+    block_.store(word(state + DeviceLayout::kMeetings), meetings_);
+  }
+
+ private:
+  /// Elements that a thread handles at a time: those of one packet; wide ones take two.
+  static constexpr int kTogether = sizeof(Stored) < 8 ? 8 / static_cast<int>(sizeof(Stored)) : 1;
+
+  ACCORD_ON_DEVICE static std::uint64_t* word(std::byte* at) { return reinterpret_cast<std::uint64_t*>(at); }
+  ACCORD_ON_DEVICE std::byte* memory_of(int member) const {
+    return reinterpret_cast<std::byte*>(*word(run_.memory + DeviceLayout::address_of(member)));
+  }
+
+  template <typename Ready>
+  ACCORD_ON_DEVICE void await(Ready ready) {
+    for (unsigned looks = 1; !ready(); ++looks) {
+      if (ends_) return;
+      if (looks % 128 == 0) ends_ = block_.load(run_.ending) != 0;
+      if (looks > 64) block_.pause();
+    }
+  }
+
+  ACCORD_ON_DEVICE void begin_round() {
+    ++round_;
+    if (round_ <= all_completed_ + plan::kRoundDepth) return;
+    std::byte* const mine = run_.memory + region_;
+    for (int m = block_.thread(); m < layout_.members; m += block_.threads()) {
+      const std::uint64_t* const told = word(mine + DeviceLayout::completed(m));
+      if (m != run_.me) await([&] { return block_.load_acquire(told) + plan::kRoundDepth >= round_; });
+    }
+    block_.sync();
+    all_completed_ = round_ - plan::kRoundDepth;
+  }
+
+  ACCORD_ON_DEVICE void end_round() {
+    if (program_.hears_all) all_completed_ = round_ - 1;
+    if (lane_ != 0) return;
+    for (int m = block_.thread(); m < layout_.members; m += block_.threads())
+      if (m != run_.me) block_.store_release(word(memory_of(m) + region_ + DeviceLayout::completed(run_.me)), round_);
+  }
+
+  /// All threads of all lanes of the instance.
+  ACCORD_ON_DEVICE void meet_lanes() {
+    block_.sync();
+    if (program_.lanes == 1) return;
+    ++meetings_;
+    std::byte* const state = run_.memory + region_;
+    if (block_.thread() == 0) block_.store_release(word(state + DeviceLayout::lane_meetings(lane_)), meetings_);
+    for (int lane = block_.thread(); lane < program_.lanes; lane += block_.threads()) {
+      const std::uint64_t* const its = word(state + DeviceLayout::lane_meetings(lane));
+      await([&] { return block_.load_acquire(its) >= meetings_; });
+    }
+    block_.sync();
+  }
+
+  ACCORD_ON_DEVICE const DeviceStep& step(int index) const {
+    return *reinterpret_cast<const DeviceStep*>(program_.words.data() + DeviceProgram::steps_at(program_.lanes) +
+                                                sizeof(DeviceStep) * static_cast<std::size_t>(index));
+  }
+  ACCORD_ON_DEVICE int lane_begin(int lane) const {
+    return *reinterpret_cast<const std::uint16_t*>(program_.words.data() + 2 * static_cast<std::size_t>(lane));
+  }
+  ACCORD_ON_DEVICE const DeviceOperand& source(const DeviceStep& step, int index) const {
+    const std::byte* const operands = program_.words.data() + DeviceProgram::steps_at(program_.lanes) +
+                                      sizeof(DeviceStep) * static_cast<std::size_t>(program_.steps);
+    return *reinterpret_cast<const DeviceOperand*>(
+        operands + sizeof(DeviceOperand) * (step.first_source + static_cast<std::size_t>(index)));
+  }
+
+  /// In the round that runs. Bases are those of Operand.
+  ACCORD_ON_DEVICE std::byte* address(const DeviceOperand& operand) const {
+    const std::size_t slice_at = first_element_ * program_.element_bytes;
+    if (operand.base == 0) return const_cast<std::byte*>(run_.input) + slice_at + operand.offset;
+    if (operand.base == 1) return run_.output + slice_at + operand.offset;
+    const int member = (static_cast<int>(operand.base) - 2) / 2;
+    const std::size_t block = operand.base % 2 != 0 ? layout_.slot(round_) : layout_.lines(round_);
+    return memory_of(member) + region_ + block + operand.offset;
+  }
+  ACCORD_ON_DEVICE std::size_t elements(const DeviceStep& step) const {
+    if (step.length <= first_element_) return 0;
+    const std::uint64_t left = step.length - first_element_;
+    return static_cast<std::size_t>(left < program_.slice ? left : program_.slice);
+  }
+
+  ACCORD_ON_DEVICE void run_lane() {
+    const int end = lane_begin(lane_ + 1);
+    for (int i = lane_begin(lane_); i < end;) {
+      const DeviceStep& now = step(i);
+      int last = i + 1;
+      if (now.opcode == DeviceOpcode::kSignal || now.opcode == DeviceOpcode::kWait || now.opcode == DeviceOpcode::kPut)
+        while (last < end && step(last).opcode == now.opcode) ++last;
+      run_bundle(now, i, last);
+      i = last;
+    }
+  }
+
+  ACCORD_ON_DEVICE void run_bundle(const DeviceStep& now, int first, int last) {
+    switch (now.opcode) {
+      case DeviceOpcode::kMove: move(now); break;
+      case DeviceOpcode::kTakePackets: take_packets(now); break;
+      case DeviceOpcode::kReduce: reduce(now); break;
+      case DeviceOpcode::kPut:
+        for (int i = first; i < last; ++i) put_packets(step(i));
+        break;
+      case DeviceOpcode::kSignal:
+        for (int i = first + block_.thread(); i < last; i += block_.threads())
+          block_.store_release(word(address(step(i).destination)), round_);
+        return;
+      case DeviceOpcode::kWait:
+        for (int i = first + block_.thread(); i < last; i += block_.threads()) {
+          const std::uint64_t* const flag = word(address(step(i).destination));
+          await([&] { return block_.load_acquire(flag) >= round_; });
+        }
+        break;
+      case DeviceOpcode::kLaneBarrier: meet_lanes(); return;
+    }
+    block_.sync();
+  }
+
+  ACCORD_ON_DEVICE static bool is_aligned(const void* at, std::size_t bytes) {
+    return reinterpret_cast<std::uintptr_t>(at) % bytes == 0;
+  }
+
+  template <typename Unit>
+  ACCORD_ON_DEVICE void move_units(const std::byte* from, std::byte* to, std::byte* mirror, std::size_t bytes) const {
+    const std::size_t units = bytes / sizeof(Unit);
+    const auto stride = static_cast<std::size_t>(block_.threads());
+    for (auto i = static_cast<std::size_t>(block_.thread()); i < units; i += stride) {
+      const Unit unit = reinterpret_cast<const Unit*>(from)[i];
+      reinterpret_cast<Unit*>(to)[i] = unit;
+      if (mirror != nullptr) reinterpret_cast<Unit*>(mirror)[i] = unit;
+    }
+    for (std::size_t i = units * sizeof(Unit) + static_cast<std::size_t>(block_.thread()); i < bytes; i += stride) {
+      to[i] = from[i];
+      if (mirror != nullptr) mirror[i] = from[i];
+    }
+  }
+
+  ACCORD_ON_DEVICE void move(const DeviceStep& now) const {
+    if (ends_) return;
+    const DeviceOperand& from_operand = source(now, 0);
+    const std::size_t bytes = elements(now) * (from_operand.partial ? sizeof(Sum) : sizeof(Stored));
+    const std::byte* const from = address(from_operand);
+    std::byte* const to = address(now.destination);
+    std::byte* const mirror = now.destinations > 1 ? address(now.mirror) : nullptr;
+    struct alignas(16) Wide {
+      std::uint64_t x[2];
+    };
+    const auto all_at = [&](std::size_t unit) {
+      return is_aligned(from, unit) && is_aligned(to, unit) && is_aligned(mirror, unit);
+    };
+    if (all_at(sizeof(Wide))) return move_units<Wide>(from, to, mirror, bytes);
+    if (all_at(sizeof(std::uint32_t))) return move_units<std::uint32_t>(from, to, mirror, bytes);
+    move_units<std::byte>(from, to, mirror, bytes);
+  }
+
+  /// Never zero: what was never written is no packet of this round.
+  ACCORD_ON_DEVICE std::uint32_t packet_flag() const { return static_cast<std::uint32_t>(round_ << 1) | 1U; }
+
+  ACCORD_ON_DEVICE void put_packets(const DeviceStep& now) const {
+    const std::size_t bytes = elements(now) * sizeof(Stored);
+    const std::byte* const from = address(source(now, 0));
+    auto* const to = reinterpret_cast<device::Packet*>(address(now.destination));
+    const bool whole_words = is_aligned(from, 8);
+    for (auto i = static_cast<std::size_t>(block_.thread()); 8 * i < bytes;
+         i += static_cast<std::size_t>(block_.threads())) {
+      std::uint32_t data[2] = {};
+      if (whole_words && 8 * i + 8 <= bytes) {
+        const auto* const words = reinterpret_cast<const std::uint32_t*>(from + 8 * i);
+        data[0] = words[0], data[1] = words[1];
+      } else {
+        auto* const each = reinterpret_cast<std::byte*>(data);
+        for (std::size_t b = 0; b < 8 && 8 * i + b < bytes; ++b) each[b] = from[8 * i + b];
+      }
+      block_.store(to + i, device::Packet{{{data[0], packet_flag()}, {data[1], packet_flag()}}});
+    }
+  }
+
+  /// The data of the packets at `at`, once they are there.
+  template <int kBytes>
+  ACCORD_ON_DEVICE void await_packets(const device::Packet* at, std::byte* data) {
+    const std::uint32_t flag = packet_flag();
+    for (int i = 0; i < kBytes / 8; ++i) {
+      device::Packet packet;
+      await([&] {
+        packet = block_.load(at + i);
+        return packet.half[0].flag == flag && packet.half[1].flag == flag;
+      });
+      const std::uint32_t words[2] = {packet.half[0].data, packet.half[1].data};
+      std::memcpy(data + 8 * i, words, 8);
+    }
+  }
+
+  ACCORD_ON_DEVICE void take_packets(const DeviceStep& now) {
+    const std::size_t bytes = elements(now) * sizeof(Stored);
+    const auto* const from = reinterpret_cast<const device::Packet*>(address(source(now, 0)));
+    std::byte* const to = address(now.destination);
+    std::byte* const mirror = now.destinations > 1 ? address(now.mirror) : nullptr;
+    for (auto i = static_cast<std::size_t>(block_.thread()); 8 * i < bytes;
+         i += static_cast<std::size_t>(block_.threads())) {
+      alignas(8) std::byte data[8];
+      await_packets<8>(from + i, data);
+      if (ends_) return;
+      const std::size_t many = bytes - 8 * i < 8 ? bytes - 8 * i : 8;
+      store_bytes(data, to + 8 * i, many);
+      if (mirror != nullptr) store_bytes(data, mirror + 8 * i, many);
+    }
+  }
+
+  ACCORD_ON_DEVICE static void store_bytes(const std::byte* from, std::byte* to, std::size_t bytes) {
+    if (bytes == 8 && is_aligned(to, 8)) {
+      *reinterpret_cast<std::uint64_t*>(to) = *reinterpret_cast<const std::uint64_t*>(from);
+      return;
+    }
+    for (std::size_t b = 0; b < bytes; ++b) to[b] = from[b];
+  }
+
+  template <int kCount>
+  using Sums = Several<Sum, kCount>;
+
+  /// Elements from `first` on, of which `many` are there.
+  template <int kCount>
+  ACCORD_ON_DEVICE Sums<kCount> load(const DeviceOperand& operand, std::size_t first, int many) {
+    Sums<kCount> sums = {};
+    std::byte* const at = address(operand);
+    alignas(16) Several<Stored, kCount> stored = {};
+    if (operand.packets) {
+      const std::size_t packet = first * sizeof(Stored) / DeviceLayout::kPacketData;
+      await_packets<kCount* static_cast<int>(sizeof(Stored))>(reinterpret_cast<const device::Packet*>(at) + packet,
+                                                              reinterpret_cast<std::byte*>(&stored));
+    } else if (operand.partial) {
+      for (int i = 0; i < many; ++i) sums.x[i] = reinterpret_cast<const Sum*>(at)[first + static_cast<std::size_t>(i)];
+      return sums;
+    } else {
+      load_stored<kCount>(at + first * sizeof(Stored), many, stored);
+    }
+    for (int i = 0; i < many; ++i) sums.x[i] = Element::widen(stored.x[i]);
+    return sums;
+  }
+
+  /// Elements lie anywhere, as a caller's buffer may.
+  template <int kCount>
+  ACCORD_ON_DEVICE static void load_stored(const std::byte* at, int many, Several<Stored, kCount>& to) {
+    struct alignas(sizeof(to)) Whole {
+      Several<Stored, kCount> several;
+    };
+    if (many == kCount && is_aligned(at, sizeof(Whole))) {
+      to = reinterpret_cast<const Whole*>(at)->several;
+    } else {
+      std::memcpy(&to, at, static_cast<std::size_t>(many) * sizeof(Stored));
+    }
+  }
+
+  template <int kCount>
+  ACCORD_ON_DEVICE void store(const Sums<kCount>& sums, const DeviceOperand& operand, std::size_t first,
+                              int many) const {
+    if (ends_) return;
+    std::byte* const at = address(operand);
+    if (operand.partial) {
+      for (int i = 0; i < many; ++i) reinterpret_cast<Sum*>(at)[first + static_cast<std::size_t>(i)] = sums.x[i];
+      return;
+    }
+    Several<Stored, kCount> stored;
+    for (int i = 0; i < kCount; ++i) stored.x[i] = Element::narrow(sums.x[i]);
+    struct alignas(sizeof(stored)) Whole {
+      Several<Stored, kCount> several;
+    };
+    std::byte* const to = at + first * sizeof(Stored);
+    if (many == kCount && is_aligned(to, sizeof(Whole))) {
+      reinterpret_cast<Whole*>(to)->several = stored;
+    } else {
+      std::memcpy(to, &stored, static_cast<std::size_t>(many) * sizeof(Stored));
+    }
+  }
+
+  template <int kCount>
+  ACCORD_ON_DEVICE Sums<kCount> combine(Sums<kCount> a, const Sums<kCount>& b) const {
+    for (int i = 0; i < kCount; ++i) a.x[i] = Element::combine(program_.op, a.x[i], b.x[i]);
+    return a;
+  }
+
+  /// The balanced tree over kSources of them.
+  template <int kCount, int kSources>
+  ACCORD_ON_DEVICE Sums<kCount> tree(const DeviceStep& now, int begin, std::size_t first, int many) {
+    if constexpr (kSources == 1) {
+      return load<kCount>(source(now, begin), first, many);
+    } else {
+      const Sums<kCount> left = tree<kCount, kSources / 2>(now, begin, first, many);
+      return combine<kCount>(left, tree<kCount, kSources / 2>(now, begin + kSources / 2, first, many));
+    }
+  }
+
+  /// Over all: trees of equal size become one as in a binary counter, what is left is folded from the smaller ones
+  /// (kernels/reduce_simd.hpp).
+  template <int kCount>
+  ACCORD_ON_DEVICE Sums<kCount> tree_of_many(const DeviceStep& now, std::size_t first, int many) {
+    Sums<kCount> stack[17];
+    int height = 0;
+    for (int i = 0; i < now.sources; ++i) {
+      Sums<kCount> sums = load<kCount>(source(now, i), first, many);
+      for (unsigned carry = static_cast<unsigned>(i); (carry & 1U) != 0; carry >>= 1)
+        sums = combine<kCount>(stack[--height], sums);
+      stack[height++] = sums;
+    }
+    Sums<kCount> sums = stack[--height];
+    while (height > 0) sums = combine<kCount>(stack[--height], sums);
+    return sums;
+  }
+
+  template <int kCount>
+  ACCORD_ON_DEVICE void reduce_by(const DeviceStep& now) {
+    const std::size_t count = elements(now);
+    const auto stride = static_cast<std::size_t>(block_.threads()) * kCount;
+    for (std::size_t first = static_cast<std::size_t>(block_.thread()) * kCount; first < count; first += stride) {
+      const int many = count - first < kCount ? static_cast<int>(count - first) : kCount;
+      Sums<kCount> sums;
+      switch (now.sources) {
+        case 2: sums = tree<kCount, 2>(now, 0, first, many); break;
+        case 4: sums = tree<kCount, 4>(now, 0, first, many); break;
+        case 8: sums = tree<kCount, 8>(now, 0, first, many); break;
+        default: sums = tree_of_many<kCount>(now, first, many);
+      }
+      if (program_.op == ReduceOp::kAvg)
+        for (int i = 0; i < kCount; ++i) sums.x[i] = Element::divide(sums.x[i], now.sources);
+      store<kCount>(sums, now.destination, first, many);
+      if (now.destinations > 1) store<kCount>(sums, now.mirror, first, many);
+    }
+  }
+
+  ACCORD_ON_DEVICE void reduce(const DeviceStep& now) { reduce_by<kTogether>(now); }
+
+  Block& block_;
+  const DeviceExecution& run_;
+  const DeviceProgram& program_;
+  const DeviceLayout& layout_;
+  int lane_ = 0;
+  std::size_t region_ = 0;
+  std::uint64_t round_ = 0;
+  std::uint64_t all_completed_ = 0;
+  std::uint64_t meetings_ = 0;
+  std::uint64_t first_element_ = 0;
+  bool ends_ = false;
+};
+
+}  // namespace accord::exec
