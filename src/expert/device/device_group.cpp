@@ -1,5 +1,5 @@
-// A call is three kernels or four: what others will read is written, the ranks meet, each reads what is for it, and says that it is done. prepare() has
-// more behind its meeting, which make the map.
+// A call is three kernels or four: what others will read is written, the ranks meet, each reads what is for it, and says that it is done.
+// prepare() has more behind its meeting, which make the map.
 #include "expert/device/device_group.hpp"
 
 #include <fmt/format.h>
@@ -236,6 +236,8 @@ Status DeviceGroup::prepare(Handle& handle, const ExpertRouting& routing) {
                          .experts = map.experts};
   const auto put = [&]() -> Status {
     const std::int64_t choices = std::int64_t{map.ranks} * map.max_tokens * map.top_k;
+    // Negative numbers until the map is made: kernels of a group that has failed leave them so.
+    ACCORD_RETURN_IF_ERROR(runtime_.fill(map.numbers, 0xFF, sizeof(MapNumbers), device_, routing.stream));
     ACCORD_RETURN_IF_ERROR(launch(tell, tokens * map.top_k, routing.stream));
     ACCORD_RETURN_IF_ERROR(launch(MeetPeers{peers_, true, tokens}, 1, routing.stream));
     ACCORD_RETURN_IF_ERROR(launch(PlaceChoices{peers_, map}, choices, routing.stream));

@@ -1,10 +1,10 @@
 #pragma once
 // How the kernels of all ranks meet: by words in each other's memory, which count the calls of the group.
 //
-// A call has a number, one more than what is over on this rank. Each call has one meeting: who comes to it has written what others will read.
-// Who is done with reading says so, and waits for that of all before it writes there in the next call. All of this is counted on the devices,
-// so a graph may be launched again and again. Who waits looks at a word of the host as well, which is set once the group has failed;
-// from then on the kernels of this rank do nothing.
+// A call has a number, one more than what is over on this rank. Each call has one meeting: who comes to it has written what others will
+// read. Who is done with reading says so, and waits for that of all before it writes there in the next call. All of this is counted on
+// the devices, so a graph may be launched again and again. Who waits looks at a word of the host as well, which is set once the group has
+// failed; from then on the kernels of this rank do nothing.
 
 #include <cstddef>
 #include <cstdint>
@@ -62,8 +62,8 @@ ACCORD_ON_DEVICE bool has_failed(Block& block, const Peers& peers) {
   return block.load(&peers.own->failed) != 0;
 }
 
-/// Returns once all ranks' words at `offset` have come to `round`: true, for all threads of the block, which all have to call it; or once the group
-/// has failed: false.
+/// Returns once all ranks' words at `offset` have come to `round`: true, for all threads of the block, which all have to call it; or once
+/// the group has failed: false.
 template <typename Block>
 ACCORD_ON_DEVICE bool wait_for(Block& block, const Peers& peers, std::size_t offset, std::uint64_t round) {
   constexpr int kBetweenLooks = 16;  // the host's memory is far away
