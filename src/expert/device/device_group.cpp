@@ -162,15 +162,13 @@ DeviceGroup::~DeviceGroup() {
 void DeviceGroup::settle() {
   if (shared_ == nullptr || !own_.wait()) return;
   const Deadline deadline = Deadline::in(kPatienceAtEnd);
-  std::vector<std::uint64_t> done(sz(group_.size()));
   OwnWords own;
   Waiter waiter(WaitPolicy::kYield);
   while (group_.healthy() && !deadline.passed()) {
-    const std::byte* const at = shared_->of(group_.rank()) + peers_.at.done;
-    if (!runtime_.copy(done.data(), at, done.size() * sizeof(done[0]), device_, stream_).ok()) return;
+    if (!launch(CountLate{peers_}, 1, stream_).ok()) return;
     if (!runtime_.copy(&own, peers_.own, sizeof(own), device_, stream_).ok()) return;
     if (!runtime_.synchronize(device_, stream_).ok()) return;
-    if (own.failed != 0 || std::ranges::all_of(done, [&](std::uint64_t round) { return round >= own.round; })) return;
+    if (own.failed != 0 || own.late == 0) return;
     (void)waiter.pause();
   }
 }

@@ -35,6 +35,7 @@ struct OwnWords {
   std::uint64_t round = 0;  ///< calls that are over here
   std::uint64_t failed = 0;
   std::uint64_t out_of_range = 0, duplicates = 0;  ///< of the routing that is being told
+  std::uint64_t late = 0;                          ///< what CountLate found
 };
 
 /// What every kernel knows of the group.
@@ -125,6 +126,21 @@ struct LeavePeers {
     if (block.thread() != 0) return;
     peers.own->round = round;
     peers.own->out_of_range = peers.own->duplicates = 0;
+  }
+};
+
+/// One block: how many ranks are not yet done with this rank's last call.
+struct CountLate {
+  static constexpr const char* kName = "expert_count_late";
+  static constexpr int kThreads = 128;
+  Peers peers;
+  template <typename Block>
+  ACCORD_ON_DEVICE void operator()(Block& block) const {
+    std::uint64_t late = 0;
+    for (int r = block.thread(); r < peers.size; r += block.threads())
+      late += block.load_acquire(peers.mine<std::uint64_t>(peers.at.done) + r) < peers.own->round ? 1 : 0;
+    late = block.block_sum(late);
+    if (block.thread() == 0) peers.own->late = late;
   }
 };
 
