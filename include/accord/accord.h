@@ -691,8 +691,8 @@ ACCORD_API accord_status_t accord_expert_handle_slots(accord_expert_handle_t* ha
 typedef struct accord_expert_device_map {
   size_t struct_size;
   const int64_t* counts; /* [local_experts] */
-  /* [5]: recv_rows; 1 if a rank would get more rows than its capacity; 1 if nothing is moved for that; ids of this rank that are out of range or
-   * duplicates; rows for which the last call's array of slots had no room. */
+  /* [5]: recv_rows; 1 if a rank would get more rows than its capacity; 1 if nothing is moved for that; ids of this rank that are
+   * out of range or duplicates; rows for which the last call's array of slots had no room. */
   const int64_t* numbers;
 } accord_expert_device_map_t;
 
@@ -702,8 +702,9 @@ typedef struct accord_expert_device_map {
 /* Null pointers for a handle on the CPU. */
 ACCORD_API accord_status_t accord_expert_handle_on_device(accord_expert_handle_t* handle,
                                                           accord_expert_device_map_t* map);
-/* On a GPU: waits for what is in `stream`, and copies the map, which the functions above tell of; they do it for the stream of the last prepare if
- * nobody did. ACCORD_RESOURCE_EXHAUSTED as prepare has it on the CPU, where this does nothing. */
+/* On a GPU: waits for what is in `stream`, and copies the map, which the functions above tell of; they do it for the stream of the
+ * last prepare if nobody did. ACCORD_RESOURCE_EXHAUSTED as prepare has it on the CPU, where this does nothing; ACCORD_ABORTED: the group
+ * has failed before the map was made. */
 ACCORD_API accord_status_t accord_expert_handle_fetch(accord_expert_handle_t* handle, void* stream);
 
 /* The choices of this rank's tokens. */

@@ -98,8 +98,8 @@ struct ExpertRankCounts {
 /// What a map on a GPU says of itself there, for kernels and graphs: valid in a stream behind prepare(), as long as the handle lives.
 struct ExpertDeviceMap {
   ConstBuffer counts;  ///< [local experts] int64: ExpertHandle::counts()
-  /// [5] int64: recv_rows; 1 if a rank would get more rows than its capacity; 1 if nothing is moved for that; ids of this rank that are out of range or
-  /// duplicates; rows for which the last call's buffer of slots had no room.
+  /// [5] int64: recv_rows; 1 if a rank would get more rows than its capacity; 1 if nothing is moved for that; ids of this rank that are
+  /// out of range or duplicates; rows for which the last call's buffer of slots had no room.
   ConstBuffer numbers;
 };
 
@@ -121,8 +121,9 @@ class ExpertHandle {
   std::uint64_t generation() const;
 
   // On GPUs.
-  /// Waits for what is in `stream`, and copies the map, also one that a graph has prepared. kResourceExhausted as prepare() has it elsewhere. What is
-  /// below calls it for the stream of the last prepare(), once, and finds nothing but zeros if it fails. Elsewhere it does nothing.
+  /// Waits for what is in `stream`, and copies the map, also one that a graph has prepared. kResourceExhausted as prepare() has it
+  /// elsewhere; kAborted: the group has failed before the map was made. What is below calls it for the stream of the last prepare(),
+  /// once, and finds nothing but zeros if it fails. Elsewhere it does nothing.
   [[nodiscard]] Status fetch(Stream stream) const;
   /// Elsewhere: no buffers.
   ExpertDeviceMap on_device() const;
@@ -230,14 +231,16 @@ struct ExpertStatistics {
 /// calls (prepare, dispatch, combine and backwards) allocate nothing once each was made, but for a prepare that drops rows; between
 /// hosts all_to_all_v lays out its exchange anew for other counts.
 ///
-/// On GPUs (ExpertGroupConfig::device) a call puts kernels into its stream and returns: nothing waits on the host, nothing is allocated, and calls can be captured
-/// into a CUDA graph. The same order of slots and sums gives the same bits as on the CPU. The kernels of all ranks reach each other's memory, or the group is kUnsupported; each
-/// rank has a GPU to itself, and max_tokens_per_rank * top_k rows of its memory for rows on their way. What differs:
-/// - How many rows come is known on the device alone, until fetch(). Buffers of slots may have any number of rows; those that they have no room for are
-///   left out and counted (ExpertDeviceMap), in sums they are zero. max_recv_rows is a number that always fits.
+/// On GPUs (ExpertGroupConfig::device) a call puts kernels into its stream and returns: nothing waits on the host, nothing is allocated,
+/// and calls can be captured into a CUDA graph. The same order of slots and sums gives the same bits as on the CPU. The kernels of all
+/// ranks reach each other's memory, or the group is kUnsupported; each rank has a GPU to itself, and max_tokens_per_rank * top_k rows of
+/// its memory for rows on their way. What differs:
+/// - How many rows come is known on the device alone, until fetch(). Buffers of slots may have any number of rows; those that they have
+///   no room for are left out and counted (ExpertDeviceMap), in sums they are zero. max_recv_rows is a number that always fits.
 /// - Under OverflowPolicy::kFail a map that overflows moves nothing: the calls of its handle leave their results as they were.
-/// - What one rank's arguments lack is told to that rank alone, before anything is in the stream. It may make the call once more; if it makes another,
-///   that is kMismatch and ends the group, and so does a rank that does not come within the group's timeout (kTimeout). decline() ends it as well.
+/// - What one rank's arguments lack is told to that rank alone, before anything is in the stream. It may make the call once more; if it
+///   makes another, that is kMismatch and ends the group, and so does a rank that does not come within the group's timeout (kTimeout).
+///   decline() ends it as well.
 /// - Calls of one rank in several streams are put in order by the caller, by events.
 ///
 /// Buffers that lie in windows of add_window() are read and written where they are; others go through shared memory of the group. A handle:

@@ -1,5 +1,5 @@
-// A group begins on each rank by itself, with what it has of a GPU; then the ranks meet, so that an error of one is one of all, compare their
-// configurations, and lend each other memory.
+// A group begins on each rank by itself, with what it has of a GPU; then the ranks meet, so that an error of one is one of all, compare
+// their configurations, and lend each other memory.
 #include <algorithm>
 #include <atomic>
 

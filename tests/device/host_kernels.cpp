@@ -36,6 +36,7 @@ constexpr std::array kKernels = {
     named<Relay>(),
     named<expert::MeetPeers>(),
     named<expert::LeavePeers>(),
+    named<expert::CountLate>(),
     named<expert::TellRouting>(),
     named<expert::PlaceChoices>(),
     named<expert::CountChunks>(),

@@ -54,8 +54,8 @@ class DeviceChannel final : public WorkDriver {
   /// The same on a stream of this channel's own: after what is in that of `options` now, beside what comes there later.
   std::shared_ptr<PendingWork> start(std::span<const Call> calls, const CallOptions& options);
 
-  /// Watches over what `put` puts into the stream as over a call: its ranks have to come, and to make calls that are alike. What marks its end; null while
-  /// the stream is captured. When the group fails, its kernels end by stop_word().
+  /// Watches over what `put` puts into the stream as over a call: its ranks have to come, and to make calls that are alike. What marks
+  /// its end; null while the stream is captured. When the group fails, its kernels end by stop_word().
   Result<std::shared_ptr<DeviceEvent>> run(const KernelCall& call, const std::function<Status()>& put);
   /// That of this rank's kernels on `device`.
   Result<std::shared_ptr<StopWord>> stop_word(Device device);

@@ -4,6 +4,7 @@
 
 ACCORD_CUDA_KERNEL(accord::expert::MeetPeers);
 ACCORD_CUDA_KERNEL(accord::expert::LeavePeers);
+ACCORD_CUDA_KERNEL(accord::expert::CountLate);
 ACCORD_CUDA_KERNEL(accord::expert::TellRouting);
 ACCORD_CUDA_KERNEL(accord::expert::PlaceChoices);
 ACCORD_CUDA_KERNEL(accord::expert::CountChunks);

@@ -1,5 +1,5 @@
-// A call is three kernels or four: what others will read is written, the ranks meet, each reads what is for it, and says that it is done. prepare() has
-// more behind its meeting, which make the map.
+// A call is three kernels or four: what others will read is written, the ranks meet, each reads what is for it, and says that it is done.
+// prepare() has more behind its meeting, which make the map.
 #include "expert/device/device_group.hpp"
 
 #include <fmt/format.h>
@@ -162,15 +162,13 @@ DeviceGroup::~DeviceGroup() {
 void DeviceGroup::settle() {
   if (shared_ == nullptr || !own_.wait()) return;
   const Deadline deadline = Deadline::in(kPatienceAtEnd);
-  std::vector<std::uint64_t> done(sz(group_.size()));
   OwnWords own;
   Waiter waiter(WaitPolicy::kYield);
   while (group_.healthy() && !deadline.passed()) {
-    const std::byte* const at = shared_->of(group_.rank()) + peers_.at.done;
-    if (!runtime_.copy(done.data(), at, done.size() * sizeof(done[0]), device_, stream_).ok()) return;
+    if (!launch(CountLate{peers_}, 1, stream_).ok()) return;
     if (!runtime_.copy(&own, peers_.own, sizeof(own), device_, stream_).ok()) return;
     if (!runtime_.synchronize(device_, stream_).ok()) return;
-    if (own.failed != 0 || std::ranges::all_of(done, [&](std::uint64_t round) { return round >= own.round; })) return;
+    if (own.failed != 0 || own.late == 0) return;
     (void)waiter.pause();
   }
 }
@@ -236,6 +234,8 @@ Status DeviceGroup::prepare(Handle& handle, const ExpertRouting& routing) {
                          .experts = map.experts};
   const auto put = [&]() -> Status {
     const std::int64_t choices = std::int64_t{map.ranks} * map.max_tokens * map.top_k;
+    // Negative numbers until the map is made: kernels of a group that has failed leave them so.
+    ACCORD_RETURN_IF_ERROR(runtime_.fill(map.numbers, 0xFF, sizeof(MapNumbers), device_, routing.stream));
     ACCORD_RETURN_IF_ERROR(launch(tell, tokens * map.top_k, routing.stream));
     ACCORD_RETURN_IF_ERROR(launch(MeetPeers{peers_, true, tokens}, 1, routing.stream));
     ACCORD_RETURN_IF_ERROR(launch(PlaceChoices{peers_, map}, choices, routing.stream));

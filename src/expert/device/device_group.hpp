@@ -37,7 +37,8 @@ class DeviceGroup {
   Status combine(const Handle& handle, const ExpertCombine& call);
   Status dispatch_backward(const Handle& handle, const ExpertDispatchBackward& call);
   Status combine_backward(const Handle& handle, const ExpertCombineBackward& call);
-  /// Returns once nobody writes into this rank's memory any more, as far as calls go that were made; or when the group has failed, or takes too long.
+  /// Returns once nobody writes into this rank's memory any more, as far as calls go that were made; or when the group has failed, or
+  /// takes too long.
   void settle();
 
  private:

@@ -123,10 +123,13 @@ Status DeviceMap::copy_to(Routing& routing, const Placement& placement, Stream f
   const auto download = [&](void* to, const void* at, std::size_t bytes) {
     return runtime_.copy(to, at, bytes, device_, from);
   };
+  MapNumbers numbers = {};
+  ACCORD_RETURN_IF_ERROR(download(&numbers, map_.numbers, sizeof(numbers)));
   ACCORD_RETURN_IF_ERROR(download(counted.data(), map_.counted, counted.size() * sizeof(RankCounts)));
   ACCORD_RETURN_IF_ERROR(download(expert.data(), map_.expert, expert.size() * sizeof(std::int32_t)));
   ACCORD_RETURN_IF_ERROR(download(weight.data(), map_.weight, weight.size() * sizeof(float)));
   ACCORD_RETURN_IF_ERROR(runtime_.synchronize(device_, from));
+  if (numbers.recv_rows < 0) return {StatusCode::kAborted, "the map was not made: its group has failed, or was closed"};
 
   const std::size_t of_rank = sz(map_.max_tokens) * sz(map_.top_k);
   std::vector<double> weights(weight.size());

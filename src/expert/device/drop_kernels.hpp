@@ -1,8 +1,8 @@
 #pragma once
-// Dropping by weight, without sorting: a choice has a key, which is higher for a higher weight and, of equal ones, for an earlier choice, and no two have the same.
-// What a rank keeps is what has a key from some threshold on: the lowest one with which the rest fits with its padding. It is found by
-// bisection, each step of which counts the rows of the rank's places. Then each place takes back those with the highest keys below that fit into its
-// padding: the same by a bisection of its own.
+// Dropping by weight, without sorting: a choice has a key, which is higher for a higher weight and, of equal ones, for an earlier choice,
+// and no two have the same. What a rank keeps is what has a key from some threshold on: the lowest one with which the rest fits with its
+// padding. It is found by bisection, each step of which counts the rows of the rank's places. Then each place takes back those with the
+// highest keys below that fit into its padding: the same by a bisection of its own.
 
 #include <bit>
 

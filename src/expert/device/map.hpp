@@ -16,7 +16,7 @@ struct RankCounts {
 
 /// Numbers of a map that its users may read on the device, in this order (ExpertHandle::on_device()).
 struct MapNumbers {
-  std::int64_t recv_rows;  ///< on this rank
+  std::int64_t recv_rows;  ///< on this rank; negative, as all of these, until the map is made
   std::int64_t overflows;  ///< 1: a rank would get more rows than its capacity
   std::int64_t blocked;    ///< 1: so nothing is moved, as the policy is kFail
   std::int64_t bad_ids;    ///< of this rank's tokens: out of range, or duplicates

@@ -1,6 +1,6 @@
 #pragma once
-// The kernels of prepare(), in the order in which they run. Slots are numbered by chunks of choices: how many rows each chunk has for each place,
-// then how many there are in the chunks before, then each choice's position in its own chunk.
+// The kernels of prepare(), in the order in which they run. Slots are numbered by chunks of choices: how many rows each chunk has for
+// each place, then how many there are in the chunks before, then each choice's position in its own chunk.
 
 #include "expert/device/map.hpp"
 #include "expert/device/meeting.hpp"
@@ -238,7 +238,8 @@ struct NumberSlots {
   }
 };
 
-/// In which order the choices of each of this rank's tokens are added (token_tree.hpp). Two ids meet at the highest bit in which they differ.
+/// In which order the choices of each of this rank's tokens are added (token_tree.hpp). Two ids meet at the highest bit in which they
+/// differ.
 struct OrderChoices {
   static constexpr const char* kName = "expert_order_choices";
   static constexpr int kThreads = 128;

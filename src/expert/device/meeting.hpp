@@ -1,10 +1,10 @@
 #pragma once
 // How the kernels of all ranks meet: by words in each other's memory, which count the calls of the group.
 //
-// A call has a number, one more than what is over on this rank. Each call has one meeting: who comes to it has written what others will read.
-// Who is done with reading says so, and waits for that of all before it writes there in the next call. All of this is counted on the devices,
-// so a graph may be launched again and again. Who waits looks at a word of the host as well, which is set once the group has failed;
-// from then on the kernels of this rank do nothing.
+// A call has a number, one more than what is over on this rank. Each call has one meeting: who comes to it has written what others will
+// read. Who is done with reading says so, and waits for that of all before it writes there in the next call. All of this is counted on
+// the devices, so a graph may be launched again and again. Who waits looks at a word of the host as well, which is set once the group has
+// failed; from then on the kernels of this rank do nothing.
 
 #include <cstddef>
 #include <cstdint>
@@ -35,6 +35,7 @@ struct OwnWords {
   std::uint64_t round = 0;  ///< calls that are over here
   std::uint64_t failed = 0;
   std::uint64_t out_of_range = 0, duplicates = 0;  ///< of the routing that is being told
+  std::uint64_t late = 0;                          ///< what CountLate found
 };
 
 /// What every kernel knows of the group.
@@ -62,8 +63,8 @@ ACCORD_ON_DEVICE bool has_failed(Block& block, const Peers& peers) {
   return block.load(&peers.own->failed) != 0;
 }
 
-/// Returns once all ranks' words at `offset` have come to `round`: true, for all threads of the block, which all have to call it; or once the group
-/// has failed: false.
+/// Returns once all ranks' words at `offset` have come to `round`: true, for all threads of the block, which all have to call it; or once
+/// the group has failed: false.
 template <typename Block>
 ACCORD_ON_DEVICE bool wait_for(Block& block, const Peers& peers, std::size_t offset, std::uint64_t round) {
   constexpr int kBetweenLooks = 16;  // the host's memory is far away
@@ -125,6 +126,21 @@ struct LeavePeers {
     if (block.thread() != 0) return;
     peers.own->round = round;
     peers.own->out_of_range = peers.own->duplicates = 0;
+  }
+};
+
+/// One block: how many ranks are not yet done with this rank's last call.
+struct CountLate {
+  static constexpr const char* kName = "expert_count_late";
+  static constexpr int kThreads = 128;
+  Peers peers;
+  template <typename Block>
+  ACCORD_ON_DEVICE void operator()(Block& block) const {
+    std::uint64_t late = 0;
+    for (int r = block.thread(); r < peers.size; r += block.threads())
+      late += block.load_acquire(peers.mine<std::uint64_t>(peers.at.done) + r) < peers.own->round ? 1 : 0;
+    late = block.block_sum(late);
+    if (block.thread() == 0) peers.own->late = late;
   }
 };
 

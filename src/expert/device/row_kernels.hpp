@@ -1,7 +1,7 @@
 #pragma once
-// The kernels that move rows, a warp for each row. To the experts: each rank puts its tokens where all can read them, they meet, and each reads the rows
-// of its slots. Back: each rank writes the rows of its slots to the ranks of their tokens, by (token, k), they meet, and each adds up what it has got
-// (sum_kernel.hpp).
+// The kernels that move rows, a warp for each row. To the experts: each rank puts its tokens where all can read them, they meet, and each
+// reads the rows of its slots. Back: each rank writes the rows of its slots to the ranks of their tokens, by (token, k), they meet, and
+// each adds up what it has got (sum_kernel.hpp).
 
 #include "expert/device/map.hpp"
 #include "expert/device/meeting.hpp"
@@ -139,7 +139,8 @@ struct PullSlots {
   }
 };
 
-/// The rows of this rank's slots to the ranks of their tokens; those that `slots` has no room for count as zero, scales that it does not have as 1.
+/// The rows of this rank's slots to the ranks of their tokens; those that `slots` has no room for count as zero, scales that it does not
+/// have as 1.
 struct PushSlots {
   static constexpr const char* kName = "expert_push_slots";
   static constexpr int kThreads = 256;

@@ -1,6 +1,6 @@
 #pragma once
-// The sum of each token's rows, in the canonical order: a thread adds some columns of a token. The last sum is kept in registers; those that wait for it,
-// few as a token has few choices, lie in the thread's own memory.
+// The sum of each token's rows, in the canonical order: a thread adds some columns of a token. The last sum is kept in registers; those
+// that wait for it, few as a token has few choices, lie in the thread's own memory.
 
 #include "exec/device/elements.hpp"
 #include "expert/device/map.hpp"
