@@ -4,9 +4,14 @@
 #include "engine/device/device_context.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "engine/graph/node_access.hpp"
 
 namespace accord::engine {
@@ -60,6 +65,7 @@ Result<std::unique_ptr<DeviceContext>> DeviceContext::create(const EngineDevice&
   std::unique_ptr<DeviceContext> context(new DeviceContext(on));
   device::Runtime& runtime = *on.runtime;
   ACCORD_ASSIGN_OR_RETURN(context->stream_, runtime.create_stream(on.device, false));
+  ACCORD_ASSIGN_OR_RETURN(context->end_, runtime.create_event(on.device));
   ACCORD_ASSIGN_OR_RETURN(context->multiprocessors_, runtime.multiprocessors(on.device));
   ACCORD_ASSIGN_OR_RETURN(context->fault_, DeviceMemory::allocate(runtime, on.device, sizeof(Fault), "a run"));
   ACCORD_ASSIGN_OR_RETURN(context->workspace_, DeviceMemory::allocate(runtime, on.device, device::kWorkspaceBytes,
@@ -74,6 +80,7 @@ DeviceContext::~DeviceContext() {
     (void)on_.runtime->synchronize(on_.device, stream_);
     (void)on_.runtime->destroy_stream(on_.device, stream_);
   }
+  if (end_.handle != nullptr) (void)on_.runtime->destroy_event(end_);
   if (found_ != nullptr) (void)on_.runtime->release_host(found_);
 }
 
@@ -161,11 +168,42 @@ Status DeviceContext::run_steps(const Program& program, Execution execution, con
 // A collective that failed frees the stream and tells its group.
 Status DeviceContext::wait(const Execution& execution) {
   ACCORD_RETURN_IF_ERROR(on_.runtime->copy(found_, fault_.data(), sizeof(Fault), on_.device, stream_));
+  ACCORD_RETURN_IF_ERROR(wait_with_peers(execution.communicators));
   ACCORD_RETURN_IF_ERROR(on_.runtime->synchronize(on_.device, stream_));
   for (const std::optional<Communicator>& communicator : execution.communicators) {
     if (communicator) ACCORD_RETURN_IF_ERROR(communicator->status());
   }
   return status_of(*found_);
+}
+
+// Nobody watches the collectives of a graph. A rank that has gone may have done its part before; if the stream does not end soon, it has
+// not, and the group is aborted, which ends the stream.
+Status DeviceContext::wait_with_peers(std::span<const std::optional<Communicator>> communicators) {
+  constexpr auto kBetweenLooks = std::chrono::milliseconds(10), kForTheRest = std::chrono::milliseconds(1000);
+  const bool has_peers = std::any_of(communicators.begin(), communicators.end(),
+                                     [](const std::optional<Communicator>& each) { return each.has_value(); });
+  if (!has_peers) return Status();
+  ACCORD_RETURN_IF_ERROR(on_.runtime->record(end_, on_.device, stream_));
+  Clock::time_point next_look = Clock::now() + kBetweenLooks;
+  std::optional<Clock::time_point> first_seen;
+  while (true) {
+    ACCORD_ASSIGN_OR_RETURN(const bool ended, on_.runtime->has_happened(end_));
+    if (ended) return Status();
+    std::this_thread::yield();
+    const Clock::time_point now = Clock::now();
+    if (now < next_look) continue;
+    next_look = now + kBetweenLooks;
+    for (std::optional<Communicator> communicator : communicators) {
+      const std::vector<Rank> gone = communicator ? communicator->gone() : std::vector<Rank>();
+      if (gone.empty()) continue;
+      if (!first_seen) first_seen = now;
+      if (now - *first_seen < kForTheRest) continue;
+      const std::string message = fmt::format("a run of the engine: rank {} has gone", fmt::join(gone, ", "));
+      communicator->abort(message);
+      ACCORD_RETURN_IF_ERROR(on_.runtime->synchronize(on_.device, stream_));
+      return Status(StatusCode::kPeerLost, message, gone);
+    }
+  }
 }
 
 Status DeviceContext::copy_to_host(void* to, const void* from, std::size_t bytes) {

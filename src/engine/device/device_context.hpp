@@ -77,9 +77,11 @@ class DeviceContext {
   Status capture(const Program& program, const Execution& execution, ProgramGraph& graph);
   DeviceRun run_of() const;
   Status wait(const Execution& execution);
+  Status wait_with_peers(std::span<const std::optional<Communicator>> communicators);
 
   const EngineDevice on_;
   Stream stream_;
+  device::Event end_;  // of a run
   int multiprocessors_ = 1;
   DeviceMemory arena_;
   DeviceMemory fault_;

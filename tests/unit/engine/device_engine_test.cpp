@@ -1,6 +1,7 @@
 // Engines on devices: whole models at one rank and at two, decoding over the paged cache, what they refuse and what they tell.
 #include <gmock/gmock.h>
 
+#include <barrier>
 #include <numeric>
 #include <utility>
 
@@ -312,6 +313,78 @@ TEST_F(DeviceModels, new_weights_are_taken_and_graphs_of_the_old_ones_forgotten)
       expect_near(floats_of((*outputs)[0]), std::vector<float>(exact.begin(), exact.end()), 1e-4F);
     }
   }
+}
+
+TEST_F(DeviceModels, a_program_is_captured_at_its_second_run_and_again_when_the_arena_moves) {
+  const auto ids_of = [](std::int64_t length) {
+    return std::vector<HostTensor>{whole_numbers({1, length}, some_ids(length))};
+  };
+  for (const int size : {1, 2}) {
+    SCOPED_TRACE(size);
+    std::barrier together(size);
+    on_ranks("encoder", size, {.device = kGpu}, [&](Engine& engine, Rank) {
+      Result<EngineContext> context = engine.create_context();
+      const auto graphs_after_run = [&](std::int64_t length) {
+        std::vector<HostTensor> inputs = ids_of(length);
+        const Result<std::vector<TensorView>> outputs = context->run(views_of(inputs));
+        EXPECT_TRUE(outputs.ok()) << outputs.status().to_string();
+        const std::vector<double> exact = TinyEncoder(4).reference(some_ids(length), length);
+        if (outputs.ok()) {
+          expect_near(floats_of((*outputs)[0]), std::vector<float>(exact.begin(), exact.end()), 1e-4F);
+        }
+        together.arrive_and_wait();
+        const std::size_t graphs = HostRuntime::instance().live().graphs;
+        together.arrive_and_wait();
+        return static_cast<int>(graphs) / size;
+      };
+      EXPECT_EQ(graphs_after_run(3), 0);
+      EXPECT_EQ(graphs_after_run(3), 1);
+      EXPECT_EQ(graphs_after_run(16), 1);  // the arena moves; a graph of the old one must not run
+      EXPECT_EQ(graphs_after_run(3), 1);
+      EXPECT_EQ(graphs_after_run(16), 2);
+    });
+  }
+}
+
+TEST_F(DeviceModels, each_call_of_the_device_may_fail_and_the_next_run_is_right) {
+  Result<Engine> engine = Engine::load(path("encoder"), {}, {.device = kGpu, .outputs = DeviceType::kCpu});
+  ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+  ASSERT_TRUE(engine->bind().ok());
+  std::vector<HostTensor> inputs = {whole_numbers({1, 3}, {0, 5, 10})};
+  const std::vector<double> exact = TinyEncoder(4).reference({0, 5, 10}, 3);
+  for (const char* const call :
+       {"create_stream", "allocate", "allocate_host", "copy", "fill", "launch", "synchronize", "begin_capture"}) {
+    SCOPED_TRACE(call);
+    Result<EngineContext> context = engine->create_context();
+    ASSERT_TRUE(context.ok());
+    const bool of_graphs = std::string_view(call).find("capture") != std::string_view::npos;
+    if (of_graphs) {
+      ASSERT_TRUE(context->run(views_of(inputs)).ok());
+    }
+    HostRuntime::instance().fail_next(call, Status(StatusCode::kInternal, "the device says no"));
+    const Status status = context->run(views_of(inputs)).status();
+    // What cannot be captured runs as it is.
+    EXPECT_EQ(status.ok(), of_graphs) << status.to_string();
+    if (!of_graphs) {
+      EXPECT_THAT(status.message(), HasSubstr("the device says no"));
+    }
+    for (int run = 0; run < 2; ++run) {
+      const Result<std::vector<TensorView>> outputs = context->run(views_of(inputs));
+      ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
+      expect_near(floats_of((*outputs)[0]), std::vector<float>(exact.begin(), exact.end()), 1e-4F);
+    }
+  }
+}
+
+TEST_F(DeviceModels, a_rank_that_is_gone_ends_the_run_of_the_others) {
+  on_ranks("encoder", 2, {.device = kGpu}, [&](Engine& engine, Rank rank) {
+    Result<EngineContext> context = engine.create_context();
+    std::vector<HostTensor> inputs = {whole_numbers({1, 3}, {0, 5, 10})};
+    ASSERT_TRUE(context->run(views_of(inputs)).ok());
+    if (rank == 1) return;  // its communicator closes
+    const Status status = context->run(views_of(inputs)).status();
+    EXPECT_EQ(status.code(), StatusCode::kPeerLost) << status.to_string();
+  });
 }
 
 TEST_F(DeviceModels, a_profile_counts_the_ops_that_ran_on_the_device) {
