@@ -3,6 +3,7 @@
 #include "accord/work.hpp"
 
 #include <algorithm>
+#include <thread>
 
 #include "base/wait.hpp"
 #include "comm/channel.hpp"
@@ -104,12 +105,12 @@ std::shared_ptr<Group> PendingWork::group() {
 bool PendingWork::test() {
   if (done()) return true;
   for (const auto& part : parts_) (void)part->test();
-  // Those of the CPU end by themselves. The driver is part of the group, which whoever ends the work lets go of first.
-  if (mark_ == nullptr) return done();
-  const std::shared_ptr<Group> kept = group();
-  if (kept != nullptr) driver_->end_what_is_over();
-  Waiter waiter(WaitPolicy::kYield);
-  while (!done() && group() == nullptr) (void)waiter.pause();
+  if (mark_ == nullptr) return done();                // those of the CPU end by themselves
+  if (const std::shared_ptr<Group> kept = group()) {  // which the driver is part of
+    driver_->end_what_is_over();
+  } else {  // another thread ends it, and is between the two halves of end()
+    while (!done()) std::this_thread::yield();
+  }
   return done();
 }
 

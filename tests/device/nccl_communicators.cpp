@@ -1,5 +1,5 @@
 // How communicators come and go. A communicator is there for its rank from the call on, and formed when the last rank has come; a child of
-// one likewise.
+// one is there from then on only. As with NCCL, the caller's handle is written when it is formed.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -36,6 +36,7 @@ ncclResult_t initialise(std::string_view symbol, ncclComm_t* comm, int nranks, c
   made->size = nranks;
   world.live[made.get()] = made;
   *comm = made.get();
+  made->handle = comm;
   if (!world.take_hang(symbol, rank)) {
     size = nranks;
     come[rank] = made;
@@ -51,8 +52,8 @@ ncclResult_t initialise(std::string_view symbol, ncclComm_t* comm, int nranks, c
 
 std::shared_ptr<ncclComm> make_child(const ncclComm& parent, const Options& options, ncclComm_t* handle) {
   auto child = std::make_shared<ncclComm>(parent.home_rank, parent.device, options);
-  World::instance().live[child.get()] = child;
-  *handle = child.get();
+  child->handle = handle;
+  *handle = nullptr;
   return child;
 }
 

@@ -141,6 +141,8 @@ void form(const std::vector<std::shared_ptr<ncclComm>>& ranks) {
     ranks[rank]->clique = clique;
     ranks[rank]->rank = static_cast<int>(rank);
     ranks[rank]->size = static_cast<int>(ranks.size());
+    World::instance().live[ranks[rank].get()] = ranks[rank];
+    *ranks[rank]->handle = ranks[rank].get();
     HostRuntime::instance().happen(ranks[rank]->formed);
   }
 }

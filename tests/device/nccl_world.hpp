@@ -121,7 +121,8 @@ struct ncclComm {
   const int home_rank;
   const int device;
   const Options options;
-  PointRef formed;  ///< all ranks have come; or aborted
+  PointRef formed;               ///< all ranks have come; or aborted
+  ncclComm_t* handle = nullptr;  ///< the caller's, which is written when it is formed
   std::shared_ptr<Clique> clique;
   int rank = -1;
   int size = 0;

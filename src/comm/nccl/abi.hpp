@@ -109,7 +109,7 @@ struct Functions {
   int (*CommWindowRegister)(Communicator*, void* memory, std::size_t bytes, Window** window, int flags);
   int (*CommWindowDeregister)(Communicator*, Window* window);
   int (*CommShrink)(Communicator* parent, int* excluded, int count, Communicator** communicator, Config*, int flags);
-  // From 2.29:
+  // From 2.28:
   int (*CommRevoke)(Communicator*, int flags);
 };
 

@@ -105,6 +105,7 @@ NcclBackend::~NcclBackend() {
       (void)(quiet ? library().call.CommDestroy(communicator) : library().call.CommAbort(communicator));
     }
   }
+  registry_->unfinished.clear();
   for (const auto& [peer, pair] : pairs_) {
     if (pair.event.handle == nullptr) continue;
     (void)runtime_.destroy_stream(device_, pair.stream);
@@ -151,7 +152,7 @@ nccl::Config NcclBackend::config() const {
 
 Result<nccl::Communicator*> NcclBackend::connect(const nccl::UniqueId& id, Rank rank, int size) {
   nccl::Config config = this->config();
-  nccl::Communicator* communicator = nullptr;
+  nccl::Communicator*& communicator = made_.emplace_back(nullptr);
   const int code = library().call.CommInitRankConfig(&communicator, size, id, rank, &config);
   if (code != nccl::kSuccess && code != nccl::kInProgress) return library().failure("CommInitRankConfig", code);
   return communicator;
@@ -165,7 +166,7 @@ Status NcclBackend::part(int color, int key, CollectiveBackend* child, Deadline 
   const device::CurrentDevice current(runtime_, device_);
   ACCORD_RETURN_IF_ERROR(current.status());
   nccl::Config config = its != nullptr ? its->config() : this->config();
-  nccl::Communicator* made = nullptr;
+  nccl::Communicator*& made = made_.emplace_back(nullptr);
   const int code = library().call.CommSplit(whole_, its != nullptr ? color : kNoColor, key, &made, &config);
   if (code != nccl::kSuccess && code != nccl::kInProgress) return library().failure("CommSplit", code);
   Status parted = settle(whole_, "CommSplit", deadline);
@@ -187,18 +188,15 @@ Status NcclBackend::shrink(std::span<const Rank> lost, CollectiveBackend* child,
   ACCORD_RETURN_IF_ERROR(current.status());
   std::vector<int> excluded(lost.begin(), lost.end());
   nccl::Config config = its->config();
-  nccl::Communicator* made = nullptr;
+  nccl::Communicator*& made = made_.emplace_back(nullptr);
   const int code = library().call.CommShrink(whole_, excluded.data(), static_cast<int>(excluded.size()), &made, &config,
                                              is_revoked_ ? nccl::kShrinkAbort : nccl::kShrinkDefault);
   if (code != nccl::kSuccess && code != nccl::kInProgress) return library().failure("CommShrink", code);
   const std::lock_guard its_lock(its->calls_);
-  Status shrunk = its->settle(made, "CommShrink", deadline);
-  if (shrunk.ok()) {
-    its->whole_ = made;
-  } else {
-    (void)library().call.CommAbort(made);
-  }
-  return shrunk;
+  // Those of the child's group: this one may have failed.
+  ACCORD_RETURN_IF_ERROR(its->settle(whole_, "CommShrink", deadline));
+  its->whole_ = made;
+  return its->settle(made, "CommShrink", deadline);
 }
 
 Result<std::shared_ptr<RegisteredMemory>> NcclBackend::register_memory(void* memory, std::size_t bytes,
@@ -334,6 +332,7 @@ void NcclBackend::abort() {
       (void)library().call.CommAbort(communicator);
     }
   }
+  registry_->unfinished.clear();
 }
 
 }  // namespace accord::comm

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -93,6 +94,8 @@ class NcclBackend final : public CollectiveBackend {
   std::optional<nccl::UniqueId> id_;      ///< once the ranks have agreed; not needed by one that was parted
   nccl::Communicator* whole_;
   const bool is_lent_;
+  /// Where the library puts those that it makes. It does so once more, or only then, from a thread of its own when they are connected, which may be late.
+  std::list<nccl::Communicator*> made_;
   struct Pair {
     nccl::Communicator* communicator = nullptr;  ///< null: their messages go by that of all ranks
     Stream stream = {};

@@ -18,7 +18,7 @@ constexpr const char* kName = "libnccl.so.2";
 constexpr int kOldest = 21800;
 constexpr int kFirstWithRegistration = 21900;
 constexpr int kFirstWithWindows = 22700;
-constexpr int kFirstWithRevoke = 22900;
+constexpr int kFirstWithRevoke = 22800;
 
 /// Where a symbol's library lies.
 std::string file_of(const void* symbol) {

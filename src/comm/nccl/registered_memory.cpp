@@ -151,8 +151,10 @@ Result<std::shared_ptr<RegisteredMemory>> register_memory(const Registering& wit
   };
   ACCORD_ASSIGN_OR_RETURN(bool symmetric, all_are(made->can_be_symmetric()));
   if (symmetric) {
-    if (Status status = made->make_symmetric(with); !status.ok())
+    if (const Status status = made->make_symmetric(with); !status.ok()) {
+      with.registry->unfinished.push_back(made);
       return with.group.fail(give_up(status).with_context(with.group.where("device_window")));
+    }
     const Result<bool> all = all_are(made->use() == WindowUse::kSymmetric);
     if (!all.ok()) return give_up(all.status());
     symmetric = *all;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "comm/device/registered_memory.hpp"
@@ -20,6 +21,8 @@ struct Registry {
   std::mutex calls;  ///< held by whoever calls the communicator; guards what follows
   Communicator* communicator = nullptr;
   std::set<Memory*> known;
+  std::vector<std::shared_ptr<Memory>>
+      unfinished;  ///< into which the library may write until the communicator is aborted
 
   /// Before the communicator is destroyed or aborted. REQUIRES: `calls` is held.
   enum class End { kDestroyed, kAborted };

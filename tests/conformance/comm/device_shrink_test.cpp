@@ -71,7 +71,7 @@ TEST_F(DeviceShrink, a_failed_group_revokes_its_communicator_and_shrinks_it) {
 }
 
 TEST_F(DeviceShrink, versions_that_cannot_revoke_connect_a_failed_group_anew) {
-  const testing::OtherNccl other(22800);
+  const testing::OtherNccl other(22700);
   shrink_without_rank_1(After::kFailure);
   EXPECT_FALSE(called("ncclCommShrink"));
   EXPECT_FALSE(called("ncclCommRevoke"));

@@ -102,7 +102,7 @@ ACCORD_SAME(CommShrink);
 static_assert(kSymmetric == NCCL_WIN_COLL_SYMMETRIC && kWindowAlignment == NCCL_WIN_REQUIRED_ALIGNMENT &&
               kShrinkDefault == NCCL_SHRINK_DEFAULT && kShrinkAbort == NCCL_SHRINK_ABORT);
 #endif
-#if NCCL_VERSION_CODE >= 22900
+#if NCCL_VERSION_CODE >= 22809
 ACCORD_SAME(CommRevoke);
 #endif
 #undef ACCORD_SAME

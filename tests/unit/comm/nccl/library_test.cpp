@@ -39,7 +39,7 @@ TEST(NcclLibrary, what_came_later_is_there_from_its_version_on) {
     EXPECT_EQ(call.CommRegister != nullptr, version >= 21900) << version;
     EXPECT_EQ(call.CommWindowRegister != nullptr, version >= 22700) << version;
     EXPECT_EQ(call.CommShrink != nullptr, version >= 22700) << version;
-    EXPECT_EQ(call.CommRevoke != nullptr, version >= 22900) << version;
+    EXPECT_EQ(call.CommRevoke != nullptr, version >= 22800) << version;
   }
 }
 
