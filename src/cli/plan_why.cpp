@@ -161,7 +161,7 @@ Result<Question> question_of(const Options& options) {
                    .has_plans = options.cuda && one_host}};
 }
 
-// Rows of the collective, the last first: those passed over, the one that matches, those that it overrides.
+// Rows of the collective, the last first, without the defaults for the other memory: those passed over, the one that matches, those that it overrides.
 Json considered(const Question& question) {
   const std::vector<plan::SelectorRow> rows = question.selector.rows();
   const std::size_t defaults = plan::parse_table(plan::default_table())->rows.size();
@@ -177,6 +177,7 @@ Json considered(const Question& question) {
   for (std::size_t i = rows.size(); i-- > 0;) {
     const auto verdict = question.selector.judge(rows[i], question.selected, question.topology);
     if (verdict == plan::RowVerdict::kOtherCollective) continue;
+    if (verdict == plan::RowVerdict::kMemory && i < defaults) continue;
     const bool matches = verdict == plan::RowVerdict::kMatches;
     answer.push_back(
         {{"rule", to_string(rows[i])},

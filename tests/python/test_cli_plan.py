@@ -146,6 +146,18 @@ def test_why_takes_ranks_to_be_on_several_hosts():
     assert refused.returncode == 2 and "--hosts 3: there are 2 ranks" in refused.stderr
 
 
+def test_why_tells_of_memory_of_gpus():
+    told = answer("why", "all_reduce", "8K", "-n", 4, "--cuda")
+    assert told["algorithm"] == "packet"
+    assert all("memory=cuda" in rule["rule"] for rule in told["rules"])
+    assert answer("why", "all_reduce", "1M", "-n", 4, "--cuda")["algorithm"] == "nccl"
+    assert answer("why", "all_reduce", "8K", "-n", 4, "--hosts", 2, "--cuda")["algorithm"] == "nccl"
+    told = answer("why", "all_reduce", "8K", "-n", 4, "--cuda", "--select", "all_reduce:0-inf=ring")
+    assert told["rules"][0]["reason"] == "is for memory of the CPU"
+    told = answer("why", "all_reduce", "8K", "-n", 4, "--select", "all_reduce[memory=cuda]:0-inf=ring")
+    assert told["rules"][0]["reason"] == "is for memory of GPUs (--cuda)"
+
+
 def test_why_tells_what_serves_registered_buffers():
     told = answer("why", "all_to_all", "64K", "--registered")
     assert told["algorithm"] == "zero_copy" and told["registered"]

@@ -131,7 +131,7 @@ def run_hints(_, path):
         comm.all_reduce(OnDevice(loaded, rank, np.ones(4, np.float32)))
         loaded.accord_test_synchronize(rank, None)
 
-    on_thread_ranks(2, body, hints="max_ctas=12,net_name=Socket")
+    on_thread_ranks(2, body, hints="max_ctas=12,net_name=Socket", select="all_reduce[memory=cuda]:0-inf=nccl")
     text = ctypes.create_string_buffer(1 << 20)
     loaded.accord_test_log(1, text, ctypes.c_size_t(len(text)))
     assert "blocking=0 maxCTAs=12 netName=Socket" in text.value.decode()
