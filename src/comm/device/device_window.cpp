@@ -36,7 +36,8 @@ Result<DeviceWindow> open(const std::shared_ptr<comm::Group>& group, void* memor
   const Duration timeout = options.timeout.value_or(group->options().timeout);
   ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<comm::RegisteredMemory> held,
                           group->device_channel().register_memory(memory, bytes, device, timeout));
-  return DeviceWindow(std::make_shared<comm::DeviceWindowState>(group, device, bytes, std::move(held)));
+  return DeviceWindow(std::make_shared<comm::DeviceWindowState>(
+      comm::DeviceWindowState{.group = group, .device = device, .bytes = bytes, .memory = std::move(held)}));
 }
 
 }  // namespace

@@ -138,12 +138,12 @@ struct PagedAttention {
     ACCORD_ON_DEVICE const std::int32_t* table() const { return of.batch.tables + of.batch.rows[first_row].table; }
     ACCORD_ON_DEVICE float query(int query, int d) const { return of.q.at(row(query), head(query), d); }
     ACCORD_ON_DEVICE float key(std::int64_t token, int d) const {
-      const DeviceCacheLayer& cache = of.cache;
-      return device::load_float(cache.keys, cache.dtype, cache.row_of(table(), kv_head, token) * cache.head_dim + d);
+      const DeviceCacheLayer& layer = of.cache;
+      return device::load_float(layer.keys, layer.dtype, layer.row_of(table(), kv_head, token) * layer.head_dim + d);
     }
     ACCORD_ON_DEVICE float value(std::int64_t token, int d) const {
-      const DeviceCacheLayer& cache = of.cache;
-      return device::load_float(cache.values, cache.dtype, cache.row_of(table(), kv_head, token) * cache.value_dim + d);
+      const DeviceCacheLayer& layer = of.cache;
+      return device::load_float(layer.values, layer.dtype, layer.row_of(table(), kv_head, token) * layer.value_dim + d);
     }
     ACCORD_ON_DEVICE float score(int query, std::int64_t token, float product) const {
       const std::int64_t own = of.batch.rows[row(query)].token;

@@ -50,10 +50,10 @@ TEST_F(DeviceWindows, a_window_is_symmetric_where_nccl_has_such) {
 TEST_F(DeviceWindows, older_libraries_register_what_they_can) {
   for (const auto& [version, expected] : {std::pair{22600, WindowUse::kRegistered}, {21800, WindowUse::kPlain}}) {
     const testing::OtherNccl other(version);
-    on_ranks(2, [expected](Communicator& comm, const OnDevice& on) {
+    on_ranks(2, [use_of = expected](Communicator& comm, const OnDevice& on) {
       Result<DeviceWindow> window = comm.device_window(8192, on.device);
       ASSERT_TRUE(window.ok()) << window.status().to_string();
-      EXPECT_EQ(window->use(), expected);
+      EXPECT_EQ(window->use(), use_of);
       use(comm, on, *window);
     });
   }
