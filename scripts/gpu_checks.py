@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from test_summary import Tally, why_program_failed
+from tally import Tally, why_program_failed
 
 ROOT = Path(__file__).resolve().parent.parent
 NO_GPU = 77

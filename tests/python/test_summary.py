@@ -56,7 +56,7 @@ def test_each_failure_is_named_with_its_reason(tmp_path: Path):
     (reports / "pytest.xml").write_text(PYTEST.format("word " * 1000))
     (reports / "stages.tsv").write_text("setup\t0\t4\nThreadSanitizer\t8\t61\n")
     summary = subprocess.run(
-        [sys.executable, ROOT / "scripts/test_summary.py", reports, "65"],
+        [sys.executable, ROOT / "scripts/tally.py", reports, "65"],
         capture_output=True,
         text=True,
         check=False,

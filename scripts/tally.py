@@ -1,4 +1,4 @@
-"""Counts the tests of one run of scripts/test: test_summary.py REPORTS SECONDS.
+"""Counts the tests of one run of scripts/test: tally.py REPORTS SECONDS.
 
 REPORTS holds stages.tsv (name, exit code or why it was left out, seconds of each stage), the JUnit files of pytest and
 of the GoogleTest programs, which may lie in folders, and what ctest wrote, as FOLDER.log beside the folder of its programs' files. Below
