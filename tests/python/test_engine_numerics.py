@@ -100,4 +100,5 @@ def test_every_start_gives_the_same_bits_within_the_memory_of_its_shard(package,
     assert len({rank["output_xxh3"] for ranks in starts for rank in ranks}) == 1
     for ranks in starts:
         for figures, (shard, replicated) in zip(ranks, weight_bytes(package, size), strict=True):
-            assert figures["peak_resident_bytes"] < 1.15 * (shard + replicated) + 60e6
+            # 62 MB: an arena of 43 MB, and the code of the program and its libraries as far as it was touched, of which 2 MB came with GPUs.
+            assert figures["peak_resident_bytes"] < 1.15 * (shard + replicated) + 62e6
