@@ -299,7 +299,6 @@ void check_device_works(Communicator& comm, const OnDevice& on) {
   const DeviceArray values(on, std::vector<float>(kCount), DType::kFloat32),
       copy(on, std::vector<float>(kCount), DType::kFloat32);
   const std::vector<float> ones(kCount, 1.0F);
-  float expected = 1.0F;
   for (int round = 0; round < 20; ++round) {
     // What is before it in the stream, it, and what is behind it, without a wait of the host.
     ASSERT_TRUE(on.runtime.copy(values.buffer().data, ones.data(), values.buffer().bytes(), on.device, on.stream).ok());
@@ -311,7 +310,6 @@ void check_device_works(Communicator& comm, const OnDevice& on) {
     EXPECT_EQ(copy.values<float>(), std::vector<float>(kCount, static_cast<float>(size)));
     expect_ok(work.wait());
     EXPECT_TRUE(work.test());
-    expected *= static_cast<float>(size);
   }
   // Several under way, ended in order, with a callback.
   std::vector<Work> works;
