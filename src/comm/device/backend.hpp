@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <span>
-#include <string_view>
 
 #include "accord/call.hpp"
 #include "accord/status.hpp"
@@ -17,7 +16,6 @@ class CollectiveBackend {
  public:
   virtual ~CollectiveBackend() = default;
 
-  virtual std::string_view name() const = 0;
   /// kUnsupported if it has no such call, before any rank has put anything anywhere. REQUIRES: check_call() is ok.
   virtual Status check(const Call& call) const = 0;
   /// What the ranks have to agree on before the first of such calls; an error of one rank is one on all of them, and harms nothing.

@@ -17,7 +17,6 @@ class DeviceBackends final : public CollectiveBackend {
   DeviceBackends(Group& group, device::Runtime& runtime, Device device, std::shared_ptr<StopWord> stop,
                  nccl::Communicator* lent);
 
-  std::string_view name() const override { return "nccl and plans"; }
   Status check(const Call& call) const override;
   Status agree(std::span<const Call> calls, Deadline deadline) override;
   Status enqueue(std::span<const Call> calls, Stream stream, Deadline deadline) override;

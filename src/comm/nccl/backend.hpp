@@ -30,7 +30,6 @@ class NcclBackend final : public CollectiveBackend {
   /// Waits a little for what the library has under way; then it is aborted.
   ~NcclBackend() override;
 
-  std::string_view name() const override { return "nccl"; }
   Status check(const Call& call) const override;
   /// A rank without NCCL, or with another version or other options than the others, is told to all.
   Status agree(std::span<const Call> calls, Deadline deadline) override;
