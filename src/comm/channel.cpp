@@ -123,6 +123,7 @@ Status Channel::run_owned(const Operation& operation, std::uint64_t number) {
       recorded = true;
     }
     if (progress == exec::Progress::kDone) [[likely]] {
+      tell_not_waiting();
       recorder_.end(true);
       return {};
     }
@@ -131,7 +132,7 @@ Status Channel::run_owned(const Operation& operation, std::uint64_t number) {
     if (!mismatch && cursor_.position() != position) {
       position = cursor_.position();
       waiter = Waiter(policy_, patience_.looks);
-      if (waited_long_) domain_.tell_waiting(-1, Clock::now());
+      tell_not_waiting();
     } else if (mismatch || waiter.pause()) {
       if (!deadline) deadline = Deadline::in(operation.timeout);
       if (const Status failure = examine(progress, record, *deadline); !failure.ok())
@@ -284,6 +285,7 @@ Channel::Advance Channel::advance(Ended& ended, exec::Patience patience) {
   ended.early = std::exchange(early_, {});
   if (!ended.early.empty()) note_untold(ended);
   if (progress == exec::Progress::kDone) {
+    tell_not_waiting();
     recorder_.end(true);
     return end_front({}, ended);
   }
@@ -291,7 +293,7 @@ Channel::Advance Channel::advance(Ended& ended, exec::Patience patience) {
   if (progress == exec::Progress::kPending && cursor_.position() != front_position_) {
     front_position_ = cursor_.position();
     front_stuck_ = 0;
-    if (waited_long_) domain_.tell_waiting(-1, Clock::now());
+    tell_not_waiting();
     return Advance::kMoved;
   }
   if (progress == exec::Progress::kMismatch || ++front_stuck_ % kLookEvery == 0) {

@@ -141,7 +141,12 @@ class Channel final : public WorkDriver {
   Status find_mismatch() const;
   std::string where(const exec::RequestRecord& record) const;
   Rank rank_waited_for() const;
-  std::vector<Rank> ranks_not_in_round() const;
+  /// Of a collective call: who keeps it waiting.
+  std::vector<Rank> ranks_late() const;
+  /// What it waited for long has come; who asks what it waits for shall know.
+  void tell_not_waiting() {
+    if (waited_long_) domain_.tell_waiting(-1, Clock::now());
+  }
   /// The last word on an operation that shall end by `failure`: it may have ended well after all, or moved on, in which case
   /// it goes on; else the group fails.
   std::optional<Status> conclude(const Status& failure);

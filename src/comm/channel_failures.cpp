@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/text.hpp"
@@ -54,16 +55,7 @@ Status Channel::examine(exec::Progress progress, const exec::RequestRecord& reco
 }
 
 Status Channel::timed_out(std::string_view what) const {
-  std::vector<Rank> missing;
-  if (waits_for_message()) {
-    missing.push_back(members_[0]);
-  } else if (!cursor_.at_gate()) {
-    missing = ranks_not_in_round();
-  }
-  // One that has come, and waits for another itself, is not who is late.
-  const Clock::time_point since = Clock::now() - operation_->timeout / 2;
-  if (const int member = cursor_.waiting_for(); missing.empty() && member >= 0)
-    missing.push_back(members_[cursor_.at_gate() ? member : domain_.last_waited_for(member, since)]);
+  const std::vector<Rank> missing = waits_for_message() ? std::vector<Rank>{members_[0]} : ranks_late();
   const std::string kept = kept_.empty() ? "" : fmt::format(" (it has sent messages of tags {})", kept_.tags_text());
   return Status(StatusCode::kTimeout,
                 fmt::format("{}: {} did not come in time{}; raise the timeout if it is only slow", what,
@@ -82,14 +74,20 @@ Status Channel::find_mismatch() const {
   return {};
 }
 
-std::vector<Rank> Channel::ranks_not_in_round() const {
-  std::vector<Rank> missing;
+std::vector<Rank> Channel::ranks_late() const {
+  const int waited_for = cursor_.waiting_for();
+  if (cursor_.at_gate()) return waited_for < 0 ? std::vector<Rank>() : std::vector<Rank>{members_[waited_for]};
+  // One that waits for another itself, in this round or in the one before, is not who is late.
+  const Clock::time_point since = Clock::now() - operation_->timeout / 2;
+  std::set<Rank> late;
   for (int m = 0; m < domain_.members(); ++m) {
     std::uint64_t its_word = 0;
     exec::RequestRecord record;
-    if (m != domain_.me() && !domain_.record_of(m, domain_.round(), &its_word, &record)) missing.push_back(members_[m]);
+    if (m != domain_.me() && !domain_.record_of(m, domain_.round(), &its_word, &record))
+      late.insert(members_[domain_.last_waited_for(m, since)]);
   }
-  return missing;
+  if (late.empty() && waited_for >= 0) late.insert(members_[domain_.last_waited_for(waited_for, since)]);
+  return {late.begin(), late.end()};
 }
 
 Rank Channel::rank_waited_for() const {

@@ -122,14 +122,21 @@ bool Domain::look_at_completed(std::uint32_t depth) {
 
 int Domain::last_waited_for(int m, Clock::time_point since) const {
   for (int hops = 0; hops < members(); ++hops) {
-    const std::uint64_t told = word(regions_[m] + DomainLayout::waiting()).load(std::memory_order_relaxed);
-    const int next = static_cast<int>(told & kHistoryBits) - 1;
-    const std::uint64_t looked = word(regions_[m] + DomainLayout::looked()).load(std::memory_order_relaxed);
-    if (Clock::time_point(Clock::duration(static_cast<Clock::rep>(looked))) < since) return m;
-    if (!same_round(told, round_word(round_, 0)) || next < 0 || next >= members() || next == me_) return m;
+    const int next = told_waiting_for(m, since);
+    if (next < 0 || next >= members() || next == me_) return m;
     m = next;
   }
   return m;
+}
+
+int Domain::told_waiting_for(int m, Clock::time_point since) const {
+  const std::uint64_t told = word(regions_[m] + DomainLayout::waiting()).load(std::memory_order_relaxed);
+  const std::uint64_t looked = word(regions_[m] + DomainLayout::looked()).load(std::memory_order_relaxed);
+  if (Clock::time_point(Clock::duration(static_cast<Clock::rep>(looked))) < since) return -1;
+  std::uint64_t its_word = 0;
+  RequestRecord record;
+  if (!same_round(told, round_word(round_, 0)) && record_of(m, round_, &its_word, &record)) return -1;
+  return static_cast<int>(told & kHistoryBits) - 1;
 }
 
 bool Domain::record_of(int m, std::uint64_t round, std::uint64_t* its_word, RequestRecord* record) const {

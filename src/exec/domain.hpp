@@ -160,8 +160,8 @@ class Domain {
     word(regions_[me_] + DomainLayout::looked()).store(ticks, std::memory_order_relaxed);
     word(regions_[me_] + DomainLayout::waiting()).store(told, std::memory_order_relaxed);
   }
-  /// Whom member m, or whom that waits for, and so on, waits for in the current round: m itself if it has not said so since
-  /// `since`, as one that stands still has not.
+  /// Whom member m, or whom that waits for, and so on, waits for in the current round, or in the one before it that it is still in:
+  /// m itself if it has not said so since `since`, as one that stands still has not, or is remote, as its clock is another.
   int last_waited_for(int m, Clock::time_point since) const;
   int laggard() const { return laggard_; }
   bool differs() const { return differs_; }
@@ -187,6 +187,8 @@ class Domain {
 
  private:
   bool look_at_completed(std::uint32_t depth);
+  /// Whom member m has said since `since` that it waits for; -1 if it has not, or is in the current round and said so before.
+  int told_waiting_for(int m, Clock::time_point since) const;
   void tell_begin(const std::byte* line);
   void tell_end();
   static void write_record(std::byte* line, const RequestRecord& record) {

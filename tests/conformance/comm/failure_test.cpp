@@ -93,6 +93,31 @@ TEST_P(Failure, a_rank_that_does_not_come_is_a_timeout_that_names_it) {
   });
 }
 
+TEST_P(Failure, a_rank_that_waits_in_the_call_before_is_not_who_is_late) {
+  // Over a network a rank does not see for whom another waits.
+  const std::vector<Rank> late = GetParam() == "ucx" ? std::vector<Rank>{1, 2} : std::vector<Rank>{2};
+  std::atomic<int> failed = 0;
+  run_thread_ranks(3, options(std::chrono::minutes(10)), [&](Communicator comm) {
+    if (comm.rank() == 2) {
+      while (failed.load() < 2) std::this_thread::yield();  // present, but it never calls
+      return;
+    }
+    float values[8] = {};
+    // Rank 0 only sends in it, and goes on.
+    const Buffer buffer{values, 8, DType::kFloat32};
+    Status status = comm.reduce(buffer, buffer, ReduceOp::kSum, 1);
+    if (comm.rank() == 0) {
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      CallOptions call;
+      call.timeout = std::chrono::seconds(2);
+      status = comm.barrier(call);
+    }
+    ++failed;
+    EXPECT_EQ(status.code(), StatusCode::kTimeout) << status.to_string();
+    EXPECT_EQ(status.ranks(), late) << status.to_string();
+  });
+}
+
 TEST_P(Failure, abort_ends_the_calls_of_all_ranks) {
   run_thread_ranks(3, options(), [](Communicator comm) {
     if (comm.rank() == 2) comm.abort("the loss is NaN");

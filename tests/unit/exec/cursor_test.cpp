@@ -172,7 +172,11 @@ TEST(Domain, tells_who_is_behind_those_that_wait) {
   EXPECT_EQ(domains[0].last_waited_for(1, now), 2) << "it goes on";
   domains[2].tell_waiting(1, now);
   EXPECT_GT(domains[0].last_waited_for(1, now), 0) << "a circle has an end";
+  domains[1].tell_waiting(2, now);
   begin(0);
+  domains[2].tell_waiting(-1, now);
+  EXPECT_EQ(domains[0].last_waited_for(1, now), 2) << "it is still in the round before, and waits there";
+  begin(1);
   EXPECT_EQ(domains[0].last_waited_for(1, now), 1) << "what was said is of the round before";
 }
 
