@@ -1,14 +1,15 @@
-// bench_gpu [--ranks N] [--nccl PATH]: all_reduce of float32 on the first GPU, by size, through the communicator and by NCCL's own functions. One line of JSON for each:
-// {"ranks":2,"bytes":1024,"by":"accord","device_us":..,"host_us":..}. device_us: between two events of the stream, for each call; host_us: of the caller, to put
-// a call into the stream. Ranks are processes that NCCL takes for hosts, so that they share the GPU: with one rank the figures are the cost of a call, with
-// several also that of sockets and of turns on the GPU. Without a GPU or NCCL it says so on the error output and exits with 77.
+// bench_gpu [--ranks N | --threads N] [--nccl PATH]: calls on the first GPU. One line of JSON for each:
+// {"ranks":2,"as":"processes","what":"all_reduce of float32","bytes":1024,"by":"accord","device_us":..,"host_us":..}. device_us: between two events of the stream,
+// for each call; host_us: of the caller, to put a call into the stream. Without a GPU or NCCL it says so on the error output and exits with 77.
+//
+// --ranks: all_reduce of float32, by size, through the communicator and by NCCL's own functions. Ranks are processes that NCCL takes for hosts, so that they share
+// the GPU: with one rank the figures are the cost of a call, with several also that of sockets and of turns on the GPU.
+// --threads: sums of bfloat16 by accord's plans, and the norm of their rows (gpu_threads.cpp). The kernels of all ranks run side by side.
 #include <cuda_runtime_api.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -17,60 +18,13 @@
 
 #include "accord/communicator.hpp"
 #include "comm/nccl/library.hpp"
+#include "cuda/gpu.hpp"
 #include "device/cuda/runtime.hpp"
 
-namespace accord {
+namespace accord::bench {
 namespace {
 
-constexpr int kSkipped = 77;
-constexpr Device kDevice{DeviceType::kCuda, 0};
 constexpr std::size_t kSizes[] = {8, 1 << 10, 32 << 10, 1 << 20, 16 << 20};
-using Micros = std::chrono::duration<double, std::micro>;
-
-[[noreturn]] void fail(const std::string& what) {
-  std::fprintf(stderr, "bench_gpu: %s\n", what.c_str());
-  std::exit(1);
-}
-void check(const Status& status) {
-  if (!status.ok()) fail(status.to_string());
-}
-void check(cudaError_t said) {
-  if (said != cudaSuccess) fail(cudaGetErrorString(said));
-}
-template <typename T>
-T value_of(Result<T> result) {
-  check(result.status());
-  return *std::move(result);
-}
-
-struct Figure {
-  double device_us = 0;
-  double host_us = 0;
-};
-
-/// `put` puts one call into the stream. The best of three rounds.
-Figure measure(cudaStream_t stream, int calls, const std::function<void()>& put) {
-  cudaEvent_t begin = nullptr, end = nullptr;
-  check(cudaEventCreate(&begin));
-  check(cudaEventCreate(&end));
-  Figure best{.device_us = 1e12, .host_us = 1e12};
-  for (int round = 0; round < 4; ++round) {  // the first one warms up
-    check(cudaEventRecord(begin, stream));
-    const auto began = std::chrono::steady_clock::now();
-    for (int i = 0; i < calls; ++i) put();
-    const double host = Micros(std::chrono::steady_clock::now() - began).count() / calls;
-    check(cudaEventRecord(end, stream));
-    check(cudaEventSynchronize(end));
-    float milliseconds = 0;
-    check(cudaEventElapsedTime(&milliseconds, begin, end));
-    if (round == 0) continue;
-    best.host_us = std::min(best.host_us, host);
-    best.device_us = std::min(best.device_us, 1e3 * milliseconds / calls);
-  }
-  check(cudaEventDestroy(begin));
-  check(cudaEventDestroy(end));
-  return best;
-}
 
 /// A communicator of NCCL's own, beside accord's.
 comm::nccl::Communicator* connect(Communicator& comm, const comm::nccl::Library& library) {
@@ -114,10 +68,7 @@ int run_rank() {
       const Figure figure =
           measure(handle, calls, is_accord ? std::function<void()>(by_accord) : std::function<void()>(by_nccl));
       if (rank == 0) {
-        std::printf(R"({"ranks":%d,"bytes":%zu,"by":"%s","device_us":%.3f,"host_us":%.3f})"
-                    "\n",
-                    size, bytes, is_accord ? "accord" : "nccl", figure.device_us, figure.host_us);
-        std::fflush(stdout);
+        print(size, "processes", "all_reduce of float32", bytes, is_accord ? "accord" : "nccl", figure);
       }
     }
   }
@@ -162,25 +113,29 @@ int run_ranks(int size, const std::string& nccl) {
 
 int run(const std::vector<std::string>& arguments) {
   if (std::getenv("BENCH_RANK") != nullptr) return run_rank();
-  int ranks = 1;
+  int ranks = 1, threads = 0;
   const char* const named = std::getenv("CUDA_TEST_NCCL");
   std::string nccl = named != nullptr ? named : "libnccl.so.2";
   for (std::size_t i = 0; i < arguments.size(); i += 2) {
-    if (i + 1 == arguments.size() || (arguments[i] != "--ranks" && arguments[i] != "--nccl"))
-      fail("usage: bench_gpu [--ranks N] [--nccl PATH]");
+    if (i + 1 == arguments.size() ||
+        (arguments[i] != "--ranks" && arguments[i] != "--threads" && arguments[i] != "--nccl"))
+      fail("usage: bench_gpu [--ranks N | --threads N] [--nccl PATH]");
     if (arguments[i] == "--ranks") ranks = std::atoi(arguments[i + 1].c_str());
+    if (arguments[i] == "--threads") threads = std::atoi(arguments[i + 1].c_str());
     if (arguments[i] == "--nccl") nccl = arguments[i + 1];
   }
   if (ranks < 1 || ranks > 64) fail("--ranks is from 1 to 64");
-  for (const Status& missing : {device::cuda::runtime().viable(), comm::nccl::load(nccl).status()}) {
+  if (threads < 0 || threads > 8) fail("--threads is from 1 to 8");
+  const Status no_nccl = threads > 0 ? Status() : comm::nccl::load(nccl).status();
+  for (const Status& missing : {device::cuda::runtime().viable(), no_nccl}) {
     if (missing.ok()) continue;
     std::fprintf(stderr, "bench_gpu: skipped: %s\n", missing.message().c_str());
     return kSkipped;
   }
-  return run_ranks(ranks, nccl);
+  return threads > 0 ? run_threads(threads) : run_ranks(ranks, nccl);
 }
 
 }  // namespace
-}  // namespace accord
+}  // namespace accord::bench
 
-int main(int count, char** arguments) { return accord::run({arguments + 1, arguments + count}); }
+int main(int count, char** arguments) { return accord::bench::run({arguments + 1, arguments + count}); }

@@ -107,6 +107,12 @@ Status Group::run(const Call& call, const CallOptions& options) {
   return with_operation(call, options, [&](const Operation& operation) { return channel->run(operation); });
 }
 
+Status Group::run(const Call& call, const device::NormRows& norm, const CallOptions& options) {
+  ACCORD_RETURN_IF_ERROR(used_after_fork());
+  ACCORD_RETURN_IF_ERROR(check(call));
+  return device_channel_->run(call, norm, options);
+}
+
 Work Group::start(const Call& call, const CallOptions& options) {
   if (DeviceChannel::serves(call)) [[unlikely]] {
     if (Status status = used_after_fork(); !status.ok()) return Work(std::move(status));

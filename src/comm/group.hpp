@@ -71,6 +71,8 @@ class Group : public std::enable_shared_from_this<Group> {
 
   /// Runs a call to its end, or starts it.
   Status run(const Call& call, const CallOptions& options);
+  /// The same of one on a device's memory, then `norm` of its output, which is this rank's own affair.
+  Status run(const Call& call, const device::NormRows& norm, const CallOptions& options);
   Work start(const Call& call, const CallOptions& options);
   /// check_call(); what is refused names the call and the group.
   Status check(const Call& call) const;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "device/host_block.hpp"
+#include "device/norm_rows.hpp"
 #include "device/sample_kernels.hpp"
 #include "engine/device/attention_kernels.hpp"
 #include "engine/device/elementwise_kernel.hpp"
@@ -34,6 +35,8 @@ constexpr std::array kKernels = {
     named<Scale>(),
     named<Meet>(),
     named<Relay>(),
+    named<AwaitWord>(),
+    named<SetWord>(),
     named<expert::MeetPeers>(),
     named<expert::LeavePeers>(),
     named<expert::CountLate>(),
@@ -51,8 +54,8 @@ constexpr std::array kKernels = {
     named<expert::PushSlots>(),
     named<expert::TakeWeights>(),
     named<expert::SumRows>(),
+    named<device::NormRows>(),
     named<engine::Elementwise>(),
-    named<engine::NormRows>(),
     named<engine::SoftmaxRows>(),
     named<engine::Reduce>(),
     named<engine::CumulativeSum>(),
@@ -72,6 +75,9 @@ constexpr std::array<Named, sizeof...(kDTypes)> run_plan_kernels(std::index_sequ
   return {named<exec::RunPlan<static_cast<DType>(kDTypes)>>()...};
 }
 constexpr std::array kRunPlanKernels = run_plan_kernels(std::make_index_sequence<kDTypeCount>());
+constexpr std::array kRunPlanAndNormKernels = {named<exec::RunPlanAndNorm<DType::kFloat32>>(),
+                                               named<exec::RunPlanAndNorm<DType::kFloat16>>(),
+                                               named<exec::RunPlanAndNorm<DType::kBFloat16>>()};
 
 /// One after the other, as blocks that do not wait for each other may run.
 void run_blocks(HostCode code, const void* arguments, const device::Grid& grid, int first, int last) {
@@ -99,7 +105,8 @@ void run_blocks(HostCode code, const void* arguments, const device::Grid& grid, 
 
 HostCode host_code(const char* name) {
   for (const std::span<const Named> kernels :
-       {std::span<const Named>(kKernels), std::span<const Named>(kRunPlanKernels)})
+       {std::span<const Named>(kKernels), std::span<const Named>(kRunPlanKernels),
+        std::span<const Named>(kRunPlanAndNormKernels)})
     for (const Named& kernel : kernels)
       if (kernel.name == name) return kernel.code;
   return nullptr;

@@ -179,7 +179,14 @@ Status HostRuntime::launch(const device::Kernel& kernel, const void* arguments, 
   // Aligned as any kernel's arguments are.
   auto copy = std::make_shared<std::vector<std::max_align_t>>(kernel.bytes / sizeof(std::max_align_t) + 1);
   std::memcpy(copy->data(), first, kernel.bytes);
+  ++launches_[kernel.name];
   return push(*worker, [code, copy, grid] { run_grid(code, copy->data(), grid); });
+}
+
+int HostRuntime::launches(std::string_view kernel) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = launches_.find(kernel);
+  return found == launches_.end() ? 0 : found->second;
 }
 
 Result<PointRef*> HostRuntime::find(std::string_view call, device::Event event) {

@@ -103,6 +103,8 @@ class HostRuntime final : public device::Runtime {
   /// That of count() is none.
   void fail_next(std::string_view call, Status failure);
   LiveObjects live() const;
+  /// How often the kernel has been put into streams; one of a captured graph counts once.
+  int launches(std::string_view kernel) const;
   /// Holds back all that is put into `stream` later. `device`: whose default stream a null one is. REQUIRES: a stream that is not captured.
   BusyStream make_stream_busy(Stream stream, Device device = {DeviceType::kCuda, 0});
   /// Puts `run` into the stream. It may block, by await() only, and runs at each launch of a graph that captured it.
@@ -179,6 +181,7 @@ class HostRuntime final : public device::Runtime {
   std::map<void*, std::unique_ptr<EventState>> events_;
   std::map<void*, Graph> graphs_;
   std::map<std::string, std::deque<Status>, std::less<>> failures_;
+  std::map<std::string, int, std::less<>> launches_;
 };
 
 }  // namespace accord::testing

@@ -87,4 +87,29 @@ struct Relay {
   }
 };
 
+/// Waits until a word is not zero, but not for ever.
+struct AwaitWord {
+  static constexpr const char* kName = "test_await_word";
+  static constexpr int kThreads = 32;
+  const std::uint64_t* word;
+  std::uint64_t* failures;
+  template <typename Block>
+  ACCORD_ON_DEVICE void operator()(Block& block) const {
+    if (block.thread() != 0) return;
+    for (int i = 0; i < (1 << 24) && block.load(word) == 0; ++i) block.pause();
+    if (block.load(word) == 0) block.add(failures, 1);
+  }
+};
+
+/// Sets a word. Nothing else launches it.
+struct SetWord {
+  static constexpr const char* kName = "test_set_word";
+  static constexpr int kThreads = 32;
+  std::uint64_t* word;
+  template <typename Block>
+  ACCORD_ON_DEVICE void operator()(Block& block) const {
+    if (block.thread() == 0) block.store(word, 1);
+  }
+};
+
 }  // namespace accord::testing

@@ -8,6 +8,7 @@
 #include "accord/status.hpp"
 #include "base/clock.hpp"
 #include "comm/device/registered_memory.hpp"
+#include "device/norm_rows.hpp"
 
 namespace accord::comm {
 
@@ -23,6 +24,10 @@ class CollectiveBackend {
   /// Puts calls that were checked and agreed on into `stream`, together: messages among them go on at the same time. After an error it is unknown which
   /// of them are there.
   virtual Status enqueue(std::span<const Call> calls, Stream stream, Deadline deadline) = 0;
+  /// The same of one call, then `norm` of its output, which nobody else has to know of.
+  virtual Status enqueue(const Call&, const device::NormRows&, Stream, Deadline) {
+    return Status(StatusCode::kInternal, "it has no norms");
+  }
   /// Whether calls that were checked and agreed on need nothing that cannot be done while a stream is captured, as NCCL's connecting.
   virtual bool can_capture(std::span<const Call> calls) const = 0;
   /// Whether it is connected with all ranks, so that child() can be called.

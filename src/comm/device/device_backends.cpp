@@ -22,7 +22,11 @@ bool is_collective(const Call& call) { return call.direction == Direction::kNone
 
 DeviceBackends::DeviceBackends(Group& group, device::Runtime& runtime, Device device, std::shared_ptr<StopWord> stop,
                                nccl::Communicator* lent)
-    : group_(group), nccl_(group, runtime, device, lent), plans_(group, runtime, device, std::move(stop)) {}
+    : group_(group),
+      runtime_(runtime),
+      device_(device),
+      nccl_(group, runtime, device, lent),
+      plans_(group, runtime, device, std::move(stop)) {}
 
 Status DeviceBackends::check(const Call& call) const {
   return PlanBackend::serves(call) ? Status() : nccl_.check(call);
@@ -112,6 +116,13 @@ Status DeviceBackends::enqueue(std::span<const Call> calls, Stream stream, Deadl
     first = i + 1;
   }
   return {};
+}
+
+Status DeviceBackends::enqueue(const Call& call, const device::NormRows& norm, Stream stream, Deadline deadline) {
+  ACCORD_ASSIGN_OR_RETURN(const exec::DevicePlan* const plan, choose(call, deadline));
+  if (plan != nullptr) return plans_.enqueue(call, *plan, stream, &norm);
+  ACCORD_RETURN_IF_ERROR(nccl_.enqueue({&call, 1}, stream, deadline));
+  return device::launch_norm(runtime_, norm, device_, stream);
 }
 
 Status DeviceBackends::part(int color, int key, CollectiveBackend* child, Deadline deadline) {

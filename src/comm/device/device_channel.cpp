@@ -83,7 +83,7 @@ void DeviceChannel::note(const exec::RequestRecord& record, UnderWay& one) {
 }
 
 Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration timeout,
-                          const std::shared_ptr<PendingWork>& work) {
+                          const std::shared_ptr<PendingWork>& work, const device::NormRows* norm) {
   UnderWay one{.record = record_of(calls.front(), group_.rank(), group_.size()),
                .deadline = Deadline::in(timeout),
                .work = work};
@@ -100,7 +100,8 @@ Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration t
       else
         note(record_of(call, group_.rank(), group_.size()), it);
     }
-    Status put = backend_->enqueue(calls, stream, it.deadline);
+    Status put = norm == nullptr ? backend_->enqueue(calls, stream, it.deadline)
+                                 : backend_->enqueue(calls.front(), *norm, stream, it.deadline);
     Waiter waiter(WaitPolicy::kYield);
     while (!put.ok() && once_named(put).ok() && group_.healthy()) (void)waiter.pause();
     return put;
@@ -167,11 +168,11 @@ Result<Stream> DeviceChannel::stream_for(std::span<const Call> calls) {
   return message_streams_.emplace(peer, made).first->second;
 }
 
-Status DeviceChannel::run(std::span<const Call> calls, const CallOptions& options) {
+Status DeviceChannel::run(std::span<const Call> calls, const CallOptions& options, const device::NormRows* norm) {
   const Duration timeout = options.timeout.value_or(group_.options().timeout);
   const std::lock_guard lock(mutex_);
   ACCORD_RETURN_IF_ERROR(prepare(calls, Deadline::in(timeout)));
-  return put(calls, options.stream, timeout, nullptr);
+  return put(calls, options.stream, timeout, nullptr, norm);
 }
 
 std::shared_ptr<PendingWork> DeviceChannel::start(std::span<const Call> calls, const CallOptions& options) {

@@ -50,7 +50,11 @@ class DeviceChannel final : public WorkDriver {
 
   /// Puts checked calls into the stream of `options`, in its order; they begin together. Ok: they are there. While a stream is captured
   /// nobody watches over them.
-  Status run(std::span<const Call> calls, const CallOptions& options);
+  Status run(std::span<const Call> calls, const CallOptions& options) { return run(calls, options, nullptr); }
+  /// The same of one call, then `norm` of its output.
+  Status run(const Call& call, const device::NormRows& norm, const CallOptions& options) {
+    return run(std::span(&call, 1), options, &norm);
+  }
   /// The same on a stream of this channel's own: after what is in that of `options` now, beside what comes there later.
   std::shared_ptr<PendingWork> start(std::span<const Call> calls, const CallOptions& options);
 
@@ -92,6 +96,7 @@ class DeviceChannel final : public WorkDriver {
   void close();
 
  private:
+  Status run(std::span<const Call> calls, const CallOptions& options, const device::NormRows* norm);
   bool is_any_under_way();
   /// Calls that were put into a stream and are not over, as far as is known.
   struct UnderWay {
@@ -117,7 +122,8 @@ class DeviceChannel final : public WorkDriver {
   Status open(Device device);
   Result<Stream> stream_for(std::span<const Call> calls);
   /// Puts them into `stream`. `work`: ends with them.
-  Status put(std::span<const Call> calls, Stream stream, Duration timeout, const std::shared_ptr<PendingWork>& work);
+  Status put(std::span<const Call> calls, Stream stream, Duration timeout, const std::shared_ptr<PendingWork>& work,
+             const device::NormRows* norm = nullptr);
   /// The same of whatever `enqueue` puts there, which notes in `one` who takes part. What marks the end, as run() of kernels has it.
   Result<std::shared_ptr<DeviceEvent>> put(UnderWay one, Stream stream,
                                            const std::function<Status(UnderWay&)>& enqueue);

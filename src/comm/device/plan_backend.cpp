@@ -86,7 +86,8 @@ Status PlanBackend::follow_last(Stream stream, bool captured) {
   return other && !captured && !last_was_captured_ ? runtime_.wait(last_, device_, stream) : Status();
 }
 
-Status PlanBackend::enqueue(const Call& call, const exec::DevicePlan& plan, Stream stream) {
+Status PlanBackend::enqueue(const Call& call, const exec::DevicePlan& plan, Stream stream,
+                            const device::NormRows* norm) {
   const std::lock_guard lock(launches_);
   if (aborted_) return Status(StatusCode::kAborted, "it was aborted");
   ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime_.is_capturing(device_, stream));
@@ -95,7 +96,7 @@ Status PlanBackend::enqueue(const Call& call, const exec::DevicePlan& plan, Stre
                                     .output = call.output.data,
                                     .memory = memory_->of(group_.rank()),
                                     .ending = stop_->get()};
-  ACCORD_RETURN_IF_ERROR(exec::launch(runtime_, plan, layout_, group_.rank(), buffers, device_, stream));
+  ACCORD_RETURN_IF_ERROR(exec::launch(runtime_, plan, layout_, group_.rank(), buffers, device_, stream, norm));
   last_stream_ = stream;
   last_was_captured_ = captured;
   return captured ? Status() : runtime_.record(last_, device_, stream);

@@ -36,7 +36,8 @@ class PlanBackend {
   /// The program of a request, which stays until forget(); a failure is one on all ranks.
   Result<const exec::DevicePlan*> prepare(const exec::RequestRecord& record, const plan::AlgorithmEntry& algorithm);
   void forget() { plans_.clear(); }
-  Status enqueue(const Call& call, const exec::DevicePlan& plan, Stream stream);
+  /// `norm`: comes after it (exec::launch()).
+  Status enqueue(const Call& call, const exec::DevicePlan& plan, Stream stream, const device::NormRows* norm = nullptr);
   /// Takes nothing any more, and waits a little for kernels that run, which may still write to the buffers of calls. Any thread.
   void abort();
 

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "device/cuda/known_kernels.hpp"
 #include "device/kernel.hpp"
 
 namespace accord::device::cuda {
@@ -113,9 +114,14 @@ __global__ void __launch_bounds__(K::kThreads) run(const __grid_constant__ K ker
 
 }  // namespace accord::device::cuda
 
-#define ACCORD_CUDA_KERNEL(K)                                            \
-  template <>                                                            \
-  const void* accord::device::cuda_code<K>() {                           \
-    return reinterpret_cast<const void*>(&accord::device::cuda::run<K>); \
-  }                                                                      \
+#define ACCORD_JOINED_INNER(a, b) a##b
+#define ACCORD_JOINED(a, b) ACCORD_JOINED_INNER(a, b)
+#define ACCORD_CUDA_KERNEL(K)                                                                                       \
+  template <>                                                                                                       \
+  const void* accord::device::cuda_code<K>() {                                                                      \
+    return reinterpret_cast<const void*>(&accord::device::cuda::run<K>);                                            \
+  }                                                                                                                 \
+  namespace {                                                                                                       \
+  const accord::device::cuda::KnownKernel ACCORD_JOINED(known_kernel_, __COUNTER__){&accord::device::cuda_code<K>}; \
+  }                                                                                                                 \
   static_assert(sizeof(K) <= 4096, "CUDA takes no more bytes of arguments")

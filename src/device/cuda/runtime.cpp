@@ -13,6 +13,7 @@
 #include "device/cuda/device_scope.hpp"
 #include "device/cuda/driver.hpp"
 #include "device/cuda/error.hpp"
+#include "device/cuda/known_kernels.hpp"
 
 namespace accord::device::cuda {
 namespace {
@@ -180,6 +181,7 @@ class CudaRuntime final : public Runtime {
   Status launch(const Kernel& kernel, const void* arguments, const Grid& grid, Device device, Stream stream) override {
     const DeviceScope scope(device);
     ACCORD_RETURN_IF_ERROR(scope.status());
+    ACCORD_RETURN_IF_ERROR(load_kernels(device.index));
     const auto failed = [&](cudaError_t said) { return status_of(fmt::format("launch of {}", kernel.name), said); };
     if (grid.shared_bytes > kSharedBytesOfAny) {
       const cudaError_t said = cudaFuncSetAttribute(kernel.cuda, cudaFuncAttributeMaxDynamicSharedMemorySize,

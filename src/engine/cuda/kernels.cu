@@ -6,7 +6,6 @@
 #include "engine/device/row_kernels.hpp"
 
 ACCORD_CUDA_KERNEL(accord::engine::Elementwise);
-ACCORD_CUDA_KERNEL(accord::engine::NormRows);
 ACCORD_CUDA_KERNEL(accord::engine::SoftmaxRows);
 ACCORD_CUDA_KERNEL(accord::engine::Reduce);
 ACCORD_CUDA_KERNEL(accord::engine::CumulativeSum);

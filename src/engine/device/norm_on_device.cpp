@@ -1,16 +1,20 @@
 #include "engine/device/norm_on_device.hpp"
 
+#include "comm/group.hpp"
+#include "device/norm_rows.hpp"
 #include "engine/device/device_run.hpp"
-#include "engine/device/row_kernels.hpp"
+#include "engine/graph/node_access.hpp"
+#include "engine/runtime/collective_steps.hpp"
 
 namespace accord::engine {
+namespace {
 
-Status run_norm_on_device(const Norm& norm, const Execution& execution) {
+device::NormRows kernel_of(const Norm& norm, const Execution& execution) {
   const auto address = [&](const std::optional<Tensor>& tensor) -> void* {
     return tensor ? execution.address(*tensor) : nullptr;
   };
   const std::int64_t width = norm.x.rows.width;
-  NormRows kernel;
+  device::NormRows kernel;
   kernel.of_mean = norm.kind == NormKind::kLayer;
   kernel.dtype = norm.y.dtype;
   kernel.rows = norm.x.rows.rows;
@@ -23,7 +27,21 @@ Status run_norm_on_device(const Norm& norm, const Execution& execution) {
   kernel.bias = address(norm.weights.bias);
   kernel.addend = address(norm.weights.addend);
   kernel.eps = norm.weights.eps;
-  return launch_blocks(*execution.on_device, kernel, kernel.rows);
+  return kernel;
+}
+
+}  // namespace
+
+Status run_norm_on_device(const Norm& norm, const Execution& execution) {
+  const DeviceRun& run = *execution.on_device;
+  return device::launch_norm(run.runtime, kernel_of(norm, execution), run.device, run.stream);
+}
+
+Status run_sum_and_norm_on_device(const AllReduce& sum, const Norm& norm, const Execution& execution) {
+  const Communicator& communicator = *execution.communicators[static_cast<std::size_t>(sum.group)];
+  const Call call = Call::all_reduce(const_buffer_of(sum.input, execution), buffer_of(sum.output, execution), sum.op);
+  const Status status = communicator.group()->run(call, kernel_of(norm, execution), call_options(execution));
+  return status.ok() ? status : status.with_context(node_text(*sum.node));
 }
 
 }  // namespace accord::engine

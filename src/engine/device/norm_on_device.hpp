@@ -1,11 +1,15 @@
 #pragma once
 // Norms on a device.
 
+#include "engine/runtime/all_reduce_step.hpp"
 #include "engine/runtime/norm_steps.hpp"
 
 namespace accord::engine {
 
 /// run_norm() of a program on a device.
 Status run_norm_on_device(const Norm& norm, const Execution& execution);
+
+/// run_step() of a sum, then run_norm() of what it gives: one kernel where the communicator runs a plan of its own and the rows are few.
+Status run_sum_and_norm_on_device(const AllReduce& sum, const Norm& norm, const Execution& execution);
 
 }  // namespace accord::engine

@@ -1,67 +1,13 @@
 #pragma once
-// Kernels whose blocks each make one row, or one number, of many: norms, softmax, reductions; and sums along a dimension.
+// Kernels whose blocks each make one row, or one number, of many: softmax, reductions; and sums along a dimension.
 
 #include <cmath>
 
+#include "device/norm_rows.hpp"
 #include "engine/device/operands.hpp"
 #include "kernels/sum.hpp"
 
 namespace accord::engine {
-
-/// Rows of `dtype` so many elements apart.
-struct RowsOnDevice {
-  void* data = nullptr;
-  std::int64_t stride = 0;
-};
-
-/// y = norm(s) * weight + bias of each row s = x + addend + residual, whose sums are rounded to the dtype as PyTorch's are; s is also written as
-/// `sum`. Null: there is none. A row is kept as `sum` or y between its passes, which may be x or residual.
-struct NormRows {
-  static constexpr const char* kName = "engine_norm";
-  static constexpr int kThreads = 512;
-  bool of_mean = false;  ///< layer_norm: the mean is taken off first; else rms_norm
-  DType dtype = DType::kFloat32;
-  std::int64_t rows = 0, width = 0;
-  RowsOnDevice x, residual, y, sum;
-  const void* weight = nullptr;
-  const void* bias = nullptr;
-  const void* addend = nullptr;
-  float eps = 0.0F;
-
-  template <typename Block>
-  ACCORD_ON_DEVICE void operator()(Block& block) const {
-    for (std::int64_t row = block.block(); row < rows; row += block.blocks()) {
-      const RowsOnDevice& kept = sum.data == nullptr ? y : sum;
-      float total = 0.0F;
-      for (std::int64_t i = block.thread(); i < width; i += block.threads()) {
-        float s = device::load_float(x.data, dtype, row * x.stride + i);
-        if (addend != nullptr) s = device::rounded_to(dtype, s + device::load_float(addend, dtype, i));
-        if (residual.data != nullptr)
-          s = device::rounded_to(dtype, s + device::load_float(residual.data, dtype, row * residual.stride + i));
-        device::store_float(kept.data, dtype, row * kept.stride + i, s);
-        total += of_mean ? s : s * s;
-      }
-      total = block.block_sum(total) / static_cast<float>(width);
-      const float mean = of_mean ? total : 0.0F;
-      float variance = total;
-      if (of_mean) {
-        variance = 0.0F;
-        for (std::int64_t i = block.thread(); i < width; i += block.threads()) {
-          const float s = device::load_float(kept.data, dtype, row * kept.stride + i) - mean;
-          variance += s * s;
-        }
-        variance = block.block_sum(variance) / static_cast<float>(width);
-      }
-      const float scale = 1.0F / sqrtf(variance + eps);
-      for (std::int64_t i = block.thread(); i < width; i += block.threads()) {
-        float s = (device::load_float(kept.data, dtype, row * kept.stride + i) - mean) * scale;
-        if (weight != nullptr) s *= device::load_float(weight, dtype, i);
-        if (bias != nullptr) s += device::load_float(bias, dtype, i);
-        device::store_float(y.data, dtype, row * y.stride + i, s);
-      }
-    }
-  }
-};
 
 /// y = softmax of each row of x, or its logarithm. y may be x.
 struct SoftmaxRows {
@@ -70,7 +16,7 @@ struct SoftmaxRows {
   bool logarithm = false;
   DType dtype = DType::kFloat32;
   std::int64_t rows = 0, width = 0;
-  RowsOnDevice x, y;
+  device::Rows x, y;
 
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {

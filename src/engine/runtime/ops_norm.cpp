@@ -1,5 +1,6 @@
 // Norms: rows of the last dimension, shared out among threads. One that follows a sum over the ranks is one step with it, so that
 // one call does what a row-parallel layer ends in and its rows are still in the first cache.
+#include "engine/device/norm_on_device.hpp"
 #include "engine/runtime/all_reduce_step.hpp"
 #include "engine/runtime/norm_steps.hpp"
 #include "engine/runtime/op_registry.hpp"
@@ -85,6 +86,7 @@ Status prepare_all_reduce_norm(Preparation& op, NormKind kind) {
   ACCORD_ASSIGN_OR_RETURN(const AllReduce sum,
                           prepare_step(op, {.group = *group, .input = partial, .output = reduced}));
   const Step step = [norm, sum](const Execution& execution) {
+    if (execution.on_device != nullptr) return run_sum_and_norm_on_device(sum, norm, execution);
     ACCORD_RETURN_IF_ERROR(run_step(sum, execution));
     return run_norm(norm, execution);
   };

@@ -5,7 +5,7 @@
 // of its own, with rounds, flags, packets and scratch of its own, so that instances never wait for each other. Instance i takes slices
 // i, i + instances, ... as its rounds.
 //
-//   head      the addresses of all ranks' memory, as this rank's kernels see them
+//   head      the addresses of all ranks' memory, as this rank's kernels see them; how often this rank's blocks have met, and how far each is with that
 //   regions   one for each instance:
 //     state      this rank's: rounds so far, rounds that all are known to have completed, meetings of lanes so far; how far each lane is with those
 //     completed  by each peer: the last round that it has completed
@@ -55,8 +55,11 @@ struct DeviceLayout {
 
   // Within the memory:
   static constexpr std::size_t address_of(int member) { return 8 * static_cast<std::size_t>(member); }
+  constexpr std::size_t meetings() const { return up(address_of(members)); }
+  constexpr std::size_t meeting_of(int block) const { return meetings() + kLine + 8 * static_cast<std::size_t>(block); }
   constexpr std::size_t region(int instance) const {
-    return up(address_of(members)) + static_cast<std::size_t>(instance) * (slot(0) + plan::kRoundDepth * slot_bytes);
+    return up(meeting_of(instances * plan::kMaxLanes)) +
+           static_cast<std::size_t>(instance) * (slot(0) + plan::kRoundDepth * slot_bytes);
   }
   constexpr std::size_t bytes() const { return region(instances); }
 

@@ -112,18 +112,38 @@ class Writer {
   DeviceProgram& program_;
 };
 
+/// One execution, as the kernels take it.
+struct Launch {
+  device::Runtime& runtime;
+  const DeviceExecution& run;
+  const DeviceProgram& program;
+  device::Grid grid;
+  Device device;
+  Stream stream;
+};
+
 template <DType kDType>
-Status launch_one(device::Runtime& runtime, const DeviceExecution& run, const DeviceProgram& program,
-                  const device::Grid& grid, Device device, Stream stream) {
-  return device::launch(runtime, RunPlan<kDType>{run, program}, grid, device, stream);
+Status launch_plan(const Launch& one) {
+  return device::launch(one.runtime, RunPlan<kDType>{one.run, one.program}, one.grid, one.device, one.stream);
 }
 
-using Launch = Status (*)(device::Runtime&, const DeviceExecution&, const DeviceProgram&, const device::Grid&, Device,
-                          Stream);
+template <DType kDType>
+Status launch_both(const Launch& one, const device::NormRows& norm) {
+  const RunPlanAndNorm<kDType> kernel{one.run, one.program, norm};
+  return device::launch(one.runtime, kernel, one.grid, one.device, one.stream);
+}
 
 template <std::size_t... kDTypes>
-constexpr std::array<Launch, sizeof...(kDTypes)> launches(std::index_sequence<kDTypes...>) {
-  return {launch_one<static_cast<DType>(kDTypes)>...};
+constexpr std::array<Status (*)(const Launch&), sizeof...(kDTypes)> launches(std::index_sequence<kDTypes...>) {
+  return {launch_plan<static_cast<DType>(kDTypes)>...};
+}
+
+Status launch_with_norm(const Launch& one, const device::NormRows& norm) {
+  switch (one.program.dtype) {
+    case DType::kFloat16: return launch_both<DType::kFloat16>(one, norm);
+    case DType::kBFloat16: return launch_both<DType::kBFloat16>(one, norm);
+    default: return launch_both<DType::kFloat32>(one, norm);
+  }
 }
 
 }  // namespace
@@ -165,7 +185,7 @@ Result<DevicePlan> lower_for_device(const plan::Plan& plan, int me, const Device
 }
 
 Status launch(device::Runtime& runtime, const DevicePlan& plan, const DeviceLayout& layout, int me,
-              const DeviceBuffers& buffers, Device device, Stream stream) {
+              const DeviceBuffers& buffers, Device device, Stream stream, const device::NormRows* norm) {
   static constexpr std::array kLaunches = launches(std::make_index_sequence<kDTypeCount>());
   const DeviceExecution run{.layout = layout,
                             .me = me,
@@ -175,7 +195,13 @@ Status launch(device::Runtime& runtime, const DevicePlan& plan, const DeviceLayo
                             .memory = buffers.memory,
                             .ending = buffers.ending};
   const device::Grid grid{.blocks = plan.instances * plan.program.lanes, .threads = 512, .together = true};
-  return kLaunches[static_cast<std::size_t>(plan.program.dtype)](runtime, run, plan.program, grid, device, stream);
+  Launch one{runtime, run, plan.program, grid, device, stream};
+  if (norm != nullptr && norm->rows <= std::max(grid.blocks, layout.instances)) {
+    one.grid.blocks = std::max(grid.blocks, static_cast<int>(norm->rows));
+    return launch_with_norm(one, *norm);
+  }
+  ACCORD_RETURN_IF_ERROR(kLaunches[static_cast<std::size_t>(plan.program.dtype)](one));
+  return norm == nullptr ? Status() : device::launch_norm(runtime, *norm, device, stream);
 }
 
 }  // namespace accord::exec

@@ -1,6 +1,7 @@
 #pragma once
 // Plans on devices: from a plan and a request to a launch.
 
+#include "device/norm_rows.hpp"
 #include "device/runtime.hpp"
 #include "exec/device/device_layout.hpp"
 #include "exec/device/program.hpp"
@@ -30,8 +31,10 @@ struct DeviceBuffers {
   const std::uint64_t* ending = nullptr;  ///< of allocate_host(): not zero once waits have to end
 };
 
-/// Puts one execution into `stream`. Executions of one member follow each other; all members make the same ones in the same order.
+/// Puts one execution into `stream`. Executions of one member follow each other; all members make the same ones in the same order. `norm`: of rows of the
+/// output, comes after it, in the same kernel if its rows are no more than the plan's blocks, or the layout's
+/// instances. It is this member's own affair.
 Status launch(device::Runtime& runtime, const DevicePlan& plan, const DeviceLayout& layout, int me,
-              const DeviceBuffers& buffers, Device device, Stream stream);
+              const DeviceBuffers& buffers, Device device, Stream stream, const device::NormRows* norm = nullptr);
 
 }  // namespace accord::exec

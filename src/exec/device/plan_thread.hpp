@@ -13,6 +13,7 @@
 #include "device/kernel.hpp"
 #include "exec/device/elements.hpp"
 #include "exec/device/program.hpp"
+#include "exec/device/waits.hpp"
 
 namespace accord::exec {
 
@@ -31,7 +32,8 @@ class PlanThread {
   ACCORD_ON_DEVICE PlanThread(Block& block, const DeviceExecution& run, const DeviceProgram& program)
       : block_(block), run_(run), program_(program), layout_(run.layout) {}
 
-  ACCORD_ON_DEVICE void run() {
+  /// False if its waits have been ended.
+  ACCORD_ON_DEVICE bool run() {
     lane_ = block_.block() % program_.lanes;
     const int instance = block_.block() / program_.lanes;
     region_ = layout_.region(instance);
@@ -47,28 +49,24 @@ class PlanThread {
       meet_lanes();
       end_round();
     }
-    if (lane_ != 0 || block_.thread() != 0) return;
+    if (lane_ != 0 || block_.thread() != 0) return !ends_;
     block_.store(word(state + DeviceLayout::kRounds), round_);
     block_.store(word(state + DeviceLayout::kAllCompleted), all_completed_);
     block_.store(word(state + DeviceLayout::kMeetings), meetings_);
+    return !ends_;
   }
 
  private:
   /// Elements that a thread handles at a time: those of one packet; wide ones take two.
   static constexpr int kTogether = sizeof(Stored) < 8 ? 8 / static_cast<int>(sizeof(Stored)) : 1;
 
-  ACCORD_ON_DEVICE static std::uint64_t* word(std::byte* at) { return reinterpret_cast<std::uint64_t*>(at); }
   ACCORD_ON_DEVICE std::byte* memory_of(int member) const {
     return reinterpret_cast<std::byte*>(*word(run_.memory + DeviceLayout::address_of(member)));
   }
 
   template <typename Ready>
   ACCORD_ON_DEVICE void await(Ready ready) {
-    for (unsigned looks = 1; !ready(); ++looks) {
-      if (ends_) return;
-      if (looks % 128 == 0) ends_ = block_.load(run_.ending) != 0;
-      if (looks > 64) block_.pause();
-    }
+    if (!exec::await(block_, run_.ending, ends_, ready)) ends_ = true;
   }
 
   ACCORD_ON_DEVICE void begin_round() {

@@ -1,7 +1,8 @@
 #pragma once
-// The kernel that runs plans.
+// The kernels that run plans.
 
 #include "device/kernel.hpp"
+#include "device/norm_rows.hpp"
 #include "exec/device/plan_thread.hpp"
 
 namespace accord::exec {
@@ -24,6 +25,27 @@ struct RunPlan {
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
     PlanThread<ElementOf<kDType>, Block>(block, run, program).run();
+  }
+};
+
+/// Of a dtype that norms have; then the norm of the rows that the plan has made, once all blocks have come that far. Blocks beyond the plan's have
+/// rows only.
+template <DType kDType>
+struct RunPlanAndNorm {
+  static constexpr const char* kName = kDType == DType::kFloat32   ? "run_plan_norm_float32"
+                                       : kDType == DType::kFloat16 ? "run_plan_norm_float16"
+                                                                   : "run_plan_norm_bfloat16";
+  static constexpr int kThreads = RunPlan<kDType>::kThreads;
+  DeviceExecution run;
+  DeviceProgram program;
+  device::NormRows norm;
+
+  template <typename Block>
+  ACCORD_ON_DEVICE void operator()(Block& block) const {
+    bool ends = false;
+    if (block.block() < run.instances * program.lanes)
+      ends = !PlanThread<ElementOf<kDType>, Block>(block, run, program).run();
+    if (meet_blocks(block, run, ends)) norm(block);
   }
 };
 

@@ -15,6 +15,7 @@ struct HostKernels : ::testing::Test {
 TEST_F(HostKernels, run_in_their_stream) { expect_kernels_run_in_their_stream(on); }
 TEST_F(HostKernels, threads_meet) { expect_threads_meet(on); }
 TEST_F(HostKernels, blocks_that_run_together_pass_words) { expect_blocks_that_run_together_pass_words(on); }
+TEST_F(HostKernels, a_new_kernel_begins_beside_one_that_waits) { expect_a_new_kernel_begins_beside_one_that_waits(on); }
 TEST_F(HostKernels, grids_that_cannot_be_are_refused) { expect_grids_that_cannot_be_are_refused(on); }
 TEST_F(HostKernels, memory_is_filled) { expect_memory_is_filled(on); }
 

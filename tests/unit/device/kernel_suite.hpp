@@ -65,6 +65,19 @@ inline void expect_blocks_that_run_together_pass_words(const OnDevice& on) {
   EXPECT_EQ(found.back(), 0U);
 }
 
+// A kernel that has never been launched need not wait for those that run.
+inline void expect_a_new_kernel_begins_beside_one_that_waits(const OnDevice& on) {
+  const DeviceArray words(on, std::vector<std::uint64_t>(2, 0), DType::kUInt64);
+  auto* const word = static_cast<std::uint64_t*>(words.buffer().data);
+  const Stream other = on.runtime.create_stream(on.device, false).value();
+  const device::Grid grid{.blocks = 1, .threads = 32};
+  ASSERT_TRUE(device::launch(on.runtime, AwaitWord{word, word + 1}, grid, on.device, on.stream).ok());
+  ASSERT_TRUE(device::launch(on.runtime, SetWord{word}, grid, on.device, other).ok());
+  EXPECT_EQ(words.values<std::uint64_t>(), (std::vector<std::uint64_t>{1, 0}));
+  EXPECT_TRUE(on.runtime.synchronize(on.device, other).ok());
+  EXPECT_TRUE(on.runtime.destroy_stream(on.device, other).ok());
+}
+
 inline void expect_grids_that_cannot_be_are_refused(const OnDevice& on) {
   const Scale nothing{nullptr, 0, 1.0F};
   const int most = on.runtime.multiprocessors(on.device).value();

@@ -103,6 +103,14 @@ TEST_F(DeviceModels, a_decoder_gives_the_logits_of_the_cpu_on_one_rank_and_on_tw
   }
 }
 
+TEST_F(DeviceModels, a_sum_over_the_ranks_and_the_norm_of_its_few_rows_are_one_kernel) {
+  const auto launched = [] { return HostRuntime::instance().launches("run_plan_norm_float32"); };
+  const int before = launched();
+  on_ranks("decoder", 2, {.device = kGpu}, [&](Engine& engine, Rank) { (void)run_steps(engine, DType::kFloat32); });
+  // Four sums a step, on two ranks: the first step; not the second one's 21 rows; and of three alike, the last of which is a graph, two.
+  EXPECT_EQ(launched() - before, 2 * 4 * 3);
+}
+
 TEST_F(DeviceModels, a_decoder_of_bfloat16_stays_within_its_rounding) {
   const TinyDecoder model(DType::kBFloat16);
   std::map<std::string, HostTensor> weights;

@@ -44,11 +44,12 @@ class DeviceRanks {
     return exec::lower_for_device(plan, rank, layout_, request,
                                   {request.dtype, plan::bounds_of(plan, request.count, size_of(request.dtype))});
   }
-  Status launch(const plan::Plan& plan, int rank, const exec::RequestRecord& request, const void* input, void* output) {
+  Status launch(const plan::Plan& plan, int rank, const exec::RequestRecord& request, const void* input, void* output,
+                const device::NormRows* norm = nullptr) {
     ACCORD_ASSIGN_OR_RETURN(const exec::DevicePlan lowered, lower(plan, rank, request));
     return exec::launch(runtime_, lowered, layout_, rank,
                         {.input = input, .output = output, .memory = ranks_[rank].memory, .ending = ending_},
-                        ranks_[rank].device, ranks_[rank].stream);
+                        ranks_[rank].device, ranks_[rank].stream, norm);
   }
 
  private:

@@ -82,6 +82,9 @@ TEST_F(CudaDevice, threads_meet) { testing::expect_threads_meet({runtime, kFirst
 TEST_F(CudaDevice, blocks_that_run_together_pass_words) {
   testing::expect_blocks_that_run_together_pass_words({runtime, kFirst, stream()});
 }
+TEST_F(CudaDevice, a_new_kernel_begins_beside_one_that_waits) {
+  testing::expect_a_new_kernel_begins_beside_one_that_waits({runtime, kFirst, stream()});
+}
 TEST_F(CudaDevice, grids_that_cannot_be_are_refused) {
   testing::expect_grids_that_cannot_be_are_refused({runtime, kFirst, stream()});
 }

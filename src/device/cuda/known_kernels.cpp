@@ -1,0 +1,52 @@
+#include "device/cuda/known_kernels.hpp"
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <vector>
+
+#include "device/cuda/error.hpp"
+
+namespace accord::device::cuda {
+namespace {
+
+constexpr std::size_t kMostDevices = 64;  // of a host
+
+struct Known {
+  std::mutex mutex;
+  std::vector<const void* (*)()> codes;
+  std::array<std::atomic<std::size_t>, kMostDevices> loaded = {};  ///< how many of them each device has
+};
+
+// Made by whoever comes first, as objects of several files register before main().
+Known& known() {
+  static Known all;
+  return all;
+}
+
+}  // namespace
+
+KnownKernel::KnownKernel(const void* (*code)()) {
+  const std::lock_guard lock(known().mutex);
+  known().codes.push_back(code);
+}
+
+Status load_kernels(int device) {
+  const auto index = static_cast<std::size_t>(device);
+  if (index >= kMostDevices)
+    return Status(StatusCode::kUnsupported, fmt::format("a host has up to {} devices, not {}", kMostDevices, device));
+  std::atomic<std::size_t>& loaded = known().loaded[index];
+  if (loaded.load(std::memory_order_acquire) > 0) return {};
+  const std::lock_guard lock(known().mutex);
+  for (std::size_t i = loaded; i < known().codes.size(); ++i) {
+    cudaFuncAttributes attributes;
+    ACCORD_RETURN_IF_ERROR(status_of("cudaFuncGetAttributes", cudaFuncGetAttributes(&attributes, known().codes[i]())));
+  }
+  loaded.store(known().codes.size(), std::memory_order_release);
+  return {};
+}
+
+}  // namespace accord::device::cuda

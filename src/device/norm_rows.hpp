@@ -1,0 +1,77 @@
+#pragma once
+// A kernel for norms of rows, which engines launch, and which runs at the end of the kernel that added the rows up over the ranks (exec/device/run_plan.hpp).
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "accord/buffer.hpp"
+#include "device/kernel.hpp"
+#include "device/numbers.hpp"
+
+namespace accord::device {
+
+/// Rows of `dtype` so many elements apart.
+struct Rows {
+  void* data = nullptr;
+  std::int64_t stride = 0;
+};
+
+/// y = norm(s) * weight + bias of each row s = x + addend + residual, whose sums are rounded to the dtype as PyTorch's are; s is also written as
+/// `sum`. Null: there is none. A row is kept as `sum` or y between its passes, which may be x or residual.
+struct NormRows {
+  static constexpr const char* kName = "norm_rows";
+  static constexpr int kThreads = 512;
+  bool of_mean = false;  ///< layer_norm: the mean is taken off first; else rms_norm
+  DType dtype = DType::kFloat32;
+  std::int64_t rows = 0, width = 0;
+  Rows x, residual, y, sum;
+  const void* weight = nullptr;
+  const void* bias = nullptr;
+  const void* addend = nullptr;
+  float eps = 0.0F;
+
+  template <typename Block>
+  ACCORD_ON_DEVICE void operator()(Block& block) const {
+    for (std::int64_t row = block.block(); row < rows; row += block.blocks()) {
+      const Rows& kept = sum.data == nullptr ? y : sum;
+      float total = 0.0F;
+      for (std::int64_t i = block.thread(); i < width; i += block.threads()) {
+        float s = load_float(x.data, dtype, row * x.stride + i);
+        if (addend != nullptr) s = rounded_to(dtype, s + load_float(addend, dtype, i));
+        if (residual.data != nullptr)
+          s = rounded_to(dtype, s + load_float(residual.data, dtype, row * residual.stride + i));
+        store_float(kept.data, dtype, row * kept.stride + i, s);
+        total += of_mean ? s : s * s;
+      }
+      total = block.block_sum(total) / static_cast<float>(width);
+      const float mean = of_mean ? total : 0.0F;
+      float variance = total;
+      if (of_mean) {
+        variance = 0.0F;
+        for (std::int64_t i = block.thread(); i < width; i += block.threads()) {
+          const float s = load_float(kept.data, dtype, row * kept.stride + i) - mean;
+          variance += s * s;
+        }
+        variance = block.block_sum(variance) / static_cast<float>(width);
+      }
+      const float scale = 1.0F / sqrtf(variance + eps);
+      for (std::int64_t i = block.thread(); i < width; i += block.threads()) {
+        float s = (load_float(kept.data, dtype, row * kept.stride + i) - mean) * scale;
+        if (weight != nullptr) s *= load_float(weight, dtype, i);
+        if (bias != nullptr) s += load_float(bias, dtype, i);
+        store_float(y.data, dtype, row * y.stride + i, s);
+      }
+    }
+  }
+};
+
+/// A block for each row, up to a number that keeps every GPU busy.
+inline Status launch_norm(Runtime& runtime, const NormRows& norm, Device device, Stream stream) {
+  constexpr std::int64_t kMostBlocks = 4096;
+  if (norm.rows == 0) return Status();
+  const Grid grid{.blocks = static_cast<int>(std::min(norm.rows, kMostBlocks)), .threads = NormRows::kThreads};
+  return launch(runtime, norm, grid, device, stream);
+}
+
+}  // namespace accord::device

@@ -1,0 +1,43 @@
+#pragma once
+// How threads of kernels wait for each other.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "device/kernel.hpp"
+#include "exec/device/program.hpp"
+
+namespace accord::exec {
+
+ACCORD_ON_DEVICE inline std::uint64_t* word(std::byte* at) { return reinterpret_cast<std::uint64_t*>(at); }
+
+/// Until ready(), which is asked at least once. False if it is not, and `ends` is set or the word at `ending` has been: all waits end.
+template <typename Block, typename Ready>
+ACCORD_ON_DEVICE bool await(Block& block, const std::uint64_t* ending, bool ends, Ready ready) {
+  for (unsigned looks = 1; !ready(); ++looks) {
+    if (ends) return false;
+    if (looks % 128 == 0) ends = block.load(ending) != 0;
+    if (looks > 64) block.pause();
+  }
+  return true;
+}
+
+/// Once in a kernel: all blocks of this rank meet, so that each sees what the others wrote. False, to all threads of a block, if the waits of one have been
+/// ended, as `ends` tells of those before.
+template <typename Block>
+ACCORD_ON_DEVICE bool meet_blocks(Block& block, const DeviceExecution& run, bool ends) {
+  std::uint64_t* const so_far = word(run.memory + run.layout.meetings());
+  const std::uint64_t meeting = block.load(so_far) + 1;
+  // The threads of the block meet in block_max(). One that has ended stays away, so that nobody goes on without what it has not written.
+  if (block.block_max(ends ? 1 : 0) != 0) return false;
+  if (block.thread() == 0) block.store_release(word(run.memory + run.layout.meeting_of(block.block())), meeting);
+  for (int b = block.thread(); b < block.blocks() && !ends; b += block.threads()) {
+    const std::uint64_t* const its = word(run.memory + run.layout.meeting_of(b));
+    ends = !await(block, run.ending, ends, [&] { return block.load_acquire(its) >= meeting; });
+  }
+  if (block.block_max(ends ? 1 : 0) != 0) return false;
+  if (block.block() == 0 && block.thread() == 0) block.store(so_far, meeting);
+  return true;
+}
+
+}  // namespace accord::exec
