@@ -212,7 +212,7 @@ def test_plans_that_differ_are_shown_on_every_rank(ranks):
     assert third[1] == [0]
 
 
-def die_during_creation(comm, dies):
+def die_during_creation(comm, dies, folder):
     from accord.mesh import Mesh, MeshPlan
 
     plan = MeshPlan("tp=2", world_size=comm.size)
@@ -221,16 +221,19 @@ def die_during_creation(comm, dies):
     if comm.rank == 1:
         if dies:
             os.kill(os.getpid(), 9)
-        time.sleep(30)
+        while len(os.listdir(folder)) < comm.size - 1 and time.monotonic() - began < 30:
+            time.sleep(0.01)
+        return None
     try:
         Mesh.create(plan, comm, timeout=3)
     except accord.Error as error:
+        os.mkdir(os.path.join(folder, str(comm.rank)))
         return type(error).__name__, list(error.ranks), time.monotonic() - began
 
 
 @pytest.mark.parametrize(("dies", "kind", "seconds"), [(True, "PeerLost", 1.0), (False, "Timeout", 6.0)])
-def test_a_rank_that_dies_or_does_not_come_is_named(dies, kind, seconds, fresh_ranks):
-    outcomes = fresh_ranks(4).outcomes(die_during_creation, dies)
+def test_a_rank_that_dies_or_does_not_come_is_named(dies, kind, seconds, fresh_ranks, tmp_path):
+    outcomes = fresh_ranks(4).outcomes(die_during_creation, dies, str(tmp_path))
     for rank in (0, 2, 3):
         name, named, took = outcomes[rank].value
         assert name == kind

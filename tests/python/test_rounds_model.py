@@ -66,7 +66,12 @@ RIGHT = {
 }
 
 
-@pytest.mark.parametrize("case", RIGHT)
+LONG = ("any calls of 2 ranks", "flags and packets of 8 rounds", "3 ranks that hear from all, and roots")
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.slow) if case in LONG else case for case in RIGHT]
+)
 def test_no_order_of_steps_loses_a_wake_up_or_overwrites_what_is_read(tmp_path, case):
     violation, states = explore(tmp_path, *RIGHT[case])
     assert not violation

@@ -50,8 +50,8 @@ def assert_goes_well(result: subprocess.CompletedProcess[str]) -> None:
     assert result.returncode == 0 and "soak: ok, " in result.stdout, last
 
 
-def test_a_minute_of_random_calls_groups_and_faults_goes_well():
-    assert_goes_well(soak(50, "--seed", new_seed()))
+def test_some_seconds_of_random_calls_groups_and_faults_go_well():
+    assert_goes_well(soak(20, "--seed", new_seed()))
 
 
 @pytest.mark.slow
@@ -59,8 +59,8 @@ def test_ten_minutes_of_random_calls_groups_and_faults_go_well():
     assert_goes_well(soak(600, "--seed", new_seed()))
 
 
-def test_a_hundred_random_requests_to_a_language_model_and_kills_go_well(soak_requests):
-    assert_goes_well(soak_requests(100, "--seed", new_seed()))
+def test_forty_random_requests_to_a_language_model_and_kills_go_well(soak_requests):
+    assert_goes_well(soak_requests(40, "--seed", new_seed()))
 
 
 @pytest.mark.slow

@@ -49,8 +49,11 @@ def test_more_than_twenty_calls_give_the_same_with_the_switch_on(off, options, v
 
 @pytest.mark.parametrize(
     ("options", "variables"),
-    [((), {}), ((), {"ACCORD_ROUTE": "0"}), (("--route=off",), {"ACCORD_ROUTE": "1"})],
-    ids=["unset", "0", "--route=off"],
+    [
+        pytest.param((), {}, id="unset"),
+        pytest.param((), {"ACCORD_ROUTE": "0"}, id="0", marks=pytest.mark.slow),
+        pytest.param(("--route=off",), {"ACCORD_ROUTE": "1"}, id="--route=off"),
+    ],
 )
 def test_off_nothing_of_accord_is_loaded_and_torch_is_itself(off, options, variables, tmp_path):
     without = run(tmp_path / "without", TORCH_DEVICE_BACKEND_AUTOLOAD="0")[0]
