@@ -1,7 +1,8 @@
 """The one form of all benchmarks: measure in turn, take medians, print a table, write JSON.
 
 A result is {"name", "case", "unit", "accord", "peers": {name: value}, "limit", "ratio"}; `ratio` is the best peer over
-accord, so above 1 accord is faster; `limit` is what accord promises not to exceed in this case, if it promises anything.
+accord, of rates accord over the best peer, so above 1 accord is faster; `limit` is what accord promises not to exceed in
+this case, if it promises anything.
 Only figures of one run are comparable: the machines are shared and drift.
 """
 
@@ -33,10 +34,21 @@ def in_turn(
     return {name: statistics.median(one[name] for one in kept) for name in contenders}
 
 
-def result(name: str, case: str, unit: str, medians: Mapping[str, float], limit: float | None = None) -> dict:
-    """One line of a report; `medians` holds "accord" and the peers. Smaller is better."""
+def result(
+    name: str,
+    case: str,
+    unit: str,
+    medians: Mapping[str, float],
+    limit: float | None = None,
+    *,
+    larger_is_better: bool = False,
+) -> dict:
+    """One line of a report; `medians` holds "accord" and the peers. Smaller is better, but for rates, which have no limit."""
     peers = {peer: value for peer, value in medians.items() if peer != "accord"}
-    ratio = min(peers.values()) / medians["accord"] if peers else None
+    ratio = None
+    if peers:
+        ours = medians["accord"]
+        ratio = ours / max(peers.values()) if larger_is_better else min(peers.values()) / ours
     return {
         "name": name,
         "case": case,
@@ -59,7 +71,7 @@ def write(name: str, results: list[dict], path: Path) -> None:
     peers = list(dict.fromkeys(peer for line in results for peer in line["peers"]))
     width = max(len(line["case"]) for line in results) + 2
     print(
-        f"{name:{width}}{'unit':>6}{'accord':>12}"
+        f"{name:{width}}{'unit':>9}{'accord':>12}"
         + "".join(f"{peer:>18}" for peer in peers)
         + f"{'limit':>12}{'ratio':>8}"
     )
@@ -67,7 +79,7 @@ def write(name: str, results: list[dict], path: Path) -> None:
         cells = "".join(f"{line['peers'].get(peer, float('nan')):>18.3f}" for peer in peers)
         limit = f"{line['limit']:>12.3f}" if line["limit"] is not None else f"{'-':>12}"
         ratio = f"{line['ratio']:>8.2f}" if line["ratio"] is not None else f"{'-':>8}"
-        print(f"{line['case']:{width}}{line['unit']:>6}{line['accord']:>12.3f}{cells}{limit}{ratio}")
+        print(f"{line['case']:{width}}{line['unit']:>9}{line['accord']:>12.3f}{cells}{limit}{ratio}")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(results, indent=1) + "\n")
     print(f"written to {path}")

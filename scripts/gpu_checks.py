@@ -1,8 +1,10 @@
-"""Runs what needs a GPU and writes a report: gpu_checks.py --tests FOLDER --programs FOLDER --output FOLDER and others, or only looks for a GPU.
+"""Runs what needs a GPU and writes a report: gpu_checks.py --tests FOLDER --programs FOLDER --output FOLDER and others, or only looks for a
+GPU.
 
-The stages, each with a time of its own, so that one that hangs costs no other: the GoogleTest suites that have "Cuda" in their names, each in a process of
-its own; the smallest of them under compute-sanitizer; the benchmark; the Python module, and the tests of torch tensors. What is left when the time is over is
-left out, and named. report.md and report.json in the output folder tell what passed, failed and was skipped, and why, and the figures.
+The stages, each with a time of its own, so that one that hangs costs no other: the GoogleTest suites that have "Cuda" in their names, each
+in a process of its own; the smallest of them under compute-sanitizer; the benchmark; the Python module, the tests of torch tensors, and the
+benchmark of engines. What is left when the time is over is left out, and named. report.md and report.json in the output folder tell what
+passed, failed and was skipped, and why, and the figures.
 
 Exits with 0 if nothing failed, 1 if something did, 77 where there is no GPU, which is said and leaves no report.
 """
@@ -23,6 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gpu_report import Stage, markdown_of
 from tally import Tally, why_program_failed
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,9 +33,12 @@ NO_GPU = 77
 #: Seconds at most: of one suite, and of whole stages.
 SUITE_SECONDS = 150
 LISTING_SECONDS = 20
-SHARES = {"suites": 260, "sanitizer": 60, "benchmark": 70, "python": 170}
+SHARES = {"suites": 200, "sanitizer": 40, "benchmark": 45, "module": 75, "torch": 75, "engine": 105}
+#: Of an engine's share: what its benchmark needs to end.
+ENDING_SECONDS = 10
 #: Suites that are small enough for compute-sanitizer, which slows each kernel down.
 SANITIZED = "CudaDevice.*:CudaRuntime.*"
+NO_MODULE = "left out: there is no Python module"
 
 
 @dataclass
@@ -74,13 +80,6 @@ def suites_in(listing: str) -> list[str]:
 
 
 @dataclass
-class Stage:
-    name: str
-    outcome: str  # "ok", "failed" or why it was left out
-    seconds: float
-
-
-@dataclass
 class Checks:
     """One run. `until`: the moment, of time.monotonic(), when all is to be over."""
 
@@ -89,9 +88,11 @@ class Checks:
     output: Path
     environment: dict[str, str]
     until: float
+    module: Path | None = None  # what PYTHONPATH names
     tally: Tally = field(default_factory=Tally)
     stages: list[Stage] = field(default_factory=list)
     figures: list[dict] = field(default_factory=list)
+    engine: list[dict] = field(default_factory=list)  # lines of bench/report.py
 
     def left(self) -> float:
         return self.until - time.monotonic()
@@ -105,6 +106,18 @@ class Checks:
 
     def log(self, name: str, text: str) -> None:
         (self.output / f"{name.replace('/', '.')}.log").write_text(text)
+
+    def report(self, devices: list[str], seconds: float) -> dict:
+        return {
+            "gpus": devices,
+            "seconds": round(seconds, 1),
+            "passed": self.tally.passed,
+            "failed": self.tally.failed,
+            "skipped": self.tally.skipped,
+            "stages": [vars(stage) for stage in self.stages],
+            "figures": self.figures,
+            "engine": self.engine,
+        }
 
     # C++
 
@@ -189,27 +202,33 @@ class Checks:
 
     # Python
 
-    def run_python(self, module: Path | None, library: Path | None) -> str:
-        until = time.monotonic() + min(SHARES["python"], self.left())
-        if module is None:
-            if library is None:
-                return "left out: there is no Python module"
-            module = self.output.parent / "gpu-python"
-            build = [sys.executable, str(ROOT / "scripts" / "gpu_module.py"), str(library), str(module)]
-            built = run(build, until - time.monotonic(), self.environment)
-            self.log("python-module", built.output)
-            if built.code == 3:
-                return f"left out: {built.output.strip()}"
-            if built.code != 0:
-                self.tally.fail(
-                    "the Python module does not build", why_program_failed(f"exit code {built.code}", built.output)
-                )
-                return "failed"
+    def build_module(self, library: Path | None) -> str:
+        """For this Python, against `library`, where there is none yet."""
+        if self.module is not None:
+            return "ok"
+        if library is None:
+            return NO_MODULE
+        module = self.output.parent / "gpu-python"
+        build = [sys.executable, str(ROOT / "scripts" / "gpu_module.py"), str(library), str(module)]
+        built = run(build, min(SHARES["module"], self.left()), self.environment)
+        self.log("python-module", built.output)
+        if built.code == 3:
+            return f"left out: {built.output.strip()}"
+        if built.code != 0:
+            end = "took too long" if built.code is None else f"exit code {built.code}"
+            self.tally.fail("the Python module does not build", why_program_failed(end, built.output))
+            return "failed"
+        self.module = module
+        return "ok"
+
+    def run_torch(self) -> str:
+        if self.module is None:
+            return NO_MODULE
         report = self.output / "pytest.xml"
         files = sorted(str(file) for file in (ROOT / "tests" / "python").glob("test_cuda_*.py"))
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *files]
-        environment = self.environment | {"PYTHONPATH": str(module)}
-        ended = run(command, until - time.monotonic(), environment)
+        environment = self.environment | {"PYTHONPATH": str(self.module)}
+        ended = run(command, min(SHARES["torch"], self.left()), environment)
         self.log("pytest", ended.output)
         failed = len(self.tally.failed)
         if report.exists():
@@ -218,6 +237,26 @@ class Checks:
             end = "took too long" if ended.code is None else f"exit code {ended.code}"
             self.tally.fail("pytest", why_program_failed(end, ended.output))
         return "ok" if len(self.tally.failed) == failed else "failed"
+
+    def run_engine(self) -> str:
+        if self.module is None:
+            return NO_MODULE
+        seconds = min(SHARES["engine"], self.left())
+        figures = self.output / "gpu_engine.json"
+        command = [sys.executable, str(ROOT / "bench" / "gpu_engine.py"), "--output", str(figures)]
+        command += ["--seconds", f"{max(seconds - ENDING_SECONDS, 1):.0f}"]
+        ended = run(command, seconds, self.environment | {"PYTHONPATH": str(self.module)})
+        self.log("gpu_engine", ended.output)
+        if figures.exists():
+            self.engine = json.loads(figures.read_text())
+        if ended.code == 0 and (why := re.search(r"^skipped: (.*)$", ended.output, re.MULTILINE)):
+            return f"left out: {why[1]}"
+        if ended.code == 0:
+            self.tally.passed += 1
+            return "ok"
+        end = "took too long" if ended.code is None else f"exit code {ended.code}"
+        self.tally.fail("bench/gpu_engine.py", why_program_failed(end, ended.output))
+        return "failed"
 
 
 def gpus() -> tuple[list[str], str]:
@@ -257,46 +296,6 @@ def lacking(libraries: Path) -> Path:
     return folder
 
 
-def report_of(checks: Checks, devices: list[str], seconds: float) -> dict:
-    return {
-        "gpus": devices,
-        "seconds": round(seconds, 1),
-        "passed": checks.tally.passed,
-        "failed": checks.tally.failed,
-        "skipped": checks.tally.skipped,
-        "stages": [vars(stage) for stage in checks.stages],
-        "figures": checks.figures,
-    }
-
-
-def markdown_of(report: dict) -> str:
-    lines = ["# GPU checks", "", *(f"- {device}" for device in report["gpus"])]
-    lines += [
-        "",
-        f"{report['passed']} passed, {len(report['failed'])} failed, {len(report['skipped'])} skipped in {report['seconds']:.0f} s",
-        "",
-    ]
-    lines += ["| stage | how it ended | seconds |", "|---|---|---|"]
-    lines += [f"| {stage['name']} | {stage['outcome']} | {stage['seconds']:.0f} |" for stage in report["stages"]]
-    for title in ("failed", "skipped"):
-        if report[title]:
-            lines += ["", f"## {title.capitalize()}", *(f"- {entry}" for entry in report[title])]
-    if report["figures"]:
-        lines += [
-            "",
-            "## all_reduce of float32 on one GPU",
-            "Microseconds: on the GPU for each call, and of the caller to put one into the stream.",
-            "",
-        ]
-        lines += ["| ranks | bytes | by | on the GPU | of the caller | GB/s |", "|---|---|---|---|---|---|"]
-        lines += [
-            f"| {figure['ranks']} | {figure['bytes']} | {figure['by']} | {figure['device_us']:.2f} | {figure['host_us']:.2f} | "
-            f"{figure['bytes'] / figure['device_us'] / 1e3:.2f} |"
-            for figure in report["figures"]
-        ]
-    return "\n".join(lines) + "\n"
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="Runs what needs a GPU and writes a report.")
     parser.add_argument("--only-look", action="store_true", help="only says whether there is a GPU, by the exit code")
@@ -326,13 +325,16 @@ def main() -> int:
         environment["LD_LIBRARY_PATH"] = ":".join(map(str, folders))
     if "CUDA_TEST_NCCL" not in environment and (path := nccl_path()) is not None:
         environment["CUDA_TEST_NCCL"] = path
-    checks = Checks(arguments.tests, arguments.programs, arguments.output, environment, began + 60 * arguments.minutes)
+    until = began + 60 * arguments.minutes
+    checks = Checks(arguments.tests, arguments.programs, arguments.output, environment, until, arguments.module)
     library = None if arguments.libraries is None else arguments.libraries / "libaccord.so.0"
     checks.stage("C++ suites", checks.run_suites)
     checks.stage("benchmark", checks.run_benchmark)
     checks.stage("compute-sanitizer", checks.run_sanitizer)
-    checks.stage("torch tensors", lambda: checks.run_python(arguments.module, library))
-    report = report_of(checks, devices, time.monotonic() - began)
+    checks.stage("Python module", lambda: checks.build_module(library))
+    checks.stage("torch tensors", checks.run_torch)
+    checks.stage("engines", checks.run_engine)
+    report = checks.report(devices, time.monotonic() - began)
     (arguments.output / "report.json").write_text(json.dumps(report, indent=1))
     (arguments.output / "report.md").write_text(markdown_of(report))
     print(markdown_of(report))

@@ -14,6 +14,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 import gpu_checks
 import gpu_pack
+import gpu_report
 
 # A GoogleTest program: what its suites do is in their names.
 PROGRAM = f"""#!{sys.executable}
@@ -48,6 +49,14 @@ print("a line of NCCL's")
 print(json.dumps({{"ranks": int(sys.argv[2]), "bytes": 1024, "by": "accord", "device_us": 4.0, "host_us": 2.5}}))
 """
 
+# bench/gpu_engine.py: its time is what it finds.
+ENGINE = """
+import json, sys
+options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+line = {"name": "gpu_engine", "case": "decode, batch 1", "unit": "ms", "accord": float(options["--seconds"]), "limit": None}
+open(options["--output"], "w").write(json.dumps([line | {"peers": {"torch eager": 9.0}, "ratio": 3.5}]))
+"""
+
 
 def program(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,6 +79,12 @@ def check(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "scripts/gpu_checks.py"), "--tests", str(folder / "tests")]
     command += ["--programs", str(folder / "bin"), "--output", str(folder / "report"), *more]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def checks_of(folder: Path, seconds: float, **more) -> gpu_checks.Checks:
+    (folder / "report").mkdir()
+    until = time.monotonic() + seconds
+    return gpu_checks.Checks(folder / "tests", folder / "bin", folder / "report", dict(os.environ), until, **more)
 
 
 def test_without_a_gpu_the_exit_code_is_77_and_says_why(tmp_path, monkeypatch):
@@ -113,9 +128,7 @@ def test_an_unknown_option_is_named():
 
 def test_suites_are_chosen_by_name_and_one_that_hangs_or_crashes_costs_no_other(machine, monkeypatch):
     monkeypatch.setattr(gpu_checks, "SUITE_SECONDS", 2)
-    (machine / "report").mkdir()
-    until = time.monotonic() + 60
-    checks = gpu_checks.Checks(machine / "tests", machine / "bin", machine / "report", dict(os.environ), until)
+    checks = checks_of(machine, 60)
     assert checks.run_suites() == "failed"
     assert checks.tally.passed == 2  # CudaPasses, and what was over before CudaHangs hung
     failed = "\n".join(checks.tally.failed)
@@ -144,6 +157,37 @@ def test_the_report_has_counts_and_figures(machine):
     text = (machine / "report/report.md").read_text()
     assert "1 passed, 2 failed, 1 skipped" in text
     assert "| 2 | 1024 | accord | 4.00 | 2.50 | 0.26 |" in text
+
+
+def test_the_benchmark_of_engines_has_a_time_of_its_own_and_a_table_in_the_report(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu_checks, "ROOT", tmp_path)
+    program(tmp_path / "bench/gpu_engine.py", ENGINE)
+    checks = checks_of(tmp_path, 60.5, module=tmp_path)
+    checks.stage("engines", checks.run_engine)
+    assert (checks.stages[0].outcome, checks.tally.passed) == ("ok", 1)
+    report = checks.report(["A GPU"], 1.0)
+    assert 45 <= report["engine"][0]["accord"] <= 60.5 - gpu_checks.ENDING_SECONDS
+    text = gpu_report.markdown_of(report | {"engine": [report["engine"][0] | {"accord": 2.5}]})
+    assert "| | unit | accord | torch eager | ratio |\n|---|---|---|---|---|\n" in text
+    assert "| decode, batch 1 | ms | 2.500 | 9.000 | 3.500 |" in text
+    program(tmp_path / "bench/gpu_engine.py", "raise SystemExit('error: that is more than 0.05')")
+    (tmp_path / "report/gpu_engine.json").unlink()
+    assert checks.run_engine() == "failed"
+    assert "exit code 1: error: that is more than 0.05" in checks.tally.failed[0]
+
+
+def test_engines_are_left_out_with_a_reason(tmp_path, monkeypatch):
+    checks = checks_of(tmp_path, 60)
+    assert checks.build_module(None) == checks.run_torch() == checks.run_engine() == gpu_checks.NO_MODULE
+    checks.module = tmp_path
+    monkeypatch.setattr(gpu_checks, "ROOT", tmp_path)
+    program(tmp_path / "bench/gpu_engine.py", "print('skipped: torch sees no GPU')")
+    assert checks.run_engine() == "left out: torch sees no GPU"
+    assert not checks.tally.failed
+
+
+def test_the_shares_of_all_stages_fit_into_the_time():
+    assert sum(gpu_checks.SHARES.values()) <= 9 * 60
 
 
 def test_what_does_not_fit_into_the_time_is_left_out_and_named(machine):

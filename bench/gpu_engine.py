@@ -1,0 +1,293 @@
+"""Decoding and prompts of a Llama on one GPU: an engine with its paged cache beside torch eager and torch.compile with a cache of fixed
+length, the same weights in all.
+
+Before anything is measured the logits of all are held against torch's; it ends with 1 if they differ by more than rounding. A step is what
+a decoding loop waits for: token ids go to the GPU, logits come back. What a step has to read, the weights and the keys and values of the
+context, is told as a part of what the device reads at best. Without a GPU it says why and measures nothing; `--device cpu` measures there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import hashing
+import report
+
+if TYPE_CHECKING:
+    from gpu_engine_contenders import Decoder
+    from plain_llama import Llama
+    from torch import Tensor
+
+EAGER, COMPILED, DEVICE = "torch eager", "torch.compile", "device"
+FETCH = "fetch"
+VOCABULARY = 1000  # of the smallest model
+COMPARED = 4  # decoded tokens whose logits are compared
+#: Of the difference of logits, in the Euclidean norm, over logits: what rounding makes of some dozen layers.
+TOLERANCES = {"float32": 1e-3, "bfloat16": 0.05}
+COMPILING_SECONDS = 30  # that have to be left before torch compiles for the first time: nothing can stop it
+PROBE_BYTES = {"cuda": 2 << 30, "cpu": 256 << 20}
+
+
+@dataclass
+class Budget:
+    """When all is to be over, and how long compiling may take."""
+
+    until: float
+    compiling: float = COMPILING_SECONDS
+
+    def left(self) -> float:
+        return self.until - time.perf_counter()
+
+
+def why_not(device: str) -> str:
+    """Why nothing can be measured on `device`; empty if it can."""
+    try:
+        import numpy  # noqa: F401 (writes packages)
+        import torch
+
+        import accord
+
+        hashing.provide()
+    except (ImportError, OSError) as error:
+        return str(error)
+    if device != "cuda":
+        return ""
+    if not torch.cuda.is_available():
+        return "torch sees no GPU"
+    part = next(part for part in accord.info()["parts"] if part["name"] == "cuda")
+    return "" if part["available"] else f"accord has no GPU: {part['detail']}"
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+class Probe:
+    """Reads memory of the device, and copies it."""
+
+    def __init__(self, device: str):
+        import torch
+
+        self.bytes = PROBE_BYTES[device]
+        self.tensor = torch.ones(self.bytes // 4, device=device)
+        self.other = torch.empty_like(self.tensor)
+        self.rate()
+
+    def rate(self) -> float:
+        """GB/s at best."""
+        reading = seconds_of(lambda: self.tensor.sum().item())
+        copying = seconds_of(lambda: self.other.copy_(self.tensor)[-1].item())
+        return max(self.bytes / reading, 2 * self.bytes / copying) / 1e9
+
+
+@dataclass
+class Batch:
+    """The contenders for `size` sequences, which have computed `context` tokens each."""
+
+    size: int
+    context: int
+    steps: int
+    decoders: dict[str, Decoder]
+    reads: int  # bytes of a step, on the average
+
+    def __post_init__(self):
+        import torch
+
+        generator = torch.Generator().manual_seed(self.size)
+        self.ids = torch.randint(VOCABULARY, (self.size, self.context + self.steps), generator=generator)
+        self.tokens = [self.ids[:, at].contiguous() for at in range(self.ids.shape[1])]
+
+    def logits(self, decoder: Decoder) -> list:
+        """Of the last token of the prompts, and of some that follow."""
+        found = [decoder.prompt(self.ids[:, : self.context]).float().clone()]
+        for at in range(self.context, self.context + COMPARED):
+            found.append(decoder.step(self.tokens[at], at).float().clone())
+        return found
+
+    def prompt_ms(self, decoder: Decoder) -> float:
+        return seconds_of(lambda: decoder.prompt(self.ids[:, : self.context])) * 1e3
+
+    def step_ms(self, decoder: Decoder) -> float:
+        def steps() -> None:
+            for at in range(self.context, self.context + self.steps):
+                decoder.step(self.tokens[at], at)
+
+        return seconds_of(steps) * 1e3 / self.steps
+
+
+def difference(given: list, right: list) -> float:
+    return max(float((one - other).norm() / other.norm()) for one, other in zip(given, right, strict=True))
+
+
+def check(batch: Batch, name: str, given: list, right: list, tolerance: float) -> bool:
+    """Whether logits differ by rounding alone; SystemExit where those of accord do not."""
+    found = difference(given, right)
+    print(f"batch {batch.size}: logits of {name} and {EAGER} differ by {found:.1e} of their norm", flush=True)
+    if found <= tolerance:
+        return True
+    why = f"that is more than {tolerance:g}, what rounding makes of it"
+    if name == "accord":
+        raise SystemExit(f"error: {why}")
+    print(f"left out: {name}, batch {batch.size}: {why}", flush=True)
+    return False
+
+
+def prepare(batch: Batch, make: dict[str, Callable[[], Decoder]], tolerance: float, budget: Budget) -> None:
+    """Starts the contenders, of which torch eager is the first, and compares their logits."""
+    right: list = []
+    for name, start in make.items():
+        if name == COMPILED and budget.left() < budget.compiling:
+            print(f"left out: {name}, batch {batch.size}: {budget.left():.0f} s are not enough to compile", flush=True)
+            continue
+        began = time.perf_counter()
+        try:
+            decoder = start()
+            given = batch.logits(decoder)
+        except Exception as error:
+            if name != COMPILED:
+                raise
+            why = " ".join(str(error).split("\n")[:2]).strip() or type(error).__name__
+            print(f"left out: {name}, batch {batch.size}: {why}", flush=True)
+            continue
+        right = right or given
+        if name == EAGER or check(batch, name, given, right, tolerance):
+            batch.decoders[name] = decoder
+        if name == COMPILED:
+            budget.compiling = 1.2 * (time.perf_counter() - began)
+
+
+def decoding_lines(batch: Batch, step: dict[str, float], rate: float, fetch: float) -> list[dict]:
+    """step: milliseconds. rate: GB/s that the device has been seen to read. fetch: milliseconds that logits take to the CPU."""
+    case = f"decode, batch {batch.size}"
+    tokens = {name: batch.size * 1e3 / each for name, each in step.items()}
+    read = {name: batch.reads / each / 1e6 for name, each in step.items()}
+    reached = {name: each / rate for name, each in read.items()}
+    return [
+        report.result("gpu_engine", case, "ms", step) | {"bounds": {"logits to the CPU": fetch}},
+        report.result("gpu_engine", f"{case}, rate", "tokens/s", tokens, larger_is_better=True),
+        report.result("gpu_engine", f"{case}, read", "GB/s", {**read, DEVICE: rate}, larger_is_better=True),
+        report.result("gpu_engine", f"{case}, of the device's", "share", reached, larger_is_better=True),
+    ]
+
+
+def prompt_lines(batch: Batch, prompt: dict[str, float]) -> list[dict]:
+    case = f"prompts of {batch.context}, batch {batch.size}"
+    tokens = {name: batch.size * batch.context * 1e3 / each for name, each in prompt.items()}
+    return [
+        report.result("gpu_engine", case, "ms", prompt),
+        report.result("gpu_engine", f"{case}, rate", "tokens/s", tokens, larger_is_better=True),
+    ]
+
+
+def measure(batch: Batch, probe: Probe, logits: Tensor, rounds: int, budget: Budget) -> list[dict]:
+    """logits: as many as of a step, on the device."""
+    # What is compiled is a step: prompts are torch eager's alone.
+    prompts = {
+        name: lambda d=decoder: batch.prompt_ms(d) for name, decoder in batch.decoders.items() if name != COMPILED
+    }
+    steps = {name: lambda d=decoder: batch.step_ms(d) for name, decoder in batch.decoders.items()}
+    one_round = seconds_of(lambda: [work() for work in (*prompts.values(), *steps.values(), probe.rate)])  # warms up
+    rounds = max(1, min(rounds, int(budget.left() / one_round)))
+    names = {"prompt": prompts, "step": steps}
+    works = {(what, name): work for what, each in names.items() for name, work in each.items()}
+
+    def fetch_ms() -> float:
+        return seconds_of(logits.cpu) * 1e3 if logits.is_cuda else 0.0
+
+    medians = report.in_turn({**works, DEVICE: probe.rate, FETCH: fetch_ms}, rounds)
+    if logits.is_cuda:
+        print(f"batch {batch.size}: {medians[FETCH]:.3f} ms of each step are the logits' way to the CPU", flush=True)
+    found = {what: {name: medians[(what, name)] for name in each} for what, each in names.items()}
+    return prompt_lines(batch, found["prompt"]) + decoding_lines(batch, found["step"], medians[DEVICE], medians[FETCH])
+
+
+def read_bytes(model: Llama, batch: int, context: float) -> int:
+    """Of a step: all weights once, and keys and values of `context` tokens in each sequence."""
+    sizes, element = model.sizes, model.embed_tokens.weight.element_size()
+    return model.weight_bytes() + int(2 * batch * context * sizes.layers * sizes.kv_heads * sizes.head * element)
+
+
+def run(arguments: argparse.Namespace, budget: Budget) -> Iterator[list[dict]]:
+    """The lines of each batch."""
+    import gpu_engine_contenders as contenders
+    import plain_llama
+    import torch
+
+    import accord
+
+    dtype = arguments.dtype or ("bfloat16" if arguments.device == "cuda" else "float32")
+    sizes = plain_llama.Sizes(arguments.hidden, arguments.layers, arguments.vocabulary)
+    torch.set_num_threads(arguments.threads)
+    model = plain_llama.make(sizes, getattr(torch, dtype), arguments.device)
+    where = torch.cuda.get_device_name() if arguments.device == "cuda" else f"{arguments.threads} threads"
+    print(f"{where}, torch {torch.__version__}: {model.weight_bytes() / 1e9:.2f} GB of weights in {dtype}", flush=True)
+    with tempfile.TemporaryDirectory(dir=arguments.models) as folder:
+        exporting = seconds_of(lambda: plain_llama.export(model, Path(folder) / "llama.accord"))
+        print(f"exported in {exporting:.0f} s", flush=True)
+        engine = accord.load(f"{folder}/llama.accord", device=arguments.device, threads=arguments.threads)
+    probe = Probe(arguments.device)
+    for size in arguments.batches:
+        if size != arguments.batches[0] and budget.left() < 5:
+            print(f"left out: batch {size}: the time is over")
+            continue
+        length = arguments.context + arguments.steps
+        reads = read_bytes(model, size, arguments.context + (arguments.steps + 1) / 2)
+        batch = Batch(size, arguments.context, arguments.steps, {}, reads)
+        make = {
+            EAGER: lambda: contenders.Torch(model, size, length),  # noqa: B023
+            "accord": lambda: contenders.Accord(engine, size, length, dtype),  # noqa: B023
+            COMPILED: lambda: contenders.Compiled(model, size, length),  # noqa: B023
+        }
+        prepare(batch, make, TOLERANCES[dtype], budget)
+        logits = model.embed_tokens.weight.new_zeros((size, sizes.vocabulary))
+        yield measure(batch, probe, logits, arguments.rounds, budget)
+
+
+def main() -> int:
+    began = time.perf_counter()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", type=Path, help="as of all benchmarks; the module is that of PYTHONPATH")
+    parser.add_argument("--output", type=Path, default=Path("build/bench/gpu_engine.json"))
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--dtype", choices=list(TOLERANCES), help="bfloat16 on a GPU, else float32")
+    parser.add_argument("--threads", type=int, default=report.cores(), help="of the CPU")
+    parser.add_argument("--layers", type=int, default=16)
+    parser.add_argument("--hidden", type=int, default=2048)
+    parser.add_argument("--vocabulary", type=int, default=128256)
+    parser.add_argument("--context", type=int, default=512, help="tokens before those that are decoded")
+    parser.add_argument("--steps", type=int, default=48, help="decoded tokens of a measurement")
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=100, help="what would take longer is left out, and named")
+    parser.add_argument(
+        "--models", type=Path, help="the folder for the package, which goes at the end (a temporary one)"
+    )
+    arguments = parser.parse_args()
+    if (
+        arguments.hidden < 256
+        or arguments.hidden % 256
+        or arguments.vocabulary < VOCABULARY
+        or arguments.steps < COMPARED
+    ):
+        parser.error(f"--hidden is a multiple of 256, --vocabulary at least {VOCABULARY}, --steps at least {COMPARED}")
+    if why := why_not(arguments.device):
+        print(f"skipped: {why}")
+        return 0
+    lines: list[dict] = []
+    for more in run(arguments, Budget(began + arguments.seconds)):
+        lines += more
+        report.write("gpu_engine", lines, arguments.output)  # what is there if a later batch is stopped
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
