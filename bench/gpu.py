@@ -1,7 +1,8 @@
-"""all_reduce of float32 on one GPU, through the communicator and by NCCL's own functions: what a call costs on the GPU, and its caller.
+"""Calls on one GPU: what they cost there, and their caller.
 
-With one rank that is the cost of a call; with two, which share the GPU and talk by sockets, only the difference between the two says something. Without a GPU it says why
-and measures nothing.
+--ranks: all_reduce of float32 through the communicator and by NCCL's own functions. With one rank that is the cost of a call; with two, which share the GPU and talk by
+sockets, only the difference between the two says something. --threads: sums of bfloat16 by accord's plans between ranks whose kernels run beside each other, and the norm
+of their rows (hidden size 4096) by the same kernel or by one behind it. Without a GPU it says why and measures nothing.
 """
 
 from __future__ import annotations
@@ -21,23 +22,29 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", type=Path, default=Path("build/release"))
     parser.add_argument("--output", type=Path, default=Path("build/bench/gpu.json"))
-    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--ranks", type=int, nargs="*", default=[1, 2])
+    parser.add_argument("--threads", type=int, nargs="*", default=[2, 4])
     arguments = parser.parse_args()
     program = arguments.build / "bin/bench_gpu"
     if not program.exists():
         print(f"skipped: there is no {program}; it takes a build with CUDA")
         return 0
     results = []
-    for ranks in arguments.ranks:
-        ended = subprocess.run([program, "--ranks", str(ranks)], stdout=subprocess.PIPE, text=True, check=False)
+    runs = [("--ranks", ranks) for ranks in arguments.ranks] + [("--threads", ranks) for ranks in arguments.threads]
+    for option, ranks in runs:
+        ended = subprocess.run([program, option, str(ranks)], stdout=subprocess.PIPE, text=True, check=False)
         if ended.returncode == SKIPPED:
             return 0  # it has said why
         ended.check_returncode()
         figures = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
-        for bytes_ in dict.fromkeys(figure["bytes"] for figure in figures):
-            for what in ("device", "host"):
-                medians = {figure["by"]: figure[f"{what}_us"] for figure in figures if figure["bytes"] == bytes_}
-                case = f"{ranks} ranks, {bytes_} B, on the {'GPU' if what == 'device' else 'host'}"
+        for call in dict.fromkeys((figure["what"], figure["bytes"]) for figure in figures):
+            for where in ("device", "host"):
+                medians = {
+                    figure["by"]: figure[f"{where}_us"]
+                    for figure in figures
+                    if (figure["what"], figure["bytes"]) == call
+                }
+                case = f"{ranks} {figures[0]['as']}, {call[0]}, {call[1]} B, on the {'GPU' if where == 'device' else 'host'}"
                 results.append(report.result("gpu", case, "us", medians))
     report.write("gpu", results, arguments.output)
     return 0

@@ -187,9 +187,9 @@ class Checks:
             return f"left out: there is no {program.name}"
         until = time.monotonic() + min(SHARES["benchmark"], self.left())
         failed = False
-        for ranks in (1, 2):
-            ended = run([str(program), "--ranks", str(ranks)], until - time.monotonic(), self.environment)
-            self.log(f"bench-{ranks}", ended.output)
+        for option, ranks in (("--ranks", 1), ("--ranks", 2), ("--threads", 2), ("--threads", 4)):
+            ended = run([str(program), option, str(ranks)], until - time.monotonic(), self.environment)
+            self.log(f"bench{option.removeprefix('-')}-{ranks}", ended.output)
             lines = [line for line in ended.output.splitlines() if line.startswith("{")]
             self.figures += [json.loads(line) for line in lines]
             if ended.code == NO_GPU:
@@ -197,7 +197,7 @@ class Checks:
             if ended.code != 0:
                 failed = True
                 end = "took too long" if ended.code is None else f"exit code {ended.code}"
-                self.tally.fail(f"bench_gpu with {ranks} ranks", why_program_failed(end, ended.output))
+                self.tally.fail(f"bench_gpu {option} {ranks}", why_program_failed(end, ended.output))
         return "failed" if failed else "ok"
 
     # Python

@@ -25,17 +25,18 @@ def markdown_of(report: dict) -> str:
         if report[title]:
             lines += ["", f"## {title.capitalize()}", *(f"- {entry}" for entry in report[title])]
     if report["figures"]:
-        lines += ["", "## all_reduce of float32 on one GPU", *_all_reduce_table(report["figures"])]
+        lines += ["", "## Calls on one GPU", *_call_table(report["figures"])]
     if report["engine"]:
         lines += ["", "## Engines on one GPU", *_engine_table(report["engine"])]
     return "\n".join(lines) + "\n"
 
 
-def _all_reduce_table(figures: list[dict]) -> list[str]:
+def _call_table(figures: list[dict]) -> list[str]:
     lines = ["Microseconds: on the GPU for each call, and of the caller to put one into the stream.", ""]
-    lines += ["| ranks | bytes | by | on the GPU | of the caller | GB/s |", "|---|---|---|---|---|---|"]
+    lines += ["| ranks | call | bytes | by | on the GPU | of the caller | GB/s |", "|---|---|---|---|---|---|---|"]
     return lines + [
-        f"| {figure['ranks']} | {figure['bytes']} | {figure['by']} | {figure['device_us']:.2f} | {figure['host_us']:.2f} | "
+        f"| {figure['ranks']} {figure['as']} | {figure['what']} | {figure['bytes']} | {figure['by']} | {figure['device_us']:.2f} | "
+        f"{figure['host_us']:.2f} | "
         f"{figure['bytes'] / figure['device_us'] / 1e3:.2f} |"
         for figure in figures
     ]

@@ -1,5 +1,6 @@
 // Ranks as threads of one process, whose kernels run beside each other on multiprocessors of their own: sums of bfloat16 by accord's plans, and the norm of their rows
 // (hidden size 4096) by the kernel that adds them up or by one behind it; one by one, and in CUDA graphs.
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -53,10 +54,15 @@ void run_rank(Communicator& comm) {
       sum();
       check(device::launch_norm(runtime, norm, kDevice, stream));
     };
-    const std::pair<const char*, const std::function<void()>*> contenders[] = {
-        {"sum alone", &sum}, {"one kernel", &one}, {"two kernels", &two}};
+    struct Contender {
+      const char *what, *by;
+      const std::function<void()>* put;
+    };
+    const Contender contenders[] = {{"all_reduce of bfloat16", "accord", &sum},
+                                    {"all_reduce and norm of bfloat16", "accord", &one},
+                                    {"all_reduce and norm of bfloat16", "two kernels", &two}};
     for (const bool in_graph : {false, true})
-      for (const auto& [by, put] : contenders) {
+      for (const auto& [what, by, put] : contenders) {
         (*put)();  // the first one connects
         check(runtime.synchronize(kDevice, stream));
         check(comm.barrier());
@@ -74,10 +80,8 @@ void run_rank(Communicator& comm) {
         } else {
           figure = measure(handle, kCalls, *put);
         }
-        if (comm.rank() == 0)
-          print(comm.size(), "threads",
-                in_graph ? "all_reduce and norm of bfloat16, in a graph" : "all_reduce and norm of bfloat16", count * 2,
-                by, figure);
+        const std::string where = in_graph ? ", in a graph" : "";
+        if (comm.rank() == 0) print(comm.size(), "threads", (what + where).c_str(), count * 2, by, figure);
       }
   }
   check(comm.barrier());

@@ -46,7 +46,8 @@ sys.exit(suite == "Ranks/CudaFails")
 BENCHMARK = f"""#!{sys.executable}
 import json, sys
 print("a line of NCCL's")
-print(json.dumps({{"ranks": int(sys.argv[2]), "bytes": 1024, "by": "accord", "device_us": 4.0, "host_us": 2.5}}))
+ranks = {{"ranks": int(sys.argv[2]), "as": "processes" if sys.argv[1] == "--ranks" else "threads"}}
+print(json.dumps({{**ranks, "what": "all_reduce", "bytes": 1024, "by": "accord", "device_us": 4.0, "host_us": 2.5}}))
 """
 
 # bench/gpu_engine.py: its time is what it finds.
@@ -150,13 +151,13 @@ def test_the_report_has_counts_and_figures(machine):
     assert report["gpus"] == ["A GPU, 580.1, 80 GiB"]
     assert report["passed"] == 1
     assert len(report["failed"]) == 2
-    assert [figure["ranks"] for figure in report["figures"]] == [1, 2]
+    assert [figure["ranks"] for figure in report["figures"]] == [1, 2, 2, 4]
     assert {stage["name"]: stage["outcome"] for stage in report["stages"]}["torch tensors"] == (
         "left out: there is no Python module"
     )
     text = (machine / "report/report.md").read_text()
     assert "1 passed, 2 failed, 1 skipped" in text
-    assert "| 2 | 1024 | accord | 4.00 | 2.50 | 0.26 |" in text
+    assert "| 2 threads | all_reduce | 1024 | accord | 4.00 | 2.50 | 0.26 |" in text
 
 
 def test_the_benchmark_of_engines_has_a_time_of_its_own_and_a_table_in_the_report(tmp_path, monkeypatch):
