@@ -55,7 +55,7 @@ Status read_timeout(std::string_view text, Config& config) {
 }
 
 Status read_transport(std::string_view text, Config& config) {
-  constexpr std::array<std::string_view, 5> kTransports = {"auto", "inproc", "shm", "ucx", "cuda_ipc"};
+  constexpr std::array<std::string_view, 4> kTransports = {"auto", "inproc", "shm", "ucx"};
   ACCORD_RETURN_IF_ERROR(one_of("transport", text, kTransports));
   config.transport = text;
   return Status();
@@ -182,7 +182,7 @@ constexpr std::array<Variable, 20> kVariables = {{
      read_debug},
     {{"ACCORD_TIMEOUT", "300", "seconds (fractions allowed) that a call waits for other ranks before it fails"},
      read_timeout},
-    {{"ACCORD_TRANSPORT", "auto", "how bytes travel between ranks: auto, inproc, shm, ucx or cuda_ipc"},
+    {{"ACCORD_TRANSPORT", "auto", "how bytes travel between ranks: auto, inproc, shm or ucx"},
      read_transport},
     {{"ACCORD_HOST_ID", "",
       "a name: ranks of one machine share memory only with those that have the same; for trying out several hosts"},

@@ -1,6 +1,6 @@
 // Collects the facts from whoever knows them: the compiler's definitions (set for this layer by src/CMakeLists.txt), the
-// kernels, the topology, the transports, the configuration table, and NCCL's library. Parts that later versions bring are
-// in the list from the start, off, with their reason, so that a caller may ask for every name in every build.
+// kernels, the topology, the transports, the configuration table, and the libraries that are loaded at run time. A caller may ask
+// for every name in every build: what a build lacks is off, with its reason.
 #include "accord/info.hpp"
 
 #include <fmt/format.h>
@@ -14,6 +14,7 @@
 #include "accord/nccl.hpp"
 #include "base/config.hpp"
 #include "base/text.hpp"
+#include "device/blas.hpp"
 #include "device/runtime.hpp"
 #include "kernels/instruction_set.hpp"
 #include "topology/topology.hpp"
@@ -36,15 +37,9 @@ std::vector<PartInfo> find_transports() {
     const Status viable = transport->viable();
     found.push_back({std::string(transport->name()), viable.ok(), viable.ok() ? "ready" : viable.message()});
   }
-  // Fabrics that a Transport is known for, but not in this build.
-  for (const std::string_view name : {"ucx", "cuda_ipc"}) {
-    const auto same_name = [&](const PartInfo& part) { return part.name == name; };
-    if (std::none_of(found.begin(), found.end(), same_name)) {
-      found.push_back({std::string(name), false,
-                       name == "ucx" ? fmt::format("built with ACCORD_UCX={}, without UCX's headers", ACCORD_UCX_OPTION)
-                                     : fmt::format("accord {} has no {} transport", ACCORD_VERSION, name)});
-    }
-  }
+  const auto is_ucx = [](const PartInfo& part) { return part.name == "ucx"; };
+  if (std::none_of(found.begin(), found.end(), is_ucx))
+    found.push_back({"ucx", false, fmt::format("built with ACCORD_UCX={}, without UCX's headers", ACCORD_UCX_OPTION)});
   return found;
 }
 
@@ -66,6 +61,11 @@ PartInfo cuda_part() {
           fmt::format("{}; {} device{}: {}", built, count, count == 1 ? "" : "s", fmt::join(devices, "; "))};
 }
 
+PartInfo cublaslt_part() {
+  const Result<device::Blas*> blas = device::blas_of(DeviceType::kCuda);
+  return {"cublaslt", blas.ok(), blas.ok() ? (*blas)->describe() : blas.status().message()};
+}
+
 PartInfo nccl_part() {
   const Result<std::string> found = nccl_version();
   return {"nccl", found.ok(), found.ok() ? *found : found.status().message()};
@@ -83,7 +83,7 @@ PartInfo onednn_part() {
   return {"onednn", true, fmt::format("{}.{}.{}", version->major, version->minor, version->patch)};
 }
 
-std::vector<PartInfo> find_parts() { return {cuda_part(), nccl_part(), hwloc_part(), onednn_part()}; }
+std::vector<PartInfo> find_parts() { return {cuda_part(), cublaslt_part(), nccl_part(), hwloc_part(), onednn_part()}; }
 
 std::vector<VariableInfo> variables() {
   std::vector<VariableInfo> found;

@@ -1,7 +1,7 @@
 #pragma once
 // Bytes between two ranks: the seam behind which fabrics differ.
 //
-// A Transport is a fabric (inproc, shm, ucx, later cuda_ipc), one object per process. It opens an Endpoint for each
+// A Transport is a fabric (inproc, shm, ucx), one object per process. It opens an Endpoint for each
 // communicator: this rank's window, memory of equal size on every rank that peers can reach. Endpoints exchange
 // opaque descriptors (the caller carries them through a store) and connect into Links, one for each peer. Offsets
 // are bytes from the start of a window.

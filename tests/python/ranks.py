@@ -248,6 +248,8 @@ class Ranks:
         return outcomes
 
     def end(self) -> None:
+        for rank in self._ranks:  # all end beside each other
+            rank.process.stdin.close()
         for rank in self._ranks:
             rank.end()
         self._ranks = []

@@ -34,8 +34,8 @@ def test_info_tells_why_each_missing_part_is_off():
     parts = named(facts["transports"]) | named(facts["parts"])
     assert parts["shm"]["available"]
     assert parts["inproc"]["available"]
-    assert not parts["cuda_ipc"]["available"]
     assert re.match(r"built with (CUDA \d+\.\d+; |ACCORD_CUDA=(AUTO|OFF): )", parts["cuda"]["detail"])
+    assert parts["cublaslt"]["available"] == parts["cublaslt"]["detail"].startswith("cuBLASLt ")
     assert all(part["detail"] for part in parts.values())
 
 
