@@ -186,7 +186,7 @@ typedef struct accord_communicator_options {
   size_t struct_size;
   const char* name;      /* in every error; equal on all ranks; null: "world" */
   int64_t timeout_ns;    /* of creation and of each call; 0: the variable ACCORD_TIMEOUT, or 5 minutes */
-  const char* transport; /* "auto", "inproc" or "shm"; null: the variable ACCORD_TRANSPORT, or "auto" */
+  const char* transport; /* "auto", "inproc", "shm" or "ucx"; null: the variable ACCORD_TRANSPORT, or "auto" */
   const char* select;    /* overrides the plan selection after ACCORD_SELECT, see docs/architecture.md; null: nothing */
   const char* hints; /* "wait=yield,slot_bytes=64k", see docs/communicator.md; null: the variables ACCORD_WAIT, ... */
 } accord_communicator_options_t;
@@ -303,6 +303,35 @@ ACCORD_API accord_status_t accord_window_allocate(accord_window_t* window, size_
 ACCORD_API accord_status_t accord_window_release(accord_window_t* window, void* memory);
 /* Gives the handle back, and all pieces; peers keep what they see of its memory. */
 ACCORD_API void accord_window_free(accord_window_t* window);
+
+/* ---- Memory and communicators of GPUs --------------------------------------------------------------------------------------- */
+
+/* One rank's memory of a GPU that is registered with all ranks of a communicator, equally large on each: calls on buffers in it copy
+ * less, as its use says, and give the same results. docs/gpu.md tells more. */
+typedef struct accord_device_window accord_device_window_t;
+
+typedef int32_t accord_window_use_t;
+enum {
+  ACCORD_WINDOW_PLAIN = 0,      /* as any other memory: NCCL is too old to know better */
+  ACCORD_WINDOW_REGISTERED = 1, /* each rank's NCCL knows this rank's memory */
+  ACCORD_WINDOW_SYMMETRIC = 2   /* kernels read and write the memory of other ranks */
+};
+
+/* Registers `bytes` at `memory`, on that device, which have to outlive the window; null: the window allocates them, aligned to 4096 and not zeroed.
+ * Collective, and connects as the first call on a GPU does: all ranks get the window, or none does. `timeout_ns` 0: the
+ * communicator's. It keeps the communicator's group open. */
+ACCORD_API accord_status_t accord_device_window_create(accord_communicator_t* communicator, void* memory, size_t bytes,
+                                                       accord_device_t device, int32_t device_index, int64_t timeout_ns,
+                                                       accord_device_window_t** window);
+/* Valid as long as the handle. Any result may be null. */
+ACCORD_API accord_status_t accord_device_window_memory(accord_device_window_t* window, void** memory, size_t* bytes,
+                                                       accord_window_use_t* use);
+/* Gives the handle back: the memory is deregistered, and freed where the window allocated it. No call on it may be in a stream. */
+ACCORD_API void accord_device_window_free(accord_device_window_t* window);
+
+/* Makes an ncclComm_t of the same ranks in the same order the one by which `communicator` makes its calls on GPUs: before the first of
+ * them, and on all ranks. It stays its owner's, lives longer than `communicator`, and is never destroyed or aborted by it. */
+ACCORD_API accord_status_t accord_communicator_lend_nccl(accord_communicator_t* communicator, void* nccl_communicator);
 
 /* ---- Calls ------------------------------------------------------------------------------------------------------------- */
 

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <cstddef>
-#include <limits>
 #include <span>
 #include <vector>
 
@@ -43,15 +42,6 @@ Result<DType> dtype_of(const accord_call_t& call, std::string_view function) {
   return accord::c::value_of(accord::c::kDTypes, call.dtype, function, "dtype");
 }
 
-Result<accord::Device> device_of(const accord_call_options_t& options, std::string_view function) {
-  ACCORD_ASSIGN_OR_RETURN(const accord::DeviceType type,
-                          accord::c::value_of(accord::c::kDevices, options.device, function, "device"));
-  if (options.device_index < 0 || options.device_index > std::numeric_limits<std::int16_t>::max())
-    return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{}: device_index {} is no device", function, options.device_index));
-  return accord::Device{type, static_cast<std::int16_t>(options.device_index)};
-}
-
 /// `ranks`: of the communicator.
 Result<ReadCall> read_call(const accord_call_t* given, const accord_call_options_t* given_options, std::size_t ranks,
                            std::string_view function) {
@@ -61,7 +51,8 @@ Result<ReadCall> read_call(const accord_call_t* given, const accord_call_options
                           accord::c::value_of(accord::c::kCallKinds, call.kind, function, "kind"));
   ACCORD_ASSIGN_OR_RETURN(const accord::ReduceOp op, accord::c::value_of(accord::c::kOps, call.op, function, "op"));
   ACCORD_ASSIGN_OR_RETURN(const DType dtype, dtype_of(call, function));
-  ACCORD_ASSIGN_OR_RETURN(const accord::Device device, device_of(options, function));
+  ACCORD_ASSIGN_OR_RETURN(const accord::Device device,
+                          accord::c::device_of(options.device, options.device_index, function));
   ACCORD_ASSIGN_OR_RETURN(const auto timeout, accord::c::timeout_of(options.timeout_ns, function));
   if (kind.division == accord::Division::kEqual && (call.input_counts != nullptr || call.output_counts != nullptr))
     return Status(StatusCode::kInvalidArgument,

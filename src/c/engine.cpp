@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <limits>
 #include <map>
 #include <span>
 #include <string>
@@ -45,11 +44,7 @@ Result<LoadOptions> load_options(const accord_engine_options_t& read, std::strin
     ACCORD_ASSIGN_OR_RETURN(const accord::DType dtype, accord::c::value_of(accord::c::kDTypes, given, function, name));
     return std::optional(dtype);
   };
-  ACCORD_ASSIGN_OR_RETURN(options.device.type,
-                          accord::c::value_of(accord::c::kDevices, read.device, function, "device"));
-  if (read.device_index < 0 || read.device_index > std::numeric_limits<std::int16_t>::max())
-    return wrong(function, fmt::format("device_index {} is no device", read.device_index));
-  options.device.index = static_cast<std::int16_t>(read.device_index);
+  ACCORD_ASSIGN_OR_RETURN(options.device, accord::c::device_of(read.device, read.device_index, function));
   ACCORD_ASSIGN_OR_RETURN(options.all_reduce_dtype, dtype_of(read.all_reduce_dtype, "all_reduce_dtype"));
   ACCORD_ASSIGN_OR_RETURN(options.activation_dtype, dtype_of(read.activation_dtype, "activation_dtype"));
   return options;

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <span>
 
 #include "accord/accord.h"
@@ -48,10 +47,7 @@ Result<ExpertGroupConfig> config_of(const accord_expert_config_t* given, int ran
   ACCORD_ASSIGN_OR_RETURN(config.algorithm, c::value_of(c::kExpertAlgorithms, read.algorithm, function, "algorithm"));
   config.staging_bytes = read.staging_bytes;
   config.ranks_per_host = read.ranks_per_host;
-  ACCORD_ASSIGN_OR_RETURN(config.device.type, c::value_of(c::kDevices, read.device, function, "device"));
-  if (read.device_index < 0 || read.device_index > std::numeric_limits<std::int16_t>::max())
-    return refuse(function, fmt::format("device_index {} is no device", read.device_index));
-  config.device.index = static_cast<std::int16_t>(read.device_index);
+  ACCORD_ASSIGN_OR_RETURN(config.device, c::device_of(read.device, read.device_index, function));
   if ((read.placement == nullptr) != (read.placement_counts == nullptr))
     return refuse(function, "placement and placement_counts are given together or not at all");
   if (read.placement == nullptr) return config;

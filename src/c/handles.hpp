@@ -11,6 +11,7 @@
 
 #include "accord/accord.h"
 #include "accord/communicator.hpp"
+#include "accord/device_window.hpp"
 #include "accord/engine.hpp"
 #include "accord/expert_parallel.hpp"
 #include "accord/language_model.hpp"
@@ -33,6 +34,10 @@ struct accord_window {
   accord::Window window;
   std::mutex mutex = {};
   std::map<const void*, accord::WindowBlock> blocks = {};  ///< by address; under the mutex
+};
+
+struct accord_device_window {
+  accord::DeviceWindow window;
 };
 
 struct accord_work {

@@ -6,12 +6,14 @@
 
 #include <array>
 #include <cstddef>
+#include <limits>
 #include <optional>
 #include <string_view>
 
 #include "accord/accord.h"
 #include "accord/call.hpp"
 #include "accord/communicator.hpp"
+#include "accord/device_window.hpp"
 #include "accord/expert_parallel.hpp"
 #include "accord/generation.hpp"
 #include "accord/status.hpp"
@@ -72,6 +74,12 @@ inline constexpr auto kOps = std::to_array<NumberRow<ReduceOp>>({
     {ACCORD_BXOR, ReduceOp::kBxor},
     {ACCORD_AVG, ReduceOp::kAvg},
     {ACCORD_PREMUL_SUM, ReduceOp::kPremulSum},
+});
+
+inline constexpr auto kWindowUses = std::to_array<NumberRow<WindowUse>>({
+    {ACCORD_WINDOW_PLAIN, WindowUse::kPlain},
+    {ACCORD_WINDOW_REGISTERED, WindowUse::kRegistered},
+    {ACCORD_WINDOW_SYMMETRIC, WindowUse::kSymmetric},
 });
 
 inline constexpr auto kDevices = std::to_array<NumberRow<DeviceType>>({
@@ -173,6 +181,14 @@ Result<Value> value_of(const std::array<NumberRow<Value>, kRows>& rows, std::int
   if (const std::optional<Value> value = find_value(rows, number)) return *value;
   return Status(StatusCode::kInvalidArgument, fmt::format("{}: {} {} is none of accord.h, which has {} to {}", function,
                                                           what, number, rows.front().number, rows.back().number));
+}
+
+/// Device number `index` of `type`, or an error as above: "accord_run: device_index -1 is no device".
+inline Result<Device> device_of(accord_device_t type, std::int32_t index, std::string_view function) {
+  ACCORD_ASSIGN_OR_RETURN(const DeviceType known, value_of(kDevices, type, function, "device"));
+  if (index < 0 || index > std::numeric_limits<std::int16_t>::max())
+    return Status(StatusCode::kInvalidArgument, fmt::format("{}: device_index {} is no device", function, index));
+  return Device{known, static_cast<std::int16_t>(index)};
 }
 
 /// The number of a value that has one.
