@@ -34,6 +34,7 @@ constexpr std::array kKernels = {
     named<Scale>(),
     named<Meet>(),
     named<Relay>(),
+    named<PassOn>(),
     named<expert::MeetPeers>(),
     named<expert::LeavePeers>(),
     named<expert::CountLate>(),

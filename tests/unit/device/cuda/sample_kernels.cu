@@ -4,3 +4,4 @@
 ACCORD_CUDA_KERNEL(accord::testing::Scale);
 ACCORD_CUDA_KERNEL(accord::testing::Meet);
 ACCORD_CUDA_KERNEL(accord::testing::Relay);
+ACCORD_CUDA_KERNEL(accord::testing::PassOn);
