@@ -94,11 +94,12 @@ TEST_F(DeviceFailureProcesses, a_rank_that_never_comes_is_a_timeout_that_names_i
         EXPECT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
         on.synchronize();
       }
+      EXPECT_TRUE(comm.barrier().ok());
       if (comm.rank() == 1) {
         EXPECT_TRUE(is_soon([&] { return board_->done.load() == 2; }));
         return;
       }
-      Work work = comm.start(sum(values), {.timeout = std::chrono::milliseconds(200), .stream = on.stream});
+      Work work = comm.start(sum(values), {.timeout = std::chrono::milliseconds(500), .stream = on.stream});
       const Status status = work.wait();
       on.synchronize();
       EXPECT_EQ(status.code(), StatusCode::kTimeout) << status.to_string();
