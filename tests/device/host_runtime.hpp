@@ -53,7 +53,7 @@ struct LiveObjects {
 };
 
 /// Each stream is a thread that is started when something is first put into it. Stricter than the interface asks: memory is filled with
-/// 0xA5, release() waits for nothing, and a stream, event or allocation of another device than the one named is an error. Capture is
+/// 0xA5, release() waits for nothing and takes memory from processes that have opened it, and a stream, event or allocation of another device than the one named is an error. Capture is
 /// CUDA's: a stream that waits for a captured event joins the capture; a capture that waits for what is outside of it, and a query or
 /// synchronization of what is captured, are errors and spoil the capture. What is in streams when the runtime ends does not happen.
 class HostRuntime final : public device::Runtime {

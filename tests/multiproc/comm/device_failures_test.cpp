@@ -86,6 +86,45 @@ TEST_F(DeviceFailureProcesses, the_others_go_on_after_a_kill) {
   EXPECT_EQ(exits, (std::vector<int>{kNamedTheDead, 128 + SIGKILL, kNamedTheDead}));
 }
 
+/// The memory of devices is gone for all when its owner lets go of it (host_memory.cpp).
+TEST_F(DeviceFailureProcesses, a_rank_that_closes_waits_for_kernels_that_use_its_memory) {
+  on_ranks(3, by_plans(), [&](Communicator& comm, const OnDevice& on) {
+    const DeviceArray values = ones(on, 64);
+    EXPECT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
+    on.synchronize();
+    if (comm.rank() == 0) {  // what it sends is there before anybody looks
+      EXPECT_TRUE(comm.broadcast(values.buffer(), 0, {.stream = on.stream}).ok());
+      on.synchronize();
+      ++board_->ready;
+      comm.close();
+      ++board_->done;
+      return;
+    }
+    testing::BusyStream busy = runtime().make_stream_busy(on.stream);
+    EXPECT_TRUE(comm.broadcast(values.buffer(), 0, {.stream = on.stream}).ok());
+    EXPECT_TRUE(is_soon([&] { return board_->ready.load() == 1; }));
+    const Deadline enough = Deadline::in(std::chrono::milliseconds(50));
+    while (board_->done.load() == 0 && !enough.passed()) std::this_thread::yield();
+    EXPECT_EQ(board_->done.load(), 0);
+    busy.release();
+    EXPECT_EQ(values.values<float>(), std::vector<float>(64, 3.0F));
+  });
+}
+
+TEST_F(DeviceFailureProcesses, a_rank_that_has_closed_is_lost_to_later_calls) {
+  on_ranks(3, by_plans(), [&](Communicator& comm, const OnDevice& on) {
+    const DeviceArray values = ones(on, 64);
+    EXPECT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
+    on.synchronize();
+    if (comm.rank() == 1) return;  // which closes
+    const Status status = comm.start(sum(values), {.stream = on.stream}).wait();
+    EXPECT_EQ(status.code(), StatusCode::kPeerLost) << status.to_string();
+    EXPECT_THAT(status.ranks(), ElementsAre(1));
+    EXPECT_THAT(status.message(), HasSubstr("rank 1 has closed its communicator"));
+    on.synchronize();
+  });
+}
+
 TEST_F(DeviceFailureProcesses, a_rank_that_never_comes_is_a_timeout_that_names_it) {
   for (const bool connected : {false, true}) {
     on_ranks(3, by_plans(), [&](Communicator& comm, const OnDevice& on) {

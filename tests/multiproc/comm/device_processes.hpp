@@ -40,7 +40,6 @@ class DeviceProcesses : public HostDevices {
       : board_(new (mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Board) {}
   ~DeviceProcesses() override { munmap(board_, sizeof(Board)); }
 
-  /// Two ranks have each device of two, so that there are several on one.
   static CommunicatorOptions by_plans(Duration timeout = std::chrono::seconds(60)) {
     return {.timeout = timeout, .select = kByPlans, .hints = "max_ctas=2"};
   }
@@ -117,7 +116,7 @@ class DeviceProcesses : public HostDevices {
       Result<Communicator> comm = Communicator::create(*make_file_store(meeting), rank, size, options);
       EXPECT_TRUE(comm.ok()) << comm.status().to_string();
       if (!comm.ok()) return kWrong;
-      const Device device{DeviceType::kCuda, static_cast<std::int16_t>(rank / 2)};
+      const Device device{DeviceType::kCuda, static_cast<std::int16_t>(rank / 2)};  // two ranks on each
       const Stream stream = runtime().create_stream(device, false).value();
       seen = body(*comm, {runtime(), device, stream});
       comm->close();
