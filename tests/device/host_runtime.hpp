@@ -103,6 +103,8 @@ class HostRuntime final : public device::Runtime {
   /// That of count() is none.
   void fail_next(std::string_view call, Status failure);
   LiveObjects live() const;
+  /// Returns once what was in streams that were destroyed has happened, and their threads have ended.
+  void join_destroyed_streams();
   /// Holds back all that is put into `stream` later. `device`: whose default stream a null one is. REQUIRES: a stream that is not captured.
   BusyStream make_stream_busy(Stream stream, Device device = {DeviceType::kCuda, 0});
   /// Puts `run` into the stream. It may block, by await() only, and runs at each launch of a graph that captured it.

@@ -123,6 +123,7 @@ class DeviceProcesses : public HostDevices {
       EXPECT_TRUE(runtime().destroy_stream(device, stream).ok());
     }
     EXPECT_TRUE(is_soon([] { return runtime().live() == LiveObjects{}; }));
+    runtime().join_destroyed_streams();
     EXPECT_TRUE(is_soon([&] { return open_descriptors() == before; })) << before << " at first";
     EXPECT_THAT(mapped_memory(), ::testing::IsEmpty());
     if (HasFailure()) std::printf("that was rank %d of %d\n", rank, size);
