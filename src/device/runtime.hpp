@@ -58,7 +58,7 @@ class Runtime {
   virtual Status reach(Device from, Device to) = 0;
   /// `memory`: what allocate() gave.
   virtual Result<MemoryHandle> share(Device device, void* memory) = 0;
-  /// That of another process, for kernels on `device`; kUnsupported if they cannot reach it.
+  /// That of another process, for kernels on `device`; kUnsupported if they cannot reach it. Not to be used once its owner has released it.
   virtual Result<void*> open_shared(Device device, const MemoryHandle& handle) = 0;
   virtual Status close_shared(Device device, void* memory) = 0;
 

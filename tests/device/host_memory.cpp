@@ -59,6 +59,8 @@ Status HostRuntime::give_back(std::string_view call, std::optional<Device> devic
   if (allocation.file < 0) {
     ::operator delete(memory, std::align_val_t(allocation.alignment));
   } else {
+    // A process that has opened it and uses it after this ends by SIGBUS.
+    if (::ftruncate(allocation.file, 0) != 0) return error(call, "it cannot be taken from others");
     ::munmap(memory, allocation.bytes);
     ::close(allocation.file);
   }

@@ -53,7 +53,7 @@ struct LiveObjects {
 };
 
 /// Each stream is a thread that is started when something is first put into it. Stricter than the interface asks: memory is filled with
-/// 0xA5, release() waits for nothing, and a stream, event or allocation of another device than the one named is an error. Capture is
+/// 0xA5, release() waits for nothing and takes memory from processes that have opened it, and a stream, event or allocation of another device than the one named is an error. Capture is
 /// CUDA's: a stream that waits for a captured event joins the capture; a capture that waits for what is outside of it, and a query or
 /// synchronization of what is captured, are errors and spoil the capture. What is in streams when the runtime ends does not happen.
 class HostRuntime final : public device::Runtime {
@@ -103,8 +103,13 @@ class HostRuntime final : public device::Runtime {
   /// That of count() is none.
   void fail_next(std::string_view call, Status failure);
   LiveObjects live() const;
+<<<<<<< HEAD
   /// How often the kernel has been put into streams; one of a captured graph counts once.
   int launches(std::string_view kernel) const;
+=======
+  /// Returns once what was in streams that were destroyed has happened, and their threads have ended.
+  void join_destroyed_streams();
+>>>>>>> device-processes
   /// Holds back all that is put into `stream` later. `device`: whose default stream a null one is. REQUIRES: a stream that is not captured.
   BusyStream make_stream_busy(Stream stream, Device device = {DeviceType::kCuda, 0});
   /// Puts `run` into the stream. It may block, by await() only, and runs at each launch of a graph that captured it.

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 namespace accord::testing {
 
 void BusyStream::release() {
@@ -52,6 +54,14 @@ void HostRuntime::retire(std::unique_ptr<Worker> worker) {
     if ((*each)->ended && (*each)->thread.joinable()) (*each)->thread.join();
     each = (*each)->ended ? retired_.erase(each) : std::next(each);
   }
+}
+
+void HostRuntime::join_destroyed_streams() {
+  std::unique_lock lock(mutex_);
+  const std::list<std::unique_ptr<Worker>> ending = std::exchange(retired_, {});
+  lock.unlock();
+  for (const auto& worker : ending)
+    if (worker->thread.joinable()) worker->thread.join();
 }
 
 Result<Worker*> HostRuntime::find(std::string_view call, Device device, Stream stream) {

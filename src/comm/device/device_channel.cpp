@@ -54,10 +54,13 @@ Status DeviceChannel::open(Device device) {
   ACCORD_ASSIGN_OR_RETURN(stream_, runtime_->create_stream(device, group_.options().hints.is_high_priority_stream));
   device_ = device;
   events_ = std::make_shared<EventPool>(*runtime_, device_);
-  for (const Rank rank : group_.topology().ranks()) {
-    const auto& link = group_.links()[static_cast<std::size_t>(rank)];
-    std::byte* const window = link == nullptr ? group_.membership().endpoint->window().data() : link->mapped();
-    ledgers_.push_back(window == nullptr ? nullptr : std::make_unique<DeviceLedger>(window));
+  {
+    const std::lock_guard lock(under_way_mutex_);
+    for (const Rank rank : group_.topology().ranks()) {
+      const auto& link = group_.links()[static_cast<std::size_t>(rank)];
+      std::byte* const window = link == nullptr ? group_.membership().endpoint->window().data() : link->mapped();
+      ledgers_.push_back(window == nullptr ? nullptr : std::make_unique<DeviceLedger>(window));
+    }
   }
   backend_ = std::make_unique<DeviceBackends>(group_, *runtime_, device_, stop_, lent_);
   return {};
@@ -76,12 +79,6 @@ Status DeviceChannel::prepare(std::span<const Call> calls, Deadline deadline) {
   return agreed.ok() ? agreed : agreed.with_context(group_.where(name_of(calls.front())));
 }
 
-void DeviceChannel::note(const exec::RequestRecord& record, UnderWay& one) {
-  DeviceLedger* const mine = ledger_of(group_.rank());
-  mine->add(record);
-  one.number = mine->count();
-}
-
 Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration timeout,
                           const std::shared_ptr<PendingWork>& work, const device::NormRows* norm) {
   UnderWay one{.record = record_of(calls.front(), group_.rank(), group_.size()),
@@ -98,7 +95,7 @@ Status DeviceChannel::put(std::span<const Call> calls, Stream stream, Duration t
       if (call.direction != Direction::kNone)
         it.peers.push_back(call.peer);
       else
-        note(record_of(call, group_.rank(), group_.size()), it);
+        ACCORD_RETURN_IF_ERROR(note(record_of(call, group_.rank(), group_.size()), it));
     }
     Status put = norm == nullptr ? backend_->enqueue(calls, stream, it.deadline)
                                  : backend_->enqueue(calls.front(), *norm, stream, it.deadline);
@@ -117,6 +114,7 @@ Result<std::shared_ptr<DeviceEvent>> DeviceChannel::put(UnderWay one, Stream str
     const Status late = put.code() == StatusCode::kTimeout ? examine(one) : Status();
     Status failure = group_.fail(late.ranks().empty() ? put.with_context(where(one)) : late);
     give_up(failure);
+    note_end(one.number);
     return failure;
   }
   has_graphs_ |= captured;
@@ -124,10 +122,13 @@ Result<std::shared_ptr<DeviceEvent>> DeviceChannel::put(UnderWay one, Stream str
   if (!end.ok()) {
     Status failure = group_.fail(end.status().with_context(where(one)));
     give_up(failure);
+    note_end(one.number);
     return failure;
   }
   if (one.work != nullptr) one.work->set_mark(*end);
-  if (!captured) {
+  if (captured) {
+    note_end(one.number);  // nobody knows of launches
+  } else {
     one.end = *end;
     const std::lock_guard lock(under_way_mutex_);
     under_way_.push_back(std::move(one));
@@ -145,7 +146,7 @@ Result<std::shared_ptr<DeviceEvent>> DeviceChannel::run(const KernelCall& call, 
                .text = call.text,
                .alike = call.alike};
   return this->put(std::move(one), call.stream, [&](UnderWay& it) {
-    note(call.record, it);
+    ACCORD_RETURN_IF_ERROR(note(call.record, it));
     return put();
   });
 }
@@ -204,7 +205,8 @@ Status DeviceChannel::examine(UnderWay& one) const {
     if (!takes_part) continue;
     const DeviceLedger* const theirs = ledger_of(rank);
     const bool has_come = one.number > 0 && theirs != nullptr && theirs->count() >= one.number;
-    const bool has_left = !has_come && group_.peer_state(rank) == transport::PeerState::kLeft;
+    const bool has_left = !has_come && (group_.peer_state(rank) == transport::PeerState::kLeft ||
+                                        (one.number > 0 && theirs != nullptr && theirs->has_left()));
     if (has_left && !one.left_at) one.left_at = Clock::now();
     if (has_left && (one.number > 0 || Clock::now() - *one.left_at > kGrace))
       return Status(StatusCode::kPeerLost,
@@ -274,12 +276,16 @@ Status DeviceChannel::end_works(Ending which) {
   {
     const std::lock_guard lock(under_way_mutex_);
     std::erase_if(under_way_, [&](UnderWay& one) {
-      const Result<bool> over = which == Ending::kAll ? Result<bool>(true) : runtime_->has_happened(one.end->get());
-      if (!over.ok() && wrong.ok()) wrong = over.status().with_context(where(one));
-      if (!over.ok() || !*over) return false;
+      const Result<bool> over = runtime_->has_happened(one.end->get());
+      if (!over.ok() && wrong.ok() && which == Ending::kOver) wrong = over.status().with_context(where(one));
+      const bool is_over = over.ok() && *over;
+      if (!is_over && which == Ending::kOver) return false;
+      if (!is_over) ending_.push_back(one.end);
       if (one.work != nullptr) ended.emplace_back(one.work, one.work->end(failure_));
+      last_ended_ = std::max(last_ended_, one.number);
       return true;
     });
+    tell_what_is_over();
   }
   for (const auto& [work, callbacks] : ended) work->call_back(callbacks);
   return wrong;
@@ -297,7 +303,7 @@ bool DeviceChannel::look() {
     has_graphs = has_graphs_;
   }
   if (!failure.ok()) (void)end_works(Ending::kAll);
-  return has_graphs || is_any_under_way();
+  return has_graphs || is_any_under_way() || is_any_ending();
 }
 
 bool DeviceChannel::is_any_under_way() {
@@ -307,7 +313,7 @@ bool DeviceChannel::is_any_under_way() {
 
 bool DeviceChannel::is_busy() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  return !lock.owns_lock() || has_graphs_ || is_any_under_way();
+  return !lock.owns_lock() || has_graphs_ || is_any_under_way() || is_any_ending();
 }
 
 bool DeviceChannel::drive_until_ended(const PendingWork& work, Deadline deadline) {
@@ -329,6 +335,7 @@ void DeviceChannel::settle() {
 }
 
 void DeviceChannel::close() {
+  (void)part_from_peers();
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(closed_, true) || backend_ == nullptr) return;
@@ -339,6 +346,7 @@ void DeviceChannel::close() {
     events_.reset();
     (void)runtime_->destroy_stream(device_, stream_);
     for (const auto& [peer, stream] : message_streams_) (void)runtime_->destroy_stream(device_, stream);
+    const std::lock_guard its_lock(under_way_mutex_);
     ledgers_.clear();
   }
   (void)end_works(Ending::kOver);
@@ -347,6 +355,8 @@ void DeviceChannel::close() {
     if (failure_.ok()) failure_ = group_.status();
   }
   (void)end_works(Ending::kAll);
+  const std::lock_guard lock(under_way_mutex_);
+  ending_.clear();
 }
 
 }  // namespace accord::comm

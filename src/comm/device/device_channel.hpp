@@ -1,6 +1,7 @@
 #pragma once
 // A group's calls on the memory of a GPU.
 
+#include <atomic>
 #include <functional>
 #include <list>
 #include <map>
@@ -92,12 +93,18 @@ class DeviceChannel final : public WorkDriver {
   bool drive_until_ended(const PendingWork& work, Deadline deadline) override;
   /// Until all that was put into streams is over, or the group fails.
   void settle();
+  /// The last that this rank does on its device: true once nothing runs there or on a peer's any more that uses the memory of both; false if that takes
+  /// too long.
+  bool part_from_peers();
+  /// What part_from_peers() gave; false before.
+  bool has_parted() const { return has_parted_; }
   /// After settle(): nothing is taken any more.
   void close();
 
  private:
   Status run(std::span<const Call> calls, const CallOptions& options, const device::NormRows* norm);
   bool is_any_under_way();
+  bool is_any_ending();
   /// Calls that were put into a stream and are not over, as far as is known.
   struct UnderWay {
     std::shared_ptr<DeviceEvent> end = {};
@@ -115,6 +122,14 @@ class DeviceChannel final : public WorkDriver {
   /// Ends the works whose calls are over, or all: well, but as failure_ once there is one. An error is what the device says of one that is not over.
   /// REQUIRES: neither mutex is held.
   Status end_works(Ending which);
+  /// The end of a call that nobody watches over.
+  void note_end(std::uint64_t number);
+  /// To the peers. REQUIRES: under_way_mutex_ is held.
+  void tell_what_is_over();
+  /// Whether a rank is of another process, which has opened this one's memory. REQUIRES: mutex_ is held.
+  bool is_elsewhere(Rank rank) const;
+  /// Whether something of `rank` may still run that uses the memory of this one. REQUIRES: mutex_ is held.
+  bool may_use_memory(Rank rank) const;
 
   // REQUIRES, for all of these: mutex_ is held.
   /// Refuses calls that cannot be, and makes what is missing for others.
@@ -127,8 +142,8 @@ class DeviceChannel final : public WorkDriver {
   /// The same of whatever `enqueue` puts there, which notes in `one` who takes part. What marks the end, as run() of kernels has it.
   Result<std::shared_ptr<DeviceEvent>> put(UnderWay one, Stream stream,
                                            const std::function<Status(UnderWay&)>& enqueue);
-  /// A call of all ranks.
-  void note(const exec::RequestRecord& record, UnderWay& one);
+  /// A call of all ranks. kPeerLost: one has left before it.
+  Status note(const exec::RequestRecord& record, UnderWay& one);
   /// Why what is under way has to end, if it has to.
   Status find_failure();
   /// Why calls that go on for long will never end, if that can be seen.
@@ -158,6 +173,9 @@ class DeviceChannel final : public WorkDriver {
   std::mutex under_way_mutex_;                   ///< taken after mutex_, and held for moments only; guards what follows
   std::list<UnderWay> under_way_;
   Status failure_;  ///< of the group, from before calls are made to end without a result
+  std::vector<std::shared_ptr<DeviceEvent>> ending_ = {};  ///< of calls that ended so, where kernels may still run
+  std::uint64_t last_ended_ = 0;  ///< in the ledger: the last call that was under way and is not
+  std::atomic<bool> has_parted_ = false;
 };
 
 }  // namespace accord::comm

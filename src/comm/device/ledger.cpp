@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::uint64_t kEntries = 64;
 constexpr std::size_t kEntryBytes = 32;
+constexpr std::size_t kOver = 8, kLeft = 16;
 static_assert(exec::WindowLayout::device_calls() + 64 + kEntries * kEntryBytes <= exec::WindowLayout::notice(0));
 
 std::atomic_ref<std::uint64_t> word(std::byte* at) { return exec::Domain::word(at); }
@@ -28,10 +29,16 @@ void DeviceLedger::add(const exec::RequestRecord& record) {
   const auto words = std::bit_cast<exec::RequestWords>(record);
   for (std::size_t i = 0; i < words.size(); ++i) word(entry + 8 + 8 * i).store(words[i], std::memory_order_release);
   word(entry).store(number, std::memory_order_release);
-  word(at_).store(number, std::memory_order_release);
+  // In one order with leave(): of a rank that calls and one that leaves, one sees the other.
+  word(at_).store(number, std::memory_order_seq_cst);
 }
 
-std::uint64_t DeviceLedger::count() const { return word(at_).load(std::memory_order_acquire); }
+void DeviceLedger::set_over(std::uint64_t number) { word(at_ + kOver).store(number, std::memory_order_release); }
+void DeviceLedger::leave() { word(at_ + kLeft).store(1, std::memory_order_seq_cst); }
+
+std::uint64_t DeviceLedger::count() const { return word(at_).load(std::memory_order_seq_cst); }
+std::uint64_t DeviceLedger::over() const { return word(at_ + kOver).load(std::memory_order_acquire); }
+bool DeviceLedger::has_left() const { return word(at_ + kLeft).load(std::memory_order_seq_cst) != 0; }
 
 std::optional<exec::RequestRecord> DeviceLedger::record_of(std::uint64_t number) const {
   std::byte* const entry = entry_of(number);

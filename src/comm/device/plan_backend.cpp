@@ -31,11 +31,12 @@ PlanBackend::PlanBackend(Group& group, device::Runtime& runtime, Device device, 
 PlanBackend::~PlanBackend() {
   if (is_under_way()) stop_->set();
   abort();
-  // A kernel that has not begun, behind what is not accord's, will still look at its memory: that stays.
+  // A kernel that has not begun, behind what is not accord's, will still look at its memory: that stays. So it does where those of peers may.
   if (is_under_way()) {
     (void)memory_.release();
     (void)new std::shared_ptr<StopWord>(stop_);
   }
+  if (memory_ != nullptr && !group_.device_channel().has_parted()) (void)memory_.release();
   if (last_.handle != nullptr) (void)runtime_.destroy_event(last_);
 }
 

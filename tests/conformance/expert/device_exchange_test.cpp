@@ -1,119 +1,26 @@
 // On devices every call gives the bits that it gives on CPU ranks for the same input.
+#include "conformance/expert/device_exchange.hpp"
+
 #include <gtest/gtest.h>
 
-#include "conformance/expert/device_ranks.hpp"
 #include "sanitized.hpp"
 
 namespace accord {
 namespace {
 
-using testing::bytes_of;
+using testing::ExpertProblem;
 using testing::Ids;
 using testing::kSanitized;
 using testing::OnDevice;
-using testing::random_elements;
 using testing::random_ids;
-using testing::Twin;
-using testing::TwoGroups;
-
-struct Problem {
-  std::vector<int> tokens;  // by rank
-  int experts = 4;
-  int top_k = 2;
-  int hidden = 16;
-  int alignment = 1;
-  ExpertPlacement placement = {};
-  DType dtype = DType::kFloat32;
-  DType result = DType::kFloat32;
-  bool scales = false;
-  DType weights = DType::kFloat32;
-  DType ids = DType::kInt64;
-};
 
 class DeviceExchange : public testing::HostDevices {
  protected:
-  static void expect_the_bits_of_the_cpu(const Problem& problem, unsigned seed);
+  static void expect_the_bits_of_the_cpu(const ExpertProblem& problem, unsigned seed) {
+    on_ranks(static_cast<int>(problem.tokens.size()),
+             [&](Communicator& comm, const OnDevice& on) { testing::check_device_exchange(comm, on, problem, seed); });
+  }
 };
-
-void DeviceExchange::expect_the_bits_of_the_cpu(const Problem& problem, unsigned seed) {
-  const Ids ids = random_ids(seed, problem.tokens, problem.experts, problem.top_k);
-  on_ranks(static_cast<int>(problem.tokens.size()), [&](Communicator& comm, const OnDevice& on) {
-    TwoGroups groups = TwoGroups::make(comm,
-                                       {.experts = problem.experts,
-                                        .top_k = problem.top_k,
-                                        .hidden = problem.hidden,
-                                        .max_tokens_per_rank = *std::ranges::max_element(problem.tokens) + 1,
-                                        .alignment = problem.alignment,
-                                        .dtype = problem.dtype,
-                                        .placement = problem.placement},
-                                       on.device);
-    const std::vector<std::int64_t> chosen = testing::flat(ids, comm.rank());
-    const std::vector<std::int32_t> narrow(chosen.begin(), chosen.end());
-    const bool wide = problem.ids == DType::kInt64;
-    Twin routing(on, wide ? bytes_of(chosen) : bytes_of(narrow), problem.ids);
-    ASSERT_TRUE(groups.host.prepare(groups.host_handle, {.ids = routing.host()}).ok());
-    const Status prepared = groups.device.prepare(groups.device_handle, {.ids = routing.device(), .stream = on.stream});
-    ASSERT_TRUE(prepared.ok()) << prepared.to_string();
-    testing::expect_same_map(groups, on);
-
-    const auto mine = static_cast<unsigned>(comm.rank());
-    const auto tokens = static_cast<std::size_t>(problem.tokens[mine]),
-               hidden = static_cast<std::size_t>(problem.hidden);
-    const auto top_k = static_cast<std::size_t>(problem.top_k), of_row = (hidden + 127) / 128;
-    const auto rows = static_cast<std::size_t>(groups.host_handle.recv_rows()), room = rows + 3;
-    const auto random = [&](unsigned what, std::size_t count, DType dtype) {
-      return Twin(on, random_elements(seed * 64 + what * 8 + mine, count, dtype), dtype);
-    };
-    Twin x = random(1, tokens * hidden, problem.dtype), y = random(2, room * hidden, problem.dtype);
-    Twin weights = random(3, tokens * top_k, problem.weights), grad_weights(on, tokens * top_k, problem.weights);
-    Twin grad_recv = random(4, room, problem.weights), recv_weights(on, room, problem.weights);
-    Twin scales = random(5, tokens * of_row, DType::kFloat32), slot_scales = random(6, room * of_row, DType::kFloat32);
-    Twin recv(on, room * hidden, problem.dtype), recv_scales(on, room * of_row, DType::kFloat32);
-    Twin result(on, tokens * hidden, problem.result);
-
-    // Once for each side: its group, its handle, and which array of a pair.
-    const auto on_both = [&](std::string_view what, const auto& call) {
-      const Status expected = call(groups.host, groups.host_handle, [](Twin& twin) { return twin.host(); });
-      const Status found = call(groups.device, groups.device_handle, [](Twin& twin) { return twin.device(); });
-      ASSERT_TRUE(expected.ok()) << what << ": " << expected.to_string();
-      ASSERT_TRUE(found.ok()) << what << ": " << found.to_string();
-    };
-    on_both("dispatch", [&](ExpertGroup& group, const ExpertHandle& handle, auto of) {
-      ExpertDispatch call{.tokens = of(x),
-                          .weights = of(weights),
-                          .recv_tokens = of(recv),
-                          .recv_weights = of(recv_weights),
-                          .stream = on.stream};
-      if (problem.scales) call.scales = of(scales), call.recv_scales = of(recv_scales);
-      return group.dispatch(handle, call);
-    });
-    recv.expect_equal("rows of dispatch");
-    recv_weights.expect_equal("weights of dispatch");
-    recv_scales.expect_equal("scales of dispatch");
-    for (const bool weighted : {false, true}) {
-      on_both("combine", [&](ExpertGroup& group, const ExpertHandle& handle, auto of) {
-        ExpertCombine call{.expert_out = of(y), .result = of(result), .stream = on.stream};
-        if (problem.scales) call.scales = of(slot_scales);
-        if (weighted) call.weights = of(weights);
-        return group.combine(handle, call);
-      });
-      result.expect_equal(weighted ? "weighted combine" : "combine");
-    }
-    on_both("dispatch_backward", [&](ExpertGroup& group, const ExpertHandle& handle, auto of) {
-      return group.dispatch_backward(handle, {.grad = of(y),
-                                              .grad_recv_weights = of(grad_recv),
-                                              .grad_tokens = of(result),
-                                              .grad_weights = of(grad_weights),
-                                              .stream = on.stream});
-    });
-    result.expect_equal("grad_tokens");
-    grad_weights.expect_equal("grad_weights");
-    on_both("combine_backward", [&](ExpertGroup& group, const ExpertHandle& handle, auto of) {
-      return group.combine_backward(handle, {.grad = of(x), .grad_expert_out = of(recv), .stream = on.stream});
-    });
-    recv.expect_equal("grad_expert_out");
-  });
-}
 
 TEST_F(DeviceExchange, any_number_of_ranks_and_choices) {
   expect_the_bits_of_the_cpu({.tokens = {5}}, 1);
@@ -129,7 +36,7 @@ TEST_F(DeviceExchange, more_choices_than_a_chunk_holds) {
 }
 
 TEST_F(DeviceExchange, every_dtype_and_width) {
-  const Problem problems[] = {
+  const ExpertProblem problems[] = {
       {.tokens = {5, 4}, .hidden = 6, .dtype = DType::kFloat64, .result = DType::kFloat64, .weights = DType::kFloat64},
       {.tokens = {5, 4}, .hidden = 3, .dtype = DType::kFloat32, .result = DType::kBFloat16},
       {.tokens = {5, 4}, .hidden = 16, .dtype = DType::kFloat32, .result = DType::kFloat16, .weights = DType::kFloat64},
@@ -142,7 +49,7 @@ TEST_F(DeviceExchange, every_dtype_and_width) {
       {.tokens = {5, 4}, .hidden = 32, .dtype = DType::kFloat8E5M2, .result = DType::kFloat16},
       {.tokens = {5, 4}, .hidden = 129, .dtype = DType::kFloat8E5M2, .result = DType::kBFloat16, .scales = true}};
   unsigned seed = 10;
-  for (Problem problem : problems) {
+  for (ExpertProblem problem : problems) {
     SCOPED_TRACE(to_string(problem.dtype));
     problem.experts = 8;
     problem.top_k = 4;
@@ -160,7 +67,7 @@ TEST_F(DeviceExchange, many_random_problems) {
   std::mt19937 random(7);
   const auto any = [&](int least, int most) { return std::uniform_int_distribution(least, most)(random); };
   for (unsigned seed = 100; seed < (kSanitized ? 104 : 116); ++seed) {
-    Problem problem{.tokens = std::vector<int>(static_cast<std::size_t>(any(1, 4)))};
+    ExpertProblem problem{.tokens = std::vector<int>(static_cast<std::size_t>(any(1, 4)))};
     for (int& tokens : problem.tokens) tokens = any(0, 20);
     problem.experts = static_cast<int>(problem.tokens.size()) * any(1, 5);
     problem.top_k = any(1, std::min(8, problem.experts));

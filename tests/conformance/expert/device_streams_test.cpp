@@ -4,7 +4,7 @@
 
 #include <future>
 
-#include "conformance/expert/device_ranks.hpp"
+#include "conformance/expert/device_step.hpp"
 
 namespace accord {
 namespace {
@@ -12,62 +12,17 @@ namespace {
 using ::testing::AllOf;
 using testing::DeviceArray;
 using ::testing::ElementsAre;
+using testing::ExpertStep;
 using ::testing::HasSubstr;
 using testing::OnDevice;
 
-ExpertGroupConfig config(const OnDevice& on) {
-  return {.experts = 4,
-          .top_k = 2,
-          .hidden = 4,
-          .max_tokens_per_rank = 4,
-          .max_recv_rows = 16,
-          .dtype = DType::kFloat32,
-          .device = on.device};
-}
-
 CommunicatorOptions within(Duration timeout) { return {.timeout = timeout}; }
 
-class ExpertStreams : public testing::HostDevices {
- protected:
-  /// Two tokens that choose experts 0 and 3, one of each rank of two.
-  struct Step {
-    Step(Communicator& comm, const OnDevice& where)
-        : on(where),
-          group(testing::made(comm, config(where))),
-          handle(group.make_handle().value()),
-          ids(where, std::vector<std::int64_t>{0, 3, 0, 3}, DType::kInt64),
-          x(where, std::vector<float>(8, 1.0F + static_cast<float>(comm.rank())), DType::kFloat32),
-          recv(where, std::vector<float>(64, 9.0F), DType::kFloat32),
-          result(where, std::vector<float>(8), DType::kFloat32) {}
-    Status prepare() { return group.prepare(handle, {.ids = ids.buffer(), .stream = on.stream}); }
-    Status dispatch() {
-      return group.dispatch(handle, {.tokens = x.buffer(), .recv_tokens = recv.buffer(), .stream = on.stream});
-    }
-    Status combine() {
-      return group.combine(handle, {.expert_out = recv.buffer(), .result = result.buffer(), .stream = on.stream});
-    }
-    void all() {
-      for (const Status& status : {prepare(), dispatch(), combine()}) ASSERT_TRUE(status.ok()) << status.to_string();
-    }
-    void expect_sums(float of_token) const { EXPECT_EQ(result.values<float>(), std::vector<float>(8, of_token)); }
-    /// That of the group once it has failed.
-    Status failure() {
-      on.synchronize();
-      const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-      while (group.communicator().status().ok() && std::chrono::steady_clock::now() < late) std::this_thread::yield();
-      return combine();
-    }
-
-    const OnDevice on;
-    ExpertGroup group;
-    ExpertHandle handle;
-    DeviceArray ids, x, recv, result;
-  };
-};
+class ExpertStreams : public testing::HostDevices {};
 
 TEST_F(ExpertStreams, calls_return_before_their_stream_gets_there) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
-    Step step(comm, on);
+    ExpertStep step(comm, on);
     {
       const testing::BusyStream busy = runtime().make_stream_busy(on.stream);
       for (int i = 0; i < 3; ++i) step.all();
@@ -80,7 +35,7 @@ TEST_F(ExpertStreams, calls_return_before_their_stream_gets_there) {
 
 TEST_F(ExpertStreams, steps_allocate_nothing) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
-    Step step(comm, on);
+    ExpertStep step(comm, on);
     step.all();
     on.synchronize();
     ASSERT_TRUE(comm.barrier().ok());
@@ -98,7 +53,7 @@ TEST_F(ExpertStreams, steps_allocate_nothing) {
 
 TEST_F(ExpertStreams, a_graph_of_a_step_may_be_launched_again_with_other_choices) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
-    Step step(comm, on);
+    ExpertStep step(comm, on);
     const auto put = [](const DeviceArray& array, auto values) { array.put(testing::bytes_of(values)); };
     ASSERT_TRUE(runtime().begin_capture(on.device, on.stream).ok());
     step.all();
@@ -126,7 +81,7 @@ TEST_F(ExpertStreams, a_rank_that_does_not_come_is_named_and_kernels_that_wait_f
   std::promise<void> ended;
   std::shared_future<void> end = ended.get_future().share();
   on_ranks(2, within(std::chrono::milliseconds(400)), [&](Communicator& comm, const OnDevice& on) {
-    Step step(comm, on);
+    ExpertStep step(comm, on);
     step.all();
     if (comm.rank() == 1) {
       end.wait();
@@ -148,7 +103,7 @@ TEST_F(ExpertStreams, a_rank_that_does_not_come_is_named_and_kernels_that_wait_f
 
 TEST_F(ExpertStreams, different_calls_are_a_mismatch_that_says_which) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
-    Step step(comm, on);
+    ExpertStep step(comm, on);
     ASSERT_TRUE(step.prepare().ok());
     ASSERT_TRUE((comm.rank() == 0 ? step.dispatch() : step.combine()).ok());
     const Status failure = step.failure();
@@ -160,7 +115,7 @@ TEST_F(ExpertStreams, different_calls_are_a_mismatch_that_says_which) {
 
 TEST_F(ExpertStreams, a_rank_that_closes_ends_what_waits_for_it) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
-    Step step(comm, on);
+    ExpertStep step(comm, on);
     step.all();
     if (comm.rank() == 1) return step.group.close();
     (void)step.prepare();
@@ -172,7 +127,7 @@ TEST_F(ExpertStreams, a_rank_that_closes_ends_what_waits_for_it) {
 
 TEST_F(ExpertStreams, a_rank_that_declines_ends_the_group) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
-    Step step(comm, on);
+    ExpertStep step(comm, on);
     ASSERT_TRUE(step.prepare().ok());
     ASSERT_TRUE(comm.barrier().ok());
     if (comm.rank() == 0) {
@@ -188,7 +143,7 @@ TEST_F(ExpertStreams, a_rank_that_declines_ends_the_group) {
 
 TEST_F(ExpertStreams, a_kernel_that_cannot_be_launched_fails_the_group) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
-    Step step(comm, on);
+    ExpertStep step(comm, on);
     step.all();
     on.synchronize();
     ASSERT_TRUE(comm.barrier().ok());
@@ -208,7 +163,7 @@ TEST_F(ExpertStreams, a_kernel_that_cannot_be_launched_fails_the_group) {
 
 TEST_F(ExpertStreams, what_the_arguments_lack_is_told_to_the_rank_and_harms_nothing) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
-    Step step(comm, on);
+    ExpertStep step(comm, on);
     const auto expect_refused = [](const Status& status, StatusCode code, const std::string& text) {
       EXPECT_EQ(status.code(), code) << status.to_string();
       EXPECT_THAT(status.message(), HasSubstr(text));
@@ -240,7 +195,7 @@ TEST_F(ExpertStreams, a_group_that_cannot_be_is_refused_on_all_ranks) {
   const auto expect_refused = [](const std::function<void(ExpertGroupConfig&, Rank)>& change, StatusCode code,
                                  const std::string& text) {
     on_ranks(2, [&](Communicator& comm, const OnDevice& on) {
-      ExpertGroupConfig changed = config(on);
+      ExpertGroupConfig changed = testing::small_expert_config(on);
       change(changed, comm.rank());
       const Result<ExpertGroup> group = ExpertGroup::create(comm, changed);
       ASSERT_FALSE(group.ok());
@@ -265,7 +220,7 @@ TEST_F(ExpertStreams, a_group_that_cannot_be_is_refused_on_all_ranks) {
       ASSERT_TRUE(comm.barrier().ok());  // all have their streams
       if (comm.rank() == 1) runtime().fail_next(call, {StatusCode::kResourceExhausted, "no more of that"});
       ASSERT_TRUE(comm.barrier().ok());
-      const Result<ExpertGroup> group = ExpertGroup::create(comm, config(on));
+      const Result<ExpertGroup> group = ExpertGroup::create(comm, testing::small_expert_config(on));
       if (!group.ok()) {
         EXPECT_THAT(group.status().message(), HasSubstr("no more of that"));
       }
@@ -278,7 +233,7 @@ TEST_F(ExpertStreams, handles_may_outlive_their_group) {
   on_ranks(2, [](Communicator& comm, const OnDevice& on) {
     std::optional<ExpertHandle> kept;
     {
-      Step step(comm, on);
+      ExpertStep step(comm, on);
       step.all();
       kept = step.handle;
     }

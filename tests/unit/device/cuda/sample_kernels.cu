@@ -6,3 +6,4 @@ ACCORD_CUDA_KERNEL(accord::testing::Meet);
 ACCORD_CUDA_KERNEL(accord::testing::Relay);
 ACCORD_CUDA_KERNEL(accord::testing::AwaitWord);
 ACCORD_CUDA_KERNEL(accord::testing::SetWord);
+ACCORD_CUDA_KERNEL(accord::testing::PassOn);

@@ -1,0 +1,92 @@
+// Memory that peers of other processes have opened must not go while their kernels use it: of a call that is over on one rank, kernels of others may still
+// read there, or tell that they are done. So each rank tells in its ledger up to which call nothing of it runs any more. Who leaves says so, and waits until
+// the others have come so far; who calls looks for ranks that have left after it has told of its call, so that one of both sees the other. Once a group has
+// failed, calls that a rank has not made yet it will not make. Launches of graphs are not known of.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/wait.hpp"
+#include "comm/device/device_channel.hpp"
+#include "comm/group.hpp"
+
+namespace accord::comm {
+namespace {
+
+constexpr std::chrono::seconds kPatience(5);
+
+}  // namespace
+
+Status DeviceChannel::note(const exec::RequestRecord& record, UnderWay& one) {
+  DeviceLedger* const mine = ledger_of(group_.rank());
+  mine->add(record);
+  one.number = mine->count();
+  for (const Rank rank : group_.topology().ranks()) {
+    const DeviceLedger* const theirs = ledger_of(rank);
+    if (theirs == nullptr || !theirs->has_left() || (theirs->count() >= one.number && group_.healthy())) continue;
+    return Status(StatusCode::kPeerLost,
+                  fmt::format("rank {} has closed its communicator and takes no more part", rank), {rank});
+  }
+  return {};
+}
+
+void DeviceChannel::note_end(std::uint64_t number) {
+  const std::lock_guard lock(under_way_mutex_);
+  last_ended_ = std::max(last_ended_, number);
+  tell_what_is_over();
+}
+
+bool DeviceChannel::is_any_ending() {
+  const std::lock_guard lock(under_way_mutex_);
+  return !ending_.empty();
+}
+
+void DeviceChannel::tell_what_is_over() {
+  std::erase_if(ending_, [&](const std::shared_ptr<DeviceEvent>& end) {
+    const Result<bool> over = runtime_->has_happened(end->get());
+    return !over.ok() || *over;
+  });
+  const bool is_any = std::ranges::any_of(under_way_, [](const UnderWay& one) { return one.number > 0; });
+  if (!is_any && ending_.empty() && !ledgers_.empty()) ledger_of(group_.rank())->set_over(last_ended_);
+}
+
+bool DeviceChannel::is_elsewhere(Rank rank) const {
+  const topology::Topology& topology = group_.topology();
+  return ledger_of(rank) != nullptr && topology.place(rank).process != topology.place(group_.rank()).process;
+}
+
+bool DeviceChannel::may_use_memory(Rank rank) const {
+  const DeviceLedger &mine = *ledger_of(group_.rank()), *const its = ledger_of(rank);
+  if (rank == group_.rank()) return mine.over() < mine.count();
+  if (!is_elsewhere(rank) || group_.peer_state(rank) != transport::PeerState::kAlive) return false;
+  const std::uint64_t over = its->over();
+  const bool comes_no_more = group_.has_failed() || its->has_left();
+  return over < its->count() || (!comes_no_more && over < mine.count());
+}
+
+bool DeviceChannel::part_from_peers() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_ || backend_ == nullptr) return has_parted_;
+    if (group_.has_failed()) give_up(group_.status());
+    ledger_of(group_.rank())->leave();
+  }
+  const auto is_any_left = [this] {
+    const std::lock_guard lock(mutex_);
+    const auto ranks = group_.topology().ranks();
+    return !closed_ && std::ranges::any_of(ranks, [this](Rank rank) { return is_elsewhere(rank); }) &&
+           std::ranges::any_of(ranks, [this](Rank rank) { return may_use_memory(rank); });
+  };
+  const Deadline deadline = Deadline::in(kPatience);
+  Waiter waiter(WaitPolicy::kYield);
+  (void)end_works(Ending::kOver);
+  while (is_any_left()) {
+    if (deadline.passed()) return false;
+    (void)waiter.pause();
+    (void)end_works(Ending::kOver);
+  }
+  has_parted_ = true;
+  return true;
+}
+
+}  // namespace accord::comm

@@ -1,0 +1,153 @@
+// Real kills while kernels of other processes wait for the one that is gone: it is named, soon, and no stream hangs.
+#include <signal.h>
+
+#include "multiproc/comm/device_processes.hpp"
+
+namespace accord {
+namespace {
+
+using testing::DeviceArray;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::kFine;
+using testing::kNamedTheDead;
+using testing::OnDevice;
+
+class DeviceFailureProcesses : public testing::DeviceProcesses {
+ protected:
+  static DeviceArray ones(const OnDevice& on, std::size_t count) {
+    return DeviceArray(on, std::vector<float>(count, 1.0F), DType::kFloat32);
+  }
+  static Call sum(const DeviceArray& values) {
+    return Call::all_reduce(values.buffer(), values.buffer(), ReduceOp::kSum);
+  }
+};
+
+TEST_F(DeviceFailureProcesses, a_rank_killed_while_kernels_wait_for_it_is_named) {
+  for (const std::size_t count : {std::size_t{64}, std::size_t{100000}}) {  // by packets, and by signals
+    const std::vector<int> exits = exits_of(4, by_plans(), 2, [&](Communicator& comm, const OnDevice& on) {
+      const DeviceArray values = ones(on, count);
+      EXPECT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
+      on.synchronize();
+      if (comm.rank() == 2) {
+        ++board_->ready;
+        pause();  // never calls again
+      }
+      Work started = comm.start(sum(values), {.stream = on.stream});
+      EXPECT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());  // behind it
+      ++board_->ready;
+      const int seen = judge(started.wait(), 2, on);
+      EXPECT_EQ(comm.run(sum(values), {.stream = on.stream}).code(), StatusCode::kPeerLost);
+      return seen;
+    });
+    EXPECT_EQ(exits, (std::vector<int>{kNamedTheDead, kNamedTheDead, 128 + SIGKILL, kNamedTheDead}));
+  }
+}
+
+TEST_F(DeviceFailureProcesses, a_rank_killed_in_the_middle_of_many_calls_is_named) {
+  const std::vector<int> exits = exits_of(3, by_plans(), 0, [&](Communicator& comm, const OnDevice& on) {
+    const DeviceArray small = ones(on, 50), large = ones(on, 1 << 18);
+    for (int i = 0;; ++i) {
+      const Status put = comm.run(sum(i % 2 == 0 ? small : large), {.stream = on.stream});
+      on.synchronize();
+      if (i == 5) ++board_->ready;
+      if (!put.ok()) return judge(put, 0, on);
+    }
+  });
+  EXPECT_EQ(exits, (std::vector<int>{128 + SIGKILL, kNamedTheDead, kNamedTheDead}));
+}
+
+TEST_F(DeviceFailureProcesses, a_rank_killed_before_it_connects_is_named) {
+  const std::vector<int> exits = exits_of(3, by_plans(), 1, [&](Communicator& comm, const OnDevice& on) {
+    ++board_->ready;
+    if (comm.rank() == 1) pause();
+    const DeviceArray values = ones(on, 64);
+    return judge(comm.run(sum(values), {.stream = on.stream}), 1, on);
+  });
+  EXPECT_EQ(exits, (std::vector<int>{kNamedTheDead, 128 + SIGKILL, kNamedTheDead}));
+}
+
+TEST_F(DeviceFailureProcesses, the_others_go_on_after_a_kill) {
+  const std::vector<int> exits = exits_of(3, by_plans(), 1, [&](Communicator& comm, const OnDevice& on) {
+    const DeviceArray values = ones(on, 3000);
+    EXPECT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
+    on.synchronize();
+    ++board_->ready;
+    if (comm.rank() == 1) pause();
+    const int seen = judge(comm.start(sum(values), {.stream = on.stream}).wait(), 1, on);
+    Result<Communicator> rest = comm.shrink("rest");
+    EXPECT_TRUE(rest.ok()) << rest.status().to_string();
+    if (!rest.ok()) return seen;
+    const DeviceArray again = ones(on, 3000);
+    EXPECT_TRUE(rest->run(sum(again), {.stream = on.stream}).ok());
+    EXPECT_EQ(again.values<float>(), std::vector<float>(3000, 2.0F));
+    return seen;
+  });
+  EXPECT_EQ(exits, (std::vector<int>{kNamedTheDead, 128 + SIGKILL, kNamedTheDead}));
+}
+
+/// The memory of devices is gone for all when its owner lets go of it (host_memory.cpp).
+TEST_F(DeviceFailureProcesses, a_rank_that_closes_waits_for_kernels_that_use_its_memory) {
+  on_ranks(3, by_plans(), [&](Communicator& comm, const OnDevice& on) {
+    const DeviceArray values = ones(on, 64);
+    EXPECT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
+    on.synchronize();
+    if (comm.rank() == 0) {  // what it sends is there before anybody looks
+      EXPECT_TRUE(comm.broadcast(values.buffer(), 0, {.stream = on.stream}).ok());
+      on.synchronize();
+      ++board_->ready;
+      comm.close();
+      ++board_->done;
+      return;
+    }
+    testing::BusyStream busy = runtime().make_stream_busy(on.stream);
+    EXPECT_TRUE(comm.broadcast(values.buffer(), 0, {.stream = on.stream}).ok());
+    EXPECT_TRUE(is_soon([&] { return board_->ready.load() == 1; }));
+    const Deadline enough = Deadline::in(std::chrono::milliseconds(50));
+    while (board_->done.load() == 0 && !enough.passed()) std::this_thread::yield();
+    EXPECT_EQ(board_->done.load(), 0);
+    busy.release();
+    EXPECT_EQ(values.values<float>(), std::vector<float>(64, 3.0F));
+  });
+}
+
+TEST_F(DeviceFailureProcesses, a_rank_that_has_closed_is_lost_to_later_calls) {
+  on_ranks(3, by_plans(), [&](Communicator& comm, const OnDevice& on) {
+    const DeviceArray values = ones(on, 64);
+    EXPECT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
+    on.synchronize();
+    if (comm.rank() == 1) return;  // which closes
+    const Status status = comm.start(sum(values), {.stream = on.stream}).wait();
+    EXPECT_EQ(status.code(), StatusCode::kPeerLost) << status.to_string();
+    EXPECT_THAT(status.ranks(), ElementsAre(1));
+    EXPECT_THAT(status.message(), HasSubstr("rank 1 has closed its communicator"));
+    on.synchronize();
+  });
+}
+
+TEST_F(DeviceFailureProcesses, a_rank_that_never_comes_is_a_timeout_that_names_it) {
+  for (const bool connected : {false, true}) {
+    on_ranks(3, by_plans(), [&](Communicator& comm, const OnDevice& on) {
+      const DeviceArray values = ones(on, 64);
+      if (connected) {
+        EXPECT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
+        on.synchronize();
+      }
+      EXPECT_TRUE(comm.barrier().ok());
+      if (comm.rank() == 1) {
+        EXPECT_TRUE(is_soon([&] { return board_->done.load() == 2; }));
+        return;
+      }
+      Work work = comm.start(sum(values), {.timeout = std::chrono::milliseconds(500), .stream = on.stream});
+      const Status status = work.wait();
+      on.synchronize();
+      EXPECT_EQ(status.code(), StatusCode::kTimeout) << status.to_string();
+      EXPECT_THAT(status.ranks(), ElementsAre(1));
+      EXPECT_THAT(status.message(), HasSubstr("rank 1"));
+      ++board_->done;
+    });
+  }
+}
+
+}  // namespace
+}  // namespace accord
