@@ -24,6 +24,7 @@
 //   first(), stride()       where this thread begins in a loop over all there is to do, and how far apart its turns are
 //   lane(), lanes()         its place among the threads of its warp, which are neighbours; lanes() divides threads()
 //   sync(), sync_warp()     all threads of the block, or warp, meet: what they wrote before is seen by the others
+//   any(x)                  sync(), and whether x holds for one of the block's threads
 //   shared()                Grid::shared_bytes that the block's threads share, aligned to 16
 //   warp_sum(x), warp_max(x), block_sum(x), block_max(x)    of the values of all its threads, the same for each; x: float, double or an
 //                           integer of 32 or 64 bits. All threads have to call them

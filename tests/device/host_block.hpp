@@ -71,6 +71,7 @@ class HostBlock {
   int lanes() const { return place_.lanes; }
 
   void sync() const { team_.meet(); }
+  bool any(bool x) const { return block_max(x ? 1 : 0) != 0; }
   void sync_warp() const { warp_.meet(); }
   std::byte* shared() const { return shared_; }
 

@@ -35,12 +35,9 @@ constexpr std::array kKernels = {
     named<Scale>(),
     named<Meet>(),
     named<Relay>(),
-<<<<<<< HEAD
     named<AwaitWord>(),
     named<SetWord>(),
-=======
     named<PassOn>(),
->>>>>>> device-processes
     named<expert::MeetPeers>(),
     named<expert::LeavePeers>(),
     named<expert::CountLate>(),

@@ -103,13 +103,10 @@ class HostRuntime final : public device::Runtime {
   /// That of count() is none.
   void fail_next(std::string_view call, Status failure);
   LiveObjects live() const;
-<<<<<<< HEAD
   /// How often the kernel has been put into streams; one of a captured graph counts once.
   int launches(std::string_view kernel) const;
-=======
   /// Returns once what was in streams that were destroyed has happened, and their threads have ended.
   void join_destroyed_streams();
->>>>>>> device-processes
   /// Holds back all that is put into `stream` later. `device`: whose default stream a null one is. REQUIRES: a stream that is not captured.
   BusyStream make_stream_busy(Stream stream, Device device = {DeviceType::kCuda, 0});
   /// Puts `run` into the stream. It may block, by await() only, and runs at each launch of a graph that captured it.

@@ -110,33 +110,35 @@ struct SetWord {
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
     if (block.thread() == 0) block.store(word, 1);
+  }
+};
 
-    /// One block, of each rank of a ring: in each round it puts its values into the memory of the next rank, and takes those of the one before, one more each.
-    struct PassOn {
-      static constexpr const char* kName = "test_pass_on";
-      static constexpr int kThreads = 64;
-      DeviceChannelHandle to, from;
-      std::uint64_t* values;  ///< [count]
-      std::size_t count;
-      std::uint64_t first, rounds;  ///< the number of the first round, and how many
-      std::uint64_t
-          slots;  ///< of `count` values in each rank's memory: as many as there are ranks, so that none is written before it was read
-      std::uint64_t* ended;  ///< one more if a wait was ended
-      template <typename Block>
-      ACCORD_ON_DEVICE void operator()(Block& block) const {
-        for (std::uint64_t round = first; round < first + rounds; ++round) {
-          const std::size_t bytes = count * sizeof(std::uint64_t), at = (round % slots) * bytes;
-          to.put(at, values, bytes, static_cast<unsigned>(block.thread()), static_cast<unsigned>(block.threads()));
-          block.sync();
-          if (block.thread() == 0) to.signal();
-          const std::uint64_t arrived = block.block_max(std::uint64_t{block.thread() == 0 && from.wait() ? 1U : 0U});
-          if (arrived == 0 && block.thread() == 0) block.add(ended, 1);
-          if (arrived == 0) return;
-          const auto* const found = reinterpret_cast<const std::uint64_t*>(from.local + at);
-          for (std::size_t i = block.first(); i < count; i += block.stride()) values[i] = found[i] + 1;
-          block.sync();
-        }
-      }
-    };
+/// One block, of each rank of a ring: in each round it puts its values into the memory of the next rank, and takes those of the one before, one more each.
+struct PassOn {
+  static constexpr const char* kName = "test_pass_on";
+  static constexpr int kThreads = 64;
+  DeviceChannelHandle to, from;
+  std::uint64_t* values;  ///< [count]
+  std::size_t count;
+  std::uint64_t first, rounds;  ///< the number of the first round, and how many
+  std::uint64_t
+      slots;  ///< of `count` values in each rank's memory: as many as there are ranks, so that none is written before it was read
+  std::uint64_t* ended;  ///< one more if a wait was ended
+  template <typename Block>
+  ACCORD_ON_DEVICE void operator()(Block& block) const {
+    for (std::uint64_t round = first; round < first + rounds; ++round) {
+      const std::size_t bytes = count * sizeof(std::uint64_t), at = (round % slots) * bytes;
+      to.put(at, values, bytes, static_cast<unsigned>(block.thread()), static_cast<unsigned>(block.threads()));
+      block.sync();
+      if (block.thread() == 0) to.signal();
+      const std::uint64_t arrived = block.block_max(std::uint64_t{block.thread() == 0 && from.wait() ? 1U : 0U});
+      if (arrived == 0 && block.thread() == 0) block.add(ended, 1);
+      if (arrived == 0) return;
+      const auto* const found = reinterpret_cast<const std::uint64_t*>(from.local + at);
+      for (std::size_t i = block.first(); i < count; i += block.stride()) values[i] = found[i] + 1;
+      block.sync();
+    }
+  }
+};
 
-  }  // namespace accord::testing
+}  // namespace accord::testing

@@ -50,12 +50,13 @@ Status DeviceChannel::open(Device device) {
   if (device.index < 0 || device.index >= runtime_->count())
     return Status(StatusCode::kInvalidArgument, fmt::format("a buffer lies on {}, but this rank sees {} of them",
                                                             to_string(device), runtime_->count()));
-  ACCORD_ASSIGN_OR_RETURN(stop_, StopWord::create(*runtime_));
+  ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<StopWord> stop, StopWord::create(*runtime_));
   ACCORD_ASSIGN_OR_RETURN(stream_, runtime_->create_stream(device, group_.options().hints.is_high_priority_stream));
   device_ = device;
   events_ = std::make_shared<EventPool>(*runtime_, device_);
   {
     const std::lock_guard lock(under_way_mutex_);
+    stop_ = std::move(stop);
     for (const Rank rank : group_.topology().ranks()) {
       const auto& link = group_.links()[static_cast<std::size_t>(rank)];
       std::byte* const window = link == nullptr ? group_.membership().endpoint->window().data() : link->mapped();
@@ -236,19 +237,32 @@ Status DeviceChannel::examine(UnderWay& one) const {
                 missing);
 }
 
+Status DeviceChannel::find_late() {
+  std::string first;
+  Status wrong;
+  {
+    const std::lock_guard lock(under_way_mutex_);
+    if (under_way_.empty()) return {};
+    first = where(under_way_.front());
+    std::size_t left = kExamined;
+    for (auto one = under_way_.begin(); one != under_way_.end() && left > 0 && wrong.ok(); ++one, --left)
+      wrong = examine(*one);
+  }
+  if (!group_.healthy()) return group_.examine_alarm(first);
+  return wrong.ok() ? wrong : group_.fail(wrong);
+}
+
 Status DeviceChannel::find_failure() {
-  std::unique_lock lock(under_way_mutex_);
-  if (under_way_.empty() && !has_graphs_) return {};
-  const std::string first = under_way_.empty() ? group_.where("graphs of calls") : where(under_way_.front());
+  std::string first = group_.where("graphs of calls");
+  {
+    const std::lock_guard lock(under_way_mutex_);
+    if (under_way_.empty() && !has_graphs_) return {};
+    if (!under_way_.empty()) first = where(under_way_.front());
+  }
   // Asked first: what is wrong with its calls is known by then, and tells more.
   const Status said = once_named(backend_->asynchronous_error());
-  Status wrong;
-  std::size_t left = kExamined;
-  for (auto one = under_way_.begin(); one != under_way_.end() && left > 0 && wrong.ok(); ++one, --left)
-    wrong = examine(*one);
-  lock.unlock();
+  if (Status late = find_late(); !late.ok()) return late;
   if (!group_.healthy()) return group_.examine_alarm(first);
-  if (!wrong.ok()) return group_.fail(wrong);
   return said.ok() ? said : group_.fail(said.with_context(first));
 }
 
@@ -259,13 +273,15 @@ Status DeviceChannel::once_named(const Status& said) {
 }
 
 void DeviceChannel::give_up(const Status& failure) {
-  {
-    const std::lock_guard lock(under_way_mutex_);
-    if (failure_.ok()) failure_ = failure;
-  }
+  end_kernels(failure);
   has_graphs_ = false;
-  stop_->set();
   backend_->abort();
+}
+
+void DeviceChannel::end_kernels(const Status& failure) {
+  const std::lock_guard lock(under_way_mutex_);
+  if (failure_.ok()) failure_ = failure;
+  if (stop_ != nullptr) stop_->set();
 }
 
 Status DeviceChannel::end_works(Ending which) {
@@ -292,6 +308,12 @@ Status DeviceChannel::end_works(Ending which) {
 }
 
 bool DeviceChannel::look() {
+  if (is_calling()) {
+    // It may stand in a call of the device that waits for kernels, as these do for peers: nothing is asked of the device before they are made to end.
+    if (const Status late = find_late(); !late.ok()) end_kernels(late);
+    (void)end_works(Ending::kOver);
+    return true;
+  }
   Status failure = end_works(Ending::kOver);
   bool has_graphs = false;
   {
@@ -305,6 +327,8 @@ bool DeviceChannel::look() {
   if (!failure.ok()) (void)end_works(Ending::kAll);
   return has_graphs || is_any_under_way() || is_any_ending();
 }
+
+bool DeviceChannel::is_calling() { return !std::unique_lock(mutex_, std::try_to_lock).owns_lock(); }
 
 bool DeviceChannel::is_any_under_way() {
   const std::lock_guard lock(under_way_mutex_);

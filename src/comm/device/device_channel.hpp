@@ -103,6 +103,8 @@ class DeviceChannel final : public WorkDriver {
 
  private:
   Status run(std::span<const Call> calls, const CallOptions& options, const device::NormRows* norm);
+  /// Whether a thread is in a call of this rank, which may go on for long.
+  bool is_calling();
   bool is_any_under_way();
   bool is_any_ending();
   /// Calls that were put into a stream and are not over, as far as is known.
@@ -146,6 +148,8 @@ class DeviceChannel final : public WorkDriver {
   Status note(const exec::RequestRecord& record, UnderWay& one);
   /// Why what is under way has to end, if it has to.
   Status find_failure();
+  /// The same as far as peers and deadlines tell it. REQUIRES: under_way_mutex_ is not held; mutex_ need not be.
+  Status find_late();
   /// Why calls that go on for long will never end, if that can be seen.
   Status examine(UnderWay& one) const;
   std::string where(const UnderWay& one) const;
@@ -154,6 +158,8 @@ class DeviceChannel final : public WorkDriver {
   Status once_named(const Status& said);
   /// The group has failed: from now on works end as that, and what is in streams ends without a result.
   void give_up(const Status& failure);
+  /// The part of it that needs neither mutex_ nor the device: waits of kernels end.
+  void end_kernels(const Status& failure);
 
   Group& group_;
   std::mutex mutex_;  ///< held for as long as a call connects
@@ -161,7 +167,7 @@ class DeviceChannel final : public WorkDriver {
   std::unique_ptr<CollectiveBackend> backend_;
   device::Runtime* runtime_ = nullptr;
   Device device_ = {};
-  std::shared_ptr<StopWord> stop_;
+  std::shared_ptr<StopWord> stop_;          ///< written with both mutexes held, as ledgers_ are
   Stream stream_ = {};                      ///< of started calls
   std::map<Rank, Stream> message_streams_;  ///< of started messages with one peer, which wait for no others
   std::shared_ptr<EventPool> events_;

@@ -46,8 +46,9 @@ bool PlanBackend::serves(const Call& call) {
 }
 
 Status PlanBackend::connect(Deadline deadline) {
-  ACCORD_ASSIGN_OR_RETURN(const int most, runtime_.multiprocessors(device_));
-  layout_ = exec::device_layout(layout_.members, std::min(layout_.instances, most), group_.options().hints.slot_bytes);
+  ACCORD_ASSIGN_OR_RETURN(most_blocks_, runtime_.multiprocessors(device_));
+  layout_ = exec::device_layout(layout_.members, std::min(layout_.instances, most_blocks_),
+                                group_.options().hints.slot_bytes);
   ACCORD_ASSIGN_OR_RETURN(memory_, PeerMemory::create(group_, runtime_, device_, layout_.bytes(), deadline));
   {
     const std::lock_guard lock(launches_);
@@ -68,12 +69,19 @@ Result<const exec::DevicePlan*> PlanBackend::prepare(const exec::RequestRecord& 
   const plan::Request request{.collective = record.collective, .root = record.root};
   ACCORD_ASSIGN_OR_RETURN(const plan::Plan plan, plan::make_plan(algorithm, group_.topology(), request));
   std::unique_ptr<exec::DevicePlan> mine;
+  int lanes = 1;  // of the rank that has most
   for (const Rank rank : group_.topology().ranks()) {
     exec::Payload payload{record.dtype, plan::bounds_of(plan, record.count, size_of(record.dtype))};
     ACCORD_ASSIGN_OR_RETURN(const exec::DevicePlan made,
                             exec::lower_for_device(plan, rank, layout_, record, std::move(payload)));
     if (rank == group_.rank()) mine = std::make_unique<exec::DevicePlan>(made);
+    lanes = std::max(lanes, static_cast<int>(made.program.lanes));
   }
+  // All blocks of a kernel run at the same time.
+  mine->instances = std::min(mine->instances, most_blocks_ / lanes);
+  if (mine->instances == 0)
+    return Status(StatusCode::kUnsupported, fmt::format("plan \"{}\" has {} lanes, {} has {} multiprocessors",
+                                                        algorithm.name, lanes, to_string(device_), most_blocks_));
   const int blocks = mine->instances * mine->program.lanes;
   if (explains() && group_.rank() == 0)
     explain(fmt::format("group \"{}\": {}: plan {} on {}, {} block{}", group_.options().name, exec::to_string(record),
@@ -82,25 +90,21 @@ Result<const exec::DevicePlan*> PlanBackend::prepare(const exec::RequestRecord& 
   return plans_.back().get();
 }
 
-Status PlanBackend::follow_last(Stream stream, bool captured) {
-  const bool other = last_stream_ && last_stream_->handle != stream.handle;
-  return other && !captured && !last_was_captured_ ? runtime_.wait(last_, device_, stream) : Status();
-}
-
 Status PlanBackend::enqueue(const Call& call, const exec::DevicePlan& plan, Stream stream,
                             const device::NormRows* norm) {
   const std::lock_guard lock(launches_);
   if (aborted_) return Status(StatusCode::kAborted, "it was aborted");
   ACCORD_ASSIGN_OR_RETURN(const bool captured, runtime_.is_capturing(device_, stream));
-  ACCORD_RETURN_IF_ERROR(follow_last(stream, captured));
+  // Also in the stream that it seems to be in: a handle may be another stream in each thread, or of one that is gone.
+  if (!captured && has_last_) ACCORD_RETURN_IF_ERROR(runtime_.wait(last_, device_, stream));
   const exec::DeviceBuffers buffers{.input = call.input.data,
                                     .output = call.output.data,
                                     .memory = memory_->of(group_.rank()),
                                     .ending = stop_->get()};
   ACCORD_RETURN_IF_ERROR(exec::launch(runtime_, plan, layout_, group_.rank(), buffers, device_, stream, norm));
-  last_stream_ = stream;
-  last_was_captured_ = captured;
-  return captured ? Status() : runtime_.record(last_, device_, stream);
+  if (captured) return {};
+  has_last_ = true;
+  return runtime_.record(last_, device_, stream);
 }
 
 bool PlanBackend::is_under_way() const {

@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <vector>
 
 #include "accord/call.hpp"
@@ -42,22 +41,20 @@ class PlanBackend {
   void abort();
 
  private:
-  /// After the last launch, if that is in another stream.
-  Status follow_last(Stream stream, bool captured);
   bool is_under_way() const;
 
   Group& group_;
   device::Runtime& runtime_;
   const Device device_;
   exec::DeviceLayout layout_;
+  int most_blocks_ = 1;  ///< of one kernel
   std::unique_ptr<PeerMemory> memory_;
   std::shared_ptr<StopWord> stop_;
   std::vector<std::unique_ptr<exec::DevicePlan>> plans_;
   std::mutex launches_;  ///< guards what follows
   bool aborted_ = false;
-  std::optional<Stream> last_stream_;
-  bool last_was_captured_ = false;
-  device::Event last_ = {};  ///< the end of the last launch
+  bool has_last_ = false;
+  device::Event last_ = {};  ///< the end of the last launch that was not captured
 };
 
 }  // namespace accord::comm

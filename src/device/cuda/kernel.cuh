@@ -23,6 +23,7 @@ class Block {
   __device__ int lanes() const { return static_cast<int>(kWarp); }
 
   __device__ void sync() const { __syncthreads(); }
+  __device__ bool any(bool x) const { return __syncthreads_or(x ? 1 : 0) != 0; }
   __device__ void sync_warp() const { __syncwarp(); }
   __device__ std::byte* shared() const {
     extern __shared__ __align__(16) unsigned char memory[];

@@ -3,8 +3,8 @@
 //
 // A round: wait until all have completed the one plan::kRoundDepth rounds before, run the steps, tell the peers (device_layout.hpp). Flags and
 // packets carry the round's number. Consecutive signals, waits and puts are each a bundle, whose parts go on beside each other. Where a thread
-// waits it looks at a word of the host's memory once in a while, which ends all waits: the group has failed, and a thread that knows it
-// writes no more.
+// waits it looks at a word of the host's memory once in a while, which ends all waits: the group has failed. A thread that knows it
+// writes no more, and once a block knows it, it tells nobody that something is there: peers take no data that was not made.
 //
 // Rounds are counted in the device's memory, so a launch in a graph is right however often it is replayed.
 
@@ -69,6 +69,9 @@ class PlanThread {
     if (!exec::await(block_, run_.ending, ends_, ready)) ends_ = true;
   }
 
+  /// All threads of the block: when one's waits have been ended, so have all.
+  ACCORD_ON_DEVICE void sync() { ends_ = block_.any(ends_); }
+
   ACCORD_ON_DEVICE void begin_round() {
     ++round_;
     if (round_ <= all_completed_ + plan::kRoundDepth) return;
@@ -77,29 +80,30 @@ class PlanThread {
       const std::uint64_t* const told = word(mine + DeviceLayout::completed(m));
       if (m != run_.me) await([&] { return block_.load_acquire(told) + plan::kRoundDepth >= round_; });
     }
-    block_.sync();
+    sync();
     all_completed_ = round_ - plan::kRoundDepth;
   }
 
   ACCORD_ON_DEVICE void end_round() {
     if (program_.hears_all) all_completed_ = round_ - 1;
-    if (lane_ != 0) return;
+    if (lane_ != 0 || ends_) return;
     for (int m = block_.thread(); m < layout_.members; m += block_.threads())
       if (m != run_.me) block_.store_release(word(memory_of(m) + region_ + DeviceLayout::completed(run_.me)), round_);
   }
 
   /// All threads of all lanes of the instance.
   ACCORD_ON_DEVICE void meet_lanes() {
-    block_.sync();
+    sync();
     if (program_.lanes == 1) return;
     ++meetings_;
     std::byte* const state = run_.memory + region_;
-    if (block_.thread() == 0) block_.store_release(word(state + DeviceLayout::lane_meetings(lane_)), meetings_);
+    if (block_.thread() == 0 && !ends_)
+      block_.store_release(word(state + DeviceLayout::lane_meetings(lane_)), meetings_);
     for (int lane = block_.thread(); lane < program_.lanes; lane += block_.threads()) {
       const std::uint64_t* const its = word(state + DeviceLayout::lane_meetings(lane));
       await([&] { return block_.load_acquire(its) >= meetings_; });
     }
-    block_.sync();
+    sync();
   }
 
   ACCORD_ON_DEVICE const DeviceStep& step(int index) const {
@@ -149,10 +153,10 @@ class PlanThread {
       case DeviceOpcode::kTakePackets: take_packets(now); break;
       case DeviceOpcode::kReduce: reduce(now); break;
       case DeviceOpcode::kPut:
-        for (int i = first; i < last; ++i) put_packets(step(i));
+        for (int i = first; i < last && !ends_; ++i) put_packets(step(i));
         break;
       case DeviceOpcode::kSignal:
-        for (int i = first + block_.thread(); i < last; i += block_.threads())
+        for (int i = first + block_.thread(); i < last && !ends_; i += block_.threads())
           block_.store_release(word(address(step(i).destination)), round_);
         return;
       case DeviceOpcode::kWait:
@@ -163,7 +167,7 @@ class PlanThread {
         break;
       case DeviceOpcode::kLaneBarrier: meet_lanes(); return;
     }
-    block_.sync();
+    sync();
   }
 
   ACCORD_ON_DEVICE static bool is_aligned(const void* at, std::size_t bytes) {

@@ -28,14 +28,14 @@ template <typename Block>
 ACCORD_ON_DEVICE bool meet_blocks(Block& block, const DeviceExecution& run, bool ends) {
   std::uint64_t* const so_far = word(run.memory + run.layout.meetings());
   const std::uint64_t meeting = block.load(so_far) + 1;
-  // The threads of the block meet in block_max(). One that has ended stays away, so that nobody goes on without what it has not written.
-  if (block.block_max(ends ? 1 : 0) != 0) return false;
+  // A block that has ended stays away, so that nobody goes on without what it has not written.
+  if (block.any(ends)) return false;
   if (block.thread() == 0) block.store_release(word(run.memory + run.layout.meeting_of(block.block())), meeting);
   for (int b = block.thread(); b < block.blocks() && !ends; b += block.threads()) {
     const std::uint64_t* const its = word(run.memory + run.layout.meeting_of(b));
     ends = !await(block, run.ending, ends, [&] { return block.load_acquire(its) >= meeting; });
   }
-  if (block.block_max(ends ? 1 : 0) != 0) return false;
+  if (block.any(ends)) return false;
   if (block.block() == 0 && block.thread() == 0) block.store(so_far, meeting);
   return true;
 }

@@ -1,9 +1,12 @@
 // Calls on devices by accord's own plans, with and without NCCL beside them.
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <random>
+#include <thread>
 
 #include "accord/plan.hpp"
+#include "comm/group.hpp"
 #include "conformance/comm/device_suite.hpp"
 #include "conformance/comm/host_devices.hpp"
 #include "device/nccl_control.hpp"
@@ -156,6 +159,58 @@ TEST_F(DevicePlans, calls_in_different_streams_follow_each_other) {
     EXPECT_EQ(first.values<float>(), std::vector<float>(64, 4.0F));
     EXPECT_TRUE(runtime().synchronize(on.device, other).ok());
     EXPECT_TRUE(runtime().destroy_stream(on.device, other).ok());
+  });
+}
+
+TEST_F(DevicePlans, a_call_follows_the_one_before_also_across_a_capture) {
+  on_ranks(1, by_plans(), [](Communicator& comm, const OnDevice& on) {
+    connect(comm, on);
+    const Stream captured = runtime().create_stream(on.device, false).value();
+    const Stream other = runtime().create_stream(on.device, false).value();
+    const DeviceArray from = ones(on), between = ones(on), to = ones(on);
+    const std::vector<float> twos(64, 2.0F);
+    {
+      const testing::BusyStream busy = runtime().make_stream_busy(on.stream);
+      ASSERT_TRUE(runtime().copy(from.buffer().data, twos.data(), from.buffer().bytes(), on.device, on.stream).ok());
+      ASSERT_TRUE(comm.run(sum(from), {.stream = on.stream}).ok());
+      const Result<device::Graph> graph =
+          runtime().capture(on.device, captured, [&] { return comm.run(sum(between), {.stream = captured}); });
+      ASSERT_TRUE(graph.ok()) << graph.status().to_string();
+      EXPECT_TRUE(runtime().destroy_graph(*graph).ok());
+      ASSERT_TRUE(comm.run(Call::all_reduce(from.buffer(), to.buffer(), ReduceOp::kSum), {.stream = other}).ok());
+    }
+    for (const Stream stream : {captured, other}) {
+      EXPECT_TRUE(runtime().synchronize(on.device, stream).ok());
+      EXPECT_TRUE(runtime().destroy_stream(on.device, stream).ok());
+    }
+    EXPECT_EQ(to.values<float>(), twos);
+  });
+}
+
+// As a launch does that waits for those before it.
+TEST_F(DevicePlans, waits_end_also_while_a_call_of_this_rank_does_not_return) {
+  std::atomic<bool> stands = false;
+  on_ranks(2, by_plans(), [&](Communicator& comm, const OnDevice& on) {
+    connect(comm, on);
+    if (comm.rank() == 1) {
+      while (!stands.load()) std::this_thread::yield();
+      return comm.abort("enough");
+    }
+    const DeviceArray values = ones(on);
+    ASSERT_TRUE(comm.run(sum(values), {.stream = on.stream}).ok());
+    comm::DeviceChannel& channel = comm.group()->device_channel();
+    const std::shared_ptr<comm::StopWord> word = channel.stop_word(on.device).value();
+    const auto is_set = [&] { return std::atomic_ref(*const_cast<std::uint64_t*>(word->get())) != 0; };
+    const auto put = [&] {
+      stands = true;
+      const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      while (!is_set() && std::chrono::steady_clock::now() < late) std::this_thread::yield();
+      EXPECT_TRUE(is_set()) << "the waits end";
+      on.synchronize();
+      return Status();
+    };
+    (void)channel.run({.device = on.device, .stream = on.stream}, put);
+    EXPECT_EQ(comm.barrier().code(), StatusCode::kAborted);
   });
 }
 

@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <memory>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "plan/algorithms.hpp"
@@ -237,6 +239,47 @@ TEST(DevicePlan, a_wait_for_a_peer_that_does_not_come_ends_when_it_has_to) {
     EXPECT_FALSE(ranks.runtime().has_happened(end).value());
     ranks.end_waits();
     ranks.on(0).synchronize();
+  }
+}
+
+// Rank 0 adds up a part of what all have, which the others take from it: what it has not added up is not there for them.
+TEST(DevicePlan, who_ends_without_its_data_tells_nobody_that_it_is_there) {
+  constexpr std::size_t kCount = 30;
+  DeviceRanks ranks(3, 1, 64 << 10);
+  const plan::Plan plan = plan::make_plan(*plan::algorithm_by_name(Collective::kAllReduce, "two_shot").value(),
+                                          topology::Topology::uniform(3), {.collective = Collective::kAllReduce})
+                              .value();
+  std::vector<std::unique_ptr<DeviceArray>> inputs, outputs;
+  for (int rank = 0; rank < 3; ++rank) {
+    inputs.push_back(std::make_unique<DeviceArray>(ranks.on(rank), std::vector<float>(kCount, 1.0F), DType::kFloat32));
+    outputs.push_back(std::make_unique<DeviceArray>(ranks.on(rank), std::vector<float>(kCount, 7.0F), DType::kFloat32));
+  }
+  const auto launch = [&](int rank) {
+    ASSERT_TRUE(ranks
+                    .launch(plan, rank, {.collective = Collective::kAllReduce, .count = kCount},
+                            inputs[static_cast<std::size_t>(rank)]->buffer().data,
+                            outputs[static_cast<std::size_t>(rank)]->buffer().data)
+                    .ok());
+  };
+  launch(0);
+  ranks.end_waits(0);
+  ranks.on(0).synchronize();
+  launch(1);
+  launch(2);
+  // They have the parts that they add up themselves, and wait for the others.
+  for (const std::size_t rank : {1, 2}) {
+    auto* const part = static_cast<float*>(outputs[rank]->buffer().data) + rank * kCount / 3;
+    while (std::atomic_ref(part[kCount / 3 - 1]) != 3.0F) std::this_thread::yield();
+  }
+  ranks.end_waits();
+  for (const std::size_t rank : {1, 2}) {
+    const std::vector<float> found = outputs[rank]->values<float>();
+    const auto part = [&](std::size_t of) {
+      const auto first = found.begin() + static_cast<std::ptrdiff_t>(of * kCount / 3);
+      return std::vector<float>(first, first + kCount / 3);
+    };
+    EXPECT_EQ(part(0), std::vector<float>(kCount / 3, 7.0F)) << "nothing of rank 0";
+    EXPECT_EQ(part(rank), std::vector<float>(kCount / 3, 3.0F));
   }
 }
 

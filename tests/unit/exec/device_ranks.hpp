@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -21,8 +22,8 @@ class DeviceRanks {
  public:
   DeviceRanks(int size, int instances, std::size_t slot_bytes)
       : runtime_(size), layout_(exec::device_layout(size, instances, slot_bytes)) {
-    ending_ = static_cast<std::uint64_t*>(runtime_.allocate_host(8).value());
-    *ending_ = 0;
+    ending_ = static_cast<std::uint64_t*>(runtime_.allocate_host(8 * static_cast<std::size_t>(size)).value());
+    std::fill_n(ending_, size, 0);
     std::vector<std::byte*> memories;
     for (int rank = 0; rank < size; ++rank) {
       const Device device{DeviceType::kCuda, static_cast<std::int16_t>(rank)};
@@ -38,7 +39,10 @@ class DeviceRanks {
   const exec::DeviceLayout& layout() const { return layout_; }
   HostRuntime& runtime() { return runtime_; }
   OnDevice on(int rank) { return {runtime_, ranks_[rank].device, ranks_[rank].stream}; }
-  void end_waits() { std::atomic_ref(*ending_).store(1); }
+  void end_waits() {
+    for (int rank = 0; rank < size(); ++rank) end_waits(rank);
+  }
+  void end_waits(int rank) { std::atomic_ref(ending_[rank]).store(1); }
 
   Result<exec::DevicePlan> lower(const plan::Plan& plan, int rank, const exec::RequestRecord& request) const {
     return exec::lower_for_device(plan, rank, layout_, request,
@@ -48,7 +52,7 @@ class DeviceRanks {
                 const device::NormRows* norm = nullptr) {
     ACCORD_ASSIGN_OR_RETURN(const exec::DevicePlan lowered, lower(plan, rank, request));
     return exec::launch(runtime_, lowered, layout_, rank,
-                        {.input = input, .output = output, .memory = ranks_[rank].memory, .ending = ending_},
+                        {.input = input, .output = output, .memory = ranks_[rank].memory, .ending = ending_ + rank},
                         ranks_[rank].device, ranks_[rank].stream, norm);
   }
 
