@@ -10,6 +10,8 @@
 #include "conformance/comm/device_suite.hpp"
 #include "conformance/comm/host_devices.hpp"
 #include "device/nccl_control.hpp"
+#include "plan/builder.hpp"
+#include "plan/json.hpp"
 
 namespace accord {
 namespace {
@@ -109,10 +111,37 @@ TEST_F(DevicePlans, calls_of_both_may_begin_together) {
   });
 }
 
+// Of two lanes: as many instances as there are multiprocessors would be twice the blocks that run at the same time.
 TEST_F(DevicePlans, a_plan_of_the_users_own_runs_on_devices) {
-  const std::string path_of_plan = R"({"name": "mine"})";
-  EXPECT_FALSE(register_plan(path_of_plan).ok());  // and harms no group
-  on_ranks(2, by_plans(), connect);
+  plan::PlanBuilder builder("device_lanes", {.collective = Collective::kAllGather}, 2,
+                            {.input_chunks = 2, .output_chunks = 4, .scratch_chunks = 2});
+  for (const Rank rank : builder.ranks()) {
+    for (const int lane : {0, 1}) {
+      const Rank peer = 1 - rank;
+      auto on = builder.on(rank);
+      on.lane(lane);
+      on.copy(plan::input(rank, lane), {plan::scratch(rank, lane), plan::output(rank, 2 * rank + lane)});
+      on.signal(peer, lane).wait(peer, lane);
+      on.copy(plan::scratch(peer, lane), {plan::output(rank, 2 * peer + lane)});
+    }
+  }
+  const plan::Plan made = std::move(builder).build().value();
+  const Status registered = register_plan(plan::to_json(made), {});
+  ASSERT_TRUE(registered.ok()) << registered.to_string();
+  const CommunicatorOptions options{.timeout = std::chrono::seconds(60),
+                                    .select = "all_gather[memory=cuda]:0-inf=device_lanes",
+                                    .hints = "max_ctas=16"};
+  on_ranks(2, options, [](Communicator& comm, const OnDevice& on) {
+    for (const std::size_t count : {std::size_t{3}, std::size_t{200000}}) {
+      const DeviceArray input(on, some(comm.rank(), count), DType::kFloat32);
+      const DeviceArray output(on, std::vector<float>(2 * count), DType::kFloat32);
+      const Status status = comm.run(Call::all_gather(input.buffer(), output.buffer()), {.stream = on.stream});
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      std::vector<float> expected = some(0, count);
+      for (const float value : some(1, count)) expected.push_back(value);
+      EXPECT_EQ(output.values<float>(), expected) << count;
+    }
+  });
 }
 
 TEST_F(DevicePlans, where_gpus_do_not_reach_each_other_nccl_serves_and_without_it_the_error_says_both) {
