@@ -13,15 +13,10 @@
 #include "device/kernel.hpp"
 #include "exec/device/elements.hpp"
 #include "exec/device/program.hpp"
+#include "exec/device/several.hpp"
 #include "exec/device/waits.hpp"
 
 namespace accord::exec {
-
-/// Elements in consecutive places.
-template <typename T, int kCount>
-struct Several {
-  T x[kCount];
-};
 
 template <typename Element, typename Block>
 class PlanThread {
@@ -170,10 +165,6 @@ class PlanThread {
     sync();
   }
 
-  ACCORD_ON_DEVICE static bool is_aligned(const void* at, std::size_t bytes) {
-    return reinterpret_cast<std::uintptr_t>(at) % bytes == 0;
-  }
-
   template <typename Unit>
   ACCORD_ON_DEVICE void move_units(const std::byte* from, std::byte* to, std::byte* mirror, std::size_t bytes) const {
     const std::size_t units = bytes / sizeof(Unit);
@@ -271,37 +262,27 @@ class PlanThread {
   template <int kCount>
   using Sums = Several<Sum, kCount>;
 
-  /// Elements from `first` on, of which `many` are there.
+  /// Elements from `first` on, of which `many` are there; the others are zeros. Loops are over all, so that what they fill stays in registers.
   template <int kCount>
   ACCORD_ON_DEVICE Sums<kCount> load(const DeviceOperand& operand, std::size_t first, int many) {
     Sums<kCount> sums = {};
     std::byte* const at = address(operand);
+    if (operand.partial) {
+      const auto* const wide = reinterpret_cast<const Sum*>(at) + first;
+      for (int i = 0; i < kCount; ++i)
+        if (i < many) sums.x[i] = wide[i];
+      return sums;
+    }
     alignas(16) Several<Stored, kCount> stored = {};
     if (operand.packets) {
       const std::size_t packet = first * sizeof(Stored) / DeviceLayout::kPacketData;
       await_packets<kCount* static_cast<int>(sizeof(Stored))>(reinterpret_cast<const device::Packet*>(at) + packet,
                                                               reinterpret_cast<std::byte*>(&stored));
-    } else if (operand.partial) {
-      for (int i = 0; i < many; ++i) sums.x[i] = reinterpret_cast<const Sum*>(at)[first + static_cast<std::size_t>(i)];
-      return sums;
     } else {
-      load_stored<kCount>(at + first * sizeof(Stored), many, stored);
+      load_several(at + first * sizeof(Stored), many, stored);
     }
-    for (int i = 0; i < many; ++i) sums.x[i] = Element::widen(stored.x[i]);
+    for (int i = 0; i < kCount; ++i) sums.x[i] = Element::widen(stored.x[i]);
     return sums;
-  }
-
-  /// Elements lie anywhere, as a caller's buffer may.
-  template <int kCount>
-  ACCORD_ON_DEVICE static void load_stored(const std::byte* at, int many, Several<Stored, kCount>& to) {
-    struct alignas(sizeof(to)) Whole {
-      Several<Stored, kCount> several;
-    };
-    if (many == kCount && is_aligned(at, sizeof(Whole))) {
-      to = reinterpret_cast<const Whole*>(at)->several;
-    } else {
-      std::memcpy(&to, at, static_cast<std::size_t>(many) * sizeof(Stored));
-    }
   }
 
   template <int kCount>
@@ -310,20 +291,14 @@ class PlanThread {
     if (ends_) return;
     std::byte* const at = address(operand);
     if (operand.partial) {
-      for (int i = 0; i < many; ++i) reinterpret_cast<Sum*>(at)[first + static_cast<std::size_t>(i)] = sums.x[i];
+      auto* const wide = reinterpret_cast<Sum*>(at) + first;
+      for (int i = 0; i < kCount; ++i)
+        if (i < many) wide[i] = sums.x[i];
       return;
     }
     Several<Stored, kCount> stored;
     for (int i = 0; i < kCount; ++i) stored.x[i] = Element::narrow(sums.x[i]);
-    struct alignas(sizeof(stored)) Whole {
-      Several<Stored, kCount> several;
-    };
-    std::byte* const to = at + first * sizeof(Stored);
-    if (many == kCount && is_aligned(to, sizeof(Whole))) {
-      reinterpret_cast<Whole*>(to)->several = stored;
-    } else {
-      std::memcpy(to, &stored, static_cast<std::size_t>(many) * sizeof(Stored));
-    }
+    store_several(stored, at + first * sizeof(Stored), many);
   }
 
   template <int kCount>
