@@ -98,8 +98,8 @@ class CudaRuntime final : public Runtime {
     return status_of("cudaFree", cudaFree(memory));
   }
 
-  Result<void*> allocate_host(std::size_t bytes) override {
-    const DeviceScope scope;
+  Result<void*> allocate_host(Device device, std::size_t bytes) override {
+    const DeviceScope scope(device);
     ACCORD_RETURN_IF_ERROR(scope.status());
     void* memory = nullptr;
     if (const cudaError_t said = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable); said != cudaSuccess) {
@@ -108,8 +108,8 @@ class CudaRuntime final : public Runtime {
     return memory;
   }
 
-  Status release_host(void* memory) override {
-    const DeviceScope scope;
+  Status release_host(Device device, void* memory) override {
+    const DeviceScope scope(device);
     ACCORD_RETURN_IF_ERROR(scope.status());
     return status_of("cudaFreeHost", cudaFreeHost(memory));
   }
@@ -157,14 +157,8 @@ class CudaRuntime final : public Runtime {
     return status_of("cudaIpcCloseMemHandle", cudaIpcCloseMemHandle(memory));
   }
 
-  Result<Device> make_current(Device device) override {
-    if (device.type != DeviceType::kCuda)
-      return Status(StatusCode::kInternal, fmt::format("{} is no CUDA device", to_string(device)));
-    int before = 0;
-    ACCORD_RETURN_IF_ERROR(status_of("cudaGetDevice", cudaGetDevice(&before)));
-    if (before != device.index) ACCORD_RETURN_IF_ERROR(status_of("cudaSetDevice", cudaSetDevice(device.index)));
-    return Device{DeviceType::kCuda, static_cast<std::int16_t>(before)};
-  }
+  Status push_current(Device device) override { return push_context(device); }
+  void pop_current() override { pop_context(); }
 
   Status copy(void* to, const void* from, std::size_t bytes, Device device, Stream stream) override {
     const DeviceScope scope(device);

@@ -21,7 +21,7 @@ class DeviceRanks {
  public:
   DeviceRanks(int size, int instances, std::size_t slot_bytes)
       : runtime_(size), layout_(exec::device_layout(size, instances, slot_bytes)) {
-    ending_ = static_cast<std::uint64_t*>(runtime_.allocate_host(8).value());
+    ending_ = static_cast<std::uint64_t*>(runtime_.allocate_host({DeviceType::kCuda, 0}, 8).value());
     *ending_ = 0;
     std::vector<std::byte*> memories;
     for (int rank = 0; rank < size; ++rank) {
