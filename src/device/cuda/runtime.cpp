@@ -21,8 +21,8 @@ namespace {
 cudaStream_t handle_of(Stream stream) { return static_cast<cudaStream_t>(stream.handle); }
 cudaEvent_t handle_of(Event event) { return static_cast<cudaEvent_t>(event.handle); }
 
-/// More have to be asked for, kernel by kernel.
-constexpr std::size_t kSharedBytesOfAny = 48 << 10;
+/// The oldest driver that programs of this CUDA run on, by NVIDIA's table; versions of one major number have the same.
+constexpr int kOldestDriver = CUDART_VERSION >= 13000 ? 580 : 525;
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
@@ -176,16 +176,11 @@ class CudaRuntime final : public Runtime {
     const DeviceScope scope(device);
     ACCORD_RETURN_IF_ERROR(scope.status());
     ACCORD_RETURN_IF_ERROR(load_kernels(device.index));
-    const auto failed = [&](cudaError_t said) { return status_of(fmt::format("launch of {}", kernel.name), said); };
-    if (grid.shared_bytes > kSharedBytesOfAny) {
-      const cudaError_t said = cudaFuncSetAttribute(kernel.cuda, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                    static_cast<int>(grid.shared_bytes));
-      if (said != cudaSuccess) return failed(said);
-    }
     std::array<void*, 1> pointers = {const_cast<void*>(arguments)};
-    return failed(cudaLaunchKernel(kernel.cuda, dim3(static_cast<unsigned>(grid.blocks)),
-                                   dim3(static_cast<unsigned>(grid.threads)), pointers.data(), grid.shared_bytes,
-                                   handle_of(stream)));
+    return status_of(fmt::format("launch of {}", kernel.name),
+                     cudaLaunchKernel(kernel.cuda, dim3(static_cast<unsigned>(grid.blocks)),
+                                      dim3(static_cast<unsigned>(grid.threads)), pointers.data(), grid.shared_bytes,
+                                      handle_of(stream)));
   }
 
   Status record(Event event, Device device, Stream stream) override {
