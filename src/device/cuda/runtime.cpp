@@ -35,9 +35,10 @@ class CudaRuntime final : public Runtime {
     const cudaError_t said = cudaGetDeviceCount(&count);
     if (said == cudaErrorInsufficientDriver && cudaDriverGetVersion(&version) == cudaSuccess) {
       (void)cudaGetLastError();
-      return Status(StatusCode::kUnsupported,
-                    fmt::format("the NVIDIA driver is for CUDA {} and older, this build for {}", version_text(version),
-                                version_text(CUDART_VERSION)));
+      return Status(
+          StatusCode::kUnsupported,
+          fmt::format("the NVIDIA driver is for CUDA {} and older, this build for {}, which needs driver {} or newer",
+                      version_text(version), version_text(CUDART_VERSION), kOldestDriver));
     }
     if (const Status found = status_of("cudaGetDeviceCount", said); !found.ok()) {
       return Status(StatusCode::kUnsupported, found.message());
