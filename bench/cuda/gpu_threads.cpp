@@ -76,7 +76,8 @@ void run_rank(Communicator& comm) {
           figure = measure(handle, kCalls / kInGraph, [&] { check(runtime.launch_graph(graph, kDevice, stream)); });
           figure = {figure.device_us / kInGraph, figure.host_us / kInGraph};
           check(comm.barrier());
-          check(runtime.destroy_graph(graph));
+          check(runtime.destroy_graph(graph));  // which may wait for all that runs on the GPU
+          check(comm.barrier());
         } else {
           figure = measure(handle, kCalls, *put);
         }
