@@ -1,7 +1,8 @@
-// bench_gpu [--ranks N | --threads N] [--nccl PATH]: calls on the first GPU. One line of JSON for each:
+// bench_gpu [--look | --ranks N | --threads N] [--nccl PATH]: calls on the first GPU. One line of JSON for each:
 // {"ranks":2,"as":"processes","what":"all_reduce of float32","bytes":1024,"by":"accord","device_us":..,"host_us":..}. device_us: between two events of the stream,
 // for each call; host_us: of the caller, to put a call into the stream. Without a GPU or NCCL it says so on the error output and exits with 77.
 //
+// --look: only says what the GPU is.
 // --ranks: all_reduce of float32, by size, through the communicator and by NCCL's own functions. Ranks are processes that NCCL takes for hosts, so that they share
 // the GPU: with one rank the figures are the cost of a call, with several also that of sockets and of turns on the GPU.
 // --threads: sums of bfloat16 by accord's plans, and the norm of their rows (gpu_threads.cpp). The kernels of all ranks run side by side.
@@ -111,15 +112,27 @@ int run_ranks(int size, const std::string& nccl) {
   return worst;
 }
 
+int skipped(const Status& why) {
+  std::fprintf(stderr, "bench_gpu: skipped: %s\n", why.message().c_str());
+  return kSkipped;
+}
+
+int look() {
+  if (const Status viable = device::cuda::runtime().viable(); !viable.ok()) return skipped(viable);
+  std::printf("%s\n", value_of(device::cuda::runtime().describe(kDevice)).c_str());
+  return 0;
+}
+
 int run(const std::vector<std::string>& arguments) {
   if (std::getenv("BENCH_RANK") != nullptr) return run_rank();
+  if (arguments == std::vector<std::string>{"--look"}) return look();
   int ranks = 1, threads = 0;
   const char* const named = std::getenv("CUDA_TEST_NCCL");
   std::string nccl = named != nullptr ? named : "libnccl.so.2";
   for (std::size_t i = 0; i < arguments.size(); i += 2) {
     if (i + 1 == arguments.size() ||
         (arguments[i] != "--ranks" && arguments[i] != "--threads" && arguments[i] != "--nccl"))
-      fail("usage: bench_gpu [--ranks N | --threads N] [--nccl PATH]");
+      fail("usage: bench_gpu [--look | --ranks N | --threads N] [--nccl PATH]");
     if (arguments[i] == "--ranks") ranks = std::atoi(arguments[i + 1].c_str());
     if (arguments[i] == "--threads") threads = std::atoi(arguments[i + 1].c_str());
     if (arguments[i] == "--nccl") nccl = arguments[i + 1];
@@ -127,15 +140,16 @@ int run(const std::vector<std::string>& arguments) {
   if (ranks < 1 || ranks > 64) fail("--ranks is from 1 to 64");
   if (threads < 0 || threads > 8) fail("--threads is from 1 to 8");
   const Status no_nccl = threads > 0 ? Status() : comm::nccl::load(nccl).status();
-  for (const Status& missing : {device::cuda::runtime().viable(), no_nccl}) {
-    if (missing.ok()) continue;
-    std::fprintf(stderr, "bench_gpu: skipped: %s\n", missing.message().c_str());
-    return kSkipped;
-  }
+  for (const Status& missing : {device::cuda::runtime().viable(), no_nccl})
+    if (!missing.ok()) return skipped(missing);
   return threads > 0 ? run_threads(threads) : run_ranks(ranks, nccl);
 }
 
 }  // namespace
 }  // namespace accord::bench
 
-int main(int count, char** arguments) { return accord::bench::run({arguments + 1, arguments + count}); }
+int main(int count, char** arguments) {
+  // With fewer, kernels that wait for each other may get into one queue.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  return accord::bench::run({arguments + 1, arguments + count});
+}

@@ -62,26 +62,29 @@ void run_rank(Communicator& comm) {
                                     {"all_reduce and norm of bfloat16", "accord", &one},
                                     {"all_reduce and norm of bfloat16", "two kernels", &two}};
     for (const bool in_graph : {false, true})
-      for (const auto& [what, by, put] : contenders) {
-        (*put)();  // the first one connects
+      for (const Contender& contender : contenders) {
+        const std::function<void()>& put = *contender.put;
+        put();  // the first one connects
         check(runtime.synchronize(kDevice, stream));
         check(comm.barrier());
         Figure figure;
         if (in_graph) {
           const device::Graph graph = value_of(runtime.capture(kDevice, stream, [&] {
-            for (int i = 0; i < kInGraph; ++i) (*put)();
+            for (int i = 0; i < kInGraph; ++i) put();
             return Status();
           }));
           check(comm.barrier());
           figure = measure(handle, kCalls / kInGraph, [&] { check(runtime.launch_graph(graph, kDevice, stream)); });
           figure = {figure.device_us / kInGraph, figure.host_us / kInGraph};
           check(comm.barrier());
-          check(runtime.destroy_graph(graph));
+          check(runtime.destroy_graph(graph));  // which may wait for all that runs on the GPU
+          check(comm.barrier());
         } else {
-          figure = measure(handle, kCalls, *put);
+          figure = measure(handle, kCalls, put);
         }
         const std::string where = in_graph ? ", in a graph" : "";
-        if (comm.rank() == 0) print(comm.size(), "threads", (what + where).c_str(), count * 2, by, figure);
+        if (comm.rank() == 0)
+          print(comm.size(), "threads", (contender.what + where).c_str(), count * 2, contender.by, figure);
       }
   }
   check(comm.barrier());

@@ -58,7 +58,7 @@ struct DeviceChannelHandle {
     const std::uint64_t number = *sent + 1;
     *sent = number;
 #ifdef __CUDA_ARCH__
-    __threadfence_system();
+    // Its order goes through barriers, so it passes on what the other threads put before them.
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(at_peer), "l"(number) : "memory");
 #else
     std::atomic_ref(*at_peer).store(number, std::memory_order_release);

@@ -29,8 +29,8 @@ struct MemoryHandle {
   std::array<unsigned char, 64> bytes = {};
 };
 
-/// Thread-safe. No call but make_current() changes the calling thread's current device. Errors name the call and what the device said of
-/// it; those of memory that is not there are kResourceExhausted, all others kInternal.
+/// Thread-safe. No call but push_current() changes the calling thread's current device, and none begins a device that it does not name.
+/// Errors name the call and what the device said of it; those of memory that is not there are kResourceExhausted, all others kInternal.
 class Runtime {
  public:
   virtual ~Runtime() = default;
@@ -50,8 +50,9 @@ class Runtime {
   virtual Result<void*> allocate(Device device, std::size_t bytes) = 0;
   virtual Status release(Device device, void* memory) = 0;
   /// Of the host, where kernels reach it at the same address, and copies to and from it do not block the caller.
-  virtual Result<void*> allocate_host(std::size_t bytes) = 0;
-  virtual Status release_host(void* memory) = 0;
+  /// `device`: one of those that it is for; release_host() takes the same.
+  virtual Result<void*> allocate_host(Device device, std::size_t bytes) = 0;
+  virtual Status release_host(Device device, void* memory) = 0;
 
   // Memory of other devices and processes.
   /// Kernels on `from` reach memory of `to` from now on; kUnsupported if they cannot.
@@ -62,8 +63,10 @@ class Runtime {
   virtual Result<void*> open_shared(Device device, const MemoryHandle& handle) = 0;
   virtual Status close_shared(Device device, void* memory) = 0;
 
-  /// Makes it the calling thread's current one, for libraries that look at that; gives the one that was (CurrentDevice gives it back).
-  virtual Result<Device> make_current(Device device) = 0;
+  /// Makes it the calling thread's current one, for libraries that look at that, until pop_current() (CurrentDevice calls it).
+  virtual Status push_current(Device device) = 0;
+  /// The thread's current device is what it was before push_current(): a thread that had used none has none again.
+  virtual void pop_current() = 0;
 
   // What follows is put into a stream of `device` and happens in its order; the null stream is the device's default.
   /// In any direction.
@@ -101,18 +104,18 @@ class Runtime {
 /// `device` is the thread's current one while this lives.
 class CurrentDevice {
  public:
-  CurrentDevice(Runtime& runtime, Device device) : runtime_(runtime), before_(runtime.make_current(device)) {}
+  CurrentDevice(Runtime& runtime, Device device) : runtime_(runtime), status_(runtime.push_current(device)) {}
   ~CurrentDevice() {
-    if (before_.ok()) (void)runtime_.make_current(*before_);
+    if (status_.ok()) runtime_.pop_current();
   }
   CurrentDevice(const CurrentDevice&) = delete;
   CurrentDevice& operator=(const CurrentDevice&) = delete;
   /// Not ok: nothing was changed.
-  Status status() const { return before_.status(); }
+  const Status& status() const { return status_; }
 
  private:
   Runtime& runtime_;
-  const Result<Device> before_;
+  const Status status_;
 };
 
 /// That of `type`, whose viable() is ok; kUnsupported says why there is none: this build has none, or the machine.

@@ -15,6 +15,7 @@ namespace {
 constexpr std::size_t kAlignment = 256;
 constexpr int kHostMultiprocessors = 16;
 thread_local int current = 0;
+thread_local std::vector<int> before_current;  // of push_current()
 
 Status error(std::string_view call, std::string_view why) {
   return Status(StatusCode::kInternal, fmt::format("{}: {}", call, why));
@@ -108,27 +109,32 @@ Status HostRuntime::release(Device device, void* memory) {
   return give_back("release", device, memory);
 }
 
-Result<void*> HostRuntime::allocate_host(std::size_t bytes) {
+Result<void*> HostRuntime::allocate_host(Device device, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   ACCORD_RETURN_IF_ERROR(take_failure("allocate_host"));
+  ACCORD_RETURN_IF_ERROR(check("allocate_host", device));
   return keep(bytes, kAlignment, std::nullopt);
 }
 
-Status HostRuntime::release_host(void* memory) {
+Status HostRuntime::release_host(Device device, void* memory) {
   const std::lock_guard lock(mutex_);
   ACCORD_RETURN_IF_ERROR(take_failure("release_host"));
+  ACCORD_RETURN_IF_ERROR(check("release_host", device));
   return give_back("release_host", std::nullopt, memory);
 }
 
-Result<Device> HostRuntime::make_current(Device device) {
-  {
-    const std::lock_guard lock(mutex_);
-    ACCORD_RETURN_IF_ERROR(take_failure("make_current"));
-    ACCORD_RETURN_IF_ERROR(check("make_current", device));
-  }
-  const auto before = static_cast<std::int16_t>(current_device());
-  set_current_device(device.index);
-  return Device{DeviceType::kCuda, before};
+Status HostRuntime::push_current(Device device) {
+  const std::lock_guard lock(mutex_);
+  ACCORD_RETURN_IF_ERROR(take_failure("push_current"));
+  ACCORD_RETURN_IF_ERROR(check("push_current", device));
+  before_current.push_back(current);
+  current = device.index;
+  return {};
+}
+
+void HostRuntime::pop_current() {
+  current = before_current.back();
+  before_current.pop_back();
 }
 
 Result<std::string> HostRuntime::describe(Device device) {

@@ -70,8 +70,8 @@ class HostRuntime final : public device::Runtime {
   Result<std::optional<Device>> device_of(const void* memory) override;
   Result<void*> allocate(Device device, std::size_t bytes) override;
   Status release(Device device, void* memory) override;
-  Result<void*> allocate_host(std::size_t bytes) override;
-  Status release_host(void* memory) override;
+  Result<void*> allocate_host(Device device, std::size_t bytes) override;
+  Status release_host(Device device, void* memory) override;
   Result<int> multiprocessors(Device device) override;
   Status reach(Device from, Device to) override;
   Result<device::MemoryHandle> share(Device device, void* memory) override;
@@ -81,7 +81,8 @@ class HostRuntime final : public device::Runtime {
   /// Kernels of host_kernels.cpp, on threads of the host (host_block.hpp).
   Status launch(const device::Kernel& kernel, const void* arguments, const device::Grid& grid, Device device,
                 Stream stream) override;
-  Result<Device> make_current(Device device) override;
+  Status push_current(Device device) override;
+  void pop_current() override;
   Result<std::string> describe(Device device) override;
   Status copy(void* to, const void* from, std::size_t bytes, Device device, Stream stream) override;
   Status record(device::Event event, Device device, Stream stream) override;

@@ -44,10 +44,21 @@ sys.exit(suite == "Ranks/CudaFails")
 """
 
 BENCHMARK = f"""#!{sys.executable}
-import json, sys
+import json, os, sys
+if os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS") != "32":
+    sys.exit("too few connections")
+if "--look" in sys.argv:
+    print("A GPU, 80 GiB")
+    sys.exit()
 print("a line of NCCL's")
 ranks = {{"ranks": int(sys.argv[2]), "as": "processes" if sys.argv[1] == "--ranks" else "threads"}}
 print(json.dumps({{**ranks, "what": "all_reduce", "bytes": 1024, "by": "accord", "device_us": 4.0, "host_us": 2.5}}))
+"""
+
+# bench_gpu where the driver is too old.
+BLIND = """#!/bin/sh
+echo "bench_gpu: skipped: the NVIDIA driver is for CUDA 12.4 and older, this build for 13.0, which needs driver 580 or newer" >&2
+exit 77
 """
 
 # bench/gpu_engine.py: its time is what it finds.
@@ -158,6 +169,20 @@ def test_the_report_has_counts_and_figures(machine):
     text = (machine / "report/report.md").read_text()
     assert "1 passed, 2 failed, 1 skipped" in text
     assert "| 2 threads | all_reduce | 1024 | accord | 4.00 | 2.50 | 0.26 |" in text
+
+
+def test_a_gpu_that_accord_does_not_see_is_a_failure_and_no_skip(machine):
+    program(machine / "path/nvidia-smi", "#!/bin/sh\necho 'A GPU, 550.54, 80 GiB'\n")
+    program(machine / "bin/bench_gpu", BLIND)
+    ended = check(machine, "--minutes", "1")
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    report = json.loads((machine / "report/report.json").read_text())
+    assert report["gpus"] == ["A GPU, 550.54, 80 GiB"]
+    assert [stage["outcome"] for stage in report["stages"]] == ["failed"]
+    assert "accord's programs do not see the GPU" in ended.stdout
+    assert "needs driver 580 or newer" in ended.stdout
+    (machine / "bin/bench_gpu").unlink()
+    assert "there is no " in check(machine, "--minutes", "1").stdout
 
 
 def test_the_benchmark_of_engines_has_a_time_of_its_own_and_a_table_in_the_report(tmp_path, monkeypatch):

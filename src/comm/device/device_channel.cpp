@@ -50,7 +50,7 @@ Status DeviceChannel::open(Device device) {
   if (device.index < 0 || device.index >= runtime_->count())
     return Status(StatusCode::kInvalidArgument, fmt::format("a buffer lies on {}, but this rank sees {} of them",
                                                             to_string(device), runtime_->count()));
-  ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<StopWord> stop, StopWord::create(*runtime_));
+  ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<StopWord> stop, StopWord::create(*runtime_, device));
   ACCORD_ASSIGN_OR_RETURN(stream_, runtime_->create_stream(device, group_.options().hints.is_high_priority_stream));
   device_ = device;
   events_ = std::make_shared<EventPool>(*runtime_, device_);

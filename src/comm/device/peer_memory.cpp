@@ -121,7 +121,8 @@ Status PeerMemory::open(Group& group, Rank rank, const std::string& said) {
   device::MemoryHandle handle;
   const std::vector<unsigned char> bytes = told.value("handle", std::vector<unsigned char>());
   if (bytes.size() != handle.bytes.size())
-    return Status(StatusCode::kInternal, fmt::format("rank {} gave no handle", rank));
+    return Status(StatusCode::kUnsupported,
+                  fmt::format("rank {} gave no handle: {}", rank, told.value("no_handle", "")), {rank});
   std::copy(bytes.begin(), bytes.end(), handle.bytes.begin());
   const Result<void*> opened = runtime_.open_shared(device_, handle);
   if (!opened.ok()) return failed(opened.status());
@@ -138,7 +139,10 @@ Result<std::unique_ptr<PeerMemory>> PeerMemory::create(Group& group, device::Run
     mine = {{"process", process_name()}, {"number", Allocations::instance().add(memory->mine_)}, {"bytes", bytes}};
     // Ranks of this process need no handle: only where there are others it has to be there.
     const Result<device::MemoryHandle> handle = runtime.share(device, memory->mine_->memory);
-    if (handle.ok()) mine["handle"] = handle->bytes;
+    if (handle.ok())
+      mine["handle"] = handle->bytes;
+    else
+      mine["no_handle"] = handle.status().message().substr(0, kMostText / 2);
   } else {
     mine = {{"error", failure.message().substr(0, kMostText / 2)}};
   }

@@ -12,12 +12,15 @@ namespace accord::comm {
 /// A word of the host's memory that kernels read; not 0 once they shall give up waiting for others, and write to them no more.
 class StopWord {
  public:
-  static Result<std::shared_ptr<StopWord>> create(device::Runtime& runtime) {
-    ACCORD_ASSIGN_OR_RETURN(void* const memory, runtime.allocate_host(sizeof(std::uint64_t)));
-    return std::make_shared<StopWord>(runtime, static_cast<std::uint64_t*>(memory));
+  static Result<std::shared_ptr<StopWord>> create(device::Runtime& runtime, Device device) {
+    ACCORD_ASSIGN_OR_RETURN(void* const memory, runtime.allocate_host(device, sizeof(std::uint64_t)));
+    return std::make_shared<StopWord>(runtime, device, static_cast<std::uint64_t*>(memory));
   }
-  StopWord(device::Runtime& runtime, std::uint64_t* word) : runtime_(runtime), word_(word) { *word = 0; }
-  ~StopWord() { (void)runtime_.release_host(word_); }
+  StopWord(device::Runtime& runtime, Device device, std::uint64_t* word)
+      : runtime_(runtime), device_(device), word_(word) {
+    *word = 0;
+  }
+  ~StopWord() { (void)runtime_.release_host(device_, word_); }
   StopWord(const StopWord&) = delete;
   StopWord& operator=(const StopWord&) = delete;
 
@@ -26,6 +29,7 @@ class StopWord {
 
  private:
   device::Runtime& runtime_;
+  const Device device_;
   std::uint64_t* const word_;
 };
 

@@ -59,7 +59,7 @@ Result<PeerWindow> PeerWindow::create(Communicator& communicator, std::size_t by
   const Result<device::Runtime*> runtime = device::runtime_of(device.type);
   if (!runtime.ok()) return wrong(runtime.status());
   auto state = std::make_shared<State>(**runtime, device, bytes, *group);
-  Result<std::shared_ptr<comm::StopWord>> stop = comm::StopWord::create(**runtime);
+  Result<std::shared_ptr<comm::StopWord>> stop = comm::StopWord::create(**runtime, device);
   const Deadline deadline = Deadline::in(options.timeout.value_or(group->options().timeout));
   Result<std::unique_ptr<comm::PeerMemory>> memory = comm::PeerMemory::create(
       *group, **runtime, device, std::max(state->head + bytes, kLeast), deadline, stop.status());

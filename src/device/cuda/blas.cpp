@@ -166,6 +166,9 @@ class CudaBlas final : public Blas {
     };
     const std::uint64_t workspace = p.workspace == nullptr ? 0 : kWorkspaceBytes;
     Status wished = wish(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
+    // Parts of k are added up in float32; in the output's type they would be rounded first.
+    const std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    if (wished.ok()) wished = wish(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
     if (wished.ok()) wished = wish(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(p.b.data));
     if (wished.ok()) wished = wish(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(p.a.data));
     if (wished.ok()) wished = wish(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(p.c.data));

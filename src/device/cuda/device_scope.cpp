@@ -48,6 +48,17 @@ CUcontext any_context() {
 
 }  // namespace
 
+Status push_context(Device device) {
+  ACCORD_ASSIGN_OR_RETURN(const Driver* const used, driver());
+  ACCORD_ASSIGN_OR_RETURN(CUcontext const context, context_of(*used, device));
+  return used->status_of("cuCtxPushCurrent", used->context_push_current(context));
+}
+
+void pop_context() {
+  CUcontext popped = nullptr;
+  if (const Result<const Driver*> used = driver(); used.ok()) (void)(*used)->context_pop_current(&popped);
+}
+
 DeviceScope::DeviceScope(Device device) : status_(enter(device)) {}
 DeviceScope::DeviceScope() : status_(enter(std::nullopt)) {}
 

@@ -10,6 +10,10 @@
 
 namespace accord::device::cuda {
 
+/// The calling thread's calls of CUDA concern `device` from now on, until pop_context(); also where they did before.
+Status push_context(Device device);
+void pop_context();
+
 /// Calls of CUDA by this thread concern `device` while this lives, and are as before afterwards: a thread that used no device has none
 /// again. Captures of other streams do not forbid them.
 class DeviceScope {

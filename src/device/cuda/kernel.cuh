@@ -69,8 +69,8 @@ class Block {
     return x;
   }
   __device__ void store_release(std::uint64_t* word, std::uint64_t x) const {
-    // What other threads of the block wrote is passed on by the fence: a release alone orders this thread's own.
-    __threadfence_system();
+    // It passes on what other threads wrote before they met this one at a barrier, too: PTX's order goes through that. A fence before it would
+    // be a second wait for the same writes.
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(x) : "memory");
   }
   __device__ Packet load(const Packet* packet) const {

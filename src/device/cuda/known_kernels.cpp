@@ -41,9 +41,17 @@ Status load_kernels(int device) {
   std::atomic<std::size_t>& loaded = known().loaded[index];
   if (loaded.load(std::memory_order_acquire) > 0) return {};
   const std::lock_guard lock(known().mutex);
+  int shared_bytes = 0;
+  ACCORD_RETURN_IF_ERROR(
+      status_of("cudaDeviceGetAttribute",
+                cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device)));
   for (std::size_t i = loaded; i < known().codes.size(); ++i) {
+    const void* const code = known().codes[i]();
     cudaFuncAttributes attributes;
-    ACCORD_RETURN_IF_ERROR(status_of("cudaFuncGetAttributes", cudaFuncGetAttributes(&attributes, known().codes[i]())));
+    ACCORD_RETURN_IF_ERROR(status_of("cudaFuncGetAttributes", cudaFuncGetAttributes(&attributes, code)));
+    const int left = shared_bytes - static_cast<int>(attributes.sharedSizeBytes);
+    ACCORD_RETURN_IF_ERROR(status_of("cudaFuncSetAttribute",
+                                     cudaFuncSetAttribute(code, cudaFuncAttributeMaxDynamicSharedMemorySize, left)));
   }
   loaded.store(known().codes.size(), std::memory_order_release);
   return {};

@@ -21,8 +21,8 @@ namespace {
 cudaStream_t handle_of(Stream stream) { return static_cast<cudaStream_t>(stream.handle); }
 cudaEvent_t handle_of(Event event) { return static_cast<cudaEvent_t>(event.handle); }
 
-/// More have to be asked for, kernel by kernel.
-constexpr std::size_t kSharedBytesOfAny = 48 << 10;
+/// The oldest driver that programs of this CUDA run on, by NVIDIA's table; versions of one major number have the same.
+constexpr int kOldestDriver = CUDART_VERSION >= 13000 ? 580 : 525;
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
@@ -35,9 +35,10 @@ class CudaRuntime final : public Runtime {
     const cudaError_t said = cudaGetDeviceCount(&count);
     if (said == cudaErrorInsufficientDriver && cudaDriverGetVersion(&version) == cudaSuccess) {
       (void)cudaGetLastError();
-      return Status(StatusCode::kUnsupported,
-                    fmt::format("the NVIDIA driver is for CUDA {} and older, this build for {}", version_text(version),
-                                version_text(CUDART_VERSION)));
+      return Status(
+          StatusCode::kUnsupported,
+          fmt::format("the NVIDIA driver is for CUDA {} and older, this build for {}, which needs driver {} or newer",
+                      version_text(version), version_text(CUDART_VERSION), kOldestDriver));
     }
     if (const Status found = status_of("cudaGetDeviceCount", said); !found.ok()) {
       return Status(StatusCode::kUnsupported, found.message());
@@ -98,8 +99,8 @@ class CudaRuntime final : public Runtime {
     return status_of("cudaFree", cudaFree(memory));
   }
 
-  Result<void*> allocate_host(std::size_t bytes) override {
-    const DeviceScope scope;
+  Result<void*> allocate_host(Device device, std::size_t bytes) override {
+    const DeviceScope scope(device);
     ACCORD_RETURN_IF_ERROR(scope.status());
     void* memory = nullptr;
     if (const cudaError_t said = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable); said != cudaSuccess) {
@@ -108,8 +109,8 @@ class CudaRuntime final : public Runtime {
     return memory;
   }
 
-  Status release_host(void* memory) override {
-    const DeviceScope scope;
+  Status release_host(Device device, void* memory) override {
+    const DeviceScope scope(device);
     ACCORD_RETURN_IF_ERROR(scope.status());
     return status_of("cudaFreeHost", cudaFreeHost(memory));
   }
@@ -157,14 +158,8 @@ class CudaRuntime final : public Runtime {
     return status_of("cudaIpcCloseMemHandle", cudaIpcCloseMemHandle(memory));
   }
 
-  Result<Device> make_current(Device device) override {
-    if (device.type != DeviceType::kCuda)
-      return Status(StatusCode::kInternal, fmt::format("{} is no CUDA device", to_string(device)));
-    int before = 0;
-    ACCORD_RETURN_IF_ERROR(status_of("cudaGetDevice", cudaGetDevice(&before)));
-    if (before != device.index) ACCORD_RETURN_IF_ERROR(status_of("cudaSetDevice", cudaSetDevice(device.index)));
-    return Device{DeviceType::kCuda, static_cast<std::int16_t>(before)};
-  }
+  Status push_current(Device device) override { return push_context(device); }
+  void pop_current() override { pop_context(); }
 
   Status copy(void* to, const void* from, std::size_t bytes, Device device, Stream stream) override {
     const DeviceScope scope(device);
@@ -182,16 +177,11 @@ class CudaRuntime final : public Runtime {
     const DeviceScope scope(device);
     ACCORD_RETURN_IF_ERROR(scope.status());
     ACCORD_RETURN_IF_ERROR(load_kernels(device.index));
-    const auto failed = [&](cudaError_t said) { return status_of(fmt::format("launch of {}", kernel.name), said); };
-    if (grid.shared_bytes > kSharedBytesOfAny) {
-      const cudaError_t said = cudaFuncSetAttribute(kernel.cuda, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                    static_cast<int>(grid.shared_bytes));
-      if (said != cudaSuccess) return failed(said);
-    }
     std::array<void*, 1> pointers = {const_cast<void*>(arguments)};
-    return failed(cudaLaunchKernel(kernel.cuda, dim3(static_cast<unsigned>(grid.blocks)),
-                                   dim3(static_cast<unsigned>(grid.threads)), pointers.data(), grid.shared_bytes,
-                                   handle_of(stream)));
+    return status_of(fmt::format("launch of {}", kernel.name),
+                     cudaLaunchKernel(kernel.cuda, dim3(static_cast<unsigned>(grid.blocks)),
+                                      dim3(static_cast<unsigned>(grid.threads)), pointers.data(), grid.shared_bytes,
+                                      handle_of(stream)));
   }
 
   Status record(Event event, Device device, Stream stream) override {

@@ -70,7 +70,7 @@ Result<std::unique_ptr<DeviceContext>> DeviceContext::create(const EngineDevice&
   ACCORD_ASSIGN_OR_RETURN(context->fault_, DeviceMemory::allocate(runtime, on.device, sizeof(Fault), "a run"));
   ACCORD_ASSIGN_OR_RETURN(context->workspace_, DeviceMemory::allocate(runtime, on.device, device::kWorkspaceBytes,
                                                                       "the workspace of products"));
-  ACCORD_ASSIGN_OR_RETURN(void* const found, runtime.allocate_host(sizeof(Fault)));
+  ACCORD_ASSIGN_OR_RETURN(void* const found, runtime.allocate_host(on.device, sizeof(Fault)));
   context->found_ = new (found) Fault();
   return context;
 }
@@ -81,7 +81,7 @@ DeviceContext::~DeviceContext() {
     (void)on_.runtime->destroy_stream(on_.device, stream_);
   }
   if (end_.handle != nullptr) (void)on_.runtime->destroy_event(end_);
-  if (found_ != nullptr) (void)on_.runtime->release_host(found_);
+  if (found_ != nullptr) (void)on_.runtime->release_host(on_.device, found_);
 }
 
 Status DeviceContext::place_arena(Program& program) {

@@ -254,7 +254,7 @@ TEST_F(DeviceFailures, each_function_of_the_library_may_fail_and_the_group_fails
 
 TEST_F(DeviceFailures, each_call_of_the_device_may_fail_and_nothing_is_left) {
   for (const char* const call :
-       {"create_stream", "create_event", "record", "wait", "is_capturing", "allocate", "copy", "make_current"}) {
+       {"create_stream", "create_event", "record", "wait", "is_capturing", "allocate", "copy", "push_current"}) {
     SCOPED_TRACE(call);
     const std::string what = std::string("no more ") + call;
     on_ranks(1, [&](Communicator& comm, const OnDevice& on) {

@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <numeric>
+#include <span>
 
 #include "unit/kernels/reduce_reference.hpp"
 
@@ -14,6 +15,7 @@ using ::testing::HasSubstr;
 using Bytes = std::vector<std::byte>;
 
 constexpr std::size_t kParts[] = {0, 1, 7, 1003};  // elements for each rank
+constexpr DType kFewDTypes[] = {DType::kBool, DType::kInt32, DType::kBFloat16, DType::kFloat32};
 
 void expect_ok(const Status& status) { EXPECT_TRUE(status.ok()) << status.to_string(); }
 
@@ -218,11 +220,9 @@ void check_all_to_all_v(Communicator& comm, const OnDevice& on) {
   EXPECT_EQ(output.bytes(), expected);
 }
 
-}  // namespace
-
-int check_device_reductions(Communicator& comm, const OnDevice& on) {
+int check_reductions(Communicator& comm, const OnDevice& on, std::span<const DType> dtypes) {
   int known = 0;
-  for (const DType dtype : all<DType>(kDTypeCount))
+  for (const DType dtype : dtypes)
     for (const ReduceOp op : all<ReduceOp>(kReduceOpCount)) {
       if (!is_defined(op, dtype)) continue;
       bool has = true;
@@ -237,8 +237,8 @@ int check_device_reductions(Communicator& comm, const OnDevice& on) {
   return known;
 }
 
-void check_device_moves(Communicator& comm, const OnDevice& on) {
-  for (const DType dtype : all<DType>(kDTypeCount))
+void check_moves(Communicator& comm, const OnDevice& on, std::span<const DType> dtypes) {
+  for (const DType dtype : dtypes)
     for (const std::size_t part : kParts) {
       SCOPED_TRACE(::testing::Message() << part << " x " << to_string(dtype));
       for (Rank root = 0; root < comm.size(); ++root) {
@@ -255,6 +255,18 @@ void check_device_moves(Communicator& comm, const OnDevice& on) {
   check_parts(comm, on, DType::kBFloat16, counts, false);
   check_all_to_all_v(comm, on);
 }
+
+}  // namespace
+
+int check_device_reductions(Communicator& comm, const OnDevice& on) {
+  return check_reductions(comm, on, all<DType>(kDTypeCount));
+}
+int check_device_reductions_of_few_dtypes(Communicator& comm, const OnDevice& on) {
+  return check_reductions(comm, on, kFewDTypes);
+}
+
+void check_device_moves(Communicator& comm, const OnDevice& on) { check_moves(comm, on, all<DType>(kDTypeCount)); }
+void check_device_moves_of_few_dtypes(Communicator& comm, const OnDevice& on) { check_moves(comm, on, kFewDTypes); }
 
 void check_device_messages(Communicator& comm, const OnDevice& on) {
   const CallOptions options{.stream = on.stream};

@@ -11,6 +11,9 @@ namespace accord::testing {
 int check_device_reductions(Communicator& comm, const OnDevice& on);
 /// All dtypes through the collectives that move bytes, from each root, in place too, and with parts of unequal counts.
 void check_device_moves(Communicator& comm, const OnDevice& on);
+/// The same of bool, int32, bfloat16 and float32 alone, for ranks that take turns on a device: there a call takes milliseconds.
+int check_device_reductions_of_few_dtypes(Communicator& comm, const OnDevice& on);
+void check_device_moves_of_few_dtypes(Communicator& comm, const OnDevice& on);
 /// Messages one by one, at once, and of all ranks in any order.
 void check_device_messages(Communicator& comm, const OnDevice& on);
 /// Works, and what is put into streams before and behind them.

@@ -37,7 +37,7 @@ struct HostRuntimeTest : ::testing::Test {
 TEST_F(HostRuntimeTest, any_address_inside_of_an_allocation_tells_its_device) {
   void* const first = runtime.allocate(kFirst, 100).value();
   void* const second = runtime.allocate(kSecond, 1).value();
-  void* const host = runtime.allocate_host(8).value();
+  void* const host = runtime.allocate_host(kFirst, 8).value();
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(first) % 256, 0);
   EXPECT_EQ(runtime.device_of(static_cast<char*>(first) + 99).value(), kFirst);
   EXPECT_EQ(runtime.device_of(static_cast<char*>(first) + 100).value(), std::nullopt);
@@ -49,11 +49,11 @@ TEST_F(HostRuntimeTest, any_address_inside_of_an_allocation_tells_its_device) {
 
   EXPECT_EQ(runtime.live(), (LiveObjects{.allocations = 2, .host_allocations = 1}));
   EXPECT_EQ(runtime.release(kSecond, first).code(), StatusCode::kInternal);
-  EXPECT_EQ(runtime.release_host(first).code(), StatusCode::kInternal);
+  EXPECT_EQ(runtime.release_host(kFirst, first).code(), StatusCode::kInternal);
   EXPECT_TRUE(runtime.release(kFirst, first).ok());
   EXPECT_FALSE(runtime.release(kFirst, first).ok());
   EXPECT_TRUE(runtime.release(kSecond, second).ok());
-  EXPECT_TRUE(runtime.release_host(host).ok());
+  EXPECT_TRUE(runtime.release_host(kFirst, host).ok());
   EXPECT_EQ(runtime.live(), LiveObjects{});
 }
 
@@ -287,7 +287,11 @@ TEST_F(HostRuntimeTest, a_current_device_is_given_back_and_one_that_is_none_chan
     const device::CurrentDevice current(runtime, kSecond);
     EXPECT_TRUE(current.status().ok());
     EXPECT_EQ(HostRuntime::current_device(), 1);
-    EXPECT_EQ(runtime.make_current(kFirst).value(), kSecond);
+    {
+      const device::CurrentDevice inner(runtime, kFirst);
+      EXPECT_EQ(HostRuntime::current_device(), 0);
+    }
+    EXPECT_EQ(HostRuntime::current_device(), 1);
   }
   EXPECT_EQ(HostRuntime::current_device(), 0);
   const device::CurrentDevice none(runtime, {DeviceType::kCuda, 2});

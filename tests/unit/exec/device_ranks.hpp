@@ -22,7 +22,8 @@ class DeviceRanks {
  public:
   DeviceRanks(int size, int instances, std::size_t slot_bytes)
       : runtime_(size), layout_(exec::device_layout(size, instances, slot_bytes)) {
-    ending_ = static_cast<std::uint64_t*>(runtime_.allocate_host(8 * static_cast<std::size_t>(size)).value());
+    ending_ = static_cast<std::uint64_t*>(
+        runtime_.allocate_host({DeviceType::kCuda, 0}, 8 * static_cast<std::size_t>(size)).value());
     std::fill_n(ending_, size, 0);
     std::vector<std::byte*> memories;
     for (int rank = 0; rank < size; ++rank) {

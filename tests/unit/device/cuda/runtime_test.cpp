@@ -34,9 +34,9 @@ TEST(CudaRuntime, without_a_device_says_why_and_every_call_fails) {
   EXPECT_FALSE(runtime.device_of(&here).ok());
   EXPECT_FALSE(runtime.allocate(kFirst, 8).ok());
   EXPECT_FALSE(runtime.release(kFirst, &here).ok());
-  EXPECT_FALSE(runtime.allocate_host(8).ok());
-  EXPECT_FALSE(runtime.release_host(&here).ok());
-  EXPECT_FALSE(runtime.make_current(kFirst).ok());
+  EXPECT_FALSE(runtime.allocate_host(kFirst, 8).ok());
+  EXPECT_FALSE(runtime.release_host(kFirst, &here).ok());
+  EXPECT_FALSE(runtime.push_current(kFirst).ok());
   EXPECT_FALSE(runtime.copy(&here, &here, 0, kFirst, {}).ok());
   EXPECT_FALSE(runtime.record({}, kFirst, {}).ok());
   EXPECT_FALSE(runtime.wait({}, kFirst, {}).ok());
@@ -96,18 +96,18 @@ TEST_F(CudaDevice, has_a_description_and_is_one_of_count) {
   EXPECT_FALSE(runtime.describe(none).ok());
   EXPECT_THAT(runtime.allocate(none, 8).status().message(), HasSubstr(to_string(none)));
   EXPECT_FALSE(runtime.allocate({DeviceType::kCpu, 0}, 8).ok());
-  EXPECT_FALSE(runtime.make_current(none).ok());
+  EXPECT_FALSE(runtime.push_current(none).ok());
 }
 
 TEST_F(CudaDevice, tells_its_memory_from_that_of_the_host) {
   auto* const memory = static_cast<char*>(runtime.allocate(kFirst, 1000).value());
-  void* const host = runtime.allocate_host(8).value();
+  void* const host = runtime.allocate_host(kFirst, 8).value();
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory) % 256, 0);
   EXPECT_EQ(runtime.device_of(memory + 999).value(), kFirst);
   EXPECT_EQ(runtime.device_of(host).value(), std::nullopt);
   EXPECT_EQ(runtime.device_of(&runtime).value(), std::nullopt);
   EXPECT_EQ(runtime.device_of(nullptr).value(), std::nullopt);
-  EXPECT_TRUE(runtime.release_host(host).ok());
+  EXPECT_TRUE(runtime.release_host(kFirst, host).ok());
   EXPECT_TRUE(runtime.release(kFirst, memory).ok());
   EXPECT_EQ(runtime.release(kFirst, host).code(), StatusCode::kInternal);
 }
@@ -123,7 +123,7 @@ TEST_F(CudaDevice, copies_in_the_order_of_a_stream) {
   std::iota(from.begin(), from.end(), 7);
   const std::size_t bytes = from.size() * sizeof(int);
   void* const memory = runtime.allocate(kFirst, bytes).value();
-  void* const host = runtime.allocate_host(bytes).value();
+  void* const host = runtime.allocate_host(kFirst, bytes).value();
   for (const Stream each : {Stream{}, stream(), stream(true)}) {
     std::fill(to.begin(), to.end(), 0);
     ASSERT_TRUE(runtime.copy(memory, from.data(), bytes, kFirst, each).ok());
@@ -132,7 +132,7 @@ TEST_F(CudaDevice, copies_in_the_order_of_a_stream) {
     ASSERT_TRUE(runtime.synchronize(kFirst, each).ok());
     EXPECT_EQ(to, from);
   }
-  EXPECT_TRUE(runtime.release_host(host).ok());
+  EXPECT_TRUE(runtime.release_host(kFirst, host).ok());
   EXPECT_TRUE(runtime.release(kFirst, memory).ok());
 }
 
@@ -168,8 +168,15 @@ TEST_F(CudaDevice, leaves_a_thread_that_uses_it_without_one) {
     EXPECT_TRUE(runtime.has_happened(event).value());
     EXPECT_TRUE(runtime.destroy_event(event).ok());
     EXPECT_EQ(current(), nullptr);
-    EXPECT_EQ(runtime.make_current(kFirst).value(), kFirst);
-    EXPECT_NE(current(), nullptr);
+    void* const host = runtime.allocate_host(kFirst, 8).value();
+    EXPECT_TRUE(runtime.release_host(kFirst, host).ok());
+    EXPECT_EQ(current(), nullptr);
+    {
+      const CurrentDevice scope(runtime, kFirst);
+      ASSERT_TRUE(scope.status().ok());
+      EXPECT_NE(current(), nullptr);
+    }
+    EXPECT_EQ(current(), nullptr);
   }).join();
 }
 
@@ -193,7 +200,7 @@ TEST_F(CudaDevice, is_current_while_asked_for_and_gives_back_the_one_before) {
 
 TEST_F(CudaDevice, a_capture_records_copies_and_is_not_spoiled_by_other_work) {
   const Stream captured = stream(), other = stream();
-  auto* const host = static_cast<int*>(runtime.allocate_host(2 * sizeof(int)).value());
+  auto* const host = static_cast<int*>(runtime.allocate_host(kFirst, 2 * sizeof(int)).value());
   void* const memory = runtime.allocate(kFirst, sizeof(int)).value();
   host[0] = 7;
   host[1] = 0;
@@ -227,7 +234,7 @@ TEST_F(CudaDevice, a_capture_records_copies_and_is_not_spoiled_by_other_work) {
   EXPECT_EQ(cudaGraphExecDestroy(program), cudaSuccess);
   EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
   EXPECT_TRUE(runtime.release(kFirst, memory).ok());
-  EXPECT_TRUE(runtime.release_host(host).ok());
+  EXPECT_TRUE(runtime.release_host(kFirst, host).ok());
 }
 
 TEST_F(CudaDevice, the_default_stream_beside_a_capture_of_a_blocking_stream_is_an_error_that_explains) {
