@@ -29,7 +29,7 @@
 //   warp_sum(x), warp_max(x), block_sum(x), block_max(x)    of the values of all its threads, the same for each; x: float, double or an
 //                           integer of 32 or 64 bits. All threads have to call them
 //   from_lane(x, lane)      the value of another lane of the warp
-//   pause()                 in a loop that waits for others
+//   pause()                 in a loop that waits for others; of several blocks only if they run together (Grid): others could not run else
 //   add(word, n)            adds to a word of this device, gives what was there; no order of other memory
 //   load(word), store(word, x)    a word of 64 bits that other devices or the host write or read, without order of other memory
 //   load_acquire(word), store_release(word, x)    the same, in order with other memory: what was written before the store, by all threads that

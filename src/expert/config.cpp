@@ -82,7 +82,7 @@ Status check(const ExpertGroupConfig& config, int ranks) {
     if (value >= least && value <= most) return Status();
     return invalid(fmt::format("{} is {}, it has to be {} to {}", name, value, least, most));
   };
-  ACCORD_RETURN_IF_ERROR(at_least("experts", config.experts, 1, 1 << 24));
+  ACCORD_RETURN_IF_ERROR(at_least("experts", config.experts, 1, kMostExperts));
   ACCORD_RETURN_IF_ERROR(at_least("top_k", config.top_k, 1, config.experts));
   ACCORD_RETURN_IF_ERROR(at_least("hidden", config.hidden, 1));
   ACCORD_RETURN_IF_ERROR(at_least("max_tokens_per_rank", config.max_tokens_per_rank, 1));

@@ -8,6 +8,8 @@
 
 namespace accord::expert {
 
+inline constexpr int kMostExperts = 1 << 24;
+
 /// A configuration in which nothing is left open, and its placement.
 struct Resolved {
   ExpertGroupConfig config;

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <barrier>
 #include <bit>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <thread>
@@ -57,6 +59,7 @@ class HostBlock {
  public:
   struct Place {
     int thread = 0, threads = 1, block = 0, blocks = 1, lanes = 1;
+    bool may_wait = true;  ///< for others
   };
   HostBlock(const Place& place, HostTeam& team, HostTeam& warp, std::byte* shared)
       : place_(place), team_(team), warp_(warp), shared_(shared) {}
@@ -96,7 +99,14 @@ class HostBlock {
     return team_.combine(thread(), x, [](T a, T b) { return a > b ? a : b; });
   }
 
-  void pause() const { std::this_thread::yield(); }
+  void pause() const {
+    if (!place_.may_wait) {
+      std::fputs("a kernel waits with several blocks that need not run at the same time: others may never run\n",
+                 stderr);
+      std::abort();
+    }
+    std::this_thread::yield();
+  }
   std::uint64_t add(std::uint64_t* word, std::uint64_t n) const {
     return std::atomic_ref(*word).fetch_add(n, std::memory_order_relaxed);
   }

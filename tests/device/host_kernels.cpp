@@ -41,6 +41,7 @@ constexpr std::array kKernels = {
     named<expert::MeetPeers>(),
     named<expert::LeavePeers>(),
     named<expert::CountLate>(),
+    named<expert::AwaitRead>(),
     named<expert::TellRouting>(),
     named<expert::PlaceChoices>(),
     named<expert::CountChunks>(),
@@ -88,8 +89,12 @@ void run_blocks(HostCode code, const void* arguments, const device::Grid& grid, 
   std::vector<std::max_align_t> shared(grid.shared_bytes / sizeof(std::max_align_t) + 1);
   const auto run = [&](int thread) {
     for (int block = first; block < last; ++block) {
-      const HostBlock::Place place{
-          .thread = thread, .threads = kHostThreads, .block = block, .blocks = grid.blocks, .lanes = kHostLanes};
+      const HostBlock::Place place{.thread = thread,
+                                   .threads = kHostThreads,
+                                   .block = block,
+                                   .blocks = grid.blocks,
+                                   .lanes = kHostLanes,
+                                   .may_wait = grid.together || grid.blocks == 1};
       HostBlock one(place, team, *warps[static_cast<std::size_t>(thread / kHostLanes)],
                     reinterpret_cast<std::byte*>(shared.data()));
       code(arguments, one);

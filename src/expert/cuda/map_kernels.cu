@@ -2,6 +2,7 @@
 #include "expert/device/drop_kernels.hpp"
 #include "expert/device/map_kernels.hpp"
 
+ACCORD_CUDA_KERNEL(accord::expert::AwaitRead);
 ACCORD_CUDA_KERNEL(accord::expert::MeetPeers);
 ACCORD_CUDA_KERNEL(accord::expert::LeavePeers);
 ACCORD_CUDA_KERNEL(accord::expert::CountLate);

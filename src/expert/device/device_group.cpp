@@ -1,5 +1,5 @@
-// A call is three kernels or four: what others will read is written, the ranks meet, each reads what is for it, and says that it is done.
-// prepare() has more behind its meeting, which make the map.
+// A call is five kernels or six: one waits until all have read what the last call wrote, then what others will read is written, the ranks meet, each reads
+// what is for it, and says that it is done. prepare() has more behind its meeting, which make the map.
 #include "expert/device/device_group.hpp"
 
 #include <fmt/format.h>
@@ -237,6 +237,7 @@ Status DeviceGroup::prepare(Handle& handle, const ExpertRouting& routing) {
     const std::int64_t choices = std::int64_t{map.ranks} * map.max_tokens * map.top_k;
     // Negative numbers until the map is made: kernels of a group that has failed leave them so.
     ACCORD_RETURN_IF_ERROR(runtime_.fill(map.numbers, 0xFF, sizeof(MapNumbers), device_, routing.stream));
+    ACCORD_RETURN_IF_ERROR(launch(AwaitRead{peers_}, 1, routing.stream));
     ACCORD_RETURN_IF_ERROR(launch(tell, tokens * map.top_k, routing.stream));
     ACCORD_RETURN_IF_ERROR(launch(MeetPeers{peers_, true, tokens}, 1, routing.stream));
     ACCORD_RETURN_IF_ERROR(launch(PlaceChoices{peers_, map}, choices, routing.stream));
@@ -254,6 +255,7 @@ Status DeviceGroup::send(const Handle& handle, const Terms& terms, Stream stream
                          const Rows& slots, std::int64_t room, const RowBytes& bytes) {
   const Map& map = handle.device->map();
   return run(handle, terms, stream, [&]() -> Status {
+    ACCORD_RETURN_IF_ERROR(launch(AwaitRead{peers_}, 1, stream));
     ACCORD_RETURN_IF_ERROR(launch(StageTokens{peers_, map, tokens, bytes}, kWarp * handle.tokens(), stream));
     ACCORD_RETURN_IF_ERROR(launch(MeetPeers{peers_}, 1, stream));
     const std::int64_t rows = std::min(room, map.most_rows);
@@ -267,6 +269,7 @@ Status DeviceGroup::bring_back(const Handle& handle, const Terms& terms, Stream 
                                std::int64_t room, const RowBytes& bytes, Finish finish) {
   const Map& map = handle.device->map();
   return run(handle, terms, stream, [&]() -> Status {
+    ACCORD_RETURN_IF_ERROR(launch(AwaitRead{peers_}, 1, stream));
     ACCORD_RETURN_IF_ERROR(launch(PushSlots{peers_, map, slots, room, bytes}, kWarp * map.most_rows, stream));
     ACCORD_RETURN_IF_ERROR(launch(MeetPeers{peers_}, 1, stream));
     ACCORD_RETURN_IF_ERROR(finish());

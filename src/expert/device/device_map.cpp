@@ -6,12 +6,15 @@
 #include <algorithm>
 #include <vector>
 
+#include "expert/config.hpp"
+
 namespace accord::expert {
 namespace {
 
 std::size_t sz(std::int64_t count) { return static_cast<std::size_t>(count); }
 
 static_assert(sizeof(RankCounts) == sizeof(ExpertRankCounts));
+static_assert(kMostExperts <= 1 << kMostWaiting);
 
 Dropping dropping_of(const ExpertGroupConfig& config) {
   switch (config.overflow) {

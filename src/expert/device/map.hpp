@@ -28,6 +28,9 @@ enum class Dropping : std::uint8_t { kNone, kByWeight, kBySlot };
 /// Choices that a block numbers at a time.
 inline constexpr int kChunk = 256;
 
+/// The most sums of a token that wait for others: each at the highest bit in which two ids differ, no two at the same, and ids have no more.
+inline constexpr int kMostWaiting = 24;
+
 struct Map {
   // The placement (placement.hpp).
   const std::int32_t* first_place = nullptr;    ///< [ranks + 1]

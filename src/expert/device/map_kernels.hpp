@@ -7,7 +7,7 @@
 
 namespace accord::expert {
 
-/// Checks this rank's ids, and writes them to all ranks. MeetPeers comes next.
+/// Checks this rank's ids, and writes them to all ranks. AwaitRead comes before, MeetPeers next.
 struct TellRouting {
   static constexpr const char* kName = "expert_tell_routing";
   static constexpr int kThreads = 256;
@@ -20,7 +20,7 @@ struct TellRouting {
 
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
-    if (!wait_until_read(block, peers)) return;
+    if (has_failed(block, peers)) return;
     const auto end = static_cast<std::size_t>(tokens * top_k);
     for (std::size_t i = block.first(); i < end; i += block.stride()) {
       const std::int64_t id = id_at(i);
@@ -243,7 +243,6 @@ struct NumberSlots {
 struct OrderChoices {
   static constexpr const char* kName = "expert_order_choices";
   static constexpr int kThreads = 128;
-  static constexpr int kMostWaiting = 33;
   Peers peers;
   Map map;
   template <typename Block>

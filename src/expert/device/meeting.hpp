@@ -5,6 +5,9 @@
 // read. Who is done with reading says so, and waits for that of all before it writes there in the next call. All of this is counted on
 // the devices, so a graph may be launched again and again. Who waits looks at a word of the host as well, which is set once the group has
 // failed; from then on the kernels of this rank do nothing.
+//
+// Only kernels of one block wait. Blocks enough to fill the device would keep off whatever else is to run there: the kernels of other ranks that share
+// it, for which they wait, and those of other streams.
 
 #include <cstddef>
 #include <cstdint>
@@ -81,11 +84,16 @@ ACCORD_ON_DEVICE bool wait_for(Block& block, const Peers& peers, std::size_t off
   return failed == 0;
 }
 
-/// Before a kernel writes where others read.
-template <typename Block>
-ACCORD_ON_DEVICE bool wait_until_read(Block& block, const Peers& peers) {
-  return wait_for(block, peers, peers.at.done, peers.own->round);
-}
+/// One block: until all ranks have read what was written for them in the last call. Kernels that write there come next.
+struct AwaitRead {
+  static constexpr const char* kName = "expert_await_read";
+  static constexpr int kThreads = 128;
+  Peers peers;
+  template <typename Block>
+  ACCORD_ON_DEVICE void operator()(Block& block) const {
+    (void)wait_for(block, peers, peers.at.done, peers.own->round);
+  }
+};
 
 /// One block: the meeting of a call.
 struct MeetPeers {

@@ -90,7 +90,7 @@ ACCORD_ON_DEVICE inline Rows rows_of(const Peers& peers, int rank, const RowByte
           bytes.weight > 0 ? peers.memory[rank] + peers.at.row_weights : nullptr};
 }
 
-/// This rank's tokens to where all can read them; [tokens, top_k] weights.
+/// This rank's tokens to where all can read them; [tokens, top_k] weights. AwaitRead comes before.
 struct StageTokens {
   static constexpr const char* kName = "expert_stage_tokens";
   static constexpr int kThreads = 256;
@@ -100,7 +100,7 @@ struct StageTokens {
   RowBytes bytes;
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
-    if (!wait_until_read(block, peers) || map.numbers->blocked != 0) return;
+    if (has_failed(block, peers) || map.numbers->blocked != 0) return;
     const Rows staged = rows_of(peers, peers.rank, bytes);
     const auto count = static_cast<std::size_t>(map.counted[map.rank].tokens);
     for (std::size_t t = first_row(block); t < count; t += row_stride(block)) {
@@ -140,7 +140,7 @@ struct PullSlots {
 };
 
 /// The rows of this rank's slots to the ranks of their tokens; those that `slots` has no room for count as zero, scales that it does not
-/// have as 1.
+/// have as 1. AwaitRead comes before.
 struct PushSlots {
   static constexpr const char* kName = "expert_push_slots";
   static constexpr int kThreads = 256;
@@ -151,7 +151,7 @@ struct PushSlots {
   RowBytes bytes;
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
-    if (!wait_until_read(block, peers) || map.numbers->blocked != 0) return;
+    if (has_failed(block, peers) || map.numbers->blocked != 0) return;
     const auto rows = static_cast<std::size_t>(map.numbers->recv_rows), end = static_cast<std::size_t>(room);
     if (block.first() == 0) map.numbers->cut = rows > end ? static_cast<std::int64_t>(rows - end) : 0;
     for (std::size_t slot = first_row(block); slot < rows; slot += row_stride(block)) {

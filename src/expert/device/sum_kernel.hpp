@@ -1,6 +1,7 @@
 #pragma once
 // The sum of each token's rows, in the canonical order: a thread adds some columns of a token. The last sum is kept in registers; those
-// that wait for it, few as a token has few choices, lie in the thread's own memory.
+// that wait for it lie in the thread's own memory: few columns, as a kernel that takes more of it than those before makes CUDA allocate, which waits for
+// all that runs.
 
 #include "exec/device/elements.hpp"
 #include "expert/device/map.hpp"
@@ -18,7 +19,6 @@ struct alignas(sizeof(T) * kCount < 16 ? sizeof(T) * kCount : 16) Pack {
 struct SumRows {
   static constexpr const char* kName = "expert_sum_rows";
   static constexpr int kThreads = 256;
-  static constexpr int kMostWaiting = 33;
   static constexpr int kScaleBlock = 128;
   Peers peers;
   Map map;
@@ -32,13 +32,14 @@ struct SumRows {
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
     if (has_failed(block, peers) || map.numbers->blocked != 0) return;
+    Waiting waiting;
     switch (dtype) {
-      case DType::kFloat64: return sum<DType::kFloat64, DType::kFloat64>(block);
-      case DType::kFloat32: return sum_to<DType::kFloat32>(block);
-      case DType::kBFloat16: return sum_to<DType::kBFloat16>(block);
-      case DType::kFloat16: return sum_to<DType::kFloat16>(block);
-      case DType::kFloat8E4M3FN: return sum_to<DType::kFloat8E4M3FN>(block);
-      case DType::kFloat8E5M2: return sum_to<DType::kFloat8E5M2>(block);
+      case DType::kFloat64: return sum<DType::kFloat64, DType::kFloat64>(block, waiting.wide);
+      case DType::kFloat32: return sum_to<DType::kFloat32>(block, waiting.narrow);
+      case DType::kBFloat16: return sum_to<DType::kBFloat16>(block, waiting.narrow);
+      case DType::kFloat16: return sum_to<DType::kFloat16>(block, waiting.narrow);
+      case DType::kFloat8E4M3FN: return sum_to<DType::kFloat8E4M3FN>(block, waiting.narrow);
+      case DType::kFloat8E5M2: return sum_to<DType::kFloat8E5M2>(block, waiting.narrow);
       default: return;
     }
   }
@@ -46,44 +47,52 @@ struct SumRows {
  private:
   template <DType kDType>
   using Stored = typename exec::ElementOf<kDType>::Stored;
+  /// The most columns of a thread.
+  template <typename Sum>
+  static constexpr int kWide = 16 / sizeof(Sum);
+  template <typename Sum>
+  using Sums = Sum[kWide<Sum>];
+  /// One for all dtypes: the compiler would give each its own.
+  union Waiting {
+    Sums<float> narrow[kMostWaiting];
+    Sums<double> wide[kMostWaiting];
+  };
 
   template <DType kFrom, typename Block>
-  ACCORD_ON_DEVICE void sum_to(Block& block) const {
+  ACCORD_ON_DEVICE void sum_to(Block& block, Sums<float>* waiting) const {
     switch (result_dtype) {
-      case DType::kFloat32: return sum<kFrom, DType::kFloat32>(block);
-      case DType::kBFloat16: return sum<kFrom, DType::kBFloat16>(block);
-      case DType::kFloat16: return sum<kFrom, DType::kFloat16>(block);
+      case DType::kFloat32: return sum<kFrom, DType::kFloat32>(block, waiting);
+      case DType::kBFloat16: return sum<kFrom, DType::kBFloat16>(block, waiting);
+      case DType::kFloat16: return sum<kFrom, DType::kFloat16>(block, waiting);
       default: return;
     }
   }
 
-  template <DType kFrom, DType kTo, typename Block>
-  ACCORD_ON_DEVICE void sum(Block& block) const {
-    constexpr int kWide = 16 / sizeof(Stored<kFrom>);
-    const bool is_whole = hidden % kWide == 0 && reinterpret_cast<std::size_t>(result) % 16 == 0;
+  template <DType kFrom, DType kTo, typename Block, typename Sum, int kMost>
+  ACCORD_ON_DEVICE void sum(Block& block, Sum (*waiting)[kMost]) const {
+    const bool is_whole = hidden % kMost == 0 && reinterpret_cast<std::size_t>(result) % 16 == 0;
     if (is_whole)
-      sum_columns<kFrom, kTo, kWide>(block);
+      sum_columns<kFrom, kTo, kMost>(block, waiting);
     else
-      sum_columns<kFrom, kTo, 1>(block);
+      sum_columns<kFrom, kTo, 1>(block, waiting);
   }
 
-  template <DType kFrom, DType kTo, int kColumns, typename Block>
-  ACCORD_ON_DEVICE void sum_columns(Block& block) const {
+  template <DType kFrom, DType kTo, int kColumns, typename Block, typename Sum, int kMost>
+  ACCORD_ON_DEVICE void sum_columns(Block& block, Sum (*waiting)[kMost]) const {
     const auto groups = static_cast<std::size_t>(hidden / kColumns);
     const std::size_t end = static_cast<std::size_t>(map.counted[map.rank].tokens) * groups;
     for (std::size_t i = block.first(); i < end; i += block.stride()) {
       const std::size_t token = i / groups, first = i % groups * kColumns,
                         to = token * static_cast<std::size_t>(hidden) + first;
       *reinterpret_cast<Pack<Stored<kTo>, kColumns>*>(static_cast<Stored<kTo>*>(result) + to) =
-          sum_of<kFrom, kTo, kColumns>(token, first);
+          sum_of<kFrom, kTo, kColumns>(token, first, waiting);
     }
   }
 
-  template <DType kFrom, DType kTo, int kColumns>
-  ACCORD_ON_DEVICE Pack<Stored<kTo>, kColumns> sum_of(std::size_t token, std::size_t first) const {
-    using Sum = typename exec::ElementOf<kFrom>::Sum;
+  template <DType kFrom, DType kTo, int kColumns, typename Sum, int kMost>
+  ACCORD_ON_DEVICE Pack<Stored<kTo>, kColumns> sum_of(std::size_t token, std::size_t first,
+                                                      Sum (*waiting)[kMost]) const {
     Sum last[kColumns] = {};
-    Sum waiting[kMostWaiting][kColumns];
     int depth = 0;  // sums that there are, the last one among them
     const std::size_t of_token = token * static_cast<std::size_t>(map.top_k);
     for (int i = 0; i < map.top_k && map.order[of_token + i] >= 0; ++i) {

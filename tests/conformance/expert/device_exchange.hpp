@@ -19,11 +19,13 @@ struct ExpertProblem {
   bool scales = false;
   DType weights = DType::kFloat32;
   DType ids = DType::kInt64;
+  Ids chosen = {};  // random, if empty
 };
 
 /// One rank's part; all ranks have the same problem and seed.
 inline void check_device_exchange(Communicator& comm, const OnDevice& on, const ExpertProblem& problem, unsigned seed) {
-  const Ids ids = random_ids(seed, problem.tokens, problem.experts, problem.top_k);
+  const Ids ids =
+      problem.chosen.empty() ? random_ids(seed, problem.tokens, problem.experts, problem.top_k) : problem.chosen;
   TwoGroups groups = TwoGroups::make(comm,
                                      {.experts = problem.experts,
                                       .top_k = problem.top_k,

@@ -57,6 +57,22 @@ TEST_F(DeviceExchange, every_dtype_and_width) {
   }
 }
 
+TEST_F(DeviceExchange, sums_that_all_wait_for_the_last_row) {
+  // Each id is farther from the next one than that is from all behind it.
+  const std::vector<std::int64_t> down = {0, 512, 768, 896, 960, 992, 1008, 1016, 1020, 1022, 1023};
+  for (const DType dtype : {DType::kFloat64, DType::kFloat32, DType::kBFloat16, DType::kFloat8E4M3FN})
+    for (const int hidden : {16, 17})
+      expect_the_bits_of_the_cpu({.tokens = {3, 2},
+                                  .experts = 1024,
+                                  .top_k = 11,
+                                  .hidden = hidden,
+                                  .dtype = dtype,
+                                  .result = dtype == DType::kFloat64 ? dtype : DType::kFloat32,
+                                  .scales = dtype == DType::kFloat8E4M3FN,
+                                  .chosen = {{down, down, down}, {down, down}}},
+                                 40);
+}
+
 TEST_F(DeviceExchange, placements_with_replicas_and_ranks_without_experts) {
   expect_the_bits_of_the_cpu(
       {.tokens = {8, 5, 6}, .experts = 5, .top_k = 3, .placement = {{0, 3}, {0, 1, 2, 3}, {1, 3, 4}}}, 30);
