@@ -8,6 +8,7 @@
 #include "device/norm_rows.hpp"
 #include "device/sample_kernels.hpp"
 #include "engine/device/attention_kernels.hpp"
+#include "engine/device/decoding_kernel.hpp"
 #include "engine/device/elementwise_kernel.hpp"
 #include "engine/device/index_kernels.hpp"
 #include "engine/device/product_kernel.hpp"
@@ -64,9 +65,18 @@ constexpr std::array kKernels = {
     named<engine::GatherRows>(),
     named<engine::Pick>(),
     named<engine::GatherElements>(),
-    named<engine::FewRowsProduct>(),
+    named<engine::FewRowsProduct<1>>(),
+    named<engine::FewRowsProduct<2>>(),
+    named<engine::FewRowsProduct<4>>(),
+    named<engine::FewRowsProduct<8>>(),
     named<engine::AppendToCache>(),
     named<engine::PagedAttention>(),
+    named<engine::DecodingAttention<DType::kFloat32, 1>>(),
+    named<engine::DecodingAttention<DType::kFloat32, 4>>(),
+    named<engine::DecodingAttention<DType::kFloat32, 8>>(),
+    named<engine::DecodingAttention<DType::kBFloat16, 1>>(),
+    named<engine::DecodingAttention<DType::kBFloat16, 4>>(),
+    named<engine::DecodingAttention<DType::kBFloat16, 8>>(),
     named<engine::CombineSplits>(),
     named<engine::WholeAttention>(),
     named<engine::Rotary>(),

@@ -1,9 +1,17 @@
 #include "device/cuda/kernel.cuh"
 #include "engine/device/attention_kernels.hpp"
+#include "engine/device/decoding_kernel.hpp"
 #include "engine/device/elementwise_kernel.hpp"
 #include "engine/device/index_kernels.hpp"
 #include "engine/device/product_kernel.hpp"
 #include "engine/device/row_kernels.hpp"
+
+namespace {
+template <int kQueries>
+using DecodingFloat32 = accord::engine::DecodingAttention<accord::DType::kFloat32, kQueries>;
+template <int kQueries>
+using DecodingBFloat16 = accord::engine::DecodingAttention<accord::DType::kBFloat16, kQueries>;
+}  // namespace
 
 ACCORD_CUDA_KERNEL(accord::engine::Elementwise);
 ACCORD_CUDA_KERNEL(accord::engine::SoftmaxRows);
@@ -12,9 +20,18 @@ ACCORD_CUDA_KERNEL(accord::engine::CumulativeSum);
 ACCORD_CUDA_KERNEL(accord::engine::GatherRows);
 ACCORD_CUDA_KERNEL(accord::engine::Pick);
 ACCORD_CUDA_KERNEL(accord::engine::GatherElements);
-ACCORD_CUDA_KERNEL(accord::engine::FewRowsProduct);
+ACCORD_CUDA_KERNEL(accord::engine::FewRowsProduct<1>);
+ACCORD_CUDA_KERNEL(accord::engine::FewRowsProduct<2>);
+ACCORD_CUDA_KERNEL(accord::engine::FewRowsProduct<4>);
+ACCORD_CUDA_KERNEL(accord::engine::FewRowsProduct<8>);
 ACCORD_CUDA_KERNEL(accord::engine::AppendToCache);
 ACCORD_CUDA_KERNEL(accord::engine::PagedAttention);
+ACCORD_CUDA_KERNEL(DecodingFloat32<1>);
+ACCORD_CUDA_KERNEL(DecodingFloat32<4>);
+ACCORD_CUDA_KERNEL(DecodingFloat32<8>);
+ACCORD_CUDA_KERNEL(DecodingBFloat16<1>);
+ACCORD_CUDA_KERNEL(DecodingBFloat16<4>);
+ACCORD_CUDA_KERNEL(DecodingBFloat16<8>);
 ACCORD_CUDA_KERNEL(accord::engine::CombineSplits);
 ACCORD_CUDA_KERNEL(accord::engine::WholeAttention);
 ACCORD_CUDA_KERNEL(accord::engine::Rotary);

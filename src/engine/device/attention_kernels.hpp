@@ -2,6 +2,7 @@
 // Attention over the paged cache, and over tensors; and what goes with it: the cache's writing, rotary embedding.
 
 #include "engine/device/attend.hpp"
+#include "engine/device/words.hpp"
 
 namespace accord::engine {
 
@@ -67,22 +68,29 @@ struct AppendToCache {
   }
 };
 
-/// output = softmax(scale q k^T) v of each row, which sees the tokens of its sequence up to its own. A block has `tile_rows` rows, the query
-/// heads of one key head, and one of `splits` parts of the tokens; with several of these, parts go to `partial` for CombineSplits. The
-/// parts depend on nothing but the row's own token if tile_rows is 1.
-struct PagedAttention {
-  static constexpr const char* kName = "engine_paged_attention";
-  static constexpr int kThreads = 256;
+/// output = softmax(scale q k^T) v of each row, which sees the tokens of its sequence up to its own. These are cut into `splits` parts; if there
+/// are several, their results go to `partial` for CombineSplits.
+struct PagedCall {
   DeviceCacheLayer cache;
   BatchTables batch;
   std::int64_t rows = 0, heads = 0, window = 0;
   float scale = 1.0F, softcap = 0.0F;
   HeadRows q, output;
-  int tile_rows = 1, splits = 1;
-  float* partial = nullptr;  ///< [rows, heads, splits, value_dim + 2]: sums, total, most
+  int splits = 1;
+  float* partial =
+      nullptr;  ///< [rows, heads, splits, value_dim + 2]: sums, total, most; without sums where the total is 0
+
+  ACCORD_ON_DEVICE int heads_together() const { return static_cast<int>(heads / cache.kv_heads); }
+};
+
+/// A block has `tile_rows` rows, the query heads of one key head, and one of the parts, which depend on nothing but the row's own token if
+/// tile_rows is 1.
+struct PagedAttention : PagedCall {
+  static constexpr const char* kName = "engine_paged_attention";
+  static constexpr int kThreads = 256;
+  int tile_rows = 1;
 
   ACCORD_ON_DEVICE std::int64_t tiles() const { return (rows + tile_rows - 1) / tile_rows; }
-  ACCORD_ON_DEVICE int heads_together() const { return static_cast<int>(heads / cache.kv_heads); }
 
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
@@ -172,7 +180,7 @@ struct PagedAttention {
   };
 };
 
-/// The parts of PagedAttention as one result.
+/// The parts of a PagedCall as one result. A warp has as many elements of a head as it has lanes; its lanes share the parts' factors.
 struct CombineSplits {
   static constexpr const char* kName = "engine_combine_splits";
   static constexpr int kThreads = 256;
@@ -183,25 +191,41 @@ struct CombineSplits {
 
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
-    const auto count = static_cast<std::size_t>(rows * heads * value_dim);
-    for (std::size_t i = block.first(); i < count; i += block.stride()) {
-      const auto index = static_cast<std::int64_t>(i);
-      const std::int64_t d = index % value_dim, head = index / value_dim % heads, row = index / value_dim / heads;
+    const int lanes = block.lanes(), lane = block.lane();
+    const std::int64_t pieces = (value_dim + lanes - 1) / lanes, works = rows * heads * pieces;
+    const auto warps = static_cast<std::int64_t>(block.stride()) / lanes;
+    for (std::int64_t work = static_cast<std::int64_t>(block.first()) / lanes; work < works; work += warps) {
+      const std::int64_t d = work % pieces * lanes + lane, head = work / pieces % heads, row = work / pieces / heads;
       const float* const parts = partial + (row * heads + head) * splits * (value_dim + 2);
       float most = -INFINITY, sum = 0.0F, total = 0.0F;
-      for (int split = 0; split < splits; ++split) {
-        const float part = parts[split * (value_dim + 2) + value_dim + 1];
-        most = part > most ? part : most;
+      for (int split = lane; split < splits; split += lanes) {
+        const float its = parts[split * (value_dim + 2) + value_dim + 1];
+        most = its > most ? its : most;
       }
-      for (int split = 0; split < splits; ++split) {
-        const float* const part = parts + split * (value_dim + 2);
-        const float factor = part[value_dim + 1] == -INFINITY ? 0.0F : expf(part[value_dim + 1] - most);
-        sum += part[d] * factor;
-        total += part[value_dim] * factor;
+      most = block.warp_max(most);
+      for (int first = 0; first < splits; first += lanes) {
+        const int count = splits - first < lanes ? splits - first : lanes;
+        const float mine = lane < count ? factor_of(parts + (first + lane) * (value_dim + 2) + value_dim, most) : 0.0F;
+        if (mine != 0.0F) total += mine * parts[(first + lane) * (value_dim + 2) + value_dim];
+        ACCORD_UNROLLED_BY(8)
+        for (int i = 0; i < count; ++i) {
+          const float factor = block.from_lane(mine, i);
+          if (factor != 0.0F && d < value_dim) sum += factor * parts[(first + i) * (value_dim + 2) + d];
+        }
       }
-      device::store_float(output.data, output.dtype, row * output.row_stride + head * output.head_stride + d,
-                          sum / total);
+      total = block.warp_sum(total);
+      if (d < value_dim) {
+        device::store_float(output.data, output.dtype, row * output.row_stride + head * output.head_stride + d,
+                            sum / total);
+      }
     }
+  }
+
+ private:
+  /// `part`: its total and most. 0 for one without sums, never for one that has a NaN.
+  ACCORD_ON_DEVICE static float factor_of(const float* part, float most) {
+    if (part[0] != part[0]) return part[0];
+    return part[0] == 0.0F ? 0.0F : expf(part[1] - most);
   }
 };
 

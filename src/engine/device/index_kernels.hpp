@@ -2,6 +2,7 @@
 // Kernels that pick elements by number. An id that is out of range is told, and what it would have picked is zeros.
 
 #include "engine/device/operands.hpp"
+#include "engine/device/words.hpp"
 
 namespace accord::engine {
 
@@ -20,9 +21,6 @@ struct GatherRows {
 
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
-    struct alignas(16) Words {
-      std::uint64_t of[2];
-    };
     const auto any = reinterpret_cast<std::uintptr_t>(table) | reinterpret_cast<std::uintptr_t>(y) |
                      static_cast<std::uintptr_t>(row_bytes | table_row_stride);
     for (std::int64_t i = block.block(); i < count; i += block.blocks()) {

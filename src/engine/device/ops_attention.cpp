@@ -2,6 +2,7 @@
 // dim], so that the transpose and view that usually follow are free.
 #include <cmath>
 
+#include "engine/device/decoding_kernel.hpp"
 #include "engine/device/device_cache.hpp"
 #include "engine/device/device_run.hpp"
 #include "engine/graph/ops.hpp"
@@ -12,9 +13,9 @@ namespace {
 
 constexpr int kMostQueries = 64;  // of a block
 constexpr std::size_t kMostShared = std::size_t{160} << 10;
-// Rows of decoding steps: each is a tile of its own, whose tokens are shared out among blocks.
+// Rows of decoding steps: the tokens of each are shared out among blocks, until there are enough of these for any GPU.
 constexpr std::int64_t kMostDecodingRows = 64;
-constexpr int kSplits = 8;
+constexpr std::int64_t kWantedBlocks = 512, kMostSplits = 64;
 
 /// Rows of queries that a block takes so that its shared memory does; 0 if one is too much.
 int tile_rows(std::int64_t heads_together, std::int64_t head_dim, std::int64_t value_dim) {
@@ -52,6 +53,49 @@ struct CachedAttention {
   PagedAttention kernel;
 };
 
+// Query heads of one key head that a block takes.
+std::int64_t heads_of_block(std::int64_t heads_together) {
+  return heads_together == 1 ? 1 : heads_together <= 4 ? 4 : 8;
+}
+
+// The program's shape decides, and how much a cache holds: not how long the sequences are, which a graph does not learn.
+std::int64_t splits_of(std::int64_t rows, std::int64_t kv_heads, std::int64_t heads_together) {
+  const std::int64_t blocks = rows * kv_heads * quotient_of_blocks(heads_together, heads_of_block(heads_together));
+  return std::clamp<std::int64_t>(quotient_of_blocks(kWantedBlocks, std::max<std::int64_t>(blocks, 1)), 1, kMostSplits);
+}
+std::int64_t splits_of(const PagedCall& call, const KeyValueCacheOptions& options) {
+  const std::int64_t all = options.blocks * options.block_tokens;
+  const std::int64_t seen = call.window > 0 ? std::min(call.window, all) : all;
+  return std::clamp<std::int64_t>(quotient_of_blocks(seen, kLeastPartTokens), 1, call.splits);
+}
+
+/// False if the cache's rows do not suit the kernel.
+template <DType kDType, int kQueries>
+Result<bool> launch_decoding(const DeviceRun& run, const PagedCall& call) {
+  using Kernel = DecodingAttention<kDType, kQueries>;
+  const DeviceCacheLayer& cache = call.cache;
+  if (cache.head_dim % Kernel::kEach != 0 || cache.value_dim % Kernel::kEach != 0) return false;
+  const std::size_t bytes = Kernel::shared_bytes(cache.head_dim, cache.value_dim);
+  if (bytes > kMostShared) return false;
+  const Kernel kernel{call};
+  ACCORD_RETURN_IF_ERROR(launch_blocks(run, kernel, kernel.works(), bytes));
+  return true;
+}
+template <DType kDType>
+Result<bool> launch_decoding(const DeviceRun& run, const PagedCall& call) {
+  switch (heads_of_block(call.heads_together())) {
+    case 1: return launch_decoding<kDType, 1>(run, call);
+    case 4: return launch_decoding<kDType, 4>(run, call);
+    default: return launch_decoding<kDType, 8>(run, call);
+  }
+}
+
+Status launch_tiles(const DeviceRun& run, const PagedAttention& kernel) {
+  const AttendSizes sizes{kernel.tile_rows * kernel.heads_together(), static_cast<int>(kernel.cache.head_dim),
+                          static_cast<int>(kernel.cache.value_dim)};
+  return launch_blocks(run, kernel, kernel.tiles() * kernel.cache.kv_heads * kernel.splits, attend_bytes(sizes));
+}
+
 Status run_cached_attention(const CachedAttention& attention, const Execution& execution) {
   const DeviceRun& run = *execution.on_device;
   PagedAttention kernel = attention.kernel;
@@ -64,16 +108,21 @@ Status run_cached_attention(const CachedAttention& attention, const Execution& e
   append.values.data = execution.address(attention.v);
   ACCORD_RETURN_IF_ERROR(
       launch_over(run, append, kernel.rows * kernel.cache.kv_heads * (kernel.cache.head_dim + kernel.cache.value_dim)));
-  if (attention.partial) kernel.partial = execution.data<float>(*attention.partial);
-  const AttendSizes sizes{kernel.tile_rows * static_cast<int>(kernel.heads / kernel.cache.kv_heads),
-                          static_cast<int>(kernel.cache.head_dim), static_cast<int>(kernel.cache.value_dim)};
-  const std::int64_t tiles = quotient_of_blocks(kernel.rows, kernel.tile_rows);
-  ACCORD_RETURN_IF_ERROR(
-      launch_blocks(run, kernel, tiles * kernel.cache.kv_heads * kernel.splits, attend_bytes(sizes)));
-  if (!attention.partial) return Status();
+  kernel.splits = static_cast<int>(splits_of(kernel, run.cache->options()));
+  if (kernel.splits > 1) kernel.partial = execution.data<float>(*attention.partial);
+  bool is_done = false;
+  if (kernel.rows <= kMostDecodingRows) {
+    ACCORD_ASSIGN_OR_RETURN(is_done, kernel.cache.dtype == DType::kFloat32
+                                         ? launch_decoding<DType::kFloat32>(run, kernel)
+                                         : launch_decoding<DType::kBFloat16>(run, kernel));
+  }
+  if (!is_done) ACCORD_RETURN_IF_ERROR(launch_tiles(run, kernel));
+  if (kernel.splits == 1) return Status();
   const CombineSplits combine{kernel.partial,         kernel.rows,   kernel.heads,
                               kernel.cache.value_dim, kernel.splits, kernel.output};
-  return launch_over(run, combine, kernel.rows * kernel.heads * kernel.cache.value_dim);
+  constexpr std::int64_t kLanes = 32;  // a warp's, each of which has an element
+  return launch_over(run, combine,
+                     kernel.rows * kernel.heads * quotient_of_blocks(kernel.cache.value_dim, kLanes) * kLanes);
 }
 
 Status prepare_cached_attention(Preparation& op) {
@@ -105,10 +154,11 @@ Status prepare_cached_attention(Preparation& op) {
   if (most_rows == 0) return op.unsupported("its heads are too large for the kernel of GPUs");
   const bool decodes = kernel.rows <= kMostDecodingRows;
   kernel.tile_rows = decodes ? 1 : most_rows;
-  kernel.splits = decodes ? kSplits : 1;
-  if (decodes) {
+  const std::int64_t splits = decodes ? splits_of(kernel.rows, k.size(1), q.size(1) / k.size(1)) : 1;
+  kernel.splits = static_cast<int>(splits);
+  if (splits > 1) {
     ACCORD_ASSIGN_OR_RETURN(attention.partial,
-                            op.scratch(DType::kFloat32, {kernel.rows, kernel.heads, kSplits, v.size(3) + 2}));
+                            op.scratch(DType::kFloat32, {kernel.rows, kernel.heads, splits, v.size(3) + 2}));
   }
   const Step step = [attention](const Execution& execution) { return run_cached_attention(attention, execution); };
   op.step_always(step, [&] { return step; });

@@ -165,8 +165,20 @@ Status add_layer_of_many_rows(Preparation& op, const Tensor& x, const Layer& lay
   return Status();
 }
 
+template <int kRows>
+Status launch_rows(const DeviceRun& run, const FewRowsCall& call) {
+  constexpr std::int64_t kOutputsOfBlock = 8;  // one for each warp
+  return launch_blocks(run, FewRowsProduct<kRows>{call}, quotient_of_blocks(call.n, kOutputsOfBlock));
+}
+
+Status launch_few_rows(const DeviceRun& run, const FewRowsCall& call) {
+  if (call.m == 1) return launch_rows<1>(run, call);
+  if (call.m == 2) return launch_rows<2>(run, call);
+  return call.m <= 4 ? launch_rows<4>(run, call) : launch_rows<kFewRows>(run, call);
+}
+
 Status add_layer_of_few_rows(Preparation& op, const Tensor& x, const Layer& layer, const Tensor& y) {
-  FewRowsProduct kernel;
+  FewRowsCall kernel;
   kernel.dtype = x.dtype;
   kernel.m = x.size(0);
   kernel.n = layer.weight.size(0);
@@ -179,15 +191,14 @@ Status add_layer_of_few_rows(Preparation& op, const Tensor& x, const Layer& laye
     const auto address = [&](const std::optional<Tensor>& tensor) -> std::byte* {
       return tensor ? execution.address(*tensor) : nullptr;
     };
-    FewRowsProduct placed = kernel;
+    FewRowsCall placed = kernel;
     placed.x = execution.address(x);
     placed.weight = execution.address(layer.weight);
     placed.gate = address(layer.gate);
     placed.bias = address(layer.bias);
     placed.gate_bias = address(layer.gate_bias);
     placed.y = execution.address(y);
-    constexpr std::int64_t kOutputsOfBlock = 8;  // one for each warp
-    return launch_blocks(*execution.on_device, placed, quotient_of_blocks(placed.n, kOutputsOfBlock));
+    return launch_few_rows(*execution.on_device, placed);
   };
   op.step_always(step, [&] { return step; });
   return Status();
@@ -209,8 +220,8 @@ Status add_layer(Preparation& op, const Tensor& input, Layer layer, std::size_t 
   const Tensor made = as_matrix(y, {x.rows.rows, weight.size(0), weight.size(0)});
   if (made.count() == 0) return Status();
   const bool whole = weight.layout.is_contiguous() && (!layer.gate || layer.gate->layout.is_contiguous());
-  return x.rows.rows <= FewRowsProduct::kMostRows && whole ? add_layer_of_few_rows(op, rows, layer, made)
-                                                           : add_layer_of_many_rows(op, rows, layer, made);
+  return x.rows.rows <= kFewRows && whole ? add_layer_of_few_rows(op, rows, layer, made)
+                                          : add_layer_of_many_rows(op, rows, layer, made);
 }
 
 Status prepare_linear(Preparation& op) {

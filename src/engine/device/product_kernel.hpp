@@ -1,17 +1,18 @@
 #pragma once
 // Few rows times a weight, as when a language model decodes: the weight is read once, at the speed of the memory. Each warp makes one output of
-// all rows, its lanes share the inputs.
+// all rows; its lanes share the inputs, and read several words of the weight before they use the first.
 
 #include "engine/device/elementwise_kernel.hpp"
+#include "engine/device/words.hpp"
 
 namespace accord::engine {
 
+/// The most rows of a FewRowsProduct.
+inline constexpr int kFewRows = 8;
+
 /// y [m, n] = activation(x * weight^T + bias), or with a gate activation(x * gate^T + gate_bias) * (x * weight^T + bias); summed in
 /// float32, rounded once.
-struct FewRowsProduct {
-  static constexpr const char* kName = "engine_few_rows_product";
-  static constexpr int kThreads = 256;
-  static constexpr int kMostRows = 8;
+struct FewRowsCall {
   DType dtype = DType::kFloat32;  ///< of x, weight and gate: float32, bfloat16 or float16
   std::int64_t m = 0, n = 0, k = 0;
   const std::byte* x = nullptr;
@@ -24,6 +25,16 @@ struct FewRowsProduct {
   kernels::UnaryOp activation = {};
   void* y = nullptr;
   DType y_dtype = DType::kFloat32;
+};
+
+/// Of at most kRows rows: 1, 2, 4 or 8.
+template <int kRows>
+struct FewRowsProduct : FewRowsCall {
+  static constexpr const char* kName = kRows == 1   ? "engine_product_1_row"
+                                       : kRows == 2 ? "engine_product_2_rows"
+                                       : kRows == 4 ? "engine_product_4_rows"
+                                                    : "engine_product_8_rows";
+  static constexpr int kThreads = 256;
 
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
@@ -31,42 +42,41 @@ struct FewRowsProduct {
     for (std::size_t output = block.first() / lanes; output < static_cast<std::size_t>(n);
          output += block.stride() / lanes) {
       const auto at = static_cast<std::int64_t>(output);
-      float sums[kMostRows] = {}, gates[kMostRows] = {};
+      float sums[kRows] = {}, gates[kRows] = {};
       add_products(block, weight, at, sums);
       if (gate != nullptr) add_products(block, gate, at, gates);
-      for (int row = 0; row < kMostRows; ++row) {
-        if (row >= m) break;
-        float sum = block.warp_sum(sums[row]);
-        if (bias != nullptr) sum += device::load_float(bias, y_dtype, at);
-        if (gate != nullptr) {
-          float factor = block.warp_sum(gates[row]);
-          if (gate_bias != nullptr) factor += device::load_float(gate_bias, y_dtype, at);
-          sum *= activates ? real_of(activation, factor) : factor;
-        } else if (activates) {
-          sum = real_of(activation, sum);
-        }
-        if (block.lane() == 0) device::store_float(y, y_dtype, row * n + at, sum);
+      ACCORD_UNROLLED
+      for (int row = 0; row < kRows; ++row) {
+        sums[row] = block.warp_sum(sums[row]);
+        if (gate != nullptr) gates[row] = block.warp_sum(gates[row]);
       }
+      for (int row = block.lane(); row < kRows; row += block.lanes())
+        if (row < m) finish(row, at, number(sums, row), number(gates, row));
     }
   }
 
  private:
-  /// 16 bytes, as memory is read best.
-  struct alignas(16) Words {
-    std::uint32_t of[4];
-  };
-  template <DType kDType>
-  ACCORD_ON_DEVICE static float element(const Words& words, int i) {
-    if constexpr (kDType == DType::kFloat32) {
-      return device::float_of(words.of[i]);
-    } else {
-      const auto half = static_cast<std::uint16_t>(words.of[i / 2] >> (i % 2 * 16));
-      return kDType == DType::kBFloat16 ? device::from_bfloat16(half) : device::from_float16(half);
-    }
+  static constexpr int kTogether = 4;  // words that a lane reads at a time
+
+  /// Of numbers that are in registers, which have no addresses.
+  ACCORD_ON_DEVICE static float number(const float (&numbers)[kRows], int row) {
+    float its = numbers[0];
+    ACCORD_UNROLLED
+    for (int i = 1; i < kRows; ++i) its = i == row ? numbers[i] : its;
+    return its;
   }
+  ACCORD_ON_DEVICE void finish(int row, std::int64_t at, float sum, float factor) const {
+    if (bias != nullptr) sum += device::load_float(bias, y_dtype, at);
+    if (gate_bias != nullptr) factor += device::load_float(gate_bias, y_dtype, at);
+    float active = gate != nullptr ? factor : sum;
+    if (activates) active = real_of(activation, active);
+    const float y_at = gate != nullptr ? sum * active : active;
+    device::store_float(y, y_dtype, row * n + at, y_at);
+  }
+
   template <typename Block>
   ACCORD_ON_DEVICE void add_products(Block& block, const std::byte* matrix, std::int64_t output,
-                                     float (&sums)[kMostRows]) const {
+                                     float (&sums)[kRows]) const {
     switch (dtype) {
       case DType::kBFloat16: return add_products_of<DType::kBFloat16>(block, matrix, output, sums);
       case DType::kFloat16: return add_products_of<DType::kFloat16>(block, matrix, output, sums);
@@ -75,27 +85,45 @@ struct FewRowsProduct {
   }
   template <DType kDType, typename Block>
   ACCORD_ON_DEVICE void add_products_of(Block& block, const std::byte* matrix, std::int64_t output,
-                                        float (&sums)[kMostRows]) const {
-    constexpr int kBytes = kDType == DType::kFloat32 ? 4 : 2, kEach = 16 / kBytes;
+                                        float (&sums)[kRows]) const {
+    constexpr int kEach = kElementsOfWords<kDType>, kBytes = 16 / kEach;
     const std::byte* const weights = matrix + output * k * kBytes;
     const auto together = reinterpret_cast<std::uintptr_t>(matrix) | reinterpret_cast<std::uintptr_t>(x) |
                           static_cast<std::uintptr_t>(x_row_bytes | k * kBytes);
-    if (together % sizeof(Words) == 0) {
-      for (std::int64_t i = block.lane(); i < k / kEach; i += block.lanes()) {
-        const Words w = reinterpret_cast<const Words*>(weights)[i];
-        for (int row = 0; row < kMostRows; ++row) {
-          if (row >= m) break;
-          const Words v = reinterpret_cast<const Words*>(x + row * x_row_bytes)[i];
-          for (int each = 0; each < kEach; ++each) sums[row] += element<kDType>(w, each) * element<kDType>(v, each);
+    if (together % sizeof(Words) != 0) return add_one_by_one<kDType>(block, weights, sums);
+    const std::int64_t words = k / kEach;
+    const int lanes = block.lanes();
+    ACCORD_UNROLLED_BY(1)
+    for (std::int64_t first = block.lane(); first < words; first += lanes * kTogether) {
+      Words w[kTogether];
+      ACCORD_UNROLLED
+      for (int i = 0; i < kTogether; ++i)
+        w[i] = words_at(reinterpret_cast<const Words*>(weights), first + i * lanes, words);
+      ACCORD_UNROLLED
+      for (int row = 0; row < kRows; ++row) {
+        if (row >= m) break;
+        const auto* const its = reinterpret_cast<const Words*>(x + row * x_row_bytes);
+        Words v[kTogether];
+        ACCORD_UNROLLED
+        for (int i = 0; i < kTogether; ++i) v[i] = words_at(its, first + i * lanes, words);
+        ACCORD_UNROLLED
+        for (int i = 0; i < kTogether; ++i) {
+          ACCORD_UNROLLED
+          for (int each = 0; each < kEach; ++each)
+            sums[row] = multiply_add(element_of<kDType>(w[i], each), element_of<kDType>(v[i], each), sums[row]);
         }
       }
-      return;
     }
+  }
+  /// Of rows that begin anywhere.
+  template <DType kDType, typename Block>
+  ACCORD_ON_DEVICE void add_one_by_one(Block& block, const std::byte* weights, float (&sums)[kRows]) const {
     for (std::int64_t i = block.lane(); i < k; i += block.lanes()) {
       const float w = device::load_float(weights, kDType, i);
-      for (int row = 0; row < kMostRows; ++row) {
+      ACCORD_UNROLLED
+      for (int row = 0; row < kRows; ++row) {
         if (row >= m) break;
-        sums[row] += w * device::load_float(x + row * x_row_bytes, kDType, i);
+        sums[row] = multiply_add(w, device::load_float(x + row * x_row_bytes, kDType, i), sums[row]);
       }
     }
   }
