@@ -220,19 +220,18 @@ class PlanThread {
     }
   }
 
-  /// The data of the packets at `at`, once they are there.
+  /// The data of the packets at `at`, and whether they are there.
   template <int kBytes>
-  ACCORD_ON_DEVICE void await_packets(const device::Packet* at, std::byte* data) {
+  ACCORD_ON_DEVICE bool look_at_packets(const device::Packet* at, std::byte* data) const {
     const std::uint32_t flag = packet_flag();
+    bool there = true;
     for (int i = 0; i < kBytes / 8; ++i) {
-      device::Packet packet;
-      await([&] {
-        packet = block_.load(at + i);
-        return packet.half[0].flag == flag && packet.half[1].flag == flag;
-      });
+      const device::Packet packet = block_.load(at + i);
+      there = there && packet.half[0].flag == flag && packet.half[1].flag == flag;
       const std::uint32_t words[2] = {packet.half[0].data, packet.half[1].data};
       std::memcpy(data + 8 * i, words, 8);
     }
+    return there;
   }
 
   ACCORD_ON_DEVICE void take_packets(const DeviceStep& now) {
@@ -243,7 +242,7 @@ class PlanThread {
     for (auto i = static_cast<std::size_t>(block_.thread()); 8 * i < bytes;
          i += static_cast<std::size_t>(block_.threads())) {
       alignas(8) std::byte data[8];
-      await_packets<8>(from + i, data);
+      await([&] { return look_at_packets<8>(from + i, data); });
       if (ends_) return;
       const std::size_t many = bytes - 8 * i < 8 ? bytes - 8 * i : 8;
       store_bytes(data, to + 8 * i, many);
@@ -262,26 +261,48 @@ class PlanThread {
   template <int kCount>
   using Sums = Several<Sum, kCount>;
 
+  /// Elements of one source, as they lie there, or as sums where they do so; of packets those of a first look.
+  template <int kCount>
+  struct Fetched {
+    alignas(sizeof(Several<Stored, kCount>)) Several<Stored, kCount> stored = {};
+    Sums<kCount> sums = {};
+    bool there = true;
+  };
+
+  template <int kCount>
+  ACCORD_ON_DEVICE const device::Packet* packets_of(const DeviceOperand& operand, std::size_t first) const {
+    return reinterpret_cast<const device::Packet*>(address(operand)) +
+           first * sizeof(Stored) / DeviceLayout::kPacketData;
+  }
+  template <int kCount>
+  ACCORD_ON_DEVICE bool look_at(const DeviceOperand& operand, std::size_t first, Fetched<kCount>& to) const {
+    constexpr int kBytes = kCount * static_cast<int>(sizeof(Stored));
+    return look_at_packets<kBytes>(packets_of<kCount>(operand, first), reinterpret_cast<std::byte*>(&to.stored));
+  }
+
   /// Elements from `first` on, of which `many` are there; the others are zeros. Loops are over all, so that what they fill stays in registers.
   template <int kCount>
-  ACCORD_ON_DEVICE Sums<kCount> load(const DeviceOperand& operand, std::size_t first, int many) {
-    Sums<kCount> sums = {};
-    std::byte* const at = address(operand);
-    if (operand.partial) {
-      const auto* const wide = reinterpret_cast<const Sum*>(at) + first;
-      for (int i = 0; i < kCount; ++i)
-        if (i < many) sums.x[i] = wide[i];
-      return sums;
-    }
-    alignas(16) Several<Stored, kCount> stored = {};
+  ACCORD_ON_DEVICE Fetched<kCount> fetch(const DeviceOperand& operand, std::size_t first, int many) const {
+    Fetched<kCount> fetched;
     if (operand.packets) {
-      const std::size_t packet = first * sizeof(Stored) / DeviceLayout::kPacketData;
-      await_packets<kCount* static_cast<int>(sizeof(Stored))>(reinterpret_cast<const device::Packet*>(at) + packet,
-                                                              reinterpret_cast<std::byte*>(&stored));
+      fetched.there = look_at<kCount>(operand, first, fetched);
+    } else if (operand.partial) {
+      const auto* const wide = reinterpret_cast<const Sum*>(address(operand)) + first;
+      for (int i = 0; i < kCount; ++i)
+        if (i < many) fetched.sums.x[i] = wide[i];
     } else {
-      load_several(at + first * sizeof(Stored), many, stored);
+      load_several(address(operand) + first * sizeof(Stored), many, fetched.stored);
     }
-    for (int i = 0; i < kCount; ++i) sums.x[i] = Element::widen(stored.x[i]);
+    return fetched;
+  }
+
+  /// The same as sums, once all is there.
+  template <int kCount>
+  ACCORD_ON_DEVICE Sums<kCount> take(Fetched<kCount>& fetched, const DeviceOperand& operand, std::size_t first) {
+    if (operand.partial) return fetched.sums;
+    if (!fetched.there) await([&] { return look_at<kCount>(operand, first, fetched); });
+    Sums<kCount> sums;
+    for (int i = 0; i < kCount; ++i) sums.x[i] = Element::widen(fetched.stored.x[i]);
     return sums;
   }
 
@@ -307,15 +328,16 @@ class PlanThread {
     return a;
   }
 
-  /// The balanced tree over kSources of them.
+  /// The balanced tree over kSources, a power of two. All are read before the first is waited for.
   template <int kCount, int kSources>
-  ACCORD_ON_DEVICE Sums<kCount> tree(const DeviceStep& now, int begin, std::size_t first, int many) {
-    if constexpr (kSources == 1) {
-      return load<kCount>(source(now, begin), first, many);
-    } else {
-      const Sums<kCount> left = tree<kCount, kSources / 2>(now, begin, first, many);
-      return combine<kCount>(left, tree<kCount, kSources / 2>(now, begin + kSources / 2, first, many));
-    }
+  ACCORD_ON_DEVICE Sums<kCount> tree(const DeviceStep& now, std::size_t first, int many) {
+    Fetched<kCount> fetched[kSources];
+    for (int i = 0; i < kSources; ++i) fetched[i] = fetch<kCount>(source(now, i), first, many);
+    Sums<kCount> sums[kSources];
+    for (int i = 0; i < kSources; ++i) sums[i] = take<kCount>(fetched[i], source(now, i), first);
+    for (int apart = 1; apart < kSources; apart *= 2)
+      for (int i = 0; i + apart < kSources; i += 2 * apart) sums[i] = combine<kCount>(sums[i], sums[i + apart]);
+    return sums[0];
   }
 
   /// Over all: trees of equal size become one as in a binary counter, what is left is folded from the smaller ones
@@ -325,7 +347,8 @@ class PlanThread {
     Sums<kCount> stack[17];
     int height = 0;
     for (int i = 0; i < now.sources; ++i) {
-      Sums<kCount> sums = load<kCount>(source(now, i), first, many);
+      Fetched<kCount> fetched = fetch<kCount>(source(now, i), first, many);
+      Sums<kCount> sums = take<kCount>(fetched, source(now, i), first);
       for (unsigned carry = static_cast<unsigned>(i); (carry & 1U) != 0; carry >>= 1)
         sums = combine<kCount>(stack[--height], sums);
       stack[height++] = sums;
@@ -343,9 +366,9 @@ class PlanThread {
       const int many = count - first < kCount ? static_cast<int>(count - first) : kCount;
       Sums<kCount> sums;
       switch (now.sources) {
-        case 2: sums = tree<kCount, 2>(now, 0, first, many); break;
-        case 4: sums = tree<kCount, 4>(now, 0, first, many); break;
-        case 8: sums = tree<kCount, 8>(now, 0, first, many); break;
+        case 2: sums = tree<kCount, 2>(now, first, many); break;
+        case 4: sums = tree<kCount, 4>(now, first, many); break;
+        case 8: sums = tree<kCount, 8>(now, first, many); break;
         default: sums = tree_of_many<kCount>(now, first, many);
       }
       if (program_.op == ReduceOp::kAvg)
