@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 namespace accord::testing::nccl {
@@ -142,7 +143,7 @@ void form(const std::vector<std::shared_ptr<ncclComm>>& ranks) {
     ranks[rank]->rank = static_cast<int>(rank);
     ranks[rank]->size = static_cast<int>(ranks.size());
     World::instance().live[ranks[rank].get()] = ranks[rank];
-    *ranks[rank]->handle = ranks[rank].get();
+    std::atomic_ref(*ranks[rank]->handle).store(ranks[rank].get());  // another thread than its owner's
     HostRuntime::instance().happen(ranks[rank]->formed);
   }
 }

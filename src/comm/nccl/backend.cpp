@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -155,7 +156,7 @@ Result<nccl::Communicator*> NcclBackend::connect(const nccl::UniqueId& id, Rank 
   nccl::Communicator*& communicator = made_.emplace_back(nullptr);
   const int code = library().call.CommInitRankConfig(&communicator, size, id, rank, &config);
   if (code != nccl::kSuccess && code != nccl::kInProgress) return library().failure("CommInitRankConfig", code);
-  return communicator;
+  return std::atomic_ref(communicator).load(std::memory_order_acquire);  // NCCL's thread writes it once more
 }
 
 Status NcclBackend::part(int color, int key, CollectiveBackend* child, Deadline deadline) {

@@ -266,10 +266,18 @@ TEST(DevicePlan, who_ends_without_its_data_tells_nobody_that_it_is_there) {
   ranks.on(0).synchronize();
   launch(1);
   launch(2);
-  // They have the parts that they add up themselves, and wait for the others.
-  for (const std::size_t rank : {1, 2}) {
-    auto* const part = static_cast<float*>(outputs[rank]->buffer().data) + rank * kCount / 3;
-    while (std::atomic_ref(part[kCount / 3 - 1]) != 3.0F) std::this_thread::yield();
+  // They add up their own parts, tell each other, and wait for rank 0's: of each pair of ranks both signals are there.
+  const exec::DeviceLayout& layout = ranks.layout();
+  for (const int rank : {1, 2}) {
+    const auto told = [&] {
+      int count = 0;
+      for (int id = 0; id < layout.signals(); ++id) {
+        std::byte* const flag = ranks.memory(rank) + layout.region(0) + layout.lines(1) + layout.flag(3 - rank, id);
+        count += std::atomic_ref(*reinterpret_cast<std::uint64_t*>(flag)).load() == 1 ? 1 : 0;
+      }
+      return count;
+    };
+    while (told() < 2) std::this_thread::yield();
   }
   ranks.end_waits();
   for (const std::size_t rank : {1, 2}) {

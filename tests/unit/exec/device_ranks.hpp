@@ -39,6 +39,7 @@ class DeviceRanks {
   int size() const { return static_cast<int>(ranks_.size()); }
   const exec::DeviceLayout& layout() const { return layout_; }
   HostRuntime& runtime() { return runtime_; }
+  std::byte* memory(int rank) const { return ranks_[static_cast<std::size_t>(rank)].memory; }
   OnDevice on(int rank) { return {runtime_, ranks_[rank].device, ranks_[rank].stream}; }
   void end_waits() {
     for (int rank = 0; rank < size(); ++rank) end_waits(rank);
