@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <oneapi/dnnl/dnnl.hpp>
@@ -83,7 +84,19 @@ PartInfo onednn_part() {
   return {"onednn", true, fmt::format("{}.{}.{}", version->major, version->minor, version->patch)};
 }
 
-std::vector<PartInfo> find_parts() { return {cuda_part(), cublaslt_part(), nccl_part(), hwloc_part(), onednn_part()}; }
+/// By name, so that who asks for one does not load the libraries of the others.
+struct Part {
+  std::string_view name;
+  PartInfo (*find)();
+};
+constexpr std::array kParts = {Part{"cuda", cuda_part}, Part{"cublaslt", cublaslt_part}, Part{"nccl", nccl_part},
+                               Part{"hwloc", hwloc_part}, Part{"onednn", onednn_part}};
+
+std::vector<PartInfo> find_parts() {
+  std::vector<PartInfo> found;
+  for (const Part& part : kParts) found.push_back(part.find());
+  return found;
+}
 
 std::vector<VariableInfo> variables() {
   std::vector<VariableInfo> found;
@@ -128,15 +141,18 @@ Info info() {
 }
 
 Status check_feature(std::string_view name) {
-  const Info found = info();
+  const auto answer = [](const PartInfo& part) {
+    return part.available ? Status() : Status(StatusCode::kUnsupported, fmt::format("{}: {}", part.name, part.detail));
+  };
+  const std::vector<PartInfo> transports = find_transports();
   std::vector<std::string_view> names;
-  for (const std::vector<PartInfo>* parts : {&found.transports, &found.parts}) {
-    for (const PartInfo& part : *parts) {
-      if (part.name == name) {
-        return part.available ? Status() : Status(StatusCode::kUnsupported, fmt::format("{}: {}", name, part.detail));
-      }
-      names.push_back(part.name);
-    }
+  for (const PartInfo& transport : transports) {
+    if (transport.name == name) return answer(transport);
+    names.push_back(transport.name);
+  }
+  for (const Part& part : kParts) {
+    if (part.name == name) return answer(part.find());
+    names.push_back(part.name);
   }
   return unknown_name("feature", name, names);
 }
