@@ -52,6 +52,11 @@ namespace accord::device {
 
 class Runtime;
 
+/// What a thread reads or writes at once at most.
+struct alignas(16) Words {
+  std::uint32_t of[4];
+};
+
 /// 8 bytes of data with a flag beside each half: who reads both flags has both halves. NCCL's LL protocol.
 struct alignas(16) Packet {
   struct Half {

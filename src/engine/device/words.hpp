@@ -26,9 +26,7 @@ ACCORD_ON_DEVICE inline float multiply_add(float a, float b, float c) {
 #endif
 }
 
-struct alignas(16) Words {
-  std::uint32_t of[4];
-};
+using device::Words;
 
 /// Elements in one of Words: of float32, bfloat16 or float16.
 template <DType kDType>

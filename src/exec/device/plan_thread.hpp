@@ -187,13 +187,10 @@ class PlanThread {
     const std::byte* const from = address(from_operand);
     std::byte* const to = address(now.destination);
     std::byte* const mirror = now.destinations > 1 ? address(now.mirror) : nullptr;
-    struct alignas(16) Wide {
-      std::uint64_t x[2];
-    };
     const auto all_at = [&](std::size_t unit) {
       return is_aligned(from, unit) && is_aligned(to, unit) && is_aligned(mirror, unit);
     };
-    if (all_at(sizeof(Wide))) return move_units<Wide>(from, to, mirror, bytes);
+    if (all_at(sizeof(device::Words))) return move_units<device::Words>(from, to, mirror, bytes);
     if (all_at(sizeof(std::uint32_t))) return move_units<std::uint32_t>(from, to, mirror, bytes);
     move_units<std::byte>(from, to, mirror, bytes);
   }

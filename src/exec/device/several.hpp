@@ -22,7 +22,7 @@ struct Several {
 
 /// What a thread reads or writes at once of them.
 template <typename T, int kCount>
-using WordOf = std::conditional_t<sizeof(Several<T, kCount>) == 8, std::uint64_t, device::Packet>;
+using WordOf = std::conditional_t<sizeof(Several<T, kCount>) == 8, std::uint64_t, device::Words>;
 
 /// `many` of them from `at`, which is anywhere, as a caller's buffer may be; the others stay. Loops are over all, so that what they fill stays in registers.
 template <typename T, int kCount>

@@ -32,15 +32,11 @@ ACCORD_ON_DEVICE void copy_units(Block& block, std::byte* to, const std::byte* f
   for (; i < count; i += lanes) target[i] = source != nullptr ? source[i] : Unit{};
 }
 
-struct alignas(16) Line {
-  std::uint64_t words[2];
-};
-
 template <typename Block>
 ACCORD_ON_DEVICE void copy_row(Block& block, std::byte* to, const std::byte* from, std::size_t bytes) {
   const std::size_t low = reinterpret_cast<std::size_t>(to) | reinterpret_cast<std::size_t>(from) | bytes;
-  if (low % sizeof(Line) == 0)
-    copy_units<Line>(block, to, from, bytes);
+  if (low % sizeof(device::Words) == 0)
+    copy_units<device::Words>(block, to, from, bytes);
   else if (low % sizeof(std::uint32_t) == 0)
     copy_units<std::uint32_t>(block, to, from, bytes);
   else
