@@ -26,6 +26,7 @@ char letter_of(Space space) {
     case Space::kScratch: return 's';
     case Space::kPackets: return 'p';
     case Space::kPartials: return 'f';
+    case Space::kMulticast: return 'm';
   }
   return '?';
 }
@@ -33,6 +34,7 @@ char letter_of(Space space) {
 // "s2", of another rank "1.s2".
 std::string short_text(const Chunk& chunk, Rank rank) {
   const std::string own = fmt::format("{}{}", letter_of(chunk.space), chunk.index);
+  if (chunk.rank == plan::kEveryRank) return "*." + own;
   return chunk.rank == rank ? own : fmt::format("{}.{}", chunk.rank, own);
 }
 
@@ -65,7 +67,8 @@ std::string short_text(const Step& step, Rank rank) {
 
 class Layout : public plan::StepVisitor {
  public:
-  explicit Layout(const plan::Plan& plan) : next_(static_cast<std::size_t>(plan::first_lanes(plan).back()), 0) {}
+  explicit Layout(const plan::Plan& plan)
+      : size_(plan.size), next_(static_cast<std::size_t>(plan::first_lanes(plan).back()), 0) {}
 
   void arrive(int lane, int, const plan::StepPlace& place, const Step& barrier) override {
     int& column = barriers_[{place.rank, barrier.id}];
@@ -81,12 +84,12 @@ class Layout : public plan::StepVisitor {
     };
     if (step.kind == StepKind::kWait) after(signals_.at({step.peer, place.rank, step.id}), true);
     if (step.kind == StepKind::kLaneBarrier) column = barriers_[{place.rank, step.id}];
-    for (const Chunk& source : step.sources) {
+    for (const Chunk& source : singles(step.sources)) {
       const auto writer = writers_.find(key(source));
       if (writer != writers_.end()) after(writer->second, false);
     }
     if (step.kind == StepKind::kSignal) signals_[{place.rank, step.peer, step.id}] = self;
-    for (const Chunk& destination : step.destinations) writers_[key(destination)] = self;
+    for (const Chunk& destination : singles(step.destinations)) writers_[key(destination)] = self;
     drawing.steps.push_back({place, step.kind, column, short_text(step, place.rank), to_string(step)});
     drawing.columns = std::max(drawing.columns, column + 1);
     next_[static_cast<std::size_t>(lane)] = column + 1;
@@ -99,6 +102,14 @@ class Layout : public plan::StepVisitor {
   using Key = std::tuple<Rank, Space, int>;
   static Key key(const Chunk& chunk) { return {chunk.rank, chunk.space, chunk.index}; }
 
+  std::vector<Chunk> singles(const std::vector<Chunk>& chunks) const {
+    std::vector<Chunk> all;
+    for (const Chunk& chunk : chunks)
+      for (const Chunk& single : plan::single_chunks(chunk, size_)) all.push_back(single);
+    return all;
+  }
+
+  int size_;
   std::vector<int> next_;  // free column, by lane
   std::map<std::tuple<Rank, Rank, int>, std::size_t> signals_;
   std::map<std::tuple<Rank, int>, int> barriers_;
@@ -126,7 +137,8 @@ Result<Drawing> draw(const plan::Plan& plan) {
 }
 
 std::string drawing_legend() {
-  return "i input, o output, s scratch, f partials, p packets; 1.s0: scratch[0] of rank 1\n"
+  return "i input, o output, s scratch, f partials, p packets, m multicast; 1.s0: scratch[0] of rank 1, *.m0: of every "
+         "rank\n"
          "cp copy, add reduce, put packets; sig R#I signal I to rank R, wait R#I for it; bar lanes meet\n";
 }
 

@@ -24,10 +24,12 @@ struct Options {
 // What callers and communicators have to bring.
 std::vector<std::string> needs_of(const plan::Plan& plan) {
   std::vector<std::string> needs;
+  if (plan.multicast_chunks > 0) needs.push_back("GPUs behind an NVSwitch");
   if (plan::needs_mapped_peers(plan)) needs.push_back("mapped peers");
   if (plan.buffers != plan::Buffers::kAnywhere) needs.push_back("buffers in windows");
   if (plan.buffers == plan::Buffers::kInWindowsApart) needs.push_back("input and output apart");
-  bool adds_in_parts = plan.partial_chunks > 0 || plan.order == plan::Order::kFixed;
+  bool adds_in_parts =
+      plan.partial_chunks > 0 || plan.order == plan::Order::kFixed || plan.order == plan::Order::kSwitch;
   if (plan.order != plan::Order::kNone && adds_in_parts) needs.push_back("no avg or premul_sum");
   return needs;
 }

@@ -53,6 +53,7 @@ std::string reason_text(plan::RowVerdict verdict, const plan::SelectorRow& row, 
       return row.memory == DeviceType::kCpu ? "is for memory of the CPU" : "is for memory of GPUs (--cuda)";
     case plan::RowVerdict::kNoLibrary: return "there is no NCCL";
     case plan::RowVerdict::kNoReach: return "the ranks' GPUs do not reach each other";
+    case plan::RowVerdict::kNoMulticast: return "there is no switch between the ranks' GPUs that has multicast";
     case plan::RowVerdict::kBytes: return fmt::format("is not for {}", bytes_text(bytes));
     case plan::RowVerdict::kRegistered:
       return row.registered == plan::SelectorRow::Registered::kYes ? "is for buffers in windows (--registered)"
@@ -158,7 +159,8 @@ Result<Question> question_of(const Options& options) {
                    .in_place = options.registered && options.in_place,
                    .memory = options.cuda ? DeviceType::kCuda : DeviceType::kCpu,
                    .has_nccl = options.cuda,
-                   .has_plans = options.cuda && one_host}};
+                   .has_plans = options.cuda && one_host,
+                   .has_multicast = options.cuda && one_host}};
 }
 
 // Rows of the collective, the last first, without the defaults for the other memory: those passed over, the one that matches, those that it overrides.
@@ -198,6 +200,7 @@ Result<Json> alternatives(const Question& question, const plan::Choice& choice) 
     if (entry->collective != question.collective) continue;
     const int ranks = question.topology.size();
     if (entry->registered != nullptr && entry->registered->find(ranks, 0) == nullptr) continue;
+    if (entry->multicasts && !question.selected.has_multicast) continue;
     if (entry->fits != nullptr && !entry->fits(question.topology)) continue;
     ACCORD_ASSIGN_OR_RETURN(const plan::Plan plan,
                             make_plan(*entry, question.topology, {.collective = entry->collective}));

@@ -1,6 +1,8 @@
 // Each text ends with a zero, in a part of equal size for each rank.
 #include "comm/gather_texts.hpp"
 
+#include <fmt/format.h>
+
 #include "comm/exchange.hpp"
 
 namespace accord::comm {
@@ -17,6 +19,17 @@ Result<std::vector<std::string>> gather_texts(Group& group, const std::string& m
   std::vector<std::string> texts;
   for (std::size_t at = 0; at < all.size(); at += kBytes) texts.emplace_back(&all[at]);
   return texts;
+}
+
+Status all_ok(Group& group, const Status& mine, Deadline deadline) {
+  const std::string text = mine.ok() ? "" : mine.message().substr(0, kMostText);
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> texts, gather_texts(group, text, deadline.remaining()));
+  ACCORD_RETURN_IF_ERROR(mine);
+  for (Rank rank = 0; rank < group.size(); ++rank) {
+    const std::string& said = texts[static_cast<std::size_t>(rank)];
+    if (!said.empty()) return Status(StatusCode::kUnsupported, fmt::format("rank {}: {}", rank, said), {rank});
+  }
+  return {};
 }
 
 }  // namespace accord::comm

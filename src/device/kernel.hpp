@@ -35,6 +35,9 @@
 //   load_acquire(word), store_release(word, x)    the same, in order with other memory: what was written before the store, by all threads that
 //                           met in sync() before it, is seen after the load that finds it
 //   load(packet), store(packet, x)    a Packet, of which each half is whole
+//   store_multicast(at, words)    `at`: an address of Multicast::all (device/multicast.hpp), aligned to 16: writes to the same place of every device's part
+//   sum_multicast<kSum>(at)       the sum of what is there on every device, in an order of the switch's own; 16-bit floats are added in float32 and rounded once
+//   fence_multicast()             between accesses of a part by its own address and by that of all, of this thread
 
 #include <cstddef>
 #include <cstdint>
@@ -56,6 +59,9 @@ class Runtime;
 struct alignas(16) Words {
   std::uint32_t of[4];
 };
+
+/// How a switch between devices takes 16 bytes that it adds up; integers wrap.
+enum class SwitchSum : std::uint8_t { kNone, kUInt32, kUInt64, kFloat16, kBFloat16, kFloat32, kFloat64 };
 
 /// 8 bytes of data with a flag beside each half: who reads both flags has both halves. NCCL's LL protocol.
 struct alignas(16) Packet {

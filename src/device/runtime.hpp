@@ -10,6 +10,7 @@
 
 #include "accord/buffer.hpp"
 #include "accord/status.hpp"
+#include "base/fd.hpp"
 #include "device/kernel.hpp"
 
 namespace accord::device {
@@ -29,6 +30,14 @@ struct MemoryHandle {
   std::array<unsigned char, 64> bytes = {};
 };
 
+/// A device's part of memory that a switch between devices reaches on all of them at once (NVSwitch's multicast).
+struct Multicast {
+  void* handle = nullptr;
+  std::byte* own = nullptr;  ///< the part on this device, for copies and ordinary loads and stores; not zeroed
+  std::byte* all =
+      nullptr;  ///< stands for the parts of all devices: kernels write to them and add them up (Block::store_multicast, sum_multicast)
+};
+
 /// Thread-safe. No call but push_current() changes the calling thread's current device, and none begins a device that it does not name.
 /// Errors name the call and what the device said of it; those of memory that is not there are kResourceExhausted, all others kInternal.
 class Runtime {
@@ -41,6 +50,8 @@ class Runtime {
   virtual int count() = 0;
   /// "NVIDIA H100, 80 GiB, 132 multiprocessors, compute capability 9.0".
   virtual Result<std::string> describe(Device device) = 0;
+  /// What no other device of this host has, whichever process asks.
+  virtual Result<std::string> identity(Device device) = 0;
   /// Where `memory` lies: nullopt for memory that no device knows.
   virtual Result<std::optional<Device>> device_of(const void* memory) = 0;
   /// How many blocks of a kernel run at the same time, one on each.
@@ -62,6 +73,17 @@ class Runtime {
   /// That of another process, for kernels on `device`; kUnsupported if they cannot reach it. Not to be used once its owner has released it.
   virtual Result<void*> open_shared(Device device, const MemoryHandle& handle) = 0;
   virtual Status close_shared(Device device, void* memory) = 0;
+
+  // Multicast: one device creates it and all others join, each once; when all have, each binds its part; when all have, kernels may use it.
+  /// `bytes`, made as many as such memory of `devices` devices has to have; kUnsupported says why a device has none.
+  virtual Result<std::size_t> multicast_bytes(Device device, int devices, std::size_t bytes) = 0;
+  /// `descriptor`: what the others join with, in this process or another one of this host.
+  virtual Result<Multicast> create_multicast(Device device, int devices, std::size_t bytes, UniqueFd& descriptor) = 0;
+  virtual Result<Multicast> join_multicast(Device device, int descriptor, std::size_t bytes) = 0;
+  /// Gives the addresses.
+  virtual Status bind_multicast(Device device, Multicast& joined) = 0;
+  /// REQUIRES: no kernel of any device uses it.
+  virtual Status leave_multicast(Device device, const Multicast& joined) = 0;
 
   /// Makes it the calling thread's current one, for libraries that look at that, until pop_current() (CurrentDevice calls it).
   virtual Status push_current(Device device) = 0;

@@ -42,7 +42,7 @@ class Lowering {
     out_.record = request_;
     out_.in_windows = plan_.buffers != plan::Buffers::kAnywhere;
     out_.reads = out_.in_windows && request_.phase != Phase::kRegistered;
-    if (shared_chunks() > 0) out_.depth = plan::kRoundDepth;
+    if (shared_chunks() + multicast_chunks() > 0) out_.depth = plan::kRoundDepth;
     out_.heard_all = plan_.pacing == plan::Pacing::kByPlan;
     if (plan_.partial_chunks > 0) {
       out_.partials = partial_kernels(dtype_, request_.op);
@@ -51,7 +51,7 @@ class Lowering {
                       fmt::format("plan \"{}\" has no partial sums of {}", plan_.name, accord::to_string(dtype_)));
     }
     choose_slice(slot_bytes);
-    out_.signature = signature_of(request_, plan_.name, plan_.digest ^ scratch_stride_);
+    out_.signature = signature_of(request_, plan_.name, plan_.digest ^ scratch_stride_ ^ multicast_stride_);
     if (plan_.order != plan::Order::kNone) {
       out_.reduce = kernels::reduce_kernel(dtype_, request_.op);
       if (out_.reduce == nullptr)
@@ -85,6 +85,11 @@ class Lowering {
     if (plan_.programs[me_].lanes.empty() && plan_.size > 1) return refuse("programs", 1, 0);
     if (shared_chunks() * places_.line > places_.slot_bytes)
       return refuse("scratch chunks", shared_chunks(), places_.slot_bytes / places_.line);
+    if (plan_.multicast_chunks > 0 && places_.multicast_bytes == 0)
+      return {StatusCode::kUnsupported,
+              fmt::format("plan \"{}\" needs multicast, which only GPUs have, behind an NVSwitch", plan_.name)};
+    if (multicast_chunks() * places_.line > places_.multicast_bytes)
+      return refuse("multicast chunks", multicast_chunks(), places_.multicast_bytes / places_.line);
     return {};
   }
 
@@ -111,6 +116,8 @@ class Lowering {
            static_cast<std::size_t>(plan_.partial_chunks) * partial_width();
   }
 
+  std::size_t multicast_chunks() const { return static_cast<std::size_t>(plan_.multicast_chunks); }
+
   // avg divides and premul_sum multiplies where all inputs, and nothing but inputs, meet: a canonical sum of as many sources
   // as there are ranks.
   Status check_adds_all(const plan::Step& step) const {
@@ -135,6 +142,11 @@ class Lowering {
       const std::size_t each = std::min(slot_bytes, places_.slot_bytes) / shared_chunks();
       bytes = std::max(each / places_.line * places_.line, places_.line);
       scratch_stride_ = bytes;
+    }
+    if (multicast_chunks() > 0) {
+      const std::size_t each = std::min(slot_bytes, places_.multicast_bytes) / multicast_chunks();
+      multicast_stride_ = std::max(each / places_.line * places_.line, places_.line);
+      bytes = std::min(bytes, multicast_stride_);
     }
     if (plan_.packet_chunks > 0)
       bytes =
@@ -161,6 +173,7 @@ class Lowering {
                 .base = Operand::slot_of(chunk.rank),
                 .partial = out_.partials.reduce != nullptr};
       }
+      case plan::Space::kMulticast: return {index * multicast_stride_, Operand::multicast_of(!own, plan_.size)};
       case plan::Space::kPackets: break;
     }
     return {.offset = out_.packets == Packets::kCells
@@ -246,7 +259,7 @@ class Lowering {
   RequestRecord request_;
   DType dtype_;
   plan::Bounds bounds_;
-  std::size_t scratch_stride_ = 0;
+  std::size_t scratch_stride_ = 0, multicast_stride_ = 0;
   LoweredPlan out_;
 };
 

@@ -7,6 +7,7 @@
 
 #include "accord/buffer.hpp"
 #include "exec/domain.hpp"
+#include "exec/operand.hpp"
 #include "exec/partial_sums.hpp"
 #include "kernels/reduce.hpp"
 #include "plan/bounds.hpp"
@@ -31,33 +32,6 @@ enum class Opcode : std::uint8_t {
   kPutRemote,
   kSignalRemote,
   kPutPacketsRemote,
-};
-
-/// An address that is known but for its base: bases are the caller's input and output, then of each member the lines and the slot
-/// of the round, then, of plans for buffers in windows, each member's input and output.
-struct Operand {
-  static constexpr std::uint16_t kInput = 0;
-  static constexpr std::uint16_t kOutput = 1;
-  static constexpr std::uint16_t lines_of(Rank member) { return static_cast<std::uint16_t>(2 + 2 * member); }
-  static constexpr std::uint16_t slot_of(Rank member) { return static_cast<std::uint16_t>(3 + 2 * member); }
-  static constexpr std::uint16_t input_of(Rank member, int members) {
-    return static_cast<std::uint16_t>(lines_of(members) + 2 * member);
-  }
-  static constexpr std::uint16_t output_of(Rank member, int members) {
-    return static_cast<std::uint16_t>(input_of(member, members) + 1);
-  }
-
-  std::uint64_t offset = 0;
-  std::uint16_t base = 0;
-  bool packets = false;
-  bool partial = false;      ///< holds accumulators that are not elements
-  std::int32_t sender = -1;  ///< who puts the packets
-
-  /// Whose window it lies in, and whether in the slot there. REQUIRES: is_shared().
-  int member() const { return (base - 2) / 2; }
-  bool in_slot() const { return base % 2 != 0; }
-  /// In a member's window, where peers read, or in a peer's buffer.
-  bool is_shared() const { return base > kOutput; }
 };
 
 /// One resolved step.
@@ -103,7 +77,8 @@ struct SharedPlaces {
   int signals = 0;  ///< ids for each pair of members
   int packet_chunks = 0;
   std::size_t slot_bytes = 0;
-  std::size_t line = kLine;  ///< scratch chunks lie at multiples of it
+  std::size_t multicast_bytes = 0;  ///< of a slot of it; none: there is no such memory
+  std::size_t line = kLine;         ///< scratch chunks lie at multiples of it
   std::size_t flag_stride = kLine;
   std::size_t packets = 0;                        ///< where the first packet chunk lies
   std::size_t packets_stride = 0;                 ///< from one to the next

@@ -29,12 +29,17 @@ struct AlgorithmEntry {
   bool adds_in_parts = false;
   /// Of peers' buffers its plans read inputs, by copies: what the kernel can do as well.
   bool only_reads = false;
+  /// Its plans reach peers through multicast, which only GPUs have, behind a switch.
+  bool multicasts = false;
   /// A library's, on memory of GPUs: it has no plans.
   bool is_library = false;
 };
 
 /// Its plan. kUnsupported for a library's; kNotFound if none that was registered fits the ranks and the root; else as the algorithm says.
 Result<Plan> make_plan(const AlgorithmEntry& entry, const topology::Topology& topology, const Request& request);
+
+/// Whether its plan for that many ranks and that root has multicast.
+bool needs_multicast(const AlgorithmEntry& entry, int size, Rank root);
 
 /// All built-in algorithms that have plans, grouped by collective.
 std::span<const AlgorithmEntry> algorithms();

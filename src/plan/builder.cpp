@@ -24,6 +24,7 @@ PlanBuilder::PlanBuilder(std::string name, const Request& request, int size, Sha
   plan_.scratch_chunks = shape.scratch_chunks;
   plan_.packet_chunks = shape.packet_chunks;
   plan_.partial_chunks = shape.partial_chunks;
+  plan_.multicast_chunks = shape.multicast_chunks;
   first_error_ = check_shape(plan_).with_context(to_string(plan_));
   if (first_error_.ok() && only_rank_ != Request::kAllRanks && (only_rank_ < 0 || only_rank_ >= size)) {
     first_error_ = {StatusCode::kInvalidArgument,
@@ -58,7 +59,7 @@ PlanBuilder::OnRank& PlanBuilder::OnRank::copy(Chunk source, std::vector<Chunk> 
 }
 
 PlanBuilder::OnRank& PlanBuilder::OnRank::reduce(std::vector<Chunk> sources, std::vector<Chunk> destinations) {
-  if (sources.size() == 1) return copy(sources[0], std::move(destinations));
+  if (sources.size() == 1 && sources[0].rank != kEveryRank) return copy(sources[0], std::move(destinations));
   return add({.kind = StepKind::kReduce, .destinations = std::move(destinations), .sources = std::move(sources)});
 }
 

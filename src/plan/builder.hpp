@@ -25,6 +25,7 @@ struct Shape {
   int scratch_chunks = 0;
   int packet_chunks = 0;
   int partial_chunks = 0;
+  int multicast_chunks = 0;
 };
 
 inline Chunk input(Rank rank, int index) { return {rank, Space::kInput, index}; }
@@ -32,6 +33,7 @@ inline Chunk output(Rank rank, int index) { return {rank, Space::kOutput, index}
 inline Chunk scratch(Rank rank, int index) { return {rank, Space::kScratch, index}; }
 inline Chunk packets(Rank rank, int index) { return {rank, Space::kPackets, index}; }
 inline Chunk partials(Rank rank, int index) { return {rank, Space::kPartials, index}; }
+inline Chunk multicast(Rank rank, int index) { return {rank, Space::kMulticast, index}; }
 
 /// Collects steps, then build() gives the Plan or says which step has no meaning. Steps go to lane 0 unless lane() says so.
 class PlanBuilder {
@@ -47,7 +49,7 @@ class PlanBuilder {
     OnRank& lane(int index);
     /// Without destinations: no step.
     OnRank& copy(Chunk source, std::vector<Chunk> destinations);
-    /// Of one source: a copy.
+    /// Of one source, that is not of every rank: a copy.
     OnRank& reduce(std::vector<Chunk> sources, std::vector<Chunk> destinations);
     OnRank& signal(Rank peer, int id = 0);
     OnRank& wait(Rank peer, int id = 0);

@@ -20,6 +20,7 @@ class Counting : public StepVisitor {
       : bounds_(bounds_of(plan, count, element_bytes)),
         element_bytes_(element_bytes),
         partial_bytes_(std::max(element_bytes, partial_bytes)),
+        size_(plan.size),
         ranks_(static_cast<std::size_t>(plan.size)),
         hops_(static_cast<std::size_t>(first_lanes(plan).back()), 0) {}
 
@@ -70,9 +71,14 @@ class Counting : public StepVisitor {
     if (chunk.space == Space::kOutput) return bounds_.output[index].count;
     return contents_[key(chunk)];
   }
+  // What a step of `rank` reads of every rank is as long as its own.
+  Chunk read_by(Rank rank, Chunk chunk) const {
+    if (chunk.rank == kEveryRank) chunk.rank = rank;
+    return chunk;
+  }
 
   void move(int lane, Rank rank, const Step& step, Cost& cost) {
-    const std::size_t elements = elements_of(step.sources[0]);
+    const std::size_t elements = elements_of(read_by(rank, step.sources[0]));
     const auto touch = [&](const Chunk& chunk) {
       const std::size_t bytes = elements * (chunk.space == Space::kPartials ? partial_bytes_ : element_bytes_);
       if (chunk.rank != rank) cost.bytes_exchanged += bytes;
@@ -85,7 +91,7 @@ class Counting : public StepVisitor {
     }
     for (const Chunk& destination : step.destinations) {
       touch(destination);
-      contents_[key(destination)] = elements;
+      for (const Chunk& single : single_chunks(destination, size_)) contents_[key(single)] = elements;
       if (step.kind == StepKind::kPutPackets) puts_[key(destination)] = hops_of(lane) + 1;
     }
     cost.bytes_added += (step.sources.size() - 1) * elements * element_bytes_;
@@ -94,6 +100,7 @@ class Counting : public StepVisitor {
   Bounds bounds_;
   std::size_t element_bytes_;
   std::size_t partial_bytes_;
+  int size_;
   std::vector<Cost> ranks_;
   std::vector<int> hops_;  // by lane
   std::map<std::tuple<Rank, Rank, int>, int> signals_;

@@ -9,7 +9,7 @@
 //                  {"step": "signal", "peer": 1, "id": 0}, {"step": "wait", "peer": 1, "id": 0}, ...]]}, ...]}
 //
 // A chunk is [rank, space, index]. Steps: copy, reduce and put_packets have from and to; signal and wait have peer and id;
-// lane_barrier has id. Chunks may also have "partials". Every other key is required; unknown ones are errors.
+// lane_barrier has id. "chunks" may also have "partials" and "multicast". Every other key is required; unknown ones are errors.
 
 #include <string>
 #include <string_view>
@@ -19,6 +19,8 @@
 namespace accord::plan {
 
 inline constexpr int kPlanJsonVersion = 1;
+/// In the place of a chunk's rank: kEveryRank.
+inline constexpr std::string_view kEveryRankWord = "every";
 
 /// A step a line.
 std::string to_json(const Plan& plan);

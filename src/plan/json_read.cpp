@@ -25,15 +25,25 @@ Status read_integer(const JsonNode& node, int& value) {
   return {};
 }
 
+// Of a chunk.
+Status read_rank(const JsonNode& node, Rank& rank) {
+  if (!node.json().is_string()) return read_integer(node, rank);
+  ACCORD_ASSIGN_OR_RETURN(const std::string word, node.text());
+  if (word != kEveryRankWord) return node.error(fmt::format("a rank is a number, or \"{}\"", kEveryRankWord));
+  rank = kEveryRank;
+  return {};
+}
+
 Result<Space> read_space(const JsonNode& node) {
-  return node.one_of("space", {Space::kInput, Space::kOutput, Space::kScratch, Space::kPackets, Space::kPartials});
+  return node.one_of(
+      "space", {Space::kInput, Space::kOutput, Space::kScratch, Space::kPackets, Space::kPartials, Space::kMulticast});
 }
 
 Result<Chunk> read_chunk(const JsonNode& node) {
   ACCORD_ASSIGN_OR_RETURN(const std::vector<JsonNode> parts, node.items());
   if (parts.size() != 3) return node.error("a chunk is [rank, space, index]");
   Chunk chunk;
-  ACCORD_RETURN_IF_ERROR(read_integer(parts[0], chunk.rank));
+  ACCORD_RETURN_IF_ERROR(read_rank(parts[0], chunk.rank));
   ACCORD_ASSIGN_OR_RETURN(chunk.space, read_space(parts[1]));
   ACCORD_RETURN_IF_ERROR(read_integer(parts[2], chunk.index));
   return chunk;
@@ -107,14 +117,16 @@ Result<Program> read_program(const Plan& plan, Rank rank, const JsonNode& node) 
 }
 
 Status read_chunk_counts(const JsonNode& node, Plan& plan) {
-  static constexpr std::array<std::string_view, 5> kKeys = {"input", "output", "scratch", "packets", "partials"};
-  const bool has_partials = node.has(kKeys.back());
-  ACCORD_RETURN_IF_ERROR(node.check_keys(has_partials ? kKeys : std::span(kKeys).first(4)));
+  std::vector<std::string_view> keys = {"input", "output", "scratch", "packets"};
+  for (const std::string_view key : {"partials", "multicast"})
+    if (node.has(key)) keys.push_back(key);
+  ACCORD_RETURN_IF_ERROR(node.check_keys(keys));
   ACCORD_RETURN_IF_ERROR(read_integer(node.at("input"), plan.input_chunks));
   ACCORD_RETURN_IF_ERROR(read_integer(node.at("output"), plan.output_chunks));
   ACCORD_RETURN_IF_ERROR(read_integer(node.at("scratch"), plan.scratch_chunks));
   ACCORD_RETURN_IF_ERROR(read_integer(node.at("packets"), plan.packet_chunks));
-  return has_partials ? read_integer(node.at("partials"), plan.partial_chunks) : Status();
+  if (node.has("partials")) ACCORD_RETURN_IF_ERROR(read_integer(node.at("partials"), plan.partial_chunks));
+  return node.has("multicast") ? read_integer(node.at("multicast"), plan.multicast_chunks) : Status();
 }
 
 // Everything but the programs.
@@ -126,8 +138,8 @@ Status read_head(const JsonNode& node, Plan& plan) {
   plan.collective = *known;
   ACCORD_RETURN_IF_ERROR(read_integer(node.at("size"), plan.size));
   ACCORD_RETURN_IF_ERROR(read_integer(node.at("root"), plan.root));
-  ACCORD_ASSIGN_OR_RETURN(plan.order,
-                          node.at("order").one_of("order", {Order::kNone, Order::kCanonical, Order::kFixed}));
+  ACCORD_ASSIGN_OR_RETURN(
+      plan.order, node.at("order").one_of("order", {Order::kNone, Order::kCanonical, Order::kFixed, Order::kSwitch}));
   ACCORD_ASSIGN_OR_RETURN(plan.pacing, node.at("pacing").one_of("pacing", {Pacing::kByExecutor, Pacing::kByPlan}));
   if (node.has("buffers")) {
     ACCORD_ASSIGN_OR_RETURN(plan.buffers, node.at("buffers").one_of("buffers", {Buffers::kAnywhere, Buffers::kInWindows,

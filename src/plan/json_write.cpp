@@ -18,7 +18,9 @@ std::string chunks_json(const std::vector<Chunk>& chunks) {
   std::vector<std::string> items;
   items.reserve(chunks.size());
   for (const Chunk& chunk : chunks) {
-    items.push_back(fmt::format("[{}, \"{}\", {}]", chunk.rank, to_string(chunk.space), chunk.index));
+    const std::string rank =
+        chunk.rank == kEveryRank ? fmt::format("\"{}\"", kEveryRankWord) : fmt::format("{}", chunk.rank);
+    items.push_back(fmt::format("[{}, \"{}\", {}]", rank, to_string(chunk.space), chunk.index));
   }
   return fmt::format("[{}]", fmt::join(items, ", "));
 }
@@ -43,11 +45,13 @@ std::string list_json(const std::vector<std::string>& items, std::size_t indent)
   return fmt::format("[\n{}{}]", margin, fmt::join(items, fmt::format(",\n{}", margin)));
 }
 
-// Of plans without partials the text is the same as before there were any.
+// Of plans without partials and multicast the text is the same as before there were any.
 std::string chunk_counts_json(const Plan& plan) {
   const std::string partials = plan.partial_chunks == 0 ? "" : fmt::format(", \"partials\": {}", plan.partial_chunks);
-  return fmt::format("{{\"input\": {}, \"output\": {}, \"scratch\": {}, \"packets\": {}{}}}", plan.input_chunks,
-                     plan.output_chunks, plan.scratch_chunks, plan.packet_chunks, partials);
+  const std::string multicast =
+      plan.multicast_chunks == 0 ? "" : fmt::format(", \"multicast\": {}", plan.multicast_chunks);
+  return fmt::format("{{\"input\": {}, \"output\": {}, \"scratch\": {}, \"packets\": {}{}{}}}", plan.input_chunks,
+                     plan.output_chunks, plan.scratch_chunks, plan.packet_chunks, partials, multicast);
 }
 
 // Likewise.

@@ -37,11 +37,20 @@ std::string_view to_string(Space space) {
     case Space::kScratch: return "scratch";
     case Space::kPackets: return "packets";
     case Space::kPartials: return "partials";
+    case Space::kMulticast: return "multicast";
   }
   return "?";
 }
 
+std::vector<Chunk> single_chunks(const Chunk& chunk, int size) {
+  if (chunk.rank != kEveryRank) return {chunk};
+  std::vector<Chunk> chunks(static_cast<std::size_t>(size), chunk);
+  for (Rank rank = 0; rank < size; ++rank) chunks[static_cast<std::size_t>(rank)].rank = rank;
+  return chunks;
+}
+
 std::string to_string(const Chunk& chunk) {
+  if (chunk.rank == kEveryRank) return fmt::format("{}[{}] of every rank", to_string(chunk.space), chunk.index);
   return fmt::format("{}[{}] of rank {}", to_string(chunk.space), chunk.index, chunk.rank);
 }
 
@@ -74,6 +83,7 @@ std::string_view to_string(Order order) {
     case Order::kNone: return "none";
     case Order::kCanonical: return "canonical";
     case Order::kFixed: return "fixed";
+    case Order::kSwitch: return "switch";
   }
   return "?";
 }
@@ -94,9 +104,10 @@ std::string to_string(const Plan& plan) {
                      plan.size == 1 ? "rank" : "ranks");
 }
 
-// Scratch, partials and windows are there for peers to reach, so a plan has them on all ranks or on none.
+// Scratch, partials, multicast and windows are there for peers to reach, so a plan has them on all ranks or on none.
 bool needs_mapped_peers(const Plan& plan) {
-  return plan.size > 1 && (plan.scratch_chunks > 0 || plan.partial_chunks > 0 || plan.buffers != Buffers::kAnywhere);
+  const int reached = plan.scratch_chunks + plan.partial_chunks + plan.multicast_chunks;
+  return plan.size > 1 && (reached > 0 || plan.buffers != Buffers::kAnywhere);
 }
 
 }  // namespace accord::plan

@@ -9,6 +9,8 @@
 //                   A plan for buffers in windows (Buffers) also reads the input, and reads and writes the output, of peers
 //   packets         like scratch, for small slices: each line carries its data and the round's sequence number together;
 //                   chunks p, p + size, ... of a rank are put by rank p
+//   multicast       like scratch, but peers reach it only all at once, through a switch between GPUs (NVSwitch): it writes a chunk of
+//                   every rank, and reads the sum of those of every rank
 //
 // Rounds. A message larger than a slot runs as several rounds of the same program: round t handles slice t of every chunk.
 // Scratch, packets and signals of a round are its own: the executor keeps kRoundDepth copies of them and starts round
@@ -20,6 +22,7 @@
 // rank to itself goes from one of its lanes to another.
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -32,9 +35,12 @@ namespace accord::plan {
 /// How many rounds may be under way at once; a power of two.
 inline constexpr std::uint32_t kRoundDepth = 2;
 
-enum class Space : std::uint8_t { kInput, kOutput, kScratch, kPackets, kPartials };
+enum class Space : std::uint8_t { kInput, kOutput, kScratch, kPackets, kPartials, kMulticast };
 
 std::string_view to_string(Space space);
+
+/// As the rank of a multicast chunk: those of all ranks at once.
+inline constexpr Rank kEveryRank = std::numeric_limits<Rank>::min();
 
 /// One chunk of one space of one rank.
 struct Chunk {
@@ -46,6 +52,9 @@ struct Chunk {
 
 /// "scratch[2] of rank 1".
 std::string to_string(const Chunk& chunk);
+
+/// The chunk itself, or where it is one of every rank, those of each of `size`.
+std::vector<Chunk> single_chunks(const Chunk& chunk, int size);
 
 enum class StepKind : std::uint8_t {
   kCopy,         ///< every destination = source; the source or one destination may be a peer's scratch or partials
@@ -65,12 +74,13 @@ std::string_view to_string(StepKind kind);
 /// If the buffers lie in windows, sources may be in peers' input and output and one destination in a peer's output, of peers whose
 /// signal the lane has waited for in the round: it tells where they are.
 /// A kCopy or kReduce whose source is in packets waits for those packets.
+/// Multicast of peers is touched as that of every rank only: a kCopy or kReduce has it as one of its destinations, a kReduce as its only source.
 struct Step {
   StepKind kind = StepKind::kCopy;
   Rank peer = -1;                   ///< kSignal, kWait, kPutPackets
   int id = 0;                       ///< kSignal, kWait: the event; kLaneBarrier: which barrier
   std::vector<Chunk> destinations;  ///< one or two
-  std::vector<Chunk> sources;       ///< kReduce: two or more, see `Plan::order`
+  std::vector<Chunk> sources;       ///< kReduce: two or more, or one of every rank, see `Plan::order`
   bool operator==(const Step&) const = default;
 };
 
@@ -93,6 +103,7 @@ enum class Order : std::uint8_t {
   kNone,       ///< it moves bytes only
   kCanonical,  ///< the balanced binary tree over the ranks, split at the largest power of two below n; fp32 between hops
   kFixed,      ///< for each chunk one tree of the plan's own, the same on all ranks and in every run; fp32 between hops
+  kSwitch,  ///< each chunk once, as the switch adds up what multicast reads, which does not say in what order; rounded once
 };
 
 std::string_view to_string(Order order);
@@ -130,6 +141,7 @@ struct Plan {
   int scratch_chunks = 0;
   int packet_chunks = 0;
   int partial_chunks = 0;
+  int multicast_chunks = 0;
   int signals = 0;                ///< ids used between any one pair, at most
   std::uint64_t digest = 0;       ///< of a registered plan: tells plans of one name apart. Not in its JSON
   std::vector<Program> programs;  ///< by rank; those not asked for are empty

@@ -135,13 +135,15 @@ RowVerdict Selector::judge(const SelectorRow& row, const SelectorCall& call, con
     order = plan->order;
     buffers = plan->buffers;
   }
+  if (!call.has_multicast && needs_multicast(*row.algorithm, topology.size(), call.root))
+    return RowVerdict::kNoMulticast;
   const bool reads = row.algorithm->only_reads && call.readable;
   if (buffers != Buffers::kAnywhere && !call.registered && !reads) return RowVerdict::kNeedsWindows;
   if (buffers == Buffers::kInWindowsApart && call.in_place) return RowVerdict::kNeedsApart;
   if (row.algorithm->fits != nullptr && !row.algorithm->fits(topology)) return RowVerdict::kTopology;
   const bool adds_at_once = call.op == ReduceOp::kAvg || call.op == ReduceOp::kPremulSum;
   if (row.algorithm->adds_in_parts && adds_at_once) return RowVerdict::kOp;
-  if (canonical_only_ && order == Order::kFixed) return RowVerdict::kOrder;
+  if (canonical_only_ && order != Order::kNone && order != Order::kCanonical) return RowVerdict::kOrder;
   return RowVerdict::kMatches;
 }
 

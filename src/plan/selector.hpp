@@ -14,7 +14,7 @@
 // uses, and with it the slice. A call is registered if the buffers of all ranks lie in windows of the group; rows whose algorithm needs that, or
 // needs input and output apart, match no others, but where ranks may read each other's memory and the algorithm does nothing else. A rule without
 // "memory" is for that of the CPU; on GPUs the algorithm "nccl" is that library, and matches where it is there, plans match where the GPUs of all
-// ranks reach each other. With "deterministic=canonical", rows whose algorithm adds up in another order match nothing.
+// ranks reach each other, "nvls" where a switch between them has multicast. With "deterministic=canonical", rows whose algorithm adds up in another order match nothing.
 
 #include <cstddef>
 #include <string>
@@ -59,8 +59,9 @@ struct SelectorCall {
   bool in_place = false;    ///< of registered calls: input and output have bytes in common
   DeviceType memory = DeviceType::kCpu;
   // Of calls on GPUs:
-  bool has_nccl = false;   ///< and it has what the call asks for
-  bool has_plans = false;  ///< the ranks' GPUs reach each other, and a device can run the call's plans
+  bool has_nccl = false;       ///< and it has what the call asks for
+  bool has_plans = false;      ///< the ranks' GPUs reach each other, and a device can run the call's plans
+  bool has_multicast = false;  ///< and a switch between them reaches all at once
 };
 
 /// Whether a row serves a call, or the first reason why not.
@@ -74,6 +75,7 @@ enum class RowVerdict : std::uint8_t {
   kMemory,
   kNoLibrary,
   kNoReach,
+  kNoMulticast,
   kBytes,
   kNoPlan,
   kTopology,

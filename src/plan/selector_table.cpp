@@ -197,7 +197,7 @@ class TableParser {
     const Result<const AlgorithmEntry*> algorithm = algorithm_by_name(row.collective, name);
     if (!algorithm.ok()) return error_at(word_at_, algorithm.status().message());
     row.algorithm = *algorithm;
-    if (row.algorithm->is_library && row.memory == DeviceType::kCpu)
+    if ((row.algorithm->is_library || row.algorithm->multicasts) && row.memory == DeviceType::kCpu)
       return error_at(word_at_, fmt::format("{} is for memory=cuda", name));
     if (accept('@')) {
       ACCORD_RETURN_IF_ERROR(parse_size(row.slot_bytes));

@@ -24,6 +24,7 @@ int chunks_of(const Plan& plan, Space space) {
     case Space::kScratch: return plan.scratch_chunks;
     case Space::kPackets: return plan.packet_chunks;
     case Space::kPartials: return plan.partial_chunks;
+    case Space::kMulticast: return plan.multicast_chunks;
   }
   return 0;
 }
@@ -47,7 +48,11 @@ Status check_rank(const Plan& plan, Rank rank) {
 }
 
 Status check_chunk(const Plan& plan, const Chunk& chunk) {
-  ACCORD_RETURN_IF_ERROR(check_rank(plan, chunk.rank));
+  if (chunk.rank != kEveryRank) {
+    ACCORD_RETURN_IF_ERROR(check_rank(plan, chunk.rank));
+  } else if (chunk.space != Space::kMulticast) {
+    return invalid("there is no {}: only multicast is of every rank at once", to_string(chunk));
+  }
   const int chunks = chunks_of(plan, chunk.space);
   if (chunk.index < 0 || chunk.index >= chunks) {
     return invalid("{} is out of bounds: {} has {} chunk{}", to_string(chunk), to_string(chunk.space), chunks,
@@ -62,24 +67,34 @@ Status check_chunk(const Plan& plan, const Chunk& chunk) {
 
 bool is_buffer(Space space) { return space == Space::kInput || space == Space::kOutput; }
 
-Status check_source(const Plan& plan, Rank rank, const Chunk& chunk) {
+Status check_source(const Plan& plan, Rank rank, const Chunk& chunk, StepKind kind) {
+  if (chunk.rank == kEveryRank) {
+    if (kind == StepKind::kReduce) return {};
+    return invalid("{} cannot be copied: it is read as the sum over the ranks, by a reduction", to_string(chunk));
+  }
   if (chunk.rank == rank || chunk.space == Space::kScratch || chunk.space == Space::kPartials) return {};
   if (plan.buffers != Buffers::kAnywhere && is_buffer(chunk.space)) return {};
   return invalid("{} cannot be reached from rank {}: of a peer's memory a step reads scratch and partials only{}",
                  to_string(chunk), rank,
-                 is_buffer(chunk.space) ? ", and in plans for buffers in windows input and output" : "");
+                 is_buffer(chunk.space)             ? ", and in plans for buffers in windows input and output"
+                 : chunk.space == Space::kMulticast ? ", and multicast of every rank at once"
+                                                    : "");
 }
 
 Status check_destination(const Plan& plan, Rank rank, const Chunk& chunk, StepKind kind) {
   if (chunk.space == Space::kInput)
     return invalid("{} must not be written: it is the caller's input", to_string(chunk));
   if (chunk.space == Space::kPackets) return invalid("{} must be written by put packets only", to_string(chunk));
-  if (chunk.rank == rank) return {};
+  if (chunk.rank == rank || chunk.rank == kEveryRank) return {};
   if ((chunk.space == Space::kScratch || chunk.space == Space::kPartials) && kind == StepKind::kCopy) return {};
   if (plan.buffers != Buffers::kAnywhere && chunk.space == Space::kOutput) return {};
   return invalid(
       "{} cannot be written from rank {}: of a peer's memory a copy writes scratch and partials, a reduction nothing{}",
       to_string(chunk), rank, chunk.space == Space::kOutput ? ", and in plans for buffers in windows both output" : "");
+}
+
+bool is_of_every_rank(const std::vector<Chunk>& chunks) {
+  return std::ranges::any_of(chunks, [](const Chunk& chunk) { return chunk.rank == kEveryRank; });
 }
 
 Status check_operand_counts(const Step& step) {
@@ -92,8 +107,10 @@ Status check_operand_counts(const Step& step) {
       if (sources != 1 || destinations < 1 || destinations > 2) return needs("one source and one or two destinations");
       break;
     case StepKind::kReduce:
-      if (sources < 2 || destinations < 1 || destinations > 2)
-        return needs("two or more sources and one or two destinations");
+      if ((sources < 2 && !is_of_every_rank(step.sources)) || destinations < 1 || destinations > 2)
+        return needs("two or more sources, or one of every rank, and one or two destinations");
+      if (sources > 1 && is_of_every_rank(step.sources))
+        return invalid("what is of every rank is the only source of its sum");
       break;
     case StepKind::kPutPackets:
       if (sources != 1 || destinations != 1) return needs("one source and one destination");
@@ -124,22 +141,37 @@ Status check_partials(const Step& step) {
   if (step.kind != StepKind::kReduce && !moves)
     return invalid("partials are read and written by reductions, and copied to partials, only");
   if (lies_in(step.sources, Space::kPackets)) return invalid("a reduction with partials cannot read packets");
+  if (lies_in(step.sources, Space::kMulticast) || lies_in(step.destinations, Space::kMulticast))
+    return invalid("a reduction with partials cannot touch multicast, which holds elements");
   return {};
+}
+
+// One chunk lies in the other.
+bool meet(const Chunk& a, const Chunk& b) {
+  const bool same_rank = a.rank == b.rank || a.rank == kEveryRank || b.rank == kEveryRank;
+  return same_rank && a.space == b.space && a.index == b.index;
+}
+
+Status check_no_packets(const Step& step) {
+  if (!lies_in(step.sources, Space::kPackets)) return {};
+  return invalid("what comes in packets is not written to every rank: copy it from there first");
 }
 
 Status check_movement(const Plan& plan, Rank rank, const Step& step) {
   for (const Chunk& chunk : step.sources) {
     ACCORD_RETURN_IF_ERROR(check_chunk(plan, chunk));
-    ACCORD_RETURN_IF_ERROR(check_source(plan, rank, chunk));
+    ACCORD_RETURN_IF_ERROR(check_source(plan, rank, chunk, step.kind));
   }
   for (const Chunk& chunk : step.destinations) {
     ACCORD_RETURN_IF_ERROR(check_chunk(plan, chunk));
     ACCORD_RETURN_IF_ERROR(check_destination(plan, rank, chunk, step.kind));
   }
   ACCORD_RETURN_IF_ERROR(check_partials(step));
-  if (step.destinations.size() == 2 && step.destinations[0] == step.destinations[1]) {
+  if (step.destinations.size() == 2 && meet(step.destinations[0], step.destinations[1])) {
     return invalid("both destinations are {}", to_string(step.destinations[0]));
   }
+  if (is_of_every_rank(step.sources) || is_of_every_rank(step.destinations))
+    ACCORD_RETURN_IF_ERROR(check_no_packets(step));
   const auto remote = [&](const Chunk& chunk) { return chunk.rank != rank; };
   if (std::ranges::count_if(step.destinations, remote) > 1)
     return invalid("a step may write to one peer's memory, not to several");
@@ -158,7 +190,8 @@ Status check_put(const Plan& plan, Rank rank, const Step& step) {
   const Chunk& destination = step.destinations[0];
   ACCORD_RETURN_IF_ERROR(check_chunk(plan, source));
   ACCORD_RETURN_IF_ERROR(check_chunk(plan, destination));
-  if (source.rank != rank || source.space == Space::kPackets || source.space == Space::kPartials) {
+  if (source.rank != rank || source.space == Space::kPackets || source.space == Space::kPartials ||
+      source.space == Space::kMulticast) {
     return invalid("packets are put from the rank's own input, output or scratch, not from {}", to_string(source));
   }
   if (destination.space != Space::kPackets || destination.rank != step.peer) {
@@ -184,8 +217,8 @@ Status check_shape(const Plan& plan) {
   if (plan.buffers != Buffers::kAnywhere && !has_windows)
     return invalid("{} is never on buffers in windows", to_string(plan.collective));
   std::int64_t chunks = 0;
-  for (const int count :
-       {plan.input_chunks, plan.output_chunks, plan.scratch_chunks, plan.packet_chunks, plan.partial_chunks}) {
+  for (const int count : {plan.input_chunks, plan.output_chunks, plan.scratch_chunks, plan.packet_chunks,
+                          plan.partial_chunks, plan.multicast_chunks}) {
     if (count < 0) return invalid("a count of {} chunks", count);
     chunks += count;
   }

@@ -1,6 +1,7 @@
 #pragma once
 // Kernels on the host: each thread of a block is a thread here, so that what a kernel says of places and of meetings is tested.
 
+#include <array>
 #include <atomic>
 #include <barrier>
 #include <bit>
@@ -11,7 +12,9 @@
 #include <thread>
 #include <vector>
 
+#include "device/host_multicast.hpp"
 #include "device/kernel.hpp"
+#include "device/numbers.hpp"
 
 namespace accord::testing {
 
@@ -123,7 +126,42 @@ class HostBlock {
       half_of(packet, i).store(std::bit_cast<std::uint64_t>(x.half[i]), std::memory_order_relaxed);
   }
 
+  void store_multicast(std::byte* at, const device::Words& x) const {
+    for (std::byte* const place : places_of_all(at)) std::memcpy(place, &x, sizeof(x));
+  }
+  /// From the last device to the first: not the canonical order.
+  template <device::SwitchSum kSum>
+  device::Words sum_multicast(const std::byte* at) const {
+    const std::vector<std::byte*> places = places_of_all(at);
+    using device::SwitchSum;
+    if constexpr (kSum == SwitchSum::kUInt32) return sum_of<std::uint32_t, std::uint32_t>(places);
+    if constexpr (kSum == SwitchSum::kUInt64) return sum_of<std::uint64_t, std::uint64_t>(places);
+    if constexpr (kSum == SwitchSum::kFloat32) return sum_of<float, float>(places);
+    if constexpr (kSum == SwitchSum::kFloat64) return sum_of<double, double>(places);
+    constexpr bool kIsBrain = kSum == SwitchSum::kBFloat16;
+    return sum_of<std::uint16_t, float>(
+        places, [](std::uint16_t x) { return kIsBrain ? device::from_bfloat16(x) : device::from_float16(x); },
+        [](float x) { return kIsBrain ? device::to_bfloat16(x) : device::to_float16(x); });
+  }
+  void fence_multicast() const {}
+
  private:
+  template <typename Stored, typename Sum>
+  static device::Words sum_of(
+      const std::vector<std::byte*>& places, Sum (*widen)(Stored) = [](Stored x) { return static_cast<Sum>(x); },
+      Stored (*narrow)(Sum) = [](Sum x) { return static_cast<Stored>(x); }) {
+    constexpr std::size_t kCount = sizeof(device::Words) / sizeof(Stored);
+    std::array<Sum, kCount> sums = {};
+    std::array<Stored, kCount> stored = {};
+    for (std::size_t p = places.size(); p-- > 0;) {
+      std::memcpy(stored.data(), places[p], sizeof(stored));
+      for (std::size_t i = 0; i < kCount; ++i) sums[i] += widen(stored[i]);
+    }
+    for (std::size_t i = 0; i < kCount; ++i) stored[i] = narrow(sums[i]);
+    device::Words words;
+    std::memcpy(&words, stored.data(), sizeof(words));
+    return words;
+  }
   static std::atomic_ref<std::uint64_t> of(const std::uint64_t* word) {
     return std::atomic_ref(*const_cast<std::uint64_t*>(word));
   }

@@ -67,7 +67,8 @@ int HostRuntime::count() {
 
 LiveObjects HostRuntime::live() const {
   const std::lock_guard lock(mutex_);
-  LiveObjects live{.streams = streams_.size(), .events = events_.size(), .graphs = graphs_.size()};
+  LiveObjects live{
+      .streams = streams_.size(), .events = events_.size(), .graphs = graphs_.size(), .multicasts = multicasts_.size()};
   for (const auto& [memory, allocation] : allocations_)
     ++(allocation.device.has_value() ? live.allocations : live.host_allocations);
   return live;

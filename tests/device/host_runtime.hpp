@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -48,7 +49,8 @@ struct LiveObjects {
   std::size_t host_allocations = 0;
   std::size_t streams = 0;
   std::size_t events = 0;
-  std::size_t graphs = 0;  ///< of capture()
+  std::size_t graphs = 0;      ///< of capture()
+  std::size_t multicasts = 0;  ///< that were joined
   bool operator==(const LiveObjects&) const = default;
 };
 
@@ -81,6 +83,13 @@ class HostRuntime final : public device::Runtime {
   /// Kernels of host_kernels.cpp, on threads of the host (host_block.hpp).
   Status launch(const device::Kernel& kernel, const void* arguments, const device::Grid& grid, Device device,
                 Stream stream) override;
+  Result<std::string> identity(Device device) override;
+  Result<std::size_t> multicast_bytes(Device device, int devices, std::size_t bytes) override;
+  Result<device::Multicast> create_multicast(Device device, int devices, std::size_t bytes,
+                                             UniqueFd& descriptor) override;
+  Result<device::Multicast> join_multicast(Device device, int descriptor, std::size_t bytes) override;
+  Status bind_multicast(Device device, device::Multicast& joined) override;
+  Status leave_multicast(Device device, const device::Multicast& joined) override;
   Status push_current(Device device) override;
   void pop_current() override;
   Result<std::string> describe(Device device) override;
@@ -173,6 +182,7 @@ class HostRuntime final : public device::Runtime {
   bool ending_ = false;
   int count_;
   std::map<const void*, Allocation> allocations_;
+  std::set<void*> multicasts_;
   std::map<void*, std::size_t> opened_;  ///< memory of other processes
   std::map<int, std::unique_ptr<Worker>> defaults_;
   std::map<void*, std::unique_ptr<Worker>> streams_;

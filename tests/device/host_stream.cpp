@@ -24,6 +24,7 @@ HostRuntime::~HostRuntime() {
   lock.unlock();
   for (const auto& worker : retired_)
     if (worker->thread.joinable()) worker->thread.join();
+  while (!multicasts_.empty()) (void)leave_multicast({DeviceType::kCuda, 0}, {.handle = *multicasts_.begin()});
   while (!allocations_.empty()) {
     const auto& [memory, allocation] = *allocations_.begin();
     (void)give_back("~HostRuntime", allocation.device, const_cast<void*>(memory));

@@ -26,6 +26,11 @@ Result<plan::Plan> plan_of(const plan::AlgorithmEntry& entry, int ranks) {
   return plan::make_plan(entry, topology::Topology::uniform(ranks), {.collective = entry.collective});
 }
 
+// Of buffers of the CPU that lie anywhere.
+bool serves_any_call(const plan::AlgorithmEntry& entry) {
+  return entry.buffers == plan::Buffers::kAnywhere && !entry.multicasts;
+}
+
 PlanCall call_of(std::size_t bytes) { return {.bytes = bytes, .dtype = DType::kFloat32, .op = ReduceOp::kSum}; }
 
 }  // namespace
@@ -34,7 +39,7 @@ Result<std::vector<Candidate>> candidates_for(Collective collective, int ranks) 
   std::vector<Candidate> candidates = {{.name = "default"}};
   const std::size_t slot_bytes = config().ok() ? config()->hints.slot_bytes : GroupHints().slot_bytes;
   for (const plan::AlgorithmEntry& entry : plan::algorithms()) {
-    if (entry.collective != collective || entry.buffers != plan::Buffers::kAnywhere) continue;
+    if (entry.collective != collective || !serves_any_call(entry)) continue;
     const int size = collective == Collective::kSendRecv ? 2 : ranks;
     const Result<plan::Plan> plan = plan_of(entry, size);
     if (!plan.ok()) continue;  // not for this number of ranks
@@ -56,7 +61,7 @@ bool has_a_chance(const Candidate& candidate, Collective collective, int ranks, 
   const int size = collective == Collective::kSendRecv ? 2 : ranks;
   double best = std::numeric_limits<double>::max(), mine = best;
   for (const plan::AlgorithmEntry& entry : plan::algorithms()) {
-    if (entry.collective != collective || entry.buffers != plan::Buffers::kAnywhere) continue;
+    if (entry.collective != collective || !serves_any_call(entry)) continue;
     const Result<plan::Plan> plan = plan_of(entry, size);
     if (!plan.ok()) continue;
     const double seconds = figures_of(*plan, call_of(bytes)).seconds;

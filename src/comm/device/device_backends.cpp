@@ -8,6 +8,7 @@
 #include <bit>
 
 #include "comm/call.hpp"
+#include "comm/explain.hpp"
 #include "comm/group.hpp"
 #include "plan/registry.hpp"
 
@@ -71,7 +72,8 @@ Result<const exec::DevicePlan*> DeviceBackends::decide(const Call& call, const e
                               .op = call.op.op(),
                               .memory = DeviceType::kCuda,
                               .has_nccl = nccl_lacks.ok(),
-                              .has_plans = PlanBackend::serves(call)};
+                              .has_plans = PlanBackend::serves(call),
+                              .has_multicast = !without_multicast_ || without_multicast_->ok()};
   Status plan_lacks;
   while (true) {
     const Result<plan::Choice> choice = group_.selector().choose(selected, group_.topology());
@@ -82,15 +84,36 @@ Result<const exec::DevicePlan*> DeviceBackends::decide(const Call& call, const e
       if (!without_plans_->ok() && (without_plans_->code() == StatusCode::kTimeout || !group_.healthy()))
         return *without_plans_;
     }
+    if (without_plans_->ok() && plan::needs_multicast(*choice->algorithm, group_.size(), record.root)) {
+      ACCORD_RETURN_IF_ERROR(connect_multicast(deadline));
+      if (!without_multicast_->ok()) {
+        selected.has_multicast = false;
+        continue;
+      }
+    }
     if (without_plans_->ok()) {
       Result<const exec::DevicePlan*> plan = plans_.prepare(record, *choice->algorithm);
       if (plan.ok()) return plan;
       plan_lacks = plan.status();
+      if (selected.has_multicast && plan::needs_multicast(*choice->algorithm, group_.size(), record.root)) {
+        selected.has_multicast = false;  // what a switch cannot do others can
+        continue;
+      }
     } else {
       plan_lacks = *without_plans_;
     }
     selected.has_plans = false;
   }
+}
+
+Status DeviceBackends::connect_multicast(Deadline deadline) {
+  if (without_multicast_) return {};
+  const Status connected = plans_.connect_multicast(deadline);
+  if (!connected.ok() && (connected.code() == StatusCode::kTimeout || !group_.healthy())) return connected;
+  without_multicast_ = connected;
+  if (!connected.ok() && explains() && group_.rank() == 0)
+    explain(fmt::format("group \"{}\": no multicast: {}", group_.options().name, connected.message()));
+  return {};
 }
 
 Status DeviceBackends::neither(const Call& call, const Status& nccl_lacks, const Status& plan_lacks,

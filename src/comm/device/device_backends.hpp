@@ -36,6 +36,8 @@ class DeviceBackends final : public CollectiveBackend {
   /// they have NCCL.
   Result<const exec::DevicePlan*> choose(const Call& call, Deadline deadline);
   Result<const exec::DevicePlan*> decide(const Call& call, const exec::RequestRecord& record, Deadline deadline);
+  /// Finds out, once, whether the ranks have it.
+  Status connect_multicast(Deadline deadline);
   Status neither(const Call& call, const Status& nccl_lacks, const Status& plan_lacks, const Status& no_row) const;
 
   Group& group_;
@@ -45,6 +47,7 @@ class DeviceBackends final : public CollectiveBackend {
   PlanBackend plans_;
   std::optional<Status> without_nccl_;   ///< once known: ok, or why no rank can use it
   std::optional<Status> without_plans_;  ///< the same
+  std::optional<Status> without_multicast_;
   std::map<exec::RequestWords, const exec::DevicePlan*> choices_;
   std::uint64_t version_ = 0;  ///< of the registered plans that choices_ may be
 };

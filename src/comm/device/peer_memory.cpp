@@ -64,18 +64,6 @@ std::string process_name() {
   return fmt::format("{}-{:x}", ::getpid(), drawn);
 }
 
-/// Collective: ok if all ranks are; else the error of this rank, or of the first one that has one.
-Status agree(Group& group, const Status& mine, Deadline deadline) {
-  const std::string text = mine.ok() ? "" : mine.message().substr(0, kMostText);
-  ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> texts, gather_texts(group, text, deadline.remaining()));
-  ACCORD_RETURN_IF_ERROR(mine);
-  for (Rank rank = 0; rank < group.size(); ++rank) {
-    const std::string& said = texts[static_cast<std::size_t>(rank)];
-    if (!said.empty()) return Status(StatusCode::kUnsupported, fmt::format("rank {}: {}", rank, said), {rank});
-  }
-  return {};
-}
-
 }  // namespace
 
 Status PeerMemory::allocate() {
@@ -150,7 +138,7 @@ Result<std::unique_ptr<PeerMemory>> PeerMemory::create(Group& group, device::Run
   memory->parts_.resize(static_cast<std::size_t>(group.size()));
   for (Rank rank = 0; failure.ok() && rank < group.size(); ++rank)
     failure = memory->open(group, rank, texts[static_cast<std::size_t>(rank)]);
-  ACCORD_RETURN_IF_ERROR(agree(group, failure, deadline));
+  ACCORD_RETURN_IF_ERROR(all_ok(group, failure, deadline));
   return memory;
 }
 

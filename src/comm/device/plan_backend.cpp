@@ -34,9 +34,13 @@ PlanBackend::~PlanBackend() {
   // A kernel that has not begun, behind what is not accord's, will still look at its memory: that stays. So it does where those of peers may.
   if (is_under_way()) {
     (void)memory_.release();
+    (void)multicast_.release();
     (void)new std::shared_ptr<StopWord>(stop_);
   }
-  if (memory_ != nullptr && !group_.device_channel().has_parted()) (void)memory_.release();
+  if (memory_ != nullptr && !group_.device_channel().has_parted()) {
+    (void)memory_.release();
+    (void)multicast_.release();
+  }
   if (last_.handle != nullptr) (void)runtime_.destroy_event(last_);
 }
 
@@ -56,9 +60,21 @@ Status PlanBackend::connect(Deadline deadline) {
   }
   std::vector<std::byte*> addresses;
   for (const Rank rank : group_.topology().ranks()) addresses.push_back(memory_->of(rank));
+  return tell_addresses(0, addresses);
+}
+
+Status PlanBackend::connect_multicast(Deadline deadline) {
+  ACCORD_ASSIGN_OR_RETURN(multicast_,
+                          MulticastMemory::create(group_, runtime_, device_, layout_.multicast_bytes(), deadline));
+  ACCORD_RETURN_IF_ERROR(tell_addresses(group_.size(), {multicast_->own(), multicast_->all()}));
+  layout_.has_multicast = true;
+  return {};
+}
+
+Status PlanBackend::tell_addresses(int first, const std::vector<std::byte*>& addresses) {
   ACCORD_ASSIGN_OR_RETURN(const Stream stream, runtime_.create_stream(device_, false));
-  Status told = runtime_.copy(memory_->of(group_.rank()), addresses.data(), addresses.size() * sizeof(std::byte*),
-                              device_, stream);
+  Status told = runtime_.copy(memory_->of(group_.rank()) + exec::DeviceLayout::address_of(first), addresses.data(),
+                              addresses.size() * sizeof(std::byte*), device_, stream);
   if (told.ok()) told = runtime_.synchronize(device_, stream);
   (void)runtime_.destroy_stream(device_, stream);
   return told;

@@ -7,6 +7,7 @@
 
 #include "accord/call.hpp"
 #include "base/clock.hpp"
+#include "comm/device/multicast_memory.hpp"
 #include "comm/device/peer_memory.hpp"
 #include "comm/device/stop_word.hpp"
 #include "device/runtime.hpp"
@@ -32,6 +33,8 @@ class PlanBackend {
   static bool serves(const Call& call);
   /// Collective, once: gives each rank memory that the kernels of all reach. kUnsupported says why there is none.
   Status connect(Deadline deadline);
+  /// Collective, once, after connect(): memory that a switch reaches on all ranks at once, for plans with multicast. kUnsupported says why there is none.
+  Status connect_multicast(Deadline deadline);
   /// The program of a request, which stays until forget(); a failure is one on all ranks.
   Result<const exec::DevicePlan*> prepare(const exec::RequestRecord& record, const plan::AlgorithmEntry& algorithm);
   void forget() { plans_.clear(); }
@@ -42,6 +45,8 @@ class PlanBackend {
 
  private:
   bool is_under_way() const;
+  /// Writes addresses where kernels look for them, from that of `first` on.
+  Status tell_addresses(int first, const std::vector<std::byte*>& addresses);
 
   Group& group_;
   device::Runtime& runtime_;
@@ -49,6 +54,7 @@ class PlanBackend {
   exec::DeviceLayout layout_;
   int most_blocks_ = 1;  ///< of one kernel
   std::unique_ptr<PeerMemory> memory_;
+  std::unique_ptr<MulticastMemory> multicast_;
   std::shared_ptr<StopWord> stop_;
   std::vector<std::unique_ptr<exec::DevicePlan>> plans_;
   std::mutex launches_;  ///< guards what follows

@@ -13,19 +13,13 @@ namespace {
 
 constexpr const char* kLibrary = "libcuda.so.1";
 
-template <typename Function>
-Status look_up(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
-  if (function != nullptr) return {};
-  return Status(StatusCode::kUnsupported, fmt::format("the NVIDIA driver's {} has no {}", kLibrary, name));
-}
-
 Result<Driver> load() {
   void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) {
     return Status(StatusCode::kUnsupported, fmt::format("no NVIDIA driver was found: {}", dlerror()));
   }
   Driver driver = {};
+  driver.library = library;
   for (const Status& found : {
            look_up(library, "cuInit", driver.init),
            look_up(library, "cuGetErrorString", driver.get_error_string),
@@ -45,6 +39,13 @@ Result<Driver> load() {
 }
 
 }  // namespace
+
+template <>
+Status look_up<void*>(void* library, const char* name, void*& function) {
+  function = dlsym(library, name);
+  if (function != nullptr) return {};
+  return Status(StatusCode::kUnsupported, fmt::format("the NVIDIA driver's {} has no {}", kLibrary, name));
+}
 
 Status Driver::status_of(std::string_view call, CUresult said) const {
   if (said == CUDA_SUCCESS) return {};

@@ -20,10 +20,22 @@ struct Driver {
   decltype(&cuCtxPushCurrent) context_push_current;
   decltype(&cuCtxPopCurrent) context_pop_current;
   decltype(&cuPointerGetAttributes) pointer_get_attributes;
+  void* library;
 
   /// As status_of() of the runtime's errors.
   Status status_of(std::string_view call, CUresult said) const;
 };
+
+/// kUnsupported if the driver's library has no such symbol.
+template <typename Function>
+Status look_up(void* library, const char* name, Function& function) {
+  void* found = nullptr;
+  ACCORD_RETURN_IF_ERROR(look_up(library, name, found));
+  function = reinterpret_cast<Function>(found);
+  return {};
+}
+template <>
+Status look_up<void*>(void* library, const char* name, void*& function);
 
 /// Initialized, and the same from then on. kUnsupported says why there is none; the next call looks again.
 Result<const Driver*> driver();

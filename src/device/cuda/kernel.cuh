@@ -11,6 +11,12 @@ namespace accord::device::cuda {
 constexpr unsigned kWarp = 32;
 constexpr unsigned kAllLanes = 0xffffffff;
 
+#define ACCORD_MULTIMEM_LOAD(WHAT, x, at)                                               \
+  asm volatile("multimem.ld_reduce.relaxed.sys.global." WHAT " {%0, %1, %2, %3}, [%4];" \
+               : "=r"((x).of[0]), "=r"((x).of[1]), "=r"((x).of[2]), "=r"((x).of[3])     \
+               : "l"(at)                                                                \
+               : "memory")
+
 class Block {
  public:
   __device__ int thread() const { return static_cast<int>(threadIdx.x); }
@@ -86,6 +92,52 @@ class Block {
                  "r"(x.half[0].flag), "r"(x.half[1].data), "r"(x.half[1].flag)
                  : "memory");
   }
+
+  __device__ void store_multicast(std::byte* at, const Words& x) const {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("multimem.st.relaxed.sys.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(x.of[0]), "r"(x.of[1]),
+                 "r"(x.of[2]), "r"(x.of[3])
+                 : "memory");
+#endif
+  }
+  template <SwitchSum kSum>
+  __device__ Words sum_multicast(const std::byte* at) const {
+    Words x = {};
+#if __CUDA_ARCH__ >= 900  // others have no multicast
+    if constexpr (kSum == SwitchSum::kFloat32) {
+      ACCORD_MULTIMEM_LOAD("add.v4.f32", x, at);
+    } else if constexpr (kSum == SwitchSum::kFloat16) {
+      ACCORD_MULTIMEM_LOAD("add.acc::f32.v4.f16x2", x, at);
+    } else if constexpr (kSum == SwitchSum::kBFloat16) {
+      ACCORD_MULTIMEM_LOAD("add.acc::f32.v4.bf16x2", x, at);
+    } else if constexpr (kSum == SwitchSum::kUInt32) {
+      for (int i = 0; i < 4; ++i)
+        asm volatile("multimem.ld_reduce.relaxed.sys.global.add.u32 %0, [%1];"
+                     : "=r"(x.of[i])
+                     : "l"(at + 4 * i)
+                     : "memory");
+    } else {
+      for (int i = 0; i < 2; ++i) {
+        std::uint64_t half;
+        if constexpr (kSum == SwitchSum::kFloat64) {
+          asm volatile("multimem.ld_reduce.relaxed.sys.global.add.f64 %0, [%1];"
+                       : "=l"(half)
+                       : "l"(at + 8 * i)
+                       : "memory");
+        } else {
+          asm volatile("multimem.ld_reduce.relaxed.sys.global.add.u64 %0, [%1];"
+                       : "=l"(half)
+                       : "l"(at + 8 * i)
+                       : "memory");
+        }
+        x.of[2 * i] = static_cast<std::uint32_t>(half);
+        x.of[2 * i + 1] = static_cast<std::uint32_t>(half >> 32);
+      }
+    }
+#endif
+    return x;
+  }
+  __device__ void fence_multicast() const { asm volatile("fence.proxy.alias;" ::: "memory"); }
 
  private:
   template <typename T, typename Combine>

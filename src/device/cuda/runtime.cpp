@@ -14,6 +14,7 @@
 #include "device/cuda/driver.hpp"
 #include "device/cuda/error.hpp"
 #include "device/cuda/known_kernels.hpp"
+#include "device/cuda/multicast.hpp"
 
 namespace accord::device::cuda {
 namespace {
@@ -57,6 +58,13 @@ class CudaRuntime final : public Runtime {
     ACCORD_RETURN_IF_ERROR(status_of("cudaGetDeviceProperties", cudaGetDeviceProperties(&is, device.index)));
     return fmt::format("{}, {:.0f} GiB, {} multiprocessors, compute capability {}.{}", is.name,
                        static_cast<double>(is.totalGlobalMem) / (1 << 30), is.multiProcessorCount, is.major, is.minor);
+  }
+
+  Result<std::string> identity(Device device) override {
+    std::array<char, 32> bus = {};
+    ACCORD_RETURN_IF_ERROR(status_of("cudaDeviceGetPCIBusId",
+                                     cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), device.index)));
+    return std::string(bus.data());
   }
 
   Result<std::optional<Device>> device_of(const void* memory) override {
@@ -156,6 +164,20 @@ class CudaRuntime final : public Runtime {
     const DeviceScope scope(device);
     ACCORD_RETURN_IF_ERROR(scope.status());
     return status_of("cudaIpcCloseMemHandle", cudaIpcCloseMemHandle(memory));
+  }
+
+  Result<std::size_t> multicast_bytes(Device device, int devices, std::size_t bytes) override {
+    return cuda::multicast_bytes(device, devices, bytes);
+  }
+  Result<Multicast> create_multicast(Device device, int devices, std::size_t bytes, UniqueFd& descriptor) override {
+    return cuda::create_multicast(device, devices, bytes, descriptor);
+  }
+  Result<Multicast> join_multicast(Device device, int descriptor, std::size_t bytes) override {
+    return cuda::join_multicast(device, descriptor, bytes);
+  }
+  Status bind_multicast(Device device, Multicast& joined) override { return cuda::bind_multicast(device, joined); }
+  Status leave_multicast(Device device, const Multicast& joined) override {
+    return cuda::leave_multicast(device, joined);
   }
 
   Status push_current(Device device) override { return push_context(device); }

@@ -5,7 +5,7 @@
 // of its own, with rounds, flags, packets and scratch of its own, so that instances never wait for each other. Instance i takes slices
 // i, i + instances, ... as its rounds.
 //
-//   head      the addresses of all ranks' memory, as this rank's kernels see them; how often this rank's blocks have met, and how far each is with that
+//   head      the addresses of all ranks' memory, as this rank's kernels see them, then those of its multicast memory and of every rank's; how often this rank's blocks have met, and how far each is with that
 //   regions   one for each instance:
 //     state      this rank's: rounds so far, rounds that all are known to have completed, meetings of lanes so far; how far each lane is with those
 //     completed  by each peer: the last round that it has completed
@@ -25,6 +25,7 @@ struct DeviceLayout {
   int instances = 1;
   std::size_t slot_bytes = 0;    ///< scratch of a round of an instance, a multiple of 256
   std::size_t packet_bytes = 0;  ///< data that one packet chunk holds, a multiple of 128
+  bool has_multicast = false;    ///< slots of multicast memory, too
 
   static constexpr std::size_t kLine = 128;
   static constexpr std::size_t kPacketData = 8;
@@ -55,13 +56,19 @@ struct DeviceLayout {
 
   // Within the memory:
   static constexpr std::size_t address_of(int member) { return 8 * static_cast<std::size_t>(member); }
-  constexpr std::size_t meetings() const { return up(address_of(members)); }
+  constexpr std::size_t meetings() const { return up(address_of(members + 2)); }
   constexpr std::size_t meeting_of(int block) const { return meetings() + kLine + 8 * static_cast<std::size_t>(block); }
   constexpr std::size_t region(int instance) const {
     return up(meeting_of(instances * plan::kMaxLanes)) +
            static_cast<std::size_t>(instance) * (slot(0) + plan::kRoundDepth * slot_bytes);
   }
   constexpr std::size_t bytes() const { return region(instances); }
+
+  // Within the multicast memory, which has nothing but slots:
+  constexpr std::size_t multicast_slot(int instance, std::uint64_t round) const {
+    return (static_cast<std::size_t>(instance) * plan::kRoundDepth + round % plan::kRoundDepth) * slot_bytes;
+  }
+  constexpr std::size_t multicast_bytes() const { return multicast_slot(instances, 0); }
 
  private:
   static constexpr std::size_t up(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }

@@ -25,6 +25,7 @@ SharedPlaces places_of(const DeviceLayout& layout, std::size_t element_bytes, st
           .signals = layout.signals(),
           .packet_chunks = layout.packet_chunks(),
           .slot_bytes = layout.slot_bytes,
+          .multicast_bytes = layout.has_multicast ? layout.slot_bytes : 0,
           .line = DeviceLayout::kLine,
           .flag_stride = layout.flag(0, 1) - layout.flag(0, 0),
           .packets = layout.packets(0),
@@ -38,7 +39,7 @@ SharedPlaces places_of(const DeviceLayout& layout, std::size_t element_bytes, st
 /// Writes one after the other, as far as there is room.
 class Writer {
  public:
-  explicit Writer(DeviceProgram& program) : program_(program) {}
+  Writer(DeviceProgram& program, int members) : program_(program), members_(members) {}
 
   Status write(const LoweredPlan& plan) {
     program_.lanes = static_cast<std::uint8_t>(plan.lanes.size());
@@ -78,13 +79,17 @@ class Writer {
     return written;
   }
 
-  static Result<DeviceStep> step_of(const LoweredStep& step, const LoweredPlan& plan) {
+  Result<DeviceStep> step_of(const LoweredStep& step, const LoweredPlan& plan) const {
     DeviceStep written{.sources = step.sources,
                        .first_source = step.first_source,
                        .length = step.length,
                        .destination = operand_of(step.destination),
                        .mirror = operand_of(step.mirror)};
     written.destinations = step.has_mirror ? 2 : 1;
+    if (goes_through_switch(step, plan)) {
+      written.opcode = DeviceOpcode::kMoveBySwitch;
+      return written;
+    }
     switch (step.opcode) {
       case Opcode::kCopy: written.opcode = DeviceOpcode::kMove; break;
       case Opcode::kCopyPackets: written.opcode = DeviceOpcode::kTakePackets; break;
@@ -102,6 +107,12 @@ class Writer {
     return written;
   }
 
+  bool goes_through_switch(const LoweredStep& step, const LoweredPlan& plan) const {
+    const std::uint16_t every = Operand::multicast_of(true, members_);
+    return (step.sources > 0 && plan.operands[step.first_source].base == every) || step.destination.base == every ||
+           (step.has_mirror && step.mirror.base == every);
+  }
+
   static bool is_move(const LoweredStep& step, const LoweredPlan& plan) {
     if (step.sources != 1) return false;
     const Operand& source = plan.operands[step.first_source];
@@ -110,6 +121,7 @@ class Writer {
   }
 
   DeviceProgram& program_;
+  const int members_;
 };
 
 /// One execution, as the kernels take it.
@@ -163,6 +175,8 @@ Result<DevicePlan> lower_for_device(const plan::Plan& plan, int me, const Device
   };
   if (plan.buffers != plan::Buffers::kAnywhere) return unsupported("its buffers would have to lie in windows");
   if (plan.order != plan::Order::kNone && request.op == ReduceOp::kPremulSum) return unsupported("it has no factors");
+  if (plan.order == plan::Order::kSwitch && (request.op != ReduceOp::kSum || !switch_adds(payload.dtype)))
+    return unsupported(fmt::format("a switch has no {} of {}", to_string(request.op), to_string(payload.dtype)));
   const std::size_t element_bytes = size_of(payload.dtype);
   const std::size_t bytes = payload.bounds.longest * element_bytes;
   const std::size_t each =
@@ -180,7 +194,8 @@ Result<DevicePlan> lower_for_device(const plan::Plan& plan, int me, const Device
   made.program.hears_all = lowered.heard_all;
   made.instances =
       static_cast<int>(std::min<std::uint64_t>(lowered.rounds, static_cast<std::uint64_t>(layout.instances)));
-  if (const Status written = Writer(made.program).write(lowered); !written.ok()) return unsupported(written.message());
+  if (const Status written = Writer(made.program, layout.members).write(lowered); !written.ok())
+    return unsupported(written.message());
   return made;
 }
 

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "accord/buffer.hpp"
+#include "device/kernel.hpp"
 #include "device/numbers.hpp"
 
 namespace accord::exec {
@@ -171,5 +172,40 @@ template <>
 struct ElementOf<DType::kComplex128> : ComplexElement<double> {};
 template <>
 struct ElementOf<DType::kBool> : BoolElement {};
+
+/// What a switch adds up for a type.
+template <typename Element>
+inline constexpr device::SwitchSum kSwitchSum = device::SwitchSum::kNone;
+template <>
+inline constexpr device::SwitchSum kSwitchSum<ElementOf<DType::kInt32>> = device::SwitchSum::kUInt32;
+template <>
+inline constexpr device::SwitchSum kSwitchSum<ElementOf<DType::kUInt32>> = device::SwitchSum::kUInt32;
+template <>
+inline constexpr device::SwitchSum kSwitchSum<ElementOf<DType::kInt64>> = device::SwitchSum::kUInt64;
+template <>
+inline constexpr device::SwitchSum kSwitchSum<ElementOf<DType::kUInt64>> = device::SwitchSum::kUInt64;
+template <>
+inline constexpr device::SwitchSum kSwitchSum<ElementOf<DType::kFloat16>> = device::SwitchSum::kFloat16;
+template <>
+inline constexpr device::SwitchSum kSwitchSum<ElementOf<DType::kBFloat16>> = device::SwitchSum::kBFloat16;
+template <>
+inline constexpr device::SwitchSum kSwitchSum<ElementOf<DType::kFloat32>> = device::SwitchSum::kFloat32;
+template <>
+inline constexpr device::SwitchSum kSwitchSum<ElementOf<DType::kFloat64>> = device::SwitchSum::kFloat64;
+
+/// Of a dtype, for the host.
+constexpr bool switch_adds(DType dtype) {
+  switch (dtype) {
+    case DType::kInt32:
+    case DType::kUInt32:
+    case DType::kInt64:
+    case DType::kUInt64:
+    case DType::kFloat16:
+    case DType::kBFloat16:
+    case DType::kFloat32:
+    case DType::kFloat64: return true;
+    default: return false;
+  }
+}
 
 }  // namespace accord::exec

@@ -12,9 +12,10 @@
 
 #include "device/kernel.hpp"
 #include "exec/device/elements.hpp"
+#include "exec/device/moves.hpp"
 #include "exec/device/program.hpp"
-#include "exec/device/several.hpp"
 #include "exec/device/waits.hpp"
+#include "exec/operand.hpp"
 
 namespace accord::exec {
 
@@ -31,6 +32,7 @@ class PlanThread {
   ACCORD_ON_DEVICE bool run() {
     lane_ = block_.block() % program_.lanes;
     const int instance = block_.block() / program_.lanes;
+    instance_ = instance;
     region_ = layout_.region(instance);
     std::byte* const state = run_.memory + region_;
     round_ = block_.load(word(state + DeviceLayout::kRounds));
@@ -120,6 +122,10 @@ class PlanThread {
     const std::size_t slice_at = first_element_ * program_.element_bytes;
     if (operand.base == 0) return const_cast<std::byte*>(run_.input) + slice_at + operand.offset;
     if (operand.base == 1) return run_.output + slice_at + operand.offset;
+    if (is_multicast(operand)) {
+      const int which = static_cast<int>(operand.base) - Operand::multicast_of(false, layout_.members);
+      return memory_of(layout_.members + which) + layout_.multicast_slot(instance_, round_) + operand.offset;
+    }
     const int member = (static_cast<int>(operand.base) - 2) / 2;
     const std::size_t block = operand.base % 2 != 0 ? layout_.slot(round_) : layout_.lines(round_);
     return memory_of(member) + region_ + block + operand.offset;
@@ -145,6 +151,7 @@ class PlanThread {
   ACCORD_ON_DEVICE void run_bundle(const DeviceStep& now, int first, int last) {
     switch (now.opcode) {
       case DeviceOpcode::kMove: move(now); break;
+      case DeviceOpcode::kMoveBySwitch: move_by_switch(now); break;
       case DeviceOpcode::kTakePackets: take_packets(now); break;
       case DeviceOpcode::kReduce: reduce(now); break;
       case DeviceOpcode::kPut:
@@ -165,34 +172,32 @@ class PlanThread {
     sync();
   }
 
-  template <typename Unit>
-  ACCORD_ON_DEVICE void move_units(const std::byte* from, std::byte* to, std::byte* mirror, std::size_t bytes) const {
-    const std::size_t units = bytes / sizeof(Unit);
-    const auto stride = static_cast<std::size_t>(block_.threads());
-    for (auto i = static_cast<std::size_t>(block_.thread()); i < units; i += stride) {
-      const Unit unit = reinterpret_cast<const Unit*>(from)[i];
-      reinterpret_cast<Unit*>(to)[i] = unit;
-      if (mirror != nullptr) reinterpret_cast<Unit*>(mirror)[i] = unit;
-    }
-    for (std::size_t i = units * sizeof(Unit) + static_cast<std::size_t>(block_.thread()); i < bytes; i += stride) {
-      to[i] = from[i];
-      if (mirror != nullptr) mirror[i] = from[i];
-    }
+  ACCORD_ON_DEVICE bool is_multicast(const DeviceOperand& operand) const {
+    return operand.base >= Operand::multicast_of(false, layout_.members);
+  }
+  ACCORD_ON_DEVICE SwitchPlace switch_place(const DeviceOperand& operand) const {
+    return {address(operand), operand.base == Operand::multicast_of(true, layout_.members)};
   }
 
   ACCORD_ON_DEVICE void move(const DeviceStep& now) const {
     if (ends_) return;
-    const DeviceOperand& from_operand = source(now, 0);
-    const std::size_t bytes = elements(now) * (from_operand.partial ? sizeof(Sum) : sizeof(Stored));
-    const std::byte* const from = address(from_operand);
-    std::byte* const to = address(now.destination);
+    const DeviceOperand& from = source(now, 0);
+    const std::size_t bytes = elements(now) * (from.partial ? sizeof(Sum) : sizeof(Stored));
     std::byte* const mirror = now.destinations > 1 ? address(now.mirror) : nullptr;
-    const auto all_at = [&](std::size_t unit) {
-      return is_aligned(from, unit) && is_aligned(to, unit) && is_aligned(mirror, unit);
-    };
-    if (all_at(sizeof(device::Words))) return move_units<device::Words>(from, to, mirror, bytes);
-    if (all_at(sizeof(std::uint32_t))) return move_units<std::uint32_t>(from, to, mirror, bytes);
-    move_units<std::byte>(from, to, mirror, bytes);
+    const bool beside_switch =
+        is_multicast(from) || is_multicast(now.destination) || (mirror != nullptr && is_multicast(now.mirror));
+    if (beside_switch) block_.fence_multicast();
+    move_bytes(block_, address(from), address(now.destination), mirror, bytes);
+    if (beside_switch) block_.fence_multicast();
+  }
+
+  ACCORD_ON_DEVICE void move_by_switch(const DeviceStep& now) const {
+    if (ends_) return;
+    const SwitchPlace mirror = now.destinations > 1 ? switch_place(now.mirror) : SwitchPlace{};
+    block_.fence_multicast();
+    exec::move_by_switch<kSwitchSum<Element>>(block_, switch_place(source(now, 0)), switch_place(now.destination),
+                                              mirror, elements(now) * sizeof(Stored));
+    block_.fence_multicast();
   }
 
   /// Never zero: what was never written is no packet of this round.
@@ -245,14 +250,6 @@ class PlanThread {
       store_bytes(data, to + 8 * i, many);
       if (mirror != nullptr) store_bytes(data, mirror + 8 * i, many);
     }
-  }
-
-  ACCORD_ON_DEVICE static void store_bytes(const std::byte* from, std::byte* to, std::size_t bytes) {
-    if (bytes == 8 && is_aligned(to, 8)) {
-      *reinterpret_cast<std::uint64_t*>(to) = *reinterpret_cast<const std::uint64_t*>(from);
-      return;
-    }
-    for (std::size_t b = 0; b < bytes; ++b) to[b] = from[b];
   }
 
   template <int kCount>
@@ -382,6 +379,7 @@ class PlanThread {
   const DeviceProgram& program_;
   const DeviceLayout& layout_;
   int lane_ = 0;
+  int instance_ = 0;
   std::size_t region_ = 0;
   std::uint64_t round_ = 0;
   std::uint64_t all_completed_ = 0;

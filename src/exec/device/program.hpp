@@ -19,8 +19,9 @@ struct DeviceOperand {
 };
 
 enum class DeviceOpcode : std::uint8_t {
-  kMove,         ///< bytes as they are, from memory
-  kTakePackets,  ///< bytes as they are, from packets
+  kMove,          ///< bytes as they are, from memory
+  kMoveBySwitch,  ///< from memory, or as a sum over every rank's, to memory of every rank or this one's
+  kTakePackets,   ///< bytes as they are, from packets
   kReduce,
   kPut,     ///< to packets
   kSignal,  ///< the flag at `destination`

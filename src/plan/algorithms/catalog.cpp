@@ -19,6 +19,13 @@ constexpr AlgorithmEntry reading(AlgorithmEntry entry) {
   return entry;
 }
 
+/// Sums of a switch are sums, of all ranks at once but not divided.
+constexpr AlgorithmEntry multicasting(AlgorithmEntry entry) {
+  entry.multicasts = true;
+  entry.adds_in_parts = entry.order != Order::kNone;
+  return entry;
+}
+
 constexpr std::array kAlgorithms = {
     AlgorithmEntry{Collective::kBarrier, "direct", barrier_direct, "all-to-all flags"},
     AlgorithmEntry{Collective::kBarrier, "dissemination", barrier_dissemination, "Hensgen, Finkel, Manber 1988"},
@@ -36,6 +43,7 @@ constexpr std::array kAlgorithms = {
     AlgorithmEntry{Collective::kBroadcast, "hierarchical", broadcast_hierarchical,
                    "two levels; Karonis, de Supinski, Foster and others 2000", Order::kNone, Buffers::kAnywhere,
                    nullptr, shares_hosts},
+    multicasting({Collective::kBroadcast, "nvls", broadcast_nvls, "NVLink SHARP; NCCL 2.17"}),
     reading({Collective::kBroadcast, "zero_copy", broadcast_zero_copy, "flat tree; Graham, Shipman 2008", Order::kNone,
              Buffers::kInWindows}),
     AlgorithmEntry{Collective::kAllGather, "direct", all_gather_direct,
@@ -48,6 +56,7 @@ constexpr std::array kAlgorithms = {
     AlgorithmEntry{Collective::kAllGather, "hierarchical", all_gather_hierarchical,
                    "two levels; Karonis, de Supinski, Foster and others 2000", Order::kNone, Buffers::kAnywhere,
                    nullptr, shares_hosts},
+    multicasting({Collective::kAllGather, "nvls", all_gather_nvls, "NVLink SHARP; NCCL 2.17"}),
     reading({Collective::kAllGather, "zero_copy", all_gather_zero_copy,
              "direct exchange; Thakur, Rabenseifner, Gropp 2005", Order::kNone, Buffers::kInWindows}),
     AlgorithmEntry{Collective::kReduceScatter, "direct", reduce_scatter_direct,
@@ -60,6 +69,7 @@ constexpr std::array kAlgorithms = {
     AlgorithmEntry{Collective::kReduceScatter, "hierarchical", reduce_scatter_hierarchical,
                    "multi-leader; Bayatpour and others 2017", Order::kCanonical, Buffers::kAnywhere, nullptr,
                    is_hierarchy, true},
+    multicasting({Collective::kReduceScatter, "nvls", reduce_scatter_nvls, "NVLink SHARP; NCCL 2.17", Order::kSwitch}),
     AlgorithmEntry{Collective::kReduceScatter, "zero_copy", reduce_scatter_zero_copy,
                    "direct exchange; Thakur, Rabenseifner, Gropp 2005", Order::kCanonical, Buffers::kInWindows},
     AlgorithmEntry{Collective::kAllReduce, "two_shot", all_reduce_two_shot,
@@ -76,6 +86,7 @@ constexpr std::array kAlgorithms = {
                    "multi-leader; Bayatpour and others 2017", Order::kCanonical, Buffers::kAnywhere, nullptr,
                    is_hierarchy, true},
     AlgorithmEntry{Collective::kAllReduce, "ring", all_reduce_ring, "Patarasuk, Yuan 2009", Order::kFixed},
+    multicasting({Collective::kAllReduce, "nvls", all_reduce_nvls, "NVLink SHARP; NCCL 2.17", Order::kSwitch}),
     AlgorithmEntry{Collective::kAllReduce, "two_shot_zero_copy", all_reduce_two_shot_zero_copy,
                    "Thakur, Rabenseifner, Gropp 2005, section 4.5", Order::kCanonical, Buffers::kInWindows},
     AlgorithmEntry{Collective::kAllReduce, "one_shot_zero_copy", all_reduce_one_shot_zero_copy,
@@ -168,6 +179,12 @@ Result<Plan> make_plan(const AlgorithmEntry& entry, const topology::Topology& to
   return own;
 }
 
+bool needs_multicast(const AlgorithmEntry& entry, int size, Rank root) {
+  if (entry.registered == nullptr) return entry.multicasts;
+  const Plan* const plan = entry.registered->find(size, root);
+  return plan != nullptr && plan->multicast_chunks > 0;
+}
+
 std::vector<Rank> peers_of(Rank rank, int size) {
   std::vector<Rank> peers;
   for (int step = 1; step < size; ++step) peers.push_back((rank + step) % size);
@@ -220,6 +237,11 @@ std::vector<Chunk> exchange_parts(PlanBuilder& plan, const topology::Topology& t
 void meet_peers(PlanBuilder& plan, Rank rank, int size, int id) {
   for (const Rank peer : peers_of(rank, size)) plan.on(rank).signal(peer, id);
   for (const Rank peer : peers_of(rank, size)) plan.on(rank).wait(peer, id);
+}
+
+void show_to_switch(PlanBuilder& plan, Rank rank, int size) {
+  for (Rank part = 0; part < size; ++part) plan.on(rank).copy(input(rank, part), {multicast(rank, part)});
+  meet_peers(plan, rank, size, 0);
 }
 
 std::vector<Chunk> inputs_of_all(int size, int index) {

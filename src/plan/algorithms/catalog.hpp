@@ -15,6 +15,7 @@ Result<Plan> broadcast_binomial(const topology::Topology& topology, const Reques
 Result<Plan> broadcast_chain(const topology::Topology& topology, const Request& request);
 Result<Plan> broadcast_scatter_all_gather(const topology::Topology& topology, const Request& request);
 Result<Plan> broadcast_hierarchical(const topology::Topology& topology, const Request& request);
+Result<Plan> broadcast_nvls(const topology::Topology& topology, const Request& request);
 Result<Plan> broadcast_zero_copy(const topology::Topology& topology, const Request& request);
 Result<Plan> all_gather_direct(const topology::Topology& topology, const Request& request);
 Result<Plan> all_gather_packet(const topology::Topology& topology, const Request& request);
@@ -22,12 +23,14 @@ Result<Plan> all_gather_ring(const topology::Topology& topology, const Request& 
 Result<Plan> all_gather_recursive_doubling(const topology::Topology& topology, const Request& request);
 Result<Plan> all_gather_bruck(const topology::Topology& topology, const Request& request);
 Result<Plan> all_gather_hierarchical(const topology::Topology& topology, const Request& request);
+Result<Plan> all_gather_nvls(const topology::Topology& topology, const Request& request);
 Result<Plan> all_gather_zero_copy(const topology::Topology& topology, const Request& request);
 Result<Plan> reduce_scatter_direct(const topology::Topology& topology, const Request& request);
 Result<Plan> reduce_scatter_packet(const topology::Topology& topology, const Request& request);
 Result<Plan> reduce_scatter_recursive_halving(const topology::Topology& topology, const Request& request);
 Result<Plan> reduce_scatter_ring(const topology::Topology& topology, const Request& request);
 Result<Plan> reduce_scatter_hierarchical(const topology::Topology& topology, const Request& request);
+Result<Plan> reduce_scatter_nvls(const topology::Topology& topology, const Request& request);
 Result<Plan> reduce_scatter_zero_copy(const topology::Topology& topology, const Request& request);
 Result<Plan> all_reduce_packet(const topology::Topology& topology, const Request& request);
 Result<Plan> all_reduce_one_shot(const topology::Topology& topology, const Request& request);
@@ -36,6 +39,7 @@ Result<Plan> all_reduce_recursive_doubling(const topology::Topology& topology, c
 Result<Plan> all_reduce_rabenseifner(const topology::Topology& topology, const Request& request);
 Result<Plan> all_reduce_hierarchical(const topology::Topology& topology, const Request& request);
 Result<Plan> all_reduce_ring(const topology::Topology& topology, const Request& request);
+Result<Plan> all_reduce_nvls(const topology::Topology& topology, const Request& request);
 Result<Plan> all_reduce_two_shot_zero_copy(const topology::Topology& topology, const Request& request);
 Result<Plan> all_reduce_one_shot_zero_copy(const topology::Topology& topology, const Request& request);
 Result<Plan> reduce_two_shot(const topology::Topology& topology, const Request& request);
@@ -90,6 +94,10 @@ inline constexpr int kBuffersDone = 1;
 
 /// Rank `rank` signals `id` to all others and waits for theirs.
 void meet_peers(PlanBuilder& plan, Rank rank, int size, int id);
+
+/// Rank `rank` copies each part of its input to multicast chunk p of its own, waits until all ranks have, and all know it: then part p of all may be
+/// added up by the switch.
+void show_to_switch(PlanBuilder& plan, Rank rank, int size);
 
 /// Chunk `index` of the inputs of all ranks, in rank order.
 std::vector<Chunk> inputs_of_all(int size, int index);

@@ -79,6 +79,8 @@ std::string difference_text(const Plan& plan, Term wanted, Term got, const Expre
   for (const auto& [leaf, count] : counts) {
     if (count > 1) return fmt::format("holds the contribution of rank {} {} times", leaf.rank, count);
   }
+  if (plan.order == Order::kSwitch)
+    return "is another sum of the switch than that of rank 0: their bits may differ, so one rank has to give it to all";
   return fmt::format("adds up in the wrong order: {} where {} is {}", expressions.ranks_text(got, kShownLeaves),
                      plan.order == Order::kFixed ? "that of rank 0" : "the canonical one",
                      expressions.ranks_text(wanted, kShownLeaves));

@@ -32,6 +32,12 @@ Term Expressions::tree(std::span<const Term> terms) {
   return sum(tree(terms.first(half)), tree(terms.subspan(half)));
 }
 
+Term Expressions::unordered(std::span<const Term> terms) {
+  Term sum = terms[0];
+  for (const Term term : terms.subspan(1)) sum = add({.leaf = {}, .left = sum, .right = term});
+  return sum;
+}
+
 std::vector<Leaf> Expressions::leaves(Term term, std::size_t limit) const {
   std::vector<Leaf> found;
   std::vector<Term> open = {term};

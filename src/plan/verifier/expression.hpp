@@ -30,6 +30,9 @@ class Expressions {
   /// The canonical tree over `terms`: split at the largest power of two below their number.
   Term tree(std::span<const Term> terms);
 
+  /// The sum of `terms` in an order that nobody knows: another term each time.
+  Term unordered(std::span<const Term> terms);
+
   /// The leaves from left to right, each as often as it occurs; at most `limit` of them (a term may share parts with itself
   /// and have more leaves than memory holds).
   std::vector<Leaf> leaves(Term term, std::size_t limit) const;

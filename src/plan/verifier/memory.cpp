@@ -1,5 +1,5 @@
-// The caller's buffers have a cell for each chunk and round (a round works on a slice of its own); scratch, partials and
-// packets have kRoundDepth. In place, a chunk of one buffer is a chunk of the other: which one follows from their counts, as
+// The caller's buffers have a cell for each chunk and round (a round works on a slice of its own); scratch, partials, packets
+// and multicast have kRoundDepth. In place, a chunk of one buffer is a chunk of the other: which one follows from their counts, as
 // check_shape() allows only those where the two cover the same elements for every count and slice.
 //
 //   both divided, or neither   output[c] is input[c]
@@ -21,8 +21,9 @@ Memory::Memory(const Plan& plan, Aliasing aliasing, int rounds, Expressions& exp
     : plan_(plan),
       in_place_(aliasing == Aliasing::kInPlace || traits_of(plan.collective).one_buffer),
       rounds_(sz(rounds)) {
-  cells_per_rank_ = rounds_ * sz(plan.input_chunks + plan.output_chunks) +
-                    sz(kRoundDepth) * sz(plan.scratch_chunks + plan.packet_chunks + plan.partial_chunks);
+  cells_per_rank_ =
+      rounds_ * sz(plan.input_chunks + plan.output_chunks) +
+      sz(kRoundDepth) * sz(plan.scratch_chunks + plan.packet_chunks + plan.partial_chunks + plan.multicast_chunks);
   cells_.resize(cells_per_rank_ * sz(plan.size));
   for (Rank rank = 0; rank < plan.size; ++rank) {
     for (int c = 0; c < plan.input_chunks; ++c) {
@@ -64,7 +65,9 @@ std::size_t Memory::index(const Chunk& chunk, int round) const {
   at += sz(kRoundDepth) * sz(plan_.scratch_chunks);
   if (own.space == Space::kPackets) return at + shared_round * sz(plan_.packet_chunks) + sz(own.index);
   at += sz(kRoundDepth) * sz(plan_.packet_chunks);
-  return at + shared_round * sz(plan_.partial_chunks) + sz(own.index);
+  if (own.space == Space::kPartials) return at + shared_round * sz(plan_.partial_chunks) + sz(own.index);
+  at += sz(kRoundDepth) * sz(plan_.partial_chunks);
+  return at + shared_round * sz(plan_.multicast_chunks) + sz(own.index);
 }
 
 std::optional<Access> Memory::read(Cell& cell, const Access& access, const Clocks& clocks) {

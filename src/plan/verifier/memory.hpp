@@ -29,7 +29,7 @@ struct Cell {
   std::vector<Access> readers;  ///< since the last write, one a lane
 };
 
-/// Cells of `rounds` rounds. Scratch, partials and packets of rounds that are kRoundDepth apart are the same cells, and so are input and
+/// Cells of `rounds` rounds. Scratch, partials, packets and multicast of rounds that are kRoundDepth apart are the same cells, and so are input and
 /// output where they are the same memory. Input holds the leaves of its rank from the start.
 class Memory {
  public:

@@ -62,6 +62,10 @@ class Pairing {
       case StepKind::kReduce:
         if (plan_.order == Order::kNone)
           return error(place, step, "the plan declares no order of sums, but this adds up");
+        if (step.sources[0].rank == kEveryRank && plan_.order != Order::kSwitch)
+          return error(place, step,
+                       fmt::format("a switch adds up in an order of its own, not in the plan's, \"{}\"",
+                                   to_string(plan_.order)));
         [[fallthrough]];
       case StepKind::kCopy: ACCORD_RETURN_IF_ERROR(check_heard(place, step)); return note_packet_reads(place, step);
     }

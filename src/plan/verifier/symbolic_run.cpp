@@ -110,11 +110,13 @@ Status SymbolicRun::move(const Access& access, const Step& step) {
 
 Result<SymbolicRun::Value> SymbolicRun::read_sources(const Access& access, const Step& step) {
   std::vector<Term> terms;
-  for (const Chunk& source : step.sources) {
+  const bool by_switch = step.sources[0].rank == kEveryRank;
+  const std::vector<Chunk> sources = by_switch ? single_chunks(step.sources[0], plan_.size) : step.sources;
+  for (const Chunk& source : sources) {
     Cell& cell = memory_.cell(source, access.round);
     if (const auto other = Memory::read(cell, access, clocks_)) return race_error(access, source, *other);
     if (cell.written_round != access.round) return unwritten_error(access, source);
-    const Chunk& first = step.sources[0];
+    const Chunk& first = sources[0];
     if (cell.length_class != memory_.cell(first, access.round).length_class) {
       return error(access.place, fmt::format("{} and {} have different lengths", to_string(first), to_string(source)));
     }
@@ -125,12 +127,16 @@ Result<SymbolicRun::Value> SymbolicRun::read_sources(const Access& access, const
     }
     terms.push_back(cell.value);
   }
-  const Cell& first = memory_.cell(step.sources[0], access.round);
-  return Value{expressions_.tree(terms), first.length_class, first.rounded};
+  const Cell& first = memory_.cell(sources[0], access.round);
+  const Term sum = by_switch && terms.size() > 1 ? expressions_.unordered(terms) : expressions_.tree(terms);
+  return Value{sum, first.length_class, first.rounded};
 }
 
 Status SymbolicRun::write_destinations(const Access& access, const Step& step, const Value& value) {
-  for (const Chunk& destination : step.destinations) {
+  std::vector<Chunk> destinations;
+  for (const Chunk& destination : step.destinations)
+    for (const Chunk& single : single_chunks(destination, plan_.size)) destinations.push_back(single);
+  for (const Chunk& destination : destinations) {
     if (destination.space == Space::kOutput && destination.index % length_classes(plan_) != value.length_class) {
       return error(access.place,
                    fmt::format("{} and {} have different lengths", to_string(step.sources[0]), to_string(destination)));
@@ -180,7 +186,8 @@ Status SymbolicRun::check_outputs() {
         if (rank == 0 || differs_by_rank) wanted = expected_output(plan_, rank, c, round, expressions_);
         const Chunk chunk{rank, Space::kOutput, c};
         const Term got = memory_.cell(chunk, round).value;
-        const bool decides_order = plan_.order == Order::kFixed && (rank == 0 || differs_by_rank);
+        const bool is_its_own = plan_.order == Order::kFixed || plan_.order == Order::kSwitch;
+        const bool decides_order = is_its_own && (rank == 0 || differs_by_rank);
         if (wanted && decides_order && same_contributions(plan_, *wanted, got, expressions_)) wanted = got;
         if (wanted && memory_.cell(chunk, round).value != *wanted) return output_error(chunk, round, *wanted);
       }
@@ -228,8 +235,10 @@ Status SymbolicRun::unwritten_error(const Access& access, const Chunk& chunk) co
     for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
       for (std::size_t step = 0; step < lanes[lane].steps.size(); ++step) {
         const auto& destinations = lanes[lane].steps[step].destinations;
-        const bool writes = std::ranges::any_of(
-            destinations, [&](const Chunk& d) { return memory_.same_cell(d, chunk, access.round); });
+        const bool writes = std::ranges::any_of(destinations, [&](Chunk d) {
+          if (d.rank == kEveryRank) d.rank = chunk.rank;
+          return memory_.same_cell(d, chunk, access.round);
+        });
         if (!writes) continue;
         const StepPlace writer{static_cast<Rank>(rank), static_cast<int>(lane), static_cast<int>(step)};
         return error(access.place, fmt::format("reads {}, but nothing makes {}, which writes it, come first",

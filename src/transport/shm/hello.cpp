@@ -6,11 +6,9 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
-#include <cstring>
-#include <optional>
-#include <vector>
+#include <span>
+#include <utility>
 
 namespace accord::transport {
 namespace {
@@ -28,29 +26,7 @@ struct Packet {
 };
 static_assert(sizeof(Packet) == 24 + 2 * kCookieBytes);
 
-// Room for two descriptors: what a CMSG_SPACE of one int holds anyway, and enough to see that there were too many.
-struct Control {
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(2 * sizeof(int))> bytes = {};
-};
-
-bool has_ended(int error) { return error == EPIPE || error == ECONNRESET || error == ENOTCONN; }
-
-// The kernel cannot take it now: its buffer is full, or too many descriptors of this user are under way.
-bool is_busy(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ETOOMANYREFS; }
-
-std::vector<UniqueFd> received_descriptors(msghdr& message) {
-  std::vector<UniqueFd> descriptors;
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
-      descriptors.emplace_back(fd);
-    }
-  }
-  return descriptors;
-}
+bool is_busy(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 
 }  // namespace
 
@@ -66,58 +42,21 @@ Result<Exchange> send_hello(const UniqueFd& socket, const Hello& hello, int wind
                 .can_watch = hello.can_watch ? 1u : 0u,
                 .to = hello.to,
                 .from = hello.from};
-  iovec piece = {.iov_base = &packet, .iov_len = sizeof(packet)};
-  Control control;
-  msghdr message = {};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = control.bytes.data();
-  message.msg_controllen = CMSG_SPACE(sizeof(int));
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(header), &window, sizeof(int));
-
-  while (::sendmsg(socket.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
-    if (errno == EINTR) continue;
-    if (is_busy(errno)) return Exchange::kLater;
-    if (has_ended(errno)) return Exchange::kGone;
-    return errno_status(errno, "cannot hand over a window through a Unix socket");
-  }
-  return Exchange::kDone;
+  return send_descriptor(socket, std::as_bytes(std::span(&packet, 1)), window);
 }
 
 Result<ReceivedHello> receive_hello(const UniqueFd& socket) {
   Packet packet;
-  iovec piece = {.iov_base = &packet, .iov_len = sizeof(packet)};
-  Control control;
-  msghdr message = {};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = control.bytes.data();
-  message.msg_controllen = control.bytes.size();
-
-  ReceivedHello received;
-  ssize_t bytes = 0;
-  while ((bytes = ::recvmsg(socket.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)) < 0 && errno == EINTR) {
-  }
-  if (bytes < 0 && is_busy(errno)) return received;
-  if (bytes <= 0) {
-    received.exchange = Exchange::kGone;
+  ACCORD_ASSIGN_OR_RETURN(ReceivedDescriptor came,
+                          receive_descriptor(socket, std::as_writable_bytes(std::span(&packet, 1))));
+  ReceivedHello received{.exchange = came.exchange, .hello = {}, .window = {}};
+  if (came.exchange != Exchange::kDone) return received;
+  if (packet.magic != kHelloMagic) {
+    received.exchange = Exchange::kNonsense;
     return received;
   }
-  std::vector<UniqueFd> descriptors = received_descriptors(message);
-  received.exchange = Exchange::kNonsense;
-  const bool whole = bytes == sizeof(packet) && (message.msg_flags & MSG_TRUNC) == 0;
-  if (!whole || packet.magic != kHelloMagic) return received;
-  if (descriptors.empty() && (message.msg_flags & MSG_CTRUNC) != 0) {
-    return errno_status(EMFILE, "cannot receive a peer's window");
-  }
-  if (descriptors.size() != 1) return received;
-  received.exchange = Exchange::kDone;
   received.hello = Hello{packet.rank, packet.window_bytes, packet.to, packet.from, packet.can_watch != 0};
-  received.window = std::move(descriptors.front());
+  received.window = std::move(came.descriptor);
   return received;
 }
 

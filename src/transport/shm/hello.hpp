@@ -8,6 +8,7 @@
 
 #include "accord/status.hpp"
 #include "base/fd.hpp"
+#include "transport/shm/unix_socket.hpp"
 
 namespace accord::transport {
 
@@ -26,15 +27,7 @@ struct Hello {
   bool can_watch = false;  ///< the speaker sees it when the other's process ends
 };
 
-/// What became of one try to send or to receive. Nothing here blocks.
-enum class Exchange : std::uint8_t {
-  kDone,
-  kLater,     ///< the socket is not ready
-  kGone,      ///< the other side has ended the connection
-  kNonsense,  ///< what came is no hello
-};
-
-/// Sends `hello` and a copy of the descriptor `window`. A Status only where this process is at fault.
+/// Sends `hello` and a copy of the descriptor `window`, as send_descriptor().
 Result<Exchange> send_hello(const UniqueFd& socket, const Hello& hello, int window);
 
 struct ReceivedHello {
@@ -42,7 +35,7 @@ struct ReceivedHello {
   Hello hello;      ///< if kDone
   UniqueFd window;  ///< if kDone
 };
-/// kResourceExhausted if this process has no descriptor left for the window that came.
+/// As receive_descriptor().
 Result<ReceivedHello> receive_hello(const UniqueFd& socket);
 
 /// Tells the other side, if it is still there, that this one leaves in good order.

@@ -14,6 +14,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "base/hash.hpp"
 
@@ -40,6 +42,30 @@ Result<UniqueFd> make_socket() {
   UniqueFd made(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!made.valid()) return errno_status(errno, "cannot make a Unix socket");
   return made;
+}
+
+// Room for two descriptors: what a CMSG_SPACE of one int holds anyway, and enough to see that there were too many.
+struct Control {
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(2 * sizeof(int))> bytes = {};
+};
+
+bool has_ended(int error) { return error == EPIPE || error == ECONNRESET || error == ENOTCONN; }
+
+// The kernel cannot take it now: its buffer is full, or too many descriptors of this user are under way.
+bool is_busy(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS || error == ETOOMANYREFS; }
+
+std::vector<UniqueFd> received_descriptors(msghdr& message) {
+  std::vector<UniqueFd> descriptors;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
+      descriptors.emplace_back(fd);
+    }
+  }
+  return descriptors;
 }
 
 }  // namespace
@@ -91,5 +117,58 @@ Result<SocketPeer> peer_of(const UniqueFd& socket) {
 }
 
 bool is_same_user(const SocketPeer& peer) { return peer.user == ::geteuid(); }
+
+Result<Exchange> send_descriptor(const UniqueFd& socket, std::span<const std::byte> packet, int descriptor) {
+  iovec piece = {.iov_base = const_cast<std::byte*>(packet.data()), .iov_len = packet.size()};
+  Control control;
+  msghdr message = {};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control.bytes.data();
+  message.msg_controllen = CMSG_SPACE(sizeof(int));
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
+
+  while (::sendmsg(socket.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
+    if (errno == EINTR) continue;
+    if (is_busy(errno)) return Exchange::kLater;
+    if (has_ended(errno)) return Exchange::kGone;
+    return errno_status(errno, "cannot hand over a descriptor through a Unix socket");
+  }
+  return Exchange::kDone;
+}
+
+Result<ReceivedDescriptor> receive_descriptor(const UniqueFd& socket, std::span<std::byte> packet) {
+  iovec piece = {.iov_base = packet.data(), .iov_len = packet.size()};
+  Control control;
+  msghdr message = {};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control.bytes.data();
+  message.msg_controllen = control.bytes.size();
+
+  ReceivedDescriptor received;
+  ssize_t bytes = 0;
+  while ((bytes = ::recvmsg(socket.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)) < 0 && errno == EINTR) {
+  }
+  if (bytes < 0 && is_busy(errno)) return received;
+  if (bytes <= 0) {
+    received.exchange = Exchange::kGone;
+    return received;
+  }
+  std::vector<UniqueFd> descriptors = received_descriptors(message);
+  received.exchange = Exchange::kNonsense;
+  const bool whole = bytes == static_cast<ssize_t>(packet.size()) && (message.msg_flags & MSG_TRUNC) == 0;
+  if (!whole) return received;
+  if (descriptors.empty() && (message.msg_flags & MSG_CTRUNC) != 0)
+    return errno_status(EMFILE, "cannot receive a peer's descriptor");
+  if (descriptors.size() != 1) return received;
+  received.exchange = Exchange::kDone;
+  received.descriptor = std::move(descriptors.front());
+  return received;
+}
 
 }  // namespace accord::transport

@@ -3,8 +3,11 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "accord/status.hpp"
 #include "base/fd.hpp"
@@ -33,5 +36,24 @@ Result<SocketPeer> peer_of(const UniqueFd& socket);
 
 /// True if `peer` ran as the same user as this process when it connected or began to listen.
 bool is_same_user(const SocketPeer& peer);
+
+/// What became of one try to send or to receive. Nothing here blocks.
+enum class Exchange : std::uint8_t {
+  kDone,
+  kLater,     ///< the socket is not ready
+  kGone,      ///< the other side has ended the connection
+  kNonsense,  ///< what came is not what was expected
+};
+
+/// Sends `packet` and a copy of `descriptor`. A Status only where this process is at fault.
+Result<Exchange> send_descriptor(const UniqueFd& socket, std::span<const std::byte> packet, int descriptor);
+
+/// Receives a packet of just that many bytes, with one descriptor; kNonsense: of another size, with none or several, which are closed then.
+/// kResourceExhausted if this process has no descriptor left for the one that came.
+struct ReceivedDescriptor {
+  Exchange exchange = Exchange::kLater;
+  UniqueFd descriptor;  ///< if kDone
+};
+Result<ReceivedDescriptor> receive_descriptor(const UniqueFd& socket, std::span<std::byte> packet);
 
 }  // namespace accord::transport

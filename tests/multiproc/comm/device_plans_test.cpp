@@ -110,6 +110,29 @@ TEST_F(DevicePlanProcesses, odd_counts_and_large_packets) {
   }
 }
 
+/// Of whole numbers, whose sums are exact in the order of any switch; its memory is handed from process to process.
+TEST_F(DevicePlanProcesses, sums_go_through_a_switch) {
+  CommunicatorOptions options = by_plans();
+  options.select = "all_reduce[memory=cuda]:0-inf=nvls";
+  on_ranks(3, options, [](Communicator& comm, const OnDevice&) {
+    const Device device{DeviceType::kCuda, static_cast<std::int16_t>(comm.rank())};  // its own
+    const OnDevice on{runtime(), device, runtime().create_stream(device, false).value()};
+    for (const std::size_t count : {std::size_t{1}, std::size_t{30000}}) {
+      std::vector<std::int32_t> expected(count), mine(count);
+      for (std::size_t i = 0; i < count; ++i) {
+        mine[i] = static_cast<std::int32_t>(i) + comm.rank();
+        expected[i] = 3 * static_cast<std::int32_t>(i) + 3;
+      }
+      const DeviceArray values(on, mine, DType::kInt32);
+      const Status status = comm.all_reduce(values.buffer(), ReduceOp::kSum, {.stream = on.stream});
+      EXPECT_TRUE(status.ok()) << status.to_string();
+      EXPECT_EQ(values.values<std::int32_t>(), expected);
+    }
+    EXPECT_EQ(runtime().live().multicasts, 1U);
+    EXPECT_TRUE(runtime().destroy_stream(device, on.stream).ok());
+  });
+}
+
 /// Nobody waits between the calls, which are of packets and of scratch memory in turn, so that their rounds follow each other.
 TEST_F(DevicePlanProcesses, calls_in_a_row_give_each_its_own_result) {
   constexpr std::size_t kCalls = 40;

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "device/numbers.hpp"
 #include "plan/algorithms.hpp"
 #include "unit/exec/device_ranks.hpp"
 
@@ -143,6 +144,86 @@ TEST(DevicePlan, buffers_lie_anywhere) {
         expect_result(ranks, *plan::algorithm_by_name(Collective::kAllReduce, name).value(), request, misaligned);
         if (HasFailure()) return;
       }
+}
+
+// Whole numbers so small that their sums are exact in any order.
+TEST(DevicePlan, a_switch_adds_up_what_it_has_sums_of) {
+  DeviceRanks ranks(3, 2, 256 << 10);
+  const topology::Topology topology = topology::Topology::uniform(3);
+  const auto check = [&]<typename T>(DType dtype, Collective collective, std::size_t count, T (*element)(int),
+                                     T (*sum)(int)) {
+    const plan::AlgorithmEntry& entry = *plan::algorithm_by_name(collective, "nvls").value();
+    const exec::RequestRecord request{.collective = collective, .dtype = dtype, .count = count};
+    std::vector<std::unique_ptr<DeviceArray>> inputs, outputs;
+    for (int rank = 0; rank < 3; ++rank) {
+      const Counts counts = counts_of(request, rank, 3);
+      std::vector<T> mine(counts.input);
+      for (std::size_t i = 0; i < mine.size(); ++i) mine[i] = element(static_cast<int>(i % 7) + rank);
+      inputs.push_back(std::make_unique<DeviceArray>(ranks.on(rank), mine, dtype));
+      outputs.push_back(std::make_unique<DeviceArray>(ranks.on(rank), std::vector<T>(counts.output), dtype));
+      const plan::Plan plan = plan::make_plan(entry, topology, {.collective = collective, .only_rank = rank}).value();
+      const Status launched =
+          ranks.launch(plan, rank, request, inputs.back()->buffer().data, outputs.back()->buffer().data);
+      ASSERT_TRUE(launched.ok()) << launched.to_string();
+    }
+    for (int rank = 0; rank < 3; ++rank) {
+      std::vector<T> expected(counts_of(request, rank, 3).output);
+      const std::size_t first = collective == Collective::kReduceScatter ? static_cast<std::size_t>(rank) * count : 0;
+      for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = sum(3 * static_cast<int>((first + i) % 7) + 3);
+      EXPECT_EQ(outputs[static_cast<std::size_t>(rank)]->values<T>(), expected)
+          << to_string(dtype) << " " << to_string(collective) << " " << count;
+    }
+  };
+  for (const Collective collective : {Collective::kAllReduce, Collective::kReduceScatter})
+    for (const std::size_t count : {std::size_t{1}, std::size_t{1003}, std::size_t{50001}}) {
+      const auto same = []<typename T>() { return [](int x) { return static_cast<T>(x); }; };
+      const auto of = [&]<typename T>(DType dtype) {
+        T (*const number)(int) = same.template operator()<T>();
+        check(dtype, collective, count, number, number);
+      };
+      of.operator()<float>(DType::kFloat32);
+      of.operator()<double>(DType::kFloat64);
+      of.operator()<std::int32_t>(DType::kInt32);
+      of.operator()<std::uint32_t>(DType::kUInt32);
+      of.operator()<std::int64_t>(DType::kInt64);
+      of.operator()<std::uint64_t>(DType::kUInt64);
+      using Number = std::uint16_t (*)(int);
+      const Number half = [](int x) { return device::to_float16(static_cast<float>(x)); };
+      const Number brain = [](int x) { return device::to_bfloat16(static_cast<float>(x)); };
+      check(DType::kFloat16, collective, count, half, half);
+      check(DType::kBFloat16, collective, count, brain, brain);
+    }
+}
+
+TEST(DevicePlan, what_goes_through_a_switch_lies_anywhere) {
+  DeviceRanks ranks(3, 2, 256 << 10);
+  for (const Collective collective :
+       {Collective::kBroadcast, Collective::kAllGather, Collective::kReduceScatter, Collective::kAllReduce})
+    for (const std::size_t misaligned : {0, 4, 8, 12}) {
+      const exec::RequestRecord request{.collective = collective, .dtype = DType::kInt32, .count = 333};
+      expect_result(ranks, *plan::algorithm_by_name(collective, "nvls").value(), request, misaligned);
+      if (HasFailure()) return;
+    }
+}
+
+TEST(DevicePlan, what_a_switch_does_not_add_up_is_refused) {
+  const auto why = [](DType dtype, ReduceOp op, bool has_multicast) {
+    exec::DeviceLayout layout = exec::device_layout(2, 1, 256 << 10);
+    layout.has_multicast = has_multicast;
+    const plan::Plan plan = plan::make_plan(*plan::algorithm_by_name(Collective::kAllReduce, "nvls").value(),
+                                            topology::Topology::uniform(2), {.collective = Collective::kAllReduce})
+                                .value();
+    const exec::RequestRecord request{.collective = Collective::kAllReduce, .dtype = dtype, .op = op, .count = 10};
+    const Status status =
+        exec::lower_for_device(plan, 0, layout, request, {dtype, plan::bounds_of(plan, 10, size_of(dtype))}).status();
+    EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+    return status.message();
+  };
+  EXPECT_THAT(why(DType::kFloat32, ReduceOp::kMax, true),
+              HasSubstr("plan \"nvls\" on a device: a switch has no max of float32"));
+  EXPECT_THAT(why(DType::kInt8, ReduceOp::kSum, true), HasSubstr("a switch has no sum of int8"));
+  EXPECT_THAT(why(DType::kFloat32, ReduceOp::kAvg, true), HasSubstr("a switch has no avg of float32"));
+  EXPECT_THAT(why(DType::kFloat32, ReduceOp::kSum, false), HasSubstr("needs multicast, which only GPUs have"));
 }
 
 // What one execution leaves in memory must not be taken for the next one's: nobody waits for the streams in between.

@@ -22,6 +22,7 @@ class DeviceRanks {
  public:
   DeviceRanks(int size, int instances, std::size_t slot_bytes)
       : runtime_(size), layout_(exec::device_layout(size, instances, slot_bytes)) {
+    layout_.has_multicast = true;
     ending_ = static_cast<std::uint64_t*>(
         runtime_.allocate_host({DeviceType::kCuda, 0}, 8 * static_cast<std::size_t>(size)).value());
     std::fill_n(ending_, size, 0);
@@ -33,6 +34,7 @@ class DeviceRanks {
       ranks_.push_back({device, runtime_.create_stream(device, false).value(), memories.back()});
     }
     for (const Rank& rank : ranks_) std::memcpy(rank.memory, memories.data(), memories.size() * sizeof(std::byte*));
+    join_multicast();
   }
   ~DeviceRanks() { end_waits(); }
 
@@ -64,6 +66,21 @@ class DeviceRanks {
     Stream stream;
     std::byte* memory;
   };
+  void join_multicast() {
+    const int ranks = size();
+    const std::size_t bytes = runtime_.multicast_bytes(ranks_[0].device, ranks, layout_.multicast_bytes()).value();
+    UniqueFd descriptor;
+    std::vector<device::Multicast> parts;
+    for (const Rank& rank : ranks_)
+      parts.push_back(parts.empty() ? runtime_.create_multicast(rank.device, ranks, bytes, descriptor).value()
+                                    : runtime_.join_multicast(rank.device, descriptor.get(), bytes).value());
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      ASSERT_TRUE(runtime_.bind_multicast(ranks_[r].device, parts[r]).ok());
+      const std::byte* const addresses[] = {parts[r].own, parts[r].all};
+      std::memcpy(ranks_[r].memory + exec::DeviceLayout::address_of(ranks), addresses, sizeof(addresses));
+    }
+  }
+
   HostRuntime runtime_;
   exec::DeviceLayout layout_;
   std::uint64_t* ending_ = nullptr;

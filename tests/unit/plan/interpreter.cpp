@@ -93,6 +93,7 @@ Machine::Place Machine::place_of(const Chunk& chunk, int round, std::size_t step
   if (chunk.space == Space::kScratch) return shared(scratch_);
   if (chunk.space == Space::kPackets) return shared(packets_);
   if (chunk.space == Space::kPartials) return shared(partials_);
+  if (chunk.space == Space::kMulticast) return shared(multicast_);
   const bool is_input = chunk.space == Space::kInput;
   const Range range = (is_input ? bounds_.input : bounds_.output)[sz(chunk.index)];
   std::size_t first = range.first + sz(round) * request_.slice;
@@ -155,11 +156,24 @@ bool Machine::is_visit_in_time(const Lane& lane, const Chunk& chunk) const {
   return any_begun && !all_ended;
 }
 
+// Those of every rank one by one.
+std::vector<Chunk> Machine::each_of(const std::vector<Chunk>& chunks) const {
+  std::vector<Chunk> each;
+  for (const Chunk& chunk : chunks) {
+    const bool is_of_every_rank = chunk.rank == kEveryRank;
+    for (Rank rank = is_of_every_rank ? 0 : chunk.rank; rank < (is_of_every_rank ? plan_->size : chunk.rank + 1);
+         ++rank)
+      each.push_back({rank, chunk.space, chunk.index});
+  }
+  return each;
+}
+
 bool Machine::advance_movement(Lane& lane, const Step& step) {
+  const std::vector<Chunk> sources = each_of(step.sources), destinations = each_of(step.destinations);
   const std::size_t elements = elements_of(step, lane.round);
   const auto action = sz(lane.action);
-  if (action < step.sources.size()) {
-    const Chunk& source = step.sources[action];
+  if (action < sources.size()) {
+    const Chunk& source = sources[action];
     if (!may_read(lane, source)) return false;
     strayed_ |= !is_visit_in_time(lane, source);
     const Place place = place_of(source, lane.round, elements);
@@ -169,16 +183,16 @@ bool Machine::advance_movement(Lane& lane, const Step& step) {
     return true;
   }
   const std::vector<Number> value = combined(lane.registers);
-  const Chunk& destination = step.destinations[action - step.sources.size()];
+  const Chunk& destination = destinations[action - sources.size()];
   strayed_ |= !is_visit_in_time(lane, destination);
   const Place place = place_of(destination, lane.round, elements);
-  const Place from = place_of(step.sources[0], lane.round, elements);
+  const Place from = place_of(sources[0], lane.round, elements);
   const bool skipped = step.kind == StepKind::kCopy && from.memory == place.memory && from.first == place.first;
   for (std::size_t i = 0; i < elements && !skipped; ++i) place.memory->at(place.first + i) = value[i];
   if (step.kind == StepKind::kPutPackets) {
     packet_rounds_[{destination.rank, destination.index, lane.round % kDepth}] = lane.round + 1;
   }
-  if (sz(++lane.action) == step.sources.size() + step.destinations.size()) next_step(lane);
+  if (sz(++lane.action) == sources.size() + destinations.size()) next_step(lane);
   return true;
 }
 
@@ -299,6 +313,7 @@ std::vector<Number> Machine::state() const {
   add_map(scratch_);
   add_map(packets_);
   add_map(partials_);
+  add_map(multicast_);
   add_counts(packet_rounds_);
   add_counts(signals_);
   add_counts(arrivals_);

@@ -71,6 +71,7 @@ class Machine {
   bool all_came(int round) const;
   bool may_begin(const Lane& lane) const;
   bool may_read(const Lane& lane, const Chunk& chunk) const;
+  std::vector<Chunk> each_of(const std::vector<Chunk>& chunks) const;
   bool advance_movement(Lane& lane, const Step& step);
   void next_step(Lane& lane);
   Number expected(Rank rank, std::size_t i) const;
@@ -82,13 +83,14 @@ class Machine {
   bool strayed_ = false;     // a rank touched the buffers of one that was not in its call
   bool left_early_ = false;  // somebody left a barrier before all had come
   std::vector<Lane> lanes_;
-  std::vector<std::vector<Number>> inputs_, outputs_;                   // in place: outputs_ hold both
-  std::map<std::tuple<Rank, int, int>, std::vector<Number>> scratch_;   // owner, chunk, slot
-  std::map<std::tuple<Rank, int, int>, std::vector<Number>> packets_;   // owner, chunk, slot
-  std::map<std::tuple<Rank, int, int>, std::vector<Number>> partials_;  // owner, chunk, slot
-  std::map<std::tuple<Rank, int, int>, int> packet_rounds_;             // owner, chunk, slot: last round put, from 1
-  std::map<std::tuple<Rank, Rank, int, int>, int> signals_;             // from, to, id, slot: last round sent, from 1
-  std::map<std::tuple<Rank, int, int>, int> arrivals_;                  // rank, barrier, round
+  std::vector<std::vector<Number>> inputs_, outputs_;                    // in place: outputs_ hold both
+  std::map<std::tuple<Rank, int, int>, std::vector<Number>> scratch_;    // owner, chunk, slot
+  std::map<std::tuple<Rank, int, int>, std::vector<Number>> packets_;    // owner, chunk, slot
+  std::map<std::tuple<Rank, int, int>, std::vector<Number>> partials_;   // owner, chunk, slot
+  std::map<std::tuple<Rank, int, int>, std::vector<Number>> multicast_;  // owner, chunk, slot
+  std::map<std::tuple<Rank, int, int>, int> packet_rounds_;              // owner, chunk, slot: last round put, from 1
+  std::map<std::tuple<Rank, Rank, int, int>, int> signals_;              // from, to, id, slot: last round sent, from 1
+  std::map<std::tuple<Rank, int, int>, int> arrivals_;                   // rank, barrier, round
 };
 
 /// One run in random order; what went wrong, or nothing.

@@ -155,7 +155,8 @@ TEST(Selector, the_default_table_has_canonical_sums_only) {
   ASSERT_TRUE(defaults.ok());
   for (const SelectorRow& row : defaults->rows)
     if (!row.algorithm->is_library) {
-      EXPECT_NE(row.algorithm->order, Order::kFixed) << row.algorithm->name;
+      EXPECT_TRUE(row.algorithm->order == Order::kNone || row.algorithm->order == Order::kCanonical)
+          << row.algorithm->name;
     }
 }
 
@@ -193,6 +194,15 @@ TEST(Selector, calls_on_gpus_have_rules_of_their_own_for_what_their_ranks_have) 
   EXPECT_EQ(chosen_for("deterministic=canonical", large, two), "two_shot");
   EXPECT_EQ(to_string(parse_table("all_reduce[ranks=2-4,memory=cuda]:1k-inf=nccl")->rows[0]),
             "all_reduce[ranks=2-4,memory=cuda]:1k-inf=nccl");
+  SelectorCall with_switch = large;
+  with_switch.has_multicast = true;
+  constexpr std::string_view kNvls = "all_reduce[memory=cuda]:16k-inf=nvls";
+  EXPECT_EQ(chosen_for(kNvls, with_switch, two), "nvls");
+  EXPECT_EQ(chosen_for(kNvls, large, two), "nccl") << "without a switch";
+  EXPECT_EQ(chosen_for("deterministic=canonical;" + std::string(kNvls), with_switch, two), "two_shot");
+  with_switch.op = ReduceOp::kAvg;
+  EXPECT_EQ(chosen_for(kNvls, with_switch, two), "nccl") << "it does not divide";
+  EXPECT_THAT(refusal("all_reduce:0-inf=nvls"), HasSubstr("nvls is for memory=cuda"));
   EXPECT_THAT(refusal("all_reduce:0-inf=nccl"),
               AllOf(HasSubstr("at character 18:"), HasSubstr("nccl is for memory=cuda")));
   EXPECT_THAT(refusal("all_reduce[memory=gpu]:0-inf=nccl"), HasSubstr("at character 19:"));

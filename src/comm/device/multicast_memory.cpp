@@ -1,0 +1,140 @@
+// Rank 0 creates it and hands its descriptor to the others through a Unix socket, whose name it tells in a collective of the group. Between the phases, join and bind,
+// stands a collective in which an error of one rank becomes that of all: CUDA would block for a device that never joins.
+#include "comm/device/multicast_memory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/wait.hpp"
+#include "comm/exchange.hpp"
+#include "comm/gather_texts.hpp"
+#include "comm/group.hpp"
+#include "transport/shm/unix_socket.hpp"
+
+namespace accord::comm {
+namespace {
+
+using nlohmann::json;
+
+/// Calls `attempt`, which gives whether it is done, until it is.
+template <typename Attempt>
+Status until_done(Group& group, Deadline deadline, std::string_view what, Attempt attempt) {
+  Waiter waiter(WaitPolicy::kYield);
+  while (true) {
+    ACCORD_ASSIGN_OR_RETURN(const bool done, attempt());
+    if (done) return {};
+    if (!group.healthy()) return group.status();
+    if (deadline.passed()) return Status(StatusCode::kTimeout, fmt::format("{} took too long", what));
+    (void)waiter.pause();
+  }
+}
+
+/// Whether the other end may have it.
+Status check_user(const UniqueFd& socket) {
+  ACCORD_ASSIGN_OR_RETURN(const transport::SocketPeer peer, transport::peer_of(socket));
+  if (transport::is_same_user(peer)) return {};
+  return Status(StatusCode::kUnsupported, "a rank runs as another user, to whom no memory is handed");
+}
+
+/// What all ranks need: as many bytes as any GPU wants, each rank on a GPU of its own.
+Result<std::size_t> agree_on_bytes(Group& group, device::Runtime& runtime, Device device, std::size_t bytes,
+                                   Deadline deadline) {
+  const Result<std::size_t> rounded = runtime.multicast_bytes(device, group.size(), bytes);
+  const Result<std::string> identity = runtime.identity(device);
+  json mine;
+  if (rounded.ok() && identity.ok())
+    mine = {{"bytes", *rounded}, {"device", *identity}};
+  else
+    mine = {{"error", (rounded.ok() ? identity.status() : rounded.status()).message().substr(0, kMostText / 2)}};
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> texts, gather_texts(group, mine.dump(), deadline.remaining()));
+  std::size_t most = 0;
+  std::set<std::string> devices;
+  for (Rank rank = 0; rank < group.size(); ++rank) {
+    const json said = json::parse(texts[static_cast<std::size_t>(rank)], nullptr, false);
+    if (!said.is_object() || said.contains("error"))
+      return Status(StatusCode::kUnsupported,
+                    fmt::format("rank {}: {}", rank, said.is_object() ? said.value("error", "") : "it said nothing"),
+                    {rank});
+    most = std::max(most, said.value("bytes", std::size_t{0}));
+    if (!devices.insert(said.value("device", "")).second)
+      return Status(StatusCode::kUnsupported, fmt::format("rank {} shares its GPU with another one", rank), {rank});
+  }
+  return most;
+}
+
+}  // namespace
+
+Status MulticastMemory::create_here(Group& group, std::size_t bytes, Deadline deadline) {
+  std::string name;
+  UniqueFd listener, descriptor;
+  const auto prepare = [&]() -> Status {
+    ACCORD_ASSIGN_OR_RETURN(part_, runtime_.create_multicast(device_, group.size(), bytes, descriptor));
+    ACCORD_ASSIGN_OR_RETURN(name, transport::random_word());
+    ACCORD_ASSIGN_OR_RETURN(listener, transport::listen_at(name));
+    return {};
+  };
+  const Status prepared = prepare();
+  if (!prepared.ok()) name.clear();
+  ACCORD_RETURN_IF_ERROR(gather_texts(group, name, deadline.remaining()).status());
+  ACCORD_RETURN_IF_ERROR(prepared);
+  for (int left = group.size() - 1; left > 0; --left) {
+    UniqueFd guest;
+    const auto accept = [&]() -> Result<bool> {
+      ACCORD_ASSIGN_OR_RETURN(guest, transport::accept_from(listener));
+      return guest.valid();
+    };
+    const auto hand_over = [&]() -> Result<bool> {
+      const std::byte nothing{};
+      ACCORD_ASSIGN_OR_RETURN(const transport::Exchange sent,
+                              transport::send_descriptor(guest, {&nothing, 1}, descriptor.get()));
+      return sent != transport::Exchange::kLater;
+    };
+    ACCORD_RETURN_IF_ERROR(until_done(group, deadline, "the call of a rank for multicast memory", accept));
+    ACCORD_RETURN_IF_ERROR(check_user(guest));
+    ACCORD_RETURN_IF_ERROR(until_done(group, deadline, "handing multicast memory to a rank", hand_over));
+  }
+  return {};
+}
+
+Status MulticastMemory::join_there(Group& group, std::size_t bytes, Deadline deadline) {
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> texts, gather_texts(group, "", deadline.remaining()));
+  if (texts[0].empty()) return Status(StatusCode::kUnsupported, "rank 0 could not create it", {0});
+  UniqueFd line;
+  transport::ReceivedDescriptor received;
+  const auto call = [&]() -> Result<bool> {
+    ACCORD_ASSIGN_OR_RETURN(line, transport::connect_to(texts[0]));
+    return line.valid();
+  };
+  const auto take = [&]() -> Result<bool> {
+    std::byte nothing{};
+    ACCORD_ASSIGN_OR_RETURN(received, transport::receive_descriptor(line, {&nothing, 1}));
+    return received.exchange != transport::Exchange::kLater;
+  };
+  ACCORD_RETURN_IF_ERROR(until_done(group, deadline, "calling rank 0 for multicast memory", call));
+  ACCORD_RETURN_IF_ERROR(check_user(line));
+  ACCORD_RETURN_IF_ERROR(until_done(group, deadline, "multicast memory of rank 0", take));
+  if (received.exchange != transport::Exchange::kDone)
+    return Status(StatusCode::kUnsupported, "rank 0 handed over no multicast memory", {0});
+  ACCORD_ASSIGN_OR_RETURN(part_, runtime_.join_multicast(device_, received.descriptor.get(), bytes));
+  return {};
+}
+
+Result<std::unique_ptr<MulticastMemory>> MulticastMemory::create(Group& group, device::Runtime& runtime, Device device,
+                                                                 std::size_t bytes, Deadline deadline) {
+  ACCORD_ASSIGN_OR_RETURN(bytes, agree_on_bytes(group, runtime, device, bytes, deadline));
+  std::unique_ptr<MulticastMemory> memory(new MulticastMemory(runtime, device));
+  const Status joined =
+      group.rank() == 0 ? memory->create_here(group, bytes, deadline) : memory->join_there(group, bytes, deadline);
+  ACCORD_RETURN_IF_ERROR(all_ok(group, joined, deadline));
+  ACCORD_RETURN_IF_ERROR(all_ok(group, runtime.bind_multicast(device, memory->part_), deadline));
+  return memory;
+}
+
+MulticastMemory::~MulticastMemory() {
+  if (part_.handle != nullptr) (void)runtime_.leave_multicast(device_, part_);
+}
+
+}  // namespace accord::comm

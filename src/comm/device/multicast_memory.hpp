@@ -1,0 +1,37 @@
+#pragma once
+// Memory of every rank of a group that a switch between their GPUs reaches on all of them at once.
+
+#include <memory>
+
+#include "base/clock.hpp"
+#include "device/runtime.hpp"
+
+namespace accord::comm {
+
+class Group;
+
+/// Of equal size on all ranks, not zeroed. Who destroys it knows that no kernel of any rank uses it.
+class MulticastMemory {
+ public:
+  /// Collective over the group, whose ranks share a host: all get it, or all an error. kUnsupported says why there is none: a GPU without multicast, two ranks
+  /// on one GPU.
+  static Result<std::unique_ptr<MulticastMemory>> create(Group& group, device::Runtime& runtime, Device device,
+                                                         std::size_t bytes, Deadline deadline);
+  ~MulticastMemory();
+  MulticastMemory(const MulticastMemory&) = delete;
+  MulticastMemory& operator=(const MulticastMemory&) = delete;
+
+  std::byte* own() const { return part_.own; }
+  std::byte* all() const { return part_.all; }
+
+ private:
+  MulticastMemory(device::Runtime& runtime, Device device) : runtime_(runtime), device_(device) {}
+  Status create_here(Group& group, std::size_t bytes, Deadline deadline);
+  Status join_there(Group& group, std::size_t bytes, Deadline deadline);
+
+  device::Runtime& runtime_;
+  const Device device_;
+  device::Multicast part_;
+};
+
+}  // namespace accord::comm

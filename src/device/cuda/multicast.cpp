@@ -1,0 +1,221 @@
+// A multicast object is made by one device, and others get it by a file descriptor. Each device is added to it, then binds memory of its own, and maps
+// both: the memory, and the object, whose addresses stand for the memory of all. What a device holds is taken apart in the reverse order.
+#include "device/cuda/multicast.hpp"
+
+#include <cuda.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "base/rounding.hpp"
+#include "base/text.hpp"
+#include "device/cuda/device_scope.hpp"
+#include "device/cuda/driver.hpp"
+
+namespace accord::device::cuda {
+namespace {
+
+constexpr CUmemAllocationHandleType kHandle = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+
+/// Those of the driver's calls that older drivers lack.
+struct Calls {
+  const Driver* driver = nullptr;
+  decltype(&cuDeviceGetAttribute) device_get_attribute = nullptr;
+  decltype(&cuMulticastGetGranularity) multicast_get_granularity = nullptr;
+  decltype(&cuMulticastCreate) multicast_create = nullptr;
+  decltype(&cuMulticastAddDevice) multicast_add_device = nullptr;
+  decltype(&cuMulticastBindMem) multicast_bind_mem = nullptr;
+  decltype(&cuMulticastUnbind) multicast_unbind = nullptr;
+  decltype(&cuMemGetAllocationGranularity) mem_get_allocation_granularity = nullptr;
+  decltype(&cuMemCreate) mem_create = nullptr;
+  decltype(&cuMemRelease) mem_release = nullptr;
+  decltype(&cuMemAddressReserve) mem_address_reserve = nullptr;
+  decltype(&cuMemAddressFree) mem_address_free = nullptr;
+  decltype(&cuMemMap) mem_map = nullptr;
+  decltype(&cuMemUnmap) mem_unmap = nullptr;
+  decltype(&cuMemSetAccess) mem_set_access = nullptr;
+  decltype(&cuMemExportToShareableHandle) mem_export = nullptr;
+  decltype(&cuMemImportFromShareableHandle) mem_import = nullptr;
+
+  Status ok(std::string_view call, CUresult said) const { return driver->status_of(call, said); }
+};
+
+Result<Calls> load() {
+  Calls calls;
+  ACCORD_ASSIGN_OR_RETURN(calls.driver, driver());
+  void* const library = calls.driver->library;
+  for (const Status& found : {
+           look_up(library, "cuDeviceGetAttribute", calls.device_get_attribute),
+           look_up(library, "cuMulticastGetGranularity", calls.multicast_get_granularity),
+           look_up(library, "cuMulticastCreate", calls.multicast_create),
+           look_up(library, "cuMulticastAddDevice", calls.multicast_add_device),
+           look_up(library, "cuMulticastBindMem", calls.multicast_bind_mem),
+           look_up(library, "cuMulticastUnbind", calls.multicast_unbind),
+           look_up(library, "cuMemGetAllocationGranularity", calls.mem_get_allocation_granularity),
+           look_up(library, "cuMemCreate", calls.mem_create),
+           look_up(library, "cuMemRelease", calls.mem_release),
+           look_up(library, "cuMemAddressReserve", calls.mem_address_reserve),
+           look_up(library, "cuMemAddressFree", calls.mem_address_free),
+           look_up(library, "cuMemMap", calls.mem_map),
+           look_up(library, "cuMemUnmap", calls.mem_unmap),
+           look_up(library, "cuMemSetAccess", calls.mem_set_access),
+           look_up(library, "cuMemExportToShareableHandle", calls.mem_export),
+           look_up(library, "cuMemImportFromShareableHandle", calls.mem_import),
+       })
+    ACCORD_RETURN_IF_ERROR(found);
+  return calls;
+}
+
+Result<const Calls*> calls() {
+  static const auto* const loaded = new Result<Calls>(load());  // for threads that outlive static objects
+  ACCORD_RETURN_IF_ERROR(loaded->status());
+  return &**loaded;
+}
+
+/// A device's part. What is not zero is given back by take_apart().
+struct Part {
+  std::size_t bytes = 0;
+  CUdevice device = 0;
+  CUmemGenericAllocationHandle object = 0, memory = 0;
+  bool is_bound = false;
+  struct Mapping {
+    CUdeviceptr address = 0;
+    bool is_mapped = false;
+  };
+  Mapping own = {}, all = {};
+};
+
+void unmap(const Calls& call, const Part& part, const Part::Mapping& mapping) {
+  if (mapping.is_mapped) (void)call.mem_unmap(mapping.address, part.bytes);
+  if (mapping.address != 0) (void)call.mem_address_free(mapping.address, part.bytes);
+}
+
+void take_apart(const Calls& call, const Part& part) {
+  unmap(call, part, part.all);
+  if (part.is_bound) (void)call.multicast_unbind(part.object, part.device, 0, part.bytes);
+  unmap(call, part, part.own);
+  if (part.memory != 0) (void)call.mem_release(part.memory);
+  if (part.object != 0) (void)call.mem_release(part.object);
+}
+
+Status map(const Calls& call, const Part& part, CUmemGenericAllocationHandle handle, Part::Mapping& mapping) {
+  ACCORD_RETURN_IF_ERROR(
+      call.ok("cuMemAddressReserve", call.mem_address_reserve(&mapping.address, part.bytes, 0, 0, 0)));
+  ACCORD_RETURN_IF_ERROR(call.ok("cuMemMap", call.mem_map(mapping.address, part.bytes, 0, handle, 0)));
+  mapping.is_mapped = true;
+  CUmemAccessDesc access = {};
+  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  access.location.id = part.device;
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  return call.ok("cuMemSetAccess", call.mem_set_access(mapping.address, part.bytes, &access, 1));
+}
+
+CUmemAllocationProp memory_on(CUdevice device) {
+  CUmemAllocationProp memory = {};
+  memory.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  memory.requestedHandleTypes = kHandle;
+  memory.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  memory.location.id = device;
+  return memory;
+}
+
+CUmulticastObjectProp object_of(int devices, std::size_t bytes) {
+  CUmulticastObjectProp object = {};
+  object.numDevices = static_cast<unsigned>(devices);
+  object.size = bytes;
+  object.handleTypes = kHandle;
+  return object;
+}
+
+/// The device becomes one of those of the object, which `part` holds.
+Result<Multicast> add(const Calls& call, Part part) {
+  const Status added = call.ok("cuMulticastAddDevice", call.multicast_add_device(part.object, part.device));
+  if (added.ok()) return Multicast{.handle = new Part(part)};
+  take_apart(call, part);
+  return Status(StatusCode::kUnsupported, added.message());
+}
+
+}  // namespace
+
+Result<std::size_t> multicast_bytes(Device device, int devices, std::size_t bytes) {
+  const DeviceScope scope(device);
+  ACCORD_RETURN_IF_ERROR(scope.status());
+  ACCORD_ASSIGN_OR_RETURN(const Calls* const call, calls());
+  int has = 0;
+  ACCORD_RETURN_IF_ERROR(call->ok(
+      "cuDeviceGetAttribute", call->device_get_attribute(&has, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, device.index)));
+  if (has == 0)
+    return Status(StatusCode::kUnsupported,
+                  fmt::format("{} is behind no switch that has multicast", to_string(device)));
+  const CUmulticastObjectProp object = object_of(devices, bytes);
+  const CUmemAllocationProp memory = memory_on(device.index);
+  std::size_t of_object = 0, of_memory = 0;
+  const Status asked = call->ok("cuMulticastGetGranularity",
+                                call->multicast_get_granularity(&of_object, &object, CU_MULTICAST_GRANULARITY_MINIMUM));
+  if (!asked.ok()) return Status(StatusCode::kUnsupported, asked.message());
+  ACCORD_RETURN_IF_ERROR(
+      call->ok("cuMemGetAllocationGranularity",
+               call->mem_get_allocation_granularity(&of_memory, &memory, CU_MEM_ALLOC_GRANULARITY_MINIMUM)));
+  return round_up(bytes, std::max(of_object, of_memory));
+}
+
+Result<Multicast> create_multicast(Device device, int devices, std::size_t bytes, UniqueFd& descriptor) {
+  const DeviceScope scope(device);
+  ACCORD_RETURN_IF_ERROR(scope.status());
+  ACCORD_ASSIGN_OR_RETURN(const Calls* const call, calls());
+  Part part{.bytes = bytes, .device = device.index};
+  const CUmulticastObjectProp object = object_of(devices, bytes);
+  const Status made = call->ok(fmt::format("cuMulticastCreate of {} for {} devices", bytes_text(bytes), devices),
+                               call->multicast_create(&part.object, &object));
+  if (!made.ok()) return Status(StatusCode::kUnsupported, made.message());
+  int file = -1;
+  const Status shared = call->ok("cuMemExportToShareableHandle", call->mem_export(&file, part.object, kHandle, 0));
+  if (!shared.ok()) {
+    take_apart(*call, part);
+    return Status(StatusCode::kUnsupported, shared.message());
+  }
+  descriptor.reset(file);
+  return add(*call, part);
+}
+
+Result<Multicast> join_multicast(Device device, int descriptor, std::size_t bytes) {
+  const DeviceScope scope(device);
+  ACCORD_RETURN_IF_ERROR(scope.status());
+  ACCORD_ASSIGN_OR_RETURN(const Calls* const call, calls());
+  Part part{.bytes = bytes, .device = device.index};
+  // The descriptor travels as a pointer.
+  void* const file = reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor));
+  const Status opened = call->ok("cuMemImportFromShareableHandle", call->mem_import(&part.object, file, kHandle));
+  if (!opened.ok()) return Status(StatusCode::kUnsupported, opened.message());
+  return add(*call, part);
+}
+
+Status bind_multicast(Device device, Multicast& joined) {
+  const DeviceScope scope(device);
+  ACCORD_RETURN_IF_ERROR(scope.status());
+  ACCORD_ASSIGN_OR_RETURN(const Calls* const call, calls());
+  auto& part = *static_cast<Part*>(joined.handle);
+  const CUmemAllocationProp memory = memory_on(part.device);
+  ACCORD_RETURN_IF_ERROR(call->ok(fmt::format("cuMemCreate of {} on {}", bytes_text(part.bytes), to_string(device)),
+                                  call->mem_create(&part.memory, part.bytes, &memory, 0)));
+  ACCORD_RETURN_IF_ERROR(
+      call->ok("cuMulticastBindMem", call->multicast_bind_mem(part.object, 0, part.memory, 0, part.bytes, 0)));
+  part.is_bound = true;
+  ACCORD_RETURN_IF_ERROR(map(*call, part, part.memory, part.own));
+  ACCORD_RETURN_IF_ERROR(map(*call, part, part.object, part.all));
+  joined.own = reinterpret_cast<std::byte*>(part.own.address);
+  joined.all = reinterpret_cast<std::byte*>(part.all.address);
+  return {};
+}
+
+Status leave_multicast(Device device, const Multicast& joined) {
+  const DeviceScope scope(device);
+  ACCORD_RETURN_IF_ERROR(scope.status());
+  ACCORD_ASSIGN_OR_RETURN(const Calls* const call, calls());
+  const std::unique_ptr<Part> part(static_cast<Part*>(joined.handle));
+  take_apart(*call, *part);
+  return {};
+}
+
+}  // namespace accord::device::cuda

@@ -1,0 +1,41 @@
+#pragma once
+// Where the operands of lowered steps lie.
+
+#include <cstdint>
+
+#include "accord/buffer.hpp"
+
+namespace accord::exec {
+
+/// An address that is known but for its base: bases are the caller's input and output, then of each member the lines and the slot
+/// of the round, then, of plans for buffers in windows, each member's input and output; behind those the slots of multicast.
+struct Operand {
+  static constexpr std::uint16_t kInput = 0;
+  static constexpr std::uint16_t kOutput = 1;
+  static constexpr std::uint16_t lines_of(Rank member) { return static_cast<std::uint16_t>(2 + 2 * member); }
+  static constexpr std::uint16_t slot_of(Rank member) { return static_cast<std::uint16_t>(3 + 2 * member); }
+  static constexpr std::uint16_t input_of(Rank member, int members) {
+    return static_cast<std::uint16_t>(lines_of(members) + 2 * member);
+  }
+  static constexpr std::uint16_t output_of(Rank member, int members) {
+    return static_cast<std::uint16_t>(input_of(member, members) + 1);
+  }
+  /// The slot of the round in multicast memory: this rank's, or that of every rank at once.
+  static constexpr std::uint16_t multicast_of(bool of_every_rank, int members) {
+    return static_cast<std::uint16_t>(lines_of(2 * members) + (of_every_rank ? 1 : 0));
+  }
+
+  std::uint64_t offset = 0;
+  std::uint16_t base = 0;
+  bool packets = false;
+  bool partial = false;      ///< holds accumulators that are not elements
+  std::int32_t sender = -1;  ///< who puts the packets
+
+  /// Whose window it lies in, and whether in the slot there. REQUIRES: is_shared().
+  int member() const { return (base - 2) / 2; }
+  bool in_slot() const { return base % 2 != 0; }
+  /// In a member's window, where peers read, or in a peer's buffer.
+  bool is_shared() const { return base > kOutput; }
+};
+
+}  // namespace accord::exec

@@ -1,0 +1,25 @@
+// All-reduce by a switch: each rank lays its input open, reads one part of it as the sum over all, and writes that to all at once. The sum of a part
+// takes the place of what was added up, which nobody else reads.
+// Steps: 2. Moved per rank: 1/n of the message as a sum, and 1/n written. NVLink SHARP; NCCL 2.17.
+
+#include "plan/algorithms/catalog.hpp"
+
+namespace accord::plan {
+
+Result<Plan> all_reduce_nvls(const topology::Topology& topology, const Request& request) {
+  constexpr int kSumReady = 1;
+  const int size = topology.size();
+  PlanBuilder plan("nvls", request, size, {.input_chunks = size, .output_chunks = size, .multicast_chunks = size});
+  plan.set_order(Order::kSwitch);
+  plan.set_pacing(Pacing::kByPlan);
+  for (const Rank rank : plan.ranks()) {
+    show_to_switch(plan, rank, size);
+    plan.on(rank).reduce({multicast(kEveryRank, rank)}, {multicast(kEveryRank, rank), output(rank, rank)});
+    for (const Rank peer : peers_of(rank, size)) plan.on(rank).signal(peer, kSumReady);
+    for (const Rank peer : peers_of(rank, size))
+      plan.on(rank).wait(peer, kSumReady).copy(multicast(rank, peer), {output(rank, peer)});
+  }
+  return std::move(plan).build();
+}
+
+}  // namespace accord::plan
