@@ -27,9 +27,9 @@ __all__ = ["Chunk", "OnRank", "Program", "Space", "import_mscclpp", "register", 
 
 
 class Chunk(NamedTuple):
-    """One chunk of one space of one rank: `p.rank(1).scratch[0]`."""
+    """One chunk of one space of one rank: `p.rank(1).scratch[0]`; or of every rank's: `p.every_rank[0]`."""
 
-    rank: int
+    rank: int | str  # "every"
     space: str
     index: int
 
@@ -37,7 +37,7 @@ class Chunk(NamedTuple):
 class Space:
     """A memory of a rank, to be indexed by chunk."""
 
-    def __init__(self, rank: int, name: str) -> None:
+    def __init__(self, rank: int | str, name: str) -> None:
         self._rank = rank
         self._name = name
 
@@ -59,17 +59,21 @@ class OnRank:
         self.scratch = Space(index, "scratch")
         self.packets = Space(index, "packets")
         self.partials = Space(index, "partials")
+        self.multicast = Space(index, "multicast")
 
     def lane(self, lane: int) -> OnRank:
         """The same rank; steps go to that lane. Lanes run at the same time."""
         return OnRank(self._program, self.index, lane)
 
     def copy(self, source: Chunk, destinations: Chunk | Iterable[Chunk]) -> OnRank:
-        """Copies `source` to one or two destinations. At most one of all is in a peer's memory: scratch, or registered buffers."""
+        """Copies `source` to one or two destinations. At most one of all is in a peer's memory: scratch, registered buffers, or multicast of every rank."""
         return self._add({"step": "copy", "from": _chunks(source), "to": _chunks(destinations)})
 
     def reduce(self, sources: Sequence[Chunk], destinations: Chunk | Iterable[Chunk]) -> OnRank:
-        """Adds up `sources` along the canonical tree over their list, into the rank's own output, scratch or partials."""
+        """Adds up `sources` along the canonical tree over their list, into the rank's own output, scratch or partials.
+
+        Or, as the only source, `every_rank[i]` of the program: what a switch adds up, also into one of every rank.
+        """
         return self._add({"step": "reduce", "from": _chunks(sources), "to": _chunks(destinations)})
 
     def signal(self, peer: OnRank | int, id: int = 0) -> OnRank:
@@ -98,7 +102,7 @@ class Program:
 
     collective: "all_reduce", "all_gather", ... name: what selection tables call it. chunks: into how many chunks a buffer is
     cut, or each rank's part of one that the collective divides. order: how it adds up: "canonical" (the default of what reduces),
-    "fixed" (an order of its own, such as a ring's), "none". pacing: "by_plan" promises that a rank hears from all others in
+    "fixed" (an order of its own, such as a ring's), "switch" (that of a switch between GPUs), "none". pacing: "by_plan" promises that a rank hears from all others in
     every round, which the verifier checks. buffers: "in_windows" for a plan that touches the input and output of peers, for
     calls on registered buffers only; "in_windows_apart" if it is right only when input and output are not the same memory.
     """
@@ -123,7 +127,9 @@ class Program:
         self.order = order or ("canonical" if "reduce" in collective else "none")
         self.pacing = pacing
         self.buffers = buffers
-        self._chunks = {"input": inputs * chunks, "output": outputs * chunks, "scratch": 0, "packets": 0, "partials": 0}
+        self.every_rank = Space("every", "multicast")
+        self._chunks = {"input": inputs * chunks, "output": outputs * chunks, "scratch": 0, "packets": 0}
+        self._chunks |= {"partials": 0, "multicast": 0}
         self._signals = 0
         self._lanes: list[list[list[dict]]] = [[[]] for _ in range(ranks)]
 
@@ -135,7 +141,9 @@ class Program:
 
     def json(self) -> str:
         """The plan as text, a step a line: docs/plan-format.md."""
-        chunks = {space: count for space, count in self._chunks.items() if count or space != "partials"}
+        chunks = {
+            space: count for space, count in self._chunks.items() if count or space not in ("partials", "multicast")
+        }
         programs = [
             '{"lanes": ['
             + ",\n".join("[" + ",\n".join(_json.dumps(step) for step in lane) + "]" for lane in lanes)
@@ -175,7 +183,7 @@ class Program:
         if lane < 0:
             raise IndexError(f"a rank has lanes from 0 on, not {lane}")
         for chunk in (*step.get("from", ()), *step.get("to", ())):
-            if chunk.space in ("scratch", "packets", "partials"):
+            if chunk.space in ("scratch", "packets", "partials", "multicast"):
                 self._chunks[chunk.space] = max(self._chunks[chunk.space], chunk.index + 1)
         if step["step"] in ("signal", "wait"):
             self._signals = max(self._signals, step["id"] + 1)

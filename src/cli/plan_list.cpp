@@ -24,7 +24,6 @@ struct Options {
 // What callers and communicators have to bring.
 std::vector<std::string> needs_of(const plan::Plan& plan) {
   std::vector<std::string> needs;
-  if (plan.multicast_chunks > 0) needs.push_back("GPUs behind an NVSwitch");
   if (plan::needs_mapped_peers(plan)) needs.push_back("mapped peers");
   if (plan.buffers != plan::Buffers::kAnywhere) needs.push_back("buffers in windows");
   if (plan.buffers == plan::Buffers::kInWindowsApart) needs.push_back("input and output apart");

@@ -173,10 +173,11 @@ int run_plan(const Options& options) {
     return plan_refused("run", right);
   const Result<Run> run = prepare(*plan, name, options);
   if (!run.ok()) return plan_failure("run", run.status());
+  const PlanFigures figures = figures_of(run->plan, run->call);
+  if (run->plan.multicast_chunks > 0) return plan_refused("run", figures.runs);
   const Result<std::vector<double>> seconds = run_ranks(*run);
   if (!seconds.ok()) return plan_failure("run", seconds.status());
   const double median = (*seconds)[seconds->size() / 2], least = seconds->front();
-  const PlanFigures figures = figures_of(run->plan, run->call);
   if (options.as_json) {
     const nlohmann::ordered_json answer = {{"plan", run->plan.name},
                                            {"collective", to_string(run->plan.collective)},

@@ -79,6 +79,20 @@ def test_partials_are_counted():
     assert json.loads(program.json())["chunks"]["partials"] == 3
 
 
+def test_a_switch_is_written_like_the_built_in_plan():
+    program = plans.Program("all_reduce", ranks=2, name="nvls", chunks=2, order="switch", pacing="by_plan")
+    for mine, peer in ((program.rank(0), program.rank(1)), (program.rank(1), program.rank(0))):
+        for part in (0, 1):
+            mine.copy(mine.input[part], mine.multicast[part])
+        mine.signal(peer).wait(peer)
+        its = program.every_rank[mine.index]
+        mine.reduce([its], [its, mine.output[mine.index]]).signal(peer, 1).wait(peer, 1)
+        mine.copy(mine.multicast[peer.index], mine.output[peer.index])
+    program.verify()
+    exported = accord("plan", "export", "all_reduce:nvls", "-n", "2").stdout
+    assert json.loads(exported) == json.loads(program.json())
+
+
 def test_what_is_wrong_is_told_with_the_step():
     with pytest.raises(
         InvalidArgument, match=r'plan "wrong" \(all_reduce, 2 ranks\), rank 0: no step writes output\[0\]'
