@@ -37,32 +37,10 @@ def test_list_has_the_figures_of_the_textbook():
 
 def test_list_of_one_collective_says_what_refuses_an_op():
     rows = {row["name"]: row for row in answer("list", "all_reduce", "--op", "avg")}
-    assert set(rows) == {
-        "two_shot",
-        "one_shot",
-        "packet",
-        "recursive_doubling",
-        "rabenseifner",
-        "hierarchical",
-        "ring",
-        "nvls",
-        "two_shot_zero_copy",
-        "one_shot_zero_copy",
-    }
+    names = "two_shot one_shot packet recursive_doubling rabenseifner hierarchical ring nvls two_shot_zero_copy one_shot_zero_copy"
+    assert set(rows) == set(names.split())
     assert rows["two_shot"]["refused"] == ""
     assert "adds some ranks at a time" in rows["ring"]["refused"]
-
-
-def test_plans_through_a_switch_are_shown_and_listed_and_not_run():
-    rows = {row["name"]: row for row in answer("list", "all_reduce", "-n", 4, "--bytes", "64k")}
-    assert rows["nvls"]["order"] == "switch"
-    assert rows["nvls"]["bytes_exchanged"] == 2 * (64 << 10) // 4
-    assert "needs multicast, which only GPUs have" in rows["nvls"]["refused"]
-    shown = accord("plan", "show", "all_reduce:nvls", "-n", 2)
-    assert "rank 0 | cp i0>m0 | cp i1>m1 | sig 1#0 | wait 1#0 | add *.m0>*.m0,o0 | sig 1#1" in shown.stdout
-    run = accord("plan", "run", "all_reduce:nvls", "-n", 2)
-    assert run.returncode == 1
-    assert 'accord plan run: plan "nvls" needs multicast, which only GPUs have' in run.stderr
 
 
 def test_show_draws_ranks_and_steps_and_tells_the_cost():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from accord_command import BUILD, ROOT, accord, clean_environment
 from ranks import Ranks
-from test_cli_plan import execution_plan
+from test_cli_plan import answer, execution_plan
 
 from accord import Communicator, Corrupt, InvalidArgument, MemoryStore, Unsupported
 from accord import plan as plans
@@ -91,6 +91,18 @@ def test_a_switch_is_written_like_the_built_in_plan():
     program.verify()
     exported = accord("plan", "export", "all_reduce:nvls", "-n", "2").stdout
     assert json.loads(exported) == json.loads(program.json())
+
+
+def test_plans_through_a_switch_are_shown_and_listed_and_not_run():
+    rows = {row["name"]: row for row in answer("list", "all_reduce", "-n", 4, "--bytes", "64k")}
+    assert rows["nvls"]["order"] == "switch"
+    assert rows["nvls"]["bytes_exchanged"] == 2 * (64 << 10) // 4
+    assert "needs multicast, which only GPUs have" in rows["nvls"]["refused"]
+    shown = accord("plan", "show", "all_reduce:nvls", "-n", 2)
+    assert "rank 0 | cp i0>m0 | cp i1>m1 | sig 1#0 | wait 1#0 | add *.m0>*.m0,o0 | sig 1#1" in shown.stdout
+    run = accord("plan", "run", "all_reduce:nvls", "-n", 2)
+    assert run.returncode == 1
+    assert 'accord plan run: plan "nvls" needs multicast, which only GPUs have' in run.stderr
 
 
 def test_what_is_wrong_is_told_with_the_step():
