@@ -34,6 +34,8 @@
 //                           bfloat16 or float16, c of Sums [16][8]; products are exact, the order of their sum is the device's. All lanes call it
 //   load_tiles(row)         Tiles of which `row` is this lane's row of 8 elements, in shared memory and aligned to 16: of tile lane / 8 row lane % 8.
 //   load_transposed(row)    All lanes call it; load_transposed gives the same tiles transposed, each by itself
+//   copy_later(to, from, is_there)    Words from the device's memory into shared memory, or zeros; they are there for this thread after
+//   await_copies()          which waits for all that this thread began, and for others after a sync() that follows it
 //   pause()                 in a loop that waits for others; of several blocks only if they run together (Grid): others could not run else
 //   add(word, n)            adds to a word of this device, gives what was there; no order of other memory
 //   load(word), store(word, x)    a word of 64 bits that other devices or the host write or read, without order of other memory

@@ -124,6 +124,13 @@ class HostBlock {
   device::Tiles load_transposed(const void* row) const {
     return gather_tiles(row, [](int row_of_tile, int column) { return std::pair(column, row_of_tile); });
   }
+  void copy_later(device::Words* to, const device::Words* from, bool is_there) {
+    copies_.push_back({to, is_there ? from : nullptr});
+  }
+  void await_copies() {
+    for (const auto& [to, from] : copies_) *to = from == nullptr ? device::Words{} : *from;
+    copies_.clear();
+  }
   template <typename T>
   T warp_sum(T x) const {
     return warp_.combine(lane(), x, [](T a, T b) { return a + b; });
@@ -210,6 +217,7 @@ class HostBlock {
   HostTeam& team_;
   HostTeam& warp_;
   std::byte* const shared_;
+  std::vector<std::pair<device::Words*, const device::Words*>> copies_;  ///< that nobody has awaited; from null: zeros
 };
 
 /// A kernel's code for the host: what one thread does, with its arguments.

@@ -14,6 +14,7 @@
 #include "engine/device/index_kernels.hpp"
 #include "engine/device/product_kernel.hpp"
 #include "engine/device/row_kernels.hpp"
+#include "engine/device/tile_attention_kernels.hpp"
 #include "exec/device/run_plan.hpp"
 #include "expert/device/drop_kernels.hpp"
 #include "expert/device/map_kernels.hpp"
@@ -79,6 +80,15 @@ constexpr std::array kKernels = {
     named<engine::DecodingAttention<DType::kBFloat16, 8>>(),
     named<engine::CombineSplits>(),
     named<engine::WholeAttention>(),
+    named<engine::PagedTiles<64>>(),
+    named<engine::PagedTiles<128>>(),
+    named<engine::PagedTiles<256>>(),
+    named<engine::WholeTiles<DType::kBFloat16, 64>>(),
+    named<engine::WholeTiles<DType::kBFloat16, 128>>(),
+    named<engine::WholeTiles<DType::kBFloat16, 256>>(),
+    named<engine::WholeTiles<DType::kFloat16, 64>>(),
+    named<engine::WholeTiles<DType::kFloat16, 128>>(),
+    named<engine::WholeTiles<DType::kFloat16, 256>>(),
     named<engine::Rotary>(),
 };
 

@@ -67,6 +67,12 @@ class Block {
                  : "memory");
     return x;
   }
+  __device__ void copy_later(Words* to, const Words* from, bool is_there) const {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+                 "r"(is_there ? 16U : 0U)
+                 : "memory");
+  }
+  __device__ void await_copies() const { asm volatile("cp.async.wait_all;" ::: "memory"); }
   template <typename T>
   __device__ T warp_sum(T x) const {
     return over_warp(x, [](T a, T b) { return a + b; });
