@@ -14,6 +14,9 @@ struct HeadRows {
   ACCORD_ON_DEVICE float at(std::int64_t row, std::int64_t head, std::int64_t d) const {
     return device::load_float(data, dtype, row * row_stride + head * head_stride + d);
   }
+  ACCORD_ON_DEVICE HeadRow row(std::int64_t row, std::int64_t head, std::int64_t offset = 0) const {
+    return {data, dtype, offset + row * row_stride + head * head_stride};
+  }
 };
 
 /// One layer's cache on a device: token t of head h in block b lies as row (b * kv_heads + h) * block_tokens + t of keys and of values.
@@ -149,14 +152,14 @@ struct PagedAttention : PagedCall {
       return end < tokens ? end : tokens;
     }
     ACCORD_ON_DEVICE const std::int32_t* table() const { return of.batch.tables + of.batch.rows[first_row].table; }
-    ACCORD_ON_DEVICE float query(int query, int d) const { return of.q.at(row(query), head(query), d); }
-    ACCORD_ON_DEVICE float key(std::int64_t token, int d) const {
+    ACCORD_ON_DEVICE HeadRow query(int query) const { return of.q.row(row(query), head(query)); }
+    ACCORD_ON_DEVICE HeadRow key(std::int64_t token) const {
       const DeviceCacheLayer& layer = of.cache;
-      return device::load_float(layer.keys, layer.dtype, layer.row_of(table(), kv_head, token) * layer.head_dim + d);
+      return {layer.keys, layer.dtype, layer.row_of(table(), kv_head, token) * layer.head_dim};
     }
-    ACCORD_ON_DEVICE float value(std::int64_t token, int d) const {
+    ACCORD_ON_DEVICE HeadRow value(std::int64_t token) const {
       const DeviceCacheLayer& layer = of.cache;
-      return device::load_float(layer.values, layer.dtype, layer.row_of(table(), kv_head, token) * layer.value_dim + d);
+      return {layer.values, layer.dtype, layer.row_of(table(), kv_head, token) * layer.value_dim};
     }
     ACCORD_ON_DEVICE float score(int query, std::int64_t token, float product) const {
       const std::int64_t own = of.batch.rows[row(query)].token;
@@ -293,19 +296,14 @@ struct WholeAttention : WholeCall {
     ACCORD_ON_DEVICE std::int64_t head(int query) const { return kv_head * together + query % together; }
     ACCORD_ON_DEVICE std::int64_t first_token() const { return 0; }
     ACCORD_ON_DEVICE std::int64_t last_token() const { return of.seen_by(first_row + row_count - 1); }
-    ACCORD_ON_DEVICE static float element(const HeadRows& rows, std::int64_t batch_offset, std::int64_t row,
-                                          std::int64_t head, int d) {
-      return device::load_float(rows.data, rows.dtype,
-                                batch_offset + row * rows.row_stride + head * rows.head_stride + d);
+    ACCORD_ON_DEVICE HeadRow query(int query) const {
+      return of.q.row(row(query), head(query), batch * of.q_batch_stride);
     }
-    ACCORD_ON_DEVICE float query(int query, int d) const {
-      return element(of.q, batch * of.q_batch_stride, row(query), head(query), d);
+    ACCORD_ON_DEVICE HeadRow key(std::int64_t token) const {
+      return of.k.row(token, kv_head, batch * of.k_batch_stride);
     }
-    ACCORD_ON_DEVICE float key(std::int64_t token, int d) const {
-      return element(of.k, batch * of.k_batch_stride, token, kv_head, d);
-    }
-    ACCORD_ON_DEVICE float value(std::int64_t token, int d) const {
-      return element(of.v, batch * of.v_batch_stride, token, kv_head, d);
+    ACCORD_ON_DEVICE HeadRow value(std::int64_t token) const {
+      return of.v.row(token, kv_head, batch * of.v_batch_stride);
     }
     ACCORD_ON_DEVICE float score(int query, std::int64_t token, float product) const {
       if (token >= of.seen_by(row(query))) return -INFINITY;
