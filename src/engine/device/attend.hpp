@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "engine/device/operands.hpp"
+#include "engine/device/words.hpp"
 
 namespace accord::engine {
 
@@ -37,10 +38,54 @@ constexpr std::size_t attend_bytes(const AttendSizes& sizes) {
   return static_cast<std::size_t>(floats) * sizeof(float);
 }
 
+/// One head of one token: floats from number `first` of `data` on.
+struct HeadRow {
+  const void* data = nullptr;
+  DType dtype = DType::kFloat32;
+  std::int64_t first = 0;
+};
+
+/// Elements d to before d + kElementsAtOnce of a row of `dim`, or as many as there are; 16 bytes at a time where they lie so.
+inline constexpr int kElementsAtOnce = 8;
+template <DType kDType>
+ACCORD_ON_DEVICE inline void read_words(const Words* from, float* to) {
+  ACCORD_UNROLLED
+  for (int word = 0; word < kElementsAtOnce / kElementsOfWords<kDType>; ++word) {
+    const Words its = from[word];
+    ACCORD_UNROLLED
+    for (int i = 0; i < kElementsOfWords<kDType>; ++i)
+      to[word * kElementsOfWords<kDType> + i] = element_of<kDType>(its, i);
+  }
+}
+ACCORD_ON_DEVICE inline void read_some(const HeadRow& row, int d, int dim, float* to) {
+  const auto* const from = reinterpret_cast<const Words*>(static_cast<const std::byte*>(row.data) +
+                                                          (row.first + d) * (row.dtype == DType::kFloat32 ? 4 : 2));
+  const bool is_in_words = d + kElementsAtOnce <= dim && reinterpret_cast<std::uintptr_t>(from) % sizeof(Words) == 0;
+  if (!is_in_words) {
+    for (int i = d; i < dim && i < d + kElementsAtOnce; ++i)
+      to[i - d] = device::load_float(row.data, row.dtype, row.first + i);
+  } else if (row.dtype == DType::kFloat32) {
+    read_words<DType::kFloat32>(from, to);
+  } else if (row.dtype == DType::kBFloat16) {
+    read_words<DType::kBFloat16>(from, to);
+  } else {
+    read_words<DType::kFloat16>(from, to);
+  }
+}
+/// `count` rows, row_of(i), to memory where they are `pitch` apart.
+template <typename Block, typename RowOf>
+ACCORD_ON_DEVICE void read_rows(Block& block, int count, int dim, int pitch, float* to, const RowOf& row_of) {
+  const int pieces = (dim + kElementsAtOnce - 1) / kElementsAtOnce;
+  for (int i = block.thread(); i < count * pieces; i += block.threads()) {
+    const int row = i / pieces, d = i % pieces * kElementsAtOnce;
+    read_some(row_of(row), d, dim, to + row * pitch + d);
+  }
+}
+
 /// Tile has, of one block's work:
 ///   queries()                       how many, at most sizes.queries
 ///   first_token(), last_token()     the range that any of them may see
-///   query(q, d), key(t, d), value(t, d)    elements
+///   query(q), key(t), value(t)      HeadRow
 ///   score(q, t, product)            of query and key: scaled, -infinity if the query does not see the token
 ///   take(block, memory)             the results: sums[q][d] / totals[q], and most[q]
 /// All threads call it.
@@ -50,7 +95,7 @@ ACCORD_ON_DEVICE void attend(Block& block, const AttendSizes& sizes, const Tile&
   const int queries = tile.queries(), head_dim = sizes.head_dim, value_dim = sizes.value_dim;
   const int me = block.thread(), threads = block.threads();
   block.sync();  // what was before may still be read
-  for (int i = me; i < queries * head_dim; i += threads) at.q[i] = tile.query(i / head_dim, i % head_dim);
+  read_rows(block, queries, head_dim, head_dim, at.q, [&](int q) { return tile.query(q); });
   for (int i = me; i < queries * value_dim; i += threads) at.sums[i] = 0.0F;
   for (int q = me; q < queries; q += threads) {
     at.most[q] = -INFINITY;
@@ -60,9 +105,8 @@ ACCORD_ON_DEVICE void attend(Block& block, const AttendSizes& sizes, const Tile&
     const std::int64_t left = tile.last_token() - first;
     const int tokens = left < kPieceTokens ? static_cast<int>(left) : kPieceTokens;
     block.sync();
-    for (int i = me; i < tokens * head_dim; i += threads)
-      at.k[i / head_dim * (head_dim + 1) + i % head_dim] = tile.key(first + i / head_dim, i % head_dim);
-    for (int i = me; i < tokens * value_dim; i += threads) at.v[i] = tile.value(first + i / value_dim, i % value_dim);
+    read_rows(block, tokens, head_dim, head_dim + 1, at.k, [&](int t) { return tile.key(first + t); });
+    read_rows(block, tokens, value_dim, value_dim, at.v, [&](int t) { return tile.value(first + t); });
     block.sync();
     for (int i = me; i < queries * kPieceTokens; i += threads) {
       const int q = i / kPieceTokens, t = i % kPieceTokens;

@@ -14,6 +14,9 @@ struct HeadRows {
   ACCORD_ON_DEVICE float at(std::int64_t row, std::int64_t head, std::int64_t d) const {
     return device::load_float(data, dtype, row * row_stride + head * head_stride + d);
   }
+  ACCORD_ON_DEVICE HeadRow row(std::int64_t row, std::int64_t head, std::int64_t offset = 0) const {
+    return {data, dtype, offset + row * row_stride + head * head_stride};
+  }
 };
 
 /// One layer's cache on a device: token t of head h in block b lies as row (b * kv_heads + h) * block_tokens + t of keys and of values.
@@ -81,6 +84,11 @@ struct PagedCall {
       nullptr;  ///< [rows, heads, splits, value_dim + 2]: sums, total, most; without sums where the total is 0
 
   ACCORD_ON_DEVICE int heads_together() const { return static_cast<int>(heads / cache.kv_heads); }
+  /// Of a query and a key that it sees, from their product.
+  ACCORD_ON_DEVICE float score(float product) const {
+    const float score = product * scale;
+    return softcap > 0.0F ? softcap * tanhf(score / softcap) : score;
+  }
 };
 
 /// A block has `tile_rows` rows, the query heads of one key head, and one of the parts, which depend on nothing but the row's own token if
@@ -144,20 +152,19 @@ struct PagedAttention : PagedCall {
       return end < tokens ? end : tokens;
     }
     ACCORD_ON_DEVICE const std::int32_t* table() const { return of.batch.tables + of.batch.rows[first_row].table; }
-    ACCORD_ON_DEVICE float query(int query, int d) const { return of.q.at(row(query), head(query), d); }
-    ACCORD_ON_DEVICE float key(std::int64_t token, int d) const {
+    ACCORD_ON_DEVICE HeadRow query(int query) const { return of.q.row(row(query), head(query)); }
+    ACCORD_ON_DEVICE HeadRow key(std::int64_t token) const {
       const DeviceCacheLayer& layer = of.cache;
-      return device::load_float(layer.keys, layer.dtype, layer.row_of(table(), kv_head, token) * layer.head_dim + d);
+      return {layer.keys, layer.dtype, layer.row_of(table(), kv_head, token) * layer.head_dim};
     }
-    ACCORD_ON_DEVICE float value(std::int64_t token, int d) const {
+    ACCORD_ON_DEVICE HeadRow value(std::int64_t token) const {
       const DeviceCacheLayer& layer = of.cache;
-      return device::load_float(layer.values, layer.dtype, layer.row_of(table(), kv_head, token) * layer.value_dim + d);
+      return {layer.values, layer.dtype, layer.row_of(table(), kv_head, token) * layer.value_dim};
     }
     ACCORD_ON_DEVICE float score(int query, std::int64_t token, float product) const {
       const std::int64_t own = of.batch.rows[row(query)].token;
       if (token > own || (of.window > 0 && token <= own - of.window)) return -INFINITY;
-      const float score = product * of.scale;
-      return of.softcap > 0.0F ? of.softcap * tanhf(score / of.softcap) : score;
+      return of.score(product);
     }
     template <typename Block>
     ACCORD_ON_DEVICE void take(Block& block, const AttendMemory& memory) const {
@@ -229,11 +236,8 @@ struct CombineSplits {
   }
 };
 
-/// output = softmax(scale q k^T + mask) v of tensors [batch, heads, length, dim]. A block has `tile_rows` queries of the heads that share a
-/// key head. A query that sees nothing gives zeros.
-struct WholeAttention {
-  static constexpr const char* kName = "engine_whole_attention";
-  static constexpr int kThreads = 256;
+/// output = softmax(scale q k^T + mask) v of tensors [batch, heads, length, dim]. A query that sees nothing gives zeros.
+struct WholeCall {
   enum class Mask : std::uint8_t { kNone, kAdditive, kBool };
   std::int64_t batch = 0, heads = 0, kv_heads = 0, q_len = 0, k_len = 0, head_dim = 0, value_dim = 0;
   HeadRows q, k, v, output;
@@ -242,12 +246,33 @@ struct WholeAttention {
   Operand mask;  ///< strides: batch, head, query, key
   bool causal = false;
   float scale = 1.0F;
+
+  ACCORD_ON_DEVICE int heads_together() const { return static_cast<int>(heads / kv_heads); }
+  /// How many tokens a row may see: the first ones.
+  ACCORD_ON_DEVICE std::int64_t seen_by(std::int64_t row) const { return causal && row + 1 < k_len ? row + 1 : k_len; }
+  ACCORD_ON_DEVICE std::int64_t mask_offset(std::int64_t in_batch, std::int64_t head, std::int64_t row) const {
+    return in_batch * mask.strides[0] + head * mask.strides[1] + row * mask.strides[2];
+  }
+  /// Of a query, whose part of the mask begins at `offset`, and a key that it may see, from their product.
+  ACCORD_ON_DEVICE float score(std::int64_t offset, std::int64_t token, float product) const {
+    const float score = product * scale;
+    if (mask_is == Mask::kNone) return score;
+    const std::int64_t at = offset + token * mask.strides[3];
+    if (mask_is == Mask::kAdditive) return score + device::load_float(mask.data, mask.dtype, at);
+    return static_cast<const std::uint8_t*>(mask.data)[at] != 0 ? score : -INFINITY;
+  }
+};
+
+/// A block has `tile_rows` queries of the heads that share a key head.
+struct WholeAttention : WholeCall {
+  static constexpr const char* kName = "engine_whole_attention";
+  static constexpr int kThreads = 256;
   int tile_rows = 1;
 
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
     const std::int64_t tiles = (q_len + tile_rows - 1) / tile_rows, works = batch * kv_heads * tiles;
-    const int together = static_cast<int>(heads / kv_heads);
+    const int together = heads_together();
     for (std::int64_t work = block.block(); work < works; work += block.blocks()) {
       const std::int64_t first = work % tiles * tile_rows, left = q_len - first;
       const Tile tile{*this,
@@ -270,32 +295,19 @@ struct WholeAttention {
     ACCORD_ON_DEVICE std::int64_t row(int query) const { return first_row + query / together; }
     ACCORD_ON_DEVICE std::int64_t head(int query) const { return kv_head * together + query % together; }
     ACCORD_ON_DEVICE std::int64_t first_token() const { return 0; }
-    ACCORD_ON_DEVICE std::int64_t last_token() const {
-      const std::int64_t seen = first_row + row_count;
-      return of.causal && seen < of.k_len ? seen : of.k_len;
+    ACCORD_ON_DEVICE std::int64_t last_token() const { return of.seen_by(first_row + row_count - 1); }
+    ACCORD_ON_DEVICE HeadRow query(int query) const {
+      return of.q.row(row(query), head(query), batch * of.q_batch_stride);
     }
-    ACCORD_ON_DEVICE static float element(const HeadRows& rows, std::int64_t batch_offset, std::int64_t row,
-                                          std::int64_t head, int d) {
-      return device::load_float(rows.data, rows.dtype,
-                                batch_offset + row * rows.row_stride + head * rows.head_stride + d);
+    ACCORD_ON_DEVICE HeadRow key(std::int64_t token) const {
+      return of.k.row(token, kv_head, batch * of.k_batch_stride);
     }
-    ACCORD_ON_DEVICE float query(int query, int d) const {
-      return element(of.q, batch * of.q_batch_stride, row(query), head(query), d);
-    }
-    ACCORD_ON_DEVICE float key(std::int64_t token, int d) const {
-      return element(of.k, batch * of.k_batch_stride, token, kv_head, d);
-    }
-    ACCORD_ON_DEVICE float value(std::int64_t token, int d) const {
-      return element(of.v, batch * of.v_batch_stride, token, kv_head, d);
+    ACCORD_ON_DEVICE HeadRow value(std::int64_t token) const {
+      return of.v.row(token, kv_head, batch * of.v_batch_stride);
     }
     ACCORD_ON_DEVICE float score(int query, std::int64_t token, float product) const {
-      if (of.causal && token > row(query)) return -INFINITY;
-      const float score = product * of.scale;
-      if (of.mask_is == Mask::kNone) return score;
-      const std::int64_t at = batch * of.mask.strides[0] + head(query) * of.mask.strides[1] +
-                              row(query) * of.mask.strides[2] + token * of.mask.strides[3];
-      if (of.mask_is == Mask::kAdditive) return score + device::load_float(of.mask.data, of.mask.dtype, at);
-      return static_cast<const std::uint8_t*>(of.mask.data)[at] != 0 ? score : -INFINITY;
+      if (token >= of.seen_by(row(query))) return -INFINITY;
+      return of.score(of.mask_offset(batch, head(query), row(query)), token, product);
     }
     template <typename Block>
     ACCORD_ON_DEVICE void take(Block& block, const AttendMemory& memory) const {

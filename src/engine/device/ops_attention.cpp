@@ -1,10 +1,12 @@
 // Attention on devices, and rotary embedding, which read rows of any dtype of floats as they are. Outputs lie as on the CPU: [.., tokens, heads,
 // dim], so that the transpose and view that usually follow are free.
 #include <cmath>
+#include <limits>
 
 #include "engine/device/decoding_kernel.hpp"
 #include "engine/device/device_cache.hpp"
 #include "engine/device/device_run.hpp"
+#include "engine/device/tile_attention_kernels.hpp"
 #include "engine/graph/ops.hpp"
 #include "engine/runtime/op_registry.hpp"
 
@@ -90,6 +92,56 @@ Result<bool> launch_decoding(const DeviceRun& run, const PagedCall& call) {
   }
 }
 
+/// The heads that a kernel on tensor cores has to be made for; 0 if none is made for such.
+int tile_dim(std::int64_t head_dim, std::int64_t value_dim) {
+  if (head_dim % kTileDim != 0 || value_dim % kTileDim != 0) return 0;
+  const std::int64_t most = std::max(head_dim, value_dim);
+  return most <= 64 ? 64 : most <= 128 ? 128 : most <= 256 ? 256 : 0;
+}
+
+/// Whether heads of kDType are whole Words in memory. `batch_stride`: in elements.
+template <DType kDType>
+bool is_in_words(const HeadRows& rows, std::int64_t batch_stride = 0) {
+  constexpr int kEach = kElementsOfWords<kDType>;
+  return rows.dtype == kDType && reinterpret_cast<std::uintptr_t>(rows.data) % sizeof(Words) == 0 &&
+         rows.row_stride % kEach == 0 && rows.head_stride % kEach == 0 && batch_stride % kEach == 0;
+}
+
+template <typename Kernel, typename Call>
+Result<bool> launch_on_tensor_cores(const DeviceRun& run, const Call& call, std::int64_t head_dim,
+                                    std::int64_t value_dim) {
+  const Kernel kernel{call};
+  ACCORD_RETURN_IF_ERROR(launch_blocks(run, kernel, kernel.works(), Kernel::Attend::shared_bytes(head_dim, value_dim)));
+  return true;
+}
+
+/// False if there is no kernel on tensor cores for such heads.
+Result<bool> launch_on_tensor_cores(const DeviceRun& run, const PagedCall& call) {
+  constexpr DType kDType = DType::kBFloat16;
+  const DeviceCacheLayer& cache = call.cache;
+  if (cache.dtype != kDType || !is_in_words<kDType>(call.q) || !is_in_words<kDType>(call.output)) return false;
+  switch (tile_dim(cache.head_dim, cache.value_dim)) {
+    case 64: return launch_on_tensor_cores<PagedTiles<64>>(run, call, cache.head_dim, cache.value_dim);
+    case 128: return launch_on_tensor_cores<PagedTiles<128>>(run, call, cache.head_dim, cache.value_dim);
+    case 256: return launch_on_tensor_cores<PagedTiles<256>>(run, call, cache.head_dim, cache.value_dim);
+    default: return false;
+  }
+}
+template <DType kDType>
+Result<bool> launch_on_tensor_cores(const DeviceRun& run, const WholeCall& call) {
+  const bool fits =
+      is_in_words<kDType>(call.q, call.q_batch_stride) && is_in_words<kDType>(call.k, call.k_batch_stride) &&
+      is_in_words<kDType>(call.v, call.v_batch_stride) && is_in_words<kDType>(call.output, call.output_batch_stride) &&
+      call.k_len <= std::numeric_limits<int>::max() / 2;  // tokens have numbers of 32 bits there
+  if (!fits) return false;
+  switch (tile_dim(call.head_dim, call.value_dim)) {
+    case 64: return launch_on_tensor_cores<WholeTiles<kDType, 64>>(run, call, call.head_dim, call.value_dim);
+    case 128: return launch_on_tensor_cores<WholeTiles<kDType, 128>>(run, call, call.head_dim, call.value_dim);
+    case 256: return launch_on_tensor_cores<WholeTiles<kDType, 256>>(run, call, call.head_dim, call.value_dim);
+    default: return false;
+  }
+}
+
 Status launch_tiles(const DeviceRun& run, const PagedAttention& kernel) {
   const AttendSizes sizes{kernel.tile_rows * kernel.heads_together(), static_cast<int>(kernel.cache.head_dim),
                           static_cast<int>(kernel.cache.value_dim)};
@@ -115,6 +167,8 @@ Status run_cached_attention(const CachedAttention& attention, const Execution& e
     ACCORD_ASSIGN_OR_RETURN(is_done, kernel.cache.dtype == DType::kFloat32
                                          ? launch_decoding<DType::kFloat32>(run, kernel)
                                          : launch_decoding<DType::kBFloat16>(run, kernel));
+  } else {
+    ACCORD_ASSIGN_OR_RETURN(is_done, launch_on_tensor_cores(run, kernel));
   }
   if (!is_done) ACCORD_RETURN_IF_ERROR(launch_tiles(run, kernel));
   if (kernel.splits == 1) return Status();
@@ -228,10 +282,15 @@ Status run_attention(const Attention& attention, const Execution& execution) {
   kernel.v.data = execution.address(attention.v);
   kernel.output.data = execution.address(attention.output);
   if (attention.mask) kernel.mask.data = execution.address(*attention.mask);
+  const DeviceRun& run = *execution.on_device;
+  ACCORD_ASSIGN_OR_RETURN(const bool is_done, kernel.q.dtype == DType::kFloat16
+                                                  ? launch_on_tensor_cores<DType::kFloat16>(run, kernel)
+                                                  : launch_on_tensor_cores<DType::kBFloat16>(run, kernel));
+  if (is_done) return Status();
   const AttendSizes sizes{kernel.tile_rows * static_cast<int>(kernel.heads / kernel.kv_heads),
                           static_cast<int>(kernel.head_dim), static_cast<int>(kernel.value_dim)};
   const std::int64_t tiles = quotient_of_blocks(kernel.q_len, kernel.tile_rows);
-  return launch_blocks(*execution.on_device, kernel, kernel.batch * kernel.kv_heads * tiles, attend_bytes(sizes));
+  return launch_blocks(run, kernel, kernel.batch * kernel.kv_heads * tiles, attend_bytes(sizes));
 }
 
 Status prepare_attention(Preparation& op) {

@@ -44,6 +44,27 @@ ACCORD_ON_DEVICE inline float element_of(const Words& words, int i) {
   }
 }
 
+/// Two elements of bfloat16 or float16 as one word, the first in its lower half. A NaN is any.
+template <DType kDType>
+ACCORD_ON_DEVICE inline std::uint32_t word_of_pair(float first, float second) {
+  static_assert(kDType == DType::kBFloat16 || kDType == DType::kFloat16);
+#ifdef __CUDA_ARCH__
+  std::uint32_t word;
+  if constexpr (kDType == DType::kBFloat16) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+  } else {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+  }
+  return word;
+#else
+  if constexpr (kDType == DType::kBFloat16) {
+    return device::to_bfloat16(first) | static_cast<std::uint32_t>(device::to_bfloat16(second)) << 16;
+  } else {
+    return device::to_float16(first) | static_cast<std::uint32_t>(device::to_float16(second)) << 16;
+  }
+#endif
+}
+
 /// Number `index` of `count`, zeros behind the last.
 ACCORD_ON_DEVICE inline Words words_at(const Words* words, std::int64_t index, std::int64_t count) {
   return index < count ? words[index] : Words{};

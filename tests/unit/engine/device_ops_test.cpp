@@ -1,12 +1,16 @@
 // Each op on a device gives what the CPU's kernels give, within the rounding of its dtype.
 #include <gmock/gmock.h>
 
+#include <cmath>
+#include <optional>
+
 #include "unit/engine/device_engines.hpp"
 
 namespace accord::engine {
 namespace {
 
 using accord::testing::HostBlas;
+using accord::testing::HostRuntime;
 using accord::testing::HostTensor;
 using accord::testing::some_numbers;
 
@@ -292,6 +296,54 @@ TEST_F(DeviceOps, attention_of_whole_sequences) {
               {2, 4, 21, 6}, dtype),
           error_of(dtype));
     }
+  }
+}
+
+TEST_F(DeviceOps, attention_of_whole_sequences_on_tensor_cores) {
+  struct Case {
+    Shapes q, k;
+    std::int64_t value_dim;
+    DType dtype;
+    std::string kernel;
+    std::optional<DType> mask = {};
+    bool causal = false;
+  };
+  for (const Case& each : {
+           Case{{2, 4, 37, 32}, {2, 2, 70, 32}, 16, DType::kBFloat16, "engine_whole_tiles_64_bfloat16", {}},
+           Case{{1, 2, 70, 64}, {1, 2, 70, 64}, 64, DType::kFloat16, "engine_whole_tiles_64_float16", {}, true},
+           Case{{1, 3, 70, 80}, {1, 1, 41, 80}, 80, DType::kBFloat16, "engine_whole_tiles_128_bfloat16", {}, true},
+           Case{{1, 1, 40, 128}, {1, 1, 9, 128}, 128, DType::kFloat16, "engine_whole_tiles_128_float16", DType::kBool},
+           Case{{2, 1, 20, 16}, {2, 1, 65, 16}, 192, DType::kBFloat16, "engine_whole_tiles_256_bfloat16", DType::kBool},
+           Case{
+               {1, 1, 9, 160}, {1, 1, 33, 160}, 32, DType::kFloat16, "engine_whole_tiles_256_float16", DType::kFloat32},
+           Case{
+               {2, 4, 9, 16}, {2, 2, 70, 16}, 16, DType::kBFloat16, "engine_whole_tiles_64_bfloat16", DType::kBFloat16},
+           Case{{1, 2, 9, 16}, {1, 2, 30, 16}, 16, DType::kFloat32, "engine_whole_attention", {}},
+           Case{{1, 2, 9, 24}, {1, 2, 30, 24}, 16, DType::kBFloat16, "engine_whole_attention", {}},
+       }) {
+    SCOPED_TRACE(each.kernel);
+    OneGraph graph;
+    Shapes v = each.k, output = each.q;
+    v.back() = output.back() = each.value_dim;
+    Arguments arguments = {{"query", of(graph.input(each.dtype, each.q))},
+                           {"key", of(graph.input(each.dtype, each.k))},
+                           {"value", of(graph.input(each.dtype, v))},
+                           {"is_causal", each.causal},
+                           {"enable_gqa", true}};
+    if (each.mask) {
+      const Shapes sizes = {each.q[0], 1, each.q[2], each.k[2]};
+      std::vector<float> mask = some_numbers(count_of(sizes), 9);
+      for (std::size_t i = 0; i < mask.size(); ++i) {
+        const bool is_hidden = i % 3 == 0 || i < static_cast<std::size_t>(each.k[2]);  // the first query sees nothing
+        if (*each.mask == DType::kBool) mask[i] = is_hidden ? 0.0F : 1.0F;
+        if (*each.mask != DType::kBool && is_hidden) mask[i] = -INFINITY;
+      }
+      arguments.emplace("attn_mask", of(graph.input(*each.mask, sizes, mask)));
+    }
+    const int before = HostRuntime::instance().launches(each.kernel);
+    expect_same(graph, graph.node("aten.scaled_dot_product_attention.default", arguments, output, each.dtype),
+                error_of(each.dtype));
+    EXPECT_GT(HostRuntime::instance().launches(each.kernel), before);
   }
 }
 

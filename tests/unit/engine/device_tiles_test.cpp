@@ -1,0 +1,184 @@
+// Attention of many rows on tensor cores: the kernels by themselves, for blocks of several sizes, against the formula; in an engine, against
+// the one on the CPU.
+#include <cmath>
+
+#include "engine/device/tile_attention_kernels.hpp"
+#include "unit/engine/one_attention.hpp"
+#include "unit/engine/paged_sequences.hpp"
+
+namespace accord::engine {
+namespace {
+
+using accord::testing::BlockSize;
+using accord::testing::HostRuntime;
+using accord::testing::kGpu;
+using accord::testing::OneAttention;
+using accord::testing::PagedCase;
+using accord::testing::PagedSequences;
+using accord::testing::run_blocks;
+
+// Parts of a softmax, and the results, are rounded to bfloat16: 2^-9 of each, and values are below 2.
+constexpr float kError = 0.012F;
+
+template <int kMostDim>
+std::vector<float> by_kernel(const PagedCase& of, PagedSequences& sequences) {
+  return sequences.by([&](const PagedCall& call) {
+    run_blocks(PagedTiles<kMostDim>{call}, 2, of.size,
+               PagedTiles<kMostDim>::Attend::shared_bytes(of.head_dim, of.value_dim));
+  });
+}
+
+class DeviceTiles : public accord::testing::DeviceEngines {
+ protected:
+  static PagedCase in_bfloat16(PagedCase of) {
+    of.cache = of.queries = DType::kBFloat16;
+    if (of.size.lanes == 1) of.size = {64, 32};
+    return of;
+  }
+  template <int kMostDim>
+  static void expect_formula(const PagedCase& given) {
+    const PagedCase of = in_bfloat16(given);
+    PagedSequences sequences(of);
+    expect_near(by_kernel<kMostDim>(of, sequences), sequences.by_formula(), kError);
+  }
+};
+
+TEST_F(DeviceTiles, blocks_of_any_number_of_warps_give_the_formula) {
+  for (const int warps : {1, 2, 4}) {
+    SCOPED_TRACE(warps);
+    expect_formula<64>({.heads = 2,
+                        .kv_heads = 1,
+                        .head_dim = 64,
+                        .value_dim = 64,
+                        .sequences = {{.rows = 70}},
+                        .size = {warps * 32, 32}});
+  }
+}
+
+TEST_F(DeviceTiles, heads_of_all_sizes) {
+  const auto sized = [](std::int64_t head_dim, std::int64_t value_dim) {
+    return PagedCase{.head_dim = head_dim, .value_dim = value_dim, .sequences = {{.rows = 19, .context = 50}}};
+  };
+  expect_formula<64>(sized(16, 16));
+  expect_formula<64>(sized(48, 64));
+  expect_formula<64>(sized(64, 32));
+  expect_formula<128>(sized(80, 80));
+  expect_formula<128>(sized(96, 96));
+  expect_formula<128>(sized(128, 128));
+  expect_formula<128>(sized(128, 64));
+  expect_formula<256>(sized(192, 128));
+  expect_formula<256>(sized(256, 256));
+}
+
+TEST_F(DeviceTiles, query_heads_that_share_a_key_head) {
+  for (const auto& [heads, kv_heads] : {std::pair{3, 3}, std::pair{6, 2}, std::pair{14, 2}, std::pair{40, 1}}) {
+    SCOPED_TRACE(std::to_string(heads) + " heads over " + std::to_string(kv_heads));
+    expect_formula<64>({.heads = heads,
+                        .kv_heads = kv_heads,
+                        .head_dim = 16,
+                        .value_dim = 16,
+                        .sequences = {{.rows = 9, .context = 3}}});
+  }
+}
+
+TEST_F(DeviceTiles, sequences_of_any_number_of_rows_beside_each_other) {
+  expect_formula<64>({.heads = 2,
+                      .kv_heads = 2,
+                      .head_dim = 32,
+                      .value_dim = 16,
+                      .block_tokens = 7,
+                      .sequences = {{.rows = 1, .context = 129},
+                                    {.rows = 1},
+                                    {.rows = 37, .context = 27},
+                                    {.rows = 2, .context = 63},
+                                    {.rows = 1, .context = 63},
+                                    {.rows = 1, .context = 64},
+                                    {.rows = 66, .context = 1},
+                                    {.rows = 3, .context = 190}}});
+}
+
+TEST_F(DeviceTiles, windows_and_capped_scores) {
+  const std::vector<PagedCase::Sequence> sequences = {{.rows = 40, .context = 120}, {.rows = 5}, {.rows = 70}};
+  expect_formula<64>({.head_dim = 16, .value_dim = 16, .sequences = sequences, .window = 5});
+  expect_formula<64>({.head_dim = 16, .value_dim = 16, .sequences = sequences, .window = 64});
+  expect_formula<64>({.head_dim = 16, .value_dim = 16, .sequences = sequences, .softcap = 1.5F});
+  expect_formula<256>({.head_dim = 144, .value_dim = 16, .sequences = {{.rows = 50}}, .window = 33, .softcap = 3.0F});
+}
+
+TEST_F(DeviceTiles, what_lies_before_all_windows_is_not_read) {
+  const PagedCase of = in_bfloat16({.heads = 2,
+                                    .kv_heads = 1,
+                                    .head_dim = 16,
+                                    .value_dim = 16,
+                                    .sequences = {{.rows = 9, .context = 100}},
+                                    .window = 20});
+  PagedSequences sequences(of);
+  sequences.spoil_value(80, 0);
+  expect_near(by_kernel<64>(of, sequences), sequences.by_formula(), kError);
+}
+
+TEST_F(DeviceTiles, a_rows_bits_do_not_depend_on_the_other_sequences) {
+  const PagedCase::Sequence one{.rows = 41, .context = 230, .seed = 1};
+  PagedCase of =
+      in_bfloat16({.heads = 2, .kv_heads = 1, .head_dim = 32, .value_dim = 32, .sequences = {one}, .window = 150});
+  PagedSequences alone(of);
+  const std::vector<float> expected = by_kernel<64>(of, alone);
+  of.sequences = {{.rows = 11, .seed = 2}, one, {.rows = 30, .context = 70, .seed = 3}};
+  PagedSequences beside(of);
+  const std::vector<float> all = by_kernel<64>(of, beside);
+  const auto first = all.begin() + 11 * 2 * 32;
+  EXPECT_EQ(std::vector<float>(first, first + static_cast<std::ptrdiff_t>(expected.size())), expected);
+}
+
+TEST_F(DeviceTiles, one_nan_of_a_key_is_nan_for_the_rows_that_see_it) {
+  const PagedCase of = in_bfloat16({.heads = 2,
+                                    .kv_heads = 2,
+                                    .head_dim = 16,
+                                    .value_dim = 16,
+                                    .sequences = {{.rows = 70}, {.rows = 10}},
+                                    .window = 30});
+  PagedSequences sequences(of);
+  sequences.spoil_key(20, 1);
+  const std::vector<float> output = by_kernel<64>(of, sequences);
+  for (std::size_t i = 0; i < output.size(); ++i) {
+    const std::size_t row = i / 32, head = i / 16 % 2;
+    ASSERT_EQ(std::isnan(output[i]), head == 1 && row >= 20 && row < 50) << "row " << row << " of head " << head;
+  }
+}
+
+TEST_F(DeviceTiles, an_engine_reads_prompts_as_the_cpu_does_with_the_kernel_for_its_heads) {
+  constexpr DType kBFloat16 = DType::kBFloat16;
+  struct Expected {
+    OneAttention attention;
+    std::string kernel;
+  };
+  for (const Expected& expected : {
+           Expected{
+               {.heads = 2, .kv_heads = 1, .head_dim = 16, .value_dim = 32, .cache = kBFloat16, .dtype = kBFloat16},
+               "engine_paged_tiles_64"},
+           Expected{{.heads = 1,
+           .kv_heads = 1,
+           .head_dim = 80,
+           .value_dim = 16,
+           .window = 100,
+           .cache = kBFloat16,
+           .dtype = kBFloat16},
+                    "engine_paged_tiles_128"},
+           Expected{
+               {.heads = 1, .kv_heads = 1, .head_dim = 144, .value_dim = 16, .cache = kBFloat16, .dtype = kBFloat16},
+               "engine_paged_tiles_256"},
+           Expected{{.head_dim = 16, .value_dim = 16, .cache = kBFloat16}, "engine_paged_attention"},
+           Expected{{.head_dim = 16, .value_dim = 24, .cache = kBFloat16, .dtype = kBFloat16},
+                    "engine_paged_attention"},
+           Expected{{.head_dim = 16, .value_dim = 16, .dtype = kBFloat16}, "engine_paged_attention"},
+       }) {
+    SCOPED_TRACE(expected.kernel);
+    const std::vector<float> cpu = expected.attention.run_on({});
+    const int before = HostRuntime::instance().launches(expected.kernel);
+    expect_near(expected.attention.run_on(kGpu), cpu, kError);
+    EXPECT_EQ(HostRuntime::instance().launches(expected.kernel) - before, 1);  // the steps after the prompt decode
+  }
+}
+
+}  // namespace
+}  // namespace accord::engine

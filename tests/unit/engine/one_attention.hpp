@@ -1,0 +1,72 @@
+#pragma once
+// An engine that is one attention over the cache, on the CPU and on the tests' devices.
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "unit/engine/device_engines.hpp"
+
+namespace accord::testing {
+
+/// Tensors are [1, heads, tokens, dim].
+struct OneAttention {
+  std::int64_t heads = 4, kv_heads = 2, head_dim = 8, value_dim = 8, window = 0;
+  DType cache = DType::kFloat32;
+  DType dtype = DType::kFloat32;
+
+  EngineParts parts() const {
+    using namespace engine;
+    const auto text = [](std::int64_t size) { return std::to_string(size); };
+    GraphWriter writer;
+    writer.symbol("tokens", 1, 1000);
+    const ValueId q = writer.input("q", shape_of({"1", text(heads), "tokens", text(head_dim)}), dtype);
+    const ValueId k = writer.input("k", shape_of({"1", text(kv_heads), "tokens", text(head_dim)}), dtype);
+    const ValueId v = writer.input("v", shape_of({"1", text(kv_heads), "tokens", text(value_dim)}), dtype);
+    writer.output(writer.node("accord.attention.default",
+                              {{"query", of(q)},
+                               {"key", of(k)},
+                               {"value", of(v)},
+                               {"layer", number(0)},
+                               {"scale", 0.35},
+                               {"window", number(window)}},
+                              shape_of({"1", "tokens", text(heads), text(value_dim)}), dtype));
+    return {.name = "one", .graph = to_json(writer.graph()), .weights = {}, .sizes = {}};
+  }
+
+  /// A prompt of 530 tokens and one of 21, then two tokens of each, a token a step; what the steps gave.
+  std::vector<float> run_on(Device device) const {
+    Result<Engine> engine = Engine::assemble(parts(), {}, {.device = device});
+    EXPECT_TRUE(engine.ok()) << engine.status().to_string();
+    EXPECT_TRUE(engine->bind().ok());
+    Result<EngineContext> context = engine->create_context();
+    EXPECT_TRUE(context->create_cache({.blocks = 40, .block_tokens = 16, .dtype = cache}).ok());
+    std::vector<std::int32_t> blocks(40);
+    std::iota(blocks.begin(), blocks.end(), 0);
+    std::shuffle(blocks.begin(), blocks.end(), std::mt19937(6));
+    const std::span<const std::int32_t> first(blocks.data(), 35), second(blocks.data() + 35, 3);
+    std::vector<float> all;
+    for (int step = 0; step < 4; ++step) {
+      std::vector<SequenceRows> sequences = {{530, 0, first}, {21, 0, second}};
+      if (step > 0) sequences = {{1, 529 + step, first}, {1, 20 + step, second}};
+      const std::int64_t tokens = sequences[0].rows + sequences[1].rows;
+      const auto tensor = [&](std::int64_t its_heads, std::int64_t dim, unsigned seed) {
+        return HostTensor(
+            dtype, {1, its_heads, tokens, dim},
+            some_numbers(static_cast<std::size_t>(its_heads * tokens * dim), seed + static_cast<unsigned>(step) * 3));
+      };
+      std::vector<HostTensor> inputs = {tensor(heads, head_dim, 1), tensor(kv_heads, head_dim, 2),
+                                        tensor(kv_heads, value_dim, 3)};
+      std::vector<TensorView> views;
+      for (HostTensor& input : inputs) views.push_back(input.view());
+      const Result<std::vector<TensorView>> outputs = context->run(views, sequences);
+      EXPECT_TRUE(outputs.ok()) << outputs.status().to_string();
+      if (!outputs.ok()) return all;
+      const std::vector<float> these = floats_of((*outputs)[0]);
+      all.insert(all.end(), these.begin(), these.end());
+    }
+    return all;
+  }
+};
+
+}  // namespace accord::testing

@@ -1,0 +1,191 @@
+#pragma once
+// Sequences in a paged cache, for kernels by themselves: what attention over them is by its formula, and blocks of any size that run a kernel.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "device/host_block.hpp"
+#include "engine/device/attention_kernels.hpp"
+#include "unit/engine/device_engines.hpp"
+
+namespace accord::testing {
+
+struct BlockSize {
+  int threads = 1, lanes = 1;
+};
+
+/// Runs `blocks` blocks of a kernel, one after the other.
+template <typename K>
+void run_blocks(const K& kernel, int blocks, const BlockSize& size, std::size_t shared_bytes) {
+  HostTeam team(size.threads);
+  std::vector<std::unique_ptr<HostTeam>> warps;
+  for (int i = 0; i < size.threads; i += size.lanes) warps.push_back(std::make_unique<HostTeam>(size.lanes));
+  std::vector<device::Words> shared(shared_bytes / sizeof(device::Words) + 1);
+  std::memset(shared.data(), 0xFF, shared.size() * sizeof(device::Words));  // NaN
+  const auto run = [&](int thread) {
+    for (int block = 0; block < blocks; ++block) {
+      HostBlock one({thread, size.threads, block, blocks, size.lanes}, team,
+                    *warps[static_cast<std::size_t>(thread / size.lanes)], reinterpret_cast<std::byte*>(shared.data()));
+      kernel(one);
+      team.meet();
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < size.threads; ++thread) threads.emplace_back(run, thread);
+  for (std::thread& thread : threads) thread.join();
+}
+
+/// Memory aligned as a device's, all NaN.
+class NaNs {
+ public:
+  explicit NaNs(std::size_t bytes = 0) : words_(bytes / sizeof(device::Words) + 1) {
+    std::memset(words_.data(), 0xFF, words_.size() * sizeof(device::Words));
+  }
+  void* data() { return words_.data(); }
+  const void* data() const { return words_.data(); }
+
+ private:
+  std::vector<device::Words> words_;
+};
+
+struct PagedCase {
+  struct Sequence {
+    std::int64_t rows = 1, context = 0;
+    unsigned seed = 5;  ///< of its numbers
+  };
+  std::int64_t heads = 1, kv_heads = 1, head_dim = 8, value_dim = 8, block_tokens = 16;
+  std::vector<Sequence> sequences = {};
+  std::int64_t window = 0;
+  float softcap = 0.0F;
+  int splits = 1;
+  DType cache = DType::kFloat32;
+  DType queries = DType::kFloat32;  ///< and the output
+  BlockSize size = {};
+};
+
+/// A cache whose blocks lie in any order, and queries; what no token has written there is NaN.
+class PagedSequences {
+ public:
+  explicit PagedSequences(const PagedCase& of) : of_(of) {
+    std::int64_t blocks = 0;
+    for (const PagedCase::Sequence& sequence : of.sequences)
+      blocks += (sequence.context + sequence.rows - 1) / of.block_tokens + 1;
+    tables_.resize(count(blocks));
+    std::iota(tables_.begin(), tables_.end(), 0);
+    std::shuffle(tables_.begin(), tables_.end(), std::mt19937(4));
+    const std::int64_t cached = blocks * of.block_tokens * of.kv_heads;
+    keys_ = NaNs(count(cached * of.head_dim) * size_of(of.cache));
+    values_ = NaNs(count(cached * of.value_dim) * size_of(of.cache));
+    cache_ = {keys_.data(), values_.data(), of.cache, of.block_tokens, of.kv_heads, of.head_dim, of.value_dim};
+    for (const PagedCase::Sequence& sequence : of.sequences) rows_ += sequence.rows;
+    queries_ = NaNs(count(rows_ * of.heads * of.head_dim) * size_of(of.queries));
+    std::int32_t table = 0;
+    for (const PagedCase::Sequence& sequence : of.sequences) {
+      fill(sequence, table);
+      table += static_cast<std::int32_t>((sequence.context + sequence.rows - 1) / of.block_tokens + 1);
+    }
+  }
+
+  /// A NaN in those of the first sequence.
+  void spoil_key(std::int64_t token, std::int64_t head) {
+    const std::int64_t row = cache_.row_of(tables_.data() + places_[0].table, head, token);
+    device::store_float(cache_.keys, of_.cache, row * of_.head_dim, NAN);
+  }
+  void spoil_value(std::int64_t token, std::int64_t head) {
+    const std::int64_t row = cache_.row_of(tables_.data() + places_[0].table, head, token);
+    device::store_float(cache_.values, of_.cache, row * of_.value_dim, NAN);
+  }
+
+  /// What `run` makes of the call, whose output it is given.
+  template <typename Run>
+  std::vector<float> by(const Run& run) {
+    const std::size_t numbers = count(rows_ * of_.heads * of_.value_dim);
+    NaNs output(numbers * size_of(of_.queries));
+    std::vector<float> partial(count(rows_ * of_.heads * of_.splits * (of_.value_dim + 2)), NAN);
+    engine::PagedCall call;
+    call.cache = cache_;
+    call.batch = {places_.data(), tables_.data()};
+    call.rows = rows_;
+    call.heads = of_.heads;
+    call.window = of_.window;
+    call.scale = kScale;
+    call.softcap = of_.softcap;
+    call.q = {queries_.data(), of_.queries, of_.heads * of_.head_dim, of_.head_dim};
+    call.output = {output.data(), of_.queries, of_.heads * of_.value_dim, of_.value_dim};
+    call.splits = of_.splits;
+    call.partial = partial.data();
+    run(call);
+    std::vector<float> found;
+    for (std::size_t i = 0; i < numbers; ++i)
+      found.push_back(device::load_float(output.data(), of_.queries, static_cast<std::int64_t>(i)));
+    return found;
+  }
+
+  std::vector<float> by_formula() const {
+    std::vector<float> output;
+    for (std::int64_t row = 0; row < rows_; ++row) {
+      const engine::RowPlace place = places_[count(row)];
+      const std::int64_t first = of_.window > 0 ? std::max<std::int64_t>(place.token + 1 - of_.window, 0) : 0;
+      for (std::int64_t head = 0; head < of_.heads; ++head) {
+        std::vector<double> sums(count(of_.value_dim));
+        double total = 0.0;
+        for (std::int64_t token = first; token <= place.token; ++token) {
+          const std::int64_t at = cache_.row_of(tables_.data() + place.table, head / (of_.heads / of_.kv_heads), token);
+          double score = 0.0;
+          for (std::int64_t d = 0; d < of_.head_dim; ++d)
+            score += number(queries_.data(), of_.queries, (row * of_.heads + head) * of_.head_dim + d) *
+                     number(cache_.keys, of_.cache, at * of_.head_dim + d);
+          score *= static_cast<double>(kScale);
+          const auto cap = static_cast<double>(of_.softcap);
+          const double weight = std::exp(cap > 0.0 ? cap * std::tanh(score / cap) : score);
+          total += weight;
+          for (std::int64_t d = 0; d < of_.value_dim; ++d)
+            sums[count(d)] += weight * number(cache_.values, of_.cache, at * of_.value_dim + d);
+        }
+        for (const double sum : sums) output.push_back(static_cast<float>(sum / total));
+      }
+    }
+    return output;
+  }
+
+ private:
+  static constexpr float kScale = 0.3F;
+  static std::size_t count(std::int64_t n) { return static_cast<std::size_t>(n); }
+  static double number(const void* data, DType dtype, std::int64_t index) {
+    return static_cast<double>(device::load_float(data, dtype, index));
+  }
+
+  void fill(const PagedCase::Sequence& sequence, std::int32_t table) {
+    std::mt19937 random(sequence.seed);
+    std::uniform_real_distribution<float> numbers(-2.0F, 2.0F);
+    const auto write = [&](void* to, DType dtype, std::int64_t row, std::int64_t dim) {
+      for (std::int64_t d = 0; d < dim; ++d) device::store_float(to, dtype, row * dim + d, numbers(random));
+    };
+    for (std::int64_t token = 0; token < sequence.context + sequence.rows; ++token) {
+      for (std::int64_t head = 0; head < of_.kv_heads; ++head) {
+        const std::int64_t row = cache_.row_of(tables_.data() + table, head, token);
+        write(cache_.keys, of_.cache, row, of_.head_dim);
+        write(cache_.values, of_.cache, row, of_.value_dim);
+      }
+    }
+    for (std::int64_t row = 0; row < sequence.rows; ++row) {
+      const auto its = static_cast<std::int64_t>(places_.size());
+      write(queries_.data(), of_.queries, its, of_.heads * of_.head_dim);
+      places_.push_back({static_cast<std::int32_t>(sequence.context + row), table});
+    }
+  }
+
+  const PagedCase of_;
+  std::int64_t rows_ = 0;
+  NaNs queries_, keys_, values_;
+  engine::DeviceCacheLayer cache_;
+  std::vector<engine::RowPlace> places_;
+  std::vector<std::int32_t> tables_;
+};
+
+}  // namespace accord::testing
