@@ -56,12 +56,13 @@ struct Parameters {
   std::vector<std::shared_ptr<const FileMapping>> mapped;  ///< all else in the package's own pages
 };
 
-/// Bytes that loading `parts` takes, as they lie in the package: of all that the graph uses.
-std::uint64_t planned_bytes(const Package& package, const Graph& graph, const std::vector<TensorPart>& parts);
+/// Bytes that loading `parts` takes, as they lie in the package: of all that the graph uses. On the CPU float8 counts as what it becomes.
+std::uint64_t planned_bytes(const Package& package, const Graph& graph, const std::vector<TensorPart>& parts,
+                            DeviceType device);
 
 /// Maps and checks the granules of `parts` (one for each of the graph's parameters) that the graph uses. What lies in the package
 /// as the graph uses it stays there, shared with other processes; the rest (row-major weights of products, columns of a
-/// row-major tensor) is read and brought into order. kCorrupt also for a packed tensor of which the graph wants elements.
+/// row-major tensor, float8 of products) is read and brought into order. kCorrupt also for a packed tensor of which the graph wants elements.
 /// Cost: one pass over the weights, by `threads` threads.
 Result<Parameters> load_parameters(Package& package, const Graph& graph, const std::vector<TensorPart>& parts,
                                    int threads);
