@@ -4,6 +4,7 @@ length, the same weights in all.
 Before anything is measured the logits of all are held against torch's; it ends with 1 if they differ by more than rounding. A step is what
 a decoding loop waits for: token ids go to the GPU, logits come back. What a step has to read, the weights and the keys and values of the
 context, is told as a part of what the device reads at best. Without a GPU it says why and measures nothing; `--device cpu` measures there.
+With `--fp8` an engine with weights in 8-bit floats is there too, whose logits differ by the rounding of those.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ if TYPE_CHECKING:
     from plain_llama import Llama
     from torch import Tensor
 
-EAGER, COMPILED, DEVICE = "torch eager", "torch.compile", "device"
+EAGER, COMPILED, DEVICE, FP8 = "torch eager", "torch.compile", "device", "accord fp8"
 FETCH = "fetch"
 VOCABULARY = 1000  # of the smallest model
 COMPARED = 4  # decoded tokens whose logits are compared
 #: Of the difference of logits, in the Euclidean norm, over logits: what rounding makes of some dozen layers.
 TOLERANCES = {"float32": 1e-3, "bfloat16": 0.05}
+FP8_TOLERANCE = 0.25  # of weights that are off by 2.6 %, in all layers of a model with random ones
 COMPILING_SECONDS = 30  # that have to be left before torch compiles for the first time: nothing can stop it
 PROBE_BYTES = {"cuda": 2 << 30, "cpu": 256 << 20}
 
@@ -97,7 +99,7 @@ class Batch:
     context: int
     steps: int
     decoders: dict[str, Decoder]
-    reads: int  # bytes of a step, on the average
+    reads: dict[str, int]  # of a contender: bytes of a step, on the average
 
     def __post_init__(self):
         import torch
@@ -135,7 +137,7 @@ def check(batch: Batch, name: str, given: list, right: list, tolerance: float) -
     if found <= tolerance:
         return True
     why = f"that is more than {tolerance:g}, what rounding makes of it"
-    if name == "accord":
+    if name in ("accord", FP8):
         raise SystemExit(f"error: {why}")
     print(f"left out: {name}, batch {batch.size}: {why}", flush=True)
     return False
@@ -159,17 +161,23 @@ def prepare(batch: Batch, make: dict[str, Callable[[], Decoder]], tolerance: flo
             print(f"left out: {name}, batch {batch.size}: {why}", flush=True)
             continue
         right = right or given
-        if name == EAGER or check(batch, name, given, right, tolerance):
+        if name == EAGER or check(batch, name, given, right, FP8_TOLERANCE if name == FP8 else tolerance):
             batch.decoders[name] = decoder
         if name == COMPILED:
             budget.compiling = 1.2 * (time.perf_counter() - began)
 
 
-def decoding_lines(batch: Batch, step: dict[str, float], rate: float, fetch: float) -> list[dict]:
+def as_accord(ours: str, each: dict[str, float]) -> dict[str, float]:
+    """What the contenders took, with `ours` as accord's."""
+    return {"accord": each[ours], **{name: value for name, value in each.items() if name not in ("accord", FP8)}}
+
+
+def decoding_lines(batch: Batch, ours: str, step: dict[str, float], rate: float, fetch: float) -> list[dict]:
     """step: milliseconds. rate: GB/s that the device has been seen to read. fetch: milliseconds that logits take to the CPU."""
-    case = f"decode, batch {batch.size}"
+    case, step, reads = f"decode, batch {batch.size}", as_accord(ours, step), as_accord(ours, batch.reads)
+    case += ", fp8" if ours == FP8 else ""
     tokens = {name: batch.size * 1e3 / each for name, each in step.items()}
-    read = {name: batch.reads / each / 1e6 for name, each in step.items()}
+    read = {name: reads[name] / each / 1e6 for name, each in step.items()}
     reached = {name: each / rate for name, each in read.items()}
     return [
         report.result("gpu_engine", case, "ms", step) | {"bounds": {"logits to the CPU": fetch}},
@@ -179,8 +187,9 @@ def decoding_lines(batch: Batch, step: dict[str, float], rate: float, fetch: flo
     ]
 
 
-def prompt_lines(batch: Batch, prompt: dict[str, float]) -> list[dict]:
-    case = f"prompts of {batch.context}, batch {batch.size}"
+def prompt_lines(batch: Batch, ours: str, prompt: dict[str, float]) -> list[dict]:
+    case, prompt = f"prompts of {batch.context}, batch {batch.size}", as_accord(ours, prompt)
+    case += ", fp8" if ours == FP8 else ""
     tokens = {name: batch.size * batch.context * 1e3 / each for name, each in prompt.items()}
     return [
         report.result("gpu_engine", case, "ms", prompt),
@@ -207,13 +216,17 @@ def measure(batch: Batch, probe: Probe, logits: Tensor, rounds: int, budget: Bud
     if logits.is_cuda:
         print(f"batch {batch.size}: {medians[FETCH]:.3f} ms of each step are the logits' way to the CPU", flush=True)
     found = {what: {name: medians[(what, name)] for name in each} for what, each in names.items()}
-    return prompt_lines(batch, found["prompt"]) + decoding_lines(batch, found["step"], medians[DEVICE], medians[FETCH])
+    lines: list[dict] = []
+    for ours in [name for name in ("accord", FP8) if name in batch.decoders]:
+        lines += prompt_lines(batch, ours, found["prompt"])
+        lines += decoding_lines(batch, ours, found["step"], medians[DEVICE], medians[FETCH])
+    return lines
 
 
-def read_bytes(model: Llama, batch: int, context: float) -> int:
-    """Of a step: all weights once, and keys and values of `context` tokens in each sequence."""
+def cache_bytes(model: Llama, batch: int, context: float) -> int:
+    """What a step reads beside all weights: keys and values of `context` tokens in each sequence."""
     sizes, element = model.sizes, model.embed_tokens.weight.element_size()
-    return model.weight_bytes() + int(2 * batch * context * sizes.layers * sizes.kv_heads * sizes.head * element)
+    return int(2 * batch * context * sizes.layers * sizes.kv_heads * sizes.head * element)
 
 
 def run(arguments: argparse.Namespace, budget: Budget) -> Iterator[list[dict]]:
@@ -233,20 +246,31 @@ def run(arguments: argparse.Namespace, budget: Budget) -> Iterator[list[dict]]:
     with tempfile.TemporaryDirectory(dir=arguments.models) as folder:
         exporting = seconds_of(lambda: plain_llama.export(model, Path(folder) / "llama.accord"))
         print(f"exported in {exporting:.0f} s", flush=True)
-        engine = accord.load(f"{folder}/llama.accord", device=arguments.device, threads=arguments.threads)
+        where_it_runs = {"device": arguments.device, "threads": arguments.threads}
+        engine, fp8 = accord.load(f"{folder}/llama.accord", **where_it_runs), None
+        weight_bytes = dict.fromkeys((EAGER, COMPILED, "accord"), model.weight_bytes())
+        if arguments.fp8:
+            path = plain_llama.export(model, Path(folder) / "fp8.accord", weights="fp8")
+            weight_bytes[FP8] = accord.inspect(path)["weight_bytes"]
+            rows = "fp8" if arguments.fp8 == "rows" else None
+            fp8 = accord.load(path, activation_dtype=rows, **where_it_runs)
     probe = Probe(arguments.device)
     for size in arguments.batches:
         if size != arguments.batches[0] and budget.left() < 5:
             print(f"left out: batch {size}: the time is over")
             continue
         length = arguments.context + arguments.steps
-        reads = read_bytes(model, size, arguments.context + (arguments.steps + 1) / 2)
+        of_cache = cache_bytes(model, size, arguments.context + (arguments.steps + 1) / 2)
+        reads = {name: each + of_cache for name, each in weight_bytes.items()}
         batch = Batch(size, arguments.context, arguments.steps, {}, reads)
         make = {
             EAGER: lambda: contenders.Torch(model, size, length),  # noqa: B023
             "accord": lambda: contenders.Accord(engine, size, length, dtype),  # noqa: B023
+            FP8: lambda: contenders.Accord(fp8, size, length, dtype),  # noqa: B023
             COMPILED: lambda: contenders.Compiled(model, size, length),  # noqa: B023
         }
+        if fp8 is None:
+            make.pop(FP8)
         prepare(batch, make, TOLERANCES[dtype], budget)
         logits = model.embed_tokens.weight.new_zeros((size, sizes.vocabulary))
         yield measure(batch, probe, logits, arguments.rounds, budget)
@@ -259,6 +283,11 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=Path("build/bench/gpu_engine.json"))
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--dtype", choices=list(TOLERANCES), help="bfloat16 on a GPU, else float32")
+    parser.add_argument(
+        "--fp8",
+        choices=["weights", "rows"],
+        help="an engine with weights in 8-bit floats, too, whose rows stay as they are, or are rounded to such where a GPU multiplies many",
+    )
     parser.add_argument("--threads", type=int, default=report.cores(), help="of the CPU")
     parser.add_argument("--layers", type=int, default=16)
     parser.add_argument("--hidden", type=int, default=2048)

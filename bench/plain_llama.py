@@ -149,15 +149,20 @@ class Steps(nn.Module):
         return torch.ops.accord.attention(query, key, value, layer, self.model.sizes.head**-0.5)
 
 
-def export(model: Llama, path: Path) -> Path:
-    """accord's package of the model, which needs no transformers."""
+def export(model: Llama, path: Path, weights: str | None = None) -> Path:
+    """accord's package of the model, which needs no transformers. weights: as of accord.export."""
     import accord
     from accord import export_language_model as language_model  # has the op
 
     steps = Steps(copy.deepcopy(model).to("cpu") if model.frequencies.is_cuda else model).eval()
     shapes = language_model.dynamic_shapes()
     return accord.export(
-        steps, language_model.example_inputs(), path=path, dynamic_shapes=shapes, output_names=["logits"]
+        steps,
+        language_model.example_inputs(),
+        path=path,
+        dynamic_shapes=shapes,
+        output_names=["logits"],
+        weights=weights,
     )
 
 

@@ -25,6 +25,7 @@
 #include "base/text.hpp"
 #include "communicator.hpp"
 #include "engine/device/device_name.hpp"
+#include "engine/runtime/activation_dtype.hpp"
 #include "engine/runtime/memory_budget.hpp"
 #include "engine_context.hpp"
 #include "engine_descriptions.hpp"
@@ -104,6 +105,11 @@ std::optional<DType> dtype_argument(const DTypeName& name) {
   return value_or_raise(dtype_from_string(*name));
 }
 
+std::optional<DType> activation_argument(const DTypeName& name) {
+  if (!name) return std::nullopt;
+  return value_or_raise(engine::activation_dtype_of_name(*name));
+}
+
 using MemoryBudget = engine::MemoryBudget;
 using Bytes = std::variant<std::uint64_t, std::string>;  // or text such as "2GiB"
 using MemoryLimit = std::variant<std::uint64_t, std::string, std::shared_ptr<MemoryBudget>>;
@@ -130,7 +136,7 @@ LoadOptions load_options(const std::string& device, int threads, int canonical_r
           .canonical_ranks = canonical_ranks,
           .overlap_rows = overlap_rows,
           .all_reduce_dtype = dtype_argument(all_reduce_dtype),
-          .activation_dtype = dtype_argument(activation_dtype),
+          .activation_dtype = activation_argument(activation_dtype),
           .shared_limit = budget_argument(memory_limit)};
 }
 

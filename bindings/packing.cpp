@@ -24,6 +24,7 @@ PackedFormat format_of(const std::string& type, int group, const std::string& sc
   if (type == "float16") format.type = WeightType::kFloat16;
   if (type == "int8") format.type = WeightType::kInt8;
   if (type == "int4") format.type = WeightType::kInt4;
+  if (type == "float8_e4m3fn") format.type = WeightType::kFloat8;
   format.group = group;
   format.minimum = minima ? kernels::Minimum::kPerGroup : kernels::Minimum::kNone;
   format.scale_type = scales == "float32" ? DType::kFloat32 : DType::kFloat16;
@@ -36,8 +37,15 @@ std::size_t packed_bytes(std::int64_t out, std::int64_t in, const std::string& t
   return kernels::packed_bytes(format_of(type, group, scales, minima), out, in);
 }
 
+void check_view(const ArrayView& view, DType dtype, std::size_t count, const char* name) {
+  if (view.buffer().dtype == dtype && view.buffer().count == count) return;
+  throw nb::value_error(
+      (std::string(name) + ": expected " + std::to_string(count) + " elements of " + std::string(to_string(dtype)))
+          .c_str());
+}
+
 std::pair<double, double> pack_matrix(nb::handle matrix, nb::handle packed, const std::string& type, int group,
-                                      const std::string& scales, bool minima, bool transposed) {
+                                      const std::string& scales, bool minima, bool transposed, nb::handle row_scales) {
   const PackedFormat format = format_of(type, group, scales, minima);
   const ArrayView from(matrix, "matrix", Access::kRead);
   const ArrayView to(packed, "packed", Access::kWrite);
@@ -50,6 +58,12 @@ std::pair<double, double> pack_matrix(nb::handle matrix, nb::handle packed, cons
   source.in = shape[transposed ? 0 : 1];
   source.out_stride = transposed ? 1 : shape[1];
   source.in_stride = transposed ? shape[1] : 1;
+  std::optional<ArrayView> of_outputs;
+  if (!row_scales.is_none()) {
+    of_outputs.emplace(row_scales, "row_scales", Access::kRead);
+    check_view(*of_outputs, DType::kFloat32, static_cast<std::size_t>(source.out), "row_scales");
+    source.scales = static_cast<const float*>(of_outputs->buffer().data);
+  }
   std::optional<Result<kernels::PackError>> error;
   {
     const nb::gil_scoped_release released;
@@ -61,8 +75,9 @@ std::pair<double, double> pack_matrix(nb::handle matrix, nb::handle packed, cons
 
 void pack_quantized(nb::handle codes, nb::handle scales, nb::handle minima, nb::handle packed, const std::string& type,
                     int group) {
-  if (group < 1) throw nb::value_error("group: expected at least 1");
-  const PackedFormat format = format_of(type, group, "float16", !minima.is_none());
+  const bool of_outputs = type == "float8_e4m3fn";
+  if (group < 1 && !of_outputs) throw nb::value_error("group: expected at least 1");
+  const PackedFormat format = format_of(type, group, of_outputs ? "float32" : "float16", !minima.is_none());
   const ArrayView from(codes, "codes", Access::kRead);
   const ArrayView scale(scales, "scales", Access::kRead);
   std::optional<ArrayView> minimum;
@@ -73,13 +88,7 @@ void pack_quantized(nb::handle codes, nb::handle scales, nb::handle minima, nb::
   kernels::QuantizedSource source;
   source.out = shape[0];
   source.in = shape[1];
-  const auto groups = static_cast<std::size_t>(source.out * ((source.in + group - 1) / group));
-  const auto check_view = [](const ArrayView& view, DType dtype, std::size_t count, const char* name) {
-    if (view.buffer().dtype == dtype && view.buffer().count == count) return;
-    throw nb::value_error(
-        (std::string(name) + ": expected " + std::to_string(count) + " elements of " + std::string(to_string(dtype)))
-            .c_str());
-  };
+  const auto groups = static_cast<std::size_t>(source.out * (of_outputs ? 1 : (source.in + group - 1) / group));
   check_view(from, DType::kUInt8, static_cast<std::size_t>(source.out * source.in), "codes");
   check_view(scale, DType::kFloat32, groups, "scales");
   if (minimum) check_view(*minimum, DType::kFloat32, groups, "minima");
@@ -96,14 +105,15 @@ void bind_packing(nb::module_& module) {
              nb::arg("group"), nb::arg("scales"), nb::arg("minima"), "Bytes of a weight [out, in] once it is packed.");
   module.def(
       "pack_matrix", &pack_matrix, nb::arg("matrix"), nb::arg("packed"), nb::kw_only(), nb::arg("type"),
-      nb::arg("group"), nb::arg("scales"), nb::arg("minima"), nb::arg("transposed"),
+      nb::arg("group"), nb::arg("scales"), nb::arg("minima"), nb::arg("transposed"), nb::arg("row_scales").none(),
       "Packs a matrix [out, in] ([in, out] if `transposed`) into `packed`; gives the largest error of an element and\n"
-      "root of sum (packed - given)^2 / sum given^2.");
+      "root of sum (packed - given)^2 / sum given^2. row_scales: float32 [out] for float8_e4m3fn, else None.");
   module.def(
       "pack_quantized", &pack_quantized, nb::arg("codes"), nb::arg("scales"), nb::arg("minima").none(),
       nb::arg("packed"), nb::kw_only(), nb::arg("type"), nb::arg("group"),
       "Packs a matrix [out, in] that is quantized already, as it is: codes as the packed format has them, scales\n"
-      "and minima (or None) [out, groups] as float32, which float16 holds.");
+      "and minima (or None) [out, groups] as float32, which float16 holds; of float8_e4m3fn its bytes, and [out] "
+      "scales.");
 }
 
 }  // namespace accord::python

@@ -818,11 +818,11 @@ typedef struct accord_engine_options {
   /* ACCORD_INT8: sums over the ranks of 32 KB and more travel in codes of 8 bits; 0: exact. Not with canonical_ranks or overlap_rows.
    * Equal on all ranks. docs/language-models.md */
   accord_dtype_t all_reduce_dtype;
-  /* ACCORD_INT8: rows that are multiplied with weights of 8 or 4 bits are rounded to 8 bits; 0: as they are. Equal on all ranks.
-   * docs/language-models.md */
+  /* ACCORD_INT8, on the CPU: rows that are multiplied with weights of 8 or 4 bits are rounded to 8 bits; ACCORD_FLOAT8_E4M3FN, on GPUs: the same
+   * with weights in 8-bit floats; 0: as they are. Equal on all ranks. docs/language-models.md, docs/gpu.md */
   accord_dtype_t activation_dtype;
-  /* Where the model runs. On a GPU the options from canonical_ranks on are ACCORD_UNSUPPORTED; inputs and outputs are on the CPU all the
-   * same. docs/gpu.md */
+  /* Where the model runs. On a GPU canonical_ranks, overlap_rows and all_reduce_dtype are ACCORD_UNSUPPORTED; inputs and outputs are on the
+   * CPU all the same. docs/gpu.md */
   accord_device_t device;
   int32_t device_index; /* which of its kind */
   int32_t reserved;     /* 0 */

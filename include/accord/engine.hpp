@@ -60,9 +60,9 @@ struct LoadReport {
 
 struct LoadOptions {
   /// Where weights, arena and caches lie and the ops run. On a GPU: run() returns when the outputs are there; an op without a kernel for GPUs is
-  /// refused by load() with its place in the model; weights of 8 and 4 bits are held in the model's own dtype; sums over the ranks are made on the
-  /// GPUs, in NCCL's order; no options below that are kUnsupported there: canonical_ranks, overlap_rows, all_reduce_dtype, activation_dtype, and the
-  /// groups kStageGroup and kBatchGroup. A model's programs run as CUDA graphs from their second run on. docs/gpu.md.
+  /// refused by load() with its place in the model; weights of 8 and 4 bits are held in the model's own dtype, those of linear layers in float8 as they
+  /// are; sums over the ranks are made on the GPUs, in NCCL's order; no options below that are kUnsupported there: canonical_ranks, overlap_rows,
+  /// all_reduce_dtype, activation_dtype kInt8, and the groups kStageGroup and kBatchGroup. A model's programs run as CUDA graphs from their second run on. docs/gpu.md.
   Device device = {};
   /// Of an engine on a GPU: kCpu has run() copy the outputs to memory of the CPU. nullopt: they stay on the GPU, where their memory lasts until the
   /// next run only.
@@ -82,10 +82,10 @@ struct LoadOptions {
   /// ranks have the same bits, which now depend on the number of ranks and, as small sums stay exact, on how many rows are computed
   /// together. For links that are slow beside the ranks. nullopt: exact sums. Not with canonical_ranks or overlap_rows. Equal on all ranks.
   std::optional<DType> all_reduce_dtype = std::nullopt;
-  /// kInt8: rows that are multiplied with weights of 8 or 4 bits are rounded to whole numbers of max |x| / 127, for each row and each
-  /// of the weights' groups: an input's error is at most max |x| / 254 of its group. Products are then of integers, which is what
-  /// processors with VNNI do four at a time, and of 4-bit weights others too. Other products stay as they are, and the bits of a
-  /// row still depend on nothing but that row. nullopt: rows are multiplied as bfloat16 (of float32: as float32). Equal on all ranks.
+  /// kInt8, on the CPU: rows that are multiplied with weights of 8 or 4 bits are rounded to whole numbers of max |x| / 127, for each row and each of
+  /// the weights' groups: an input's error is at most max |x| / 254 of its group. Products are of integers then, which processors with VNNI do four
+  /// at a time, of 4-bit weights others too; a row's bits depend on that row alone. kFloat8E4M3FN, on GPUs: products of more than 8 rows with float8
+  /// weights round each row, divided by max |x| / 448, to float8. Other products stay as they are. nullopt: so do all. Equal on all ranks.
   std::optional<DType> activation_dtype = std::nullopt;
   /// Bytes that weights, arenas and caches may take together on this rank, on its device. What would need more is refused when it is made, with its
   /// parts and what would fit: by load() weights and an arena at the largest sizes (of a language model LanguageModel::create()

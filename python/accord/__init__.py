@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from accord.comparison import Comparison, compare
     from accord.export_graph import UnsupportedOpError
     from accord.export_sharding import Column, Expert, ExportError, Row
-    from accord.export_weights import Int4, Int8
+    from accord.export_weights import Fp8, Int4, Int8
     from accord.exporter import export
     from accord.gguf import export_gguf
     from accord.jit.bound_engine import distributed_context, set_groups
@@ -97,6 +97,7 @@ __all__ = [
     "Expert",
     "ExportError",
     "FileStore",
+    "Fp8",
     "GeneratedText",
     "GenerationEvent",
     "GenerationStream",
@@ -159,6 +160,7 @@ _EXPORTER = {
     "CompilationReport": "accord.jit.report",
     "Expert": "accord.export_sharding",
     "ExportError": "accord.export_sharding",
+    "Fp8": "accord.export_weights",
     "Int4": "accord.export_weights",
     "Int8": "accord.export_weights",
     "Program": "accord.program",

@@ -76,7 +76,7 @@ def find_references(
             begin, end = (opened.header_size + one for one in entry["data_offsets"])
             for references, (tensors, packings) in zip(found, parts, strict=True):
                 tensor = tensors.get(name)
-                if tensor is None or (name in packings and packings[name].group):
+                if tensor is None or (name in packings and packings[name].rounds):
                     continue
                 if entry["dtype"] != SAFETENSORS_DTYPES[DTYPES[tensor.dtype]] or entry["shape"] != list(tensor.shape):
                     continue

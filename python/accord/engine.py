@@ -68,7 +68,7 @@ def load(
 
     groups: the communicator of each logical group of the package (`{"tp": comm}`); a group that is absent has one rank.
     device: "cpu", or "cuda:0" for an engine on that GPU: weights go there, run() takes arrays of NumPy's or of that GPU and gives arrays on
-    the CPU. An op without a kernel for GPUs is refused, as are the four options after threads. docs/gpu.md.
+    the CPU. An op without a kernel for GPUs is refused, as are the three options after threads. docs/gpu.md.
     threads: that it computes with on this rank; 0 is ACCORD_THREADS, which is 1 unless set. Weights are read and
     checked by more, up to 16, which end with loading.
     canonical_ranks: if not 0, a power of two; outputs have the same bits on any number of ranks that divides it.
@@ -82,7 +82,9 @@ def load(
     on all ranks.
     activation_dtype: "int8": rows that are multiplied with weights of 8 or 4 bits are rounded to whole numbers of max |x| / 127, for
     each row and each of the weights' groups: an input's error is at most max |x| / 254 of its group. What llama.cpp and OpenVINO do
-    unasked; fastest on processors with VNNI. Products with other weights stay as they are. Equal on all ranks.
+    unasked; fastest on processors with VNNI. On the CPU alone. "fp8", on GPUs alone: in products of more than 8 rows with weights in 8-bit
+    floats (weights="fp8" of accord.export) each row is divided by max |x| / 448 and rounded to such floats. Products with other weights stay as
+    they are. Equal on all ranks.
     memory_limit: bytes (or "2GiB") that weights, arenas and caches may take together on this rank. What would need more is
     refused here (weights, and an arena at the largest sizes), by create_context() and by LanguageModel.create() (arena and
     cache), never by a run; the error names the parts and what would fit. 0: only the weights are held against what the machine

@@ -2,6 +2,7 @@
 
 A matrix that only linear layers multiply with (an embedding may read its rows beside that), or only mm and addmm, is packed: it
 lies as products read it; so do the matrices of experts, and the weights of convolutions. It keeps its dtype, or is quantized to 8 or 4 bits: groups of inputs of an output share a scale.
+As 8-bit floats, which GPUs multiply with, it lies row by row with a scale for each output.
 """
 
 from __future__ import annotations
@@ -42,8 +43,18 @@ class Int4:
     minima: bool = False
 
 
+@dataclass(frozen=True)
+class Fp8:
+    """Weights of 8-bit floats (float8_e4m3fn) with one scale for each output: its largest magnitude / 448. Of linear layers and
+    experts; convolutions keep their dtype."""
+
+
+Format = Int8 | Int4 | Fp8
+
 # What `weights` of accord.export may say of a layer: a format, or the name of one.
-NAMED: dict[str, Int8 | Int4 | None] = {"int8": Int8(), "int4": Int4(), "same": None}
+NAMED: dict[str, Format | None] = {"int8": Int8(), "int4": Int4(), "fp8": Fp8(), "same": None}
+FLOAT8 = "float8_e4m3fn"
+LARGEST_FLOAT8 = 448.0
 
 
 @dataclass(frozen=True)
@@ -85,13 +96,18 @@ class Quantized:
 class Packing:
     """How one tensor lies in its file: docs/engine-format.md, "packed"."""
 
-    type: str  # float32, bfloat16, float16, int8, int4
+    type: str  # float32, bfloat16, float16, int8, int4, float8_e4m3fn
     transposed: bool = False  # the tensor is [in, out]
     group: int = 0
     minima: bool = False
-    scales: str = "float16"
+    scales: str = "float16"  # float32 of float8_e4m3fn
     groups: int = 0  # of a convolution, [out, in, ..], which is packed as [groups, out / groups, .. * in]
     quantized: Quantized | None = field(default=None, compare=False, repr=False)  # its codes, if it had some
+
+    @property
+    def rounds(self) -> bool:
+        """Whether packed weights are other numbers than the given ones."""
+        return self.group > 0 or self.type == FLOAT8
 
     def entry(self, error: float | None) -> dict:
         """As the manifest has it."""
@@ -102,6 +118,8 @@ class Packing:
             entry["groups"] = self.groups
         if self.group:
             entry |= {"group": self.group, "scales": self.scales, "minima": self.minima, "error": error}
+        elif self.rounds:
+            entry |= {"scales": self.scales, "error": error}
         return entry
 
 
@@ -154,24 +172,46 @@ class PackedTensor:
         tensor = self.tensor.flatten(2).transpose(1, 2) if self.packing.groups else self.tensor
         tensor = tensor.reshape(-1, *self._unit_shape) if self.packing.groups else tensor
         pieces = tensor.split(self.sharding.unit, self.sharding.dim) if self.sharding else (tensor,)
-        for piece in pieces:
+        for piece, scales in zip(pieces, self._scales_of_pieces(tensor), strict=True):
             short = self._unit_shape[0] - piece.shape[-2], self._unit_shape[1] - piece.shape[-1]
             if any(short):
                 piece = torch.nn.functional.pad(piece, (0, short[1], 0, short[0]))
             packed = np.zeros((self._matrices, self.unit_bytes() // self._matrices), np.uint8)
-            for matrix, to in zip(piece.reshape(-1, *self._unit_shape), packed, strict=True):
+            matrices = piece.reshape(-1, *self._unit_shape)
+            for matrix, of_outputs, to in zip(matrices, scales, packed, strict=True):
                 _, relative = _core.pack_matrix(
-                    matrix.cpu().contiguous(), to, transposed=self.packing.transposed, **self._format()
+                    matrix.cpu().contiguous(),
+                    to,
+                    transposed=self.packing.transposed,
+                    row_scales=of_outputs,
+                    **self._format(),
                 )
-                if self.packing.group:
+                if self.packing.rounds:
                     squares = float(matrix.double().square().sum())
                     self._squares += squares
                     self._square_errors += relative**2 * squares
             yield memoryview(packed.reshape(-1))
 
+    def _scales_of_pieces(self, tensor: torch.Tensor) -> list[list[torch.Tensor | None]]:
+        """Of float8: for each piece and each of its matrices the scales of its outputs, which pieces of the same outputs share."""
+        if self.packing.type != FLOAT8:
+            return [[None] * self._matrices] * self.units
+        import torch
+
+        in_dim = tensor.dim() - (2 if self.packing.transposed else 1)
+        scales = tensor.detach().abs().amax(in_dim, keepdim=True).float().cpu() / LARGEST_FLOAT8
+        pieces = [scales] * self.units
+        if self.sharding and self.sharding.dim != in_dim:
+            pieces = scales.split(self.sharding.unit, self.sharding.dim)
+        outputs = self._unit_shape[1 if self.packing.transposed else 0]
+        of_matrices = [piece.squeeze(in_dim).reshape(self._matrices, -1) for piece in pieces]
+        return [
+            list(torch.nn.functional.pad(piece, (0, outputs - piece.shape[1])).contiguous()) for piece in of_matrices
+        ]
+
     def error(self) -> float | None:
         """What quantizing did, once all is packed: root of sum (packed - given)^2 / sum given^2."""
-        if not self.packing.group:
+        if not self.packing.rounds:
             return None
         return math.sqrt(self._square_errors / self._squares) if self._squares else 0.0
 
@@ -182,7 +222,7 @@ class PackedTensor:
 
 def plan_packings(
     parts: Sequence[tuple[ExportedGraph, Mapping[str, TensorSharding]]],
-    weights: str | Mapping[str, str | Int8 | Int4 | Quantized] | None,
+    weights: str | Mapping[str, str | Format | Quantized] | None,
 ) -> list[dict[str, Packing]]:
     """Of each graph, with the shardings of its tensors: the packing of each tensor that products alone use. A pattern of `weights`
     that decides no layer is an error."""
@@ -255,7 +295,7 @@ def _modules_of(graph: ExportedGraph) -> dict[str, list[str]]:
     return modules
 
 
-def _wanted(weights, modules: list[str], is_head: bool, decided: set[str]) -> Int8 | Int4 | Quantized | None:
+def _wanted(weights, modules: list[str], is_head: bool, decided: set[str]) -> Format | Quantized | None:
     if weights is None:
         return None
     if not isinstance(weights, Mapping):
@@ -270,7 +310,9 @@ def _wanted(weights, modules: list[str], is_head: bool, decided: set[str]) -> In
     return None
 
 
-def _format(given) -> Int8 | Int4 | Quantized | None:
+def _format(given) -> Format | Quantized | None:
+    if isinstance(given, Fp8):
+        return given
     if isinstance(given, (Int8, Int4, Quantized)):
         if given.group not in GROUPS:
             raise ExportError(f"weights in groups of {given.group}: groups are of 32, 64 or 128 inputs")
@@ -278,15 +320,21 @@ def _format(given) -> Int8 | Int4 | Quantized | None:
     if given in NAMED:
         return NAMED[given]
     near = difflib.get_close_matches(str(given), NAMED, n=1)
-    hint = f'did you mean "{near[0]}"?' if near else 'there are "int8", "int4" and "same", accord.Int8 and accord.Int4'
+    hint = (
+        f'did you mean "{near[0]}"?'
+        if near
+        else 'there are "int8", "int4", "fp8" and "same", accord.Int8, accord.Int4 and accord.Fp8'
+    )
     raise ExportError(f"weights: {given!r} is no format of weights; {hint}")
 
 
 def _packing(wanted, tensor: torch.Tensor, sharding: TensorSharding | None, transposed: bool, groups: int) -> Packing:
-    if wanted is None:
+    if wanted is None or (isinstance(wanted, Fp8) and groups):
         return Packing(str(tensor.dtype).removeprefix("torch."), transposed, groups=groups)
     if isinstance(wanted, Quantized):
         return _packing_of_codes(wanted, tensor, sharding)
+    if isinstance(wanted, Fp8):
+        return Packing(FLOAT8, transposed, scales="float32")
     in_dim = tensor.dim() - (2 if transposed else 1)
     inputs = sharding.unit if sharding and sharding.dim == in_dim else tensor.shape[in_dim]
     if groups:

@@ -28,7 +28,7 @@ from accord.export_sharding import (
     plan_sharding,
 )
 from accord.export_traced import check_model, traced_program
-from accord.export_weights import Int4, Int8, plan_packings
+from accord.export_weights import Format, plan_packings
 from accord.jit.modules import CompiledModule
 from accord.jit.modules import compile as accord_compile
 from accord.jit.saving import save_compiled, save_whole
@@ -44,7 +44,7 @@ def export(
     dynamic_shapes: Mapping | Sequence | None = None,
     output_names: Sequence[str] | None = None,
     tokenizer: str | os.PathLike | None = None,
-    weights: str | Mapping[str, str | Int8 | Int4] | None = None,
+    weights: str | Mapping[str, str | Format] | None = None,
     checkpoint: str | os.PathLike | None = None,
     options: Mapping[str, object] | None = None,
     progress: Progress | None = None,
@@ -64,7 +64,8 @@ def export(
     `output_names`: names for the outputs; those of the inputs are the parameters of forward().
     `tokenizer`: a tokenizer.json, or a folder that holds one, which then goes with the language model; so does what its
     chat template says.
-    `weights`: "int8" or "int4" quantizes the weights of all linear layers, experts and convolutions (but those with groups of few outputs); with "int4" the head of a language model gets 8 bits. By
+    `weights`: "int8" or "int4" quantizes the weights of all linear layers, experts and convolutions (but those with groups of few outputs); with "int4" the head of a language model gets 8 bits.
+    "fp8" makes those of linear layers and experts 8-bit floats, which GPUs read and multiply as they are; the CPU computes with them in the model's dtype. By
     pattern over module paths, as `sharding`: {"lm_head": "same", "*": accord.Int4(group=64)}; "same", and what no pattern
     matches, keeps its dtype. accord.inspect() tells the error of each.
     `checkpoint`: safetensors files of the model (one, or a folder of them) in which weights stay that lie there as they are; the

@@ -47,8 +47,10 @@ void print_package(const Json& json) {
   for (const Json& path : json["references"]) fmt::print("refers to {}\n", path.get<std::string>());
   for (const Json& tensor : json["quantized"]) {
     const Json& error = tensor["error"];
-    fmt::print("quantized {:<40} {} in groups of {}{}, error {}\n", tensor["tensor"].get<std::string>(),
-               tensor["type"].get<std::string>(), tensor["group"].dump(),
+    const auto group = tensor["group"].get<int>();
+    fmt::print("quantized {:<40} {}{}{}, error {}\n", tensor["tensor"].get<std::string>(),
+               tensor["type"].get<std::string>(),
+               group == 0 ? " with a scale for each output" : fmt::format(" in groups of {}", group),
                tensor["minima"].get<bool>() ? " with minima" : "",
                error.is_null() ? "unknown" : fmt::format("{:.2f} %", 100 * error.get<double>()));
   }

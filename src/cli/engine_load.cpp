@@ -9,6 +9,7 @@
 #include "cli/number_checks.hpp"
 #include "engine/device/device_name.hpp"
 #include "engine/package/program.hpp"
+#include "engine/runtime/activation_dtype.hpp"
 #include "engine/runtime/agreement.hpp"
 
 namespace accord::cli {
@@ -41,8 +42,10 @@ std::int16_t place_on_host(Rank rank) {
 void add_dtype_options(CLI::App& command, std::string& all_reduce_dtype, std::string& activation_dtype) {
   command.add_option("--all-reduce-dtype", all_reduce_dtype,
                      "int8: sums over the ranks of 32 KB and more travel in codes of 8 bits [as they are]");
-  command.add_option("--activation-dtype", activation_dtype,
-                     "int8: round rows that are multiplied with weights of 8 or 4 bits to 8 bits [as they are]");
+  command.add_option(
+      "--activation-dtype", activation_dtype,
+      "Round rows that are multiplied with quantized weights: on the CPU to int8, with weights of 8 or 4 bits; "
+      "on GPUs to fp8, with such weights [as they are]");
 }
 
 void add_load_options(CLI::App& command, LoadChoice& load) {
@@ -75,11 +78,12 @@ Result<LoadOptions> load_options(const LoadChoice& load) {
                       .threads = load.threads,
                       .canonical_ranks = load.canonical_ranks,
                       .overlap_rows = load.overlap_rows};
-  for (const auto& [flag, given, option] :
-       {std::tuple{"--all-reduce-dtype", &load.all_reduce_dtype, &options.all_reduce_dtype},
-        std::tuple{"--activation-dtype", &load.activation_dtype, &options.activation_dtype}}) {
+  for (const auto& [flag, given, option, dtype_of] :
+       {std::tuple{"--all-reduce-dtype", &load.all_reduce_dtype, &options.all_reduce_dtype, &dtype_from_string},
+        std::tuple{"--activation-dtype", &load.activation_dtype, &options.activation_dtype,
+                   &engine::activation_dtype_of_name}}) {
     if (given->empty()) continue;
-    const Result<DType> dtype = dtype_from_string(*given);
+    const Result<DType> dtype = dtype_of(*given);
     if (!dtype.ok()) return dtype.status().with_context(flag);
     *option = *dtype;
   }

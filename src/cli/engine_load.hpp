@@ -23,7 +23,7 @@ struct LoadChoice {
   int canonical_ranks = 0;
   int overlap_rows = 0;
   std::string all_reduce_dtype;  ///< "int8"; empty: exact sums
-  std::string activation_dtype;  ///< "int8"; empty: as they are
+  std::string activation_dtype;  ///< "int8" or "fp8"; empty: as they are
   std::string memory_limit;      ///< "2GiB"; empty: none
 };
 

@@ -27,14 +27,18 @@ enum class SecondIs : std::uint8_t {
 };
 
 /// c[i] = epilogue(alpha * a[i] * b[i] + beta * c[i] + bias), a [m, k], c [m, n], added up in float32 and rounded once.
-/// a and b are float32, bfloat16, float16 or (both, with kRows, m, n and k multiples of 16) float8_e4m3fn; c of the same dtype or float32, and
-/// for float8 bfloat16. float32 is multiplied as it is, not as TF32.
+/// a and b are float32, bfloat16, float16 or float8_e4m3fn, c of the same dtype or float32. float32 is multiplied as it is, not as TF32.
+/// float8 goes with kRows, n and k that are multiples of 16, c of bfloat16, float16 or float32, and no bias for float32.
 struct Product {
   std::int64_t m = 0, n = 0, k = 0;
   std::int64_t batch = 1;
   Matrices a, b, c;  ///< c is written
   SecondIs second_is = SecondIs::kRows;
   const void* bias = nullptr;  ///< [n] of c's dtype, added to each row; null: none
+  /// Of float8, both or none: float32 [m] and [n]. Element (i, j) of a * b is multiplied with a_scales[i] * b_scales[j]. Where
+  /// Blas::takes_scales() only, in a batch of 1, without epilogue.
+  const float* a_scales = nullptr;
+  const float* b_scales = nullptr;
   Epilogue epilogue = Epilogue::kNone;
   float alpha = 1.0F;
   float beta = 0.0F;
@@ -49,6 +53,8 @@ class Blas {
   virtual ~Blas() = default;
   /// Puts the product into `stream`. kUnsupported for what the library has no kernel for; REQUIRES: m, n, k and batch are above 0.
   virtual Status multiply(const Product& product, Device device, Stream stream) = 0;
+  /// Whether products of float8 may have scales on `device`.
+  virtual Result<bool> takes_scales(Device device) = 0;
   /// "cuBLASLt 13.1.1, .../libcublasLt.so.13".
   virtual std::string describe() const = 0;
 };

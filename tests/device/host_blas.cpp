@@ -27,6 +27,7 @@ void multiply_now(const Product& p) {
         for (std::int64_t k = 0; k < p.k; ++k)
           sum += element(p.a, i, row, k) *
                  (p.second_is == SecondIs::kRows ? element(p.b, i, column, k) : element(p.b, i, k, column));
+        if (p.a_scales != nullptr) sum *= p.a_scales[row] * p.b_scales[column];
         sum *= p.alpha;
         if (p.beta != 0.0F) sum += p.beta * element(p.c, i, row, column);
         if (p.bias != nullptr) sum += device::load_float(p.bias, p.c.dtype, column);
@@ -40,7 +41,7 @@ void multiply_now(const Product& p) {
   }
 }
 
-Status check(const Product& p) {
+Status check(const Product& p, bool takes_scales) {
   const auto refuse = [&](std::string_view why) {
     return Status(StatusCode::kUnsupported, fmt::format("[{}, {}] x [{}, {}]: {}", p.m, p.k, p.k, p.n, why));
   };
@@ -51,8 +52,13 @@ Status check(const Product& p) {
   const bool tiny = p.a.dtype == DType::kFloat8E4M3FN;
   const bool real = p.a.dtype == DType::kFloat32 || p.a.dtype == DType::kBFloat16 || p.a.dtype == DType::kFloat16;
   if (p.a.dtype != p.b.dtype || (!tiny && !real)) return refuse("dtypes");
-  if (tiny && (!rows || (p.m | p.n | p.k) % 16 != 0)) return refuse("float8 of these sizes");
-  const bool as_wide = p.c.dtype == DType::kFloat32 || (tiny ? p.c.dtype == DType::kBFloat16 : p.c.dtype == p.a.dtype);
+  if (tiny && (!rows || (p.n | p.k) % 16 != 0)) return refuse("float8 of these sizes");
+  const bool has_scales = p.a_scales != nullptr;
+  if (has_scales != (p.b_scales != nullptr)) return refuse("scales of one matrix alone");
+  if (has_scales && (!tiny || !takes_scales || p.batch != 1 || p.epilogue != Epilogue::kNone)) return refuse("scales");
+  if (tiny && p.c.dtype == DType::kFloat32 && p.bias != nullptr) return refuse("a bias of float32 for float8");
+  const bool narrow = p.c.dtype == DType::kBFloat16 || p.c.dtype == DType::kFloat16;
+  const bool as_wide = p.c.dtype == DType::kFloat32 || (tiny ? narrow : p.c.dtype == p.a.dtype);
   return as_wide ? Status() : refuse("the result's dtype");
 }
 
@@ -64,7 +70,7 @@ HostBlas& HostBlas::instance() {
 }
 
 Status HostBlas::multiply(const Product& product, Device device, Stream stream) {
-  ACCORD_RETURN_IF_ERROR(check(product));
+  ACCORD_RETURN_IF_ERROR(check(product, takes_scales_));
   ++products_;
   return runtime_.enqueue(device, stream, [product] { multiply_now(product); });
 }

@@ -8,20 +8,25 @@
 
 namespace accord::testing {
 
-/// Refuses what cuBLASLt would: float8 but of sizes that are multiples of 16, dtypes that do not go together, row strides below a row.
+/// Refuses what cuBLASLt would: float8 but of sizes that are multiples of 16, dtypes that do not go together, row strides below a row, scales where
+/// it has said that it takes none.
 class HostBlas final : public device::Blas {
  public:
   explicit HostBlas(HostRuntime& runtime) : runtime_(runtime) {}
   /// That of HostRuntime::instance().
   static HostBlas& instance();
   Status multiply(const device::Product& product, Device device, Stream stream) override;
+  Result<bool> takes_scales(Device) override { return takes_scales_.load(); }
   std::string describe() const override { return "plain loops"; }
+  /// As on a GPU that is no Hopper.
+  void take_scales(bool takes) { takes_scales_ = takes; }
   /// How many products were put into streams.
   int products() const { return products_; }
 
  private:
   HostRuntime& runtime_;
   std::atomic<int> products_ = 0;
+  std::atomic<bool> takes_scales_ = true;
 };
 
 }  // namespace accord::testing

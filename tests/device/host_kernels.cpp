@@ -11,6 +11,7 @@
 #include "engine/device/attention_kernels.hpp"
 #include "engine/device/decoding_kernel.hpp"
 #include "engine/device/elementwise_kernel.hpp"
+#include "engine/device/float8_kernels.hpp"
 #include "engine/device/index_kernels.hpp"
 #include "engine/device/product_kernel.hpp"
 #include "engine/device/row_kernels.hpp"
@@ -66,10 +67,17 @@ constexpr std::array kKernels = {
     named<engine::GatherRows>(),
     named<engine::Pick>(),
     named<engine::GatherElements>(),
-    named<engine::FewRowsProduct<1>>(),
-    named<engine::FewRowsProduct<2>>(),
-    named<engine::FewRowsProduct<4>>(),
-    named<engine::FewRowsProduct<8>>(),
+    named<engine::FewRowsProduct<1, engine::WeightsAre::kAsRows>>(),
+    named<engine::FewRowsProduct<1, engine::WeightsAre::kFloat8>>(),
+    named<engine::FewRowsProduct<2, engine::WeightsAre::kAsRows>>(),
+    named<engine::FewRowsProduct<2, engine::WeightsAre::kFloat8>>(),
+    named<engine::FewRowsProduct<4, engine::WeightsAre::kAsRows>>(),
+    named<engine::FewRowsProduct<4, engine::WeightsAre::kFloat8>>(),
+    named<engine::FewRowsProduct<8, engine::WeightsAre::kAsRows>>(),
+    named<engine::FewRowsProduct<8, engine::WeightsAre::kFloat8>>(),
+    named<engine::RoundRows>(),
+    named<engine::WidenRows>(),
+    named<engine::ScaleSums>(),
     named<engine::AppendToCache>(),
     named<engine::PagedAttention>(),
     named<engine::DecodingAttention<DType::kFloat32, 1>>(),

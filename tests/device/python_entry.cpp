@@ -30,6 +30,9 @@ int accord_test_use_devices(const char* library) {
   return 0;
 }
 
+/// Whether the library of products takes scales of float8, as on a Hopper; 1 until this is called.
+void accord_test_take_scales(int takes) { accord::testing::HostBlas::instance().take_scales(takes != 0); }
+
 void* accord_test_allocate(int device, std::size_t bytes) {
   const auto memory = HostRuntime::instance().allocate({DeviceType::kCuda, static_cast<std::int16_t>(device)}, bytes);
   return memory.ok() ? *memory : nullptr;

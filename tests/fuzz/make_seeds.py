@@ -185,6 +185,7 @@ def main() -> None:
         "package": (2, package(graph_bytes)),
         "packed_package": (2, packed_package({"type": "bfloat16"}, 64)),
         "quantized_package": (2, packed_package(int4, 16 * 4 + 16 * 16)),
+        "float8_package": (2, packed_package({"type": "float8_e4m3fn", "error": 0.02}, 64)),
         "cut_package": (2, package(json.dumps(cut_graph()).encode())),
     }
     for name, (kind, content) in seeds.items():

@@ -1,4 +1,4 @@
-"""Weights of experts in the layout of products, as they are and in 8 and 4 bits: stored, mapped, multiplied with, replaced."""
+"""Weights of experts in the layout of products, as they are, in 8 and 4 bits and in 8-bit floats: stored, mapped, multiplied with, replaced."""
 
 import json
 from pathlib import Path
@@ -43,6 +43,7 @@ CASES = {
     "int8": ("mixtral", "int8", 1 / 127),
     "int4 with minima": ("mixtral", MINIMA, 1 / 15),
     "int4 in odd units": ("qwen2_moe", "int4", 1 / 7.5),
+    "fp8 in odd units": ("qwen2_moe", "fp8", 1 / 16),
 }
 
 
@@ -120,7 +121,7 @@ def test_experts_lie_as_products_read_them_and_their_error_is_told(package, case
         entry = entries[tensor]
         assert entry["shape"] == list(given.shape)
         assert entry["offset"] % 64 == entry["granule_bytes"] % 64 == 0
-        wanted = ("int4", True) if weights is MINIMA else (weights, False)
+        wanted = {"fp8": ("float8_e4m3fn", False)}.get(case.split()[0], (case.split()[0], weights is MINIMA))
         assert (told[tensor]["type"], told[tensor]["minima"]) == wanted
         difference = (stored[tensor] - given).double()
         assert difference.abs().max() <= 1.01 * step * given.abs().max()

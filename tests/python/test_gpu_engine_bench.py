@@ -44,29 +44,36 @@ def bench(folder: Path, *arguments: str, **more: str) -> tuple[subprocess.Comple
 
 
 def test_all_are_measured_on_the_cpu_and_have_equal_logits(tmp_path):
-    ended, output = bench(tmp_path, *SMALL, "--steps", "6", "--rounds", "2", "--seconds", "1000")
+    ended, output = bench(tmp_path, *SMALL, "--steps", "6", "--rounds", "2", "--seconds", "1000", "--fp8", "weights")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     lines = {(line["case"], line["unit"]): line for line in json.loads(output.read_text())}
     compiles = "left out" not in ended.stdout
     assert compiles or "left out: torch.compile, batch 1: " in ended.stdout
     steppers = {"accord", "torch eager"} | ({"torch.compile"} if compiles else set())
     weights = 4 * (1000 * 256 + 2 * (256 * 256 * 2 + 256 * 64 * 2 + 3 * 256 * 1024 + 2 * 256) + 256)
+    outputs = 1000 + 2 * (2 * 256 + 2 * 64 + 2 * 1024 + 256)  # with a scale each
+    fp8 = 1000 * 256 + 2 * (256 * 256 * 2 + 256 * 64 * 2 + 3 * 256 * 1024) + 4 * (outputs + 5 * 256)
     for batch in (1, 8):
-        for name in steppers - {"torch eager"}:
+        for name in (steppers | {"accord fp8"}) - {"torch eager"}:
             assert f"batch {batch}: logits of {name} and torch eager differ by " in ended.stdout
         values = {
             unit: {"accord": line["accord"], **line["peers"]}
             for (case, unit), line in lines.items()
-            if case.startswith(f"decode, batch {batch}")
+            if case.startswith(f"decode, batch {batch}") and "fp8" not in case
         }
         device = values["GB/s"].pop("device")
         assert set(values) == {"ms", "tokens/s", "GB/s", "share"}
-        read = weights + 2 * batch * 43.5 * 2 * 1 * 64 * 4  # 40 tokens of context, and 1 to 6 decoded ones
+        of_cache = 2 * batch * 43.5 * 2 * 1 * 64 * 4  # 40 tokens of context, and 1 to 6 decoded ones
         for name in steppers:
             assert math.isclose(values["tokens/s"][name], batch * 1e3 / values["ms"][name])
-            assert math.isclose(values["GB/s"][name], read / values["ms"][name] / 1e6, rel_tol=1e-6)
+            assert math.isclose(values["GB/s"][name], (weights + of_cache) / values["ms"][name] / 1e6, rel_tol=1e-6)
             assert math.isclose(values["share"][name], values["GB/s"][name] / device)
         assert all(set(each) == steppers for each in values.values())
+        step, read = (
+            lines[f"decode, batch {batch}, fp8{what}", unit] for what, unit in (("", "ms"), (", read", "GB/s"))
+        )
+        assert read["accord"] == pytest.approx((fp8 + of_cache) / step["accord"] / 1e6, rel=1e-3)  # and frequencies
+        assert step["peers"] == lines[f"decode, batch {batch}", "ms"]["peers"]
         rate = lines[f"prompts of 40, batch {batch}, rate", "tokens/s"]
         assert rate["ratio"] == pytest.approx(rate["accord"] / rate["peers"]["torch eager"])
 
@@ -101,7 +108,7 @@ def test_without_a_gpu_it_says_why_and_measures_nothing(tmp_path):
 
 
 def test_logits_that_differ_by_more_than_rounding_end_it():
-    batch = gpu_engine.Batch(2, 4, 4, {}, 0)
+    batch = gpu_engine.Batch(2, 4, 4, {}, {})
     right = [torch.ones(2, 8)]
     assert gpu_engine.check(batch, "accord", [torch.ones(2, 8) * 1.0001], right, 1e-3)
     for wrong in (torch.ones(2, 8) * 1.1, torch.full((2, 8), math.nan)):
@@ -136,7 +143,7 @@ def run_on_device(_, path, bench, package, dtype):
     torch.set_num_threads(1)
     model = plain_llama.make(plain_llama.Sizes(256, 2, 1000), getattr(torch, dtype), "cpu")
     for size in (1, 8):
-        batch = gpu_engine.Batch(size, 12, gpu_engine.COMPARED, {}, 0)
+        batch = gpu_engine.Batch(size, 12, gpu_engine.COMPARED, {}, {})
         right = batch.logits(contenders.Torch(model, size, 16))
         with accord.load(package, device="cuda:0") as engine:
             given = batch.logits(contenders.Accord(engine, size, 16, dtype))

@@ -14,7 +14,7 @@ from torch.utils import _pytree
 from accord.checkpoint_files import find_references
 from accord.export_graph import DTYPES, ExportedGraph
 from accord.export_sharding import ExportError, ShardingPlan
-from accord.export_weights import Int4, Int8, plan_packings
+from accord.export_weights import Format, plan_packings
 from accord.jit.compiled_graph import EnginePlan
 from accord.jit.modules import CompiledModule
 from accord.jit.partitioning import Block, counts, is_collective, is_wait
@@ -61,7 +61,7 @@ def save_compiled(
     producer: str,
     *,
     plan_of: Callable[[list[ExportedGraph]], list[ShardingPlan]] | None = None,
-    weights: str | Mapping[str, str | Int8 | Int4] | None = None,
+    weights: str | Mapping[str, str | Format] | None = None,
     checkpoint: str | os.PathLike | None = None,
     progress: Progress | None = None,
 ) -> Path:
@@ -110,7 +110,7 @@ def save_whole(
     path: str | os.PathLike,
     producer: str,
     *,
-    weights: str | Mapping[str, str | Int8 | Int4] | None = None,
+    weights: str | Mapping[str, str | Format] | None = None,
     checkpoint: str | os.PathLike | None = None,
     progress: Progress | None = None,
 ) -> Path:

@@ -1,5 +1,6 @@
 // cuBLASLt's matrices are column-major, so it computes the transpose: c^T [n, m] = b^T * a^T, where a row-major matrix is, as it lies, the
-// transpose of a column-major one. What the library chose for a shape is kept with the descriptions of its matrices.
+// transpose of a column-major one. What the library chose for a shape is kept with the descriptions of its matrices. Scales of rows and columns
+// are cuBLASLt's "outer vector scaling", which it has from 12.9 on for compute capability 9.0 alone.
 #include "device/cuda/blas.hpp"
 
 #if __has_include(<cublasLt.h>)
@@ -14,6 +15,10 @@
 
 #include "device/cuda/blas_library.hpp"
 #include "device/cuda/device_scope.hpp"
+#include "device/cuda/error.hpp"
+
+// The version that knows scales of rows and columns.
+#define ACCORD_CUBLASLT_SCALED 120900
 
 namespace accord::device::cuda {
 namespace {
@@ -52,7 +57,7 @@ struct Shape {
   std::array<std::uint32_t, 3> alignments = {};
   SecondIs second_is = SecondIs::kRows;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  bool has_workspace = false;
+  bool has_workspace = false, has_scales = false;
   auto operator<=>(const Shape&) const = default;
 };
 
@@ -64,7 +69,8 @@ Shape shape_of(const Product& p, Device device) {
           {alignment_of(p.a.data), alignment_of(p.b.data), alignment_of(p.c.data)},
           p.second_is,
           epilogue_of(p),
-          p.workspace != nullptr};
+          p.workspace != nullptr,
+          p.a_scales != nullptr};
 }
 
 /// Descriptions and the chosen kernel; never freed, as shapes are few.
@@ -79,6 +85,21 @@ class CudaBlas final : public Blas {
   explicit CudaBlas(const BlasLibrary& library) : library_(library) {}
 
   std::string describe() const override { return fmt::format("cuBLASLt {}, {}", library_.version, library_.path); }
+
+  Result<bool> takes_scales(Device device) override {
+#if CUBLAS_VERSION >= ACCORD_CUBLASLT_SCALED
+    if (library_.GetVersion() < ACCORD_CUBLASLT_SCALED) return false;
+    int major = 0, minor = 0;
+    ACCORD_RETURN_IF_ERROR(cuda::status_of(
+        "cudaDeviceGetAttribute", cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index)));
+    ACCORD_RETURN_IF_ERROR(cuda::status_of(
+        "cudaDeviceGetAttribute", cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device.index)));
+    return major == 9 && minor == 0;
+#else
+    (void)device;
+    return false;
+#endif
+  }
 
   Status multiply(const Product& product, Device device, Stream stream) override {
     const DeviceScope scope(device);
@@ -95,6 +116,7 @@ class CudaBlas final : public Blas {
     if (product.bias != nullptr) {
       ACCORD_RETURN_IF_ERROR(set(choice.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias));
     }
+    if (product.a_scales != nullptr) ACCORD_RETURN_IF_ERROR(set_scales(choice.product, product));
     return status_of(
         "cublasLtMatmul",
         library_.Matmul(handle, choice.product, &product.alpha, product.b.data, choice.b, product.a.data, choice.a,
@@ -113,6 +135,20 @@ class CudaBlas final : public Blas {
   Status set(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t what, const T& value) const {
     return status_of("cublasLtMatmulDescSetAttribute",
                      library_.MatmulDescSetAttribute(product, what, &value, sizeof value));
+  }
+
+  // Of vectors; REQUIRES: takes_scales(). The library's first matrix is our second.
+  Status set_scales(cublasLtMatmulDesc_t description, const Product& product) const {
+#if CUBLAS_VERSION >= ACCORD_CUBLASLT_SCALED
+    const std::int32_t vectors = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    ACCORD_RETURN_IF_ERROR(set(description, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, vectors));
+    ACCORD_RETURN_IF_ERROR(set(description, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, vectors));
+    ACCORD_RETURN_IF_ERROR(set(description, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, product.b_scales));
+    return set(description, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, product.a_scales);
+#else
+    (void)description, (void)product;
+    return Status(StatusCode::kUnsupported, "this build's cublasLt.h knows no scales of rows and columns");
+#endif
   }
 
   Result<cublasLtHandle_t> handle_of(Device device) {
@@ -158,6 +194,7 @@ class CudaBlas final : public Blas {
       ACCORD_RETURN_IF_ERROR(set(choice.product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, *type_of(p.c.dtype)));
       ACCORD_RETURN_IF_ERROR(set(choice.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias));
     }
+    if (p.a_scales != nullptr) ACCORD_RETURN_IF_ERROR(set_scales(choice.product, p));
     cublasLtMatmulPreference_t wishes = nullptr;
     ACCORD_RETURN_IF_ERROR(status_of("cublasLtMatmulPreferenceCreate", library_.MatmulPreferenceCreate(&wishes)));
     const auto wish = [&](cublasLtMatmulPreferenceAttributes_t what, const auto& value) {

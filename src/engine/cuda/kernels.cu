@@ -2,11 +2,16 @@
 #include "engine/device/attention_kernels.hpp"
 #include "engine/device/decoding_kernel.hpp"
 #include "engine/device/elementwise_kernel.hpp"
+#include "engine/device/float8_kernels.hpp"
 #include "engine/device/index_kernels.hpp"
 #include "engine/device/product_kernel.hpp"
 #include "engine/device/row_kernels.hpp"
 
 namespace {
+template <int kRows>
+using Product = accord::engine::FewRowsProduct<kRows, accord::engine::WeightsAre::kAsRows>;
+template <int kRows>
+using Float8Product = accord::engine::FewRowsProduct<kRows, accord::engine::WeightsAre::kFloat8>;
 template <int kQueries>
 using DecodingFloat32 = accord::engine::DecodingAttention<accord::DType::kFloat32, kQueries>;
 template <int kQueries>
@@ -20,10 +25,17 @@ ACCORD_CUDA_KERNEL(accord::engine::CumulativeSum);
 ACCORD_CUDA_KERNEL(accord::engine::GatherRows);
 ACCORD_CUDA_KERNEL(accord::engine::Pick);
 ACCORD_CUDA_KERNEL(accord::engine::GatherElements);
-ACCORD_CUDA_KERNEL(accord::engine::FewRowsProduct<1>);
-ACCORD_CUDA_KERNEL(accord::engine::FewRowsProduct<2>);
-ACCORD_CUDA_KERNEL(accord::engine::FewRowsProduct<4>);
-ACCORD_CUDA_KERNEL(accord::engine::FewRowsProduct<8>);
+ACCORD_CUDA_KERNEL(Product<1>);
+ACCORD_CUDA_KERNEL(Float8Product<1>);
+ACCORD_CUDA_KERNEL(Product<2>);
+ACCORD_CUDA_KERNEL(Float8Product<2>);
+ACCORD_CUDA_KERNEL(Product<4>);
+ACCORD_CUDA_KERNEL(Float8Product<4>);
+ACCORD_CUDA_KERNEL(Product<8>);
+ACCORD_CUDA_KERNEL(Float8Product<8>);
+ACCORD_CUDA_KERNEL(accord::engine::RoundRows);
+ACCORD_CUDA_KERNEL(accord::engine::WidenRows);
+ACCORD_CUDA_KERNEL(accord::engine::ScaleSums);
 ACCORD_CUDA_KERNEL(accord::engine::AppendToCache);
 ACCORD_CUDA_KERNEL(accord::engine::PagedAttention);
 ACCORD_CUDA_KERNEL(DecodingFloat32<1>);

@@ -3,19 +3,26 @@
 #include <fmt/format.h>
 
 #include "base/text.hpp"
+#include "engine/device/float8_products.hpp"
 #include "engine/runtime/row_major_reader.hpp"
 #include "kernels/elementwise.hpp"
-#include "kernels/linear/pack.hpp"
+#include "kernels/linear/float8.hpp"
 
 namespace accord::engine {
 namespace {
+
+// Whether nobody reads the tensor who does not read float8.
+bool stays_float8(const TensorEntry& entry, const ParameterUse& use) {
+  const bool others = use.plain || use.product || use.experts || use.convolution > 0;
+  return entry.packing->format.type == kernels::WeightType::kFloat8 && !entry.packing->transposed && !others;
+}
 
 class DeviceLoader {
  public:
   explicit DeviceLoader(const EngineDevice& on) : on_(on) {}
 
-  Status load(Package& package, const TensorEntry& entry, const TensorPart& part, const Value& value,
-              ParameterMemory& memory) {
+  Status load(Package& package, const TensorEntry& entry, const TensorPart& part, const ParameterUse& use,
+              const Value& value, ParameterMemory& memory) {
     ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> staged, rows_.of(part_bytes(entry, part)));
     if (!entry.packing) {
       ACCORD_RETURN_IF_ERROR(read_row_major(package, entry, part, units_, staged));
@@ -29,18 +36,12 @@ class DeviceLoader {
     ACCORD_RETURN_IF_ERROR(package.read_granules(entry, part.first_granule, part.granules, staged));
     const auto first = entry.sharding ? static_cast<std::int64_t>(part.first_granule) : 0;
     const auto units = entry.sharding ? static_cast<std::int64_t>(part.granules) : 1;
-    return put_unpacked(entry.matrix(first, units, staged.data()), entry, value, memory);
+    const kernels::PackedMatrix matrix = entry.matrix(first, units, staged.data());
+    return stays_float8(entry, use) ? put_float8(matrix, entry, memory) : put_unpacked(matrix, entry, value, memory);
   }
 
   Status put(std::span<const std::byte> rows, std::string_view name, ParameterMemory& memory) {
-    ACCORD_ASSIGN_OR_RETURN(DeviceMemory made, DeviceMemory::allocate(*on_.runtime, on_.device, rows.size(),
-                                                                      fmt::format("tensor \"{}\"", name)));
-    if (!rows.empty()) {
-      ACCORD_RETURN_IF_ERROR(on_.runtime->copy(made.data(), rows.data(), rows.size(), on_.device, {}));
-      ACCORD_RETURN_IF_ERROR(on_.runtime->synchronize(on_.device, {}));
-    }
-    memory.on_device = made.data();
-    parameters.on_device.push_back(std::move(made));
+    ACCORD_RETURN_IF_ERROR(copy(rows, name, memory));
     if (rows.empty() || rows.size() > kKnownBytes) return Status();
     ACCORD_ASSIGN_OR_RETURN(Region known, Region::allocate(rows.size(), "a small weight"));
     std::copy(rows.begin(), rows.end(), known.data());
@@ -52,6 +53,30 @@ class DeviceLoader {
   Parameters parameters;
 
  private:
+  Status copy(std::span<const std::byte> rows, std::string_view name, ParameterMemory& memory) {
+    ACCORD_ASSIGN_OR_RETURN(DeviceMemory made, DeviceMemory::allocate(*on_.runtime, on_.device, rows.size(),
+                                                                      fmt::format("tensor \"{}\"", name)));
+    if (!rows.empty()) {
+      ACCORD_RETURN_IF_ERROR(on_.runtime->copy(made.data(), rows.data(), rows.size(), on_.device, {}));
+      ACCORD_RETURN_IF_ERROR(on_.runtime->synchronize(on_.device, {}));
+    }
+    memory.on_device = made.data();
+    parameters.on_device.push_back(std::move(made));
+    return Status();
+  }
+
+  Status put_float8(const kernels::PackedMatrix& matrix, const TensorEntry& entry, ParameterMemory& memory) {
+    const Float8Bytes bytes = float8_bytes(matrix.out(), matrix.in());
+    ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> rows, unpacked_.of(bytes.all));
+    if (!kernels::copy_float8(matrix, reinterpret_cast<std::uint8_t*>(rows.data()),
+                              reinterpret_cast<float*>(rows.data() + bytes.scales))) {
+      return Status(StatusCode::kCorrupt,
+                    fmt::format("tensor \"{}\": units of the same outputs have different scales", entry.name));
+    }
+    memory.device_dtype = DType::kFloat8E4M3FN;
+    return copy(rows, entry.name, memory);
+  }
+
   Status put_unpacked(const kernels::PackedMatrix& matrix, const TensorEntry& entry, const Value& value,
                       ParameterMemory& memory) {
     std::vector<std::int64_t> sizes = {matrix.out(), matrix.in()};
@@ -84,7 +109,7 @@ Result<Parameters> load_parameters_on(const EngineDevice& on, Package& package, 
     if (!uses[i].any()) continue;
     ACCORD_ASSIGN_OR_RETURN(const TensorEntry* const entry, package.tensor(parts[i].tensor));
     const Value& value = graph.values[static_cast<std::size_t>(graph.parameters[i].value)];
-    ACCORD_RETURN_IF_ERROR(loader.load(package, *entry, parts[i], value, loader.parameters.memory[i]));
+    ACCORD_RETURN_IF_ERROR(loader.load(package, *entry, parts[i], uses[i], value, loader.parameters.memory[i]));
     ParameterBytes& bytes = loader.parameters.bytes;
     (parts[i].sharded ? bytes.sharded : bytes.replicated) += part_bytes(*entry, parts[i]);
   }

@@ -2,13 +2,40 @@
 
 #include "engine/device/device_run.hpp"
 #include "engine/device/device_steps.hpp"
+#include "engine/device/float8_kernels.hpp"
+#include "engine/device/float8_products.hpp"
 #include "engine/device/index_kernels.hpp"
 
 namespace accord::engine {
 
 static_assert(kMostPickedIds == Pick::kMostIds);
 
+namespace {
+
+Step widen_rows_on_device(const Node* node, const RowLookup& lookup) {
+  WidenRows kernel;
+  kernel.id_dtype = lookup.ids.dtype;
+  kernel.count = lookup.ids.count();
+  kernel.width = lookup.table.size(1);
+  kernel.table_rows = lookup.table.size(0);
+  kernel.first_row = lookup.first_row;
+  kernel.rows_in_all = lookup.rows_in_all;
+  kernel.y_dtype = lookup.y.dtype;
+  return [=](const Execution& execution) {
+    WidenRows placed = kernel;
+    placed.table = execution.address(lookup.table);
+    placed.scales = execution.data<const float>(scales_of(lookup.table));
+    placed.ids = execution.address(lookup.ids);
+    placed.y = execution.address(lookup.y);
+    placed.report = report_of(*execution.on_device, node);
+    return launch_over(*execution.on_device, placed, quotient_of_blocks(placed.count * placed.width, kSixteen));
+  };
+}
+
+}  // namespace
+
 Step gather_rows_on_device(const Node* node, const RowLookup& lookup) {
+  if (is_float8(lookup.table)) return widen_rows_on_device(node, lookup);
   const auto element = static_cast<std::int64_t>(size_of(lookup.table.dtype));
   GatherRows kernel;
   kernel.id_dtype = lookup.ids.dtype;

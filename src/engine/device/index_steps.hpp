@@ -9,7 +9,7 @@ namespace accord::engine {
 
 struct Node;
 
-/// Rows of a table by their ids, which are contiguous, as is y. The table may be a part of a larger one.
+/// Rows of a table by their ids, which are contiguous, as is y. The table may be a part of a larger one, or a float8 weight (float8_products.hpp).
 struct RowLookup {
   Tensor ids, table, y;
   std::int64_t table_row_stride = 0;  ///< elements

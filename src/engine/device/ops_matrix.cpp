@@ -1,9 +1,10 @@
 // Matrix products on devices. Weights are row-major, as all else: what the CPU packs is a plain tensor here. Few rows go to the kernel that reads
-// the weight once, others to the device's library; what that cannot do behind a product is a step of its own.
-#include <algorithm>
-
+// the weight once, others to the device's library; what that cannot do behind a product is a step of its own. Weights of float8 are read as they
+// are by the former; the latter multiplies them with rows of float8, or brings them to the dtype of the rows first.
 #include "engine/device/device_run.hpp"
 #include "engine/device/device_steps.hpp"
+#include "engine/device/float8_products.hpp"
+#include "engine/device/library_product.hpp"
 #include "engine/device/product_kernel.hpp"
 #include "engine/runtime/op_registry.hpp"
 #include "kernels/activation.hpp"
@@ -20,87 +21,6 @@ Result<std::optional<UnaryOp>> activation_of(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const int kind,
                           op.choice("activation", {"none", "gelu", "gelu_tanh", "relu", "silu", "tanh"}));
   return kKinds[kind];
-}
-
-/// c = a * b (+ bias), all but addresses. a and c have a row for each row of the result.
-struct LibraryProduct {
-  device::Product call;
-  Tensor a, b, c;
-  std::optional<Tensor> bias;
-
-  Status run(const Execution& execution) const {
-    device::Product placed = call;
-    placed.a.data = execution.address(a);
-    placed.b.data = execution.address(b);
-    placed.c.data = execution.address(c);
-    if (bias) placed.bias = execution.address(*bias);
-    placed.workspace = execution.on_device->workspace;
-    return execution.on_device->blas.multiply(placed, execution.on_device->device, execution.on_device->stream);
-  }
-};
-
-bool has_contiguous_rows(const Tensor& tensor) {
-  const int last = tensor.dims() - 1;
-  return (tensor.size(last) == 1 || tensor.stride(last) == 1) && tensor.stride(last - 1) >= tensor.size(last);
-}
-
-bool has_contiguous_columns(const Tensor& tensor) {
-  const int last = tensor.dims() - 1;
-  return (tensor.size(last - 1) == 1 || tensor.stride(last - 1) == 1) && tensor.stride(last) >= tensor.size(last - 1);
-}
-
-device::Matrices matrices_of(const Tensor& tensor, int row_dim) {
-  const int other = row_dim == tensor.dims() - 1 ? row_dim - 1 : row_dim + 1;
-  return {nullptr, tensor.dtype, std::max(tensor.stride(row_dim), tensor.size(other)),
-          tensor.dims() == 3 ? tensor.stride(0) : 0};
-}
-
-/// What else belongs to a product.
-struct Extras {
-  std::optional<Tensor> bias;  ///< [n] of c's dtype
-  Epilogue epilogue = Epilogue::kNone;
-  float alpha = 1.0F, beta = 0.0F;
-};
-
-// c = alpha a * b + beta c for [batch.., m, k] and [batch.., k, n] with equal, or no, batch dimensions.
-Status add_library_product(Preparation& op, Tensor a, Tensor b, const Tensor& c, const Extras& extras) {
-  ACCORD_RETURN_IF_ERROR(op.require(a, {DType::kFloat32, DType::kBFloat16, DType::kFloat16}));
-  if (a.dtype != b.dtype || (c.dtype != a.dtype && c.dtype != DType::kFloat32)) {
-    return op.unsupported("its matrices are of different dtypes");
-  }
-  if (!has_contiguous_rows(a)) {
-    ACCORD_ASSIGN_OR_RETURN(a, op.contiguous(a));
-  }
-  LibraryProduct product;
-  device::Product& call = product.call;
-  if (!has_contiguous_rows(b) && has_contiguous_columns(b)) {
-    call.second_is = device::SecondIs::kRows;
-  } else {
-    call.second_is = device::SecondIs::kColumns;
-    if (!has_contiguous_rows(b)) {
-      ACCORD_ASSIGN_OR_RETURN(b, op.contiguous(b));
-    }
-  }
-  const int dims = a.dims();
-  call.m = a.size(dims - 2);
-  call.k = a.size(dims - 1);
-  call.n = b.size(dims - 1);
-  call.batch = dims == 3 ? a.size(0) : 1;
-  call.a = matrices_of(a, dims - 2);
-  call.b = matrices_of(b, call.second_is == device::SecondIs::kRows ? dims - 1 : dims - 2);
-  call.c = matrices_of(c, dims - 2);
-  call.alpha = extras.alpha;
-  call.beta = extras.beta;
-  call.epilogue = extras.epilogue;
-  if (c.count() == 0) return Status();
-  if (call.k == 0) return op.unsupported("a product over nothing");
-  product.a = a;
-  product.b = b;
-  product.c = c;
-  product.bias = extras.bias;
-  const Step step = [product](const Execution& execution) { return product.run(execution); };
-  op.step_always(step, [&] { return step; });
-  return Status();
 }
 
 Sizes with_last(Sizes sizes, std::int64_t last) {
@@ -129,6 +49,20 @@ struct Layer {
   std::optional<UnaryOp> activation;
 };
 
+/// Of one layer, or of several.
+struct Input {
+  RowTensor x;
+  Tensor rows;                         ///< x [m, k]
+  std::optional<RoundedRows> rounded;  ///< once a layer has multiplied with them
+};
+
+Result<Input> input_of(Preparation& op) {
+  ACCORD_ASSIGN_OR_RETURN(const Tensor input, op.tensor("input"));
+  if (input.dims() == 0) return op.corrupt("its input has no dimensions");
+  ACCORD_ASSIGN_OR_RETURN(const RowTensor x, rows_of(op, input));
+  return Input{x, as_matrix(x.tensor, x.rows), {}};
+}
+
 // [out] in the dtype of the outputs.
 Result<std::optional<Tensor>> as_bias(Preparation& op, const std::optional<Tensor>& bias, std::int64_t out,
                                       DType dtype) {
@@ -145,21 +79,32 @@ void add_unary_in_place(Preparation& op, UnaryOp kind, const Tensor& y) {
   op.step_always(step, [&] { return step; });
 }
 
-// By the library: the gate's product comes first, into memory of its own.
-Status add_layer_of_many_rows(Preparation& op, const Tensor& x, const Layer& layer, const Tensor& y) {
-  const auto product = [&](const Tensor& weight, const std::optional<Tensor>& bias,
-                           const std::optional<UnaryOp>& activation, const Tensor& to) {
-    Extras extras{.bias = bias};
-    if (activation == UnaryOp::kRelu) extras.epilogue = Epilogue::kRelu;
-    if (activation == UnaryOp::kGeluTanh) extras.epilogue = Epilogue::kGeluTanh;
-    ACCORD_RETURN_IF_ERROR(add_library_product(op, x, transposed(weight), to, extras));
-    if (activation && extras.epilogue == Epilogue::kNone) add_unary_in_place(op, *activation, to);
-    return Status();
-  };
-  if (!layer.gate) return product(layer.weight, layer.bias, layer.activation, y);
+// activation(x * weight^T + bias) by the library.
+Status add_product_of_many_rows(Preparation& op, Input& x, const Layer& layer, const Tensor& to) {
+  Extras extras{.bias = layer.bias};
+  if (multiplies_float8(layer.weight) && op.activation_dtype() == DType::kFloat8E4M3FN) {
+    if (!x.rounded) {
+      ACCORD_ASSIGN_OR_RETURN(x.rounded, round_rows(op, x.rows));
+    }
+    ACCORD_RETURN_IF_ERROR(add_float8_product(op, *x.rounded, layer.weight, to, layer.bias));
+  } else {
+    if (layer.activation == UnaryOp::kRelu) extras.epilogue = Epilogue::kRelu;
+    if (layer.activation == UnaryOp::kGeluTanh) extras.epilogue = Epilogue::kGeluTanh;
+    ACCORD_RETURN_IF_ERROR(is_float8(layer.weight)
+                               ? add_widened_product(op, x.rows, layer.weight, to, extras)
+                               : add_library_product(op, x.rows, transposed(layer.weight), to, extras));
+  }
+  if (layer.activation && extras.epilogue == Epilogue::kNone) add_unary_in_place(op, *layer.activation, to);
+  return Status();
+}
+
+// The gate's product comes first, into memory of its own.
+Status add_layer_of_many_rows(Preparation& op, Input& x, const Layer& layer, const Tensor& y) {
+  if (!layer.gate) return add_product_of_many_rows(op, x, layer, y);
   ACCORD_ASSIGN_OR_RETURN(const Tensor gated, op.scratch(y.dtype, y.sizes()));
-  ACCORD_RETURN_IF_ERROR(product(*layer.gate, layer.gate_bias, layer.activation, gated));
-  ACCORD_RETURN_IF_ERROR(product(layer.weight, layer.bias, std::nullopt, y));
+  const Layer gate{*layer.gate, {}, layer.gate_bias, {}, layer.activation};
+  ACCORD_RETURN_IF_ERROR(add_product_of_many_rows(op, x, gate, gated));
+  ACCORD_RETURN_IF_ERROR(add_product_of_many_rows(op, x, {layer.weight, {}, layer.bias, {}, {}}, y));
   const Step step = binary_on_device(&op.node(), kernels::BinaryOp::kMul, y, gated, y);
   op.step_always(step, [&] { return step; });
   return Status();
@@ -168,7 +113,10 @@ Status add_layer_of_many_rows(Preparation& op, const Tensor& x, const Layer& lay
 template <int kRows>
 Status launch_rows(const DeviceRun& run, const FewRowsCall& call) {
   constexpr std::int64_t kOutputsOfBlock = 8;  // one for each warp
-  return launch_blocks(run, FewRowsProduct<kRows>{call}, quotient_of_blocks(call.n, kOutputsOfBlock));
+  const std::int64_t blocks = quotient_of_blocks(call.n, kOutputsOfBlock);
+  if (call.weight.scales != nullptr)
+    return launch_blocks(run, FewRowsProduct<kRows, WeightsAre::kFloat8>{call}, blocks);
+  return launch_blocks(run, FewRowsProduct<kRows, WeightsAre::kAsRows>{call}, blocks);
 }
 
 Status launch_few_rows(const DeviceRun& run, const FewRowsCall& call) {
@@ -191,10 +139,14 @@ Status add_layer_of_few_rows(Preparation& op, const Tensor& x, const Layer& laye
     const auto address = [&](const std::optional<Tensor>& tensor) -> std::byte* {
       return tensor ? execution.address(*tensor) : nullptr;
     };
+    const auto operand = [&](const Tensor& weight) -> WeightOperand {
+      const float* const scales = is_float8(weight) ? execution.data<const float>(scales_of(weight)) : nullptr;
+      return {execution.address(weight), scales};
+    };
     FewRowsCall placed = kernel;
     placed.x = execution.address(x);
-    placed.weight = execution.address(layer.weight);
-    placed.gate = address(layer.gate);
+    placed.weight = operand(layer.weight);
+    if (layer.gate) placed.gate = operand(*layer.gate);
     placed.bias = address(layer.bias);
     placed.gate_bias = address(layer.gate_bias);
     placed.y = execution.address(y);
@@ -205,27 +157,28 @@ Status add_layer_of_few_rows(Preparation& op, const Tensor& x, const Layer& laye
 }
 
 // Makes output `output` of the layer.
-Status add_layer(Preparation& op, const Tensor& input, Layer layer, std::size_t output) {
+Status add_layer(Preparation& op, Input& input, Layer layer, std::size_t output) {
   if (op.has("pieces")) return op.unsupported("sums of pieces have no kernel for GPUs");
   const Tensor& weight = layer.weight;
-  if (weight.dims() != 2 || input.dims() == 0 || input.size(input.dims() - 1) != weight.size(1)) {
-    return op.corrupt("its input is not as wide as its weight");
+  const RowTensor& x = input.x;
+  if (weight.dims() != 2 || x.rows.width != weight.size(1)) return op.corrupt("its input is not as wide as its weight");
+  for (const Tensor& matrix : {weight, layer.gate.value_or(weight)}) {
+    if (x.tensor.dtype != matrix.dtype && !is_float8(matrix))
+      return op.unsupported("its input is of another dtype than its weight");
   }
-  ACCORD_ASSIGN_OR_RETURN(const RowTensor x, rows_of(op, input));
-  if (x.tensor.dtype != weight.dtype) return op.unsupported("its input is of another dtype than its weight");
-  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(output, with_last(input.sizes(), weight.size(0))));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(output, with_last(x.tensor.sizes(), weight.size(0))));
   ACCORD_ASSIGN_OR_RETURN(layer.bias, as_bias(op, layer.bias, weight.size(0), y.dtype));
   ACCORD_ASSIGN_OR_RETURN(layer.gate_bias, as_bias(op, layer.gate_bias, weight.size(0), y.dtype));
-  const Tensor rows = as_matrix(x.tensor, x.rows);
   const Tensor made = as_matrix(y, {x.rows.rows, weight.size(0), weight.size(0)});
   if (made.count() == 0) return Status();
-  const bool whole = weight.layout.is_contiguous() && (!layer.gate || layer.gate->layout.is_contiguous());
-  return x.rows.rows <= kFewRows && whole ? add_layer_of_few_rows(op, rows, layer, made)
-                                          : add_layer_of_many_rows(op, rows, layer, made);
+  const Tensor gate = layer.gate.value_or(weight);
+  const bool whole = weight.layout.is_contiguous() && gate.layout.is_contiguous() && weight.dtype == gate.dtype;
+  return x.rows.rows <= kFewRows && whole ? add_layer_of_few_rows(op, input.rows, layer, made)
+                                          : add_layer_of_many_rows(op, input, layer, made);
 }
 
 Status prepare_linear(Preparation& op) {
-  ACCORD_ASSIGN_OR_RETURN(const Tensor input, op.tensor("input"));
+  ACCORD_ASSIGN_OR_RETURN(Input input, input_of(op));
   Layer layer;
   ACCORD_ASSIGN_OR_RETURN(layer.weight, op.tensor("weight"));
   ACCORD_ASSIGN_OR_RETURN(layer.bias, op.maybe_tensor("bias"));
@@ -234,21 +187,21 @@ Status prepare_linear(Preparation& op) {
 }
 
 Status prepare_gated_linear(Preparation& op) {
-  ACCORD_ASSIGN_OR_RETURN(const Tensor input, op.tensor("input"));
+  ACCORD_ASSIGN_OR_RETURN(Input input, input_of(op));
   Layer layer;
   ACCORD_ASSIGN_OR_RETURN(layer.weight, op.tensor("weight"));
   ACCORD_ASSIGN_OR_RETURN(layer.gate, op.maybe_tensor("gate"));
   ACCORD_ASSIGN_OR_RETURN(layer.bias, op.maybe_tensor("bias"));
   ACCORD_ASSIGN_OR_RETURN(layer.gate_bias, op.maybe_tensor("gate_bias"));
   ACCORD_ASSIGN_OR_RETURN(layer.activation, activation_of(op));
-  if (!layer.gate || layer.gate->sizes() != layer.weight.sizes() || layer.gate->dtype != layer.weight.dtype) {
+  if (!layer.gate || layer.gate->sizes() != layer.weight.sizes()) {
     return op.corrupt("its weight and its gate do not fit");
   }
   return add_layer(op, input, layer, 0);
 }
 
 Status prepare_linears(Preparation& op) {
-  ACCORD_ASSIGN_OR_RETURN(const Tensor input, op.tensor("input"));
+  ACCORD_ASSIGN_OR_RETURN(Input input, input_of(op));
   ACCORD_ASSIGN_OR_RETURN(const std::vector<std::optional<Tensor>> weights, op.tensors("weights"));
   ACCORD_ASSIGN_OR_RETURN(const std::vector<std::optional<Tensor>> biases, op.tensors("biases"));
   if (weights.size() != op.outputs() || biases.size() != weights.size()) {

@@ -10,15 +10,20 @@ namespace accord::engine {
 /// The most rows of a FewRowsProduct.
 inline constexpr int kFewRows = 8;
 
+/// A weight [n, k] without gaps, of x's dtype or float8_e4m3fn.
+struct WeightOperand {
+  const std::byte* data = nullptr;
+  const float* scales = nullptr;  ///< [n], of float8: what the sums are multiplied with
+};
+
 /// y [m, n] = activation(x * weight^T + bias), or with a gate activation(x * gate^T + gate_bias) * (x * weight^T + bias); summed in
 /// float32, rounded once.
 struct FewRowsCall {
-  DType dtype = DType::kFloat32;  ///< of x, weight and gate: float32, bfloat16 or float16
+  DType dtype = DType::kFloat32;  ///< of x: float32, bfloat16 or float16
   std::int64_t m = 0, n = 0, k = 0;
   const std::byte* x = nullptr;
   std::int64_t x_row_bytes = 0;
-  const std::byte* weight = nullptr;  ///< [n, k] without gaps, as gate
-  const std::byte* gate = nullptr;
+  WeightOperand weight, gate;
   const void* bias = nullptr;  ///< of y's dtype, as gate_bias
   const void* gate_bias = nullptr;
   bool activates = false;
@@ -27,13 +32,17 @@ struct FewRowsCall {
   DType y_dtype = DType::kFloat32;
 };
 
-/// Of at most kRows rows: 1, 2, 4 or 8.
-template <int kRows>
+enum class WeightsAre : std::uint8_t { kAsRows, kFloat8 };
+
+/// Of at most kRows rows: 1, 2, 4 or 8. Weight and gate are of x's dtype, or both float8: kernels of their own, as those take more registers.
+template <int kRows, WeightsAre kWeights>
 struct FewRowsProduct : FewRowsCall {
-  static constexpr const char* kName = kRows == 1   ? "engine_product_1_row"
-                                       : kRows == 2 ? "engine_product_2_rows"
-                                       : kRows == 4 ? "engine_product_4_rows"
-                                                    : "engine_product_8_rows";
+  static constexpr bool kFloat8 = kWeights == WeightsAre::kFloat8;
+  static constexpr const char* kName =
+      kRows == 1   ? (kFloat8 ? "engine_float8_product_1_row" : "engine_product_1_row")
+      : kRows == 2 ? (kFloat8 ? "engine_float8_product_2_rows" : "engine_product_2_rows")
+      : kRows == 4 ? (kFloat8 ? "engine_float8_product_4_rows" : "engine_product_4_rows")
+                   : (kFloat8 ? "engine_float8_product_8_rows" : "engine_product_8_rows");
   static constexpr int kThreads = 256;
 
   template <typename Block>
@@ -43,12 +52,12 @@ struct FewRowsProduct : FewRowsCall {
          output += block.stride() / lanes) {
       const auto at = static_cast<std::int64_t>(output);
       float sums[kRows] = {}, gates[kRows] = {};
-      add_products(block, weight, at, sums);
-      if (gate != nullptr) add_products(block, gate, at, gates);
+      add_products(block, weight.data, at, sums);
+      if (gate.data != nullptr) add_products(block, gate.data, at, gates);
       ACCORD_UNROLLED
       for (int row = 0; row < kRows; ++row) {
         sums[row] = block.warp_sum(sums[row]);
-        if (gate != nullptr) gates[row] = block.warp_sum(gates[row]);
+        if (gate.data != nullptr) gates[row] = block.warp_sum(gates[row]);
       }
       for (int row = block.lane(); row < kRows; row += block.lanes())
         if (row < m) finish(row, at, number(sums, row), number(gates, row));
@@ -56,7 +65,7 @@ struct FewRowsProduct : FewRowsCall {
   }
 
  private:
-  static constexpr int kTogether = 4;  // words that a lane reads at a time
+  static constexpr int kTogether = kFloat8 ? 2 : 4;  // words of the weight that a lane reads at a time
 
   /// Of numbers that are in registers, which have no addresses.
   ACCORD_ON_DEVICE static float number(const float (&numbers)[kRows], int row) {
@@ -66,11 +75,13 @@ struct FewRowsProduct : FewRowsCall {
     return its;
   }
   ACCORD_ON_DEVICE void finish(int row, std::int64_t at, float sum, float factor) const {
+    if (weight.scales != nullptr) sum *= weight.scales[at];
+    if (gate.scales != nullptr) factor *= gate.scales[at];
     if (bias != nullptr) sum += device::load_float(bias, y_dtype, at);
     if (gate_bias != nullptr) factor += device::load_float(gate_bias, y_dtype, at);
-    float active = gate != nullptr ? factor : sum;
+    float active = gate.data != nullptr ? factor : sum;
     if (activates) active = real_of(activation, active);
-    const float y_at = gate != nullptr ? sum * active : active;
+    const float y_at = gate.data != nullptr ? sum * active : active;
     device::store_float(y, y_dtype, row * n + at, y_at);
   }
 
@@ -86,11 +97,13 @@ struct FewRowsProduct : FewRowsCall {
   template <DType kDType, typename Block>
   ACCORD_ON_DEVICE void add_products_of(Block& block, const std::byte* matrix, std::int64_t output,
                                         float (&sums)[kRows]) const {
-    constexpr int kEach = kElementsOfWords<kDType>, kBytes = 16 / kEach;
+    constexpr DType kWeight = kFloat8 ? DType::kFloat8E4M3FN : kDType;
+    constexpr int kEach = kElementsOfWords<kWeight>, kBytes = 16 / kEach;
+    constexpr int kInWords = kElementsOfWords<kDType>, kWords = kEach / kInWords;  // of x for one of the weight
     const std::byte* const weights = matrix + output * k * kBytes;
     const auto together = reinterpret_cast<std::uintptr_t>(matrix) | reinterpret_cast<std::uintptr_t>(x) |
                           static_cast<std::uintptr_t>(x_row_bytes | k * kBytes);
-    if (together % sizeof(Words) != 0) return add_one_by_one<kDType>(block, weights, sums);
+    if (together % sizeof(Words) != 0) return add_one_by_one<kDType, kWeight>(block, weights, sums);
     const std::int64_t words = k / kEach;
     const int lanes = block.lanes();
     ACCORD_UNROLLED_BY(1)
@@ -99,27 +112,39 @@ struct FewRowsProduct : FewRowsCall {
       ACCORD_UNROLLED
       for (int i = 0; i < kTogether; ++i)
         w[i] = words_at(reinterpret_cast<const Words*>(weights), first + i * lanes, words);
+      [[maybe_unused]] float elements[kTogether][kEach];  // of float8, of which two are taken apart at once
+      if constexpr (kFloat8) {
+        ACCORD_UNROLLED
+        for (int i = 0; i < kTogether; ++i) elements_of<kWeight>(w[i], elements[i]);
+      }
       ACCORD_UNROLLED
       for (int row = 0; row < kRows; ++row) {
         if (row >= m) break;
         const auto* const its = reinterpret_cast<const Words*>(x + row * x_row_bytes);
-        Words v[kTogether];
+        Words v[kTogether * kWords];
         ACCORD_UNROLLED
-        for (int i = 0; i < kTogether; ++i) v[i] = words_at(its, first + i * lanes, words);
+        for (int i = 0; i < kTogether * kWords; ++i)
+          v[i] = words_at(its, (first + i / kWords * lanes) * kWords + i % kWords, words * kWords);
         ACCORD_UNROLLED
-        for (int i = 0; i < kTogether; ++i) {
+        for (int i = 0; i < kTogether * kWords; ++i) {
           ACCORD_UNROLLED
-          for (int each = 0; each < kEach; ++each)
-            sums[row] = multiply_add(element_of<kDType>(w[i], each), element_of<kDType>(v[i], each), sums[row]);
+          for (int each = 0; each < kInWords; ++each) {
+            float weight_at;
+            if constexpr (kFloat8)
+              weight_at = elements[i / kWords][i % kWords * kInWords + each];
+            else
+              weight_at = element_of<kWeight>(w[i], each);
+            sums[row] = multiply_add(weight_at, element_of<kDType>(v[i], each), sums[row]);
+          }
         }
       }
     }
   }
   /// Of rows that begin anywhere.
-  template <DType kDType, typename Block>
+  template <DType kDType, DType kWeight, typename Block>
   ACCORD_ON_DEVICE void add_one_by_one(Block& block, const std::byte* weights, float (&sums)[kRows]) const {
     for (std::int64_t i = block.lane(); i < k; i += block.lanes()) {
-      const float w = device::load_float(weights, kDType, i);
+      const float w = device::load_float(weights, kWeight, i);
       ACCORD_UNROLLED
       for (int row = 0; row < kRows; ++row) {
         if (row >= m) break;

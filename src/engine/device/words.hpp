@@ -1,5 +1,5 @@
 #pragma once
-// Elements of 2 or 4 bytes by 16 bytes at a time, which a thread reads with one instruction; and what else the kernels need that wait for
+// Elements of 1, 2 or 4 bytes by 16 bytes at a time, which a thread reads with one instruction; and what else the kernels need that wait for
 // memory alone.
 
 #include "device/numbers.hpp"
@@ -28,10 +28,38 @@ ACCORD_ON_DEVICE inline float multiply_add(float a, float b, float c) {
 
 using device::Words;
 
-/// Elements in one of Words: of float32, bfloat16 or float16.
+/// Elements in one of Words: of float32, bfloat16, float16 or float8_e4m3fn.
 template <DType kDType>
-inline constexpr int kElementsOfWords = kDType == DType::kFloat32 ? 4 : 8;
+inline constexpr int kElementsOfWords = kDType == DType::kFloat32        ? 4
+                                        : kDType == DType::kFloat8E4M3FN ? 16
+                                                                         : 8;
 
+/// Two neighbours of float8_e4m3fn, the first in the low byte, as two of float16, which has all of its numbers.
+ACCORD_ON_DEVICE inline std::uint32_t halves_of_float8(std::uint32_t pair) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  std::uint32_t halves;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<std::uint16_t>(pair)));
+  return halves;
+#else
+  const auto half = [](std::uint32_t bits) {
+    return std::uint32_t{device::to_float16(device::from_float8_e4m3fn(static_cast<std::uint8_t>(bits)))};
+  };
+  return half(pair & 0xFF) | half(pair >> 8 & 0xFF) << 16;
+#endif
+}
+
+/// Two numbers rounded to float8_e4m3fn, to nearest even and at most 448, the first in the low byte.
+ACCORD_ON_DEVICE inline std::uint32_t float8_pair(float first, float second) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  std::uint16_t pair;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(second), "f"(first));
+  return pair;
+#else
+  return device::to_float8_e4m3fn(first) | static_cast<std::uint32_t>(device::to_float8_e4m3fn(second)) << 8;
+#endif
+}
+
+/// Of float32, bfloat16 or float16.
 template <DType kDType>
 ACCORD_ON_DEVICE inline float element_of(const Words& words, int i) {
   if constexpr (kDType == DType::kFloat32) {
@@ -63,6 +91,23 @@ ACCORD_ON_DEVICE inline std::uint32_t word_of_pair(float first, float second) {
     return device::to_float16(first) | static_cast<std::uint32_t>(device::to_float16(second)) << 16;
   }
 #endif
+}
+
+/// All of them.
+template <DType kDType>
+ACCORD_ON_DEVICE inline void elements_of(const Words& words, float (&elements)[kElementsOfWords<kDType>]) {
+  constexpr int kCount = kElementsOfWords<kDType>;
+  if constexpr (kDType == DType::kFloat8E4M3FN) {
+    ACCORD_UNROLLED
+    for (int pair = 0; pair < kCount / 2; ++pair) {  // of which one instruction makes both
+      const std::uint32_t halves = halves_of_float8(words.of[pair / 2] >> (pair % 2 * 16) & 0xFFFFU);
+      elements[2 * pair] = device::from_float16(static_cast<std::uint16_t>(halves));
+      elements[2 * pair + 1] = device::from_float16(static_cast<std::uint16_t>(halves >> 16));
+    }
+  } else {
+    ACCORD_UNROLLED
+    for (int i = 0; i < kCount; ++i) elements[i] = element_of<kDType>(words, i);
+  }
 }
 
 /// Number `index` of `count`, zeros behind the last.

@@ -7,6 +7,7 @@
 
 #include "accord/package.hpp"
 #include "engine/package/package.hpp"
+#include "engine/package/packing.hpp"
 #include "engine/package/program_look.hpp"
 
 namespace accord {
@@ -66,10 +67,10 @@ std::optional<std::uint64_t> bytes_of_first_rank(const engine::Manifest& manifes
 Json quantized_json(const engine::Manifest& manifest) {
   Json list = Json::array();
   for (const engine::TensorEntry& tensor : manifest.tensors) {
-    if (!tensor.packing || !tensor.packing->format.quantized()) continue;
+    if (!tensor.packing || !tensor.packing->format.rounded()) continue;
     const kernels::PackedFormat& format = tensor.packing->format;
     list.push_back({{"tensor", tensor.name},
-                    {"type", format.type == kernels::WeightType::kInt8 ? "int8" : "int4"},
+                    {"type", engine::packing_type_name(format.type)},
                     {"group", format.group},
                     {"minima", format.minimum == kernels::Minimum::kPerGroup},
                     {"error", tensor.packing->error ? Json(*tensor.packing->error) : Json()}});

@@ -19,7 +19,8 @@
 namespace accord::engine {
 namespace {
 
-constexpr std::string_view kTypes[] = {"float32", "bfloat16", "float16", "int8", "int4"};  // by WeightType
+constexpr std::string_view kTypes[] = {"float32", "bfloat16", "float16",
+                                       "int8",    "int4",     "float8_e4m3fn"};  // by WeightType
 
 bool is_of_experts(const TensorEntry& tensor) {
   return tensor.shape.size() == 3 && (!tensor.packing || tensor.packing->groups == 0);
@@ -104,6 +105,8 @@ kernels::PackedMatrix TensorEntry::matrix(std::int64_t first, std::int64_t count
   return matrix;
 }
 
+std::string_view packing_type_name(kernels::WeightType type) { return kTypes[static_cast<std::size_t>(type)]; }
+
 Result<Packing> read_packing(const JsonObject& object, const TensorEntry& tensor) {
   static constexpr std::array<std::string_view, 1> kKeys = {"type"};
   static constexpr std::array<std::string_view, 6> kOptional = {"group",      "scales", "minima",
@@ -129,6 +132,10 @@ Result<Packing> read_packing(const JsonObject& object, const TensorEntry& tensor
   const auto* const known = std::find(std::begin(kTypes), std::end(kTypes), type);
   if (known == std::end(kTypes)) return given.corrupt(unknown_name("type", type, kTypes).message());
   packing.format.type = static_cast<kernels::WeightType>(known - std::begin(kTypes));
+  if (packing.format.type == kernels::WeightType::kFloat8) {
+    if (packing.groups > 0) return given.corrupt("weights of convolutions are not packed as float8_e4m3fn");
+    packing.format.scale_type = DType::kFloat32;
+  }
   if (given.has("group")) {
     ACCORD_ASSIGN_OR_RETURN(const auto group, given.integer("group", 1, 1024));
     packing.format.group = static_cast<int>(group);

@@ -59,10 +59,19 @@ Status check_sums(const LoadOptions& options) {
 }
 
 Status check_activations(const LoadOptions& options) {
-  if (!options.activation_dtype || *options.activation_dtype == DType::kInt8) return Status();
-  return Status(StatusCode::kInvalidArgument,
-                fmt::format("activation_dtype is {}; activations are multiplied as they are, or as int8",
-                            to_string(*options.activation_dtype)));
+  if (!options.activation_dtype) return Status();
+  const DType dtype = *options.activation_dtype;
+  const bool on_cpu = options.device.type == DeviceType::kCpu;
+  if (dtype != DType::kInt8 && dtype != DType::kFloat8E4M3FN) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("activation_dtype is {}; activations are multiplied as they are, on the CPU as int8, on "
+                              "GPUs as float8_e4m3fn",
+                              to_string(dtype)));
+  }
+  if (on_cpu == (dtype == DType::kInt8)) return Status();
+  return Status(StatusCode::kUnsupported,
+                fmt::format("activation_dtype {} is for engines on {}, not on {}", to_string(dtype),
+                            on_cpu ? "GPUs" : "the CPU", to_string(options.device)));
 }
 
 std::span<const std::byte> bytes_of(const std::string& text) {
@@ -164,7 +173,6 @@ Status LoadedEngine::take_device(const LoadOptions& options) {
   if (options.canonical_ranks != 0) return refuse("canonical_ranks");
   if (options.overlap_rows != 0) return refuse("overlap_rows");
   if (options.all_reduce_dtype) return refuse("all_reduce_dtype");
-  if (options.activation_dtype) return refuse("activation_dtype");
   ACCORD_ASSIGN_OR_RETURN(on_device_, find_engine_device(options.device));
   copies_outputs_ = options.outputs == DeviceType::kCpu;
   return Status();

@@ -1,7 +1,7 @@
 // Each tensor is mapped as it lies if the graph can use it so; all that is mapped is read and checked at the end, by all threads. A
 // sharded row-major tensor lies in its file as units, each a row-major block. Units along dimension 0 follow each other as the
 // tensor's own rows do; along another dimension they are woven together while they are copied out of the staging buffer.
-// Row-major weights of matrix products go from there into panels and nothing else of them stays.
+// Row-major weights of matrix products go from there into panels and nothing else of them stays. Those in float8 become row-major first.
 #include "engine/runtime/parameters.hpp"
 
 #include <fmt/format.h>
@@ -57,6 +57,12 @@ bool is_expert_weight(const Node& node, ValueId id) {
 
 // Whether elements are read; an embedding reads them too where no packed weight is there.
 bool is_row_major(const ParameterUse& use) { return use.plain || (use.table && !use.linear); }
+
+std::uint64_t element_count(const std::vector<std::int64_t>& shape) {
+  std::uint64_t count = 1;
+  for (const std::int64_t size : shape) count *= static_cast<std::uint64_t>(size);
+  return count;
+}
 
 // What a thread reads and checks before it takes more.
 constexpr std::uint64_t kPieceBytes = 4 << 20;
@@ -174,9 +180,14 @@ class Loader {
                                 : transposed ? "as [in, out] of products"
                                              : "for linear layers"));
     }
-    ACCORD_ASSIGN_OR_RETURN(const auto bytes, map(entry, part));
     const auto first = entry.sharding ? static_cast<std::int64_t>(part.first_granule) : 0;
     const auto units = entry.sharding ? static_cast<std::int64_t>(part.granules) : 1;
+    if (entry.packing->format.type == kernels::WeightType::kFloat8) {
+      ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> blocks, units_.of(part_bytes(entry, part)));
+      ACCORD_RETURN_IF_ERROR(package_->read_granules(entry, part.first_granule, part.granules, blocks));
+      return repack(entry, part, entry.matrix(first, units, blocks.data()), memory);
+    }
+    ACCORD_ASSIGN_OR_RETURN(const auto bytes, map(entry, part));
     const kernels::PackedMatrix matrix = entry.matrix(first, units, bytes.data());
     if (groups > 0 || of_experts) {
       const bool has_some = of_experts && entry.sharding && entry.sharding->dim == 0;  // of the experts
@@ -185,6 +196,31 @@ class Loader {
     } else {
       (transposed ? memory.product : memory.linear) = matrix;
     }
+    return Status();
+  }
+
+  // Brings float8, which no product on the CPU reads, into panels of the dtype that the graph says.
+  Status repack(const TensorEntry& entry, const TensorPart& part, const kernels::PackedMatrix& first,
+                ParameterMemory& memory) {
+    const std::int64_t out = first.out(), in = first.in(), count = part.shape.size() == 3 ? part.shape[0] : 1;
+    const std::size_t bytes = static_cast<std::size_t>(out * in) * size_of(entry.dtype);
+    ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> rows, rows_.of(bytes * static_cast<std::size_t>(count)));
+    const PackedStack matrices(first, count, entry.matrix_bytes());
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::span<std::byte> to = rows.subspan(static_cast<std::size_t>(i) * bytes, bytes);
+      ACCORD_RETURN_IF_ERROR(pool_.run(pool_.threads(), [&](int share) {
+        const PartRange outputs = part_range(out, 1, share, pool_.threads());
+        kernels::unpack(matrices.matrix(i), outputs.first, outputs.last, entry.dtype, to);
+        return Status();
+      }));
+    }
+    if (part.shape.size() == 3) {
+      ACCORD_ASSIGN_OR_RETURN(memory.experts,
+                              PackedStack::of_experts(rows.data(), entry.dtype, part.shape, entry.name));
+      return Status();
+    }
+    ACCORD_ASSIGN_OR_RETURN((entry.packing->transposed ? memory.product : memory.linear),
+                            pack(entry, part.pieces, {rows.data(), entry.dtype, out, in, in, 1}));
     return Status();
   }
 
@@ -298,19 +334,28 @@ std::vector<ParameterUse> parameter_uses(const Graph& graph) {
   return uses;
 }
 
-std::uint64_t planned_bytes(const Package& package, const Graph& graph, const std::vector<TensorPart>& parts) {
+std::uint64_t planned_bytes(const Package& package, const Graph& graph, const std::vector<TensorPart>& parts,
+                            DeviceType device) {
   const std::vector<ParameterUse> uses = parameter_uses(graph);
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const Result<const TensorEntry*> entry = package.tensor(parts[i].tensor);
-    if (uses[i].any() && entry.ok()) bytes += (*entry)->granule_range_bytes(parts[i].first_granule, parts[i].granules);
+    if (!uses[i].any() || !entry.ok()) continue;
+    const auto& packing = (*entry)->packing;
+    if (device == DeviceType::kCpu && packing && packing->format.type == kernels::WeightType::kFloat8) {
+      bytes += element_count(parts[i].shape) * size_of((*entry)->dtype);
+    } else {
+      bytes += part_bytes(**entry, parts[i]);
+    }
   }
   return bytes;
 }
 
 Result<Parameters> load_parameters(Package& package, const Graph& graph, const std::vector<TensorPart>& parts,
                                    int threads) {
-  return Loader(&package, graph, parts, loading_threads(threads, planned_bytes(package, graph, parts))).run();
+  return Loader(&package, graph, parts,
+                loading_threads(threads, planned_bytes(package, graph, parts, DeviceType::kCpu)))
+      .run();
 }
 
 Result<std::vector<const TensorView*>> weights_of(const Graph& graph,

@@ -41,6 +41,9 @@ struct ParameterMemory {
   std::optional<PackedStack> experts;
   std::optional<PackedStack> convolution;
   std::byte* on_device = nullptr;  ///< row-major; then `plain` is there too of small weights, for folding
+  /// kFloat8E4M3FN: what is on the device is float8 with its scales (float8_products.hpp), which linear layers and embeddings alone read;
+  /// nullopt: of the dtype that the graph says.
+  std::optional<DType> device_dtype;
 };
 
 struct ParameterBytes {
@@ -56,12 +59,13 @@ struct Parameters {
   std::vector<std::shared_ptr<const FileMapping>> mapped;  ///< all else in the package's own pages
 };
 
-/// Bytes that loading `parts` takes, as they lie in the package: of all that the graph uses.
-std::uint64_t planned_bytes(const Package& package, const Graph& graph, const std::vector<TensorPart>& parts);
+/// Bytes that loading `parts` takes, as they lie in the package: of all that the graph uses. On the CPU float8 counts as what it becomes.
+std::uint64_t planned_bytes(const Package& package, const Graph& graph, const std::vector<TensorPart>& parts,
+                            DeviceType device);
 
 /// Maps and checks the granules of `parts` (one for each of the graph's parameters) that the graph uses. What lies in the package
 /// as the graph uses it stays there, shared with other processes; the rest (row-major weights of products, columns of a
-/// row-major tensor) is read and brought into order. kCorrupt also for a packed tensor of which the graph wants elements.
+/// row-major tensor, float8 of products) is read and brought into order. kCorrupt also for a packed tensor of which the graph wants elements.
 /// Cost: one pass over the weights, by `threads` threads.
 Result<Parameters> load_parameters(Package& package, const Graph& graph, const std::vector<TensorPart>& parts,
                                    int threads);

@@ -345,6 +345,8 @@ void Preparation::step_always(Step run, const MakeStep& on_device) {
 }
 
 bool Preparation::is_on_device() const { return builder_.is_on_device(); }
+Device Preparation::device() const { return builder_.source().device; }
+std::optional<DType> Preparation::activation_dtype() const { return builder_.source().activation_dtype; }
 
 Status Preparation::require(const Tensor& tensor, std::initializer_list<DType> dtypes) const {
   if (std::find(dtypes.begin(), dtypes.end(), tensor.dtype) != dtypes.end()) return Status();

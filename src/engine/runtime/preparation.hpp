@@ -108,6 +108,9 @@ class Preparation {
   void step_always(Step run, const MakeStep& on_device = {});
   /// Whether the program is one on a device.
   bool is_on_device() const;
+  Device device() const;
+  /// As of LoadOptions.
+  std::optional<DType> activation_dtype() const;
 
   /// kUnsupported unless `tensor` has one of `dtypes`.
   Status require(const Tensor& tensor, std::initializer_list<DType> dtypes) const;

@@ -84,7 +84,8 @@ Status ProgramBuilder::add_inputs_and_parameters() {
     ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, evaluate(value.shape));
     std::byte* base = const_cast<std::byte*>(source_.parameters.memory[i].plain.data());  // steps only read weights
     const StorageId storage = add_storage({StorageKind::kParameter, 0, base, 0, -1});
-    set(graph.parameters[i].value, {value.dtype, kernels::contiguous_layout(sizes), storage, 0});
+    const DType dtype = source_.parameters.memory[i].device_dtype.value_or(value.dtype);
+    set(graph.parameters[i].value, {dtype, kernels::contiguous_layout(sizes), storage, 0});
   }
   return Status();
 }

@@ -34,7 +34,7 @@ LoadedEngine::Weights LoadedEngine::newest_weights() const {
 
 Result<std::shared_ptr<const Parameters>> LoadedEngine::read_parameters(Package& package,
                                                                         const std::vector<TensorPart>& parts) const {
-  const MemoryPart weights{"weights", planned_bytes(package, graph_, parts)};
+  const MemoryPart weights{"weights", planned_bytes(package, graph_, parts, device().type)};
   // Without a limit the device itself says what it has.
   if (!on_device_ || budget_->limit() != 0) ACCORD_RETURN_IF_ERROR(budget_->check(std::span(&weights, 1)));
   ACCORD_RETURN_IF_ERROR(budget_->take(weights));

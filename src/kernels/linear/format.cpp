@@ -18,7 +18,8 @@ int bits_of(WeightType type) {
     case WeightType::kFloat32: return 32;
     case WeightType::kBFloat16:
     case WeightType::kFloat16: return 16;
-    case WeightType::kInt8: return 8;
+    case WeightType::kInt8:
+    case WeightType::kFloat8: return 8;
     case WeightType::kInt4: return 4;
   }
   return 0;
@@ -34,6 +35,15 @@ PackedFormat format_of(DType dtype) {
 }
 
 Status check(const PackedFormat& format) {
+  if (format.type == WeightType::kFloat8) {
+    const bool plain = format.group == 0 && format.minimum == Minimum::kNone;
+    if (plain && format.scale_type == DType::kFloat32) return {};
+    return {StatusCode::kInvalidArgument,
+            fmt::format(
+                "packed weights of float8_e4m3fn in groups of {} with {} and scales of {}: they have one scale of "
+                "float32 for each output, no groups and no minima",
+                format.group, format.minimum == Minimum::kNone ? "no minima" : "minima", to_string(format.scale_type))};
+  }
   const bool integers = format.type == WeightType::kInt8 || format.type == WeightType::kInt4;
   const bool group = integers ? format.group == 32 || format.group == 64 || format.group == 128 : format.group == 0;
   const bool minimum = format.minimum == Minimum::kNone || format.type == WeightType::kInt4;
@@ -70,6 +80,9 @@ std::size_t panel_bytes(const PackedFormat& format, std::int64_t inputs, std::in
 }
 
 std::size_t packed_bytes(const PackedFormat& format, std::int64_t out, std::int64_t in) {
+  if (format.type == WeightType::kFloat8) {
+    return static_cast<std::size_t>(out) * (sizeof(float) + static_cast<std::size_t>(in));
+  }
   return panel_bytes(format, padded_in(format, in), round_up(out, kWidthStep));
 }
 

@@ -14,6 +14,9 @@
 //
 // `in` is padded to whole words, or to whole groups, with weights of value zero. All is little-endian.
 //
+// kFloat8 has no panels, as no product on the CPU reads it: scales [out] in float32, then [out][in] elements of float8_e4m3fn, each to
+// be multiplied with the scale of its output (float8.hpp).
+//
 // A quantized weight is scale * (code - zero) + minimum: for kInt8 codes are 0..255 and zero is 128, for kInt4 without
 // minima 0..15 and 8 (GGUF's Q4_0), with minima 0..15 and 0 (its Q4_1).
 
@@ -25,17 +28,19 @@
 
 namespace accord::kernels {
 
-enum class WeightType : std::uint8_t { kFloat32, kBFloat16, kFloat16, kInt8, kInt4 };
+enum class WeightType : std::uint8_t { kFloat32, kBFloat16, kFloat16, kInt8, kInt4, kFloat8 };
 enum class Minimum : std::uint8_t { kNone, kPerGroup };
 
 struct PackedFormat {
   WeightType type = WeightType::kFloat32;
   int group = 0;                       ///< inputs that share a scale: 32, 64 or 128 for kInt8 and kInt4, else 0
   Minimum minimum = Minimum::kNone;    ///< kPerGroup for kInt4 only
-  DType scale_type = DType::kFloat16;  ///< of scales and minima: kFloat16 or kFloat32
+  DType scale_type = DType::kFloat16;  ///< of scales and minima: kFloat16 or kFloat32; of kFloat8 kFloat32 alone
   bool operator==(const PackedFormat&) const = default;
 
-  bool quantized() const { return group != 0; }
+  bool quantized() const { return group != 0; }  ///< in groups, by codes
+  /// Packed weights are other numbers than the given ones.
+  bool rounded() const { return quantized() || type == WeightType::kFloat8; }
   /// Codes that stand for zero; 0 where codes are no offsets.
   int zero() const { return type == WeightType::kInt8 ? 128 : minimum == Minimum::kNone ? 8 : 0; }
   int codes() const { return type == WeightType::kInt8 ? 256 : 16; }
@@ -44,7 +49,7 @@ struct PackedFormat {
 /// kInvalidArgument if there is no such format.
 Status check(const PackedFormat& format);
 
-/// The format that keeps weights of a real dtype as they are.
+/// The format that keeps weights of a real dtype (float32, bfloat16, float16) as they are.
 PackedFormat format_of(DType dtype);
 
 constexpr std::int64_t kPanelWidth = 64;

@@ -1,5 +1,5 @@
 // Output by output: a row of the weight is brought into fp32, converted or quantized group by group, and written to its column
-// of the panel.
+// of the panel; of float8 to its row.
 
 #include "kernels/linear/pack.hpp"
 
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/linear/column.hpp"
+#include "kernels/linear/float8.hpp"
 #include "kernels/row_kernels.hpp"
 
 namespace accord::kernels {
@@ -53,6 +54,7 @@ bool quantize(const PackedFormat& format, const float* values, std::int64_t coun
 
 struct ErrorSum {
   double largest = 0.0, squares = 0.0, of_all = 0.0;
+  PackError of_packing() const { return {largest, of_all > 0.0 ? std::sqrt(squares / of_all) : 0.0}; }
   void add(const float* given, const float* packed, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) {
       if (!std::isfinite(given[i])) continue;
@@ -114,11 +116,34 @@ Status check(const WeightSource& source, const PackedFormat& format, std::int64_
                   weight_name(source.out, source.in), first, last, to_string(source.dtype), bytes, kPanelWidth)};
 }
 
+Result<PackError> pack_float8(const WeightSource& source, std::int64_t first, std::int64_t last,
+                              std::span<std::byte> to) {
+  if (source.scales == nullptr) {
+    return Status(StatusCode::kInvalidArgument,
+                  fmt::format("{}: float8_e4m3fn needs the scale of each output", weight_name(source.out, source.in)));
+  }
+  std::vector<float> row(static_cast<std::size_t>(source.in)), back(row.size());
+  ErrorSum error;
+  for (std::int64_t output = first; output < last; ++output) {
+    load_row(source, output, row);
+    const Float8Row place = float8_row(to.data(), source.out, source.in, output);
+    if (!pack_float8_row(row.data(), source.in, source.scales[output], place, back.data())) {
+      return Status(StatusCode::kInvalidArgument,
+                    fmt::format("{}: output {}: a NaN or an infinity has no place in float8_e4m3fn, or its scale is "
+                                "below zero or not finite",
+                                weight_name(source.out, source.in), output));
+    }
+    error.add(row.data(), back.data(), source.in);
+  }
+  return error.of_packing();
+}
+
 }  // namespace
 
 Result<PackError> pack(const WeightSource& source, const PackedFormat& format, std::int64_t first, std::int64_t last,
                        std::span<std::byte> to) {
   ACCORD_RETURN_IF_ERROR(check(source, format, first, last, to.size()));
+  if (format.type == WeightType::kFloat8) return pack_float8(source, first, last, to);
   const std::int64_t padded = padded_in(format, source.in);
   const std::size_t whole_panel = panel_bytes(format, padded, kPanelWidth);
   std::vector<float> row(static_cast<std::size_t>(padded)), back(row.size());
@@ -143,7 +168,7 @@ Result<PackError> pack(const WeightSource& source, const PackedFormat& format, s
       }
     }
   }
-  return PackError{error.largest, error.of_all > 0.0 ? std::sqrt(error.squares / error.of_all) : 0.0};
+  return error.of_packing();
 }
 
 Result<PackError> pack(const WeightSource& source, const PackedFormat& format, std::span<std::byte> to) {
@@ -153,7 +178,7 @@ Result<PackError> pack(const WeightSource& source, const PackedFormat& format, s
 Status pack(const QuantizedSource& source, const PackedFormat& format, std::span<std::byte> to) {
   ACCORD_RETURN_IF_ERROR(check(format));
   const bool has_minima = format.minimum == Minimum::kPerGroup;
-  if (!format.quantized() || source.out <= 0 || source.in <= 0 || (source.minima != nullptr) != has_minima ||
+  if (!format.rounded() || source.out <= 0 || source.in <= 0 || (source.minima != nullptr) != has_minima ||
       to.size() < packed_bytes(format, source.out, source.in)) {
     return {
         StatusCode::kInvalidArgument,
@@ -161,6 +186,7 @@ Status pack(const QuantizedSource& source, const PackedFormat& format, std::span
                     "them, and memory as large as packed_bytes says",
                     weight_name(source.out, source.in), to.size())};
   }
+  if (format.type == WeightType::kFloat8) return pack_float8(source, to);
   const std::int64_t padded = padded_in(format, source.in);
   const std::int64_t groups = padded / format.group;
   std::memset(to.data(), 0, packed_bytes(format, source.out, source.in));
@@ -191,6 +217,7 @@ Status pack(const QuantizedSource& source, const PackedFormat& format, std::span
 
 void unpack_output(const PackedMatrix& weights, std::int64_t output, float* to) {
   const PackedFormat& format = weights.format;
+  if (format.type == WeightType::kFloat8) return unpack_float8_output(weights, output, to);
   const std::int64_t padded = padded_in(format, weights.in_unit);
   const std::int64_t in_unit = output % weights.out_unit, panel = in_unit / kPanelWidth;
   const std::byte* block = weights.data + output / weights.out_unit * weights.out_unit_stride;
@@ -206,6 +233,16 @@ void unpack_output(const PackedMatrix& weights, std::int64_t output, float* to) 
       column.read_group(first / format.group, group);
       std::copy_n(group, std::min<std::int64_t>(format.group, inputs - first), values + first);
     }
+  }
+}
+
+void unpack(const PackedMatrix& weights, std::int64_t first, std::int64_t last, DType dtype, std::span<std::byte> to) {
+  std::vector<float> row(static_cast<std::size_t>(weights.in()));
+  const auto row_bytes = static_cast<std::size_t>(weights.in()) * size_of(dtype);
+  for (std::int64_t output = first; output < last; ++output) {
+    unpack_output(weights, output, row.data());
+    convert_between(DType::kFloat32, row.data(), dtype, to.data() + static_cast<std::size_t>(output) * row_bytes,
+                    weights.in());
   }
 }
 

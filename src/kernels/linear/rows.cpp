@@ -185,6 +185,9 @@ Result<RowsLayout> rows_layout(const PackedMatrix& weights, Arithmetic arithmeti
                               rows, weights.out_units, weights.in_units, weights.out_unit, weights.in_unit));
   }
   const PackedFormat& format = weights.format;
+  if (format.type == WeightType::kFloat8) {
+    return Status(StatusCode::kInvalidArgument, "weights of float8_e4m3fn are unpacked before they are multiplied");
+  }
   if (arithmetic == Arithmetic::kInt8 && !format.quantized()) {
     return Status(StatusCode::kInvalidArgument, "rows are quantized to 8 bits for quantized weights only");
   }

@@ -134,6 +134,9 @@ TEST_F(CEngines, compute_and_sum_as_the_options_say) {
   options.activation_dtype = ACCORD_FLOAT16;
   EXPECT_EQ(accord_engine_load(path_.c_str(), nullptr, 0, &options, &engine), ACCORD_INVALID_ARGUMENT);
   EXPECT_THAT(accord_last_error(), HasSubstr("activation_dtype is float16"));
+  options.activation_dtype = ACCORD_FLOAT8_E4M3FN;
+  EXPECT_EQ(accord_engine_load(path_.c_str(), nullptr, 0, &options, &engine), ACCORD_UNSUPPORTED);
+  EXPECT_THAT(accord_last_error(), HasSubstr("activation_dtype float8_e4m3fn is for engines on GPUs"));
   options.activation_dtype = 0;
   options.reserved = 3;
   EXPECT_EQ(accord_engine_load(path_.c_str(), nullptr, 0, &options, &engine), ACCORD_INVALID_ARGUMENT);

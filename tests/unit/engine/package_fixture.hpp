@@ -18,10 +18,10 @@ namespace accord::engine {
 
 /// Two tensors: "w" [4, 6] float32, sharded along dimension 1 in units of 2 (3 granules of 32 bytes), and "b" [4]
 /// float32 in granules of 8 bytes; a graph of one linear layer.
-class PackageFixture : public testing::Test {
+class PackageFixture : public ::testing::Test {
  protected:
   void SetUp() override {
-    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
+    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
     path_ = std::filesystem::temp_directory_path() /
             ("accord-" + std::to_string(getpid()) + "-" + info->name() + ".accord");
     std::filesystem::remove_all(path_);

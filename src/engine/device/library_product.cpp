@@ -1,0 +1,91 @@
+// The library takes rows, or columns, without gaps: a transposed view of such is multiplied as it lies.
+#include "engine/device/library_product.hpp"
+
+#include <algorithm>
+
+#include "engine/device/device_run.hpp"
+
+namespace accord::engine {
+namespace {
+
+/// c = a * b (+ bias), all but addresses. a and c have a row for each row of the result.
+struct LibraryProduct {
+  device::Product call;
+  Tensor a, b, c;
+  std::optional<Tensor> bias, a_scales, b_scales;
+
+  Status run(const Execution& execution) const {
+    device::Product placed = call;
+    placed.a.data = execution.address(a);
+    placed.b.data = execution.address(b);
+    placed.c.data = execution.address(c);
+    if (bias) placed.bias = execution.address(*bias);
+    if (a_scales) placed.a_scales = execution.data<const float>(*a_scales);
+    if (b_scales) placed.b_scales = execution.data<const float>(*b_scales);
+    placed.workspace = execution.on_device->workspace;
+    return execution.on_device->blas.multiply(placed, execution.on_device->device, execution.on_device->stream);
+  }
+};
+
+bool has_contiguous_rows(const Tensor& tensor) {
+  const int last = tensor.dims() - 1;
+  return (tensor.size(last) == 1 || tensor.stride(last) == 1) && tensor.stride(last - 1) >= tensor.size(last);
+}
+
+bool has_contiguous_columns(const Tensor& tensor) {
+  const int last = tensor.dims() - 1;
+  return (tensor.size(last - 1) == 1 || tensor.stride(last - 1) == 1) && tensor.stride(last) >= tensor.size(last - 1);
+}
+
+device::Matrices matrices_of(const Tensor& tensor, int row_dim) {
+  const int other = row_dim == tensor.dims() - 1 ? row_dim - 1 : row_dim + 1;
+  return {nullptr, tensor.dtype, std::max(tensor.stride(row_dim), tensor.size(other)),
+          tensor.dims() == 3 ? tensor.stride(0) : 0};
+}
+
+}  // namespace
+
+Status add_library_product(Preparation& op, Tensor a, Tensor b, const Tensor& c, const Extras& extras) {
+  ACCORD_RETURN_IF_ERROR(op.require(a, {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat8E4M3FN}));
+  const bool from_float8 = a.dtype == DType::kFloat8E4M3FN;
+  if (a.dtype != b.dtype || (c.dtype != a.dtype && c.dtype != DType::kFloat32 && !from_float8)) {
+    return op.unsupported("its matrices are of different dtypes");
+  }
+  if (!has_contiguous_rows(a)) {
+    ACCORD_ASSIGN_OR_RETURN(a, op.contiguous(a));
+  }
+  LibraryProduct product;
+  device::Product& call = product.call;
+  if (!has_contiguous_rows(b) && has_contiguous_columns(b)) {
+    call.second_is = device::SecondIs::kRows;
+  } else {
+    call.second_is = device::SecondIs::kColumns;
+    if (!has_contiguous_rows(b)) {
+      ACCORD_ASSIGN_OR_RETURN(b, op.contiguous(b));
+    }
+  }
+  const int dims = a.dims();
+  call.m = a.size(dims - 2);
+  call.k = a.size(dims - 1);
+  call.n = b.size(dims - 1);
+  call.batch = dims == 3 ? a.size(0) : 1;
+  call.a = matrices_of(a, dims - 2);
+  call.b = matrices_of(b, call.second_is == device::SecondIs::kRows ? dims - 1 : dims - 2);
+  call.c = matrices_of(c, dims - 2);
+  call.alpha = extras.alpha;
+  call.beta = extras.beta;
+  call.epilogue = extras.epilogue;
+  if (c.count() == 0) return Status();
+  if (call.k == 0) return op.unsupported("a product over nothing");
+  product.a = a;
+  product.b = b;
+  product.c = c;
+  product.bias = extras.bias;
+  product.a_scales = extras.a_scales;
+  product.b_scales = extras.b_scales;
+  const Step step = [product](const Execution& execution) { return product.run(execution); };
+  op.step_always(step, [&] { return step; });
+  return Status();
+}
+
+}  // namespace accord::engine

@@ -1,0 +1,248 @@
+"""Weights of 8-bit floats on devices of host memory; expected values by torch's own float8."""
+
+import os
+from pathlib import Path
+
+import accord_command
+import numpy as np
+import pytest
+from accord_command import BUILD
+from export_reference import read_tensors
+from host_devices import LIBRARY
+from ranks import Ranks
+from small_llama import make_small_llama
+from test_export_weights import IDS, exported
+from test_fp8_weights import rounded
+
+import accord
+
+torch = pytest.importorskip("torch")
+
+PATH = str(BUILD / "tests" / LIBRARY)
+WIDTH, INNER, ODD = 192, 128, 40
+FEW, MANY = (1, 5, 8), (9, 33)  # rows that one kernel takes with weights as they are, and others
+
+
+def test_rows_of_float8_are_for_gpus(tmp_path):
+    from safetensors.numpy import save_file
+
+    path = exported(tmp_path, "fp8")
+    for name in ("fp8", "float8_e4m3fn"):
+        with pytest.raises(accord.Unsupported, match="activation_dtype float8_e4m3fn is for engines on GPUs"):
+            accord.load(path, activation_dtype=name)
+    save_file({"ids": IDS.numpy()}, tmp_path / "x.safetensors")
+    refused = accord_command.accord(
+        "engine", "run", path, "--inputs", tmp_path / "x.safetensors", "--activation-dtype", "fp8"
+    )
+    assert (refused.returncode, "is for engines on GPUs" in refused.stderr) == (1, True), refused.stderr
+
+
+class Layers(torch.nn.Module):
+    """A gated layer, one behind it, and one of a size that the library has no product of float8 for."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.gate, self.up = torch.nn.Linear(WIDTH, INNER), torch.nn.Linear(WIDTH, INNER, bias=False)
+        self.down, self.odd = torch.nn.Linear(INNER, WIDTH), torch.nn.Linear(WIDTH, ODD)
+        self.table = torch.nn.Embedding(64, WIDTH)
+        self.head = torch.nn.Linear(WIDTH, 64, bias=False)
+        self.head.weight = self.table.weight
+        self.to(dtype)
+
+    def forward(self, x: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        x = x.to(self.odd.weight.dtype)
+        inner = torch.nn.functional.silu(self.gate(x)) * self.up(x)
+        odd, down = torch.relu(self.odd(x)), self.down(inner)
+        rows = self.table(ids)
+        return tuple(one.float() for one in (inner, down, odd, rows, self.head(rows)))
+
+
+DTYPES = {"float32": 2e-5, "bfloat16": 0.02, "float16": 0.003}
+
+
+@pytest.fixture(scope="module")
+def process():
+    """One that has the devices of the test library; accord reads ACCORD_NCCL once."""
+    path = f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}"
+    started = Ranks(1, environment={"ACCORD_NCCL": PATH, "PYTHONPATH": path})
+    yield lambda function, *arguments: started.run(function, PATH, *arguments)[0]
+    started.end()
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("layers")
+    sharding = {"gate": accord.Column(unit=32), "up": accord.Column(unit=32), "down": accord.Row(unit=32)}
+    rows = torch.export.Dim("rows", max=64)
+    example = torch.rand(2, WIDTH), torch.tensor([1, 2])
+    return {
+        dtype: accord.export(
+            Layers(getattr(torch, dtype)).eval(),
+            example,
+            path=folder / f"{dtype}.accord",
+            weights="fp8",
+            sharding=sharding,
+            dynamic_shapes=({0: rows}, {0: rows}),
+        )
+        for dtype in DTYPES
+    }
+
+
+def run_layers(_, path, package, inputs, activation_dtype, takes_scales):
+    """Outputs for each of the inputs, of one device and of two."""
+    import numpy as np
+    from host_devices import library, on_thread_ranks
+
+    import accord
+
+    library(path).accord_test_take_scales(takes_scales)
+    with accord.load(package, device="cuda", activation_dtype=activation_dtype) as engine:
+        alone = [[np.array(output) for output in engine.run(*given)] for given in inputs]
+    shared = []
+
+    def body(comm, rank):
+        options = {"device": f"cuda:{rank}", "activation_dtype": activation_dtype}
+        with accord.load(package, {"tp": comm}, **options) as engine:
+            outputs = [[np.array(output) for output in engine.run(*given)] for given in inputs]
+            if rank == 0:
+                shared.extend(outputs)
+
+    on_thread_ranks(2, body)
+    return alone, shared
+
+
+def make_inputs(rows: int) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(rows)
+    x = random.standard_normal((rows, WIDTH)).astype(np.float32) * np.exp(random.standard_normal((rows, 1)) * 1.5)
+    x[-1] = 0
+    x = torch.from_numpy(x.astype(np.float32)).bfloat16().float().numpy()  # numbers that all dtypes have
+    return x, random.integers(0, 64, rows)
+
+
+def expected_outputs(
+    package: Path, dtype: str, x: np.ndarray, ids: np.ndarray, inner, rounds: bool, ranks: int
+) -> list:
+    """By float64: of the layer behind `inner`, what it makes of those numbers. rounds: inputs are float8, each rank's part by itself."""
+    weights = {name: tensor.double() for name, tensor in read_tensors(package).items()}  # in the dtype of the model
+    model = Layers(getattr(torch, dtype)).double()
+    takes = rounded if rounds else lambda rows: rows.double()
+
+    def linear(name: str, rows: torch.Tensor) -> torch.Tensor:
+        bias = getattr(model, name).bias
+        return rows @ weights[f"{name}.weight"].T + (0 if bias is None else bias)
+
+    with torch.no_grad():
+        x = torch.from_numpy(x)
+        gated = torch.nn.functional.silu(linear("gate", takes(x))) * linear("up", takes(x))
+        table = weights["table.weight"][torch.from_numpy(ids)]
+        narrow = table.to(getattr(torch, dtype))
+        odd = torch.relu(linear("odd", x.double()))  # 40 outputs are no multiple of 16
+        return [
+            gated,
+            linear("down", takes(torch.from_numpy(inner).reshape(len(x), ranks, -1)).reshape(len(x), -1)),
+            odd,
+            table,
+            takes(narrow) @ weights["table.weight"].T,
+        ]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("activation_dtype", "takes_scales"), [(None, 1), ("fp8", 1), ("fp8", 0)])
+def test_devices_multiply_with_weights_as_they_are(process, packages, dtype, activation_dtype, takes_scales):
+    inputs = [make_inputs(rows) for rows in (*FEW, *MANY)]
+    found = process(run_layers, str(packages[dtype]), inputs, activation_dtype, takes_scales)
+    tolerance = DTYPES[dtype]
+    for ranks, outputs_of_runs in enumerate(found, 1):
+        for (x, ids), outputs in zip(inputs, outputs_of_runs, strict=True):
+            rounds = activation_dtype is not None and len(x) > max(FEW)
+            expected = expected_outputs(packages[dtype], dtype, x, ids, outputs[0], rounds, ranks)
+            for number, (given, right) in enumerate(zip(outputs, expected, strict=True)):
+                right = right.numpy()
+                # A row of its own magnitude: errors are of its largest number.
+                most = np.abs(right).max(1, keepdims=True) + 1e-3
+                assert (np.abs(given - right) <= tolerance * most).all(), (ranks, len(x), number)
+
+
+def test_rounding_rows_changes_what_is_promised_alone(process, packages):
+    inputs = [make_inputs(rows) for rows in (max(FEW), 33)]
+    (plain, _), (fp8, _) = (process(run_layers, str(packages["float32"]), inputs, one, 1) for one in (None, "fp8"))
+    assert all(np.array_equal(one, other) for one, other in zip(plain[0], fp8[0], strict=True))  # few rows
+    for number, (one, other) in enumerate(zip(plain[1], fp8[1], strict=True)):
+        error = np.linalg.norm(one - other) / np.linalg.norm(one)
+        # Rows of the table are such floats already.
+        assert error < 1e-6 if number in (2, 3, 4) else 0.003 < error < 0.1, (number, error)
+
+
+def run_once(_, path, package, x):
+    import numpy as np
+    from host_devices import library
+
+    import accord
+
+    library(path)
+    with accord.load(package, device="cuda") as engine:
+        return np.array(engine.run(x)[0])
+
+
+def test_a_weight_that_is_widened_in_pieces_is_one_weight(process, tmp_path):
+    torch.manual_seed(0)
+    layer = torch.nn.Sequential(torch.nn.Linear(16384, 576), torch.nn.ReLU())  # 36 MiB in float32
+    x = torch.randn(9, 16384)
+    path = accord.export(layer.eval(), (x,), path=tmp_path / "m.accord", weights="fp8")
+    given = torch.from_numpy(process(run_once, str(path), x.numpy()))
+    expected = torch.relu(x.double() @ read_tensors(path)["0.weight"].double().T + layer[0].bias.detach().double())
+    torch.testing.assert_close(given.double(), expected, rtol=1e-4, atol=1e-4)
+
+
+def run_logits(_, path, packages, ids):
+    """The logits of a prompt and of a token behind it, of each package: on the CPU, on a device, and on one with rows of float8."""
+    import numpy as np
+    from host_devices import library
+
+    import accord
+
+    library(path).accord_test_take_scales(1)
+    found = []
+    for package in packages:
+        for options in ({}, {"device": "cuda"}, {"device": "cuda", "activation_dtype": "fp8"}):
+            with accord.load(package, **options) as engine:
+                context = engine.create_context()
+                context.create_cache(8, block_tokens=16)
+                count, logits = len(ids) - 1, []
+                for begin, tokens in ((0, ids[:count]), (count, ids[count:])):
+                    at = np.arange(begin, begin + len(tokens))
+                    part = [(len(tokens), begin, [2, 0, 1])]
+                    logits.append(np.array(context.run_sequences(part, tokens, at, np.arange(len(tokens)))[0]))
+                found.append(np.concatenate(logits))
+    return found
+
+
+def test_a_small_llama_stays_near_its_logits(process, tmp_path):
+    model = make_small_llama(tie_word_embeddings=True)
+    with torch.no_grad():  # larger, so that logits are apart
+        for parameter in model.parameters():
+            parameter.mul_(3 if parameter.dim() == 2 else 1)
+    names = {"same": None, "fp8": "fp8"}
+    paths = [
+        str(accord.export(model, path=tmp_path / f"{name}.accord", weights=weights, sharding="auto"))
+        for name, weights in names.items()
+    ]
+    ids = np.random.default_rng(0).integers(0, 160, 40)
+    with torch.no_grad():
+        exact = model(torch.from_numpy(ids)[None]).logits[0].double()
+        stored = read_tensors(Path(paths[1]))
+        model.load_state_dict({name: stored.get(name, tensor) for name, tensor in model.state_dict().items()})
+        quantized = model(torch.from_numpy(ids)[None]).logits[0].double()
+
+    def loss(logits: torch.Tensor) -> float:
+        return float(torch.nn.functional.cross_entropy(logits[:-1], torch.from_numpy(ids[1:])))
+
+    found = [torch.from_numpy(logits).double() for logits in process(run_logits, paths, ids)]
+    for logits in found[:3]:  # without such weights the option does nothing
+        torch.testing.assert_close(logits, exact, rtol=1e-3, atol=1e-3)
+    for logits in found[3:5]:  # weights in float8 alone
+        torch.testing.assert_close(logits, quantized, rtol=1e-3, atol=1e-3)
+    for logits, most in ((found[4], 0.12), (found[5], 0.2)):
+        assert 0.005 < (logits - exact).norm() / exact.norm() < most
+        assert abs(loss(logits) - loss(exact)) < 0.05 * loss(exact)
