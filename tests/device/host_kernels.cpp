@@ -13,6 +13,7 @@
 #include "engine/device/index_kernels.hpp"
 #include "engine/device/product_kernel.hpp"
 #include "engine/device/row_kernels.hpp"
+#include "engine/device/top_k_kernel.hpp"
 #include "exec/device/run_plan.hpp"
 #include "expert/device/drop_kernels.hpp"
 #include "expert/device/map_kernels.hpp"
@@ -69,6 +70,7 @@ constexpr std::array kKernels = {
     named<engine::FewRowsProduct<2>>(),
     named<engine::FewRowsProduct<4>>(),
     named<engine::FewRowsProduct<8>>(),
+    named<engine::TopK>(),
     named<engine::AppendToCache>(),
     named<engine::PagedAttention>(),
     named<engine::DecodingAttention<DType::kFloat32, 1>>(),

@@ -5,6 +5,7 @@
 #include "engine/device/index_kernels.hpp"
 #include "engine/device/product_kernel.hpp"
 #include "engine/device/row_kernels.hpp"
+#include "engine/device/top_k_kernel.hpp"
 
 namespace {
 template <int kQueries>
@@ -24,6 +25,7 @@ ACCORD_CUDA_KERNEL(accord::engine::FewRowsProduct<1>);
 ACCORD_CUDA_KERNEL(accord::engine::FewRowsProduct<2>);
 ACCORD_CUDA_KERNEL(accord::engine::FewRowsProduct<4>);
 ACCORD_CUDA_KERNEL(accord::engine::FewRowsProduct<8>);
+ACCORD_CUDA_KERNEL(accord::engine::TopK);
 ACCORD_CUDA_KERNEL(accord::engine::AppendToCache);
 ACCORD_CUDA_KERNEL(accord::engine::PagedAttention);
 ACCORD_CUDA_KERNEL(DecodingFloat32<1>);
