@@ -10,6 +10,7 @@
 #include "engine/device/attention_kernels.hpp"
 #include "engine/device/decoding_kernel.hpp"
 #include "engine/device/elementwise_kernel.hpp"
+#include "engine/device/expert_kernels.hpp"
 #include "engine/device/index_kernels.hpp"
 #include "engine/device/product_kernel.hpp"
 #include "engine/device/row_kernels.hpp"
@@ -71,6 +72,12 @@ constexpr std::array kKernels = {
     named<engine::FewRowsProduct<4>>(),
     named<engine::FewRowsProduct<8>>(),
     named<engine::TopK>(),
+    named<engine::GroupChoices>(),
+    named<engine::ExpertsFewRows<1>>(),
+    named<engine::ExpertsFewRows<2>>(),
+    named<engine::ExpertsFewRows<4>>(),
+    named<engine::ExpertsFewRows<8>>(),
+    named<engine::CombineChoices>(),
     named<engine::AppendToCache>(),
     named<engine::PagedAttention>(),
     named<engine::DecodingAttention<DType::kFloat32, 1>>(),

@@ -2,6 +2,7 @@
 #include "engine/device/attention_kernels.hpp"
 #include "engine/device/decoding_kernel.hpp"
 #include "engine/device/elementwise_kernel.hpp"
+#include "engine/device/expert_kernels.hpp"
 #include "engine/device/index_kernels.hpp"
 #include "engine/device/product_kernel.hpp"
 #include "engine/device/row_kernels.hpp"
@@ -26,6 +27,12 @@ ACCORD_CUDA_KERNEL(accord::engine::FewRowsProduct<2>);
 ACCORD_CUDA_KERNEL(accord::engine::FewRowsProduct<4>);
 ACCORD_CUDA_KERNEL(accord::engine::FewRowsProduct<8>);
 ACCORD_CUDA_KERNEL(accord::engine::TopK);
+ACCORD_CUDA_KERNEL(accord::engine::GroupChoices);
+ACCORD_CUDA_KERNEL(accord::engine::ExpertsFewRows<1>);
+ACCORD_CUDA_KERNEL(accord::engine::ExpertsFewRows<2>);
+ACCORD_CUDA_KERNEL(accord::engine::ExpertsFewRows<4>);
+ACCORD_CUDA_KERNEL(accord::engine::ExpertsFewRows<8>);
+ACCORD_CUDA_KERNEL(accord::engine::CombineChoices);
 ACCORD_CUDA_KERNEL(accord::engine::AppendToCache);
 ACCORD_CUDA_KERNEL(accord::engine::PagedAttention);
 ACCORD_CUDA_KERNEL(DecodingFloat32<1>);

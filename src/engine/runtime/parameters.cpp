@@ -175,15 +175,11 @@ class Loader {
                                              : "for linear layers"));
     }
     ACCORD_ASSIGN_OR_RETURN(const auto bytes, map(entry, part));
-    const auto first = entry.sharding ? static_cast<std::int64_t>(part.first_granule) : 0;
-    const auto units = entry.sharding ? static_cast<std::int64_t>(part.granules) : 1;
-    const kernels::PackedMatrix matrix = entry.matrix(first, units, bytes.data());
+    PackedStack stack = packed_part(entry, part, bytes.data());
     if (groups > 0 || of_experts) {
-      const bool has_some = of_experts && entry.sharding && entry.sharding->dim == 0;  // of the experts
-      (groups > 0 ? memory.convolution : memory.experts)
-          .emplace(matrix, has_some ? units * entry.matrices() : entry.matrices(), entry.matrix_bytes());
+      (groups > 0 ? memory.convolution : memory.experts) = std::move(stack);
     } else {
-      (transposed ? memory.product : memory.linear) = matrix;
+      (transposed ? memory.product : memory.linear) = stack.matrix(0);
     }
     return Status();
   }
@@ -306,6 +302,14 @@ std::uint64_t planned_bytes(const Package& package, const Graph& graph, const st
     if (uses[i].any() && entry.ok()) bytes += (*entry)->granule_range_bytes(parts[i].first_granule, parts[i].granules);
   }
   return bytes;
+}
+
+PackedStack packed_part(const TensorEntry& entry, const TensorPart& part, const std::byte* data) {
+  const auto first = entry.sharding ? static_cast<std::int64_t>(part.first_granule) : 0;
+  const auto units = entry.sharding ? static_cast<std::int64_t>(part.granules) : 1;
+  const bool has_some = entry.shape.size() == 3 && entry.sharding && entry.sharding->dim == 0;  // of the experts
+  return PackedStack(entry.matrix(first, units, data), has_some ? units * entry.matrices() : entry.matrices(),
+                     entry.matrix_bytes());
 }
 
 Result<Parameters> load_parameters(Package& package, const Graph& graph, const std::vector<TensorPart>& parts,

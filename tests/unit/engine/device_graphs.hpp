@@ -24,10 +24,12 @@ class OneGraph {
     inputs_.emplace_back(dtype, shape, values);
     return writer_.input("x" + std::to_string(inputs_.size()), symbolic(shape), dtype);
   }
-  ValueId weight(DType dtype, const Shapes& shape) {
+  ValueId weight(DType dtype, const Shapes& shape, float scale = 1.0F) {
+    const auto seed = static_cast<unsigned>(weights_.size() + 7);
+    std::vector<float> values = accord::testing::some_numbers(count_of(shape), seed);
+    for (float& value : values) value *= scale;
     const std::string name = "w" + std::to_string(weights_.size());
-    weights_.emplace(name,
-                     accord::testing::HostTensor(dtype, shape, accord::testing::some_numbers(count_of(shape), 7)));
+    weights_.emplace(name, accord::testing::HostTensor(dtype, shape, values));
     return writer_.parameter(name, symbolic(shape), dtype);
   }
   ValueId node(const std::string& op, Arguments arguments, const Shapes& shape, DType dtype) {
