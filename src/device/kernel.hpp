@@ -16,7 +16,8 @@
 //   };
 //
 // A file cuda/NAME.cu of its layer says ACCORD_CUDA_KERNEL(Scale) (device/cuda/kernel.cuh), which compiles it for GPUs. The devices of
-// the tests have it once tests/device/host_kernels.cpp names it. It has to be right for any number of threads and of lanes.
+// the tests have it once tests/device/host_kernels.cpp names it. It has to be right for any number of threads, and of lanes unless it says
+// `static constexpr int kLanes`: its blocks are then of whole warps of so many, and of no others.
 //
 // Block is what a thread knows of its place, and how threads meet:
 //   thread(), threads()     its number in the block, and how many there are
@@ -29,6 +30,10 @@
 //   warp_sum(x), warp_max(x), block_sum(x), block_max(x)    of the values of all its threads, the same for each; x: float, double or an
 //                           integer of 32 or 64 bits. All threads have to call them
 //   from_lane(x, lane)      the value of another lane of the warp
+//   multiply<dtype>(a, b, c)    c += a b of the warp's matrices (device/fragments.hpp): a of Tiles [16][16], b a TilePair [16][8], both of
+//                           bfloat16 or float16, c of Sums [16][8]; products are exact, the order of their sum is the device's. All lanes call it
+//   load_tiles(row)         Tiles of which `row` is this lane's row of 8 elements, in shared memory and aligned to 16: of tile lane / 8 row lane % 8.
+//   load_transposed(row)    All lanes call it; load_transposed gives the same tiles transposed, each by itself
 //   pause()                 in a loop that waits for others; of several blocks only if they run together (Grid): others could not run else
 //   add(word, n)            adds to a word of this device, gives what was there; no order of other memory
 //   load(word), store(word, x)    a word of 64 bits that other devices or the host write or read, without order of other memory
@@ -41,6 +46,7 @@
 
 #include "accord/buffer.hpp"
 #include "accord/status.hpp"
+#include "device/fragments.hpp"
 
 #ifdef __CUDACC__
 #define ACCORD_ON_DEVICE __device__
@@ -79,6 +85,7 @@ struct Kernel {
   const char* name = "";
   std::size_t bytes = 0;       ///< of its arguments
   int threads = 0;             ///< the most that a block may have
+  int lanes = 1;               ///< threads are a multiple of it
   const void* cuda = nullptr;  ///< null in builds without CUDA
 };
 
@@ -86,12 +93,23 @@ struct Kernel {
 template <typename K>
 const void* cuda_code();
 
+/// Those that each of a kernel's warps has; 1 if it takes any.
+template <typename K>
+constexpr int lanes_of() {
+  if constexpr (requires { K::kLanes; }) {
+    static_assert(K::kThreads % K::kLanes == 0, "blocks are of whole warps");
+    return K::kLanes;
+  } else {
+    return 1;
+  }
+}
+
 template <typename K>
 Kernel kernel_of() {
 #ifdef ACCORD_HAS_CUDA
-  return {K::kName, sizeof(K), K::kThreads, cuda_code<K>()};
+  return {K::kName, sizeof(K), K::kThreads, lanes_of<K>(), cuda_code<K>()};
 #else
-  return {K::kName, sizeof(K), K::kThreads, nullptr};
+  return {K::kName, sizeof(K), K::kThreads, lanes_of<K>(), nullptr};
 #endif
 }
 

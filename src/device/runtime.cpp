@@ -38,6 +38,7 @@ Status launch(Runtime& runtime, const Kernel& kernel, const void* arguments, con
   };
   if (grid.blocks < 1 || grid.threads < 1 || grid.threads > kernel.threads)
     return wrong(fmt::format("it takes 1 to {} threads", kernel.threads));
+  if (grid.threads % kernel.lanes != 0) return wrong(fmt::format("it takes whole warps of {}", kernel.lanes));
   if (grid.together) {
     ACCORD_ASSIGN_OR_RETURN(const int most, runtime.multiprocessors(device));
     if (grid.blocks > most) return wrong(fmt::format("at most {} of them run together on {}", most, to_string(device)));

@@ -8,50 +8,66 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "device/kernel.hpp"
+#include "device/numbers.hpp"
 
 namespace accord::testing {
 
 /// What the threads of a block, or of a warp, meet at, and where they show each other values.
 class HostTeam {
+  struct Shown {
+    std::byte bytes[32];
+  };
+  using Row = std::vector<Shown>;
+
  public:
-  explicit HostTeam(int threads) : barrier_(threads), shown_(static_cast<std::size_t>(threads)) {}
+  explicit HostTeam(int threads)
+      : barrier_(threads),
+        turns_(static_cast<std::size_t>(threads)),
+        shown_(2, Row(static_cast<std::size_t>(threads))) {}
   void meet() { barrier_.arrive_and_wait(); }
+  /// Every thread shows a value, and has those of all, in the order of the threads, until it shows another.
+  template <typename T>
+  class All {
+   public:
+    T operator[](int thread) const {
+      T x;
+      std::memcpy(&x, row_[static_cast<std::size_t>(thread)].bytes, sizeof(T));
+      return x;
+    }
+
+   private:
+    friend class HostTeam;
+    explicit All(const Row& row) : row_(row.data()) {}
+    const Shown* row_;
+  };
+  template <typename T>
+  All<T> show(int me, const T& x) {
+    // Two rows in turn: a thread that writes into one again has met all others since they read it.
+    Row& row = shown_[turns_[static_cast<std::size_t>(me)]++ % 2];
+    static_assert(sizeof(T) <= sizeof(Shown));
+    std::memcpy(row[static_cast<std::size_t>(me)].bytes, &x, sizeof(T));
+    meet();
+    return All<T>(row);
+  }
   /// What combine() makes of the values of all, in the order of the threads.
   template <typename T, typename Combine>
   T combine(int me, T x, Combine combine) {
-    show(me, x);
-    T all = shown<T>(0);
-    for (std::size_t i = 1; i < shown_.size(); ++i) all = combine(all, shown<T>(i));
-    meet();
+    const All<T> its = show(me, x);
+    T all = its[0];
+    for (int i = 1; i < static_cast<int>(turns_.size()); ++i) all = combine(all, its[i]);
     return all;
-  }
-  template <typename T>
-  T value_of(int me, T x, int other) {
-    show(me, x);
-    const T its = shown<T>(static_cast<std::size_t>(other));
-    meet();
-    return its;
   }
 
  private:
-  template <typename T>
-  void show(int me, T x) {
-    static_assert(sizeof(T) <= sizeof(std::uint64_t));
-    std::memcpy(&shown_[static_cast<std::size_t>(me)], &x, sizeof(T));
-    meet();
-  }
-  template <typename T>
-  T shown(std::size_t i) const {
-    T x;
-    std::memcpy(&x, &shown_[i], sizeof(T));
-    return x;
-  }
   std::barrier<> barrier_;
-  std::vector<std::uint64_t> shown_;
+  std::vector<std::size_t> turns_;  ///< how often each thread has shown
+  std::vector<Row> shown_;
 };
 
 /// Block of device/kernel.hpp.
@@ -80,7 +96,33 @@ class HostBlock {
 
   template <typename T>
   T from_lane(T x, int lane) const {
-    return warp_.value_of(this->lane(), x, lane);
+    return warp_.show(this->lane(), x)[lane];
+  }
+  template <DType kDType>
+  void multiply(const device::Tiles& a, const device::TilePair& b, device::Sums& c) const {
+    static_assert(kDType == DType::kBFloat16 || kDType == DType::kFloat16);
+    require_fragments();
+    struct Held {
+      device::Tiles a;
+      device::TilePair b;
+    };
+    const auto held = warp_.show(lane(), Held{a, b});
+    for (int i = 0; i < 4; ++i) {
+      const int row = lane() / 4 + i / 2 * 8, column = lane() % 4 * 2 + i % 2;
+      double sum = c.of[i];
+      for (int k = 0; k < 16; ++k) {
+        const std::uint32_t in_a = held[row % 8 * 4 + k % 8 / 2].a.of[row / 8 + k / 8 * 2];
+        const std::uint32_t in_b = held[column * 4 + k % 8 / 2].b.of[k / 8];
+        sum += double{half_of<kDType>(in_a, k % 2)} * double{half_of<kDType>(in_b, k % 2)};
+      }
+      c.of[i] = static_cast<float>(sum);
+    }
+  }
+  device::Tiles load_tiles(const void* row) const {
+    return gather_tiles(row, [](int row_of_tile, int column) { return std::pair(row_of_tile, column); });
+  }
+  device::Tiles load_transposed(const void* row) const {
+    return gather_tiles(row, [](int row_of_tile, int column) { return std::pair(column, row_of_tile); });
   }
   template <typename T>
   T warp_sum(T x) const {
@@ -132,6 +174,38 @@ class HostBlock {
     return std::atomic_ref(reinterpret_cast<std::uint64_t*>(const_cast<device::Packet*>(packet))[i]);
   }
 
+  void require_fragments() const {
+    if (place_.lanes == device::kFragmentLanes) return;
+    std::fputs("a kernel with fragments does not say that its warps have 32 lanes\n", stderr);
+    std::abort();
+  }
+  /// One of a word's two elements.
+  template <DType kDType>
+  static float half_of(std::uint32_t word, int i) {
+    const auto bits = static_cast<std::uint16_t>(word >> (16 * i));
+    return kDType == DType::kBFloat16 ? device::from_bfloat16(bits) : device::from_float16(bits);
+  }
+  /// `place`: where in its tile the element of a row and a column of the result is.
+  template <typename Place>
+  device::Tiles gather_tiles(const void* row, Place place) const {
+    require_fragments();
+    if (std::bit_cast<std::uintptr_t>(row) % 16 != 0) {
+      std::fputs("a row of a tile is not aligned to 16 bytes\n", stderr);
+      std::abort();
+    }
+    const auto rows = warp_.show(lane(), row);
+    device::Tiles tiles{};
+    for (int tile = 0; tile < 4; ++tile) {
+      for (int i = 0; i < 2; ++i) {
+        const auto [its_row, its_column] = place(lane() / 4, lane() % 4 * 2 + i);
+        std::uint16_t element;
+        std::memcpy(&element, static_cast<const std::byte*>(rows[tile * 8 + its_row]) + its_column * 2, 2);
+        tiles.of[tile] |= std::uint32_t{element} << (16 * i);
+      }
+    }
+    return tiles;
+  }
+
   const Place place_;
   HostTeam& team_;
   HostTeam& warp_;
@@ -141,19 +215,28 @@ class HostBlock {
 /// A kernel's code for the host: what one thread does, with its arguments.
 using HostCode = void (*)(const void* arguments, HostBlock& block);
 
+/// Of a kernel that takes warps of any size: few threads, as each is a thread here; a kernel is right for any number.
+inline constexpr int kHostThreads = 4;
+inline constexpr int kHostLanes = 2;
+/// The most warps of another kernel's blocks.
+inline constexpr int kHostWarps = 2;
+
+/// A kernel on the host, and how many threads its blocks have.
+struct HostKernel {
+  std::string_view name;
+  HostCode code = nullptr;
+  int threads = kHostThreads, lanes = kHostLanes;
+};
+
 template <typename K>
 void run_on_host(const void* arguments, HostBlock& block) {
   (*static_cast<const K*>(arguments))(block);
 }
 
-/// That of the kernel of this name; null for one that host_kernels.cpp does not list.
-HostCode host_code(const char* name);
-
-/// Of every kernel: few, as each is a thread here; a kernel is right for any number.
-inline constexpr int kHostThreads = 4;
-inline constexpr int kHostLanes = 2;
+/// The kernel of this name; null for one that host_kernels.cpp does not list.
+const HostKernel* host_kernel(const char* name);
 
 /// Runs all blocks to their end.
-void run_grid(HostCode code, const void* arguments, const device::Grid& grid);
+void run_grid(const HostKernel& kernel, const void* arguments, const device::Grid& grid);
 
 }  // namespace accord::testing

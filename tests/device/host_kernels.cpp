@@ -1,4 +1,5 @@
 // Which kernels the devices over host memory have, and how a grid of them runs.
+#include <algorithm>
 #include <array>
 #include <span>
 #include <string_view>
@@ -24,13 +25,10 @@
 namespace accord::testing {
 namespace {
 
-struct Named {
-  std::string_view name;
-  HostCode code;
-};
-
 template <typename K>
-constexpr Named named() {
+constexpr HostKernel named() {
+  if constexpr (device::lanes_of<K>() > 1)
+    return {K::kName, run_on_host<K>, std::min(K::kThreads, kHostWarps * K::kLanes), K::kLanes};
   return {K::kName, run_on_host<K>};
 }
 
@@ -41,6 +39,8 @@ constexpr std::array kKernels = {
     named<AwaitWord>(),
     named<SetWord>(),
     named<PassOn>(),
+    named<MultiplyTiles<DType::kBFloat16>>(),
+    named<MultiplyTiles<DType::kFloat16>>(),
     named<expert::MeetPeers>(),
     named<expert::LeavePeers>(),
     named<expert::CountLate>(),
@@ -92,7 +92,7 @@ constexpr std::array kKernels = {
 };
 
 template <std::size_t... kDTypes>
-constexpr std::array<Named, sizeof...(kDTypes)> run_plan_kernels(std::index_sequence<kDTypes...>) {
+constexpr std::array<HostKernel, sizeof...(kDTypes)> run_plan_kernels(std::index_sequence<kDTypes...>) {
   return {named<exec::RunPlan<static_cast<DType>(kDTypes)>>()...};
 }
 constexpr std::array kRunPlanKernels = run_plan_kernels(std::make_index_sequence<kDTypeCount>());
@@ -101,48 +101,49 @@ constexpr std::array kRunPlanAndNormKernels = {named<exec::RunPlanAndNorm<DType:
                                                named<exec::RunPlanAndNorm<DType::kBFloat16>>()};
 
 /// One after the other, as blocks that do not wait for each other may run.
-void run_blocks(HostCode code, const void* arguments, const device::Grid& grid, int first, int last) {
-  HostTeam team(kHostThreads);
+void run_blocks(const HostKernel& kernel, const void* arguments, const device::Grid& grid, int first, int last) {
+  const int threads_of_block = std::min(kernel.threads, std::max(grid.threads / kernel.lanes, 1) * kernel.lanes);
+  HostTeam team(threads_of_block);
   std::vector<std::unique_ptr<HostTeam>> warps;
-  for (int i = 0; i < kHostThreads; i += kHostLanes) warps.push_back(std::make_unique<HostTeam>(kHostLanes));
+  for (int i = 0; i < threads_of_block; i += kernel.lanes) warps.push_back(std::make_unique<HostTeam>(kernel.lanes));
   std::vector<std::max_align_t> shared(grid.shared_bytes / sizeof(std::max_align_t) + 1);
   const auto run = [&](int thread) {
     for (int block = first; block < last; ++block) {
       const HostBlock::Place place{.thread = thread,
-                                   .threads = kHostThreads,
+                                   .threads = threads_of_block,
                                    .block = block,
                                    .blocks = grid.blocks,
-                                   .lanes = kHostLanes,
+                                   .lanes = kernel.lanes,
                                    .may_wait = grid.together || grid.blocks == 1};
-      HostBlock one(place, team, *warps[static_cast<std::size_t>(thread / kHostLanes)],
+      HostBlock one(place, team, *warps[static_cast<std::size_t>(thread / kernel.lanes)],
                     reinterpret_cast<std::byte*>(shared.data()));
-      code(arguments, one);
+      kernel.code(arguments, one);
       team.meet();  // shared memory is the next block's
     }
   };
   std::vector<std::thread> threads;
-  for (int thread = 1; thread < kHostThreads; ++thread) threads.emplace_back(run, thread);
+  for (int thread = 1; thread < threads_of_block; ++thread) threads.emplace_back(run, thread);
   run(0);
   for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace
 
-HostCode host_code(const char* name) {
-  for (const std::span<const Named> kernels :
-       {std::span<const Named>(kKernels), std::span<const Named>(kRunPlanKernels),
-        std::span<const Named>(kRunPlanAndNormKernels)})
-    for (const Named& kernel : kernels)
-      if (kernel.name == name) return kernel.code;
+const HostKernel* host_kernel(const char* name) {
+  for (const std::span<const HostKernel> kernels :
+       {std::span<const HostKernel>(kKernels), std::span<const HostKernel>(kRunPlanKernels),
+        std::span<const HostKernel>(kRunPlanAndNormKernels)})
+    for (const HostKernel& kernel : kernels)
+      if (kernel.name == name) return &kernel;
   return nullptr;
 }
 
-void run_grid(HostCode code, const void* arguments, const device::Grid& grid) {
-  if (!grid.together) return run_blocks(code, arguments, grid, 0, grid.blocks);
+void run_grid(const HostKernel& kernel, const void* arguments, const device::Grid& grid) {
+  if (!grid.together) return run_blocks(kernel, arguments, grid, 0, grid.blocks);
   std::vector<std::thread> blocks;
   for (int block = 1; block < grid.blocks; ++block)
-    blocks.emplace_back([&, block] { run_blocks(code, arguments, grid, block, block + 1); });
-  run_blocks(code, arguments, grid, 0, 1);
+    blocks.emplace_back([&, block] { run_blocks(kernel, arguments, grid, block, block + 1); });
+  run_blocks(kernel, arguments, grid, 0, 1);
   for (std::thread& block : blocks) block.join();
 }
 

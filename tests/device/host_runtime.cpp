@@ -176,7 +176,7 @@ Status HostRuntime::fill(void* memory, unsigned char value, std::size_t bytes, D
 
 Status HostRuntime::launch(const device::Kernel& kernel, const void* arguments, const device::Grid& grid, Device device,
                            Stream stream) {
-  const HostCode code = host_code(kernel.name);
+  const HostKernel* const code = host_kernel(kernel.name);
   const std::lock_guard lock(mutex_);
   ACCORD_RETURN_IF_ERROR(take_failure("launch"));
   if (code == nullptr) return error("launch", fmt::format("host_kernels.cpp has no kernel \"{}\"", kernel.name));
@@ -186,7 +186,7 @@ Status HostRuntime::launch(const device::Kernel& kernel, const void* arguments, 
   auto copy = std::make_shared<std::vector<std::max_align_t>>(kernel.bytes / sizeof(std::max_align_t) + 1);
   std::memcpy(copy->data(), first, kernel.bytes);
   ++launches_[kernel.name];
-  return push(*worker, [code, copy, grid] { run_grid(code, copy->data(), grid); });
+  return push(*worker, [code, copy, grid] { run_grid(*code, copy->data(), grid); });
 }
 
 int HostRuntime::launches(std::string_view kernel) const {

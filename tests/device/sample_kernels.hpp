@@ -141,4 +141,46 @@ struct PassOn {
   }
 };
 
+/// Each warp multiplies matrices of its own, sums [16][16] += a [16][16] b [16][16], all row-major, by fragments whose elements it takes from
+/// shared memory.
+template <DType kDType>
+struct MultiplyTiles {
+  static constexpr const char* kName = kDType == DType::kBFloat16 ? "test_multiply_bfloat16" : "test_multiply_float16";
+  static constexpr int kThreads = 128, kLanes = device::kFragmentLanes;
+  static constexpr int kCount = 256;  ///< of each matrix' elements
+  const std::uint16_t *a, *b;         ///< [count][kCount] of kDType
+  float* sums;                        ///< [count][kCount]
+  std::size_t count;
+  static std::size_t shared_bytes(int threads) {
+    return static_cast<std::size_t>(threads / kLanes * 2 * kCount) * sizeof(std::uint16_t);
+  }
+  template <typename Block>
+  ACCORD_ON_DEVICE void operator()(Block& block) const {
+    const int lane = block.lane(), warp = block.thread() / kLanes, warps = block.threads() / kLanes;
+    auto* const my_a = reinterpret_cast<std::uint16_t*>(block.shared()) + warp * 2 * kCount;
+    auto* const my_b = my_a + kCount;
+    const auto first = static_cast<std::size_t>(block.block() * warps + warp);
+    for (std::size_t i = first; i < count; i += static_cast<std::size_t>(block.blocks() * warps)) {
+      block.sync_warp();
+      for (int at = lane; at < kCount; at += kLanes) {
+        my_a[at] = a[i * kCount + at];
+        my_b[at] = b[i * kCount + at];
+      }
+      block.sync_warp();
+      // Tiles go down the left half first, then down the right one; b's are transposed on the way.
+      const int offset = lane % 16 * 16 + lane / 16 * 8;
+      const device::Tiles tiles = block.load_tiles(my_a + offset), across = block.load_transposed(my_b + offset);
+      for (int half = 0; half < 2; ++half) {
+        float* const to = sums + i * kCount + lane / 4 * 16 + half * 8 + lane % 4 * 2;
+        device::Sums c{{to[0], to[1], to[8 * 16], to[8 * 16 + 1]}};
+        block.template multiply<kDType>(tiles, {across.of[2 * half], across.of[2 * half + 1]}, c);
+        to[0] = c.of[0];
+        to[1] = c.of[1];
+        to[8 * 16] = c.of[2];
+        to[8 * 16 + 1] = c.of[3];
+      }
+    }
+  }
+};
+
 }  // namespace accord::testing

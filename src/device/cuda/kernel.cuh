@@ -34,6 +34,39 @@ class Block {
   __device__ T from_lane(T x, int lane) const {
     return __shfl_sync(kAllLanes, x, lane);
   }
+  template <DType kDType>
+  __device__ void multiply(const Tiles& a, const TilePair& b, Sums& c) const {
+    static_assert(kDType == DType::kBFloat16 || kDType == DType::kFloat16);
+    if constexpr (kDType == DType::kBFloat16) {
+      asm volatile(
+          "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, "
+          "%2, %3};"
+          : "+f"(c.of[0]), "+f"(c.of[1]), "+f"(c.of[2]), "+f"(c.of[3])
+          : "r"(a.of[0]), "r"(a.of[1]), "r"(a.of[2]), "r"(a.of[3]), "r"(b.of[0]), "r"(b.of[1]));
+    } else {
+      asm volatile(
+          "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, "
+          "%2, %3};"
+          : "+f"(c.of[0]), "+f"(c.of[1]), "+f"(c.of[2]), "+f"(c.of[3])
+          : "r"(a.of[0]), "r"(a.of[1]), "r"(a.of[2]), "r"(a.of[3]), "r"(b.of[0]), "r"(b.of[1]));
+    }
+  }
+  __device__ Tiles load_tiles(const void* row) const {
+    Tiles x;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.of[0]), "=r"(x.of[1]), "=r"(x.of[2]), "=r"(x.of[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+    return x;
+  }
+  __device__ Tiles load_transposed(const void* row) const {
+    Tiles x;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x.of[0]), "=r"(x.of[1]), "=r"(x.of[2]), "=r"(x.of[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+    return x;
+  }
   template <typename T>
   __device__ T warp_sum(T x) const {
     return over_warp(x, [](T a, T b) { return a + b; });
@@ -88,6 +121,9 @@ class Block {
   }
 
  private:
+  __device__ static unsigned shared_address(const void* memory) {
+    return static_cast<unsigned>(__cvta_generic_to_shared(memory));
+  }
   template <typename T, typename Combine>
   __device__ T over_warp(T x, Combine combine) const {
     for (unsigned offset = kWarp / 2; offset > 0; offset /= 2) x = combine(x, __shfl_xor_sync(kAllLanes, x, offset));
@@ -109,6 +145,7 @@ class Block {
 
 template <typename K>
 __global__ void __launch_bounds__(K::kThreads) run(const __grid_constant__ K kernel) {
+  static_assert(lanes_of<K>() == 1 || lanes_of<K>() == kWarp);
   Block block;
   kernel(block);
 }

@@ -17,6 +17,10 @@ TEST_F(HostKernels, threads_meet) { expect_threads_meet(on); }
 TEST_F(HostKernels, blocks_that_run_together_pass_words) { expect_blocks_that_run_together_pass_words(on); }
 TEST_F(HostKernels, a_new_kernel_begins_beside_one_that_waits) { expect_a_new_kernel_begins_beside_one_that_waits(on); }
 TEST_F(HostKernels, grids_that_cannot_be_are_refused) { expect_grids_that_cannot_be_are_refused(on); }
+TEST_F(HostKernels, warps_multiply_matrices) {
+  expect_warps_multiply_matrices<DType::kBFloat16>(on);
+  expect_warps_multiply_matrices<DType::kFloat16>(on);
+}
 TEST_F(HostKernels, memory_is_filled) { expect_memory_is_filled(on); }
 
 TEST_F(HostKernels, one_that_is_not_listed_is_told) {

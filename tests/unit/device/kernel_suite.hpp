@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <random>
 #include <vector>
 
 #include "device/device_memory.hpp"
+#include "device/numbers.hpp"
 #include "device/sample_kernels.hpp"
 
 namespace accord::testing {
@@ -78,6 +80,42 @@ inline void expect_a_new_kernel_begins_beside_one_that_waits(const OnDevice& on)
   EXPECT_TRUE(on.runtime.destroy_stream(on.device, other).ok());
 }
 
+/// Products of random matrices against the sums that they are.
+template <DType kDType>
+void expect_warps_multiply_matrices(const OnDevice& on) {
+  using Kernel = MultiplyTiles<kDType>;
+  constexpr int kMatrices = 7, kAll = kMatrices * Kernel::kCount;
+  const auto narrow = [](float x) {
+    return kDType == DType::kBFloat16 ? device::to_bfloat16(x) : device::to_float16(x);
+  };
+  const auto wide = [](std::uint16_t x) {
+    return kDType == DType::kBFloat16 ? device::from_bfloat16(x) : device::from_float16(x);
+  };
+  std::mt19937 random(1);
+  std::uniform_real_distribution<float> numbers(-2.0F, 2.0F);
+  std::vector<std::uint16_t> a(kAll), b(kAll);
+  std::vector<float> c(kAll);
+  for (auto* const matrix : {&a, &b})
+    for (std::uint16_t& x : *matrix) x = narrow(numbers(random));
+  for (float& x : c) x = numbers(random);
+  const DeviceArray on_a(on, a, DType::kUInt16), on_b(on, b, DType::kUInt16), on_c(on, c, DType::kFloat32);
+  const Kernel kernel{static_cast<const std::uint16_t*>(on_a.buffer().data),
+                      static_cast<const std::uint16_t*>(on_b.buffer().data), static_cast<float*>(on_c.buffer().data),
+                      kMatrices};
+  ASSERT_TRUE(device::launch(on.runtime, kernel, {.blocks = 2, .threads = 64, .shared_bytes = Kernel::shared_bytes(64)},
+                             on.device, on.stream)
+                  .ok());
+  const auto found = on_c.template values<float>();
+  for (int i = 0; i < kAll; ++i) {
+    const int matrix = i / Kernel::kCount * Kernel::kCount, row = i % Kernel::kCount / 16, column = i % 16;
+    double sum = c[static_cast<std::size_t>(i)];
+    for (int k = 0; k < 16; ++k)
+      sum += double{wide(a[static_cast<std::size_t>(matrix + row * 16 + k)])} *
+             double{wide(b[static_cast<std::size_t>(matrix + k * 16 + column)])};
+    ASSERT_NEAR(double{found[static_cast<std::size_t>(i)]}, sum, 2e-5) << "row " << row << ", column " << column;
+  }
+}
+
 inline void expect_grids_that_cannot_be_are_refused(const OnDevice& on) {
   const Scale nothing{nullptr, 0, 1.0F};
   const int most = on.runtime.multiprocessors(on.device).value();
@@ -87,6 +125,9 @@ inline void expect_grids_that_cannot_be_are_refused(const OnDevice& on) {
   };
   EXPECT_THAT(refused({.blocks = 0}), ::testing::HasSubstr("kernel test_scale with 0 blocks"));
   EXPECT_THAT(refused({.threads = 512}), ::testing::HasSubstr("1 to 256 threads"));
+  const MultiplyTiles<DType::kBFloat16> of_warps{};
+  EXPECT_THAT(device::launch(on.runtime, of_warps, {.threads = 48}, on.device, on.stream).message(),
+              ::testing::HasSubstr("test_multiply_bfloat16 with 1 blocks of 48 threads: it takes whole warps of 32"));
   EXPECT_THAT(refused({.blocks = most + 1, .together = true}), ::testing::HasSubstr("run together on cuda:0"));
 }
 

@@ -88,6 +88,10 @@ TEST_F(CudaDevice, a_new_kernel_begins_beside_one_that_waits) {
 TEST_F(CudaDevice, grids_that_cannot_be_are_refused) {
   testing::expect_grids_that_cannot_be_are_refused({runtime, kFirst, stream()});
 }
+TEST_F(CudaDevice, warps_multiply_matrices) {
+  testing::expect_warps_multiply_matrices<DType::kBFloat16>({runtime, kFirst, stream()});
+  testing::expect_warps_multiply_matrices<DType::kFloat16>({runtime, kFirst, stream()});
+}
 TEST_F(CudaDevice, memory_is_filled) { testing::expect_memory_is_filled({runtime, kFirst, stream()}); }
 
 TEST_F(CudaDevice, has_a_description_and_is_one_of_count) {

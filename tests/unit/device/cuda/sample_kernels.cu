@@ -7,3 +7,5 @@ ACCORD_CUDA_KERNEL(accord::testing::Relay);
 ACCORD_CUDA_KERNEL(accord::testing::AwaitWord);
 ACCORD_CUDA_KERNEL(accord::testing::SetWord);
 ACCORD_CUDA_KERNEL(accord::testing::PassOn);
+ACCORD_CUDA_KERNEL(accord::testing::MultiplyTiles<accord::DType::kBFloat16>);
+ACCORD_CUDA_KERNEL(accord::testing::MultiplyTiles<accord::DType::kFloat16>);
