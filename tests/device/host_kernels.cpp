@@ -12,6 +12,7 @@
 #include "engine/device/decoding_kernel.hpp"
 #include "engine/device/elementwise_kernel.hpp"
 #include "engine/device/expert_kernels.hpp"
+#include "engine/device/grouped_product_kernel.hpp"
 #include "engine/device/index_kernels.hpp"
 #include "engine/device/product_kernel.hpp"
 #include "engine/device/row_kernels.hpp"
@@ -77,6 +78,12 @@ constexpr std::array kKernels = {
     named<engine::ExpertsFewRows<2>>(),
     named<engine::ExpertsFewRows<4>>(),
     named<engine::ExpertsFewRows<8>>(),
+    named<engine::ExpertsManyRows<DType::kFloat32, false>>(),
+    named<engine::ExpertsManyRows<DType::kFloat32, true>>(),
+    named<engine::ExpertsManyRows<DType::kBFloat16, false>>(),
+    named<engine::ExpertsManyRows<DType::kBFloat16, true>>(),
+    named<engine::ExpertsManyRows<DType::kFloat16, false>>(),
+    named<engine::ExpertsManyRows<DType::kFloat16, true>>(),
     named<engine::CombineChoices>(),
     named<engine::AppendToCache>(),
     named<engine::PagedAttention>(),

@@ -6,6 +6,7 @@
 #include "engine/device/device_run.hpp"
 #include "engine/device/device_steps.hpp"
 #include "engine/device/expert_kernels.hpp"
+#include "engine/device/grouped_product_kernel.hpp"
 #include "engine/device/index_steps.hpp"
 #include "engine/runtime/op_registry.hpp"
 
@@ -35,8 +36,11 @@ GroupChoices kernel_of(const Sorting& sorting) {
   return kernel;
 }
 
-// Few rows of one expert are read for together: how many a product of `tokens` rows has room for.
-std::int64_t tile_rows_of(std::int64_t tokens) {
+constexpr int kManyRows = ExpertsManyRows<DType::kFloat32, false>::kRows;
+
+// Where experts have a few rows each, what counts is that their weights are read once; more rows are multiplied as matrices.
+std::int64_t tile_rows_of(std::int64_t tokens, std::int64_t choices, std::int64_t experts) {
+  if (tokens > kFewRows && choices > kFewRows / 2 * experts) return kManyRows;
   std::int64_t rows = 1;
   while (rows < tokens && rows < kFewRows) rows *= 2;
   return rows;
@@ -93,10 +97,28 @@ Status launch_rows(const DeviceRun& run, const ExpertProduct& product) {
                        quotient_of_blocks(product.tile_count * product.call.n, kOutputsOfBlock));
 }
 
+template <DType kDType>
+Status launch_many_rows(const DeviceRun& run, const ExpertProduct& product) {
+  using Plain = ExpertsManyRows<kDType, false>;
+  using Gated = ExpertsManyRows<kDType, true>;
+  if (product.call.gate == nullptr)
+    return launch_blocks(run, Plain{product}, Plain{product}.blocks(), Plain::kSharedBytes);
+  return launch_blocks(run, Gated{product}, Gated{product}.blocks(), Gated::kSharedBytes);
+}
+
 Status launch_product(const DeviceRun& run, const ExpertProduct& product, std::int64_t tile_rows) {
-  if (tile_rows == 1) return launch_rows<1>(run, product);
-  if (tile_rows == 2) return launch_rows<2>(run, product);
-  return tile_rows == 4 ? launch_rows<4>(run, product) : launch_rows<kFewRows>(run, product);
+  switch (tile_rows) {
+    case 1: return launch_rows<1>(run, product);
+    case 2: return launch_rows<2>(run, product);
+    case 4: return launch_rows<4>(run, product);
+    case kFewRows: return launch_rows<kFewRows>(run, product);
+    default: break;
+  }
+  switch (product.call.dtype) {
+    case DType::kBFloat16: return launch_many_rows<DType::kBFloat16>(run, product);
+    case DType::kFloat16: return launch_many_rows<DType::kFloat16>(run, product);
+    default: return launch_many_rows<DType::kFloat32>(run, product);
+  }
 }
 
 void add_product(Preparation& op, const Layer& layer, const Sorting& sorting, const Tensor& x, const Tensor& y) {
@@ -195,7 +217,7 @@ Status prepare_experts(Preparation& op) {
   sorting.experts = experts.up.weight.size(0);
   ACCORD_ASSIGN_OR_RETURN(sorting.first_expert, op.integer("first_expert", 0));
   ACCORD_ASSIGN_OR_RETURN(sorting.in_all, op.integer("experts_in_all", sorting.experts));
-  sorting.tile_rows = tile_rows_of(input.size(0));
+  sorting.tile_rows = tile_rows_of(input.size(0), sorting.ids.count(), sorting.in_all);
   ACCORD_RETURN_IF_ERROR(add_sorting(op, sorting));
   ACCORD_ASSIGN_OR_RETURN(const Tensor rows, sorted_rows(op, input, sorting));
   const std::int64_t choices = sorting.ids.count();

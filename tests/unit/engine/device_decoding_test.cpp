@@ -3,45 +3,18 @@
 #include <cmath>
 #include <numeric>
 
-#include "device/host_block.hpp"
 #include "engine/device/decoding_kernel.hpp"
+#include "unit/engine/device_blocks.hpp"
 #include "unit/engine/device_engines.hpp"
 
 namespace accord::engine {
 namespace {
 
 using accord::testing::floats_of;
-using accord::testing::HostBlock;
 using accord::testing::HostRuntime;
-using accord::testing::HostTeam;
 using accord::testing::HostTensor;
 using accord::testing::kGpu;
 using accord::testing::some_numbers;
-
-struct BlockSize {
-  int threads = 1, lanes = 1;
-};
-
-/// Runs `blocks` blocks of a kernel, one after the other.
-template <typename K>
-void run_blocks(const K& kernel, int blocks, const BlockSize& size, std::size_t shared_bytes) {
-  HostTeam team(size.threads);
-  std::vector<std::unique_ptr<HostTeam>> warps;
-  for (int i = 0; i < size.threads; i += size.lanes) warps.push_back(std::make_unique<HostTeam>(size.lanes));
-  std::vector<std::max_align_t> shared(shared_bytes / sizeof(std::max_align_t) + 1);
-  std::memset(shared.data(), 0xFF, shared.size() * sizeof(std::max_align_t));  // NaN
-  const auto run = [&](int thread) {
-    for (int block = 0; block < blocks; ++block) {
-      HostBlock one({thread, size.threads, block, blocks, size.lanes}, team,
-                    *warps[static_cast<std::size_t>(thread / size.lanes)], reinterpret_cast<std::byte*>(shared.data()));
-      kernel(one);
-      team.meet();
-    }
-  };
-  std::vector<std::thread> threads;
-  for (int thread = 0; thread < size.threads; ++thread) threads.emplace_back(run, thread);
-  for (std::thread& thread : threads) thread.join();
-}
 
 struct Case {
   std::int64_t heads = 1, kv_heads = 1, head_dim = 8, value_dim = 8, block_tokens = 16;

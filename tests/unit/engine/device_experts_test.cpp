@@ -7,6 +7,7 @@ namespace accord::engine {
 namespace {
 
 using accord::testing::floats_of;
+using accord::testing::HostRuntime;
 using accord::testing::HostTensor;
 using accord::testing::kGpu;
 using accord::testing::some_numbers;
@@ -104,7 +105,11 @@ TEST_F(DeviceExperts, few_rows_and_many_of_each_dtype) {
       for (const std::int64_t top_k : {1, 2, 4}) {
         SCOPED_TRACE(std::to_string(rows) + " rows, top " + std::to_string(top_k) + ", " +
                      std::string(to_string(dtype)));
+        const std::string kernel = "engine_experts_" + std::string(to_string(dtype)) + "_gated";
+        const int launches = HostRuntime::instance().launches(kernel);
         expect_as_on_the_cpu({.dtype = dtype, .rows = rows, .top_k = top_k});
+        // Some four rows for each expert are many.
+        EXPECT_EQ(HostRuntime::instance().launches(kernel) > launches, rows > 8 && rows * top_k > 20);
       }
     }
   }
