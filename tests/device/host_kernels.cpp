@@ -11,11 +11,14 @@
 #include "engine/device/attention_kernels.hpp"
 #include "engine/device/decoding_kernel.hpp"
 #include "engine/device/elementwise_kernel.hpp"
+#include "engine/device/expert_kernels.hpp"
 #include "engine/device/float8_kernels.hpp"
+#include "engine/device/grouped_product_kernel.hpp"
 #include "engine/device/index_kernels.hpp"
 #include "engine/device/product_kernel.hpp"
 #include "engine/device/row_kernels.hpp"
 #include "engine/device/tile_attention_kernels.hpp"
+#include "engine/device/top_k_kernel.hpp"
 #include "exec/device/run_plan.hpp"
 #include "expert/device/drop_kernels.hpp"
 #include "expert/device/map_kernels.hpp"
@@ -78,6 +81,19 @@ constexpr std::array kKernels = {
     named<engine::RoundRows>(),
     named<engine::WidenRows>(),
     named<engine::ScaleSums>(),
+    named<engine::TopK>(),
+    named<engine::GroupChoices>(),
+    named<engine::ExpertsFewRows<1>>(),
+    named<engine::ExpertsFewRows<2>>(),
+    named<engine::ExpertsFewRows<4>>(),
+    named<engine::ExpertsFewRows<8>>(),
+    named<engine::ExpertsManyRows<DType::kFloat32, false>>(),
+    named<engine::ExpertsManyRows<DType::kFloat32, true>>(),
+    named<engine::ExpertsManyRows<DType::kBFloat16, false>>(),
+    named<engine::ExpertsManyRows<DType::kBFloat16, true>>(),
+    named<engine::ExpertsManyRows<DType::kFloat16, false>>(),
+    named<engine::ExpertsManyRows<DType::kFloat16, true>>(),
+    named<engine::CombineChoices>(),
     named<engine::AppendToCache>(),
     named<engine::PagedAttention>(),
     named<engine::DecodingAttention<DType::kFloat32, 1>>(),

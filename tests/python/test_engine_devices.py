@@ -26,10 +26,14 @@ SIZES = {
     "max_position_embeddings": 128,
     "pad_token_id": 0,
 }
+EXPERTS = {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 40}
 CONFIGURATIONS = {
     "llama": transformers.LlamaConfig(**SIZES),
     "qwen2": transformers.Qwen2Config(**SIZES),
     "gemma2": transformers.Gemma2Config(**SIZES, head_dim=16, sliding_window=8, query_pre_attn_scalar=16),
+    "mixtral": transformers.MixtralConfig(**SIZES, num_local_experts=4, sliding_window=None),
+    "qwen2_moe": transformers.Qwen2MoeConfig(**SIZES, **EXPERTS, shared_expert_intermediate_size=96),
+    "qwen3_moe": transformers.Qwen3MoeConfig(**SIZES, **EXPERTS, head_dim=16, norm_topk_prob=True),
     "gpt2": transformers.GPT2Config(n_embd=64, n_layer=2, n_head=4, vocab_size=VOCABULARY, n_positions=128),
 }
 
@@ -50,34 +54,37 @@ def exported(tmp_path_factory):
     def export(name: str, dtype=None, **options) -> str:
         torch.manual_seed(0)
         model = transformers.AutoModelForCausalLM.from_config(CONFIGURATIONS[name]).eval()
+        with torch.no_grad():  # so that what experts do is seen
+            for parameter_name, parameter in model.named_parameters():
+                if ".experts." in parameter_name:
+                    parameter.mul_(8)
         path = folder / f"{name}-{len(list(folder.iterdir()))}.accord"
-        return str(accord.export(model if dtype is None else model.to(dtype), path=path, sharding="auto", **options))
+        options = {"sharding": "auto", **options}
+        return str(accord.export(model if dtype is None else model.to(dtype), path=path, **options))
 
     return export
 
 
-def run_logits(_, path, package):
-    """The logits of a prompt, and of tokens that follow it one by one, on the CPU and on a device."""
-
-    import numpy as np
-    from host_devices import library
-    from language_runs import bits, make_ids
+def run_logits(_, path, package, sizes):
+    """The logits of the steps, on the CPU and on groups of devices; those of each group's first rank."""
+    from host_devices import library, on_thread_ranks
+    from language_runs import logits_of_steps
 
     import accord
 
     library(path)
-    found = []
-    for device in ("cpu", "cuda:0"):
-        with accord.load(package, device=device) as engine:
-            context = engine.create_context()
-            context.create_cache(8, block_tokens=16)
-            ids, begin, logits = make_ids(24), 0, []
-            for count in (19, 1, 1, 1, 1, 1):
-                at = np.arange(begin, begin + count)
-                output = context.run_sequences([(count, begin, [2, 0])], ids[at], at, np.arange(count))[0]
-                logits.append((output.dtype, bits(output)))
-                begin += count
-            found.append(logits)
+    with accord.load(package, device="cpu") as engine:
+        found = [logits_of_steps(engine)]
+    for size in sizes:
+        given = {}
+
+        def body(comm, rank, given=given):
+            with accord.load(package, {"tp": comm}, device=f"cuda:{rank}") as engine:
+                given[rank] = logits_of_steps(engine)
+
+        on_thread_ranks(size, body)
+        assert all(logits == given[0] for logits in given.values())
+        found.append(given[0])
     return found
 
 
@@ -88,25 +95,36 @@ def numbers(dtype: str, data: bytes) -> np.ndarray:
 
 
 def check(found, tolerance: float) -> None:
-    cpu, device = found
-    for (expected_dtype, expected), (dtype, given) in zip(cpu, device, strict=True):
-        assert dtype == expected_dtype
-        right = numbers(dtype, expected)
-        np.testing.assert_allclose(numbers(dtype, given), right, rtol=0, atol=tolerance * max(1.0, np.abs(right).max()))
+    cpu, *devices = found
+    for device in devices:
+        for (expected_dtype, expected), (dtype, given) in zip(cpu, device, strict=True):
+            assert dtype == expected_dtype
+            right = numbers(dtype, expected)
+            atol = tolerance * max(1.0, np.abs(right).max())
+            np.testing.assert_allclose(numbers(dtype, given), right, rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_a_family_gives_the_logits_of_the_cpu(name, process, exported):
-    check(process(run_logits, exported(name)), 2e-5)
+    check(process(run_logits, exported(name), [1]), 2e-5)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.03), (torch.float16, 0.005)])
-def test_a_narrow_model_stays_within_its_rounding(dtype, tolerance, process, exported):
-    check(process(run_logits, exported("llama", dtype)), tolerance)
+@pytest.mark.parametrize("name", ["llama", "mixtral"])
+def test_a_narrow_model_stays_within_its_rounding(name, dtype, tolerance, process, exported):
+    check(process(run_logits, exported(name, dtype), [1]), tolerance)
 
 
 def test_weights_of_8_bits_are_held_in_the_models_dtype(process, exported):
-    check(process(run_logits, exported("llama", weights="int8")), 2e-4)
+    check(process(run_logits, exported("llama", weights="int8"), [1]), 2e-4)
+
+
+# A part of every expert for each rank, in units that fill no group of a scale, or some experts for each.
+@pytest.mark.parametrize("rule", [accord.Row(unit=24), accord.Expert()])
+@pytest.mark.parametrize("weights", [None, "int8", "int4"])
+def test_ranks_share_experts(weights, rule, process, exported):
+    package = exported("mixtral", weights=weights, sharding={"*.experts": rule})
+    check(process(run_logits, package, [1, 2, 4]), 2e-5 if weights is None else 2e-4)
 
 
 def run_generation(_, path, package):

@@ -2,10 +2,13 @@
 #include "engine/device/attention_kernels.hpp"
 #include "engine/device/decoding_kernel.hpp"
 #include "engine/device/elementwise_kernel.hpp"
+#include "engine/device/expert_kernels.hpp"
 #include "engine/device/float8_kernels.hpp"
+#include "engine/device/grouped_product_kernel.hpp"
 #include "engine/device/index_kernels.hpp"
 #include "engine/device/product_kernel.hpp"
 #include "engine/device/row_kernels.hpp"
+#include "engine/device/top_k_kernel.hpp"
 
 namespace {
 template <int kRows>
@@ -16,6 +19,12 @@ template <int kQueries>
 using DecodingFloat32 = accord::engine::DecodingAttention<accord::DType::kFloat32, kQueries>;
 template <int kQueries>
 using DecodingBFloat16 = accord::engine::DecodingAttention<accord::DType::kBFloat16, kQueries>;
+template <bool kGated>
+using ManyFloat32 = accord::engine::ExpertsManyRows<accord::DType::kFloat32, kGated>;
+template <bool kGated>
+using ManyBFloat16 = accord::engine::ExpertsManyRows<accord::DType::kBFloat16, kGated>;
+template <bool kGated>
+using ManyFloat16 = accord::engine::ExpertsManyRows<accord::DType::kFloat16, kGated>;
 }  // namespace
 
 ACCORD_CUDA_KERNEL(accord::engine::Elementwise);
@@ -36,6 +45,19 @@ ACCORD_CUDA_KERNEL(Float8Product<8>);
 ACCORD_CUDA_KERNEL(accord::engine::RoundRows);
 ACCORD_CUDA_KERNEL(accord::engine::WidenRows);
 ACCORD_CUDA_KERNEL(accord::engine::ScaleSums);
+ACCORD_CUDA_KERNEL(accord::engine::TopK);
+ACCORD_CUDA_KERNEL(accord::engine::GroupChoices);
+ACCORD_CUDA_KERNEL(accord::engine::ExpertsFewRows<1>);
+ACCORD_CUDA_KERNEL(accord::engine::ExpertsFewRows<2>);
+ACCORD_CUDA_KERNEL(accord::engine::ExpertsFewRows<4>);
+ACCORD_CUDA_KERNEL(accord::engine::ExpertsFewRows<8>);
+ACCORD_CUDA_KERNEL(ManyFloat32<false>);
+ACCORD_CUDA_KERNEL(ManyFloat32<true>);
+ACCORD_CUDA_KERNEL(ManyBFloat16<false>);
+ACCORD_CUDA_KERNEL(ManyBFloat16<true>);
+ACCORD_CUDA_KERNEL(ManyFloat16<false>);
+ACCORD_CUDA_KERNEL(ManyFloat16<true>);
+ACCORD_CUDA_KERNEL(accord::engine::CombineChoices);
 ACCORD_CUDA_KERNEL(accord::engine::AppendToCache);
 ACCORD_CUDA_KERNEL(accord::engine::PagedAttention);
 ACCORD_CUDA_KERNEL(DecodingFloat32<1>);

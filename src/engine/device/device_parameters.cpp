@@ -28,16 +28,14 @@ class DeviceLoader {
       ACCORD_RETURN_IF_ERROR(read_row_major(package, entry, part, units_, staged));
       return put(staged, entry.name, memory);
     }
-    if (entry.packing->groups > 0 || entry.shape.size() != 2) {
+    if (entry.packing->groups > 0) {
       return Status(StatusCode::kUnsupported,
-                    fmt::format("tensor \"{}\" is packed for experts or a convolution, which have no kernel for GPUs",
-                                entry.name));
+                    fmt::format("tensor \"{}\" is packed for a convolution, which has no kernel for GPUs", entry.name));
     }
     ACCORD_RETURN_IF_ERROR(package.read_granules(entry, part.first_granule, part.granules, staged));
-    const auto first = entry.sharding ? static_cast<std::int64_t>(part.first_granule) : 0;
-    const auto units = entry.sharding ? static_cast<std::int64_t>(part.granules) : 1;
-    const kernels::PackedMatrix matrix = entry.matrix(first, units, staged.data());
-    return stays_float8(entry, use) ? put_float8(matrix, entry, memory) : put_unpacked(matrix, entry, value, memory);
+    const PackedStack stack = packed_part(entry, part, staged.data());
+    return stays_float8(entry, use) ? put_float8(stack.matrix(0), entry, memory)
+                                    : put_unpacked(stack, entry, value, memory);
   }
 
   Status put(std::span<const std::byte> rows, std::string_view name, ParameterMemory& memory) {
@@ -77,20 +75,24 @@ class DeviceLoader {
     return copy(rows, entry.name, memory);
   }
 
-  Status put_unpacked(const kernels::PackedMatrix& matrix, const TensorEntry& entry, const Value& value,
-                      ParameterMemory& memory) {
-    std::vector<std::int64_t> sizes = {matrix.out(), matrix.in()};
-    const auto count = static_cast<std::size_t>(sizes[0] * sizes[1]);
+  // One matrix after the other, those of experts side by side.
+  Status put_unpacked(const PackedStack& stack, const TensorEntry& entry, const Value& value, ParameterMemory& memory) {
+    std::vector<std::int64_t> sizes = {stack.out(), stack.in()};
+    const auto count = static_cast<std::size_t>(sizes[0] * sizes[1]), bytes = count * size_of(value.dtype);
     ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> wide, wide_.of(count * sizeof(float)));
-    kernels::unpack(matrix, reinterpret_cast<float*>(wide.data()));
     kernels::ConstView from{wide.data(), DType::kFloat32, kernels::contiguous_layout(sizes)};
     if (entry.packing->transposed) {  // packed as [out, in] of a weight [in, out]
       static constexpr int kOrder[] = {1, 0};
       from.layout = kernels::permuted_layout(from.layout, kOrder);
       std::swap(sizes[0], sizes[1]);
     }
-    ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> rows, unpacked_.of(count * size_of(value.dtype)));
-    ACCORD_RETURN_IF_ERROR(kernels::convert(from, {rows.data(), value.dtype, kernels::contiguous_layout(sizes)}));
+    ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> rows,
+                            unpacked_.of(bytes * static_cast<std::size_t>(stack.count())));
+    for (std::int64_t i = 0; i < stack.count(); ++i) {
+      kernels::unpack(stack.matrix(i), reinterpret_cast<float*>(wide.data()));
+      std::byte* const to = rows.data() + static_cast<std::size_t>(i) * bytes;
+      ACCORD_RETURN_IF_ERROR(kernels::convert(from, {to, value.dtype, kernels::contiguous_layout(sizes)}));
+    }
     return put(rows, entry.name, memory);
   }
 

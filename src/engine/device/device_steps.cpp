@@ -3,6 +3,7 @@
 
 #include "engine/device/device_run.hpp"
 #include "engine/device/row_kernels.hpp"
+#include "engine/device/top_k_kernel.hpp"
 #include "engine/graph/graph.hpp"
 
 namespace accord::engine {
@@ -219,6 +220,22 @@ Step softmax_on_device(bool logarithm, const Tensor& x, const Rows& rows, const 
                              {execution.address(x), rows.stride},
                              {execution.address(y), rows.width}};
     return launch_blocks(*execution.on_device, kernel, kernel.rows);
+  };
+}
+
+Step top_k_on_device(const BestElements& best) {
+  TopK kernel;
+  kernel.largest = best.extreme == kernels::Extreme::kLargest;
+  kernel.rows = best.rows.rows;
+  kernel.width = best.rows.width;
+  kernel.k = best.k;
+  kernel.x_row_stride = best.rows.stride;
+  return [=](const Execution& execution) {
+    TopK placed = kernel;
+    placed.x = execution.data<const float>(best.x);
+    placed.values = execution.data<float>(best.values);
+    placed.indices = execution.data<std::int64_t>(best.indices);
+    return launch_blocks(*execution.on_device, placed, placed.rows);
   };
 }
 

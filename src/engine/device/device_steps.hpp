@@ -7,6 +7,7 @@
 #include "engine/device/elementwise_kernel.hpp"
 #include "engine/runtime/tensor.hpp"
 #include "kernels/sum.hpp"
+#include "kernels/top_k.hpp"
 
 namespace accord::engine {
 
@@ -42,5 +43,15 @@ Step reduce_on_device(kernels::Reduction kind, const Tensor& x, const std::vecto
 Step cumulative_sum_on_device(const Tensor& x, int dim, const Tensor& y);
 /// Rows of x into y, which has no gaps.
 Step softmax_on_device(bool logarithm, const Tensor& x, const Rows& rows, const Tensor& y);
+
+/// kernels::TopKCall by tensors: rows of float32 in, values and indices without gaps out.
+struct BestElements {
+  kernels::Extreme extreme = kernels::Extreme::kLargest;
+  Tensor x;
+  Rows rows;
+  std::int64_t k = 0;
+  Tensor values, indices;
+};
+Step top_k_on_device(const BestElements& best);
 
 }  // namespace accord::engine

@@ -49,19 +49,23 @@ struct FewRowsProduct : FewRowsCall {
   ACCORD_ON_DEVICE void operator()(Block& block) const {
     const auto lanes = static_cast<std::size_t>(block.lanes());
     for (std::size_t output = block.first() / lanes; output < static_cast<std::size_t>(n);
-         output += block.stride() / lanes) {
-      const auto at = static_cast<std::int64_t>(output);
-      float sums[kRows] = {}, gates[kRows] = {};
-      add_products(block, weight.data, at, sums);
-      if (gate.data != nullptr) add_products(block, gate.data, at, gates);
-      ACCORD_UNROLLED
-      for (int row = 0; row < kRows; ++row) {
-        sums[row] = block.warp_sum(sums[row]);
-        if (gate.data != nullptr) gates[row] = block.warp_sum(gates[row]);
-      }
-      for (int row = block.lane(); row < kRows; row += block.lanes())
-        if (row < m) finish(row, at, number(sums, row), number(gates, row));
+         output += block.stride() / lanes)
+      make(block, static_cast<std::int64_t>(output));
+  }
+
+  /// One output of all rows, by the warp that calls it.
+  template <typename Block>
+  ACCORD_ON_DEVICE void make(Block& block, std::int64_t at) const {
+    float sums[kRows] = {}, gates[kRows] = {};
+    add_products(block, weight.data, at, sums);
+    if (gate.data != nullptr) add_products(block, gate.data, at, gates);
+    ACCORD_UNROLLED
+    for (int row = 0; row < kRows; ++row) {
+      sums[row] = block.warp_sum(sums[row]);
+      if (gate.data != nullptr) gates[row] = block.warp_sum(gates[row]);
     }
+    for (int row = block.lane(); row < kRows; row += block.lanes())
+      if (row < m) finish(row, at, number(sums, row), number(gates, row));
   }
 
  private:

@@ -35,10 +35,10 @@ const std::unordered_map<std::string_view, FoundOp>& registry() {
 const std::unordered_map<std::string_view, FoundOp>& device_registry() {
   static const auto* const map = [] {
     auto* changed = new std::unordered_map<std::string_view, FoundOp>(registry());
-    for (const auto table : {exchange_ops(), expert_ops(), stage_ops(), image_ops()}) {
+    for (const auto table : {exchange_ops(), stage_ops(), image_ops()}) {
       for (const OpEntry& entry : table) changed->erase(entry.name);
     }
-    for (const auto table : {device_matrix_ops(), device_attention_ops()}) {
+    for (const auto table : {device_matrix_ops(), device_attention_ops(), device_expert_ops()}) {
       for (const OpEntry& entry : table) (*changed)[entry.name] = {entry.prepare, kernels::NarrowFloats::kAsTheyAre};
     }
     return changed;

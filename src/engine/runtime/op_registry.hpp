@@ -39,6 +39,7 @@ std::span<const OpEntry> cached_attention_ops();
 // In the place of others of these names, in programs on devices:
 std::span<const OpEntry> device_matrix_ops();
 std::span<const OpEntry> device_attention_ops();
+std::span<const OpEntry> device_expert_ops();
 
 /// All of them, sorted.
 std::vector<std::string_view> op_names();

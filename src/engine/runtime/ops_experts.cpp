@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/rounding.hpp"
+#include "engine/device/device_steps.hpp"
 #include "engine/graph/node_access.hpp"
 #include "engine/runtime/op_registry.hpp"
 #include "kernels/experts.hpp"
@@ -287,19 +288,24 @@ Status prepare_top_k(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor values, op.scratch(DType::kFloat32, sizes));
   ACCORD_ASSIGN_OR_RETURN(const Tensor indices, op.make(1, sizes));
   ACCORD_RETURN_IF_ERROR(op.require(indices, {DType::kInt64}));
-  op.step([=](const Execution& execution) {
-    kernels::TopKCall call;
-    call.extreme = largest ? kernels::Extreme::kLargest : kernels::Extreme::kSmallest;
-    call.x = execution.data<const float>(x.tensor);
-    call.rows = x.rows.rows;
-    call.width = x.rows.width;
-    call.x_row_stride = x.rows.stride;
-    call.k = k;
-    call.values = execution.data<float>(values);
-    call.indices = execution.data<std::int64_t>(indices);
-    kernels::top_k(call);
-    return Status();
-  });
+  const kernels::Extreme extreme = largest ? kernels::Extreme::kLargest : kernels::Extreme::kSmallest;
+  op.step(
+      [=](const Execution& execution) {
+        kernels::TopKCall call;
+        call.extreme = extreme;
+        call.x = execution.data<const float>(x.tensor);
+        call.rows = x.rows.rows;
+        call.width = x.rows.width;
+        call.x_row_stride = x.rows.stride;
+        call.k = k;
+        call.values = execution.data<float>(values);
+        call.indices = execution.data<std::int64_t>(indices);
+        kernels::top_k(call);
+        return Status();
+      },
+      [&] {
+        return top_k_on_device({extreme, x.tensor, x.rows, k, values, indices});
+      });
   ACCORD_ASSIGN_OR_RETURN(const Tensor rounded, op.converted(values, op.declared_dtype(0)));
   op.alias(0, rounded);
   return Status();

@@ -180,32 +180,27 @@ class Loader {
                                 : transposed ? "as [in, out] of products"
                                              : "for linear layers"));
     }
-    const auto first = entry.sharding ? static_cast<std::int64_t>(part.first_granule) : 0;
-    const auto units = entry.sharding ? static_cast<std::int64_t>(part.granules) : 1;
     if (entry.packing->format.type == kernels::WeightType::kFloat8) {
       ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> blocks, units_.of(part_bytes(entry, part)));
       ACCORD_RETURN_IF_ERROR(package_->read_granules(entry, part.first_granule, part.granules, blocks));
-      return repack(entry, part, entry.matrix(first, units, blocks.data()), memory);
+      return repack(entry, part, packed_part(entry, part, blocks.data()), memory);
     }
     ACCORD_ASSIGN_OR_RETURN(const auto bytes, map(entry, part));
-    const kernels::PackedMatrix matrix = entry.matrix(first, units, bytes.data());
+    PackedStack stack = packed_part(entry, part, bytes.data());
     if (groups > 0 || of_experts) {
-      const bool has_some = of_experts && entry.sharding && entry.sharding->dim == 0;  // of the experts
-      (groups > 0 ? memory.convolution : memory.experts)
-          .emplace(matrix, has_some ? units * entry.matrices() : entry.matrices(), entry.matrix_bytes());
+      (groups > 0 ? memory.convolution : memory.experts) = std::move(stack);
     } else {
-      (transposed ? memory.product : memory.linear) = matrix;
+      (transposed ? memory.product : memory.linear) = stack.matrix(0);
     }
     return Status();
   }
 
   // Brings float8, which no product on the CPU reads, into panels of the dtype that the graph says.
-  Status repack(const TensorEntry& entry, const TensorPart& part, const kernels::PackedMatrix& first,
+  Status repack(const TensorEntry& entry, const TensorPart& part, const PackedStack& matrices,
                 ParameterMemory& memory) {
-    const std::int64_t out = first.out(), in = first.in(), count = part.shape.size() == 3 ? part.shape[0] : 1;
+    const std::int64_t out = matrices.out(), in = matrices.in(), count = matrices.count();
     const std::size_t bytes = static_cast<std::size_t>(out * in) * size_of(entry.dtype);
     ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> rows, rows_.of(bytes * static_cast<std::size_t>(count)));
-    const PackedStack matrices(first, count, entry.matrix_bytes());
     for (std::int64_t i = 0; i < count; ++i) {
       const std::span<std::byte> to = rows.subspan(static_cast<std::size_t>(i) * bytes, bytes);
       ACCORD_RETURN_IF_ERROR(pool_.run(pool_.threads(), [&](int share) {
@@ -349,6 +344,14 @@ std::uint64_t planned_bytes(const Package& package, const Graph& graph, const st
     }
   }
   return bytes;
+}
+
+PackedStack packed_part(const TensorEntry& entry, const TensorPart& part, const std::byte* data) {
+  const auto first = entry.sharding ? static_cast<std::int64_t>(part.first_granule) : 0;
+  const auto units = entry.sharding ? static_cast<std::int64_t>(part.granules) : 1;
+  const bool has_some = entry.shape.size() == 3 && entry.sharding && entry.sharding->dim == 0;  // of the experts
+  return PackedStack(entry.matrix(first, units, data), has_some ? units * entry.matrices() : entry.matrices(),
+                     entry.matrix_bytes());
 }
 
 Result<Parameters> load_parameters(Package& package, const Graph& graph, const std::vector<TensorPart>& parts,

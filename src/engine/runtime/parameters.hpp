@@ -59,6 +59,9 @@ struct Parameters {
   std::vector<std::shared_ptr<const FileMapping>> mapped;  ///< all else in the package's own pages
 };
 
+/// The matrices of a part, which lies packed at `data`: one, or those of its experts or of a convolution's groups. REQUIRES: it is packed.
+PackedStack packed_part(const TensorEntry& entry, const TensorPart& part, const std::byte* data);
+
 /// Bytes that loading `parts` takes, as they lie in the package: of all that the graph uses. On the CPU float8 counts as what it becomes.
 std::uint64_t planned_bytes(const Package& package, const Graph& graph, const std::vector<TensorPart>& parts,
                             DeviceType device);

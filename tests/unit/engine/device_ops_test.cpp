@@ -4,70 +4,14 @@
 #include <cmath>
 #include <optional>
 
-#include "unit/engine/device_engines.hpp"
+#include "unit/engine/device_graphs.hpp"
 
 namespace accord::engine {
 namespace {
 
 using accord::testing::HostBlas;
 using accord::testing::HostRuntime;
-using accord::testing::HostTensor;
 using accord::testing::some_numbers;
-
-using Shapes = std::vector<std::int64_t>;
-
-std::size_t count_of(const Shapes& shape) {
-  std::size_t count = 1;
-  for (const std::int64_t size : shape) count *= static_cast<std::size_t>(size);
-  return count;
-}
-
-SymbolicShape symbolic(const Shapes& shape) { return {shape.begin(), shape.end()}; }
-
-/// Collects a graph with its inputs and weights.
-class OneGraph {
- public:
-  ValueId input(DType dtype, const Shapes& shape, std::vector<float> values = {}) {
-    if (values.empty()) values = some_numbers(count_of(shape), static_cast<unsigned>(inputs_.size() + 1));
-    inputs_.emplace_back(dtype, shape, values);
-    return writer_.input("x" + std::to_string(inputs_.size()), symbolic(shape), dtype);
-  }
-  ValueId weight(DType dtype, const Shapes& shape) {
-    const std::string name = "w" + std::to_string(weights_.size());
-    weights_.emplace(name, HostTensor(dtype, shape, some_numbers(count_of(shape), 7)));
-    return writer_.parameter(name, symbolic(shape), dtype);
-  }
-  ValueId node(const std::string& op, Arguments arguments, const Shapes& shape, DType dtype) {
-    return writer_.node(op, std::move(arguments), symbolic(shape), dtype);
-  }
-  GraphWriter& writer() { return writer_; }
-  EngineParts parts(ValueId output) {
-    GraphWriter whole = writer_;
-    whole.output(output);
-    EngineParts parts{.name = "one", .graph = to_json(whole.graph()), .weights = {}, .sizes = {}};
-    for (auto& [name, tensor] : weights_) parts.weights.emplace(name, tensor.view());
-    return parts;
-  }
-  const std::vector<HostTensor>& inputs() const { return inputs_; }
-
- private:
-  GraphWriter writer_;
-  std::vector<HostTensor> inputs_;
-  std::map<std::string, HostTensor> weights_;
-};
-
-constexpr float kFloat32Error = 2e-5F;
-
-float error_of(DType dtype) {
-  return dtype == DType::kFloat32 ? kFloat32Error : dtype == DType::kBFloat16 ? 0.016F : 0.002F;
-}
-
-class DeviceOps : public accord::testing::DeviceEngines {
- protected:
-  static void expect_same(OneGraph& graph, ValueId output, float tolerance) {
-    DeviceEngines::expect_same(graph.parts(output), graph.inputs(), tolerance);
-  }
-};
 
 TEST_F(DeviceOps, numbers_one_by_one) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
@@ -269,6 +213,24 @@ TEST_F(DeviceOps, picking_by_number) {
                 graph.node("aten.gather.default", {{"self", of(rows)}, {"dim", number(2)}, {"index", of(places)}},
                            {2, 3, 2}, dtype),
                 0.0F);
+  }
+}
+
+TEST_F(DeviceOps, the_best_elements_of_rows) {
+  const float nan = std::nanf("");
+  const std::vector<float> values = {3, 1, 3, -2, 0, -0.0F, 3, nan, -8, nan, 2, -1, 5, 5, 5, 5, 5, 5, 5, 5, 5};
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    for (const bool largest : {true, false}) {
+      for (const std::int64_t k : {1, 3, 7}) {
+        SCOPED_TRACE(std::to_string(k) + " of " + std::string(to_string(dtype)));
+        OneGraph graph;
+        const ValueId x = graph.input(dtype, {3, 7}, values);
+        const ValueId best =
+            graph.node("aten.topk.default", {{"self", of(x)}, {"k", number(k)}, {"largest", largest}}, {3, k}, dtype);
+        const ValueId places = graph.writer().more_output(symbolic({3, k}), DType::kInt64);
+        expect_same(graph, {best, places}, 0.0F);
+      }
+    }
   }
 }
 

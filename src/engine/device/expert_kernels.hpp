@@ -1,0 +1,159 @@
+#pragma once
+// Mixtures of experts. Choices are sorted by expert, those of one in the order of their rows; each expert's rows are cut into tiles, of which a
+// product takes one after the other; and what the experts made of a row is added up in the order of its choices.
+
+#include "engine/device/operands.hpp"
+#include "engine/device/product_kernel.hpp"
+
+namespace accord::engine {
+
+/// Rows [first, first + rows) of the sorted ones, all of one expert; or none.
+struct ExpertTile {
+  std::int64_t first = 0;
+  std::int32_t expert = 0, rows = 0;
+};
+
+/// Sorts the choices of this rank's experts. A block for each expert goes through all ids: nobody waits for others, and the order is that of
+/// the ids whatever the timing. Shared memory: an int32 for each thread.
+struct GroupChoices {
+  static constexpr const char* kName = "engine_group_choices";
+  static constexpr int kThreads = 256;
+  const void* ids = nullptr;  ///< [rows, top_k], contiguous
+  DType id_dtype = DType::kInt64;
+  std::int64_t choices = 0, top_k = 1;
+  std::int64_t first_expert = 0, experts = 0, in_all = 0;  ///< this rank's, and how many ids there are
+  std::int64_t tile_rows = 1;
+  std::int64_t* tokens = nullptr;  ///< [choices]: the row that each sorted one is; behind the last, the number of rows
+  std::int64_t* places =
+      nullptr;  ///< [choices]: where each choice stands among the sorted ones; -1 if its expert is another rank's
+  ExpertTile* tiles = nullptr;  ///< [tile_count()]
+  FaultReport report;
+
+  /// Tiles that any grouping has room in.
+  ACCORD_ON_DEVICE std::int64_t tile_count() const { return tiles_before(choices, experts); }
+
+  template <typename Block>
+  ACCORD_ON_DEVICE void operator()(Block& block) const {
+    auto* const counts = reinterpret_cast<std::int32_t*>(block.shared());
+    const std::int64_t each = (choices + block.threads() - 1) / block.threads();
+    const std::int64_t begin = block.thread() * each, end = begin + each < choices ? begin + each : choices;
+    for (std::int64_t expert = block.block(); expert < experts; expert += block.blocks()) {
+      std::int64_t below = 0, mine = 0;
+      for (std::int64_t i = begin; i < end; ++i) {
+        const std::int64_t own = own_expert(i);
+        below += own >= 0 && own < expert;
+        mine += own == expert;
+      }
+      counts[block.thread()] = static_cast<std::int32_t>(mine);
+      const std::int64_t first = block.block_sum(below), count = block.block_sum(mine);
+      std::int64_t place = first;
+      for (int thread = 0; thread < block.thread() && thread * each < choices; ++thread) place += counts[thread];
+      for (std::int64_t i = begin; i < end; ++i) {
+        if (own_expert(i) != expert) continue;
+        tokens[place] = i / top_k;
+        places[i] = place++;
+      }
+      const std::int64_t to = tiles_before(first, expert);
+      const std::int64_t behind = expert + 1 == experts ? tile_count() : tiles_before(first + count, expert + 1);
+      for (std::int64_t tile = to + block.thread(); tile < behind; tile += block.threads()) {
+        const std::int64_t at = (tile - to) * tile_rows, left = at < count ? count - at : 0;
+        tiles[tile] = {first + at, static_cast<std::int32_t>(expert),
+                       static_cast<std::int32_t>(left < tile_rows ? left : tile_rows)};
+      }
+      if (expert + 1 == experts) {
+        for (std::int64_t i = first + count + block.thread(); i < choices; i += block.threads())
+          tokens[i] = choices / top_k;
+      }
+      if (expert == 0) leave_out(block, begin, end);
+      block.sync();  // the counts are the next expert's
+    }
+  }
+
+ private:
+  /// Where an expert's tiles begin, before whose rows there are so many: no block knows the tiles of others, so each expert has room for a last
+  /// tile that is not full, and some tiles stay empty. No more are needed than there are rows.
+  ACCORD_ON_DEVICE std::int64_t tiles_before(std::int64_t rows, std::int64_t expert) const {
+    const std::int64_t whole = rows / tile_rows + expert;
+    return rows < whole ? rows : whole;
+  }
+  /// Of choice i among this rank's; -1: it is none of those.
+  ACCORD_ON_DEVICE std::int64_t own_expert(std::int64_t i) const {
+    const std::int64_t id = device::load_integer(ids, id_dtype, i);
+    return id >= first_expert && id < first_expert + experts ? id - first_expert : -1;
+  }
+  template <typename Block>
+  ACCORD_ON_DEVICE void leave_out(Block& block, std::int64_t begin, std::int64_t end) const {
+    for (std::int64_t i = begin; i < end; ++i) {
+      if (own_expert(i) >= 0) continue;
+      places[i] = -1;
+      const std::int64_t id = device::load_integer(ids, id_dtype, i);
+      if (id < 0 || id >= in_all) report.tell(block, Fault::kId, id, i, in_all);
+    }
+  }
+};
+
+/// What an expert's weights [n, k] make of its rows, by tiles.
+struct ExpertProduct {
+  const ExpertTile* tiles = nullptr;
+  std::int64_t tile_count = 0;
+  std::int64_t weight_bytes = 0;  ///< of one expert, as of its gate
+  std::int64_t y_row_bytes = 0;
+  FewRowsCall
+      call;  ///< of all rows and experts but m; x and y: where the sorted rows begin, weight and gate: the first expert's
+};
+
+/// Tiles have at most kRows rows, 1, 2, 4 or 8: a weight is read once for all of them.
+template <int kRows>
+struct ExpertsFewRows : ExpertProduct {
+  static constexpr const char* kName = kRows == 1   ? "engine_experts_1_row"
+                                       : kRows == 2 ? "engine_experts_2_rows"
+                                       : kRows == 4 ? "engine_experts_4_rows"
+                                                    : "engine_experts_8_rows";
+  using Product = FewRowsProduct<kRows, WeightsAre::kAsRows>;
+  static constexpr int kThreads = Product::kThreads;
+
+  template <typename Block>
+  ACCORD_ON_DEVICE void operator()(Block& block) const {
+    const auto lanes = static_cast<std::size_t>(block.lanes());
+    const auto outputs = static_cast<std::size_t>(call.n);
+    for (std::size_t work = block.first() / lanes; work < static_cast<std::size_t>(tile_count) * outputs;
+         work += block.stride() / lanes) {
+      const ExpertTile tile = tiles[work / outputs];
+      if (tile.rows == 0) continue;
+      Product product{call};
+      product.m = tile.rows;
+      product.x += tile.first * call.x_row_bytes;
+      product.weight.data += tile.expert * weight_bytes;
+      if (call.gate.data != nullptr) product.gate.data += tile.expert * weight_bytes;
+      product.y = static_cast<std::byte*>(call.y) + tile.first * y_row_bytes;
+      product.make(block, static_cast<std::int64_t>(work % outputs));
+    }
+  }
+};
+
+/// y[row] = sum over j of weights[row, j] * made[places[row, j]], in the order of j, rounded once. Choices without a place are left out.
+struct CombineChoices {
+  static constexpr const char* kName = "engine_combine_choices";
+  static constexpr int kThreads = 256;
+  std::int64_t rows = 0, top_k = 0, width = 0;
+  const float* weights = nullptr;        ///< [rows, top_k]
+  const std::int64_t* places = nullptr;  ///< [rows, top_k]
+  const float* made = nullptr;           ///< [choices, width]
+  void* y = nullptr;                     ///< [rows, width]
+  DType y_dtype = DType::kFloat32;
+
+  template <typename Block>
+  ACCORD_ON_DEVICE void operator()(Block& block) const {
+    const auto count = static_cast<std::size_t>(rows * width);
+    for (std::size_t i = block.first(); i < count; i += block.stride()) {
+      const auto at = static_cast<std::int64_t>(i);
+      const std::int64_t row = at / width, column = at % width;
+      float sum = 0.0F;
+      for (std::int64_t j = row * top_k; j < (row + 1) * top_k; ++j)
+        if (places[j] >= 0) sum = multiply_add(weights[j], made[places[j] * width + column], sum);
+      device::store_float(y, y_dtype, at, sum);
+    }
+  }
+};
+
+}  // namespace accord::engine

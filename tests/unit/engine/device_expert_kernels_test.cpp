@@ -1,0 +1,148 @@
+// Kernels of mixtures of experts by themselves, for blocks of several sizes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "engine/device/grouped_product_kernel.hpp"
+#include "unit/engine/device_blocks.hpp"
+#include "unit/engine/device_engines.hpp"
+
+namespace accord::engine {
+namespace {
+
+using accord::testing::BlockSize;
+using accord::testing::run_blocks;
+
+using accord::testing::some_numbers;
+
+/// Choices of experts that three ranks have, of which the second one has 4 to 9 or, of two, all from 4 on.
+struct Sorted {
+  Sorted(std::int64_t choices, std::int64_t experts, std::int64_t tile_rows, const BlockSize& size)
+      : ids(static_cast<std::size_t>(choices)), tokens(ids.size(), -2), places(ids.size(), -2) {
+    std::mt19937 random(9);
+    for (std::int64_t& id : ids) id = std::uniform_int_distribution<std::int64_t>(0, 12)(random);
+    kernel.ids = ids.data();
+    kernel.choices = choices;
+    kernel.top_k = 2;
+    kernel.first_expert = 4;
+    kernel.experts = experts;
+    kernel.in_all = 13;
+    kernel.tile_rows = tile_rows;
+    kernel.tokens = tokens.data();
+    kernel.places = places.data();
+    kernel.report.fault = &fault;
+    tiles.assign(static_cast<std::size_t>(kernel.tile_count()), {-2, -2, -2});
+    kernel.tiles = tiles.data();
+    run_blocks(kernel, 3, size, static_cast<std::size_t>(size.threads) * sizeof(std::int32_t));
+  }
+  std::vector<std::int64_t> ids, tokens, places;
+  std::vector<ExpertTile> tiles;
+  GroupChoices kernel;
+  Fault fault;
+};
+
+TEST(DeviceExpertKernels, choices_are_sorted_by_expert_and_cut_into_tiles) {
+  for (const BlockSize& size : {BlockSize{1, 1}, BlockSize{6, 2}, BlockSize{32, 8}}) {
+    for (const std::int64_t choices : {2, 10, 200}) {
+      for (const std::int64_t experts : {1, 6, 9}) {
+        for (const std::int64_t tile_rows : {1, 4, 64}) {
+          SCOPED_TRACE(std::to_string(choices) + " choices, " + std::to_string(experts) + " experts, tiles of " +
+                       std::to_string(tile_rows) + ", " + std::to_string(size.threads) + " threads");
+          const Sorted sorted(choices, experts, tile_rows, size);
+          std::vector<std::int64_t> order;
+          for (std::int64_t i = 0; i < choices; ++i) {
+            const std::int64_t id = sorted.ids[static_cast<std::size_t>(i)];
+            if (id >= 4 && id < 4 + experts) order.push_back(i);
+          }
+          std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+            return sorted.ids[static_cast<std::size_t>(a)] < sorted.ids[static_cast<std::size_t>(b)];
+          });
+          std::vector<std::int64_t> tokens(sorted.ids.size(), choices / 2), places(sorted.ids.size(), -1);
+          for (std::size_t i = 0; i < order.size(); ++i) {
+            tokens[i] = order[i] / 2;
+            places[static_cast<std::size_t>(order[i])] = static_cast<std::int64_t>(i);
+          }
+          EXPECT_EQ(sorted.tokens, tokens);
+          EXPECT_EQ(sorted.places, places);
+          EXPECT_LE(sorted.tiles.size(), static_cast<std::size_t>(choices));
+          std::size_t next = 0;
+          for (const ExpertTile& tile : sorted.tiles) {
+            ASSERT_TRUE(tile.rows >= 0 && tile.rows <= tile_rows);
+            for (std::int64_t row = tile.first; row < tile.first + tile.rows; ++row, ++next) {
+              ASSERT_EQ(row, static_cast<std::int64_t>(next));
+              EXPECT_EQ(sorted.ids[static_cast<std::size_t>(order.at(next))], tile.expert + 4);
+            }
+          }
+          EXPECT_EQ(next, order.size());
+          EXPECT_EQ(sorted.fault.count, 0U);
+        }
+      }
+    }
+  }
+}
+
+/// Rows of two experts, the first one's in two tiles, with an empty one between.
+template <DType kDType, bool kGated>
+void expect_products(std::int64_t k, std::int64_t n, int threads) {
+  constexpr std::int64_t kRows = 64 + 5 + 3, kExperts = 3;
+  using Bytes = std::vector<std::byte>;
+  const auto stored = [](std::int64_t count, unsigned seed) {
+    Bytes bytes(static_cast<std::size_t>(count) * size_of(kDType));
+    const std::vector<float> numbers = some_numbers(static_cast<std::size_t>(count), seed);
+    for (std::int64_t i = 0; i < count; ++i)
+      device::store_float(bytes.data(), kDType, i, numbers[static_cast<std::size_t>(i)]);
+    return bytes;
+  };
+  const Bytes x = stored(kRows * k, 1), weight = stored(kExperts * n * k, 2), gate = stored(kExperts * n * k, 3);
+  const std::vector<ExpertTile> tiles = {{0, 0, 64}, {64, 0, 5}, {69, 1, 0}, {69, 2, 3}};
+  std::vector<float> y(static_cast<std::size_t>(kRows * n), NAN);
+  ExpertsManyRows<kDType, kGated> kernel;
+  kernel.tiles = tiles.data();
+  kernel.tile_count = static_cast<std::int64_t>(tiles.size());
+  kernel.weight_bytes = n * k * static_cast<std::int64_t>(size_of(kDType));
+  kernel.y_row_bytes = n * static_cast<std::int64_t>(sizeof(float));
+  kernel.call.dtype = kDType;
+  kernel.call.n = n;
+  kernel.call.k = k;
+  kernel.call.x = x.data();
+  kernel.call.x_row_bytes = k * static_cast<std::int64_t>(size_of(kDType));
+  kernel.call.weight.data = weight.data();
+  kernel.call.gate.data = kGated ? gate.data() : nullptr;
+  kernel.call.activates = true;
+  kernel.call.activation = kernels::UnaryOp::kSilu;
+  kernel.call.y = y.data();
+  run_blocks(kernel, 2, {threads, device::kFragmentLanes}, kernel.kSharedBytes);
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    const std::int64_t expert = row < 69 ? 0 : 2;
+    for (std::int64_t output = 0; output < n; ++output) {
+      double sum = 0.0, gated = 0.0;
+      for (std::int64_t i = 0; i < k; ++i) {
+        const double number = device::load_float(x.data(), kDType, row * k + i);
+        sum += number * device::load_float(weight.data(), kDType, (expert * n + output) * k + i);
+        gated += number * device::load_float(gate.data(), kDType, (expert * n + output) * k + i);
+      }
+      const double by = kGated ? gated : sum, active = by / (1 + std::exp(-by));
+      const double expected = kGated ? sum * active : active;
+      ASSERT_NEAR(double{y[static_cast<std::size_t>(row * n + output)]}, expected,
+                  1e-4 * std::max(1.0, std::fabs(expected)))
+          << "row " << row << ", output " << output;
+    }
+  }
+}
+
+TEST(DeviceExpertKernels, tiles_of_rows_are_multiplied_with_their_experts_weights) {
+  for (const int threads : {32, 96, 256}) {
+    for (const auto& [k, n] : {std::pair{72, 20}, std::pair{35, 131}, std::pair{8, 64}}) {
+      SCOPED_TRACE(std::to_string(threads) + " threads, " + std::to_string(k) + " to " + std::to_string(n));
+      expect_products<DType::kFloat32, false>(k, n, threads);
+      expect_products<DType::kFloat32, true>(k, n, threads);
+      expect_products<DType::kBFloat16, false>(k, n, threads);
+      expect_products<DType::kBFloat16, true>(k, n, threads);
+      expect_products<DType::kFloat16, true>(k, n, threads);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace accord::engine
