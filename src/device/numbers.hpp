@@ -60,7 +60,7 @@ ACCORD_ON_DEVICE inline std::uint32_t to_minifloat(float x) {
   constexpr int kShift = 23 - Format::kMantissa;
   // A float whose last bit is worth as much as the format's smallest denormal: the adder itself rounds to units of that.
   constexpr int kExponent = 24 - Format::kBias - Format::kMantissa;
-  constexpr float kRounder = kExponent < 0 ? 1.0F / static_cast<float>(1 << -kExponent)
+  constexpr float kRounder = kExponent < 0 ? 1.0F / static_cast<float>(1 << (kExponent < 0 ? -kExponent : 0))
                                            : static_cast<float>(1 << (kExponent < 0 ? 0 : kExponent));
   const std::uint32_t bits = bits_of(x), magnitude = bits & 0x7FFFFFFFU;
   const std::uint32_t sign = (bits & 0x80000000U) >> (32 - Format::kBits);

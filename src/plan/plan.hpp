@@ -74,7 +74,8 @@ std::string_view to_string(StepKind kind);
 /// If the buffers lie in windows, sources may be in peers' input and output and one destination in a peer's output, of peers whose
 /// signal the lane has waited for in the round: it tells where they are.
 /// A kCopy or kReduce whose source is in packets waits for those packets.
-/// Multicast of peers is touched as that of every rank only: a kCopy or kReduce has it as one of its destinations, a kReduce as its only source.
+/// Multicast of peers is touched as that of every rank only: a kCopy has it as one of its destinations, a kReduce
+/// as its only source and then as one of its destinations, too.
 struct Step {
   StepKind kind = StepKind::kCopy;
   Rank peer = -1;                   ///< kSignal, kWait, kPutPackets

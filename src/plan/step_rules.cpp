@@ -111,6 +111,8 @@ Status check_operand_counts(const Step& step) {
         return needs("two or more sources, or one of every rank, and one or two destinations");
       if (sources > 1 && is_of_every_rank(step.sources))
         return invalid("what is of every rank is the only source of its sum");
+      if (sources > 1 && is_of_every_rank(step.destinations))
+        return invalid("a sum of several sources is copied to every rank, not written there");
       break;
     case StepKind::kPutPackets:
       if (sources != 1 || destinations != 1) return needs("one source and one destination");

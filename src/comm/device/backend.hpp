@@ -47,6 +47,8 @@ class CollectiveBackend {
   virtual Result<std::shared_ptr<RegisteredMemory>> register_memory(void*, std::size_t, Deadline) {
     return Status(StatusCode::kUnsupported, "it registers no memory");
   }
+  /// Whether closing takes memory from kernels of all other ranks, also those of this process.
+  virtual bool takes_memory_from_all() const { return false; }
   /// What has gone wrong since with calls that were put into streams.
   virtual Status asynchronous_error() = 0;
   /// Ends what is in streams without a result, and takes nothing any more. Any thread, also while another one is in one of the calls above.

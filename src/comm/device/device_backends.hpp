@@ -28,6 +28,7 @@ class DeviceBackends final : public CollectiveBackend {
   Status shrink(std::span<const Rank> lost, CollectiveBackend* child, Deadline deadline) override;
   Result<std::shared_ptr<RegisteredMemory>> register_memory(void* memory, std::size_t bytes,
                                                             Deadline deadline) override;
+  bool takes_memory_from_all() const override { return without_multicast_ && without_multicast_->ok(); }
   Status asynchronous_error() override { return nccl_.asynchronous_error(); }
   void abort() override;
 

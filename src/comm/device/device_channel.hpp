@@ -129,7 +129,7 @@ class DeviceChannel final : public WorkDriver {
   /// To the peers. REQUIRES: under_way_mutex_ is held.
   void tell_what_is_over();
   /// Whether a rank is of another process, which has opened this one's memory. REQUIRES: mutex_ is held.
-  bool is_elsewhere(Rank rank) const;
+  bool loses_memory_of_this_rank(Rank rank) const;
   /// Whether something of `rank` may still run that uses the memory of this one. REQUIRES: mutex_ is held.
   bool may_use_memory(Rank rank) const;
 

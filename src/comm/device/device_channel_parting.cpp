@@ -1,4 +1,4 @@
-// Memory that peers of other processes have opened must not go while their kernels use it: of a call that is over on one rank, kernels of others may still
+// Memory that peers of other processes have opened, or that a switch reaches, must not go while their kernels use it: of a call that is over on one rank, kernels of others may still
 // read there, or tell that they are done. So each rank tells in its ledger up to which call nothing of it runs any more. Who leaves says so, and waits until
 // the others have come so far; who calls looks for ranks that have left after it has told of its call, so that one of both sees the other. Once a group has
 // failed, calls that a rank has not made yet it will not make. Launches of graphs are not known of.
@@ -50,15 +50,17 @@ void DeviceChannel::tell_what_is_over() {
   if (!is_any && ending_.empty() && !ledgers_.empty()) ledger_of(group_.rank())->set_over(last_ended_);
 }
 
-bool DeviceChannel::is_elsewhere(Rank rank) const {
+bool DeviceChannel::loses_memory_of_this_rank(Rank rank) const {
   const topology::Topology& topology = group_.topology();
-  return ledger_of(rank) != nullptr && topology.place(rank).process != topology.place(group_.rank()).process;
+  const bool is_of_this_process = topology.place(rank).process == topology.place(group_.rank()).process;
+  const bool loses_memory = !is_of_this_process || (rank != group_.rank() && backend_->takes_memory_from_all());
+  return ledger_of(rank) != nullptr && loses_memory;
 }
 
 bool DeviceChannel::may_use_memory(Rank rank) const {
   const DeviceLedger &mine = *ledger_of(group_.rank()), *const its = ledger_of(rank);
   if (rank == group_.rank()) return mine.over() < mine.count();
-  if (!is_elsewhere(rank) || group_.peer_state(rank) != transport::PeerState::kAlive) return false;
+  if (!loses_memory_of_this_rank(rank) || group_.peer_state(rank) != transport::PeerState::kAlive) return false;
   const std::uint64_t over = its->over();
   const bool comes_no_more = group_.has_failed() || its->has_left();
   return over < its->count() || (!comes_no_more && over < mine.count());
@@ -74,7 +76,7 @@ bool DeviceChannel::part_from_peers() {
   const auto is_any_left = [this] {
     const std::lock_guard lock(mutex_);
     const auto ranks = group_.topology().ranks();
-    return !closed_ && std::ranges::any_of(ranks, [this](Rank rank) { return is_elsewhere(rank); }) &&
+    return !closed_ && std::ranges::any_of(ranks, [this](Rank rank) { return loses_memory_of_this_rank(rank); }) &&
            std::ranges::any_of(ranks, [this](Rank rank) { return may_use_memory(rank); });
   };
   const Deadline deadline = Deadline::in(kPatience);

@@ -19,6 +19,9 @@ namespace {
 
 using nlohmann::json;
 
+/// For all ranks to come.
+constexpr std::chrono::seconds kHandingOver(10);
+
 /// Calls `attempt`, which gives whether it is done, until it is.
 template <typename Attempt>
 Status until_done(Group& group, Deadline deadline, std::string_view what, Attempt attempt) {
@@ -80,11 +83,13 @@ Status MulticastMemory::create_here(Group& group, std::size_t bytes, Deadline de
   if (!prepared.ok()) name.clear();
   ACCORD_RETURN_IF_ERROR(gather_texts(group, name, deadline.remaining()).status());
   ACCORD_RETURN_IF_ERROR(prepared);
+  deadline = Deadline::in(
+      std::min<Duration>(deadline.remaining(), kHandingOver));  // a rank that cannot come says so in what follows
   for (int left = group.size() - 1; left > 0; --left) {
     UniqueFd guest;
     const auto accept = [&]() -> Result<bool> {
       ACCORD_ASSIGN_OR_RETURN(guest, transport::accept_from(listener));
-      return guest.valid();
+      return guest.valid() && check_user(guest).ok();  // a stranger is sent away
     };
     const auto hand_over = [&]() -> Result<bool> {
       const std::byte nothing{};
@@ -93,7 +98,6 @@ Status MulticastMemory::create_here(Group& group, std::size_t bytes, Deadline de
       return sent != transport::Exchange::kLater;
     };
     ACCORD_RETURN_IF_ERROR(until_done(group, deadline, "the call of a rank for multicast memory", accept));
-    ACCORD_RETURN_IF_ERROR(check_user(guest));
     ACCORD_RETURN_IF_ERROR(until_done(group, deadline, "handing multicast memory to a rank", hand_over));
   }
   return {};

@@ -8,6 +8,7 @@
 
 #include "base/wait.hpp"
 #include "comm/explain.hpp"
+#include "comm/gather_texts.hpp"
 #include "comm/group.hpp"
 
 namespace accord::comm {
@@ -60,13 +61,14 @@ Status PlanBackend::connect(Deadline deadline) {
   }
   std::vector<std::byte*> addresses;
   for (const Rank rank : group_.topology().ranks()) addresses.push_back(memory_->of(rank));
-  return tell_addresses(0, addresses);
+  return all_ok(group_, tell_addresses(0, addresses), deadline);
 }
 
 Status PlanBackend::connect_multicast(Deadline deadline) {
   ACCORD_ASSIGN_OR_RETURN(multicast_,
                           MulticastMemory::create(group_, runtime_, device_, layout_.multicast_bytes(), deadline));
-  ACCORD_RETURN_IF_ERROR(tell_addresses(group_.size(), {multicast_->own(), multicast_->all()}));
+  ACCORD_RETURN_IF_ERROR(
+      all_ok(group_, tell_addresses(group_.size(), {multicast_->own(), multicast_->all()}), deadline));
   layout_.has_multicast = true;
   return {};
 }

@@ -210,10 +210,10 @@ Status bind_multicast(Device device, Multicast& joined) {
 }
 
 Status leave_multicast(Device device, const Multicast& joined) {
+  const std::unique_ptr<Part> part(static_cast<Part*>(joined.handle));
   const DeviceScope scope(device);
   ACCORD_RETURN_IF_ERROR(scope.status());
   ACCORD_ASSIGN_OR_RETURN(const Calls* const call, calls());
-  const std::unique_ptr<Part> part(static_cast<Part*>(joined.handle));
   take_apart(*call, *part);
   return {};
 }

@@ -264,7 +264,9 @@ class AttendTiles {
       float total = rows.totals[i] * correction;
       ACCORD_UNROLLED
       for (int at = 0; at < kPieceTokens / 4; ++at) {
-        score_at(at) = exp2f(multiply_add(score_at(at), kLog2OfE, -base * kLog2OfE));
+        // Products are far from the largest floats; the masks of whole rows may be these, and base times more than 1 is none then.
+        score_at(at) = tile.scales_alone() ? exp2f(multiply_add(score_at(at), kLog2OfE, -base * kLog2OfE))
+                                           : exp2f((score_at(at) - base) * kLog2OfE);
         total += score_at(at);
       }
       ACCORD_UNROLLED

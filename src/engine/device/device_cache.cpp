@@ -74,6 +74,7 @@ Result<bool> DeviceBatch::set(std::span<const BatchRows> batch, device::Runtime&
   if (grows) {
     const std::size_t more_rows = std::max(rows, rows_ * 2), more_blocks = std::max(blocks, blocks_ * 2);
     memory_ = DeviceMemory();
+    rows_ = blocks_ = 0;  // should there be no more
     ACCORD_ASSIGN_OR_RETURN(
         memory_,
         DeviceMemory::allocate(runtime, device, more_rows * sizeof(RowPlace) + more_blocks * sizeof(std::int32_t),

@@ -108,7 +108,8 @@ Status DeviceContext::copy_inputs(const Program& program, std::span<const Tensor
 }
 
 Status DeviceContext::set_batch(std::span<const BatchRows> batch, const DeviceCache* cache) {
-  cache_ = cache;
+  // Graphs hold the addresses of the cache that they were captured with.
+  if (std::exchange(cache_, cache) != cache) ++layout_;
   ACCORD_ASSIGN_OR_RETURN(const bool moved, batch_.set(batch, *on_.runtime, on_.device, stream_));
   if (moved) ++layout_;
   return Status();

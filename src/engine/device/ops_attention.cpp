@@ -188,7 +188,7 @@ Status prepare_cached_attention(Preparation& op) {
   const Tensor& k = attention.k;
   const Tensor& v = attention.v;
   const bool fits = k.size(2) == q.size(2) && v.size(2) == q.size(2) && v.size(1) == k.size(1) &&
-                    k.size(3) == q.size(3) && k.size(1) > 0 && q.size(1) % k.size(1) == 0;
+                    k.size(3) == q.size(3) && k.size(1) > 0 && q.size(1) > 0 && q.size(1) % k.size(1) == 0;
   if (!fits) return op.corrupt("query, key and value do not fit each other");
   PagedAttention& kernel = attention.kernel;
   ACCORD_ASSIGN_OR_RETURN(attention.layer, op.integer("layer"));
@@ -311,7 +311,7 @@ Status prepare_attention(Preparation& op) {
   kernel.value_dim = v.size(3);
   const bool fits = k.size(0) == kernel.batch && v.size(0) == kernel.batch && v.size(1) == kernel.kv_heads &&
                     v.size(2) == kernel.k_len && k.size(3) == kernel.head_dim && kernel.kv_heads > 0 &&
-                    kernel.heads % kernel.kv_heads == 0;
+                    kernel.heads > 0 && kernel.heads % kernel.kv_heads == 0;
   if (!fits) return op.corrupt("query, key and value do not fit each other");
   ACCORD_ASSIGN_OR_RETURN(const bool grouped, op.flag("enable_gqa", false));
   if (kernel.heads != kernel.kv_heads && !grouped)

@@ -181,8 +181,8 @@ Result<Experts> experts_of(Preparation& op, DType dtype) {
   experts.up.activation = kKinds[kind];
   const Tensor& up = experts.up.weight;
   const Tensor& down = experts.down.weight;
-  if (up.dims() != 3 || down.dims() != 3 || up.size(0) != down.size(0) || up.size(1) != down.size(2) ||
-      (experts.up.gate && experts.up.gate->sizes() != up.sizes())) {
+  if (up.dims() != 3 || down.dims() != 3 || up.size(0) == 0 || up.size(0) != down.size(0) ||
+      up.size(1) != down.size(2) || (experts.up.gate && experts.up.gate->sizes() != up.sizes())) {
     return op.corrupt("the weights of its experts do not fit each other");
   }
   for (const std::optional<Tensor>& weight : {std::optional(up), std::optional(down), experts.up.gate}) {
@@ -217,6 +217,8 @@ Status prepare_experts(Preparation& op) {
   sorting.experts = experts.up.weight.size(0);
   ACCORD_ASSIGN_OR_RETURN(sorting.first_expert, op.integer("first_expert", 0));
   ACCORD_ASSIGN_OR_RETURN(sorting.in_all, op.integer("experts_in_all", sorting.experts));
+  if (sorting.first_expert < 0 || sorting.first_expert > sorting.in_all - sorting.experts)
+    return op.corrupt("its experts are none of those of all ranks");
   sorting.tile_rows = tile_rows_of(input.size(0), sorting.ids.count(), sorting.in_all);
   ACCORD_RETURN_IF_ERROR(add_sorting(op, sorting));
   ACCORD_ASSIGN_OR_RETURN(const Tensor rows, sorted_rows(op, input, sorting));

@@ -184,13 +184,10 @@ class PlanThread {
     const DeviceOperand& from = source(now, 0);
     const std::size_t bytes = elements(now) * (from.partial ? sizeof(Sum) : sizeof(Stored));
     std::byte* const mirror = now.destinations > 1 ? address(now.mirror) : nullptr;
-    const bool beside_switch =
-        is_multicast(from) || is_multicast(now.destination) || (mirror != nullptr && is_multicast(now.mirror));
-    if (beside_switch) block_.fence_multicast();
     move_bytes(block_, address(from), address(now.destination), mirror, bytes);
-    if (beside_switch) block_.fence_multicast();
   }
 
+  /// Alone touches multicast by the address of all, so that of any two accesses by different addresses one is fenced here.
   ACCORD_ON_DEVICE void move_by_switch(const DeviceStep& now) const {
     if (ends_) return;
     const SwitchPlace mirror = now.destinations > 1 ? switch_place(now.mirror) : SwitchPlace{};

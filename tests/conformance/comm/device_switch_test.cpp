@@ -101,6 +101,20 @@ TEST_F(DeviceSwitch, without_multicast_the_rule_before_serves) {
   }
 }
 
+// Rank 0 has its sum and closes while rank 1 has not begun with its own, which reads rank 0's memory.
+TEST_F(DeviceSwitch, who_closes_waits_for_ranks_that_still_read_its_memory) {
+  on_ranks(2, through_switch(), [](Communicator& comm, const OnDevice& on) {
+    expect_sum(comm, on);
+    const DeviceArray mine(on, some(comm.rank(), 2000), DType::kFloat32);
+    const DeviceArray part(on, std::vector<float>(1000), DType::kFloat32);
+    for (int i = 0; i < 20; ++i)
+      ASSERT_TRUE(comm.reduce_scatter(mine.buffer(), part.buffer(), ReduceOp::kSum, {.stream = on.stream}).ok());
+    if (comm.rank() == 0) on.synchronize();
+    comm.close();
+    EXPECT_EQ(part.values<float>(), sums(2, 1000, static_cast<std::size_t>(comm.rank()) * 1000));
+  });
+}
+
 TEST_F(DeviceSwitch, ranks_that_share_a_gpu_have_none) {
   on_ranks(2, through_switch(), [](Communicator& comm, const OnDevice& on) {
     const OnDevice shared{

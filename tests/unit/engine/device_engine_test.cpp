@@ -155,6 +155,34 @@ TEST_F(DeviceModels, a_run_without_sequences_is_one_sequence) {
   expect_near(logits[1], logits[0], 2e-4F);
 }
 
+// Runs of one shape share a program, whose graph holds the addresses of a cache.
+TEST_F(DeviceModels, runs_with_and_without_sequences_take_turns_with_a_cache_each) {
+  std::vector<std::vector<float>> logits;
+  for (const Device device : {Device(), kGpu}) {
+    Result<Engine> engine = Engine::load(path("decoder"), {}, {.device = device});
+    ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+    ASSERT_TRUE(engine->bind().ok());
+    Result<EngineContext> context = engine->create_context();
+    ASSERT_TRUE(context->create_cache({.blocks = 8}).ok());
+    static const std::vector<std::int32_t> blocks = {7};
+    std::vector<float> all;
+    std::int64_t so_far = 0;
+    for (const bool in_sequence : {true, true, true, false, false, true, true, false, true}) {
+      const std::int64_t first = in_sequence ? so_far : 0;
+      std::vector<HostTensor> inputs = {whole_numbers({2}, {first % 5 + 1, 4}), whole_numbers({2}, {first, first + 1}),
+                                        whole_numbers({1}, {1})};
+      const std::vector<SequenceRows> sequence = {{2, so_far, blocks}};
+      const Result<std::vector<TensorView>> outputs =
+          in_sequence ? context->run(views_of(inputs), sequence) : context->run(views_of(inputs));
+      ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
+      if (in_sequence) so_far += 2;
+      for (const float value : floats_of((*outputs)[0])) all.push_back(value);
+    }
+    logits.push_back(all);
+  }
+  expect_near(logits[1], logits[0], 2e-4F);
+}
+
 TEST_F(DeviceModels, many_rows_of_a_prompt_are_computed_in_tiles) {
   std::vector<std::vector<float>> logits;
   for (const Device device : {Device(), kGpu}) {

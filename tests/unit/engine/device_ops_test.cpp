@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <limits>
 #include <optional>
 
 #include "unit/engine/device_graphs.hpp"
@@ -306,6 +307,26 @@ TEST_F(DeviceOps, attention_of_whole_sequences_on_tensor_cores) {
     expect_same(graph, graph.node("aten.scaled_dot_product_attention.default", arguments, output, each.dtype),
                 error_of(each.dtype));
     EXPECT_GT(HostRuntime::instance().launches(each.kernel), before);
+  }
+}
+
+// As models are exported: a whole piece of keys that no query sees, and a query that sees nothing, which gives the mean.
+TEST_F(DeviceOps, attention_masks_may_be_the_lowest_numbers_instead_of_infinity) {
+  for (const float lowest : {-3.3895314e38F, std::numeric_limits<float>::lowest()}) {
+    OneGraph graph;
+    const DType mask_dtype = lowest == std::numeric_limits<float>::lowest() ? DType::kFloat32 : DType::kBFloat16;
+    std::vector<float> mask(9 * 70, 0.0F);
+    for (std::size_t i = 0; i < mask.size(); ++i)
+      if (i < 70 || i % 70 < 64) mask[i] = lowest;
+    const Arguments arguments = {{"query", of(graph.input(DType::kBFloat16, {1, 1, 9, 16}))},
+                                 {"key", of(graph.input(DType::kBFloat16, {1, 1, 70, 16}))},
+                                 {"value", of(graph.input(DType::kBFloat16, {1, 1, 70, 16}))},
+                                 {"attn_mask", of(graph.input(mask_dtype, {1, 1, 9, 70}, mask))}};
+    const int before = HostRuntime::instance().launches("engine_whole_tiles_64_bfloat16");
+    expect_same(graph,
+                graph.node("aten.scaled_dot_product_attention.default", arguments, {1, 1, 9, 16}, DType::kBFloat16),
+                error_of(DType::kBFloat16));
+    EXPECT_GT(HostRuntime::instance().launches("engine_whole_tiles_64_bfloat16"), before);
   }
 }
 

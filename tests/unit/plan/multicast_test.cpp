@@ -64,6 +64,10 @@ TEST(Multicast, of_every_rank_is_read_as_a_sum_alone_and_written_once) {
               HasSubstr("a step may write to one peer's memory, not to several"));
   EXPECT_THAT(problem_of([](OnRank on) { on.copy(packets(0, 1), {multicast(kEveryRank, 0)}); }),
               HasSubstr("what comes in packets is not written to every rank"));
+  EXPECT_THAT(problem_of([](OnRank on) {
+                on.reduce({input(0, 0), scratch(1, 0)}, {multicast(kEveryRank, 0)});
+              }),
+              HasSubstr("a sum of several sources is copied to every rank, not written there"));
   EXPECT_THAT(problem_of([](OnRank on) { on.put_packets(multicast(0, 0), packets(1, 0)); }),
               HasSubstr("packets are put from the rank's own input, output or scratch"));
   EXPECT_THAT(problem_of([](OnRank on) { on.reduce({multicast(kEveryRank, 0)}, {partials(0, 0)}); }),
