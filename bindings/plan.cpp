@@ -39,15 +39,15 @@ void bind_plans(nb::module_& module) {
       "json"_a, "See accord.plan.verify.");
   module.def(
       "import_mscclpp_plan",
-      [](std::string_view json) {
+      [](std::string_view json, bool without_switch) {
         Result<std::string> plan = std::string();
         {
           const WithoutGil without_gil;
-          plan = import_mscclpp_plan(json);
+          plan = import_mscclpp_plan(json, without_switch ? SwitchOps::kOrdinary : SwitchOps::kMulticast);
         }
         return value_or_raise(std::move(plan));
       },
-      "json"_a, "See accord.plan.import_mscclpp.");
+      "json"_a, "without_switch"_a, "See accord.plan.import_mscclpp.");
   module.def(
       "parts_of_buffers",
       [](std::string_view collective, int ranks) {

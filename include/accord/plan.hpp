@@ -3,6 +3,7 @@
 //
 // A plan is JSON (docs/plan-format.md), written by hand, by accord.plan.Program, by `accord plan export` or `import`.
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -31,8 +32,14 @@ struct PlanOptions {
 /// What register_plan() would say of the plan alone.
 [[nodiscard]] Status verify_plan(std::string_view json);
 
+/// What becomes of ops of an execution plan that go through a switch between all ranks (multimem).
+enum class SwitchOps : std::uint8_t {
+  kMulticast,  ///< steps through multicast memory, which only GPUs behind a switch run
+  kOrdinary,   ///< copies, and sums over the memory of all, which run anywhere
+};
+
 /// A plan of ours, as JSON, that does what an execution plan of MSCCL++ (its JSON) does, and is verified. kCorrupt and kUnsupported
 /// name the place; docs/plan-format.md says what is taken.
-[[nodiscard]] Result<std::string> import_mscclpp_plan(std::string_view json);
+[[nodiscard]] Result<std::string> import_mscclpp_plan(std::string_view json, SwitchOps ops = SwitchOps::kMulticast);
 
 }  // namespace accord

@@ -216,12 +216,13 @@ def register(plan: Plan, *, name: str | None = None, bytes: str | None = None) -
     _core.register_plan(_text(plan), name or "", bytes or "")
 
 
-def import_mscclpp(plan: str | os.PathLike[str]) -> str:
+def import_mscclpp(plan: str | os.PathLike[str], *, without_switch: bool = False) -> str:
     """The JSON of a plan that does what an execution plan of MSCCL++ does: of a file, or JSON as text.
 
-    It is verified. Corrupt and Unsupported name the place of what is refused.
+    It is verified. Corrupt and Unsupported name the place of what is refused. What goes through a switch between all ranks does so
+    in the plan, too, which then runs on GPUs behind one alone; without_switch: as copies and sums, which run anywhere.
     """
-    return _core.import_mscclpp_plan(_text(plan))
+    return _core.import_mscclpp_plan(_text(plan), without_switch)
 
 
 def _text(plan: Plan) -> str:

@@ -15,12 +15,14 @@ struct Options {
   std::string input;
   std::string output;
   std::string name;
+  bool without_switch = false;
 };
 
 int import_plan(const Options& options) {
   const Result<std::string> text = read_file(options.input);
   if (!text.ok()) return plan_failure("import", text.status());
-  Result<plan::Plan> made = plan::import_mscclpp(*text);
+  Result<plan::Plan> made =
+      plan::import_mscclpp(*text, options.without_switch ? SwitchOps::kOrdinary : SwitchOps::kMulticast);
   if (!made.ok()) {
     fmt::print(stderr, "accord plan import: {}: {}\n", options.input, made.status().to_string());
     return kFailure;
@@ -37,6 +39,8 @@ void add_plan_import(CLI::App& plan, Action& chosen) {
   command->add_option("file", options->input, "The execution plan")->required()->type_name("FILE");
   command->add_option("-o,--output", options->output, "The file; standard output without it")->type_name("FILE");
   command->add_option("--name", options->name, "The plan's name; without it that of the execution plan");
+  command->add_flag("--without-switch", options->without_switch,
+                    "Take ops that go through a switch between GPUs as copies and sums, which run anywhere");
   command->callback([options, &chosen] { chosen = [options] { return import_plan(*options); }; });
 }
 

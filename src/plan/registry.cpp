@@ -172,8 +172,8 @@ Status verify_plan(std::string_view json) {
   return plan::verify_for_calls(made);
 }
 
-Result<std::string> import_mscclpp_plan(std::string_view json) {
-  ACCORD_ASSIGN_OR_RETURN(const plan::Plan made, plan::import_mscclpp(json));
+Result<std::string> import_mscclpp_plan(std::string_view json, SwitchOps ops) {
+  ACCORD_ASSIGN_OR_RETURN(const plan::Plan made, plan::import_mscclpp(json, ops));
   return plan::to_json(made);
 }
 

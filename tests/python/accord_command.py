@@ -1,5 +1,6 @@
 """The built `accord` command, for tests that run it as a user would."""
 
+import json
 import os
 import signal
 import subprocess
@@ -37,6 +38,13 @@ def accord(*arguments: object, timeout: float = 60, **more) -> subprocess.Comple
     command = [str(ACCORD), *map(str, arguments)]
     more.setdefault("env", clean_environment())
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, **more)
+
+
+def plan_answer(*arguments: object, **environment: str):
+    """What `accord plan` says with --json."""
+    result = accord("plan", *arguments, "--json", env=clean_environment(**environment))
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
 
 
 def start_accord(*arguments: object, **more) -> subprocess.Popen[str]:

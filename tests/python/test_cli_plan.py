@@ -5,15 +5,9 @@ import textwrap
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from accord_command import ROOT, accord, clean_environment
+from accord_command import ROOT, accord, clean_environment, plan_answer
 
 SVG = "{http://www.w3.org/2000/svg}"
-
-
-def answer(*arguments: object, **environment: str):
-    result = accord("plan", *arguments, "--json", env=clean_environment(**environment))
-    assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout)
 
 
 def exported(path, algorithm: str, ranks: int) -> dict:
@@ -23,7 +17,7 @@ def exported(path, algorithm: str, ranks: int) -> dict:
 
 
 def test_list_has_the_figures_of_the_textbook():
-    rows = {(row["collective"], row["name"]): row for row in answer("list", "-n", 8, "--bytes", "64k")}
+    rows = {(row["collective"], row["name"]): row for row in plan_answer("list", "-n", 8, "--bytes", "64k")}
     message = 64 << 10
     assert rows["all_reduce", "two_shot"]["bytes_exchanged"] == 2 * 7 * message // 8
     assert rows["all_reduce", "one_shot"]["bytes_exchanged"] == 7 * message
@@ -36,7 +30,7 @@ def test_list_has_the_figures_of_the_textbook():
 
 
 def test_list_of_one_collective_says_what_refuses_an_op():
-    rows = {row["name"]: row for row in answer("list", "all_reduce", "--op", "avg")}
+    rows = {row["name"]: row for row in plan_answer("list", "all_reduce", "--op", "avg")}
     names = "two_shot one_shot packet recursive_doubling rabenseifner hierarchical ring nvls two_shot_zero_copy one_shot_zero_copy"
     assert set(rows) == set(names.split())
     assert rows["two_shot"]["refused"] == ""
@@ -52,7 +46,7 @@ def test_show_draws_ranks_and_steps_and_tells_the_cost():
 
 
 def test_show_puts_a_step_behind_what_it_waits_for():
-    drawing = answer("show", "all_gather:ring", "-n", 3)["drawing"]
+    drawing = plan_answer("show", "all_gather:ring", "-n", 3)["drawing"]
     columns = {(step["rank"], step["text"]): step["column"] for step in drawing}
     assert columns[1, "wait for signal 0 of rank 0"] > columns[0, "signal 0 to rank 1"]
     assert columns[2, "wait for signal 1 of rank 1"] > columns[1, "signal 1 to rank 2"]
@@ -60,7 +54,7 @@ def test_show_puts_a_step_behind_what_it_waits_for():
 
 def test_show_writes_an_svg_with_a_box_a_step_and_an_arrow_a_message(tmp_path):
     path = tmp_path / "plan.svg"
-    drawing = answer("show", "all_reduce:one_shot", "-n", 3, "--svg", path)["drawing"]
+    drawing = plan_answer("show", "all_reduce:one_shot", "-n", 3, "--svg", path)["drawing"]
     root = ElementTree.parse(path).getroot()
     assert root.tag == SVG + "svg"
     boxes = root.findall(f"{SVG}g")
@@ -115,7 +109,7 @@ def test_verify_refuses_an_all_reduce_that_does_nothing_and_ranks_that_both_wait
 
 
 def test_why_names_the_rule_that_decides_and_why_others_do_not():
-    told = answer("why", "all_reduce", "8K", "-n", 4)
+    told = plan_answer("why", "all_reduce", "8K", "-n", 4)
     assert told["algorithm"] == "two_shot"
     rules = {rule["rule"]: rule for rule in told["rules"]}
     assert rules["all_reduce:8k-inf=two_shot"]["decides"]
@@ -126,37 +120,37 @@ def test_why_names_the_rule_that_decides_and_why_others_do_not():
 
 
 def test_why_takes_ranks_to_be_on_several_hosts():
-    told = answer("why", "reduce", "1M", "-n", 8, "--hosts", 2)
+    told = plan_answer("why", "reduce", "1M", "-n", 8, "--hosts", 2)
     assert (told["algorithm"], told["hosts"]) == ("hierarchical", 2)
     decides = [rule["rule"] for rule in told["rules"] if rule["decides"]]
     assert decides == ["reduce[hosts=2-inf]:128k-inf=hierarchical"]
-    assert answer("why", "reduce", "1M", "-n", 8)["algorithm"] == "two_shot"
+    assert plan_answer("why", "reduce", "1M", "-n", 8)["algorithm"] == "two_shot"
     # 6 + 6 + 5 ranks are no subtrees of the canonical tree.
-    assert answer("why", "reduce", "1M", "-n", 17, "--hosts", 3)["algorithm"] == "two_shot"
+    assert plan_answer("why", "reduce", "1M", "-n", 17, "--hosts", 3)["algorithm"] == "two_shot"
     refused = accord("plan", "why", "reduce", "-n", 2, "--hosts", 3)
     assert refused.returncode == 2 and "--hosts 3: there are 2 ranks" in refused.stderr
 
 
 def test_why_tells_of_memory_of_gpus():
-    told = answer("why", "all_reduce", "8K", "-n", 4, "--cuda")
+    told = plan_answer("why", "all_reduce", "8K", "-n", 4, "--cuda")
     assert told["algorithm"] == "packet"
     assert all("memory=cuda" in rule["rule"] for rule in told["rules"])
-    assert answer("why", "all_reduce", "1M", "-n", 4, "--cuda")["algorithm"] == "nccl"
-    assert answer("why", "all_reduce", "8K", "-n", 4, "--hosts", 2, "--cuda")["algorithm"] == "nccl"
-    told = answer("why", "all_reduce", "8K", "-n", 4, "--cuda", "--select", "all_reduce:0-inf=ring")
+    assert plan_answer("why", "all_reduce", "1M", "-n", 4, "--cuda")["algorithm"] == "nccl"
+    assert plan_answer("why", "all_reduce", "8K", "-n", 4, "--hosts", 2, "--cuda")["algorithm"] == "nccl"
+    told = plan_answer("why", "all_reduce", "8K", "-n", 4, "--cuda", "--select", "all_reduce:0-inf=ring")
     assert told["rules"][0]["reason"] == "is for memory of the CPU"
-    told = answer("why", "all_reduce", "8K", "-n", 4, "--select", "all_reduce[memory=cuda]:0-inf=ring")
+    told = plan_answer("why", "all_reduce", "8K", "-n", 4, "--select", "all_reduce[memory=cuda]:0-inf=ring")
     assert told["rules"][0]["reason"] == "is for memory of GPUs (--cuda)"
 
 
 def test_why_tells_what_serves_registered_buffers():
-    told = answer("why", "all_to_all", "64K", "--registered")
+    told = plan_answer("why", "all_to_all", "64K", "--registered")
     assert told["algorithm"] == "zero_copy" and told["registered"]
     assert told["rules"][0]["rule"] == "all_to_all[registered=yes]:2k-inf=zero_copy"
-    in_place = answer("why", "all_to_all", "64K", "--registered", "--in-place")
+    in_place = plan_answer("why", "all_to_all", "64K", "--registered", "--in-place")
     assert in_place["algorithm"] == "direct"
     assert in_place["rules"][0]["reason"] == "zero_copy is not for calls in place"
-    ordinary = answer("why", "all_to_all", "64K", ACCORD_SINGLE_COPY="off")
+    ordinary = plan_answer("why", "all_to_all", "64K", ACCORD_SINGLE_COPY="off")
     reasons = {rule["rule"]: rule["reason"] for rule in ordinary["rules"]}
     assert "ranks that may read each other's memory" in reasons["all_to_all:64k-2m=zero_copy"]
     assert ordinary["rules"][0]["reason"] == "is for buffers in windows (--registered)"
@@ -171,27 +165,27 @@ def test_plans_for_registered_buffers_are_verified_exported_and_run(tmp_path, pl
     exported(path, plan, 3)
     assert accord("plan", "verify", path).stdout.endswith(": ok\n")
     for transport in ("inproc", "shm"):
-        told = answer("run", path, "--bytes", "96k", "--transport", transport, "--repeat", 3)
+        told = plan_answer("run", path, "--bytes", "96k", "--transport", transport, "--repeat", 3)
         assert told["right"]
-    [row] = [row for row in answer("list", "all_to_all") if row["name"] == "zero_copy"]
+    [row] = [row for row in plan_answer("list", "all_to_all") if row["name"] == "zero_copy"]
     assert row["needs"] == ["mapped peers", "buffers in windows", "input and output apart"]
 
 
 def test_why_reads_the_environment_then_the_option_and_the_last_match_decides():
     table = "all_reduce:0-16k=one_shot@4k"
-    told = answer("why", "all_reduce", "8K", ACCORD_SELECT=table)
+    told = plan_answer("why", "all_reduce", "8K", ACCORD_SELECT=table)
     assert (told["algorithm"], told["slot_bytes"]) == ("one_shot", 4096)
     assert told["rules"][0] == {"rule": table, "table": "ACCORD_SELECT", "decides": True, "reason": "matches"}
-    overridden = answer("why", "all_reduce", "8K", "--select", "all_reduce:0-inf=packet", ACCORD_SELECT=table)
+    overridden = plan_answer("why", "all_reduce", "8K", "--select", "all_reduce:0-inf=packet", ACCORD_SELECT=table)
     assert overridden["algorithm"] == "packet"
     assert overridden["rules"][1]["reason"] == "matches, but a later rule decides"
-    canonical = answer("why", "all_reduce", "8K", "--select", "all_reduce:0-inf=ring;deterministic=canonical")
+    canonical = plan_answer("why", "all_reduce", "8K", "--select", "all_reduce:0-inf=ring;deterministic=canonical")
     assert canonical["algorithm"] == "one_shot"
     assert "canonical order" in canonical["rules"][0]["reason"]
 
 
 def test_why_counts_ranks_against_the_cores_of_this_machine():
-    told = answer("why", "all_reduce", "1k", "-n", 1024, "--select", "all_reduce[oversubscribed=yes]:0-inf=ring")
+    told = plan_answer("why", "all_reduce", "1k", "-n", 1024, "--select", "all_reduce[oversubscribed=yes]:0-inf=ring")
     assert told["oversubscribed"]
     assert told["algorithm"] == "ring"
 
@@ -246,79 +240,6 @@ def test_the_example_of_the_format_is_right(tmp_path):
     assert json.loads(accord("plan", "export", "all_reduce:one_shot", "-n", 2).stdout) == json.loads(path.read_text())
 
 
-def execution_plan() -> dict:
-    """An all_reduce of two ranks in MSCCL++'s format: each puts its input into the other's scratch as packets."""
-
-    def gpu(rank: int) -> dict:
-        return {
-            "id": rank,
-            "input_chunks": 1,
-            "output_chunks": 1,
-            "scratch_chunks": 2,
-            "channels": [{"channel_type": "memory", "connected_to": [1 - rank]}],
-            "remote_buffers": [{"rank": 1 - rank, "type": "s", "access_channel_types": ["memory"]}],
-            "semaphores": [],
-            "threadblocks": [
-                {
-                    "id": 0,
-                    "channels": [{"channel_type": "memory", "channel_ids": [0]}],
-                    "remote_buffer_refs": [{"access_channel_type": "memory", "remote_buffer_ids": [0]}],
-                    "ops": [
-                        {
-                            "name": "ppkt",
-                            "channel_type": "memory",
-                            "channel_ids": [0],
-                            "src_buff": [{"type": "i", "index": 0, "size": 1}],
-                            "dst_buff": [{"buffer_id": 0, "index": rank, "size": 1}],
-                        },
-                        {
-                            "name": "repkt",
-                            "src_buff": [
-                                {"type": "i", "index": 0, "size": 1},
-                                {"type": "s", "index": 1 - rank, "size": 1},
-                            ],
-                            "dst_buff": [{"type": "o", "index": 0, "size": 1}],
-                        },
-                    ],
-                }
-            ],
-        }
-
-    return {
-        "name": "two_ranks",
-        "collective": "allreduce",
-        "protocol": "LL",
-        "inplace": False,
-        "gpus": [gpu(0), gpu(1)],
-    }
-
-
-def test_import_makes_a_plan_that_the_verifier_accepts(tmp_path):
-    foreign, ours = tmp_path / "foreign.json", tmp_path / "ours.json"
-    foreign.write_text(json.dumps(execution_plan()))
-    imported = accord("plan", "import", foreign, "--name", "mine", "-o", ours)
-    assert imported.returncode == 0, imported.stderr
-    assert accord("plan", "verify", ours).stdout == 'plan "mine" (all_reduce, 2 ranks): ok\n'
-    shown = answer("show", ours, "--bytes", "8k")
-    assert (shown["hops"], shown["bytes_exchanged"], shown["order"]) == (1, 8192, "canonical")
-
-
-def test_import_names_what_it_refuses(tmp_path):
-    path = tmp_path / "plan.json"
-    plan = execution_plan()
-    plan["gpus"][1]["threadblocks"][0]["ops"][1]["name"] = "glres"
-    path.write_text(json.dumps(plan))
-    refused = accord("plan", "import", path)
-    assert refused.returncode == 1
-    assert 'gpus[1].threadblocks[0].ops[1].name: "glres" needs a switch channel' in refused.stderr
-    missing = accord("plan", "import", tmp_path / "none.json")
-    assert missing.returncode == 1
-    assert "No such file" in missing.stderr
-    as_ours = accord("plan", "show", path)
-    assert as_ours.returncode == 1
-    assert "accord plan import" in as_ours.stderr
-
-
 @pytest.mark.parametrize(
     ("plan", "options"),
     [
@@ -336,7 +257,7 @@ def test_import_names_what_it_refuses(tmp_path):
 )
 def test_run_checks_and_times_a_plan(plan, options):
     ranks = () if "-n" in options else ("-n", 3)
-    told = answer("run", plan, *ranks, *options)
+    told = plan_answer("run", plan, *ranks, *options)
     assert told["right"]
     assert 0 < told["minimum_seconds"] <= told["median_seconds"]
 
@@ -382,10 +303,10 @@ def test_why_knows_a_plan_of_the_users_own(tmp_path):
     plan["name"] = "mine"
     path.write_text(json.dumps(plan))
     asked = ("why", "all_reduce", "8k", "--plan", path, "--select", "all_reduce:0-16k=mine")
-    told = answer(*asked, "-n", 2)
+    told = plan_answer(*asked, "-n", 2)
     assert told["algorithm"] == "mine"
     assert [row["algorithm"] for row in told["algorithms"] if row["chosen"]] == ["mine"]
-    passed_over = answer(*asked, "-n", 3)
+    passed_over = plan_answer(*asked, "-n", 3)
     assert passed_over["rules"][0]["reason"] == "no plan of that name is for 3 ranks"
     assert passed_over["algorithm"] == "two_shot"
     assert "mine" not in {row["algorithm"] for row in passed_over["algorithms"]}

@@ -175,7 +175,8 @@ Result<DevicePlan> lower_for_device(const plan::Plan& plan, int me, const Device
   };
   if (plan.buffers != plan::Buffers::kAnywhere) return unsupported("its buffers would have to lie in windows");
   if (plan.order != plan::Order::kNone && request.op == ReduceOp::kPremulSum) return unsupported("it has no factors");
-  if (plan.order == plan::Order::kSwitch && (request.op != ReduceOp::kSum || !switch_adds(payload.dtype)))
+  if (plan.order == plan::Order::kSwitch &&
+      (request.op != ReduceOp::kSum || switch_sum_of(payload.dtype) == device::SwitchSum::kNone))
     return unsupported(fmt::format("a switch has no {} of {}", to_string(request.op), to_string(payload.dtype)));
   const std::size_t element_bytes = size_of(payload.dtype);
   const std::size_t bytes = payload.bounds.longest * element_bytes;

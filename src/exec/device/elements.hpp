@@ -173,39 +173,23 @@ struct ElementOf<DType::kComplex128> : ComplexElement<double> {};
 template <>
 struct ElementOf<DType::kBool> : BoolElement {};
 
-/// What a switch adds up for a type.
-template <typename Element>
-inline constexpr device::SwitchSum kSwitchSum = device::SwitchSum::kNone;
-template <>
-inline constexpr device::SwitchSum kSwitchSum<ElementOf<DType::kInt32>> = device::SwitchSum::kUInt32;
-template <>
-inline constexpr device::SwitchSum kSwitchSum<ElementOf<DType::kUInt32>> = device::SwitchSum::kUInt32;
-template <>
-inline constexpr device::SwitchSum kSwitchSum<ElementOf<DType::kInt64>> = device::SwitchSum::kUInt64;
-template <>
-inline constexpr device::SwitchSum kSwitchSum<ElementOf<DType::kUInt64>> = device::SwitchSum::kUInt64;
-template <>
-inline constexpr device::SwitchSum kSwitchSum<ElementOf<DType::kFloat16>> = device::SwitchSum::kFloat16;
-template <>
-inline constexpr device::SwitchSum kSwitchSum<ElementOf<DType::kBFloat16>> = device::SwitchSum::kBFloat16;
-template <>
-inline constexpr device::SwitchSum kSwitchSum<ElementOf<DType::kFloat32>> = device::SwitchSum::kFloat32;
-template <>
-inline constexpr device::SwitchSum kSwitchSum<ElementOf<DType::kFloat64>> = device::SwitchSum::kFloat64;
-
-/// Of a dtype, for the host.
-constexpr bool switch_adds(DType dtype) {
+/// What a switch adds up elements of a dtype as.
+constexpr device::SwitchSum switch_sum_of(DType dtype) {
   switch (dtype) {
     case DType::kInt32:
-    case DType::kUInt32:
+    case DType::kUInt32: return device::SwitchSum::kUInt32;
     case DType::kInt64:
-    case DType::kUInt64:
-    case DType::kFloat16:
-    case DType::kBFloat16:
-    case DType::kFloat32:
-    case DType::kFloat64: return true;
-    default: return false;
+    case DType::kUInt64: return device::SwitchSum::kUInt64;
+    case DType::kFloat16: return device::SwitchSum::kFloat16;
+    case DType::kBFloat16: return device::SwitchSum::kBFloat16;
+    case DType::kFloat32: return device::SwitchSum::kFloat32;
+    case DType::kFloat64: return device::SwitchSum::kFloat64;
+    default: return device::SwitchSum::kNone;
   }
 }
+template <typename Element>
+inline constexpr device::SwitchSum kSwitchSum = device::SwitchSum::kNone;
+template <DType kDType>
+inline constexpr device::SwitchSum kSwitchSum<ElementOf<kDType>> = switch_sum_of(kDType);
 
 }  // namespace accord::exec

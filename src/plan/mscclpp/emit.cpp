@@ -4,6 +4,7 @@
 
 #include "plan/mscclpp/emit.hpp"
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <set>
@@ -39,11 +40,20 @@ class Emission {
   }
 
  private:
+  // A step has two destinations at most.
   void copy(Rank rank, int lane, Chunk from, const std::vector<Chunk>& to) {
-    noted_.push_back([=](PlanBuilder& plan) { plan.on(rank).lane(lane).copy(from, to); });
+    for (std::size_t i = 0; i < to.size(); i += 2) {
+      const std::vector<Chunk> two(to.begin() + static_cast<std::ptrdiff_t>(i),
+                                   to.begin() + static_cast<std::ptrdiff_t>(std::min(i + 2, to.size())));
+      noted_.push_back([=](PlanBuilder& plan) { plan.on(rank).lane(lane).copy(from, two); });
+    }
   }
   void reduce(Rank rank, int lane, const std::vector<Chunk>& from, const std::vector<Chunk>& to) {
-    noted_.push_back([=](PlanBuilder& plan) { plan.on(rank).lane(lane).reduce(from, to); });
+    const auto others = to.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(2, to.size()));
+    noted_.push_back([=, two = std::vector<Chunk>(to.begin(), others)](PlanBuilder& plan) {
+      plan.on(rank).lane(lane).reduce(from, two);
+    });
+    if (others != to.end()) copy(rank, lane, to[0], {others, to.end()});
   }
   void signal(Rank from, int lane, Rank to, int id) {
     noted_.push_back([=](PlanBuilder& plan) { plan.on(from).lane(lane).signal(to, id); });
@@ -97,6 +107,7 @@ class Emission {
       case FlowStep::Kind::kMeet: emit_meeting(step); break;
       case FlowStep::Kind::kCopy: emit_copy(step); break;
       case FlowStep::Kind::kReduce: emit_reduce(step); break;
+      case FlowStep::Kind::kSwitch: emit_switch(step); break;
     }
   }
 
@@ -192,6 +203,14 @@ class Emission {
     for (const int source : step.sources) sources.push_back(read(source, step));
     reduce(step.rank, step.lane, sources, placement_.destinations(step.destination));
     tell(step.destination, step);
+  }
+
+  void emit_switch(const FlowStep& step) {
+    const std::vector<Chunk> to = placement_.destinations(step.destination);
+    if (step.sources.size() == 1)
+      copy(step.rank, step.lane, read(step.sources[0], step), to);
+    else
+      reduce(step.rank, step.lane, {multicast(kEveryRank, placement_.multicast_of(step.sources[0]))}, to);
   }
 
   const ExecutionPlan& plan_;

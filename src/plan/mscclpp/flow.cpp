@@ -19,7 +19,7 @@ constexpr std::size_t kMostSteps = std::size_t{1} << 22;
 
 class Run {
  public:
-  explicit Run(const ExecutionPlan& plan) : plan_(plan), next_(plan.gpus.size()) {
+  Run(const ExecutionPlan& plan, SwitchOps ops) : plan_(plan), switch_ops_(ops), next_(plan.gpus.size()) {
     for (std::size_t rank = 0; rank < plan.gpus.size(); ++rank) {
       next_[rank].resize(plan.gpus[rank].lanes.size(), 0);
       for (std::size_t id = 0; id < plan.gpus[rank].semaphores.size(); ++id)
@@ -102,7 +102,9 @@ class Run {
       case Action::kReduce: break;
     }
     if (must_wait_for_packets(op)) return false;
-    ACCORD_RETURN_IF_ERROR(op.kind->action == Action::kMove ? move(op, rank, lane) : reduce(op, rank, lane));
+    ACCORD_RETURN_IF_ERROR(goes_by_switch(op)                 ? by_switch(op, rank, lane)
+                           : op.kind->action == Action::kMove ? move(op, rank, lane)
+                                                              : reduce(op, rank, lane));
     if (op.kind->signals) signal_channels(op, rank, lane);
     return true;
   }
@@ -186,6 +188,17 @@ class Run {
     cell.index += offset;
     return named(cell);
   }
+  // Of a switch channel those of all its ranks, `first` before all others.
+  std::vector<Cell> cells_of(const Span& span, int offset, Rank first) const {
+    if (span.ranks.empty()) return {cell_of(span, offset)};
+    std::vector<Cell> cells;
+    for (const Rank rank : span.ranks) {
+      Span of_one = span;
+      of_one.first.rank = rank;
+      cells.insert(rank == first ? cells.begin() : cells.end(), cell_of(of_one, offset));
+    }
+    return cells;
+  }
 
   bool reads_packets(const Op& op, std::size_t source) const {
     return op.kind->sources_in_packets && (op.kind->action == Action::kMove || source > 0);
@@ -211,16 +224,40 @@ class Run {
                                    cell.index, cell.rank));
   }
 
-  void write(FlowStep step, Value value) {
+  int write_value(const FlowStep& step, Value value) {
     const auto before = latest_.find(value.cell);
     if (before != latest_.end()) flow_.values[at(before->second)].is_last = false;
     value.writer = step.rank;
     value.writer_lane = step.lane;
     value.place = step.place;
     const Cell cell = value.cell;
-    step.destination = add_value(std::move(value));
-    latest_[cell] = step.destination;
+    return latest_[cell] = add_value(std::move(value));
+  }
+  void write(FlowStep step, Value value) {
+    step.destination = write_value(step, std::move(value));
     flow_.steps.push_back(std::move(step));
+  }
+
+  bool goes_by_switch(const Op& op) const {
+    return switch_ops_ == SwitchOps::kMulticast && op.kind->to_switch && !op.kind->into_packets &&
+           static_cast<int>(op.destinations[0].ranks.size()) == plan_.size();
+  }
+  Status by_switch(const Op& op, Rank rank, int lane) {
+    for (std::size_t d = 0; d < op.destinations.size(); ++d) {
+      for (int i = 0; i < op.destinations[d].size; ++i) {
+        FlowStep step{.kind = FlowStep::Kind::kSwitch, .rank = rank, .lane = lane, .place = op.place};
+        for (const Cell& cell : cells_of(op.sources[op.sources.size() == 1 ? 0 : d], i, 0)) {
+          ACCORD_ASSIGN_OR_RETURN(const int value, read(op, cell));
+          step.sources.push_back(value);
+        }
+        const Rank first = op.kind->from_switch ? 0 : flow_.values[at(step.sources[0])].first_rank;
+        for (const Cell& cell : cells_of(op.destinations[d], i, 0))
+          step.everywhere.push_back(write_value(step, {.cell = cell, .first_rank = first}));
+        step.destination = step.everywhere[at(rank)];
+        flow_.steps.push_back(std::move(step));
+      }
+    }
+    return {};
   }
 
   Status copy(const Op& op, const FlowStep& step, const Cell& from, const Cell& to) {
@@ -239,8 +276,11 @@ class Run {
     const FlowStep step{.rank = rank, .lane = lane, .place = op.place};
     for (std::size_t d = 0; d < op.destinations.size(); ++d) {
       const Span& from = op.sources[op.sources.size() == 1 ? 0 : d];
-      for (int i = 0; i < op.destinations[d].size; ++i)
-        ACCORD_RETURN_IF_ERROR(copy(op, step, cell_of(from, i), cell_of(op.destinations[d], i)));
+      for (int i = 0; i < op.destinations[d].size; ++i) {
+        const Cell source = cell_of(from, i);
+        for (const Cell& cell : cells_of(op.destinations[d], i, rank))
+          if (cell != source) ACCORD_RETURN_IF_ERROR(copy(op, step, source, cell));
+      }
     }
     return {};
   }
@@ -252,16 +292,19 @@ class Run {
       FlowStep adding = step;
       adding.kind = FlowStep::Kind::kReduce;
       for (const Span& source : op.sources) {
-        ACCORD_ASSIGN_OR_RETURN(const int value, read(op, cell_of(source, i)));
-        adding.sources.push_back(value);
+        for (const Cell& cell : cells_of(source, i, rank)) {
+          ACCORD_ASSIGN_OR_RETURN(const int value, read(op, cell));
+          adding.sources.push_back(value);
+        }
       }
       // In the order of the ranks, so that sums follow the canonical tree where they can.
       std::ranges::stable_sort(adding.sources, {}, [&](int value) { return flow_.values[at(value)].first_rank; });
-      const Cell sum = cell_of(op.destinations[0], i);
+      std::vector<Cell> places;
+      for (const Span& destination : op.destinations)
+        for (const Cell& cell : cells_of(destination, i, rank)) places.push_back(cell);
       const Rank first = flow_.values[at(adding.sources[0])].first_rank;
-      write(std::move(adding), {.cell = sum, .first_rank = first});
-      for (std::size_t d = 1; d < op.destinations.size(); ++d)
-        ACCORD_RETURN_IF_ERROR(copy(op, step, sum, cell_of(op.destinations[d], i)));
+      write(std::move(adding), {.cell = places[0], .first_rank = first});
+      for (std::size_t d = 1; d < places.size(); ++d) ACCORD_RETURN_IF_ERROR(copy(op, step, places[0], places[d]));
     }
     return {};
   }
@@ -278,6 +321,7 @@ class Run {
   };
 
   const ExecutionPlan& plan_;
+  const SwitchOps switch_ops_;
   Flow flow_;
   std::vector<std::vector<std::size_t>> next_;  // op, by rank and lane
   std::map<Cell, int> latest_;
@@ -289,6 +333,6 @@ class Run {
 
 }  // namespace
 
-Result<Flow> flow_of(const ExecutionPlan& plan) { return Run(plan).run(); }
+Result<Flow> flow_of(const ExecutionPlan& plan, SwitchOps ops) { return Run(plan, ops).run(); }
 
 }  // namespace accord::plan::mscclpp

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "accord/status.hpp"
+#include "plan/mscclpp.hpp"
 #include "plan/mscclpp/read.hpp"
 
 namespace accord::plan::mscclpp {
@@ -25,12 +26,14 @@ struct Value {
 
 /// One thing that a lane does.
 struct FlowStep {
-  enum class Kind : std::uint8_t { kCopy, kReduce, kSignal, kWait, kMeet } kind = Kind::kCopy;
+  /// kSwitch: one source, or the sum over those of all ranks, to one cell of each.
+  enum class Kind : std::uint8_t { kCopy, kReduce, kSwitch, kSignal, kWait, kMeet } kind = Kind::kCopy;
   Rank rank = 0;
   int lane = 0;
-  std::vector<int> sources = {};  ///< values
-  int destination = -1;           ///< a value
-  int event = -1;                 ///< kSignal, kWait: an event; kMeet: a meeting
+  std::vector<int> sources = {};     ///< values
+  int destination = -1;              ///< a value; of kSwitch that of its own rank
+  std::vector<int> everywhere = {};  ///< of kSwitch: values, by rank
+  int event = -1;                    ///< kSignal, kWait: an event; kMeet: a meeting
   std::string place = {};
 };
 
@@ -54,7 +57,8 @@ struct Flow {
   std::vector<Meeting> meetings;
 };
 
-/// Runs the ops in some order. kCorrupt names the op that waits for ever, or that reads what nobody has written.
-Result<Flow> flow_of(const ExecutionPlan& plan);
+/// Runs the ops in some order. kCorrupt names the op that waits for ever, or that reads what nobody has written. What goes through a switch to packets, or
+/// not among all ranks, or all of it if `ops` says so, is copies and sums like others.
+Result<Flow> flow_of(const ExecutionPlan& plan, SwitchOps ops);
 
 }  // namespace accord::plan::mscclpp

@@ -2,6 +2,8 @@
 // that hold are looked for: first a plan that claims nothing has to be right, then each claim is tried. If it is right only
 // with the buffers apart, inputs are staged.
 
+#include <algorithm>
+
 #include "plan/mscclpp.hpp"
 #include "plan/mscclpp/emit.hpp"
 #include "plan/verifier.hpp"
@@ -17,23 +19,32 @@ Result<Plan> verified(const mscclpp::ExecutionPlan& plan, const mscclpp::Flow& f
   return made;
 }
 
+bool adds_by_switch(const mscclpp::Flow& flow) {
+  return std::ranges::any_of(flow.steps, [](const mscclpp::FlowStep& step) {
+    return step.kind == mscclpp::FlowStep::Kind::kSwitch && step.sources.size() > 1;
+  });
+}
+
 }  // namespace
 
-Result<Plan> import_mscclpp(std::string_view text) {
+Result<Plan> import_mscclpp(std::string_view text, SwitchOps ops) {
   ACCORD_ASSIGN_OR_RETURN(const mscclpp::ExecutionPlan plan, mscclpp::read(text));
-  ACCORD_ASSIGN_OR_RETURN(const mscclpp::Flow flow, mscclpp::flow_of(plan));
+  ACCORD_ASSIGN_OR_RETURN(const mscclpp::Flow flow, mscclpp::flow_of(plan, ops));
   const bool reduces = traits_of(plan.collective).reduces;
-  EmitOptions options{.order = reduces ? Order::kFixed : Order::kNone};
+  const bool by_switch = reduces && adds_by_switch(flow);
+  EmitOptions options{.order = by_switch ? Order::kSwitch : reduces ? Order::kFixed : Order::kNone};
   Result<Plan> best = verified(plan, flow, options);
   if (!best.ok()) {
     const Status first = best.status();
     options.stage_inputs = true;
     best = verified(plan, flow, options);
+    if (!best.ok() && plan.has_switch_ops && ops == SwitchOps::kMulticast)
+      return Status(first.code(), first.message() + " (its switch ops may be taken as ordinary copies and sums)");
     if (!best.ok()) return first;
   }
   Plan claiming = *best;
-  if (reduces) claiming.order = Order::kCanonical;
-  if (reduces && verify_for_calls(claiming).ok()) best = claiming;
+  if (reduces && !by_switch) claiming.order = Order::kCanonical;
+  if (reduces && !by_switch && verify_for_calls(claiming).ok()) best = claiming;
   claiming = *best;
   claiming.pacing = Pacing::kByPlan;
   if (verify_for_calls(claiming).ok()) best = std::move(claiming);

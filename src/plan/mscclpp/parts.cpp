@@ -17,10 +17,49 @@ Result<Rank> read_peer(const JsonNode& node, Rank rank, int size) {
   return peer;
 }
 
+constexpr std::string_view kSwitch = "switch";
+
+Result<bool> is_switch(const JsonNode& type_node) {
+  ACCORD_ASSIGN_OR_RETURN(const std::string type, type_node.text());
+  return type == kSwitch;
+}
+
+Result<std::vector<Rank>> read_ranks(const JsonNode& group, Rank rank, int size) {
+  ACCORD_ASSIGN_OR_RETURN(const JsonNode ranks_node, group.required("ranks"));
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<JsonNode> items, ranks_node.items());
+  std::vector<Rank> ranks;
+  for (const JsonNode& item : items) {
+    ACCORD_ASSIGN_OR_RETURN(const Rank one, item.integer(0, size - 1));
+    if (std::ranges::find(ranks, one) != ranks.end()) return item.error(fmt::format("rank {} comes twice", one));
+    ranks.push_back(one);
+  }
+  if (std::ranges::find(ranks, rank) == ranks.end()) return ranks_node.error(fmt::format("rank {} is missing", rank));
+  std::ranges::sort(ranks);
+  return ranks;
+}
+
+// A channel for each group.
+Status read_switch_channels(const JsonNode& channel, Rank rank, int size, GpuParts& parts) {
+  ACCORD_ASSIGN_OR_RETURN(const JsonNode type_node, channel.required("buffer_type"));
+  ACCORD_ASSIGN_OR_RETURN(const Memory memory, read_memory(type_node));
+  ACCORD_ASSIGN_OR_RETURN(const JsonNode groups_node, channel.required("rank_groups"));
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<JsonNode> groups, groups_node.items());
+  for (const JsonNode& group : groups) {
+    ACCORD_ASSIGN_OR_RETURN(std::vector<Rank> ranks, read_ranks(group, rank, size));
+    parts.switches.push_back({memory, std::move(ranks)});
+  }
+  return {};
+}
+
 Status read_channels(const JsonNode& node, Rank rank, int size, GpuParts& parts) {
   ACCORD_ASSIGN_OR_RETURN(const std::vector<JsonNode> channels, node.items_at("channels"));
   for (const JsonNode& channel : channels) {
     ACCORD_ASSIGN_OR_RETURN(const JsonNode type_node, channel.required("channel_type"));
+    ACCORD_ASSIGN_OR_RETURN(const bool of_switch, is_switch(type_node));
+    if (of_switch) {
+      ACCORD_RETURN_IF_ERROR(read_switch_channels(channel, rank, size, parts));
+      continue;
+    }
     ACCORD_ASSIGN_OR_RETURN(const std::string type, read_channel_type(type_node));
     ACCORD_ASSIGN_OR_RETURN(const JsonNode peers_node, channel.required("connected_to"));
     ACCORD_ASSIGN_OR_RETURN(const std::vector<JsonNode> peers, peers_node.items());
@@ -68,8 +107,7 @@ Result<Memory> read_memory(const JsonNode& node) {
 
 Result<std::string> read_channel_type(const JsonNode& node) {
   ACCORD_ASSIGN_OR_RETURN(const std::string type, node.text());
-  if (type == "switch")
-    return unsupported(node, "switch channels (multimem) have no counterpart between hosts' memories");
+  if (type == kSwitch) return node.error("a switch channel connects no pair of ranks");
   if (type == "memory" || type == "port") return type;
   return node.error(fmt::format("\"{}\" is no type of channel; they are memory, port and switch", type));
 }
@@ -94,9 +132,15 @@ Result<BlockParts> read_block_parts(const JsonNode& block, const GpuParts& gpu) 
   ACCORD_ASSIGN_OR_RETURN(const std::vector<JsonNode> channels, block.items_at("channels"));
   for (const JsonNode& entry : channels) {
     ACCORD_ASSIGN_OR_RETURN(const JsonNode type_node, entry.required("channel_type"));
-    ACCORD_ASSIGN_OR_RETURN(const std::string type, read_channel_type(type_node));
+    ACCORD_ASSIGN_OR_RETURN(const bool of_switch, is_switch(type_node));
     ACCORD_ASSIGN_OR_RETURN(const JsonNode ids_node, entry.required("channel_ids"));
     ACCORD_ASSIGN_OR_RETURN(const std::vector<JsonNode> ids, ids_node.items());
+    for (std::size_t i = 0; of_switch && i < ids.size(); ++i) {
+      ACCORD_ASSIGN_OR_RETURN(const int id, ids[i].integer(0, static_cast<int>(gpu.switches.size()) - 1));
+      parts.switches.push_back(gpu.switches[static_cast<std::size_t>(id)]);
+    }
+    if (of_switch) continue;
+    ACCORD_ASSIGN_OR_RETURN(const std::string type, read_channel_type(type_node));
     const auto known = gpu.channels.find(type);
     const int count = known == gpu.channels.end() ? 0 : static_cast<int>(known->second.size());
     for (const JsonNode& id_node : ids) {

@@ -22,12 +22,14 @@ struct RemoteBuffer {
 struct GpuParts {
   std::array<int, 3> chunks = {};                        // by Memory
   std::map<std::string, std::vector<Channel>> channels;  // by type
+  std::vector<SwitchChannel> switches;
   std::vector<RemoteBuffer> remote_buffers;
 };
 
 /// What the ops of a thread block count, by type of channel.
 struct BlockParts {
   std::map<std::string, std::vector<Channel>> channels;
+  std::vector<SwitchChannel> switches;
   std::map<std::string, std::vector<RemoteBuffer>> remote_buffers;
 };
 
@@ -35,7 +37,7 @@ struct BlockParts {
 Status unsupported(const JsonNode& node, std::string_view problem);
 
 Result<Memory> read_memory(const JsonNode& node);
-/// "memory" or "port"; kUnsupported for switch channels.
+/// "memory" or "port": a switch channel connects no pair of ranks.
 Result<std::string> read_channel_type(const JsonNode& node);
 
 /// Of `rank`, which is gpus[rank], of `size`.

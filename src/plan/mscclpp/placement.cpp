@@ -24,6 +24,8 @@ Placement::Placement(const ExecutionPlan& plan, const Flow& flow, const EmitOpti
       options_(options),
       partial_(flow.values.size(), false),
       is_sum_(flow.values.size(), false),
+      multicast_(flow.values.size(), -1),
+      by_switch_(flow.values.size(), false),
       scratch_(plan.gpus.size()),
       partials_(plan.gpus.size()) {
   for (std::size_t i = 0; i < flow.values.size(); ++i) {
@@ -31,6 +33,11 @@ Placement::Placement(const ExecutionPlan& plan, const Flow& flow, const EmitOpti
     origins_.push_back(copied < 0 ? static_cast<int>(i) : origins_[sz(copied)]);
   }
   for (const FlowStep& step : flow.steps) {
+    if (step.kind == FlowStep::Kind::kSwitch) {
+      if (step.sources.size() > 1) place_in_multicast(step.sources, step.place);
+      place_in_multicast(step.everywhere, step.place);
+      for (const int value : step.everywhere) by_switch_[sz(value)] = true;
+    }
     if (step.kind != FlowStep::Kind::kReduce) continue;
     is_sum_[sz(step.destination)] = true;
     for (const int source : step.sources) {
@@ -39,7 +46,24 @@ Placement::Placement(const ExecutionPlan& plan, const Flow& flow, const EmitOpti
   }
 }
 
+void Placement::place_in_multicast(const std::vector<int>& values, const std::string& place) {
+  const Cell& first = at(values[0]).cell;
+  const int chunk =
+      multicasts_.try_emplace({first.memory, first.index}, static_cast<int>(multicasts_.size())).first->second;
+  for (const int value : values) {
+    multicast_[sz(value)] = chunk;
+    const Cell& cell = at(value).cell;
+    if (cell.memory == first.memory && cell.index == first.index) continue;
+    if (uneven_.ok())
+      uneven_ = Status(
+          StatusCode::kUnsupported,
+          fmt::format("MSCCL++ plan: {}: in place, it is {}[{}] of rank {} and {}[{}] of rank {}", place,
+                      to_string(first.memory), first.index, first.rank, to_string(cell.memory), cell.index, cell.rank));
+  }
+}
+
 Status Placement::check() const {
+  ACCORD_RETURN_IF_ERROR(uneven_);
   for (std::size_t i = 0; i < flow_.values.size(); ++i) {
     const int value = static_cast<int>(i);
     if (is_result(value) && is_partial(value))
@@ -47,6 +71,13 @@ Status Placement::check() const {
                          "the output keeps a sum that other ops add to; a result is rounded, that sum is not");
     if (arrival(value) == Arrival::kPackets && at(value).cell.memory != Memory::kScratch)
       return unsupported(at(value), "packets go to a peer's scratch only");
+    if (!lies_in_multicast(value)) continue;
+    if (is_by_switch(value) && is_read_by_peers(value))
+      return unsupported(at(value), "a peer reads by itself what a switch has written");
+    if (!is_by_switch(value) && !is_input(value) && (at(value).writer != at(value).cell.rank || at(value).in_packets))
+      return unsupported(at(value), "a switch adds up what a peer has written, or packets");
+    if (!is_by_switch(value) && is_partial(value))
+      return unsupported(at(value), "a switch adds up sums that other ops add to");
   }
   return {};
 }
@@ -68,19 +99,20 @@ bool Placement::is_read_from_packets(int value) const {
 bool Placement::is_read_by_peers(int value) const {
   return std::ranges::any_of(at(value).readers, [&](std::size_t reader) {
     const FlowStep& step = flow_.steps[reader];
-    return step.rank != at(value).cell.rank && !is_alias(step.destination);
+    return step.rank != at(value).cell.rank && step.kind != FlowStep::Kind::kSwitch && !is_alias(step.destination);
   });
 }
 
 bool Placement::lies_in_scratch(int value) const {
   const Value& it = at(value);
+  if (lies_in_multicast(value)) return is_read_by_peers(value);
   if (is_input(value)) return is_read_by_peers(value) || (options_.stage_inputs && !it.readers.empty());
   return it.cell.memory != Memory::kOutput || it.writer != it.cell.rank || is_read_by_peers(value);
 }
 
 bool Placement::lies_in_output(int value) const {
   const Value& it = at(value);
-  return it.cell.memory == Memory::kOutput && !is_input(value) && it.writer == it.cell.rank;
+  return it.cell.memory == Memory::kOutput && !is_input(value) && it.writer == it.cell.rank && !is_by_switch(value);
 }
 
 Chunk Placement::scratch_of(const Cell& cell) {
@@ -97,15 +129,18 @@ Chunk Placement::place(int value, Rank rank) {
   const Cell& cell = at(value).cell;
   if (rank == cell.rank && is_input(value) && !options_.stage_inputs) return input(rank, at(value).input_chunk);
   if (rank == cell.rank && lies_in_output(value)) return output(rank, cell.index);
+  if (rank == cell.rank && lies_in_multicast(value)) return multicast(rank, multicast_of(value));
   return scratch_of(cell);
 }
 
 std::vector<Chunk> Placement::destinations(int value) {
   const Cell& cell = at(value).cell;
   if (is_partial(value)) return {place(value, cell.rank)};
+  if (is_by_switch(value)) return {multicast(kEveryRank, multicast_of(value))};
   std::vector<Chunk> chunks;
   if (lies_in_output(value)) chunks.push_back(output(cell.rank, cell.index));
   if (lies_in_scratch(value)) chunks.push_back(scratch_of(cell));
+  if (lies_in_multicast(value)) chunks.push_back(multicast(cell.rank, multicast_of(value)));
   return chunks;
 }
 
@@ -115,6 +150,7 @@ std::optional<std::pair<Chunk, std::vector<Chunk>>> Placement::copy_before(int v
   std::vector<Chunk> chunks;
   if (is_result(value)) chunks.push_back(output(cell.rank, cell.index));
   if (lies_in_scratch(value)) chunks.push_back(scratch_of(cell));
+  if (lies_in_multicast(value)) chunks.push_back(multicast(cell.rank, multicast_of(value)));
   if (chunks.empty()) return std::nullopt;
   return std::pair(input(cell.rank, at(value).input_chunk), chunks);
 }
@@ -122,7 +158,7 @@ std::optional<std::pair<Chunk, std::vector<Chunk>>> Placement::copy_before(int v
 std::optional<std::pair<Chunk, std::vector<Chunk>>> Placement::copy_after(int value) {
   if (!is_result(value) || is_input(value) || lies_in_output(value)) return std::nullopt;
   const Cell& cell = at(value).cell;
-  return std::pair(scratch_of(cell), std::vector{output(cell.rank, cell.index)});
+  return std::pair(place(value, cell.rank), std::vector{output(cell.rank, cell.index)});
 }
 
 Chunk Placement::packets(int value) {
@@ -133,7 +169,9 @@ Chunk Placement::packets(int value) {
 }
 
 Shape Placement::shape() const {
-  Shape shape{.input_chunks = plan_.input_chunks, .output_chunks = plan_.output_chunks};
+  Shape shape{.input_chunks = plan_.input_chunks,
+              .output_chunks = plan_.output_chunks,
+              .multicast_chunks = static_cast<int>(multicasts_.size())};
   for (const auto& chunks : scratch_)
     shape.scratch_chunks = std::max(shape.scratch_chunks, static_cast<int>(chunks.size()));
   for (const auto& chunks : partials_)

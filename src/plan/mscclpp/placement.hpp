@@ -29,6 +29,10 @@ class Placement {
   int origin(int value) const { return origins_[static_cast<std::size_t>(value)]; }
   /// A sum that is added to again, or a copy of one.
   bool is_partial(int value) const { return partial_[static_cast<std::size_t>(origin(value))]; }
+  /// The chunk of multicast memory that all ranks have it or its like in; REQUIRES: lies_in_multicast().
+  int multicast_of(int value) const { return multicast_[static_cast<std::size_t>(value)]; }
+  /// Written by a switch, or added up by one.
+  bool lies_in_multicast(int value) const { return multicast_of(value) >= 0; }
   /// A copy that needs no step, as the sum is read where it lies.
   bool is_alias(int value) const { return is_partial(value) && origin(value) != value; }
   Arrival arrival(int value) const;
@@ -52,9 +56,12 @@ class Placement {
   bool is_input(int value) const { return at(value).input_chunk >= 0; }
   bool is_result(int value) const { return at(value).is_last && at(value).cell.memory == Memory::kOutput; }
   bool is_read_by_peers(int value) const;
+  bool is_by_switch(int value) const { return by_switch_[static_cast<std::size_t>(value)]; }
   bool lies_in_scratch(int value) const;
   bool lies_in_output(int value) const;
   Chunk scratch_of(const Cell& cell);
+  /// Gives the values, one of each rank, their chunk of multicast memory.
+  void place_in_multicast(const std::vector<int>& values, const std::string& place);
 
   const ExecutionPlan& plan_;
   const Flow& flow_;
@@ -62,6 +69,10 @@ class Placement {
   std::vector<int> origins_;
   std::vector<bool> partial_;  // by origin
   std::vector<bool> is_sum_;
+  std::vector<int> multicast_;                         // by value; -1: none
+  std::vector<bool> by_switch_;                        // by value
+  std::map<std::pair<Memory, int>, int> multicasts_;   // chunks, by where all ranks have it
+  Status uneven_ = {};                                 // of ranks that do not have it at one place
   std::vector<std::map<Cell, int>> scratch_;           // by rank
   std::vector<std::map<int, int>> partials_;           // by rank: origin to chunk
   std::map<int, int> packets_;                         // value to chunk

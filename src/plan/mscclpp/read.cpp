@@ -67,8 +67,14 @@ constexpr std::array kOps = {
            .local_destinations = 2,
            .sends = true,
            .into_packets = true},
+    OpKind{.name = "glres", .action = Action::kReduce, .from_switch = true, .to_switch = true},
+    OpKind{.name = "gstore", .action = Action::kMove, .to_switch = true},
+    OpKind{.name = "gstorepkt",
+           .action = Action::kMove,
+           .sources_in_packets = true,
+           .into_packets = true,
+           .to_switch = true},
 };
-constexpr std::array<std::string_view, 3> kSwitchOps = {"glres", "gstore", "gstorepkt"};
 constexpr std::string_view kPipeline = "pipeline";
 
 Result<Collective> read_collective(const JsonNode& node) {
@@ -202,9 +208,6 @@ class Reader {
 
   Result<Op> read_op(const JsonNode& node, const JsonNode& name_node, const std::string& name,
                      const OpContext& context) {
-    if (std::ranges::find(kSwitchOps, name) != kSwitchOps.end())
-      return unsupported(name_node,
-                         fmt::format("\"{}\" needs a switch channel (multimem), which has no counterpart", name));
     const auto kind = std::ranges::find(kOps, name, &OpKind::name);
     if (kind == kOps.end()) {
       std::vector<std::string_view> names = {kPipeline};
@@ -212,6 +215,7 @@ class Reader {
       return unsupported(name_node, unknown_name("operation", name, names).message());
     }
     Op op{.kind = kind, .place = node.path()};
+    plan_.has_switch_ops = plan_.has_switch_ops || kind->to_switch;
     switch (kind->action) {
       case Action::kNothing: break;
       case Action::kBarrier: ACCORD_RETURN_IF_ERROR(read_barrier(node, context, op)); break;
@@ -266,15 +270,15 @@ class Reader {
     ACCORD_ASSIGN_OR_RETURN(const std::vector<JsonNode> destinations, destinations_node.items());
     for (std::size_t i = 0; i < sources.size(); ++i) {
       const bool remote = kind.first_source_remote || (i > 0 && kind.other_sources_remote);
-      ACCORD_ASSIGN_OR_RETURN(const Span span, read_span(sources[i], node, context, remote));
-      op.sources.push_back(span);
+      ACCORD_ASSIGN_OR_RETURN(Span span, read_span(sources[i], node, context, whose(kind.from_switch, remote)));
+      op.sources.push_back(std::move(span));
     }
     // A move has as many local destinations as sources; a reduction those of its kind.
     const std::size_t local = kind.action == Action::kMove ? (kind.sends ? 0 : destinations.size())
                                                            : static_cast<std::size_t>(kind.local_destinations);
     for (std::size_t i = 0; i < destinations.size(); ++i) {
-      ACCORD_ASSIGN_OR_RETURN(const Span span, read_span(destinations[i], node, context, i >= local));
-      op.destinations.push_back(span);
+      ACCORD_ASSIGN_OR_RETURN(Span span, read_span(destinations[i], node, context, whose(kind.to_switch, i >= local)));
+      op.destinations.push_back(std::move(span));
     }
     return check_movement(node, op, local);
   }
@@ -282,7 +286,10 @@ class Reader {
   Status check_movement(const JsonNode& node, const Op& op, std::size_t local) const {
     const OpKind& kind = *op.kind;
     const std::size_t sources = op.sources.size(), destinations = op.destinations.size();
-    if (kind.action == Action::kMove) {
+    if (kind.from_switch) {
+      if (sources != 1 || destinations != 1 || op.sources[0].ranks != op.destinations[0].ranks)
+        return node.error(fmt::format("{} has one source and one destination, of the same ranks", kind.name));
+    } else if (kind.action == Action::kMove) {
       if (destinations == 0 || (sources != destinations && sources != 1))
         return node.error(fmt::format("{} has {} sources for {} destinations", kind.name, sources, destinations));
     } else if (sources < 2 || destinations < local || (!kind.sends && destinations > local)) {
@@ -300,10 +307,21 @@ class Reader {
     return {};
   }
 
-  Result<Span> read_span(const JsonNode& node, const JsonNode& op, const OpContext& context, bool remote) const {
-    if (node.has("switch_channel_id")) return unsupported(node, "switch channels (multimem) have no counterpart");
+  enum class Whose : std::uint8_t { kOwn, kPeers, kOfSwitch };
+  static Whose whose(bool of_switch, bool remote) {
+    return of_switch ? Whose::kOfSwitch : remote ? Whose::kPeers : Whose::kOwn;
+  }
+
+  Result<Span> read_span(const JsonNode& node, const JsonNode& op, const OpContext& context, Whose whose) const {
     Span span{.first = {.rank = context.rank}};
-    if (remote) {
+    if (whose == Whose::kOfSwitch) {
+      if (!node.has("switch_channel_id")) return node.error("a \"switch_channel_id\" is expected here");
+      const int count = static_cast<int>(context.parts->switches.size());
+      ACCORD_ASSIGN_OR_RETURN(const int id, node.at("switch_channel_id").integer(0, count - 1));
+      const SwitchChannel& channel = context.parts->switches[static_cast<std::size_t>(id)];
+      span.first.memory = channel.memory;
+      span.ranks = channel.ranks;
+    } else if (whose == Whose::kPeers) {
       if (!node.has("buffer_id")) return node.error("a peer's memory, given by its \"buffer_id\", is expected here");
       ACCORD_ASSIGN_OR_RETURN(const JsonNode type_node, op.required("channel_type"));
       ACCORD_ASSIGN_OR_RETURN(const std::string type, read_channel_type(type_node));
@@ -317,8 +335,11 @@ class Reader {
       if (!node.has("type")) return node.error("the rank's own memory, given by its \"type\", is expected here");
       ACCORD_ASSIGN_OR_RETURN(span.first.memory, read_memory(node.at("type")));
     }
-    const int chunks =
-        parts_[static_cast<std::size_t>(span.first.rank)].chunks[static_cast<std::size_t>(span.first.memory)];
+    const auto chunks_of = [&](Rank rank) {
+      return parts_[static_cast<std::size_t>(rank)].chunks[static_cast<std::size_t>(span.first.memory)];
+    };
+    int chunks = chunks_of(span.first.rank);
+    for (const Rank rank : span.ranks) chunks = std::min(chunks, chunks_of(rank));
     ACCORD_ASSIGN_OR_RETURN(const JsonNode index_node, node.required("index"));
     ACCORD_ASSIGN_OR_RETURN(const int index, index_node.integer(0, chunks - 1));
     ACCORD_ASSIGN_OR_RETURN(const JsonNode size_node, node.required("size"));

@@ -28,6 +28,7 @@ struct Cell {
 struct Span {
   Cell first;
   int size = 1;
+  std::vector<Rank> ranks = {};  ///< of a switch channel: whose chunks at this place are meant, all at once
 };
 
 enum class Action : std::uint8_t { kNothing, kMove, kReduce, kSignal, kWait, kBarrier, kAcquire, kRelease };
@@ -37,6 +38,12 @@ struct Channel {
   std::string type;  ///< "memory" or "port"
   Rank peer = 0;
   int nth = 0;
+};
+
+/// Memory at one place of several ranks that a switch reaches at once.
+struct SwitchChannel {
+  Memory memory = Memory::kInput;
+  std::vector<Rank> ranks = {};
 };
 
 /// What an operation is, by its name.
@@ -49,6 +56,8 @@ struct OpKind {
   int local_destinations = 0;  ///< that many first, then remote ones if `sends`
   bool sends = false;
   bool into_packets = false;  ///< what is not the first local destination of a reduction
+  bool from_switch = false;   ///< its source is the sum over a switch channel
+  bool to_switch = false;     ///< its destination is a switch channel
   bool signals = false;       ///< afterwards, over its channels
 };
 
@@ -74,6 +83,7 @@ struct ExecutionPlan {
   bool in_place = false;
   int input_chunks = 0;
   int output_chunks = 0;
+  bool has_switch_ops = false;
   std::vector<Gpu> gpus;
 
   int size() const { return static_cast<int>(gpus.size()); }

@@ -1,7 +1,9 @@
 // Calls on devices that go through a switch between them, and what serves them where there is none.
 #include <gmock/gmock.h>
 
+#include "accord/plan.hpp"
 #include "conformance/comm/host_devices.hpp"
+#include "unit/plan/mscclpp_switch_plans.hpp"
 
 namespace accord {
 namespace {
@@ -65,6 +67,34 @@ TEST_F(DeviceSwitch, collectives_give_what_the_plain_computation_gives) {
         ASSERT_TRUE(comm.broadcast(mine.buffer(), comm.size() - 1, options).ok());
         EXPECT_EQ(mine.values<float>(), some(comm.size() - 1, count * ranks));
       }
+    });
+  }
+}
+
+TEST_F(DeviceSwitch, execution_plans_of_mscclpp_run_through_it) {
+  for (const plan::testing::NamedText& named : plan::testing::switch_plans(2)) {
+    const Result<std::string> json = import_mscclpp_plan(named.plan.text());
+    ASSERT_TRUE(json.ok()) << json.status().to_string();
+    ASSERT_TRUE(register_plan(*json, {.name = named.name, .bytes = ""}).ok());
+    const bool adds = named.plan.json["collective"] == "allreduce";
+    CommunicatorOptions options = through_switch();
+    options.select += fmt::format(";{}[memory=cuda]:0-inf={}", adds ? "all_reduce" : "all_gather", named.name);
+    on_ranks(2, options, [&](Communicator& comm, const OnDevice& on) {
+      for (const std::size_t count : {std::size_t{1}, std::size_t{1003}, std::size_t{60000}}) {
+        if (adds) {
+          expect_sum(comm, on, count);
+          continue;
+        }
+        const DeviceArray mine(on, some(comm.rank(), count), DType::kFloat32);
+        const DeviceArray whole(on, std::vector<float>(2 * count), DType::kFloat32);
+        ASSERT_TRUE(comm.all_gather(mine.buffer(), whole.buffer(), {.stream = on.stream}).ok());
+        std::vector<float> expected = some(0, count);
+        for (const float value : some(1, count)) expected.push_back(value);
+        EXPECT_EQ(whole.values<float>(), expected) << named.name << ", " << count;
+      }
+      const bool through_multicast = named.name != "switch_packets_all_gather";
+      EXPECT_EQ(runtime().live().multicasts > 0, through_multicast) << named.name;
+      ASSERT_TRUE(comm.barrier().ok());
     });
   }
 }

@@ -7,13 +7,14 @@
 #include "conformance/comm/planned.hpp"
 #include "plan/registry.hpp"
 #include "ranks/thread_ranks.hpp"
-#include "unit/plan/mscclpp_plans.hpp"
+#include "unit/plan/mscclpp_switch_plans.hpp"
 
 namespace accord {
 namespace {
 
 using plan::testing::execution_plans;
 using plan::testing::NamedText;
+using plan::testing::switch_plans;
 using ::testing::HasSubstr;
 using testing::run_thread_ranks;
 
@@ -29,7 +30,7 @@ Numbers numbers(int rank, std::size_t count) {
 Buffer buffer(Numbers& values) { return {values.data(), values.size(), DType::kInt64}; }
 
 std::string registered(const NamedText& named, int ranks, const PlanOptions& options = {}) {
-  const Result<std::string> json = import_mscclpp_plan(named.plan.text());
+  const Result<std::string> json = import_mscclpp_plan(named.plan.text(), SwitchOps::kOrdinary);
   EXPECT_TRUE(json.ok()) << json.status().to_string();
   PlanOptions with_name = options;
   if (with_name.name.empty()) with_name.name = named.name + std::to_string(ranks);
@@ -87,7 +88,9 @@ class RegisteredPlans : public ::testing::TestWithParam<std::string> {};
 TEST_P(RegisteredPlans, of_mscclpp_give_what_their_collective_asks_for) {
   const std::vector<int> sizes = testing::kSanitized ? std::vector<int>{2, 4} : std::vector<int>{2, 4, 8};
   for (const int size : sizes) {
-    for (const NamedText& named : execution_plans(size)) {
+    std::vector<NamedText> all = execution_plans(size);
+    std::ranges::move(switch_plans(size), std::back_inserter(all));
+    for (const NamedText& named : all) {
       SCOPED_TRACE(named.name + " of " + std::to_string(size));
       const std::string collective = named.plan.json["collective"].get<std::string>();
       CommunicatorOptions options;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -78,6 +79,30 @@ class ExecutionPlanText {
   static Json op(std::string_view name, Json sources, Json destinations) {
     return {{"name", name}, {"channel_type", "memory"}, {"src_buff", sources}, {"dst_buff", destinations}};
   }
+  /// A switch channel over one memory of all ranks, or of some, which each of their thread blocks has as its last.
+  void add_switch(std::string_view type, std::vector<int> members = {}) {
+    if (members.empty())
+      for (int rank = 0; rank < ranks_; ++rank) members.push_back(rank);
+    for (const int rank : members) {
+      const Json group = {{"size", members.size()}, {"ranks", members}};
+      json["gpus"][rank]["channels"].push_back(
+          {{"channel_type", "switch"}, {"buffer_type", type}, {"rank_groups", Json::array({group})}});
+      int& count = switches_[rank];
+      for (Json& block : json["gpus"][rank]["threadblocks"])
+        block["channels"].push_back({{"channel_type", "switch"}, {"channel_ids", Json::array({count})}});
+      ++count;
+    }
+  }
+  /// Memory of all ranks of a switch channel.
+  static Json at_switch(int channel, int index, int size = 1) {
+    return {{"switch_channel_id", channel}, {"index", index}, {"size", size}};
+  }
+  static Json switch_op(std::string_view name, Json source, Json destination) {
+    return {{"name", name},
+            {"channel_type", "switch"},
+            {"src_buff", Json::array({source})},
+            {"dst_buff", Json::array({destination})}};
+  }
   /// "signal", "wait", "rlxsignal", "rlxwait" with some peers.
   static Json event(std::string_view name, int rank, const std::vector<int>& peers) {
     Json channels = Json::array();
@@ -104,6 +129,7 @@ class ExecutionPlanText {
 
  private:
   int ranks_;
+  std::map<int, int> switches_ = {};  // by rank, how many
 };
 
 using Text = ExecutionPlanText;

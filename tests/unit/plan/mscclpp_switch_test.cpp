@@ -1,0 +1,223 @@
+// Execution plans of MSCCL++ with switch channels: as plans through multicast memory, and as ordinary ones.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "plan/json.hpp"
+#include "plan/mscclpp.hpp"
+#include "plan/verifier.hpp"
+#include "unit/plan/interpreter.hpp"
+#include "unit/plan/mscclpp_switch_plans.hpp"
+
+namespace accord::plan {
+namespace {
+
+using namespace testing;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr SwitchOps kBoth[] = {SwitchOps::kMulticast, SwitchOps::kOrdinary};
+
+Plan imported(const Text& text, SwitchOps ops) {
+  const Result<Plan> plan = import_mscclpp(text.text(), ops);
+  EXPECT_TRUE(plan.ok()) << plan.status().to_string();
+  return plan.ok() ? *plan : Plan{};
+}
+
+Status refusal(const Text& text, SwitchOps ops = SwitchOps::kMulticast) {
+  const Result<Plan> plan = import_mscclpp(text.text(), ops);
+  EXPECT_FALSE(plan.ok()) << to_json(*plan);
+  return plan.status();
+}
+
+/// How many steps of all ranks have a chunk of every rank.
+long steps_by_switch(const Plan& plan) {
+  long count = 0;
+  const auto is_every = [](const Chunk& chunk) { return chunk.rank == kEveryRank; };
+  for (const Program& program : plan.programs)
+    for (const auto& lane : program.lanes)
+      count += std::ranges::count_if(lane.steps, [&](const Step& step) {
+        return std::ranges::any_of(step.sources, is_every) || std::ranges::any_of(step.destinations, is_every);
+      });
+  return count;
+}
+
+TEST(MscclppSwitch, plans_do_what_their_collective_asks_for) {
+  std::mt19937 random(7);
+  for (const int ranks : {2, 4, 8}) {
+    for (const NamedText& named : switch_plans(ranks)) {
+      for (const SwitchOps ops : kBoth) {
+        SCOPED_TRACE(
+            fmt::format("{} of {}, {}", named.name, ranks, ops == SwitchOps::kMulticast ? "multicast" : "ordinary"));
+        const Plan plan = imported(named.plan, ops);
+        ASSERT_EQ(plan.size, ranks);
+        for (const Aliasing aliasing : {Aliasing::kOutOfPlace, Aliasing::kInPlace}) {
+          EXPECT_TRUE(verify(plan, aliasing).ok()) << verify(plan, aliasing).to_string();
+          for (const std::size_t count : {1, 7, 64, 500}) {
+            const MachineRequest request{.aliasing = aliasing, .count = count, .slice = 9, .combine = add};
+            const auto wrong = run_randomly(plan, request, random);
+            EXPECT_FALSE(wrong) << *wrong;
+          }
+        }
+        const Result<Plan> back = plan_from_json(to_json(plan));
+        ASSERT_TRUE(back.ok());
+        EXPECT_EQ(*back, plan);
+      }
+    }
+  }
+}
+
+TEST(MscclppSwitch, ops_go_through_multicast_unless_they_shall_not) {
+  const Plan sums = imported(switch_in_place(4), SwitchOps::kMulticast);
+  EXPECT_EQ(sums.order, Order::kSwitch);
+  EXPECT_EQ(sums.multicast_chunks, 4);
+  EXPECT_EQ(sums.scratch_chunks, 0);
+  EXPECT_EQ(steps_by_switch(sums), 4) << "each rank's chunk once";
+  const Plan gathers = imported(switch_all_gather(4, false), SwitchOps::kMulticast);
+  EXPECT_EQ(gathers.order, Order::kNone);
+  EXPECT_EQ(steps_by_switch(gathers), 8) << "two chunks of each rank";
+  for (const NamedText& named : switch_plans(4)) {
+    const Plan ordinary = imported(named.plan, SwitchOps::kOrdinary);
+    EXPECT_EQ(ordinary.multicast_chunks, 0) << named.name;
+    EXPECT_NE(ordinary.order, Order::kSwitch) << named.name;
+    EXPECT_EQ(steps_by_switch(ordinary), 0) << named.name;
+  }
+  EXPECT_EQ(imported(switch_in_place(4), SwitchOps::kOrdinary).order, Order::kCanonical);
+}
+
+TEST(MscclppSwitch, packets_stay_packets) {
+  for (const SwitchOps ops : kBoth) {
+    const Plan plan = imported(switch_packets_all_gather(4), ops);
+    EXPECT_EQ(plan.packet_chunks, 4);
+    EXPECT_EQ(plan.multicast_chunks, 0);
+    EXPECT_EQ(plan.signals, 0);
+  }
+}
+
+// Two halves of four ranks each add up by a switch of their own, then each rank reads the other half's sum.
+TEST(MscclppSwitch, channels_of_some_ranks_are_ordinary_steps) {
+  Text plan("allreduce", "Simple", false, 4, 1, 1, 2);
+  plan.add_switch("s", {0, 1});
+  plan.add_switch("s", {2, 3});
+  for (int r = 0; r < 4; ++r)
+    plan.ops(r).push_back(Text::op("copy", Json::array({Text::own("i", 0)}), Json::array({Text::own("s", 0)})));
+  plan.meet();
+  for (const int r : {0, 2})
+    plan.ops(r).push_back(Text::switch_op("glres", Text::at_switch(0, 0), Text::at_switch(0, 1)));
+  plan.meet();
+  for (int r = 0; r < 4; ++r) {
+    const Json sources = Json::array({Text::own("s", 1), Text::of(r, (r + 2) % 4, "s", 1)});
+    plan.ops(r).push_back(Text::op("rre", sources, Json::array({Text::own("o", 0)})));
+  }
+  plan.meet();
+  const Plan made = imported(plan, SwitchOps::kMulticast);
+  EXPECT_EQ(made.multicast_chunks, 0);
+  EXPECT_EQ(made.order, Order::kCanonical);
+  std::mt19937 random(1);
+  const auto wrong = run_randomly(made, {.count = 40, .slice = 9, .combine = add}, random);
+  EXPECT_FALSE(wrong) << *wrong;
+}
+
+TEST(MscclppSwitch, what_a_switch_cannot_do_is_refused_and_the_way_out_told) {
+  // In place, the one input chunk of a rank is another chunk of the output on each.
+  Text uneven("allgather", "Simple", true, 2, 1, 2, 0);
+  uneven.add_switch("i");
+  uneven.meet();
+  for (int r = 0; r < 2; ++r)
+    uneven.ops(r).push_back(Text::switch_op("gstore", Text::own("i", 0), Text::at_switch(0, 0)));
+  EXPECT_EQ(refusal(uneven).code(), StatusCode::kUnsupported);
+  EXPECT_THAT(refusal(uneven).message(), AllOf(HasSubstr("ops[2]"), HasSubstr("o[0] of rank 0 and o[1] of rank 1"),
+                                               HasSubstr("may be taken as ordinary copies and sums")));
+
+  Text read_by_peer("allgather", "Simple", false, 2, 1, 2, 1);
+  read_by_peer.add_switch("s");
+  read_by_peer.ops(0).push_back(Text::switch_op("gstore", Text::own("i", 0), Text::at_switch(0, 0)));
+  read_by_peer.meet();
+  for (int r = 0; r < 2; ++r)
+    read_by_peer.ops(r).push_back(
+        Text::op("get", Json::array({Text::of(r, 1 - r, "s", 0)}), Json::array({Text::own("o", 0)})));
+  EXPECT_THAT(refusal(read_by_peer).message(), HasSubstr("a peer reads by itself what a switch has written"));
+
+  Text twice = switch_in_place(2);
+  twice.ops(0).push_back(Text::switch_op("glres", Text::at_switch(0, 0), Text::at_switch(0, 0)));
+  for (const SwitchOps ops : kBoth) EXPECT_EQ(refusal(twice, ops).code(), StatusCode::kInvalidArgument);
+}
+
+TEST(MscclppSwitch, a_missing_signal_is_a_race_that_the_verifier_names) {
+  Text plan = switch_in_place(2);
+  for (int rank = 0; rank < 2; ++rank) {
+    plan.ops(rank).erase(0);
+    plan.ops(rank).erase(0);
+  }
+  EXPECT_THAT(refusal(plan).message(), AllOf(HasSubstr("lane 0, step"), HasSubstr("multicast[")));
+}
+
+struct Damage {
+  const char* name;
+  std::function<void(Text&)> make;
+  const char* message;
+};
+
+TEST(MscclppSwitch, damaged_plans_are_refused_with_the_place) {
+  const auto group = [](Text& t) -> Json& { return t.json["gpus"][1]["channels"][1]["rank_groups"][0]; };
+  const std::vector<Damage> all = {
+      {"no memory", [](Text& t) { t.json["gpus"][1]["channels"][1].erase("buffer_type"); },
+       "gpus[1].channels[1]: lacks \"buffer_type\""},
+      {"no groups", [](Text& t) { t.json["gpus"][1]["channels"][1].erase("rank_groups"); }, "lacks \"rank_groups\""},
+      {"no ranks", [&](Text& t) { group(t).erase("ranks"); }, "rank_groups[0]: lacks \"ranks\""},
+      {"rank", [&](Text& t) { group(t)["ranks"][0] = 2; }, "ranks[0]: 2 is out of bounds: 0 to 1"},
+      {"rank twice", [&](Text& t) { group(t)["ranks"][0] = 1; }, "ranks[1]: rank 1 comes twice"},
+      {"own rank", [&](Text& t) { group(t)["ranks"] = Json::array({0}); }, "ranks: rank 1 is missing"},
+      {"channel", [](Text& t) { t.json["gpus"][1]["threadblocks"][0]["channels"][1]["channel_ids"][0] = 1; },
+       "threadblocks[0].channels[1].channel_ids[0]: 1 is out of bounds: 0 to 0"},
+      {"op's channel", [](Text& t) { t.ops(1)[2]["src_buff"][0]["switch_channel_id"] = 1; },
+       "src_buff[0].switch_channel_id: 1 is out of bounds: 0 to 0"},
+      {"own memory", [](Text& t) { t.ops(1)[2]["src_buff"][0] = Text::own("i", 0); },
+       "src_buff[0]: a \"switch_channel_id\" is expected here"},
+      {"index", [](Text& t) { t.ops(1)[2]["dst_buff"][0]["index"] = 2; }, "index: 2 is out of bounds: 0 to 1"},
+      {"two sources", [](Text& t) { t.ops(1)[2]["src_buff"].push_back(t.ops(1)[2]["src_buff"][0]); },
+       "glres has one source and one destination"},
+      {"sizes", [](Text& t) { t.ops(1)[2]["src_buff"][0] = Text::at_switch(0, 0, 2); }, "have different sizes"},
+      {"signal", [](Text& t) { t.ops(1)[0]["channel_type"] = "switch"; }, "a switch channel connects no pair of ranks"},
+      {"switch for a peer",
+       [](Text& t) {
+         t.ops(1)[2] = Text::op("put", Json::array({Text::own("i", 0)}), Json::array({Text::at_switch(0, 0)}));
+       },
+       "dst_buff[0]: a peer's memory"},
+  };
+  for (const Damage& damage : all) {
+    Text plan = switch_in_place(2);
+    damage.make(plan);
+    for (const SwitchOps ops : kBoth) {
+      const Status status = refusal(plan, ops);
+      EXPECT_THAT(status.message(), HasSubstr(damage.message)) << damage.name;
+      EXPECT_EQ(status.code(), StatusCode::kCorrupt) << damage.name;
+    }
+  }
+}
+
+// Any one number or text of a plan may be anything: the answer is a plan that is right, or a refusal.
+TEST(MscclppSwitch, any_single_change_is_refused_or_harmless) {
+  std::mt19937 random(3);
+  for (const NamedText& named : switch_plans(2)) {
+    const Json flat = named.plan.json.flatten();
+    std::vector<std::string> paths;
+    for (const auto& [path, value] : flat.items()) paths.push_back(path);
+    for (int i = 0; i < 80; ++i) {
+      Text changed = named.plan;
+      Json& place = changed.json[Json::json_pointer(paths[random() % paths.size()])];
+      const std::vector<Json> values = {Json(0),   Json(1),       Json(-1),     Json(1ULL << 40),
+                                        Json("x"), Json(nullptr), Json::array()};
+      place = values[random() % values.size()];
+      for (const SwitchOps ops : kBoth) {
+        const Result<Plan> plan = import_mscclpp(changed.text(), ops);
+        EXPECT_TRUE(!plan.ok() || verify_for_calls(*plan).ok());
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace accord::plan
