@@ -10,7 +10,9 @@
 namespace accord::comm {
 namespace {
 
-transport::PlaceView view(const topology::Place& place) { return {.host = place.host, .process = place.process}; }
+transport::PlaceView view(const topology::Place& place) {
+  return {.host = place.host, .process = place.process, .process_space = place.process_space};
+}
 
 /// The first of `ranks` that it does not reach from the first one of them.
 std::optional<Rank> unreached(const transport::Transport& transport, const topology::Topology& topology,

@@ -50,6 +50,8 @@ Result<std::string> machine_id() {
 Result<Place> this_place() {
   Place place;
   place.process = getpid();
+  const Result<std::uint64_t> processes = namespace_number("pid");
+  if (processes.ok()) place.process_space = fmt::format("pid-{}", *processes);
   ACCORD_ASSIGN_OR_RETURN(place.host, machine_id());
   ACCORD_ASSIGN_OR_RETURN(const std::uint64_t network, namespace_number("net"));
   place.host += fmt::format("/net-{}", network);

@@ -15,8 +15,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::array<std::string_view, 7> kFields = {"host",  "process",  "cpus",  "numa_nodes",
-                                                     "cores", "core_ids", "reader"};
+constexpr std::array<std::string_view, 8> kFields = {"host",  "process",  "cpus",   "numa_nodes",
+                                                     "cores", "core_ids", "reader", "process_space"};
 constexpr std::size_t kMaxTextBytes = std::size_t{8} << 20;
 constexpr std::size_t kMaxHostBytes = 512;
 
@@ -48,6 +48,7 @@ Status take_numbers(const Json& value, std::string_view name, std::vector<int>& 
 Status check_consistent(const Place& place) {
   if (place.host.empty() || place.host.size() > kMaxHostBytes) return corrupt("\"host\" is empty or too long");
   if (place.reader.size() > kMaxHostBytes) return corrupt("\"reader\" is too long");
+  if (place.process_space.size() > kMaxHostBytes) return corrupt("\"process_space\" is too long");
   if (place.cpus.empty()) return corrupt("\"cpus\" is empty");
   const auto cores = static_cast<std::size_t>(place.cores);
   if (cores > place.cpus.size()) {
@@ -62,9 +63,10 @@ Status check_consistent(const Place& place) {
 }  // namespace
 
 std::string to_json(const Place& place) {
-  const Json object = {
-      {"host", place.host},   {"process", place.process},   {"cpus", place.cpus},    {"numa_nodes", place.numa_nodes},
-      {"cores", place.cores}, {"core_ids", place.core_ids}, {"reader", place.reader}};
+  const Json object = {{"host", place.host},     {"process", place.process},
+                       {"cpus", place.cpus},     {"numa_nodes", place.numa_nodes},
+                       {"cores", place.cores},   {"core_ids", place.core_ids},
+                       {"reader", place.reader}, {"process_space", place.process_space}};
   return object.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
@@ -83,7 +85,9 @@ Result<Place> place_from_json(std::string_view text) {
   if (!object["host"].is_string()) return corrupt("\"host\" is no text");
   Place place;
   if (!object["reader"].is_string()) return corrupt("\"reader\" is no text");
+  if (!object["process_space"].is_string()) return corrupt("\"process_space\" is no text");
   place.host = object["host"].get<std::string>();
+  place.process_space = object["process_space"].get<std::string>();
   place.reader = object["reader"].get<std::string>();
   ACCORD_RETURN_IF_ERROR(take_number(object["process"], "process", 0, place.process));
   ACCORD_RETURN_IF_ERROR(take_number(object["cores"], "cores", 1, place.cores));

@@ -60,6 +60,10 @@ Topology Topology::apart() const {
   return topology;
 }
 
+bool is_one_process(const Place& a, const Place& b) {
+  return a.host == b.host && a.process_space == b.process_space && a.process == b.process;
+}
+
 Topology Topology::uniform(int size) {
   std::vector<Place> places;
   places.reserve(static_cast<std::size_t>(std::max(size, 0)));

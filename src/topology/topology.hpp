@@ -12,13 +12,18 @@ namespace accord::topology {
 /// Where one rank runs, as it tells the others. A value: travels as text through the store.
 struct Place {
   std::string host;             ///< equal for ranks that can share memory: boot id and network namespace
-  int process = 0;              ///< process id on that host
+  int process = 0;              ///< process id in its namespace of them
   std::vector<int> cpus;        ///< processors (OS numbers) that the process may use, ascending
   std::vector<int> numa_nodes;  ///< memory nodes of those, ascending
   int cores = 0;                ///< physical cores among `cpus`, at least 1
   std::vector<int> core_ids{};  ///< those cores, ascending, each by its lowest processor; empty where not known
   std::string reader{};         ///< equal, and not empty, for processes of one host that may read each other's memory
+  std::string
+      process_space{};  ///< equal for processes of one host that share a namespace of process ids: others may have the same id
 };
+
+/// Whether two ranks are threads of one process.
+bool is_one_process(const Place& a, const Place& b);
 
 /// Looks at this process and machine: hwloc where built with it, else sched_getaffinity.
 Result<Place> this_place();

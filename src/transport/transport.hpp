@@ -135,6 +135,7 @@ struct EndpointRequest {
 struct PlaceView {
   std::string_view host;
   int process = 0;
+  std::string_view process_space = {};  ///< where that number counts (topology::Place)
 };
 
 /// A fabric. Thread-safe, lives as long as the process.

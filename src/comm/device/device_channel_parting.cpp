@@ -52,7 +52,7 @@ void DeviceChannel::tell_what_is_over() {
 
 bool DeviceChannel::loses_memory_of_this_rank(Rank rank) const {
   const topology::Topology& topology = group_.topology();
-  const bool is_of_this_process = topology.place(rank).process == topology.place(group_.rank()).process;
+  const bool is_of_this_process = topology::is_one_process(topology.place(rank), topology.place(group_.rank()));
   const bool loses_memory = !is_of_this_process || (rank != group_.rank() && backend_->takes_memory_from_all());
   return ledger_of(rank) != nullptr && loses_memory;
 }

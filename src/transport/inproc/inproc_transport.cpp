@@ -171,7 +171,7 @@ class InprocTransport final : public Transport {
   std::string_view name() const override { return kName; }
   Status viable() const override { return {}; }
   bool reaches(const PlaceView& mine, const PlaceView& peer) const override {
-    return mine.host == peer.host && mine.process == peer.process;
+    return mine.host == peer.host && mine.process_space == peer.process_space && mine.process == peer.process;
   }
   Result<std::unique_ptr<Endpoint>> open(const EndpointRequest& request) override {
     ACCORD_RETURN_IF_ERROR(check_request(kName, request));

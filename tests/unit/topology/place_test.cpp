@@ -81,9 +81,11 @@ TEST(PlaceJson, gives_any_place_back) {
     place.cores = static_cast<int>(1 + random() % place.cpus.size());
     if (random() % 2 == 0) place.core_ids = random_ascending(random, static_cast<std::size_t>(place.cores));
     if (random() % 2 == 0) place.reader = "user-" + std::to_string(random());
+    if (random() % 2 == 0) place.process_space = "pid-" + std::to_string(random());
     const Result<Place> back = place_from_json(to_json(place));
     ASSERT_TRUE(back.ok()) << back.status().to_string();
     EXPECT_EQ(back->reader, place.reader);
+    EXPECT_EQ(back->process_space, place.process_space);
     EXPECT_EQ(back->host, place.host);
     EXPECT_EQ(back->process, place.process);
     EXPECT_EQ(back->cpus, place.cpus);
@@ -94,10 +96,17 @@ TEST(PlaceJson, gives_any_place_back) {
 }
 
 TEST(PlaceJson, is_json_with_the_names_of_the_fields) {
-  const Place place{
-      .host = "h", .process = 12, .cpus = {0, 1}, .numa_nodes = {0}, .cores = 1, .core_ids = {0}, .reader = "me"};
-  EXPECT_EQ(to_json(place),
-            R"({"core_ids":[0],"cores":1,"cpus":[0,1],"host":"h","numa_nodes":[0],"process":12,"reader":"me"})");
+  const Place place{.host = "h",
+                    .process = 12,
+                    .cpus = {0, 1},
+                    .numa_nodes = {0},
+                    .cores = 1,
+                    .core_ids = {0},
+                    .reader = "me",
+                    .process_space = "pid-7"};
+  EXPECT_EQ(
+      to_json(place),
+      R"({"core_ids":[0],"cores":1,"cpus":[0,1],"host":"h","numa_nodes":[0],"process":12,"process_space":"pid-7","reader":"me"})");
 }
 
 TEST(PlaceJson, refuses_what_is_no_place_and_says_why) {
@@ -106,28 +115,33 @@ TEST(PlaceJson, refuses_what_is_no_place_and_says_why) {
       {"[1]", "no JSON object"},
       {R"({"host":"h")", "no JSON object"},
       {R"({"host":"h"})", "is missing"},
-      {R"({"hots":"h","process":1,"cpus":[0],"numa_nodes":[0],"cores":1,"core_ids":[],"reader":""})",
+      {R"({"hots":"h","process":1,"cpus":[0],"numa_nodes":[0],"cores":1,"core_ids":[],"reader":"","process_space":""})",
        "did you mean \"host\""},
-      {R"({"host":7,"process":1,"cpus":[0],"numa_nodes":[0],"cores":1,"core_ids":[],"reader":""})",
+      {R"({"host":7,"process":1,"cpus":[0],"numa_nodes":[0],"cores":1,"core_ids":[],"reader":"","process_space":""})",
        "\"host\" is no text"},
-      {R"({"host":"h","process":1,"cpus":[0],"numa_nodes":[0],"cores":1,"core_ids":[],"reader":1})",
+      {R"({"host":"h","process":1,"cpus":[0],"numa_nodes":[0],"cores":1,"core_ids":[],"reader":1,"process_space":""})",
        "\"reader\" is no"},
-      {R"({"host":"","process":1,"cpus":[0],"numa_nodes":[0],"cores":1,"core_ids":[],"reader":""})",
+      {R"({"host":"h","process":1,"cpus":[0],"numa_nodes":[0],"cores":1,"core_ids":[],"reader":"","process_space":7})",
+       "\"process_space\" is no"},
+      {R"({"host":"","process":1,"cpus":[0],"numa_nodes":[0],"cores":1,"core_ids":[],"reader":"","process_space":""})",
        "\"host\" is empty"},
-      {R"({"host":"h","process":-1,"cpus":[0],"numa_nodes":[0],"cores":1,"core_ids":[],"reader":""})", "\"process\""},
-      {R"({"host":"h","process":1e30,"cpus":[0],"numa_nodes":[0],"cores":1,"core_ids":[],"reader":""})", "\"process\""},
-      {R"({"host":"h","process":1,"cpus":0,"numa_nodes":[0],"cores":1,"core_ids":[],"reader":""})",
+      {R"({"host":"h","process":-1,"cpus":[0],"numa_nodes":[0],"cores":1,"core_ids":[],"reader":"","process_space":""})",
+       "\"process\""},
+      {R"({"host":"h","process":1e30,"cpus":[0],"numa_nodes":[0],"cores":1,"core_ids":[],"reader":"","process_space":""})",
+       "\"process\""},
+      {R"({"host":"h","process":1,"cpus":0,"numa_nodes":[0],"cores":1,"core_ids":[],"reader":"","process_space":""})",
        "\"cpus\" is no list"},
-      {R"({"host":"h","process":1,"cpus":[],"numa_nodes":[0],"cores":1,"core_ids":[],"reader":""})",
+      {R"({"host":"h","process":1,"cpus":[],"numa_nodes":[0],"cores":1,"core_ids":[],"reader":"","process_space":""})",
        "\"cpus\" is empty"},
-      {R"({"host":"h","process":1,"cpus":[1,0],"numa_nodes":[0],"cores":1,"core_ids":[],"reader":""})",
+      {R"({"host":"h","process":1,"cpus":[1,0],"numa_nodes":[0],"cores":1,"core_ids":[],"reader":"","process_space":""})",
        "not ascending"},
-      {R"({"host":"h","process":1,"cpus":[[0]],"numa_nodes":[0],"cores":1,"core_ids":[],"reader":""})",
+      {R"({"host":"h","process":1,"cpus":[[0]],"numa_nodes":[0],"cores":1,"core_ids":[],"reader":"","process_space":""})",
        "\"cpus\" is no whole"},
-      {R"({"host":"h","process":1,"cpus":[0],"numa_nodes":[0],"cores":0,"core_ids":[],"reader":""})", "\"cores\""},
-      {R"({"host":"h","process":1,"cpus":[0],"numa_nodes":[0],"cores":2,"core_ids":[],"reader":""})",
+      {R"({"host":"h","process":1,"cpus":[0],"numa_nodes":[0],"cores":0,"core_ids":[],"reader":"","process_space":""})",
+       "\"cores\""},
+      {R"({"host":"h","process":1,"cpus":[0],"numa_nodes":[0],"cores":2,"core_ids":[],"reader":"","process_space":""})",
        "2 cores of 1 processors"},
-      {R"({"host":"h","process":1,"cpus":[0],"numa_nodes":[0],"cores":1,"core_ids":[0,1],"reader":""})",
+      {R"({"host":"h","process":1,"cpus":[0],"numa_nodes":[0],"cores":1,"core_ids":[0,1],"reader":"","process_space":""})",
        "2 entries for 1 cores"}};
   for (const auto& [text, why] : refused) {
     const Status status = place_from_json(text).status();

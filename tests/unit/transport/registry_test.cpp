@@ -22,6 +22,7 @@ TEST(Transports, inproc_is_preferred_in_one_process_shm_in_one_host_and_ucx_betw
   const PlaceView mine{.host = "a", .process = 10};
   EXPECT_EQ(preferred(mine, {.host = "a", .process = 10}), "inproc");
   EXPECT_EQ(preferred(mine, {.host = "a", .process = 11}), "shm");
+  EXPECT_EQ(preferred(mine, {.host = "a", .process = 10, .process_space = "another"}), "shm");
   EXPECT_EQ(preferred(mine, {.host = "b", .process = 10}), between);
   EXPECT_EQ(preferred(mine, {.host = "b", .process = 11}), between);
 }
