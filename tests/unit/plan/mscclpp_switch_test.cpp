@@ -5,10 +5,7 @@
 #include <algorithm>
 #include <random>
 
-#include "plan/json.hpp"
-#include "plan/mscclpp.hpp"
-#include "plan/verifier.hpp"
-#include "unit/plan/interpreter.hpp"
+#include "unit/plan/mscclpp_checks.hpp"
 #include "unit/plan/mscclpp_switch_plans.hpp"
 
 namespace accord::plan {
@@ -19,18 +16,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr SwitchOps kBoth[] = {SwitchOps::kMulticast, SwitchOps::kOrdinary};
-
-Plan imported(const Text& text, SwitchOps ops) {
-  const Result<Plan> plan = import_mscclpp(text.text(), ops);
-  EXPECT_TRUE(plan.ok()) << plan.status().to_string();
-  return plan.ok() ? *plan : Plan{};
-}
-
-Status refusal(const Text& text, SwitchOps ops = SwitchOps::kMulticast) {
-  const Result<Plan> plan = import_mscclpp(text.text(), ops);
-  EXPECT_FALSE(plan.ok()) << to_json(*plan);
-  return plan.status();
-}
 
 /// How many steps of all ranks have a chunk of every rank.
 long steps_by_switch(const Plan& plan) {
@@ -53,17 +38,7 @@ TEST(MscclppSwitch, plans_do_what_their_collective_asks_for) {
             fmt::format("{} of {}, {}", named.name, ranks, ops == SwitchOps::kMulticast ? "multicast" : "ordinary"));
         const Plan plan = imported(named.plan, ops);
         ASSERT_EQ(plan.size, ranks);
-        for (const Aliasing aliasing : {Aliasing::kOutOfPlace, Aliasing::kInPlace}) {
-          EXPECT_TRUE(verify(plan, aliasing).ok()) << verify(plan, aliasing).to_string();
-          for (const std::size_t count : {1, 7, 64, 500}) {
-            const MachineRequest request{.aliasing = aliasing, .count = count, .slice = 9, .combine = add};
-            const auto wrong = run_randomly(plan, request, random);
-            EXPECT_FALSE(wrong) << *wrong;
-          }
-        }
-        const Result<Plan> back = plan_from_json(to_json(plan));
-        ASSERT_TRUE(back.ok());
-        EXPECT_EQ(*back, plan);
+        expect_right(plan, random);
       }
     }
   }
@@ -198,25 +173,10 @@ TEST(MscclppSwitch, damaged_plans_are_refused_with_the_place) {
   }
 }
 
-// Any one number or text of a plan may be anything: the answer is a plan that is right, or a refusal.
 TEST(MscclppSwitch, any_single_change_is_refused_or_harmless) {
   std::mt19937 random(3);
-  for (const NamedText& named : switch_plans(2)) {
-    const Json flat = named.plan.json.flatten();
-    std::vector<std::string> paths;
-    for (const auto& [path, value] : flat.items()) paths.push_back(path);
-    for (int i = 0; i < 80; ++i) {
-      Text changed = named.plan;
-      Json& place = changed.json[Json::json_pointer(paths[random() % paths.size()])];
-      const std::vector<Json> values = {Json(0),   Json(1),       Json(-1),     Json(1ULL << 40),
-                                        Json("x"), Json(nullptr), Json::array()};
-      place = values[random() % values.size()];
-      for (const SwitchOps ops : kBoth) {
-        const Result<Plan> plan = import_mscclpp(changed.text(), ops);
-        EXPECT_TRUE(!plan.ok() || verify_for_calls(*plan).ok());
-      }
-    }
-  }
+  for (const NamedText& named : switch_plans(2))
+    for (const SwitchOps ops : kBoth) expect_changes_harmless(named.plan, ops, 80, random);
 }
 
 }  // namespace

@@ -6,10 +6,7 @@
 
 #include <random>
 
-#include "plan/json.hpp"
-#include "plan/verifier.hpp"
-#include "unit/plan/interpreter.hpp"
-#include "unit/plan/mscclpp_plans.hpp"
+#include "unit/plan/mscclpp_checks.hpp"
 
 namespace accord::plan {
 namespace {
@@ -18,18 +15,6 @@ using namespace testing;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-Plan imported(const Text& text) {
-  const Result<Plan> plan = import_mscclpp(text.text());
-  EXPECT_TRUE(plan.ok()) << plan.status().to_string();
-  return plan.ok() ? *plan : Plan{};
-}
-
-Status refusal(const Text& text) {
-  const Result<Plan> plan = import_mscclpp(text.text());
-  EXPECT_FALSE(plan.ok()) << to_json(*plan);
-  return plan.status();
-}
-
 TEST(Mscclpp, plans_of_both_protocols_do_what_their_collective_asks_for) {
   std::mt19937 random(7);
   for (const int ranks : {2, 4, 8}) {
@@ -37,17 +22,7 @@ TEST(Mscclpp, plans_of_both_protocols_do_what_their_collective_asks_for) {
       SCOPED_TRACE(named.name + fmt::format(" of {}", ranks));
       const Plan plan = imported(named.plan);
       ASSERT_EQ(plan.size, ranks);
-      for (const Aliasing aliasing : {Aliasing::kOutOfPlace, Aliasing::kInPlace}) {
-        EXPECT_TRUE(verify(plan, aliasing).ok()) << verify(plan, aliasing).to_string();
-        for (const std::size_t count : {1, 7, 64, 500}) {
-          const MachineRequest request{.aliasing = aliasing, .count = count, .slice = 9, .combine = add};
-          const auto wrong = run_randomly(plan, request, random);
-          EXPECT_FALSE(wrong) << *wrong;
-        }
-      }
-      const Result<Plan> back = plan_from_json(to_json(plan));
-      ASSERT_TRUE(back.ok());
-      EXPECT_EQ(*back, plan);
+      expect_right(plan, random);
     }
   }
 }
@@ -233,23 +208,10 @@ TEST(Mscclpp, packets_that_nobody_puts_are_waited_for_in_vain) {
   EXPECT_THAT(refusal(plan).message(), HasSubstr("gpus[0].threadblocks[0].ops[1] (repkt): waits for ever"));
 }
 
-// Any one number or text of a plan may be anything: the answer is a plan that is right, or a refusal.
 TEST(Mscclpp, any_single_change_is_refused_or_harmless) {
   std::mt19937 random(3);
-  for (const NamedText& named : execution_plans(2)) {
-    const Json flat = named.plan.json.flatten();
-    std::vector<std::string> paths;
-    for (const auto& [path, value] : flat.items()) paths.push_back(path);
-    for (int i = 0; i < 40; ++i) {
-      Text changed = named.plan;
-      Json& place = changed.json[Json::json_pointer(paths[random() % paths.size()])];
-      const std::vector<Json> values = {Json(0),   Json(1),       Json(-1),     Json(1ULL << 40),
-                                        Json("x"), Json(nullptr), Json::array()};
-      place = values[random() % values.size()];
-      const Result<Plan> plan = import_mscclpp(changed.text());
-      EXPECT_TRUE(!plan.ok() || verify_for_calls(*plan).ok());
-    }
-  }
+  for (const NamedText& named : execution_plans(2))
+    expect_changes_harmless(named.plan, SwitchOps::kMulticast, 40, random);
 }
 
 }  // namespace
