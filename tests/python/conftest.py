@@ -1,10 +1,14 @@
 """Fixtures: `ranks(n)` gives the n rank processes (see ranks.py) that the tests of a session share."""
 
+import os
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
-from ranks import TORCH_PROGRAM, TORCHCOMMS_PROGRAM, Ranks
+from accord_command import BUILD
+from host_devices import LIBRARY
+from ranks import RANK_PROGRAM, TORCH_PROGRAM, TORCHCOMMS_PROGRAM, Ranks
 
 
 def pytest_configure() -> None:
@@ -52,6 +56,26 @@ def fresh_ranks() -> Iterator[Callable[..., Ranks]]:
     yield start
     for processes in started:
         processes.end()
+
+
+def _device_process(program: str) -> Iterator[Callable[..., object]]:
+    """A process that has the devices of the test library: what function(None, the library's path, *arguments) gives there. Keyword arguments
+    as for Ranks.run(). One for a module's tests, as accord reads ACCORD_NCCL once."""
+    library = str(BUILD / "tests" / LIBRARY)
+    path = f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}"
+    process = Ranks(1, environment={"ACCORD_NCCL": library, "PYTHONPATH": path}, program=program)
+    yield lambda function, *arguments, **options: process.run(function, library, *arguments, **options)[0]
+    process.end()
+
+
+@pytest.fixture(scope="module")
+def device_process() -> Iterator[Callable[..., object]]:
+    yield from _device_process(RANK_PROGRAM)
+
+
+@pytest.fixture(scope="module")
+def torch_device_process() -> Iterator[Callable[..., object]]:
+    yield from _device_process(TORCH_PROGRAM)
 
 
 @pytest.fixture(scope="session")

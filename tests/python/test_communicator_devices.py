@@ -3,23 +3,9 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
-import pytest
 from accord_command import BUILD, program_environment
 from host_devices import LIBRARY
-from ranks import Ranks
-
-PATH = str(BUILD / "tests" / LIBRARY)
-
-
-@pytest.fixture(scope="module")
-def process():
-    """One that has the devices of the test library; accord reads ACCORD_NCCL once."""
-    path = f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}"
-    started = Ranks(1, environment={"ACCORD_NCCL": PATH, "PYTHONPATH": path})
-    yield lambda function, *arguments: started.run(function, PATH, *arguments)[0]
-    started.end()
 
 
 def run_collectives(_, path):
@@ -48,8 +34,8 @@ def run_collectives(_, path):
     on_thread_ranks(3, body)
 
 
-def test_arrays_of_a_device_by_dlpack(process):
-    process(run_collectives)
+def test_arrays_of_a_device_by_dlpack(device_process):
+    device_process(run_collectives)
 
 
 def run_works(_, path):
@@ -84,8 +70,8 @@ def run_works(_, path):
     on_thread_ranks(2, body)
 
 
-def test_works_block_streams_and_not_their_callers(process):
-    process(run_works)
+def test_works_block_streams_and_not_their_callers(device_process):
+    device_process(run_works)
 
 
 def run_mistakes(_, path):
@@ -115,8 +101,8 @@ def run_mistakes(_, path):
     on_thread_ranks(1, body)
 
 
-def test_mistakes_are_named(process):
-    process(run_mistakes)
+def test_mistakes_are_named(device_process):
+    device_process(run_mistakes)
 
 
 def run_hints(_, path):
@@ -137,8 +123,8 @@ def run_hints(_, path):
     assert "blocking=0 maxCTAs=12 netName=Socket" in text.value.decode()
 
 
-def test_hints_of_a_group_get_to_nccl(process):
-    process(run_hints)
+def test_hints_of_a_group_get_to_nccl(device_process):
+    device_process(run_hints)
 
 
 def run_windows(_, path):
@@ -174,8 +160,8 @@ def run_windows(_, path):
     on_thread_ranks(2, body)
 
 
-def test_windows_of_a_device(process):
-    process(run_windows)
+def test_windows_of_a_device(device_process):
+    device_process(run_windows)
 
 
 def run_lending(_, path):
@@ -214,15 +200,15 @@ def run_lending(_, path):
     on_thread_ranks(2, body)
 
 
-def test_a_communicator_of_nccls_is_lent(process):
-    process(run_lending)
+def test_a_communicator_of_nccls_is_lent(device_process):
+    device_process(run_lending)
 
 
 def test_nccl_is_that_of_pythons_packages_before_that_of_the_system(tmp_path):
     # torch asks for its own by the same name, and would get the system's if that was loaded before.
     package = tmp_path / "nvidia/nccl/lib"
     package.mkdir(parents=True)
-    (package / "libnccl.so.2").symlink_to(PATH)
+    (package / "libnccl.so.2").symlink_to(BUILD / "tests" / LIBRARY)
     environment = program_environment()
     environment["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{environment['PYTHONPATH']}"
     text = 'import accord; print(next(part for part in accord.info()["parts"] if part["name"] == "nccl")["detail"])'

@@ -1,24 +1,5 @@
 """Expert parallelism on arrays of GPUs, over devices of host memory."""
 
-import os
-from pathlib import Path
-
-import pytest
-from accord_command import BUILD
-from host_devices import LIBRARY
-from ranks import Ranks
-
-PATH = str(BUILD / "tests" / LIBRARY)
-
-
-@pytest.fixture(scope="module")
-def process():
-    """One that has the devices of the test library; accord reads ACCORD_NCCL once."""
-    path = f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}"
-    started = Ranks(1, environment={"ACCORD_NCCL": PATH, "PYTHONPATH": path})
-    yield lambda function, *arguments: started.run(function, PATH, *arguments)[0]
-    started.end()
-
 
 def run_step(_, path):
     import ctypes
@@ -100,5 +81,5 @@ def run_step(_, path):
     on_thread_ranks(2, body)
 
 
-def test_a_step_goes_into_the_stream_of_its_calls(process):
-    process(run_step)
+def test_a_step_goes_into_the_stream_of_its_calls(device_process):
+    device_process(run_step)

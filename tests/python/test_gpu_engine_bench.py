@@ -10,9 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from accord_command import BUILD, ROOT, clean_environment
-from host_devices import LIBRARY
-from ranks import Ranks
+from accord_command import ROOT, clean_environment
 
 torch = pytest.importorskip("torch")
 BENCH = ROOT / "bench"
@@ -151,13 +149,7 @@ def run_on_device(_, path, bench, package, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_model_runs_on_devices_of_host_memory(dtype, tmp_path):
+def test_the_model_runs_on_devices_of_host_memory(dtype, tmp_path, device_process):
     model = plain_llama.make(plain_llama.Sizes(256, 2, 1000), getattr(torch, dtype), "cpu")
     package = plain_llama.export(model, tmp_path / "llama.accord")
-    library = str(BUILD / "tests" / LIBRARY)
-    path = f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}"
-    process = Ranks(1, environment={"ACCORD_NCCL": library, "PYTHONPATH": path})
-    try:
-        process.run(run_on_device, library, str(BENCH), str(package), dtype, deadline=200, torch=True)
-    finally:
-        process.end()
+    device_process(run_on_device, str(BENCH), str(package), dtype, deadline=200, torch=True)

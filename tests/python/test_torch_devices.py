@@ -1,24 +1,5 @@
 """The process group with tensors of GPUs, over devices of host memory and a library with NCCL's symbols; ranks are threads."""
 
-import os
-from pathlib import Path
-
-import pytest
-from accord_command import BUILD
-from host_devices import LIBRARY
-from ranks import TORCH_PROGRAM, Ranks
-
-PATH = str(BUILD / "tests" / LIBRARY)
-
-
-@pytest.fixture(scope="module")
-def process():
-    """One that has the devices of the test library; accord reads ACCORD_NCCL once."""
-    path = f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}"
-    started = Ranks(1, environment={"ACCORD_NCCL": PATH, "PYTHONPATH": path}, program=TORCH_PROGRAM)
-    yield lambda function, *arguments: started.run(function, PATH, *arguments)[0]
-    started.end()
-
 
 def run_collectives(_, path):
     import numpy as np
@@ -60,8 +41,8 @@ def run_collectives(_, path):
     on_group_ranks(loaded, 3, body)
 
 
-def test_collectives_of_tensors_of_a_gpu(process):
-    process(run_collectives)
+def test_collectives_of_tensors_of_a_gpu(torch_device_process):
+    torch_device_process(run_collectives)
 
 
 def run_works(_, path):
@@ -113,8 +94,8 @@ def run_works(_, path):
     on_group_ranks(loaded, 2, body)
 
 
-def test_works_let_streams_wait(process):
-    process(run_works)
+def test_works_let_streams_wait(torch_device_process):
+    torch_device_process(run_works)
 
 
 def run_failure(_, path):
@@ -144,8 +125,8 @@ def run_failure(_, path):
     on_group_ranks(loaded, 2, body)
 
 
-def test_a_failure_is_torchs_error_and_frees_the_stream(process):
-    process(run_failure)
+def test_a_failure_is_torchs_error_and_frees_the_stream(torch_device_process):
+    torch_device_process(run_failure)
 
 
 def run_others(_, path):
@@ -164,8 +145,8 @@ def run_others(_, path):
     on_group_ranks(loaded, 1, body, backends="cpu:accord")
 
 
-def test_a_group_for_the_cpu_says_what_to_name(process):
-    process(run_others)
+def test_a_group_for_the_cpu_says_what_to_name(torch_device_process):
+    torch_device_process(run_others)
 
 
 def run_lending(_, path):
@@ -226,5 +207,5 @@ def run_lending(_, path):
     assert dist.is_nccl_available() == hasattr(getattr(dist, "ProcessGroupNCCL", None), "_comm_ptr")
 
 
-def test_the_nccl_communicator_of_a_group_of_torchs_is_lent(process):
-    process(run_lending)
+def test_the_nccl_communicator_of_a_group_of_torchs_is_lent(torch_device_process):
+    torch_device_process(run_lending)

@@ -1,24 +1,5 @@
 """The torchcomms backend with tensors of GPUs, over devices of host memory and a library with NCCL's symbols; a stand-in has what it uses of torchcomms."""
 
-import os
-from pathlib import Path
-
-import pytest
-from accord_command import BUILD
-from host_devices import LIBRARY
-from ranks import TORCH_PROGRAM, Ranks
-
-PATH = str(BUILD / "tests" / LIBRARY)
-
-
-@pytest.fixture(scope="module")
-def process():
-    """One that has the devices of the test library; accord reads ACCORD_NCCL once."""
-    path = f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}"
-    started = Ranks(1, environment={"ACCORD_NCCL": PATH, "PYTHONPATH": path}, program=TORCH_PROGRAM)
-    yield lambda function, *arguments: started.run(function, PATH, *arguments)[0]
-    started.end()
-
 
 def run_calls(_, path):
     import enum
@@ -91,5 +72,5 @@ def run_calls(_, path):
     on_thread_ranks(2, body)
 
 
-def test_calls_are_put_into_the_current_stream(process):
-    process(run_calls)
+def test_calls_are_put_into_the_current_stream(torch_device_process):
+    torch_device_process(run_calls)
