@@ -18,6 +18,7 @@
 #include "engine/device/product_kernel.hpp"
 #include "engine/device/row_kernels.hpp"
 #include "engine/device/tile_attention_kernels.hpp"
+#include "engine/device/token_kernel.hpp"
 #include "engine/device/top_k_kernel.hpp"
 #include "exec/device/run_plan.hpp"
 #include "expert/device/drop_kernels.hpp"
@@ -82,6 +83,7 @@ constexpr std::array kKernels = {
     named<engine::WidenRows>(),
     named<engine::ScaleSums>(),
     named<engine::TopK>(),
+    named<engine::ChooseTokens>(),
     named<engine::GroupChoices>(),
     named<engine::ExpertsFewRows<1>>(),
     named<engine::ExpertsFewRows<2>>(),

@@ -127,17 +127,30 @@ def test_ranks_share_experts(weights, rule, process, exported):
     check(process(run_logits, package, [1, 2, 4]), 2e-5 if weights is None else 2e-4)
 
 
-def run_generation(_, path, package):
+SAMPLED = [
+    {},
+    {"temperature": 0.8, "top_k": 40},
+    {"temperature": 1.5, "top_p": 0.9},
+    {"temperature": 1.2, "min_p": 0.02},
+]
+
+
+def run_generation(_, path, package, options, size):
+    """The tokens of each request on the CPU and on devices, and the bytes that came from these to the CPU while they decoded."""
     from host_devices import library, on_thread_ranks
     from language_runs import make_ids
 
     import accord
 
-    library(path)
+    loaded = library(path)
     prompts = [make_ids(count, count).tolist() for count in (5, 30)]
 
     def answers(model):
-        streams = [model.submit(prompt, max_new_tokens=6) for prompt in prompts]
+        streams = [
+            model.submit(prompt, max_new_tokens=6, seed=seed, **each)
+            for prompt in prompts
+            for seed, each in enumerate(options)
+        ]
         return [[event.token for event in stream if event.token is not None] for stream in streams]
 
     with accord.load(package) as engine:
@@ -153,17 +166,31 @@ def run_generation(_, path, package):
             if rank != 0:
                 model.follow()
                 return
-            given.extend(answers(model))
+            before = loaded.accord_test_copied_to_host()
+            given.append(answers(model))
+            given.append(loaded.accord_test_copied_to_host() - before)
             model.stop()
 
-    on_thread_ranks(2, body)
-    return expected, given
+    on_thread_ranks(size, body)
+    return expected, *given
 
 
-def test_two_ranks_with_a_device_each_generate_what_the_cpu_does(process, exported):
-    expected, given = process(run_generation, exported("llama"))
-    assert [len(tokens) for tokens in given] == [6, 6]
+@pytest.mark.parametrize("size", [1, 2])
+def test_ranks_with_a_device_each_generate_what_the_cpu_does_and_tokens_alone_are_copied(size, process, exported):
+    expected, given, copied = process(run_generation, exported("llama"), SAMPLED, size)
+    assert [len(tokens) for tokens in given] == [6] * 2 * len(SAMPLED)
     assert given == expected
+    tokens = 4 * sum(len(tokens) for tokens in given)
+    faults = copied - tokens  # runs tell what they found wrong, in 48 bytes each
+    assert faults % 48 == 0 and 0 < faults < size * 4 * VOCABULARY
+
+
+def test_logits_are_copied_of_rows_that_the_cpu_changes(process, exported):
+    options = [{}, {"repetition_penalty": 1.3}, {"temperature": 1, "logprobs": 2}, {"biases": {5: 3.0}}]
+    expected, given, copied = process(run_generation, exported("llama"), options, 1)
+    assert given == expected
+    rows = 2 * 3 * 6 * 4 * VOCABULARY
+    assert rows <= copied < 2 * rows
 
 
 def run_mistakes(_, path, package):
