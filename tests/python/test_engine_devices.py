@@ -193,6 +193,74 @@ def test_logits_are_copied_of_rows_that_the_cpu_changes(process, exported):
     assert rows <= copied < 2 * rows
 
 
+class ImageBlock(torch.nn.Module):
+    """What diffusion models, ViT and Whisper have: patches, norms over groups, a depthwise and a grouped convolution, an enlarged image, attention over
+    its places, and a convolution over a length."""
+
+    def __init__(self, dtype) -> None:
+        super().__init__()
+        nn = torch.nn
+        self.patches = nn.Conv2d(3, 32, 4, stride=4)
+        self.norm = nn.GroupNorm(8, 32)
+        self.wide = nn.Conv2d(32, 64, 3, padding=1)
+        self.depthwise = nn.Conv2d(64, 64, 3, padding=1, groups=64)
+        self.grouped = nn.Conv2d(64, 32, 1, groups=2)
+        self.enlarge = nn.Upsample(scale_factor=2)
+        self.last = nn.Conv2d(32, 32, 3, stride=2, padding=1)
+        self.q, self.k, self.v, self.out = (nn.Linear(32, 32) for _ in range(4))
+        self.length = nn.Conv1d(32, 16, 3, stride=2, padding=1)
+        self.to(dtype)
+
+    def forward(self, x):
+        h = self.patches(x.to(self.length.weight.dtype))
+        h = h + self.grouped(self.depthwise(torch.nn.functional.silu(self.wide(self.norm(h)))))
+        h = self.last(self.enlarge(h)).flatten(2).transpose(1, 2)
+        heads = [layer(h).unflatten(2, (4, 8)).transpose(1, 2) for layer in (self.q, self.k, self.v)]
+        h = h + self.out(torch.nn.functional.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2))
+        return self.length(h.transpose(1, 2)).float()
+
+
+def run_image(_, path, package, image, sizes):
+    """What the CPU gives, and each group of devices, of which all ranks give the same."""
+    from host_devices import library, on_thread_ranks
+
+    import accord
+
+    library(path)
+    with accord.load(package, device="cpu") as engine:
+        found = [np.from_dlpack(engine.run(image)[0]).copy()]
+    for size in sizes:
+        given = {}
+
+        def body(comm, rank, given=given):
+            with accord.load(package, {"tp": comm}, device=f"cuda:{rank}") as engine:
+                for _ in range(2):  # the second one is a graph
+                    given[rank] = np.from_dlpack(engine.run(image)[0]).copy()
+
+        on_thread_ranks(size, body)
+        assert all((values == given[0]).all() for values in given.values())
+        found.append(given[0])
+    return found
+
+
+@pytest.mark.parametrize("weights", [None, "int8"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-5), (torch.bfloat16, 0.03), (torch.float16, 4e-3)])
+def test_images_give_what_the_cpu_gives_and_pytorch(dtype, tolerance, weights, process, tmp_path):
+    torch.manual_seed(0)
+    model = ImageBlock(dtype).eval()
+    image = torch.randn(2, 3, 24, 16)
+    rules = {name: accord.Column(unit=8) for name in "qkv"} | {"out": accord.Row(unit=8)}
+    package = accord.export(model, (image,), path=tmp_path / "image.accord", sharding=rules, weights=weights)
+    cpu, *devices = process(run_image, str(package), image.numpy(), [1, 2, 4])
+    tolerance = tolerance if weights is None else max(tolerance, 1e-3)  # units of the ranks' parts
+    for given in devices:
+        np.testing.assert_allclose(given, cpu, rtol=0, atol=tolerance * np.abs(cpu).max())
+    if weights is None:
+        with torch.no_grad():
+            right = model.float()(image).numpy()
+        np.testing.assert_allclose(devices[0], right, rtol=0, atol=2 * tolerance * np.abs(right).max())
+
+
 def run_mistakes(_, path, package):
     import pytest
     from host_devices import library
