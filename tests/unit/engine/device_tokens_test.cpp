@@ -43,7 +43,7 @@ std::vector<GenerationRequest> some_requests() {
         request.sampling.temperature = temperature;
         request.sampling.top_k = top_k;
         request.sampling.top_p = top_p;
-        request.sampling.min_p = requests.size() % 4 == 3 ? 0.2F : 0.0F;
+        request.sampling.min_p = requests.size() % 3 == 2 ? 0.2F : 0.0F;
         request.sampling.seed = 0x123456789ABCDEFU * requests.size();
         requests.push_back(request);
       }
