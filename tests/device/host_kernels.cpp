@@ -14,10 +14,12 @@
 #include "engine/device/expert_kernels.hpp"
 #include "engine/device/float8_kernels.hpp"
 #include "engine/device/grouped_product_kernel.hpp"
+#include "engine/device/image_kernels.hpp"
 #include "engine/device/index_kernels.hpp"
 #include "engine/device/product_kernel.hpp"
 #include "engine/device/row_kernels.hpp"
 #include "engine/device/tile_attention_kernels.hpp"
+#include "engine/device/token_kernel.hpp"
 #include "engine/device/top_k_kernel.hpp"
 #include "exec/device/run_plan.hpp"
 #include "expert/device/drop_kernels.hpp"
@@ -82,6 +84,16 @@ constexpr std::array kKernels = {
     named<engine::WidenRows>(),
     named<engine::ScaleSums>(),
     named<engine::TopK>(),
+    named<engine::ChooseTokens>(),
+    named<engine::GatherPatches<std::uint16_t>>(),
+    named<engine::GatherPatches<std::uint32_t>>(),
+    named<engine::GatherPatches<device::Words>>(),
+    named<engine::DirectConvolution>(),
+    named<engine::GroupNorm>(),
+    named<engine::UpsampleNearest<std::uint8_t>>(),
+    named<engine::UpsampleNearest<std::uint16_t>>(),
+    named<engine::UpsampleNearest<std::uint32_t>>(),
+    named<engine::UpsampleNearest<device::Words>>(),
     named<engine::GroupChoices>(),
     named<engine::ExpertsFewRows<1>>(),
     named<engine::ExpertsFewRows<2>>(),

@@ -150,7 +150,12 @@ Status HostRuntime::copy(void* to, const void* from, std::size_t bytes, Device d
   ACCORD_RETURN_IF_ERROR(take_failure("copy"));
   ACCORD_ASSIGN_OR_RETURN(Worker* const worker, find("copy", device, stream));
   if (bytes == 0) return {};
-  return push(*worker, [=] { std::memmove(to, from, bytes); });
+  const Allocation* const there = allocation_of(to, bytes);
+  const bool to_host = there == nullptr || !there->device;
+  return push(*worker, [=, this] {
+    std::memmove(to, from, bytes);
+    if (to_host) copied_to_host_ += bytes;
+  });
 }
 
 Result<int> HostRuntime::multiprocessors(Device device) {

@@ -1,6 +1,7 @@
 #pragma once
 // Devices of type "cuda" over the host's memory and threads, so that what accord does with GPUs runs and is tested without one.
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
@@ -115,6 +116,8 @@ class HostRuntime final : public device::Runtime {
   LiveObjects live() const;
   /// How often the kernel has been put into streams; one of a captured graph counts once.
   int launches(std::string_view kernel) const;
+  /// How many bytes have been copied to memory that is no device's.
+  std::size_t copied_to_host() const { return copied_to_host_; }
   /// Returns once what was in streams that were destroyed has happened, and their threads have ended.
   void join_destroyed_streams();
   /// Holds back all that is put into `stream` later. `device`: whose default stream a null one is. REQUIRES: a stream that is not captured.
@@ -195,6 +198,7 @@ class HostRuntime final : public device::Runtime {
   std::map<void*, Graph> graphs_;
   std::map<std::string, std::deque<Status>, std::less<>> failures_;
   std::map<std::string, int, std::less<>> launches_;
+  std::atomic<std::size_t> copied_to_host_ = 0;
 };
 
 }  // namespace accord::testing

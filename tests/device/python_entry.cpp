@@ -60,6 +60,9 @@ void* accord_test_hold(int device, void* stream) {
 
 void accord_test_release(void* busy) { delete static_cast<accord::testing::BusyStream*>(busy); }
 
+/// Bytes that were copied from devices to the CPU so far.
+std::size_t accord_test_copied_to_host() { return HostRuntime::instance().copied_to_host(); }
+
 /// What the rank called of NCCL, a call in each line.
 std::size_t accord_test_log(int rank, char* text, std::size_t size) {
   std::string all;

@@ -127,17 +127,30 @@ def test_ranks_share_experts(weights, rule, process, exported):
     check(process(run_logits, package, [1, 2, 4]), 2e-5 if weights is None else 2e-4)
 
 
-def run_generation(_, path, package):
+SAMPLED = [
+    {},
+    {"temperature": 0.8, "top_k": 40},
+    {"temperature": 1.5, "top_p": 0.9},
+    {"temperature": 1.2, "min_p": 0.02},
+]
+
+
+def run_generation(_, path, package, options, size):
+    """The tokens of each request on the CPU and on devices, and the bytes that came from these to the CPU while they decoded."""
     from host_devices import library, on_thread_ranks
     from language_runs import make_ids
 
     import accord
 
-    library(path)
+    loaded = library(path)
     prompts = [make_ids(count, count).tolist() for count in (5, 30)]
 
     def answers(model):
-        streams = [model.submit(prompt, max_new_tokens=6) for prompt in prompts]
+        streams = [
+            model.submit(prompt, max_new_tokens=6, seed=seed, **each)
+            for prompt in prompts
+            for seed, each in enumerate(options)
+        ]
         return [[event.token for event in stream if event.token is not None] for stream in streams]
 
     with accord.load(package) as engine:
@@ -153,17 +166,99 @@ def run_generation(_, path, package):
             if rank != 0:
                 model.follow()
                 return
-            given.extend(answers(model))
+            before = loaded.accord_test_copied_to_host()
+            given.append(answers(model))
+            given.append(loaded.accord_test_copied_to_host() - before)
             model.stop()
 
-    on_thread_ranks(2, body)
-    return expected, given
+    on_thread_ranks(size, body)
+    return expected, *given
 
 
-def test_two_ranks_with_a_device_each_generate_what_the_cpu_does(process, exported):
-    expected, given = process(run_generation, exported("llama"))
-    assert [len(tokens) for tokens in given] == [6, 6]
+@pytest.mark.parametrize("size", [1, 2])
+def test_ranks_with_a_device_each_generate_what_the_cpu_does_and_tokens_alone_are_copied(size, process, exported):
+    expected, given, copied = process(run_generation, exported("llama"), SAMPLED, size)
+    assert [len(tokens) for tokens in given] == [6] * 2 * len(SAMPLED)
     assert given == expected
+    tokens = 4 * sum(len(tokens) for tokens in given)
+    faults = copied - tokens  # runs tell what they found wrong, in 48 bytes each
+    assert faults % 48 == 0 and 0 < faults < size * 4 * VOCABULARY
+
+
+def test_logits_are_copied_of_rows_that_the_cpu_changes(process, exported):
+    options = [{}, {"repetition_penalty": 1.3}, {"temperature": 1, "logprobs": 2}, {"biases": {5: 3.0}}]
+    expected, given, copied = process(run_generation, exported("llama"), options, 1)
+    assert given == expected
+    rows = 2 * 3 * 6 * 4 * VOCABULARY
+    assert rows <= copied < 2 * rows
+
+
+class ImageBlock(torch.nn.Module):
+    """What diffusion models, ViT and Whisper have: patches, norms over groups, a depthwise and a grouped convolution, an enlarged image, attention over
+    its places, and a convolution over a length."""
+
+    def __init__(self, dtype) -> None:
+        super().__init__()
+        nn = torch.nn
+        self.patches = nn.Conv2d(3, 32, 4, stride=4)
+        self.norm = nn.GroupNorm(8, 32)
+        self.wide = nn.Conv2d(32, 64, 3, padding=1)
+        self.depthwise = nn.Conv2d(64, 64, 3, padding=1, groups=64)
+        self.grouped = nn.Conv2d(64, 32, 1, groups=2)
+        self.enlarge = nn.Upsample(scale_factor=2)
+        self.last = nn.Conv2d(32, 32, 3, stride=2, padding=1)
+        self.q, self.k, self.v, self.out = (nn.Linear(32, 32) for _ in range(4))
+        self.length = nn.Conv1d(32, 16, 3, stride=2, padding=1)
+        self.to(dtype)
+
+    def forward(self, x):
+        h = self.patches(x.to(self.length.weight.dtype))
+        h = h + self.grouped(self.depthwise(torch.nn.functional.silu(self.wide(self.norm(h)))))
+        h = self.last(self.enlarge(h)).flatten(2).transpose(1, 2)
+        heads = [layer(h).unflatten(2, (4, 8)).transpose(1, 2) for layer in (self.q, self.k, self.v)]
+        h = h + self.out(torch.nn.functional.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2))
+        return self.length(h.transpose(1, 2)).float()
+
+
+def run_image(_, path, package, image, sizes):
+    """What the CPU gives, and each group of devices, of which all ranks give the same."""
+    from host_devices import library, on_thread_ranks
+
+    import accord
+
+    library(path)
+    with accord.load(package, device="cpu") as engine:
+        found = [np.from_dlpack(engine.run(image)[0]).copy()]
+    for size in sizes:
+        given = {}
+
+        def body(comm, rank, given=given):
+            with accord.load(package, {"tp": comm}, device=f"cuda:{rank}") as engine:
+                for _ in range(2):  # the second one is a graph
+                    given[rank] = np.from_dlpack(engine.run(image)[0]).copy()
+
+        on_thread_ranks(size, body)
+        assert all((values == given[0]).all() for values in given.values())
+        found.append(given[0])
+    return found
+
+
+@pytest.mark.parametrize("weights", [None, "int8"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-5), (torch.bfloat16, 0.03), (torch.float16, 4e-3)])
+def test_images_give_what_the_cpu_gives_and_pytorch(dtype, tolerance, weights, process, tmp_path):
+    torch.manual_seed(0)
+    model = ImageBlock(dtype).eval()
+    image = torch.randn(2, 3, 24, 16)
+    rules = {name: accord.Column(unit=8) for name in "qkv"} | {"out": accord.Row(unit=8)}
+    package = accord.export(model, (image,), path=tmp_path / "image.accord", sharding=rules, weights=weights)
+    cpu, *devices = process(run_image, str(package), image.numpy(), [1, 2, 4])
+    tolerance = tolerance if weights is None else max(tolerance, 1e-3)  # units of the ranks' parts
+    for given in devices:
+        np.testing.assert_allclose(given, cpu, rtol=0, atol=tolerance * np.abs(cpu).max())
+    if weights is None:
+        with torch.no_grad():
+            right = model.float()(image).numpy()
+        np.testing.assert_allclose(devices[0], right, rtol=0, atol=2 * tolerance * np.abs(right).max())
 
 
 def run_mistakes(_, path, package):

@@ -213,6 +213,11 @@ Status DeviceContext::copy_to_host(void* to, const void* from, std::size_t bytes
   return on_.runtime->synchronize(on_.device, stream_);
 }
 
+Status DeviceContext::choose_tokens(const TensorView& logits, std::span<const TokenChoice> choices,
+                                    std::span<TokenId> tokens) {
+  return chooser_.choose(run_of(), logits.buffer, logits.shape.back(), choices, tokens);
+}
+
 Status DeviceContext::copy_block(const DeviceCache& cache, std::int32_t from, std::int32_t to) {
   return cache.copy_block(from, to, *on_.runtime, on_.device, stream_);
 }

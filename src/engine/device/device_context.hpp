@@ -9,6 +9,7 @@
 #include "accord/engine.hpp"
 #include "engine/device/device_cache.hpp"
 #include "engine/device/device_run.hpp"
+#include "engine/device/token_chooser.hpp"
 #include "engine/runtime/program.hpp"
 
 namespace accord::engine {
@@ -65,6 +66,8 @@ class DeviceContext {
 
   /// Copies memory of the device to the CPU.
   Status copy_to_host(void* to, const void* from, std::size_t bytes);
+  /// TokenChooser::choose() of an output [rows, width] of the last run.
+  Status choose_tokens(const TensorView& logits, std::span<const TokenChoice> choices, std::span<TokenId> tokens);
   Status copy_block(const DeviceCache& cache, std::int32_t from, std::int32_t to);
   /// What was captured knew other communicators, or a cache, that are gone.
   void forget_graphs() { ++layout_; }
@@ -88,6 +91,7 @@ class DeviceContext {
   DeviceMemory workspace_;
   Fault* found_ = nullptr;  // the fault as the host reads it
   DeviceBatch batch_;
+  TokenChooser chooser_;
   const DeviceCache* cache_ = nullptr;
   std::uint64_t layout_ = 0;  // counts whatever moves memory that graphs know
 };

@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/text.hpp"
 #include "engine/device/float8_products.hpp"
 #include "engine/runtime/row_major_reader.hpp"
 #include "kernels/elementwise.hpp"
+#include "kernels/index.hpp"
 #include "kernels/linear/float8.hpp"
 
 namespace accord::engine {
@@ -26,11 +29,7 @@ class DeviceLoader {
     ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> staged, rows_.of(part_bytes(entry, part)));
     if (!entry.packing) {
       ACCORD_RETURN_IF_ERROR(read_row_major(package, entry, part, units_, staged));
-      return put(staged, entry.name, memory);
-    }
-    if (entry.packing->groups > 0) {
-      return Status(StatusCode::kUnsupported,
-                    fmt::format("tensor \"{}\" is packed for a convolution, which has no kernel for GPUs", entry.name));
+      return use.convolution > 0 ? put_inputs_last(staged, value, entry.name, memory) : put(staged, entry.name, memory);
     }
     ACCORD_RETURN_IF_ERROR(package.read_granules(entry, part.first_granule, part.granules, staged));
     const PackedStack stack = packed_part(entry, part, staged.data());
@@ -46,6 +45,17 @@ class DeviceLoader {
     memory.plain = known.bytes();
     parameters.regions.push_back(std::move(known));
     return Status();
+  }
+
+  // `rows` of a convolution's weight, row-major.
+  Status put_inputs_last(std::span<const std::byte> rows, const Value& value, std::string_view name,
+                         ParameterMemory& memory) {
+    std::vector<std::int64_t> sizes;
+    for (const SymbolicInt& size : value.shape) sizes.push_back(size.constant());
+    ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> ordered, unpacked_.of(rows.size()));
+    ACCORD_RETURN_IF_ERROR(kernels::copy_strided({rows.data(), value.dtype, kernels::contiguous_layout(sizes)},
+                                                 {ordered.data(), value.dtype, inputs_last_layout(sizes)}));
+    return put(ordered, name, memory);
   }
 
   Parameters parameters;
@@ -75,7 +85,7 @@ class DeviceLoader {
     return copy(rows, entry.name, memory);
   }
 
-  // One matrix after the other, those of experts side by side.
+  // One matrix after the other, those of experts side by side. Those of a convolution are packed with their inputs last.
   Status put_unpacked(const PackedStack& stack, const TensorEntry& entry, const Value& value, ParameterMemory& memory) {
     std::vector<std::int64_t> sizes = {stack.out(), stack.in()};
     const auto count = static_cast<std::size_t>(sizes[0] * sizes[1]), bytes = count * size_of(value.dtype);
@@ -101,6 +111,15 @@ class DeviceLoader {
 };
 
 }  // namespace
+
+kernels::Layout inputs_last_layout(std::span<const std::int64_t> sizes) {
+  const int dims = static_cast<int>(sizes.size());
+  std::vector<std::int64_t> in_memory(sizes.begin(), sizes.end());
+  std::rotate(in_memory.begin() + 1, in_memory.begin() + 2, in_memory.end());
+  std::vector<int> back = {0, dims - 1};
+  for (int dim = 1; dim < dims - 1; ++dim) back.push_back(dim);
+  return kernels::permuted_layout(kernels::contiguous_layout(in_memory), back);
+}
 
 Result<Parameters> load_parameters_on(const EngineDevice& on, Package& package, const Graph& graph,
                                       const std::vector<TensorPart>& parts) {
@@ -128,7 +147,11 @@ Result<Parameters> take_parameters_on(const EngineDevice& on, const Graph& graph
     if (!uses[i].any()) continue;
     const Buffer& buffer = given[i]->buffer;
     const std::span rows(static_cast<const std::byte*>(buffer.data), buffer.bytes());
-    ACCORD_RETURN_IF_ERROR(loader.put(rows, graph.parameters[i].tensor, loader.parameters.memory[i]));
+    const std::string& name = graph.parameters[i].tensor;
+    ParameterMemory& memory = loader.parameters.memory[i];
+    const Value& value = graph.values[static_cast<std::size_t>(graph.parameters[i].value)];
+    ACCORD_RETURN_IF_ERROR(uses[i].convolution > 0 ? loader.put_inputs_last(rows, value, name, memory)
+                                                   : loader.put(rows, name, memory));
     loader.parameters.bytes.replicated += rows.size();
   }
   return std::move(loader.parameters);

@@ -4,9 +4,10 @@
 #include <algorithm>
 
 #include "base/rounding.hpp"
+#include "engine/device/image_steps.hpp"
+#include "engine/runtime/images.hpp"
 #include "engine/runtime/op_registry.hpp"
 #include "kernels/image.hpp"
-#include "kernels/index.hpp"
 #include "kernels/linear/product.hpp"
 
 namespace accord::engine {
@@ -14,38 +15,6 @@ namespace {
 
 constexpr std::int64_t kBlockRows = 240;  // of a thread: places of the output that are multiplied together
 constexpr std::int64_t kRowGrain = 16;
-constexpr int kChannelsLast[] = {0, 2, 3, 1};
-
-// [batch, channels, length] as an image of one row.
-Result<Tensor> as_image(const Preparation& op, Tensor tensor) {
-  if (tensor.dims() == 3) {
-    const Sizes sizes = {tensor.size(0), tensor.size(1), 1, tensor.size(2)};
-    const Sizes strides = {tensor.stride(0), tensor.stride(1), tensor.size(2) * tensor.stride(2), tensor.stride(2)};
-    tensor.layout = kernels::strided_layout(sizes, strides);
-  }
-  if (tensor.dims() != 4) return op.unsupported("images have a kernel with 3 or 4 dimensions");
-  return tensor;
-}
-
-// `image`, or a copy of it, with its channels last.
-Result<Tensor> channels_last(Preparation& op, const Tensor& image) {
-  if (is_channels_last(image.layout)) return image;
-  ACCORD_ASSIGN_OR_RETURN(Tensor copy,
-                          op.scratch(image.dtype, {image.size(0), image.size(2), image.size(3), image.size(1)}));
-  static constexpr int kBack[] = {0, 3, 1, 2};
-  copy.layout = kernels::permuted_layout(copy.layout, kBack);
-  op.step(
-      [=](const Execution& execution) { return kernels::copy_strided(execution.read(image), execution.write(copy)); });
-  return copy;
-}
-
-// Height and width of an argument that has both, or one for both, or (of a convolution over a length) the width alone.
-Result<kernels::Extent2> extent(const Preparation& op, std::string_view name, bool length, std::int64_t otherwise) {
-  ACCORD_ASSIGN_OR_RETURN(const Sizes given, op.integers(name));
-  if (given.empty()) return op.corrupt("an argument has no sizes");
-  if (length) return kernels::Extent2{otherwise, given.back()};
-  return kernels::Extent2{given.front(), given.back()};
-}
 
 /// All but addresses.
 struct Convolution {
@@ -96,69 +65,13 @@ Status run_block(const Convolution& convolution, const Execution& execution, int
   return Status();
 }
 
-Status set_shape(Preparation& op, Convolution& convolution, const Tensor& image, const Tensor& weight, bool length) {
-  kernels::ConvolutionShape& shape = convolution.shape;
-  ACCORD_ASSIGN_OR_RETURN(shape.stride, extent(op, "stride", length, 1));
-  ACCORD_ASSIGN_OR_RETURN(shape.padding, extent(op, "padding", length, 0));
-  ACCORD_ASSIGN_OR_RETURN(shape.dilation, extent(op, "dilation", length, 1));
-  shape.batch = image.size(0);
-  shape.channels = image.size(1);
-  shape.input = {image.size(2), image.size(3)};
-  shape.kernel = {length ? 1 : weight.size(2), weight.size(weight.dims() - 1)};
-  const auto size = [](std::int64_t input, std::int64_t kernel, std::int64_t stride, std::int64_t padding,
-                       std::int64_t dilation) {
-    return (input + 2 * padding - dilation * (kernel - 1) - 1) / stride + 1;
-  };
-  const auto sane = [](const kernels::Extent2& extent, std::int64_t least) {
-    return extent.height >= least && extent.width >= least && extent.height < (1 << 20) && extent.width < (1 << 20);
-  };
-  if (!sane(shape.stride, 1) || !sane(shape.padding, 0) || !sane(shape.dilation, 1) || !sane(shape.kernel, 1)) {
-    return op.corrupt("its strides, paddings or dilations cannot be");
-  }
-  shape.output = {
-      size(shape.input.height, shape.kernel.height, shape.stride.height, shape.padding.height, shape.dilation.height),
-      size(shape.input.width, shape.kernel.width, shape.stride.width, shape.padding.width, shape.dilation.width)};
-  if (shape.output.height < 1 || shape.output.width < 1) return op.corrupt("its kernel is larger than its image");
-  const bool whole =
-      shape.stride.height == 1 && shape.stride.width == 1 && shape.padding.height == 0 && shape.padding.width == 0;
-  convolution.plain = whole && shape.kernel.height == 1 && shape.kernel.width == 1;
-  const std::int64_t places = shape.kernel.height * shape.kernel.width;
-  const PackedStack& weights = *convolution.weights;
-  if (shape.channels != weight.size(1) * weights.count() || weights.in() != places * weight.size(1)) {
-    return op.corrupt("its weight does not fit its image");
-  }
-  return Status();
-}
-
-Status prepare_convolution(Preparation& op) {
-  ACCORD_ASSIGN_OR_RETURN(const Tensor input, op.tensor("input"));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor weight, op.tensor("weight"));
-  ACCORD_ASSIGN_OR_RETURN(const bool transposed, op.flag("transposed", false));
-  Convolution convolution;
-  convolution.weights = op.packed_convolution("weight");
-  if (transposed) return op.unsupported("a transposed convolution has no kernel");
-  if (convolution.weights == nullptr)
-    return op.unsupported("a convolution has a kernel with weights of the package only");
-  if (weight.dims() != input.dims()) return op.corrupt("its weight does not fit its image");
-  ACCORD_ASSIGN_OR_RETURN(const Tensor image, as_image(op, input));
-  ACCORD_RETURN_IF_ERROR(op.require(image, {DType::kFloat32, DType::kBFloat16, DType::kFloat16}));
-  const bool length = input.dims() == 3;
-  ACCORD_RETURN_IF_ERROR(set_shape(op, convolution, image, weight, length));
-  ACCORD_ASSIGN_OR_RETURN(convolution.bias, op.maybe_tensor("bias"));
-  const std::int64_t out = weight.size(0);
+// By packed weights; of float32 biases.
+Status add_convolution_on_cpu(Preparation& op, Convolution convolution) {
+  convolution.plain = is_plain(convolution.shape);
+  const kernels::ConvolutionShape& shape = convolution.shape;
   if (convolution.bias) {
-    if (convolution.bias->dims() != 1 || convolution.bias->size(0) != out) return op.corrupt("its bias does not fit");
     ACCORD_ASSIGN_OR_RETURN(const Tensor wide, op.converted(*convolution.bias, DType::kFloat32));
     ACCORD_ASSIGN_OR_RETURN(convolution.bias, op.contiguous(wide));
-  }
-  ACCORD_ASSIGN_OR_RETURN(convolution.x, channels_last(op, image));
-  const kernels::ConvolutionShape& shape = convolution.shape;
-  if (length) {
-    static constexpr int kLengthLast[] = {0, 2, 1};
-    ACCORD_ASSIGN_OR_RETURN(convolution.y, op.make_ordered(0, {shape.batch, out, shape.output.width}, kLengthLast));
-  } else {
-    const Sizes sizes = {shape.batch, out, shape.output.height, shape.output.width};
-    ACCORD_ASSIGN_OR_RETURN(convolution.y, op.make_ordered(0, sizes, kChannelsLast));
   }
   convolution.arithmetic = op.arithmetic(convolution.x.dtype, convolution.weights->format());
   convolution.rows = shape.batch * shape.output.height * shape.output.width;
@@ -181,11 +94,59 @@ Status prepare_convolution(Preparation& op) {
   return Status();
 }
 
+// Weights lie in memory of devices with their inputs last (device_parameters.hpp), others are brought to that.
+Status prepare_on_device(Preparation& op, DeviceConvolution convolution) {
+  if (convolution.weight.dtype != convolution.x.dtype)
+    return op.unsupported("its image is of another dtype than its weight");
+  ACCORD_ASSIGN_OR_RETURN(Tensor weight, as_image(op, convolution.weight));
+  static constexpr int kInputsLast[] = {0, 2, 3, 1};
+  weight.layout = kernels::permuted_layout(weight.layout, kInputsLast);
+  ACCORD_ASSIGN_OR_RETURN(convolution.weight, op.contiguous(weight));
+  if (convolution.bias) {
+    ACCORD_ASSIGN_OR_RETURN(const Tensor same, op.converted(*convolution.bias, convolution.y.dtype));
+    ACCORD_ASSIGN_OR_RETURN(convolution.bias, op.contiguous(same));
+  }
+  return add_convolution_on_device(op, convolution);
+}
+
+Status prepare_convolution(Preparation& op) {
+  ACCORD_ASSIGN_OR_RETURN(const Tensor input, op.tensor("input"));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor weight, op.tensor("weight"));
+  ACCORD_ASSIGN_OR_RETURN(const bool transposed, op.flag("transposed", false));
+  ACCORD_ASSIGN_OR_RETURN(const std::int64_t groups, op.integer("groups", 1));
+  if (transposed) return op.unsupported("a transposed convolution has no kernel");
+  if (weight.dims() != input.dims()) return op.corrupt("its weight does not fit its image");
+  ACCORD_ASSIGN_OR_RETURN(const Tensor image, as_image(op, input));
+  ACCORD_RETURN_IF_ERROR(op.require(image, {DType::kFloat32, DType::kBFloat16, DType::kFloat16}));
+  const bool length = input.dims() == 3;
+  ACCORD_ASSIGN_OR_RETURN(const kernels::ConvolutionShape shape, convolution_shape(op, image, weight, groups, length));
+  ACCORD_ASSIGN_OR_RETURN(const std::optional<Tensor> bias, op.maybe_tensor("bias"));
+  const std::int64_t out = weight.size(0);
+  if (bias && (bias->dims() != 1 || bias->size(0) != out)) return op.corrupt("its bias does not fit");
+  const PackedStack* const packed = op.packed_convolution("weight");
+  if (!op.is_on_device() && packed == nullptr)
+    return op.unsupported("a convolution has a kernel with weights of the package only");
+  ACCORD_ASSIGN_OR_RETURN(const Tensor x, channels_last(op, image));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, make_channels_last(op, length ? Sizes{shape.batch, out, shape.output.width}
+                                                                        : Sizes{shape.batch, out, shape.output.height,
+                                                                                shape.output.width}));
+  if (op.is_on_device()) return prepare_on_device(op, {shape, groups, x, weight, y, bias});
+  if (packed->count() != groups || packed->in() != shape.kernel.height * shape.kernel.width * weight.size(1))
+    return op.corrupt("its weight does not fit its image");
+  Convolution convolution;
+  convolution.weights = packed;
+  convolution.shape = shape;
+  convolution.x = x;
+  convolution.y = y;
+  convolution.bias = bias;
+  return add_convolution_on_cpu(op, convolution);
+}
+
 Status prepare_group_norm(Preparation& op) {
-  op.widen();
+  if (!op.is_on_device()) op.widen();
   ACCORD_ASSIGN_OR_RETURN(const Tensor input, op.tensor("input"));
   ACCORD_ASSIGN_OR_RETURN(const Tensor image, as_image(op, input));
-  ACCORD_RETURN_IF_ERROR(op.require(image, {DType::kFloat32}));
+  ACCORD_RETURN_IF_ERROR(op.require(image, {DType::kFloat32, DType::kBFloat16, DType::kFloat16}));
   ACCORD_ASSIGN_OR_RETURN(const std::int64_t groups, op.integer("num_groups"));
   if (groups < 1 || image.size(1) % groups != 0) return op.corrupt("its groups do not divide its channels");
   ACCORD_ASSIGN_OR_RETURN(std::optional<Tensor> weight, op.maybe_tensor("weight"));
@@ -198,10 +159,12 @@ Status prepare_group_norm(Preparation& op) {
   }
   ACCORD_ASSIGN_OR_RETURN(const double eps, op.real("eps", 1e-5));
   ACCORD_ASSIGN_OR_RETURN(const Tensor x, channels_last(op, image));
-  static constexpr int kLengthLast[] = {0, 2, 1};
-  const bool length = input.dims() == 3;
-  ACCORD_ASSIGN_OR_RETURN(const Tensor y, length ? op.make_ordered(0, input.sizes(), kLengthLast)
-                                                 : op.make_ordered(0, input.sizes(), kChannelsLast));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, make_channels_last(op, input.sizes()));
+  if (op.is_on_device()) {
+    const Step step = group_norm_on_device({groups, static_cast<float>(eps), x, y, weight, bias});
+    op.step_always(step, [&] { return step; });
+    return Status();
+  }
   kernels::GroupNormCall call;
   call.batch = image.size(0);
   call.places = image.size(2) * image.size(3);
@@ -235,24 +198,25 @@ Status prepare_upsample(Preparation& op) {
     if (before * factor != after) return op.unsupported("a factor that gives no whole size has no kernel");
   }
   ACCORD_ASSIGN_OR_RETURN(const Tensor x, channels_last(op, self));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor y,
-                          op.make_ordered(0, {self.size(0), self.size(1), size[0], size[1]}, kChannelsLast));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor y, make_channels_last(op, {self.size(0), self.size(1), size[0], size[1]}));
   kernels::UpsampleCall call;
   call.batch = self.size(0);
   call.input = {self.size(2), self.size(3)};
   call.output = {size[0], size[1]};
   call.place_bytes = static_cast<std::size_t>(self.size(1)) * size_of(self.dtype);
-  op.step([=](const Execution& execution) {
-    kernels::UpsampleCall mine = call;
-    mine.x = execution.address(x);
-    mine.y = execution.address(y);
-    const int parts = execution.pool.threads();
-    return execution.pool.run(parts, [&](int part) {
-      const PartRange range = part_range(mine.batch * mine.output.height, 1, part, parts);
-      kernels::upsample_nearest(mine, range.first, range.last);
-      return Status();
-    });
-  });
+  op.step(
+      [=](const Execution& execution) {
+        kernels::UpsampleCall mine = call;
+        mine.x = execution.address(x);
+        mine.y = execution.address(y);
+        const int parts = execution.pool.threads();
+        return execution.pool.run(parts, [&](int part) {
+          const PartRange range = part_range(mine.batch * mine.output.height, 1, part, parts);
+          kernels::upsample_nearest(mine, range.first, range.last);
+          return Status();
+        });
+      },
+      [&] { return upsample_on_device(x, y); });
   return Status();
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/rounding.hpp"
 #include "device/runtime.hpp"
+#include "engine/device/device_parameters.hpp"
 #include "engine/device/device_steps.hpp"
 #include "engine/graph/node_access.hpp"
 #include "engine/runtime/memory_plan.hpp"
@@ -79,13 +80,16 @@ Status ProgramBuilder::add_inputs_and_parameters() {
     set(input, tensor);
     program_.inputs.push_back(tensor.storage);
   }
+  const std::vector<ParameterUse> uses = parameter_uses(graph);
   for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
     const Value& value = graph.values[static_cast<std::size_t>(graph.parameters[i].value)];
     ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, evaluate(value.shape));
     std::byte* base = const_cast<std::byte*>(source_.parameters.memory[i].plain.data());  // steps only read weights
     const StorageId storage = add_storage({StorageKind::kParameter, 0, base, 0, -1});
     const DType dtype = source_.parameters.memory[i].device_dtype.value_or(value.dtype);
-    set(graph.parameters[i].value, {dtype, kernels::contiguous_layout(sizes), storage, 0});
+    const bool inputs_last = is_on_device() && uses[i].convolution > 0;
+    set(graph.parameters[i].value,
+        {dtype, inputs_last ? inputs_last_layout(sizes) : kernels::contiguous_layout(sizes), storage, 0});
   }
   return Status();
 }

@@ -67,9 +67,11 @@ class RunContext {
   Status create_cache(const KeyValueCacheOptions& options);
   Status copy_block(std::int32_t from, std::int32_t to);
   std::size_t cache_bytes() const { return device_cache_ ? device_cache_->bytes() : cache_ ? cache_->bytes() : 0; }
-  /// Outputs stay on the engine's device, whatever it was loaded with; copy_output() copies one to memory of the CPU of its size.
+  /// Outputs stay on the engine's device, whatever it was loaded with; copy_output() copies one, or a part, to memory of the CPU of its size.
   void keep_outputs_on_device() { keeps_outputs_ = true; }
-  Status copy_output(const TensorView& output, void* to);
+  Status copy_output(const Buffer& output, void* to);
+  /// Tokens of an output that stayed on the device, rows of logits (TokenChooser::choose). On an engine on a device.
+  Status choose_tokens(const TensorView& logits, std::span<const TokenChoice> choices, std::span<TokenId> tokens);
   /// On any thread, also during a run.
   void set_profiling(Profiling profiling) { profiling_.store(profiling, std::memory_order_relaxed); }
   /// REQUIRES: between_runs().

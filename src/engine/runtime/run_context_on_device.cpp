@@ -83,8 +83,13 @@ Result<std::vector<TensorView>> RunContext::outputs_of_device(const Program& pro
   return outputs;
 }
 
-Status RunContext::copy_output(const TensorView& output, void* to) {
-  return device_->copy_to_host(to, output.buffer.data, output.buffer.bytes());
+Status RunContext::copy_output(const Buffer& output, void* to) {
+  return device_->copy_to_host(to, output.data, output.bytes());
+}
+
+Status RunContext::choose_tokens(const TensorView& logits, std::span<const TokenChoice> choices,
+                                 std::span<TokenId> tokens) {
+  return device_->choose_tokens(logits, choices, tokens);
 }
 
 }  // namespace accord::engine

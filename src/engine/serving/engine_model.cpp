@@ -66,7 +66,7 @@ Result<std::shared_ptr<EngineModel>> EngineModel::create(std::shared_ptr<LoadedE
   return model;
 }
 
-Status EngineModel::run(const StepPlan& plan, std::span<float> logits) {
+Status EngineModel::run(const StepPlan& plan) {
   for (const BlockCopy& copy : plan.copies) ACCORD_RETURN_IF_ERROR(context_.copy_block(copy.from, copy.to));
   ids_.assign(plan.tokens.begin(), plan.tokens.end());
   positions_.assign(plan.positions.begin(), plan.positions.end());
@@ -79,19 +79,31 @@ Status EngineModel::run(const StepPlan& plan, std::span<float> logits) {
   }
   const TensorView inputs[] = {view_of(ids_), view_of(positions_), view_of(rows_)};
   ACCORD_ASSIGN_OR_RETURN(const std::vector<TensorView> outputs, context_.run(inputs, sequences_));
-  if (logits.empty()) return Status();
-  const auto layout = kernels::contiguous_layout(outputs[0].shape);
-  if (outputs[0].buffer.count != logits.size()) {
-    return Status(StatusCode::kInternal,
-                  fmt::format("the model gives {} logits where {} are wanted", outputs[0].buffer.count, logits.size()));
+  made_ = outputs[0];
+  const std::size_t wanted = rows_.size() * static_cast<std::size_t>(limits_.vocabulary);
+  if (made_.buffer.count == wanted) return Status();
+  return Status(StatusCode::kInternal,
+                fmt::format("the model gives {} logits where {} are wanted", made_.buffer.count, wanted));
+}
+
+Status EngineModel::choose(std::span<const TokenChoice> choices, std::span<TokenId> tokens) {
+  if (made_.buffer.device == Device()) return StepModel::choose(choices, tokens);
+  return context_.choose_tokens(made_, choices, tokens);
+}
+
+Status EngineModel::read_logits(std::size_t first, std::span<float> logits) {
+  const auto vocabulary = static_cast<std::size_t>(limits_.vocabulary);
+  Buffer some = made_.buffer;
+  some.data = static_cast<std::byte*>(some.data) + first * vocabulary * size_of(some.dtype);
+  some.count = logits.size();
+  if (some.device != Device()) {
+    copied_.resize(some.bytes());
+    ACCORD_RETURN_IF_ERROR(context_.copy_output(some, copied_.data()));
+    some.data = copied_.data();
   }
-  const void* made = outputs[0].buffer.data;
-  if (outputs[0].buffer.device != Device()) {
-    copied_.resize(outputs[0].buffer.bytes());
-    ACCORD_RETURN_IF_ERROR(context_.copy_output(outputs[0], copied_.data()));
-    made = copied_.data();
-  }
-  return kernels::convert({made, outputs[0].buffer.dtype, layout}, {logits.data(), DType::kFloat32, layout});
+  const Sizes sizes = {static_cast<std::int64_t>(logits.size() / vocabulary), limits_.vocabulary};
+  const auto layout = kernels::contiguous_layout(sizes);
+  return kernels::convert({some.data, some.dtype, layout}, {logits.data(), DType::kFloat32, layout});
 }
 
 }  // namespace accord::engine

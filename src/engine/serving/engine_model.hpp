@@ -19,7 +19,10 @@ class EngineModel final : public StepModel {
                                                      const LanguageModelOptions& options);
 
   const PlanLimits& limits() const override { return limits_; }
-  Status run(const StepPlan& plan, std::span<float> logits) override;
+  Status run(const StepPlan& plan) override;
+  /// By an engine on a device.
+  Status choose(std::span<const TokenChoice> choices, std::span<TokenId> tokens) override;
+  Status read_logits(std::size_t first, std::span<float> logits) override;
   bool take_newest_weights() override { return context_.take_newest_weights(); }
 
   std::size_t cache_bytes() const { return context_.cache_bytes(); }
@@ -34,7 +37,8 @@ class EngineModel final : public StepModel {
   std::vector<std::int64_t> positions_;
   std::vector<std::int64_t> rows_;
   std::vector<SequenceRows> sequences_;
-  std::vector<std::byte> copied_;  // logits of a device
+  TensorView made_;                // logits, where the engine is
+  std::vector<std::byte> copied_;  // some of them from a device
 };
 
 }  // namespace accord::engine

@@ -12,7 +12,7 @@ Status follow_until_end(StepModel& model, PlanChannel& channel) {
     ACCORD_RETURN_IF_ERROR(channel.receive(message));
     ACCORD_ASSIGN_OR_RETURN(const PlanMessage kind, read_message(message, model.limits(), plan));
     if (kind == PlanMessage::kEnd) return Status();
-    if (kind == PlanMessage::kStep) ACCORD_RETURN_IF_ERROR(model.run(plan, {}));
+    if (kind == PlanMessage::kStep) ACCORD_RETURN_IF_ERROR(model.run(plan));
   }
 }
 

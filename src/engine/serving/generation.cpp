@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/serving/plan_message.hpp"
@@ -70,22 +71,57 @@ Status Generation::obey() {
   return Status();
 }
 
-void Generation::sample() {
+// What the model can choose; the other draws are in unchosen_.
+Status Generation::choose() {
+  const auto draws = scheduler_.draws();
+  sampled_.assign(draws.size(), SampledToken());
+  choices_.clear();
+  chosen_.clear();
+  unchosen_.clear();
+  for (std::size_t i = 0; i < draws.size(); ++i) {
+    if (const auto choice = Sampler::choice(scheduler_.draw_input(i), draws[i].logits)) {
+      choices_.push_back(*choice);
+      chosen_.push_back(i);
+    } else {
+      unchosen_.push_back(i);
+    }
+  }
+  tokens_.resize(choices_.size());
+  if (!choices_.empty()) ACCORD_RETURN_IF_ERROR(model_->choose(choices_, tokens_));
+  for (std::size_t i = 0; i < tokens_.size(); ++i) {
+    if (tokens_[i] == kNoToken) unchosen_.push_back(chosen_[i]);
+    sampled_[chosen_[i]].token = tokens_[i];
+  }
+  std::ranges::sort(unchosen_);
+  return Status();
+}
+
+// unchosen_, of logits that are read here: draws are in the order of their rows, and rows that lie behind each other come at once.
+Status Generation::sample() {
   const auto draws = scheduler_.draws();
   const auto vocabulary = static_cast<std::size_t>(limits_.vocabulary);
+  const std::size_t wanted = unchosen_.empty() ? 0 : plan_.logit_rows.size() * vocabulary;
+  if (logits_.size() < wanted) logits_.resize(wanted);
+  const auto row_of = [&](std::size_t i) { return static_cast<std::size_t>(draws[unchosen_[i]].logits); };
+  for (std::size_t i = 0; i < unchosen_.size();) {
+    const std::size_t first = row_of(i);
+    std::size_t end = first;
+    for (; i < unchosen_.size() && row_of(i) <= end; ++i) end = row_of(i) + 1;
+    ACCORD_RETURN_IF_ERROR(
+        model_->read_logits(first, std::span(logits_).subspan(first * vocabulary, (end - first) * vocabulary)));
+  }
   const std::span<const float> logits(logits_);
-  sampled_.resize(draws.size());
   const int parts = pool_.threads();
   const auto sample_part = [&](int part) {
-    const PartRange range = part_range(static_cast<std::int64_t>(draws.size()), 1, part, parts);
+    const PartRange range = part_range(static_cast<std::int64_t>(unchosen_.size()), 1, part, parts);
     for (auto i = static_cast<std::size_t>(range.first); i < static_cast<std::size_t>(range.last); ++i) {
-      const std::size_t first = static_cast<std::size_t>(draws[i].logits) * vocabulary;
-      sampled_[i] =
-          samplers_[static_cast<std::size_t>(part)].sample(logits.subspan(first, vocabulary), scheduler_.draw_input(i));
+      sampled_[unchosen_[i]] = samplers_[static_cast<std::size_t>(part)].sample(
+          logits.subspan(row_of(i) * vocabulary, vocabulary), scheduler_.draw_input(unchosen_[i]));
     }
     return Status();
   };
-  (void)pool_.run(parts, sample_part).ok();  // what fails is in sampled_
+  if (!unchosen_.empty()) (void)pool_.run(parts, sample_part).ok();  // what fails is in sampled_
+  return Status();
 }
 
 Status Generation::step() {
@@ -98,10 +134,9 @@ Status Generation::step() {
     ACCORD_RETURN_IF_ERROR(channel_->send(message_));
   }
   if (plan_.empty()) return Status();
-  const std::size_t wanted = plan_.logit_rows.size() * static_cast<std::size_t>(limits_.vocabulary);
-  if (logits_.size() < wanted) logits_.resize(wanted);
-  ACCORD_RETURN_IF_ERROR(model_->run(plan_, std::span(logits_).first(wanted)));
-  sample();
+  ACCORD_RETURN_IF_ERROR(model_->run(plan_));
+  ACCORD_RETURN_IF_ERROR(choose());
+  ACCORD_RETURN_IF_ERROR(sample());
   return scheduler_.complete_step(sampled_, events_);
 }
 

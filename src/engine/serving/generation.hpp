@@ -65,7 +65,8 @@ class Generation {
   void loop();
   Status obey();
   Status step();
-  void sample();
+  Status choose();
+  Status sample();
   void tell();
   void end();
 
@@ -82,6 +83,10 @@ class Generation {
   Orders orders_;
   StepPlan plan_;
   std::vector<std::byte> message_;
+  std::vector<TokenChoice> choices_;   // that the model is asked for
+  std::vector<std::size_t> chosen_;    // their draws
+  std::vector<TokenId> tokens_;        // and what the model chose
+  std::vector<std::size_t> unchosen_;  // draws that are sampled here
   std::vector<float> logits_;
   std::vector<SampledToken> sampled_;
   std::vector<GenerationEvent> events_;

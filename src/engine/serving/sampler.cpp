@@ -13,6 +13,45 @@
 
 namespace accord::engine {
 
+namespace {
+
+bool has_penalties(const SamplingOptions& sampling) {
+  return sampling.repetition_penalty != 1 || sampling.presence_penalty != 0 || sampling.frequency_penalty != 0;
+}
+
+bool changes_logits(const SamplingOptions& sampling) {
+  return sampling.mask != nullptr || !sampling.biases.empty() || has_penalties(sampling);
+}
+
+// That of min_p: some weight is at least 1.
+std::uint32_t least_weight(const SamplingOptions& sampling) {
+  const auto relative = std::ceil(static_cast<double>(sampling.min_p) * TokenWeights::kOne);
+  return std::max(std::uint32_t{1}, static_cast<std::uint32_t>(relative));
+}
+
+std::uint64_t random_of(const DrawInput& input) {
+  const std::uint64_t seed = input.request->sampling.seed;
+  const auto position = static_cast<std::uint32_t>(input.request->prompt.size() + input.generated.size());
+  const PhiloxCounter random = philox({position, static_cast<std::uint32_t>(input.sample), 0, 0},
+                                      {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+  return std::uint64_t{random[1]} << 32 | random[0];
+}
+
+}  // namespace
+
+std::optional<TokenChoice> Sampler::choice(const DrawInput& input, std::int64_t row) {
+  const SamplingOptions& sampling = input.request->sampling;
+  if (changes_logits(sampling) || input.request->logprobs) return std::nullopt;
+  TokenChoice choice;
+  choice.row = row;
+  choice.temperature = sampling.temperature;
+  choice.top_k = sampling.top_k;
+  choice.top_p = sampling.top_p;
+  choice.least = least_weight(sampling);
+  choice.random = random_of(input);
+  return choice;
+}
+
 Sampler::Sampler(std::int32_t vocabulary) : seen_(static_cast<std::size_t>(vocabulary), 0) {}
 
 Status Sampler::apply_mask(const TokenMask& mask, const DrawInput& input) {
@@ -49,13 +88,11 @@ void Sampler::apply_penalties(const DrawInput& input) {
 
 Result<std::span<const float>> Sampler::adjust(std::span<const float> logits, const DrawInput& input) {
   const SamplingOptions& sampling = input.request->sampling;
-  const bool penalties =
-      sampling.repetition_penalty != 1 || sampling.presence_penalty != 0 || sampling.frequency_penalty != 0;
-  if (sampling.mask == nullptr && sampling.biases.empty() && !penalties) return logits;
+  if (!changes_logits(sampling)) return logits;
   adjusted_.assign(logits.begin(), logits.end());
   if (sampling.mask != nullptr) ACCORD_RETURN_IF_ERROR(apply_mask(*sampling.mask, input));
   for (const LogitBias& bias : sampling.biases) adjusted_[static_cast<std::size_t>(bias.token)] += bias.bias;
-  if (penalties) apply_penalties(input);
+  if (has_penalties(sampling)) apply_penalties(input);
   return std::span<const float>(adjusted_);
 }
 
@@ -68,8 +105,7 @@ std::uint32_t Sampler::weigh(std::span<const float> row, const SamplingOptions& 
     for (const TokenId token : tokens_) values_.push_back(row[static_cast<std::size_t>(token)]);
   }
   weights_.set(listed_ ? std::span<const float>(values_) : row, row_.best(), sampling.temperature);
-  const auto relative = std::ceil(static_cast<double>(sampling.min_p) * TokenWeights::kOne);
-  const std::uint32_t least = std::max(std::uint32_t{1}, static_cast<std::uint32_t>(relative));
+  const std::uint32_t least = least_weight(sampling);
   return sampling.top_p < 1 ? std::max(least, weights_.nucleus(static_cast<double>(sampling.top_p))) : least;
 }
 
@@ -103,11 +139,7 @@ SampledToken Sampler::sample(std::span<const float> logits, const DrawInput& inp
     sampled.token = row_.best_token();
   } else {
     const std::uint32_t least = weigh(*row, sampling);
-    const auto position = static_cast<std::uint32_t>(input.request->prompt.size() + input.generated.size());
-    const PhiloxCounter random =
-        philox({position, static_cast<std::uint32_t>(input.sample), 0, 0},
-               {static_cast<std::uint32_t>(sampling.seed), static_cast<std::uint32_t>(sampling.seed >> 32)});
-    sampled.token = token_at(weights_.draw(std::uint64_t{random[1]} << 32 | random[0], least));
+    sampled.token = token_at(weights_.draw(random_of(input), least));
   }
   if (input.request->logprobs) add_logprobs(logits, *input.request->logprobs, sampled);
   return sampled;

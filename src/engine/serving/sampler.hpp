@@ -2,6 +2,7 @@
 // From a row of logits to the next token.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "accord/generation.hpp"
 #include "engine/serving/logits_row.hpp"
 #include "engine/serving/scheduler.hpp"
+#include "engine/serving/token_choice.hpp"
 #include "engine/serving/token_weights.hpp"
 
 namespace accord::engine {
@@ -23,6 +25,10 @@ namespace accord::engine {
 class Sampler {
  public:
   explicit Sampler(std::int32_t vocabulary);
+
+  /// What sample() does with row `row` of many, for who has the logits elsewhere; nullopt if the request changes them (mask, biases,
+  /// penalties), or asks for logprobs.
+  static std::optional<TokenChoice> choice(const DrawInput& input, std::int64_t row);
 
   /// `logits`: one for each token. A status instead of a token: kCorrupt for logits that are no numbers,
   /// kInvalidArgument if nothing is allowed. Cost for 128k tokens, 0.5 MB: see docs/decisions.md.

@@ -1,5 +1,5 @@
-// Compiled without contraction of products and sums, and with an exponential of its own, so the only roundings are
-// those of IEEE 754's basic operations. From there on everything is sums of whole numbers.
+// Compiled without contraction of products and sums, and with an exponential of its own (token_weight.hpp), so the only
+// roundings are those of IEEE 754's basic operations. From there on everything is sums of whole numbers.
 //
 // The nucleus is found from above: weights from 1/16 of the largest on, from 1/256 on, and so on, until their sum
 // suffices; then the last shell is halved until the weight is found. Each pass skips blocks without anything that
@@ -13,23 +13,6 @@
 
 namespace accord::engine {
 namespace {
-
-// exp(y) for y <= 0: 2^n times a polynomial of 2^f, |f| <= 1/2, with a relative error of 2e-7; 2^-120 for what is less.
-inline float exp_of(float y) {
-  const float scaled = y * 1.44269504F;
-  const float t = scaled < -120.0F ? -120.0F : scaled;
-  const auto n = static_cast<std::int32_t>(t - 0.5F);
-  const float f = t - static_cast<float>(n);
-  float p = 1.52527338e-5F;
-  p = p * f + 1.54035304e-4F;
-  p = p * f + 1.33335581e-3F;
-  p = p * f + 9.61812911e-3F;
-  p = p * f + 5.55041087e-2F;
-  p = p * f + 2.40226507e-1F;
-  p = p * f + 6.93147181e-1F;
-  p = p * f + 1.0F;
-  return std::bit_cast<float>(std::bit_cast<std::int32_t>(p) + n * (std::int32_t{1} << 23));
-}
 
 // The sum of at most 2^16 weights; in halves, for which all processors have vector instructions, as for signed
 // comparisons.
@@ -47,12 +30,8 @@ std::uint64_t mass_of(std::span<const std::uint32_t> weights, std::uint32_t leas
 }  // namespace
 
 void TokenWeights::set(std::span<const float> values, float best, float temperature) {
-  constexpr float kHalf = 0.5F;  // no weight is negative
   weights_.resize(values.size());
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const float scaled = exp_of((values[i] - best) / temperature) * static_cast<float>(kOne);
-    weights_[i] = static_cast<std::uint32_t>(static_cast<std::int32_t>(scaled + kHalf));
-  }
+  for (std::size_t i = 0; i < values.size(); ++i) weights_[i] = weight_of(values[i], best, temperature);
   maxima_.clear();
   for (std::size_t first = 0; first < weights_.size(); first += kBlock) {
     const std::size_t last = std::min(first + kBlock, weights_.size());

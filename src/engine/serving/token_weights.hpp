@@ -5,13 +5,15 @@
 #include <span>
 #include <vector>
 
+#include "engine/serving/token_weight.hpp"
+
 namespace accord::engine {
 
 /// exp((value - best) / temperature) of each value, the largest of which is `best`, in units of 2^-30, rounded: what is
 /// less than half a billionth as likely as the best is never drawn. Equal bits on every machine. Keeps its memory.
 class TokenWeights {
  public:
-  static constexpr std::uint32_t kOne = std::uint32_t{1} << 30;
+  static constexpr std::uint32_t kOne = kWholeWeight;
 
   void set(std::span<const float> values, float best, float temperature);
 

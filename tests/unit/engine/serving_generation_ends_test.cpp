@@ -126,9 +126,7 @@ TEST(GenerationEnds, a_failure_of_the_model_ends_all_requests_with_it) {
 
 TEST(GenerationEnds, a_row_of_nan_ends_its_request_alone) {
   Ranks ranks(1, kLimits);
-  ranks.models[0]->after_run = [](const StepPlan& plan, std::span<float> logits) {
-    if (plan.tokens[0] == 31 && plan.positions[0] == 0) logits[9] = std::nanf("");
-  };
+  ranks.models[0]->spoiled = [](const StepPlan& plan) { return plan.tokens[0] == 31 && plan.positions[0] == 0; };
   GenerationRequest bad = request_of(4);
   bad.prompt = {31};
   TokenStream first = ranks.generation->submit(bad).value();

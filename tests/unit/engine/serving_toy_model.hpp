@@ -4,6 +4,7 @@
 // a cache.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -37,7 +38,7 @@ class ToyModel final : public StepModel {
 
   const PlanLimits& limits() const override { return limits_; }
 
-  Status run(const StepPlan& plan, std::span<float> logits) override {
+  Status run(const StepPlan& plan) override {
     ACCORD_RETURN_IF_ERROR(check_plan(plan, limits_));
     if (before_run) ACCORD_RETURN_IF_ERROR(before_run(plan));
     const auto length = static_cast<std::size_t>(limits_.block_tokens);
@@ -57,6 +58,7 @@ class ToyModel final : public StepModel {
       }
     }
     std::size_t wanted = 0;
+    hashes_.clear();
     for (const PlannedSequence& sequence : plan.sequences) {
       for (; wanted < plan.logit_rows.size() && plan.logit_rows[wanted] < sequence.first_row + sequence.rows;
            ++wanted) {
@@ -67,20 +69,27 @@ class ToyModel final : public StepModel {
           hash = hash_step(hash, cell.token, cell.position);
         }
         digest_ = mix(digest_ ^ hash);
-        if (logits.empty()) continue;
-        const auto vocabulary = static_cast<std::size_t>(limits_.vocabulary);
-        toy_logits(hash, logits.subspan(wanted * vocabulary, vocabulary));
+        hashes_.push_back(hash);
       }
     }
-    if (after_run) after_run(plan, logits);
+    spoils_ = spoiled && spoiled(plan);
+    return Status();
+  }
+
+  Status read_logits(std::size_t first, std::span<float> logits) override {
+    const auto vocabulary = static_cast<std::size_t>(limits_.vocabulary);
+    for (std::size_t row = 0; row < logits.size() / vocabulary; ++row)
+      toy_logits(hashes_[first + row], logits.subspan(row * vocabulary, vocabulary));
+    if (spoils_) logits[9] = std::nanf("");
     return Status();
   }
 
   /// Of everything that was computed, in order.
   std::uint64_t digest() const { return digest_; }
-  /// May fail a step, or spoil what came of it.
+  /// May fail a step.
   std::function<Status(const StepPlan&)> before_run;
-  std::function<void(const StepPlan&, std::span<float>)> after_run;
+  /// Whether a step's logits have a NaN, for token 9 of the first that is read.
+  std::function<bool(const StepPlan&)> spoiled;
 
  private:
   struct Cell {
@@ -98,6 +107,8 @@ class ToyModel final : public StepModel {
   std::vector<Cell> cache_;
   std::uint64_t steps_ = 0;
   std::uint64_t digest_ = 0;
+  std::vector<std::uint64_t> hashes_;  // of the rows whose logits are wanted
+  bool spoils_ = false;
 };
 
 /// What one sample of a request has to give: one token after the other, each from the whole sequence.
