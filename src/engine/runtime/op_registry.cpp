@@ -35,7 +35,7 @@ const std::unordered_map<std::string_view, FoundOp>& registry() {
 const std::unordered_map<std::string_view, FoundOp>& device_registry() {
   static const auto* const map = [] {
     auto* changed = new std::unordered_map<std::string_view, FoundOp>(registry());
-    for (const auto table : {exchange_ops(), stage_ops(), image_ops()}) {
+    for (const auto table : {exchange_ops(), image_ops()}) {
       for (const OpEntry& entry : table) changed->erase(entry.name);
     }
     for (const auto table : {device_matrix_ops(), device_attention_ops(), device_expert_ops()}) {
