@@ -821,8 +821,7 @@ typedef struct accord_engine_options {
   /* ACCORD_INT8, on the CPU: rows that are multiplied with weights of 8 or 4 bits are rounded to 8 bits; ACCORD_FLOAT8_E4M3FN, on GPUs: the same
    * with weights in 8-bit floats; 0: as they are. Equal on all ranks. docs/language-models.md, docs/gpu.md */
   accord_dtype_t activation_dtype;
-  /* Where the model runs. On a GPU canonical_ranks, overlap_rows and all_reduce_dtype are ACCORD_UNSUPPORTED; inputs and outputs are on the
-   * CPU all the same. docs/gpu.md */
+  /* Where the model runs; inputs and outputs are on the CPU all the same. docs/gpu.md */
   accord_device_t device;
   int32_t device_index; /* which of its kind */
   int32_t reserved;     /* 0 */

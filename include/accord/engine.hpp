@@ -61,8 +61,8 @@ struct LoadReport {
 struct LoadOptions {
   /// Where weights, arena and caches lie and the ops run. On a GPU: run() returns when the outputs are there; an op without a kernel for GPUs is
   /// refused by load() with its place in the model; weights of 8 and 4 bits are held in the model's own dtype, those of linear layers in float8 as they
-  /// are; sums over the ranks are made on the GPUs, in NCCL's order; no options below that are kUnsupported there: canonical_ranks, overlap_rows,
-  /// all_reduce_dtype, activation_dtype kInt8, and the groups kStageGroup and kBatchGroup. A model's programs run as CUDA graphs from their second run on. docs/gpu.md.
+  /// are; sums over the ranks are made on the GPUs, in the order of a plan or NCCL; activation_dtype kInt8 and the group kBatchGroup are kUnsupported
+  /// there. A model's programs run as CUDA graphs from their second run on. docs/gpu.md.
   Device device = {};
   /// Of an engine on a GPU: kCpu has run() copy the outputs to memory of the CPU. nullopt: they stay on the GPU, where their memory lasts until the
   /// next run only.
@@ -70,11 +70,12 @@ struct LoadOptions {
   int threads = 0;  ///< that a context computes with; 0: ACCORD_THREADS
   /// If not 0, a power of two: outputs have the same bits at every size of the groups that divides it, as each sum over the inputs
   /// of a row-parallel layer is made as if so many ranks had a part of it. The sums are float32 until they are whole. Needs
-  /// weights whose units it divides. Cost: docs/decisions.md has figures.
+  /// weights whose units it divides. On GPUs of one model too, not with overlap_rows or activation_dtype; float8 weights are unpacked and products of more
+  /// than 8 rows are not the library's. Cost: docs/decisions.md has figures.
   int canonical_ranks = 0;
   /// If not 0, runs of at least so many rows (tokens of a prompt) are computed in two halves, and the sum over the ranks in which a
   /// row-parallel layer ends is under way for one half while the other one is computed. For ranks on several hosts, where a sum takes
-  /// long and no core; accord's progress thread sees to it meanwhile. No bit changes. Equal on all ranks.
+  /// long and no core; accord's progress thread, or a stream of the group's own, sees to it meanwhile. No bit changes on the CPU. Equal on all ranks.
   std::int64_t overlap_rows = 0;
   /// kInt8: sums over the ranks of 32 KB and more travel in codes of 8 bits, in groups of 64 neighbours with a scale in float32: about a
   /// quarter of the bytes of float32, half those of bfloat16. Each rank's part is rounded once and the sum once; an element's error is

@@ -9,6 +9,7 @@
 #include "device/norm_rows.hpp"
 #include "device/sample_kernels.hpp"
 #include "engine/device/attention_kernels.hpp"
+#include "engine/device/code_kernels.hpp"
 #include "engine/device/decoding_kernel.hpp"
 #include "engine/device/elementwise_kernel.hpp"
 #include "engine/device/expert_kernels.hpp"
@@ -94,6 +95,9 @@ constexpr std::array kKernels = {
     named<engine::UpsampleNearest<std::uint16_t>>(),
     named<engine::UpsampleNearest<std::uint32_t>>(),
     named<engine::UpsampleNearest<device::Words>>(),
+    named<engine::EncodeGroups>(),
+    named<engine::AddGroups>(),
+    named<engine::DecodeGroups>(),
     named<engine::GroupChoices>(),
     named<engine::ExpertsFewRows<1>>(),
     named<engine::ExpertsFewRows<2>>(),

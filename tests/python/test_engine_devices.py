@@ -127,6 +127,43 @@ def test_ranks_share_experts(weights, rule, process, exported):
     check(process(run_logits, package, [1, 2, 4]), 2e-5 if weights is None else 2e-4)
 
 
+def run_canonical(_, path, package):
+    """The logits of the steps on the CPU, and of each rank of groups of devices that have canonical ranks."""
+    from host_devices import library, on_thread_ranks
+    from language_runs import logits_of_steps
+
+    import accord
+
+    library(path)
+    with accord.load(package) as engine:
+        found = [logits_of_steps(engine)]
+    for size in (1, 2):
+
+        def body(comm, rank):
+            with accord.load(package, {"tp": comm}, device=f"cuda:{rank}", canonical_ranks=4) as engine:
+                found.append(logits_of_steps(engine))
+
+        on_thread_ranks(size, body)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "tolerance"),
+    [
+        ("llama", {}, 2e-5),
+        ("llama", {"dtype": torch.bfloat16}, 0.03),
+        ("llama", {"weights": "fp8"}, 2e-4),
+        ("gpt2", {}, 2e-5),
+    ],
+)
+def test_canonical_ranks_give_the_same_bits_on_one_device_and_on_two(name, options, tolerance, process, exported):
+    found = process(run_canonical, exported(name, **options))
+    check(found, tolerance)
+    _, first, *others = found
+    assert len(others) == 2
+    assert all(logits == first for logits in others)
+
+
 SAMPLED = [
     {},
     {"temperature": 0.8, "top_k": 40},
@@ -135,7 +172,7 @@ SAMPLED = [
 ]
 
 
-def run_generation(_, path, package, options, size):
+def run_generation(_, path, package, options, size, group="tp"):
     """The tokens of each request on the CPU and on devices, and the bytes that came from these to the CPU while they decoded."""
     from host_devices import library, on_thread_ranks
     from language_runs import make_ids
@@ -161,7 +198,7 @@ def run_generation(_, path, package, options, size):
     given = []
 
     def body(comm, rank):
-        with accord.load(package, {"tp": comm}, device=f"cuda:{rank}") as engine:
+        with accord.load(package, {group: comm}, device=f"cuda:{rank}") as engine:
             model = accord.LanguageModel.create(engine)
             if rank != 0:
                 model.follow()
@@ -183,6 +220,11 @@ def test_ranks_with_a_device_each_generate_what_the_cpu_does_and_tokens_alone_ar
     tokens = 4 * sum(len(tokens) for tokens in given)
     faults = copied - tokens  # runs tell what they found wrong, in 48 bytes each
     assert faults % 48 == 0 and 0 < faults < size * 4 * VOCABULARY
+
+
+def test_stages_with_a_device_each_generate_what_the_cpu_does(process, exported):
+    expected, given, _ = process(run_generation, exported("llama"), SAMPLED, 2, "pp")
+    assert given == expected
 
 
 def test_logits_are_copied_of_rows_that_the_cpu_changes(process, exported):
@@ -273,8 +315,8 @@ def run_mistakes(_, path, package):
             accord.load(package, device=name)
     with pytest.raises(accord.InvalidArgument, match="there is no cuda:99"):
         accord.load(package, device="cuda:99")
-    with pytest.raises(accord.Unsupported, match="canonical_ranks is for engines on the CPU"):
-        accord.load(package, device="cuda", canonical_ranks=2)
+    with pytest.raises(accord.Unsupported, match="not with canonical_ranks"):
+        accord.load(package, device="cuda", canonical_ranks=2, overlap_rows=64)
     with accord.load(package, device="cuda") as engine:
         context = engine.create_context()
         with pytest.raises(accord.Unsupported, match="not int8"):

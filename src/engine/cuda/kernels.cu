@@ -1,5 +1,6 @@
 #include "device/cuda/kernel.cuh"
 #include "engine/device/attention_kernels.hpp"
+#include "engine/device/code_kernels.hpp"
 #include "engine/device/decoding_kernel.hpp"
 #include "engine/device/elementwise_kernel.hpp"
 #include "engine/device/expert_kernels.hpp"
@@ -46,6 +47,9 @@ ACCORD_CUDA_KERNEL(accord::engine::RoundRows);
 ACCORD_CUDA_KERNEL(accord::engine::WidenRows);
 ACCORD_CUDA_KERNEL(accord::engine::ScaleSums);
 ACCORD_CUDA_KERNEL(accord::engine::TopK);
+ACCORD_CUDA_KERNEL(accord::engine::EncodeGroups);
+ACCORD_CUDA_KERNEL(accord::engine::AddGroups);
+ACCORD_CUDA_KERNEL(accord::engine::DecodeGroups);
 ACCORD_CUDA_KERNEL(accord::engine::GroupChoices);
 ACCORD_CUDA_KERNEL(accord::engine::ExpertsFewRows<1>);
 ACCORD_CUDA_KERNEL(accord::engine::ExpertsFewRows<2>);

@@ -133,6 +133,7 @@ Status DeviceContext::capture(const Program& program, const Execution& execution
   const Result<device::Graph> made =
       on_.runtime->capture(on_.device, stream_, [&] { return put_steps(program, execution); });
   if (!made.ok()) {
+    execution.started->clear();  // of what was not captured
     graph.is_refused_ = true;
     return made.status();
   }

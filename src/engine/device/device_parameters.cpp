@@ -22,7 +22,8 @@ bool stays_float8(const TensorEntry& entry, const ParameterUse& use) {
 
 class DeviceLoader {
  public:
-  explicit DeviceLoader(const EngineDevice& on) : on_(on) {}
+  explicit DeviceLoader(const EngineDevice& on, Float8Weights float8 = Float8Weights::kStay)
+      : on_(on), float8_(float8) {}
 
   Status load(Package& package, const TensorEntry& entry, const TensorPart& part, const ParameterUse& use,
               const Value& value, ParameterMemory& memory) {
@@ -33,8 +34,8 @@ class DeviceLoader {
     }
     ACCORD_RETURN_IF_ERROR(package.read_granules(entry, part.first_granule, part.granules, staged));
     const PackedStack stack = packed_part(entry, part, staged.data());
-    return stays_float8(entry, use) ? put_float8(stack.matrix(0), entry, memory)
-                                    : put_unpacked(stack, entry, value, memory);
+    return float8_ == Float8Weights::kStay && stays_float8(entry, use) ? put_float8(stack.matrix(0), entry, memory)
+                                                                       : put_unpacked(stack, entry, value, memory);
   }
 
   Status put(std::span<const std::byte> rows, std::string_view name, ParameterMemory& memory) {
@@ -107,6 +108,7 @@ class DeviceLoader {
   }
 
   const EngineDevice& on_;
+  const Float8Weights float8_;
   Staging rows_, units_, wide_, unpacked_;
 };
 
@@ -122,8 +124,8 @@ kernels::Layout inputs_last_layout(std::span<const std::int64_t> sizes) {
 }
 
 Result<Parameters> load_parameters_on(const EngineDevice& on, Package& package, const Graph& graph,
-                                      const std::vector<TensorPart>& parts) {
-  DeviceLoader loader(on);
+                                      const std::vector<TensorPart>& parts, Float8Weights float8) {
+  DeviceLoader loader(on, float8);
   const std::vector<ParameterUse> uses = parameter_uses(graph);
   loader.parameters.memory.resize(parts.size());
   for (std::size_t i = 0; i < parts.size(); ++i) {

@@ -99,7 +99,7 @@ struct ExpertsManyRows : ExpertProduct {
     if (row < kRows) return row < place.tile.rows ? call.x + (place.tile.first + row) * call.x_row_bytes : nullptr;
     const std::int64_t output = place.first_output + (row - kRows) % kOutputs;
     const std::byte* const matrix = (row < kRows + kOutputs ? call.weight : call.gate).data;
-    return output < call.n ? matrix + place.tile.expert * weight_bytes + output * call.k * kBytes : nullptr;
+    return output < call.n ? matrix + place.tile.expert * weight_bytes + output * call.weight_stride(kBytes) : nullptr;
   }
   /// Zeros behind the last.
   ACCORD_ON_DEVICE Words read(const std::byte* row, std::int64_t word) const {

@@ -38,6 +38,10 @@ Status run_norm_on_device(const Norm& norm, const Execution& execution) {
 }
 
 Status run_sum_and_norm_on_device(const AllReduce& sum, const Norm& norm, const Execution& execution) {
+  if (sum.by_itself) {
+    ACCORD_RETURN_IF_ERROR(run_step(sum, execution));
+    return run_norm_on_device(norm, execution);
+  }
   const Communicator& communicator = *execution.communicators[static_cast<std::size_t>(sum.group)];
   const Call call = Call::all_reduce(const_buffer_of(sum.input, execution), buffer_of(sum.output, execution), sum.op);
   const Status status = communicator.group()->run(call, kernel_of(norm, execution), call_options(execution));

@@ -208,7 +208,10 @@ Status prepare_cached_attention(Preparation& op) {
   if (most_rows == 0) return op.unsupported("its heads are too large for the kernel of GPUs");
   const bool decodes = kernel.rows <= kMostDecodingRows;
   kernel.tile_rows = decodes ? 1 : most_rows;
-  const std::int64_t splits = decodes ? splits_of(kernel.rows, k.size(1), q.size(1) / k.size(1)) : 1;
+  // What is shared out may not depend on how many of the heads are this rank's.
+  const std::int64_t key_heads = op.is_canonical() ? 1 : k.size(1),
+                     together = op.is_canonical() ? 1 : q.size(1) / k.size(1);
+  const std::int64_t splits = decodes ? splits_of(kernel.rows, key_heads, together) : 1;
   kernel.splits = static_cast<int>(splits);
   if (splits > 1) {
     ACCORD_ASSIGN_OR_RETURN(attention.partial,

@@ -3,10 +3,8 @@
 // its choices. Choices of experts that other ranks have are left out.
 #include <algorithm>
 
-#include "engine/device/device_run.hpp"
 #include "engine/device/device_steps.hpp"
-#include "engine/device/expert_kernels.hpp"
-#include "engine/device/grouped_product_kernel.hpp"
+#include "engine/device/expert_product.hpp"
 #include "engine/device/index_steps.hpp"
 #include "engine/runtime/op_registry.hpp"
 
@@ -106,7 +104,9 @@ Status launch_many_rows(const DeviceRun& run, const ExpertProduct& product) {
   return launch_blocks(run, Gated{product}, Gated{product}.blocks(), Gated::kSharedBytes);
 }
 
-Status launch_product(const DeviceRun& run, const ExpertProduct& product, std::int64_t tile_rows) {
+}  // namespace
+
+Status launch_tiles(const DeviceRun& run, const ExpertProduct& product, std::int64_t tile_rows) {
   switch (tile_rows) {
     case 1: return launch_rows<1>(run, product);
     case 2: return launch_rows<2>(run, product);
@@ -120,6 +120,8 @@ Status launch_product(const DeviceRun& run, const ExpertProduct& product, std::i
     default: return launch_many_rows<DType::kFloat32>(run, product);
   }
 }
+
+namespace {
 
 void add_product(Preparation& op, const Layer& layer, const Sorting& sorting, const Tensor& x, const Tensor& y) {
   const auto bytes_of = [](const Tensor& rows) { return static_cast<std::int64_t>(size_of(rows.dtype)); };
@@ -142,7 +144,7 @@ void add_product(Preparation& op, const Layer& layer, const Sorting& sorting, co
     placed.call.weight = {execution.address(layer.weight)};
     if (layer.gate) placed.call.gate = {execution.address(*layer.gate)};
     placed.call.y = execution.address(y);
-    return launch_product(*execution.on_device, placed, sorting.tile_rows);
+    return launch_tiles(*execution.on_device, placed, sorting.tile_rows);
   };
   op.step_always(step, [&] { return step; });
 }

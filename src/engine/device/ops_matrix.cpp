@@ -1,6 +1,7 @@
 // Matrix products on devices. Weights are row-major, as all else: what the CPU packs is a plain tensor here. Few rows go to the kernel that reads
 // the weight once, others to the device's library; what that cannot do behind a product is a step of its own. Weights of float8 are read as they
 // are by the former; the latter multiplies them with rows of float8, or brings them to the dtype of the rows first.
+#include "engine/device/canonical_products.hpp"
 #include "engine/device/device_run.hpp"
 #include "engine/device/device_steps.hpp"
 #include "engine/device/float8_products.hpp"
@@ -79,10 +80,27 @@ void add_unary_in_place(Preparation& op, UnaryOp kind, const Tensor& y) {
   op.step_always(step, [&] { return step; });
 }
 
-// activation(x * weight^T + bias) by the library.
+// A matrix as a group of one.
+Tensor as_group(Tensor matrix) {
+  const Sizes sizes = {1, matrix.size(0), matrix.size(1)};
+  const Sizes strides = {0, matrix.stride(0), matrix.stride(1)};
+  matrix.layout = kernels::strided_layout(sizes, strides);
+  return matrix;
+}
+
+void add_bias(Preparation& op, const Tensor& y, const std::optional<Tensor>& bias) {
+  if (!bias) return;
+  const Step step = binary_on_device(&op.node(), kernels::BinaryOp::kAdd, y, *bias, y);
+  op.step_always(step, [&] { return step; });
+}
+
+// activation(x * weight^T + bias) by the library, or, with canonical ranks, by kernels whose bits depend on nothing else.
 Status add_product_of_many_rows(Preparation& op, Input& x, const Layer& layer, const Tensor& to) {
   Extras extras{.bias = layer.bias};
-  if (multiplies_float8(layer.weight) && op.activation_dtype() == DType::kFloat8E4M3FN) {
+  if (op.is_canonical()) {
+    ACCORD_RETURN_IF_ERROR(add_canonical_product(op, {as_group(x.rows), as_group(layer.weight), as_group(to)}));
+    add_bias(op, to, layer.bias);
+  } else if (multiplies_float8(layer.weight) && op.activation_dtype() == DType::kFloat8E4M3FN) {
     if (!x.rounded) {
       ACCORD_ASSIGN_OR_RETURN(x.rounded, round_rows(op, x.rows));
     }
@@ -156,9 +174,15 @@ Status add_layer_of_few_rows(Preparation& op, const Tensor& x, const Layer& laye
   return Status();
 }
 
+Status add_layer_of_pieces(Preparation& op, const Tensor& x, const Layer& layer, const Tensor& y) {
+  ACCORD_ASSIGN_OR_RETURN(const std::int64_t pieces, op.integer("pieces"));
+  if (layer.gate || layer.bias || layer.activation)
+    return op.unsupported("sums of pieces have no gate, bias or activation");
+  return add_canonical_pieces(op, {x, layer.weight, y}, pieces);
+}
+
 // Makes output `output` of the layer.
 Status add_layer(Preparation& op, Input& input, Layer layer, std::size_t output) {
-  if (op.has("pieces")) return op.unsupported("sums of pieces have no kernel for GPUs");
   const Tensor& weight = layer.weight;
   const RowTensor& x = input.x;
   if (weight.dims() != 2 || x.rows.width != weight.size(1)) return op.corrupt("its input is not as wide as its weight");
@@ -171,6 +195,7 @@ Status add_layer(Preparation& op, Input& input, Layer layer, std::size_t output)
   ACCORD_ASSIGN_OR_RETURN(layer.gate_bias, as_bias(op, layer.gate_bias, weight.size(0), y.dtype));
   const Tensor made = as_matrix(y, {x.rows.rows, weight.size(0), weight.size(0)});
   if (made.count() == 0) return Status();
+  if (op.has("pieces")) return add_layer_of_pieces(op, input.rows, layer, made);
   const Tensor gate = layer.gate.value_or(weight);
   const bool whole = weight.layout.is_contiguous() && gate.layout.is_contiguous() && weight.dtype == gate.dtype;
   return x.rows.rows <= kFewRows && whole ? add_layer_of_few_rows(op, input.rows, layer, made)
@@ -223,7 +248,6 @@ Status prepare_product(Preparation& op, std::string_view x_name, std::string_vie
   ACCORD_ASSIGN_OR_RETURN(const Tensor x, op.tensor(x_name));
   ACCORD_ASSIGN_OR_RETURN(const Tensor mat2, op.tensor("mat2"));
   if (x.dims() != 2 || mat2.dims() != 2 || x.size(1) != mat2.size(0)) return op.corrupt("its matrices do not fit");
-  if (op.has("pieces")) return op.unsupported("sums of pieces have no kernel for GPUs");
   Extras extras;
   ACCORD_ASSIGN_OR_RETURN(const double alpha, op.real("alpha", 1.0));
   ACCORD_ASSIGN_OR_RETURN(const double beta, op.real("beta", 1.0));
@@ -241,7 +265,16 @@ Status prepare_product(Preparation& op, std::string_view x_name, std::string_vie
       extras.beta = static_cast<float>(beta);
     }
   }
-  return add_library_product(op, x, mat2, y, extras);
+  if (!op.is_canonical()) return add_library_product(op, x, mat2, y, extras);
+  if (extras.alpha != 1.0F || extras.beta != 0.0F) {
+    return op.unsupported("with canonical ranks there is no kernel for alpha, beta and a bias of more than one row");
+  }
+  ACCORD_ASSIGN_OR_RETURN(const std::int64_t pieces, op.integer("pieces", 1));
+  ACCORD_RETURN_IF_ERROR(op.has("pieces")
+                             ? add_canonical_pieces(op, {x, transposed(mat2), y}, pieces)
+                             : add_canonical_product(op, {as_group(x), as_group(transposed(mat2)), as_group(y)}));
+  add_bias(op, y, extras.bias);
+  return Status();
 }
 
 Status prepare_mm(Preparation& op) { return prepare_product(op, "self", ""); }
@@ -254,7 +287,11 @@ Status prepare_bmm(Preparation& op) {
     return op.corrupt("its matrices do not fit");
   }
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, {a.size(0), a.size(1), b.size(2)}));
-  return add_library_product(op, a, b, y, {});
+  if (!op.is_canonical()) return add_library_product(op, a, b, y, {});
+  static constexpr int kOutputsFirst[] = {0, 2, 1};
+  Tensor weight = b;
+  weight.layout = kernels::permuted_layout(b.layout, kOutputsFirst);
+  return add_canonical_product(op, {a, weight, y});
 }
 
 constexpr OpEntry kTable[] = {

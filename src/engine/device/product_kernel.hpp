@@ -10,7 +10,7 @@ namespace accord::engine {
 /// The most rows of a FewRowsProduct.
 inline constexpr int kFewRows = 8;
 
-/// A weight [n, k] without gaps, of x's dtype or float8_e4m3fn.
+/// A weight [n, k], of x's dtype or float8_e4m3fn.
 struct WeightOperand {
   const std::byte* data = nullptr;
   const float* scales = nullptr;  ///< [n], of float8: what the sums are multiplied with
@@ -24,12 +24,17 @@ struct FewRowsCall {
   const std::byte* x = nullptr;
   std::int64_t x_row_bytes = 0;
   WeightOperand weight, gate;
-  const void* bias = nullptr;  ///< of y's dtype, as gate_bias
+  std::int64_t weight_row_bytes = 0;  ///< from row to row of weight and gate; 0: their rows have no gaps
+  const void* bias = nullptr;         ///< of y's dtype, as gate_bias
   const void* gate_bias = nullptr;
   bool activates = false;
   kernels::UnaryOp activation = {};
   void* y = nullptr;
   DType y_dtype = DType::kFloat32;
+
+  ACCORD_ON_DEVICE std::int64_t weight_stride(std::int64_t element_bytes) const {
+    return weight_row_bytes != 0 ? weight_row_bytes : k * element_bytes;
+  }
 };
 
 enum class WeightsAre : std::uint8_t { kAsRows, kFloat8 };
@@ -104,9 +109,9 @@ struct FewRowsProduct : FewRowsCall {
     constexpr DType kWeight = kFloat8 ? DType::kFloat8E4M3FN : kDType;
     constexpr int kEach = kElementsOfWords<kWeight>, kBytes = 16 / kEach;
     constexpr int kInWords = kElementsOfWords<kDType>, kWords = kEach / kInWords;  // of x for one of the weight
-    const std::byte* const weights = matrix + output * k * kBytes;
+    const std::byte* const weights = matrix + output * weight_stride(kBytes);
     const auto together = reinterpret_cast<std::uintptr_t>(matrix) | reinterpret_cast<std::uintptr_t>(x) |
-                          static_cast<std::uintptr_t>(x_row_bytes | k * kBytes);
+                          static_cast<std::uintptr_t>(x_row_bytes | k * kBytes | weight_stride(kBytes));
     if (together % sizeof(Words) != 0) return add_one_by_one<kDType, kWeight>(block, weights, sums);
     const std::int64_t words = k / kEach;
     const int lanes = block.lanes();

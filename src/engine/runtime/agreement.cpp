@@ -49,13 +49,12 @@ std::vector<Rank> odd_ranks(const std::vector<Record>& records) {
   return odd;
 }
 
-Status judge(const std::string& group, const std::vector<Record>& records) {
+Status judge(const std::string& group, const std::vector<Record>& records, const std::string& failed) {
   for (std::size_t rank = 0; rank < records.size(); ++rank) {
     const auto code = static_cast<StatusCode>(records[rank].code);
     if (code == StatusCode::kOk) continue;
-    return Status(
-        code, fmt::format("rank {} of group \"{}\" could not get ready: {}", rank, group, get(records[rank].message)),
-        {static_cast<Rank>(rank)});
+    return Status(code, fmt::format("rank {} of group \"{}\" {}: {}", rank, group, failed, get(records[rank].message)),
+                  {static_cast<Rank>(rank)});
   }
   const std::vector<Rank> odd = odd_ranks(records);
   if (odd.empty()) return Status();
@@ -80,7 +79,7 @@ Status agree(const std::map<std::string, Communicator>& communicators, RankOutco
     const Status gathered = communicator.all_gather(
         ConstBuffer(&record, sizeof(Record), DType::kUInt8),
         {records.data(), records.size() * sizeof(Record), DType::kUInt8, {}}, {.timeout = kPatience, .stream = {}});
-    Status outcome = gathered.ok() ? judge(group, records)
+    Status outcome = gathered.ok() ? judge(group, records, mine.failed)
                                    : gathered.with_context("agreeing on the package over group \"" + group + "\"");
     if (mine.status.ok()) mine.status = std::move(outcome);
   }

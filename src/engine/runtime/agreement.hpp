@@ -11,7 +11,8 @@ namespace accord::engine {
 /// What one rank has to say: how its own part went, and what it loaded.
 struct RankOutcome {
   Status status;
-  std::string digest;  ///< equal if and only if the ranks fit together
+  std::string digest;                          ///< equal if and only if the ranks fit together
+  std::string failed = "could not get ready";  ///< what the others call a status that is not ok
 };
 
 /// Exchanges outcomes over every communicator, in the order of their names. Ok if every rank that was heard of is ok and all have

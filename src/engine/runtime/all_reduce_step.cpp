@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/rounding.hpp"
+#include "engine/device/code_kernels.hpp"
 #include "engine/graph/node_access.hpp"
 #include "engine/runtime/collective_steps.hpp"
 #include "kernels/coded_rows.hpp"
@@ -29,35 +30,77 @@ Status for_groups(const Execution& execution, std::int64_t groups, const Body& b
   });
 }
 
+/// Groups of a coded sum: `all` of this rank's part, with those that fill up the last pieces, `of_piece` of which each rank adds up.
+struct Groups {
+  std::int64_t all = 0;
+  std::int64_t of_piece = 0;
+};
+
+// A warp of a block for each.
+std::int64_t blocks_for(std::int64_t groups) {
+  constexpr std::int64_t kOfBlock = 8;
+  return quotient_up(groups, kOfBlock);
+}
+
+Status encode(const AllReduce& step, const Execution& execution, const Groups& groups) {
+  std::byte* const x = execution.address(step.input);
+  std::byte* const to = execution.address(step.codes->sent);
+  const std::int64_t count = step.input.count();
+  if (execution.on_device != nullptr) {
+    const EncodeGroups kernel{x, step.input.dtype, count, groups.all, to};
+    return launch_blocks(*execution.on_device, kernel, blocks_for(groups.all));
+  }
+  const std::int64_t filled = quotient_up(count, kCodeGroup);
+  const auto element = static_cast<std::int64_t>(size_of(step.input.dtype));
+  ACCORD_RETURN_IF_ERROR(for_groups(execution, filled, [&](std::int64_t first, std::int64_t number) {
+    kernels::encode_groups(x + first * kCodeGroup * element, step.input.dtype,
+                           std::min(number * kCodeGroup, count - first * kCodeGroup), to + first * kCodeGroupBytes);
+  }));
+  std::memset(to + filled * kCodeGroupBytes, 0, static_cast<std::size_t>((groups.all - filled) * kCodeGroupBytes));
+  return Status();
+}
+
+// What was received, into this rank's piece of what was sent.
+Status add(const AllReduce& step, const Execution& execution, const Groups& groups, std::byte* mine) {
+  const AllReduce::Codes& codes = *step.codes;
+  std::byte* const received = execution.address(codes.received);
+  const std::int64_t piece = groups.of_piece * kCodeGroupBytes;
+  if (execution.on_device != nullptr) {
+    const AddGroups kernel{received, codes.ranks, piece, groups.of_piece, mine};
+    return launch_blocks(*execution.on_device, kernel, blocks_for(groups.of_piece));
+  }
+  return for_groups(execution, groups.of_piece, [&](std::int64_t first, std::int64_t number) {
+    kernels::add_groups(received + first * kCodeGroupBytes, codes.ranks, piece, number, mine + first * kCodeGroupBytes);
+  });
+}
+
+Status decode(const AllReduce& step, const Execution& execution) {
+  std::byte* const from = execution.address(step.codes->sent);
+  std::byte* const y = execution.address(step.output);
+  const std::int64_t count = step.output.count();
+  if (execution.on_device != nullptr)
+    return launch_over(*execution.on_device, DecodeGroups{from, count, y, step.output.dtype}, count);
+  const auto element = static_cast<std::int64_t>(size_of(step.output.dtype));
+  return for_groups(execution, quotient_up(count, kCodeGroup), [&](std::int64_t first, std::int64_t number) {
+    kernels::decode_groups(from + first * kCodeGroupBytes, std::min(number * kCodeGroup, count - first * kCodeGroup),
+                           y + first * kCodeGroup * element, step.output.dtype);
+  });
+}
+
 Status run_codes(const AllReduce& step, const Execution& execution, Communicator& communicator) {
   const AllReduce::Codes& codes = *step.codes;
-  const std::int64_t count = step.input.count();
-  const std::int64_t groups = quotient_up(count, kCodeGroup);
-  const auto element = static_cast<std::int64_t>(size_of(step.input.dtype));
   const std::int64_t piece = codes.sent.count() / codes.ranks;
-  std::byte* const sent = execution.address(codes.sent);
-  std::byte* const received = execution.address(codes.received);
-  std::byte* const mine = sent + communicator.rank() * piece;
-  const auto elements = [&](std::int64_t first, std::int64_t number) {
-    return std::min(number * kCodeGroup, count - first * kCodeGroup);
-  };
-  ACCORD_RETURN_IF_ERROR(for_groups(execution, groups, [&](std::int64_t first, std::int64_t number) {
-    kernels::encode_groups(execution.address(step.input) + first * kCodeGroup * element, step.input.dtype,
-                           elements(first, number), sent + first * kCodeGroupBytes);
-  }));
-  std::memset(sent + groups * kCodeGroupBytes, 0,
-              codes.sent.bytes() - static_cast<std::size_t>(groups * kCodeGroupBytes));
-  ACCORD_RETURN_IF_ERROR(communicator.all_to_all(ConstBuffer(sent, codes.sent.bytes(), DType::kUInt8),
-                                                 buffer_of(codes.received, execution)));
-  ACCORD_RETURN_IF_ERROR(for_groups(execution, piece / kCodeGroupBytes, [&](std::int64_t first, std::int64_t number) {
-    kernels::add_groups(received + first * kCodeGroupBytes, codes.ranks, piece, number, mine + first * kCodeGroupBytes);
-  }));
-  ACCORD_RETURN_IF_ERROR(communicator.all_gather(ConstBuffer(mine, static_cast<std::size_t>(piece), DType::kUInt8),
-                                                 buffer_of(codes.sent, execution)));
-  return for_groups(execution, groups, [&](std::int64_t first, std::int64_t number) {
-    kernels::decode_groups(sent + first * kCodeGroupBytes, elements(first, number),
-                           execution.address(step.output) + first * kCodeGroup * element, step.output.dtype);
-  });
+  const Groups groups{codes.sent.count() / kCodeGroupBytes, piece / kCodeGroupBytes};
+  const Buffer sent = buffer_of(codes.sent, execution);
+  Buffer mine = sent;
+  mine.data = execution.address(codes.sent) + communicator.rank() * piece;
+  mine.count = static_cast<std::size_t>(piece);
+  const CallOptions options = call_options(execution);
+  ACCORD_RETURN_IF_ERROR(encode(step, execution, groups));
+  ACCORD_RETURN_IF_ERROR(communicator.all_to_all(sent, buffer_of(codes.received, execution), options));
+  ACCORD_RETURN_IF_ERROR(add(step, execution, groups, static_cast<std::byte*>(mine.data)));
+  ACCORD_RETURN_IF_ERROR(communicator.all_gather(mine, sent, options));
+  return decode(step, execution);
 }
 
 Status run_plain(const AllReduce& step, const Execution& execution, Communicator& communicator) {
@@ -75,6 +118,7 @@ Result<AllReduce> prepare_step(Preparation& op, AllReduce given) {
   const int ranks = op.ranks_with_codes(given.group);
   const bool floats = input.dtype == DType::kFloat32 || kernels::is_narrow_float(input.dtype);
   given.node = &op.node();
+  given.by_itself = op.is_canonical();  // which sums up a row in another way than the norm's own
   if (ranks == 0 || exact || given.op != ReduceOp::kSum || !floats || input.bytes() < kLeastBytes) return given;
   const std::int64_t groups_of_rank = quotient_up(quotient_up(input.count(), kCodeGroup), ranks);
   AllReduce::Codes codes;
@@ -83,6 +127,7 @@ Result<AllReduce> prepare_step(Preparation& op, AllReduce given) {
     ACCORD_ASSIGN_OR_RETURN(*tensor, op.scratch(DType::kUInt8, {ranks * groups_of_rank * kCodeGroupBytes}));
   }
   given.codes = codes;
+  given.by_itself = true;
   return given;
 }
 

@@ -25,6 +25,7 @@ struct AllReduce {
     int ranks = 0;
   };
   std::optional<Codes> codes = std::nullopt;
+  bool by_itself = false;  ///< what follows it is no part of its kernel
   const Node* node = nullptr;
 };
 

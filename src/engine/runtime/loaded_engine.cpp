@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "accord/nccl.hpp"
 #include "base/clock.hpp"
 #include "base/config.hpp"
 #include "base/hash.hpp"
@@ -166,13 +167,15 @@ Status LoadedEngine::take_options(const LoadOptions& options) {
 
 Status LoadedEngine::take_device(const LoadOptions& options) {
   if (options.device.type == DeviceType::kCpu) return Status();
-  const auto refuse = [&](std::string_view option) {
+  if (options.canonical_ranks != 0 && options.activation_dtype) {
     return Status(StatusCode::kUnsupported,
-                  fmt::format("{} is for engines on the CPU, not on {}", option, to_string(options.device)));
-  };
-  if (options.canonical_ranks != 0) return refuse("canonical_ranks");
-  if (options.overlap_rows != 0) return refuse("overlap_rows");
-  if (options.all_reduce_dtype) return refuse("all_reduce_dtype");
+                  "activation_dtype rounds what a rank has of a row by itself: on GPUs not with canonical_ranks");
+  }
+  if (options.canonical_ranks != 0 && options.overlap_rows != 0) {
+    return Status(
+        StatusCode::kUnsupported,
+        "overlap_rows computes fewer rows together, which changes bits on GPUs: not with canonical_ranks there");
+  }
   ACCORD_ASSIGN_OR_RETURN(on_device_, find_engine_device(options.device));
   copies_outputs_ = options.outputs == DeviceType::kCpu;
   return Status();
@@ -180,13 +183,17 @@ Status LoadedEngine::take_device(const LoadOptions& options) {
 
 Status LoadedEngine::check_device_groups(const std::map<std::string, GroupPlace>& places) const {
   if (!on_device_) return Status();
-  for (const char* const name : {kStageGroup, kBatchGroup}) {
+  const auto has_peers = [&](const char* name) {
     const auto place = places.find(name);
-    if (place == places.end() || place->second.size <= 1) continue;
-    return Status(StatusCode::kUnsupported, fmt::format("group \"{}\" is for engines on the CPU, not on {}", name,
-                                                        to_string(on_device_->device)));
+    return place != places.end() && place->second.size > 1;
+  };
+  if (has_peers(kBatchGroup)) {
+    return Status(StatusCode::kUnsupported, fmt::format("group \"{}\" is for engines on the CPU, not on {}",
+                                                        kBatchGroup, to_string(on_device_->device)));
   }
-  return Status();
+  if (!has_peers(kStageGroup)) return Status();
+  return nccl_version().status().with_context(
+      fmt::format("group \"{}\": on GPUs stages send each other their values by NCCL", kStageGroup));
 }
 
 // How sums travel and products are made: equal on all ranks.

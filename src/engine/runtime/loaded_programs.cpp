@@ -60,21 +60,22 @@ Status LoadedEngine::check_arena() const {
 
 Result<Program> LoadedEngine::prepare(const SymbolValues& symbols, const Parameters& parameters,
                                       ProgramNotes* notes) const {
-  if (overlap_rows_ == 0 || group_index_.empty() || notes != nullptr) {
-    std::vector<int> ranks_with_codes(all_reduce_dtype_ ? group_index_.size() : 0);
-    for (auto& [name, index] : group_index_) {
-      if (all_reduce_dtype_) ranks_with_codes[static_cast<std::size_t>(index)] = groups_.at(name).size;
-    }
-    return prepare_program(
-        {graph_, parameters, group_index_, threads_, activation_dtype_, notes, ranks_with_codes, device()}, symbols);
+  std::vector<int> ranks_with_codes(all_reduce_dtype_ ? group_index_.size() : 0);
+  for (auto& [name, index] : group_index_) {
+    if (all_reduce_dtype_) ranks_with_codes[static_cast<std::size_t>(index)] = groups_.at(name).size;
   }
+  const auto prepare_graph = [&](const Graph& graph) {
+    return prepare_program({graph, parameters, group_index_, threads_, activation_dtype_, notes, ranks_with_codes,
+                            device(), canonical_ranks_ != 0},
+                           symbols);
+  };
+  if (overlap_rows_ == 0 || group_index_.empty() || notes != nullptr) return prepare_graph(graph_);
   const auto has_peers = [this](const std::string& group) { return group_index_.count(group) > 0; };
   ACCORD_ASSIGN_OR_RETURN(std::optional<DividedGraph> divided,
                           overlap_sums(graph_, {symbols, overlap_rows_, has_peers}));
-  if (!divided) return prepare_program({graph_, parameters, group_index_, threads_, activation_dtype_}, symbols);
+  if (!divided) return prepare_graph(graph_);
   const auto graph = std::make_shared<const Graph>(std::move(divided->graph));
-  ACCORD_ASSIGN_OR_RETURN(Program program,
-                          prepare_program({*graph, parameters, group_index_, threads_, activation_dtype_}, symbols));
+  ACCORD_ASSIGN_OR_RETURN(Program program, prepare_graph(*graph));
   // Profiles tell of the nodes of the engine's graph.
   for (ProgramStep& step : program.steps) {
     if (step.node == nullptr) continue;

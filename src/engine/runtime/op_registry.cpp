@@ -31,13 +31,11 @@ const std::unordered_map<std::string_view, FoundOp>& registry() {
 }
 
 // An op that is on the CPU alone is found, too: its outputs may be constants. Steps that have no kernel of the device are refused when a
-// program is prepared; these whole tables are known to have none.
+// program is prepared; a whole table is known to have none.
 const std::unordered_map<std::string_view, FoundOp>& device_registry() {
   static const auto* const map = [] {
     auto* changed = new std::unordered_map<std::string_view, FoundOp>(registry());
-    for (const auto table : {exchange_ops(), stage_ops()}) {
-      for (const OpEntry& entry : table) changed->erase(entry.name);
-    }
+    for (const OpEntry& entry : exchange_ops()) changed->erase(entry.name);
     for (const auto table : {device_matrix_ops(), device_attention_ops(), device_expert_ops()}) {
       for (const OpEntry& entry : table) (*changed)[entry.name] = {entry.prepare, kernels::NarrowFloats::kAsTheyAre};
     }

@@ -39,42 +39,45 @@ Status prepare_all_reduce(Preparation& op) {
   return Status();
 }
 
-// A sum that goes on while other steps run, in place of its own part unless others read that.
+Status copy(const Tensor& from, const Tensor& to, const Execution& execution) {
+  if (execution.on_device != nullptr) return convert_on_device(from, to)(execution);
+  return kernels::copy_strided(execution.read(from), execution.write(to));
+}
+
+// A sum that goes on while other steps run, in place of its own part unless others read that; on a device in a stream of the group's own, for which
+// the run's stream waits.
 Status prepare_all_reduce_start(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor("self"));
   ACCORD_ASSIGN_OR_RETURN(const std::optional<int> group, op.group("group"));
   if (!group) return op.unsupported("a group of one rank has nothing to start");
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.contiguous(given));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, self.sizes(), {self}));
-  op.step_always([=](const Execution& execution) {
-    if (self.storage != y.storage) {
-      ACCORD_RETURN_IF_ERROR(kernels::copy_strided(execution.read(self), execution.write(y)));
-    }
+  const Step step = [=](const Execution& execution) {
+    if (self.storage != y.storage) ACCORD_RETURN_IF_ERROR(copy(self, y, execution));
     Communicator communicator = *execution.communicators[static_cast<std::size_t>(*group)];
-    execution.started->push_back({y.storage, communicator.all_reduce_async(buffer_of(y, execution), ReduceOp::kSum)});
+    execution.started->push_back(
+        {y.storage, communicator.all_reduce_async(buffer_of(y, execution), ReduceOp::kSum, call_options(execution))});
     return Status();
-  });
+  };
+  op.step_always(step, [&] { return step; });
   return Status();
 }
 
 Status prepare_all_reduce_wait(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor sum, op.tensor("self"));
   op.alias(0, sum);
-  op.step_always([storage = sum.storage, node = &op.node()](const Execution& execution) {
+  const Step step = [storage = sum.storage, node = &op.node()](const Execution& execution) {
     std::vector<StartedSum>& started = *execution.started;
     const auto found =
         std::find_if(started.begin(), started.end(), [&](const StartedSum& one) { return one.storage == storage; });
     if (found == started.end()) return Status(StatusCode::kCorrupt, node_text(*node) + ": its sum was not started");
-    const Status status = found->work.wait();
+    const DeviceRun* const run = execution.on_device;
+    const Status status = run == nullptr ? found->work.wait() : found->work.block(run->stream);
     started.erase(found);
     return status.ok() ? status : status.with_context(node_text(*node));
-  });
+  };
+  op.step_always(step, [&] { return step; });
   return Status();
-}
-
-Status copy(const Tensor& from, const Tensor& to, const Execution& execution) {
-  if (execution.on_device != nullptr) return convert_on_device(from, to)(execution);
-  return kernels::copy_strided(execution.read(from), execution.write(to));
 }
 
 /// Parts of the rows of a tensor, one rank's after the other's, and the whole rows.

@@ -23,7 +23,8 @@ Status prepare_send(Preparation& op) {
   ACCORD_RETURN_IF_ERROR(op.make(0, {}).status());
   add_call(op, group, [=](Communicator& communicator, const Execution& execution) {
     for (const Tensor& value : sent) {
-      ACCORD_RETURN_IF_ERROR(communicator.send(ConstBuffer(buffer_of(value, execution)), static_cast<Rank>(to)));
+      ACCORD_RETURN_IF_ERROR(
+          communicator.send(const_buffer_of(value, execution), static_cast<Rank>(to), call_options(execution)));
     }
     return Status();
   });
@@ -40,7 +41,8 @@ Status prepare_recv(Preparation& op) {
   }
   add_call(op, group, [=](Communicator& communicator, const Execution& execution) {
     for (const Tensor& value : received) {
-      ACCORD_RETURN_IF_ERROR(communicator.recv(buffer_of(value, execution), static_cast<Rank>(from)));
+      ACCORD_RETURN_IF_ERROR(
+          communicator.recv(buffer_of(value, execution), static_cast<Rank>(from), call_options(execution)));
     }
     return Status();
   });
@@ -60,7 +62,7 @@ Status prepare_broadcast(Preparation& op) {
     ACCORD_ASSIGN_OR_RETURN(given, op.make(0, sizes));
   }
   add_call(op, group, [=](Communicator& communicator, const Execution& execution) {
-    return communicator.broadcast(buffer_of(given, execution), static_cast<Rank>(root));
+    return communicator.broadcast(buffer_of(given, execution), static_cast<Rank>(root), call_options(execution));
   });
   return Status();
 }

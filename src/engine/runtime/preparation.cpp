@@ -307,6 +307,10 @@ Result<Tensor> Preparation::constant(kernels::Scalar value, DType dtype) {
   return builder_.make_constant(dtype, {}, std::span<const std::byte>(bytes, size_of(dtype)));
 }
 
+Tensor Preparation::constant(DType dtype, const Sizes& sizes, std::span<const std::byte> bytes) {
+  return builder_.make_constant(dtype, sizes, bytes);
+}
+
 Result<Tensor> Preparation::contiguous(const Tensor& tensor) {
   if (tensor.layout.is_contiguous()) return tensor;
   ACCORD_ASSIGN_OR_RETURN(const Tensor whole, builder_.make(tensor.dtype, tensor.sizes()));
@@ -346,6 +350,7 @@ void Preparation::step_always(Step run, const MakeStep& on_device) {
 
 bool Preparation::is_on_device() const { return builder_.is_on_device(); }
 Device Preparation::device() const { return builder_.source().device; }
+bool Preparation::is_canonical() const { return builder_.source().canonical; }
 std::optional<DType> Preparation::activation_dtype() const { return builder_.source().activation_dtype; }
 
 Status Preparation::require(const Tensor& tensor, std::initializer_list<DType> dtypes) const {

@@ -94,6 +94,8 @@ class Preparation {
   Result<Tensor> scratch(DType dtype, const Sizes& sizes);
   /// A number as a tensor without dimensions, computed now.
   Result<Tensor> constant(kernels::Scalar value, DType dtype);
+  /// Bytes that are known now, row-major.
+  Tensor constant(DType dtype, const Sizes& sizes, std::span<const std::byte> bytes);
   /// `tensor`, or a copy of it, row-major without gaps.
   Result<Tensor> contiguous(const Tensor& tensor);
   /// `tensor`, or a copy of it in `dtype`: one made now if it is a small weight or constant.
@@ -111,6 +113,8 @@ class Preparation {
   Device device() const;
   /// As of LoadOptions.
   std::optional<DType> activation_dtype() const;
+  /// Whether the engine has canonical ranks: then no bit may depend on how many there are.
+  bool is_canonical() const;
 
   /// kUnsupported unless `tensor` has one of `dtypes`.
   Status require(const Tensor& tensor, std::initializer_list<DType> dtypes) const;

@@ -74,6 +74,7 @@ struct ProgramSource {
   ProgramNotes* notes = nullptr;                         ///< filled in if given
   std::vector<int> ranks_with_codes = {};  ///< of each group by its index, if sums travel in codes of 8 bits
   Device device = {};                      ///< that it runs on
+  bool canonical = false;                  ///< LoadOptions::canonical_ranks is not 0
 };
 
 /// Prepares every node, folds what depends on no input, and plans the arena. kUnsupported names an op without kernel,

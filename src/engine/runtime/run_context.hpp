@@ -122,6 +122,7 @@ class RunContext {
   Status create_passing_device_cache(std::span<const CachedLayer> layers, std::int64_t blocks);
   Result<std::vector<TensorView>> run_on_device(std::span<const TensorView> inputs,
                                                 std::optional<std::span<const SequenceRows>> sequences);
+  Status tell_stages(const Status& ran);
   Result<std::vector<TensorView>> outputs_of_device(const Program& program);
 
   static constexpr std::size_t kMostPrograms = 32;

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "base/rounding.hpp"
+#include "engine/runtime/agreement.hpp"
 #include "engine/runtime/run_context.hpp"
 
 namespace accord::engine {
@@ -50,10 +51,22 @@ Result<std::vector<TensorView>> RunContext::run_on_device(std::span<const Tensor
   ACCORD_RETURN_IF_ERROR(device_->copy_inputs(program, inputs));
   const Execution execution = execution_of(program);
   const Profiling profiling = profiling_.load(std::memory_order_relaxed);
-  ACCORD_RETURN_IF_ERROR(profiling == Profiling::kOff
-                             ? device_->run(program, execution, &found->graph)
-                             : run_steps_timed(program, execution, profiling == Profiling::kTrace));
+  const Status ran = profiling == Profiling::kOff ? device_->run(program, execution, &found->graph)
+                                                  : run_steps_timed(program, execution, profiling == Profiling::kTrace);
+  ACCORD_RETURN_IF_ERROR(engine_->divides_runs() ? tell_stages(ran) : ran);
   return outputs_of_device(program);
+}
+
+// What the kernels of one stage find wrong, an id outside its table say, is known at the end of its run, when it has sent what others wait for.
+// All else ends the run of the others, too.
+Status RunContext::tell_stages(const Status& ran) {
+  if (!ran.ok() && ran.code() != StatusCode::kInvalidArgument) {
+    abort_peers(ran);
+    return ran;
+  }
+  std::map<std::string, Communicator> stages = engine_->peers();
+  std::erase_if(stages, [](const auto& group) { return group.first != kStageGroup; });
+  return agree(stages, {.status = ran, .digest = "", .failed = "failed in its run"});
 }
 
 Result<std::vector<TensorView>> RunContext::outputs_of_device(const Program& program) {

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "unit/engine/decoder_steps.hpp"
 #include "unit/engine/device_models.hpp"
 
 namespace accord::engine {
@@ -35,59 +36,6 @@ TEST_F(DeviceModels, an_encoder_gives_the_models_numbers_on_any_number_of_ranks)
       }
     });
   }
-}
-
-/// A step of a language model: its rows and what they are of.
-struct DecoderStep {
-  std::vector<std::int64_t> ids, positions, rows;
-  std::vector<SequenceRows> sequences;
-};
-
-// A prompt of 5 tokens, one of 20 beside the first's next token, then both a token each, three times.
-std::vector<DecoderStep> some_steps() {
-  static const std::vector<std::int32_t> first = {3, 1}, second = {0, 5};
-  std::vector<DecoderStep> steps;
-  DecoderStep step;
-  const auto add = [&](std::int64_t count, std::int64_t context, const std::vector<std::int32_t>& blocks) {
-    for (std::int64_t i = 0; i < count; ++i) {
-      step.ids.push_back((context + i) * 7 % TinyDecoder::kVocabulary);
-      step.positions.push_back(context + i);
-    }
-    step.rows.push_back(static_cast<std::int64_t>(step.ids.size()) - 1);
-    step.sequences.push_back({count, context, blocks});
-  };
-  const auto end = [&] { steps.push_back(std::exchange(step, {})); };
-  add(5, 0, first);
-  end();
-  add(1, 5, first);
-  add(20, 0, second);
-  end();
-  for (std::int64_t i = 0; i < 3; ++i) {
-    add(1, 6 + i, first);
-    add(1, 20 + i, second);
-    end();
-  }
-  return steps;
-}
-
-// The logits of all steps, after one another.
-std::vector<float> run_steps(Engine& engine, DType cache) {
-  std::vector<float> logits;
-  Result<EngineContext> context = engine.create_context();
-  EXPECT_TRUE(context.ok());
-  const Status made = context->create_cache({.blocks = 6, .block_tokens = 16, .dtype = cache});
-  EXPECT_TRUE(made.ok()) << made.to_string();
-  for (const DecoderStep& step : some_steps()) {
-    const auto count = static_cast<std::int64_t>(step.ids.size()), rows = static_cast<std::int64_t>(step.rows.size());
-    std::vector<HostTensor> inputs = {whole_numbers({count}, step.ids), whole_numbers({count}, step.positions),
-                                      whole_numbers({rows}, step.rows)};
-    const Result<std::vector<TensorView>> outputs = context->run(views_of(inputs), step.sequences);
-    EXPECT_TRUE(outputs.ok()) << outputs.status().to_string();
-    if (!outputs.ok()) return logits;
-    const std::vector<float> these = floats_of((*outputs)[0]);
-    logits.insert(logits.end(), these.begin(), these.end());
-  }
-  return logits;
 }
 
 TEST_F(DeviceModels, a_decoder_gives_the_logits_of_the_cpu_on_one_rank_and_on_two) {

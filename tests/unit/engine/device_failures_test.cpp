@@ -34,9 +34,6 @@ TEST_F(DeviceModels, options_of_the_cpu_and_ops_without_a_kernel_are_refused_by_
     EXPECT_EQ(status.code(), StatusCode::kUnsupported);
     return status.message();
   };
-  EXPECT_THAT(refusal({.canonical_ranks = 2}), HasSubstr("canonical_ranks"));
-  EXPECT_THAT(refusal({.overlap_rows = 64}), HasSubstr("overlap_rows"));
-  EXPECT_THAT(refusal({.all_reduce_dtype = DType::kInt8}), HasSubstr("all_reduce_dtype"));
   EXPECT_THAT(refusal({.activation_dtype = DType::kInt8}), HasSubstr("activation_dtype"));
   EXPECT_EQ(Engine::load(path("encoder"), {{"dp", {0, 2}}}, {.device = kGpu}).status().code(),
             StatusCode::kUnsupported);

@@ -1,0 +1,107 @@
+#pragma once
+// Groups of neighbours as codes of 8 bits with a scale (kernels/coded_rows.hpp): how sums over ranks can travel. A warp makes a group, whose elements its lanes share.
+
+#include <cfloat>
+#include <cmath>
+
+#include "device/kernel.hpp"
+#include "device/numbers.hpp"
+#include "kernels/coded_rows.hpp"
+
+namespace accord::engine {
+
+/// Element `i` of a group in codes.
+ACCORD_ON_DEVICE inline float decoded(const std::byte* group, std::int64_t i) {
+  const float scale = *reinterpret_cast<const float*>(group);
+  return scale * static_cast<float>(reinterpret_cast<const std::int8_t*>(group + sizeof(float))[i]);
+}
+
+/// Codes a group of which element(i) gives number i. All lanes of a warp call it.
+template <typename Block, typename Element>
+ACCORD_ON_DEVICE void encode_group(Block& block, std::byte* to, const Element& element) {
+  float most = 0.0F, poison = 0.0F;  // x * 0 is NaN where x is not finite
+  for (std::int64_t i = block.lane(); i < kernels::kCodeGroup; i += block.lanes()) {
+    const float x = element(i);
+    most = fabsf(x) > most ? fabsf(x) : most;
+    poison += x * 0.0F;
+  }
+  float scale = block.warp_max(most) / 127.0F;
+  if (scale < FLT_MIN) scale = 0.0F;
+  const float inverse = scale == 0.0F ? 0.0F : 1.0F / scale;
+  scale += block.warp_sum(poison);
+  if (block.lane() == 0) *reinterpret_cast<float*>(to) = scale;
+  for (std::int64_t i = block.lane(); i < kernels::kCodeGroup; i += block.lanes()) {
+    const float code = rintf(element(i) * inverse);
+    reinterpret_cast<std::int8_t*>(to + sizeof(float))[i] = static_cast<std::int8_t>(scale == scale ? code : 0.0F);
+  }
+}
+
+/// Calls body(group) of a warp for each of its groups.
+template <typename Block, typename Body>
+ACCORD_ON_DEVICE void for_groups_of_warp(Block& block, std::int64_t groups, const Body& body) {
+  const auto lanes = static_cast<std::size_t>(block.lanes());
+  for (std::size_t group = block.first() / lanes; group < static_cast<std::size_t>(groups);
+       group += block.stride() / lanes)
+    body(static_cast<std::int64_t>(group));
+}
+
+/// kernels::encode_groups() of `groups` groups, of which those behind the last element are zeros.
+struct EncodeGroups {
+  static constexpr const char* kName = "engine_encode_groups";
+  static constexpr int kThreads = 256;
+  const void* x = nullptr;
+  DType dtype = DType::kFloat32;
+  std::int64_t count = 0, groups = 0;
+  std::byte* to = nullptr;
+
+  template <typename Block>
+  ACCORD_ON_DEVICE void operator()(Block& block) const {
+    for_groups_of_warp(block, groups, [&](std::int64_t group) {
+      const std::int64_t first = group * kernels::kCodeGroup;
+      encode_group(block, to + group * kernels::kCodeGroupBytes,
+                   [&](std::int64_t i) { return first + i < count ? device::load_float(x, dtype, first + i) : 0.0F; });
+    });
+  }
+};
+
+/// kernels::add_groups().
+struct AddGroups {
+  static constexpr const char* kName = "engine_add_groups";
+  static constexpr int kThreads = 256;
+  const std::byte* from = nullptr;
+  std::int64_t parts = 0, part_bytes = 0, groups = 0;
+  std::byte* to = nullptr;
+
+  template <typename Block>
+  ACCORD_ON_DEVICE void operator()(Block& block) const {
+    for_groups_of_warp(block, groups, [&](std::int64_t group) {
+      const std::byte* const first = from + group * kernels::kCodeGroupBytes;
+      encode_group(block, to + group * kernels::kCodeGroupBytes, [&](std::int64_t i) {
+        float sum = decoded(first, i);
+        for (std::int64_t part = 1; part < parts; ++part) sum += decoded(first + part * part_bytes, i);
+        return sum;
+      });
+    });
+  }
+};
+
+/// kernels::decode_groups().
+struct DecodeGroups {
+  static constexpr const char* kName = "engine_decode_groups";
+  static constexpr int kThreads = 256;
+  const std::byte* from = nullptr;
+  std::int64_t count = 0;
+  void* y = nullptr;
+  DType dtype = DType::kFloat32;
+
+  template <typename Block>
+  ACCORD_ON_DEVICE void operator()(Block& block) const {
+    for (std::size_t at = block.first(); at < static_cast<std::size_t>(count); at += block.stride()) {
+      const auto i = static_cast<std::int64_t>(at), group = i / kernels::kCodeGroup;
+      const float x = decoded(from + group * kernels::kCodeGroupBytes, i - group * kernels::kCodeGroup);
+      device::store_float(y, dtype, i, x);
+    }
+  }
+};
+
+}  // namespace accord::engine
