@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from accord.export_sharding import Column, Expert, ExportError, Row
     from accord.export_weights import Fp8, Int4, Int8
     from accord.exporter import export
+    from accord.float8_checkpoint import export_checkpoint
     from accord.gguf import export_gguf
     from accord.jit.bound_engine import distributed_context, set_groups
     from accord.jit.compiled_graph import compilation_report
@@ -138,6 +139,7 @@ __all__ = [
     "compile",
     "distributed_context",
     "export",
+    "export_checkpoint",
     "export_gguf",
     "generate",
     "info",
@@ -170,6 +172,7 @@ _EXPORTER = {
     "compile": "accord.jit.modules",
     "distributed_context": "accord.jit.bound_engine",
     "export": "accord.exporter",
+    "export_checkpoint": "accord.float8_checkpoint",
     "export_gguf": "accord.gguf",
     "set_groups": "accord.jit.bound_engine",
 }

@@ -93,6 +93,38 @@ class Quantized:
 
 
 @dataclass(frozen=True)
+class Float8Codes:
+    """A matrix [out, in] of float8_e4m3fn that stays as it is: an element is the number that its code stands for times its output's scale."""
+
+    codes: np.ndarray  # [out, in] of uint8
+    scales: np.ndarray  # [out] of float32
+    type: str = field(default=FLOAT8, init=False)
+    group: int = field(default=0, init=False)
+    minima: None = field(default=None, init=False)
+
+    def unit(self, sharding: TensorSharding | None, number: int) -> Float8Codes:
+        """Its unit of that number; zeros fill up the last one where it is shorter. Units of the same outputs have the same scales."""
+        import numpy as np
+
+        if sharding is None:
+            return self
+        cut = [slice(None), slice(None)]
+        cut[sharding.dim] = slice(number * sharding.unit, (number + 1) * sharding.unit)
+        codes = self.codes[tuple(cut)]
+        short = [0, 0]
+        short[sharding.dim] = sharding.unit - codes.shape[sharding.dim]
+        scales = np.pad(self.scales[cut[0]], (0, short[0]))
+        return Float8Codes(np.pad(codes, ((0, short[0]), (0, short[1]))), scales)
+
+    def numbers(self) -> torch.Tensor:
+        """What it stands for, [out, in] of float32."""
+        import torch
+
+        elements = torch.from_numpy(self.codes).view(torch.float8_e4m3fn).float()
+        return elements * torch.from_numpy(self.scales)[:, None]
+
+
+@dataclass(frozen=True)
 class Packing:
     """How one tensor lies in its file: docs/engine-format.md, "packed"."""
 
@@ -102,7 +134,9 @@ class Packing:
     minima: bool = False
     scales: str = "float16"  # float32 of float8_e4m3fn
     groups: int = 0  # of a convolution, [out, in, ..], which is packed as [groups, out / groups, .. * in]
-    quantized: Quantized | None = field(default=None, compare=False, repr=False)  # its codes, if it had some
+    quantized: Quantized | Float8Codes | None = field(
+        default=None, compare=False, repr=False
+    )  # its codes, if it had some
 
     @property
     def rounds(self) -> bool:
@@ -222,7 +256,7 @@ class PackedTensor:
 
 def plan_packings(
     parts: Sequence[tuple[ExportedGraph, Mapping[str, TensorSharding]]],
-    weights: str | Mapping[str, str | Format | Quantized] | None,
+    weights: str | Mapping[str, str | Format | Quantized | Float8Codes] | None,
 ) -> list[dict[str, Packing]]:
     """Of each graph, with the shardings of its tensors: the packing of each tensor that products alone use. A pattern of `weights`
     that decides no layer is an error."""
@@ -295,7 +329,7 @@ def _modules_of(graph: ExportedGraph) -> dict[str, list[str]]:
     return modules
 
 
-def _wanted(weights, modules: list[str], is_head: bool, decided: set[str]) -> Format | Quantized | None:
+def _wanted(weights, modules: list[str], is_head: bool, decided: set[str]) -> Format | Quantized | Float8Codes | None:
     if weights is None:
         return None
     if not isinstance(weights, Mapping):
@@ -310,8 +344,8 @@ def _wanted(weights, modules: list[str], is_head: bool, decided: set[str]) -> Fo
     return None
 
 
-def _format(given) -> Format | Quantized | None:
-    if isinstance(given, Fp8):
+def _format(given) -> Format | Quantized | Float8Codes | None:
+    if isinstance(given, (Fp8, Float8Codes)):
         return given
     if isinstance(given, (Int8, Int4, Quantized)):
         if given.group not in GROUPS:
@@ -333,6 +367,8 @@ def _packing(wanted, tensor: torch.Tensor, sharding: TensorSharding | None, tran
         return Packing(str(tensor.dtype).removeprefix("torch."), transposed, groups=groups)
     if isinstance(wanted, Quantized):
         return _packing_of_codes(wanted, tensor, sharding)
+    if isinstance(wanted, Float8Codes):
+        return Packing(FLOAT8, scales="float32", quantized=wanted)
     if isinstance(wanted, Fp8):
         return Packing(FLOAT8, transposed, scales="float32")
     in_dim = tensor.dim() - (2 if transposed else 1)

@@ -53,6 +53,9 @@ class Blas {
   virtual ~Blas() = default;
   /// Puts the product into `stream`. kUnsupported for what the library has no kernel for; REQUIRES: m, n, k and batch are above 0.
   virtual Status multiply(const Product& product, Device device, Stream stream) = 0;
+  /// Whether multiply() has a kernel for such a product, wherever its matrices begin at multiples of 16 bytes; of addresses it looks alone at which
+  /// are null. Cost: that of the library's choice, which it keeps.
+  virtual Result<bool> has(const Product& product, Device device) = 0;
   /// Whether products of float8 may have scales on `device`.
   virtual Result<bool> takes_scales(Device device) = 0;
   /// "cuBLASLt 13.1.1, .../libcublasLt.so.13".

@@ -41,7 +41,7 @@ void multiply_now(const Product& p) {
   }
 }
 
-Status check(const Product& p, bool takes_scales) {
+Status check_sizes(const Product& p, bool takes_scales) {
   const auto refuse = [&](std::string_view why) {
     return Status(StatusCode::kUnsupported, fmt::format("[{}, {}] x [{}, {}]: {}", p.m, p.k, p.k, p.n, why));
   };
@@ -69,8 +69,24 @@ HostBlas& HostBlas::instance() {
   return blas;
 }
 
+Status HostBlas::check(const Product& product) const {
+  ACCORD_RETURN_IF_ERROR(check_sizes(product, takes_scales_));
+  const Float8 takes = takes_float8_;
+  const bool tiny = product.a.dtype == DType::kFloat8E4M3FN;
+  if (tiny && (takes == Float8::kNone || (takes == Float8::kWithoutScales && product.a_scales != nullptr)))
+    return Status(StatusCode::kUnsupported, "no kernel for this shape of float8");
+  return Status();
+}
+
+Result<bool> HostBlas::has(const Product& product, Device) {
+  const Status status = check(product);
+  if (status.code() == StatusCode::kUnsupported) return false;
+  ACCORD_RETURN_IF_ERROR(status);
+  return true;
+}
+
 Status HostBlas::multiply(const Product& product, Device device, Stream stream) {
-  ACCORD_RETURN_IF_ERROR(check(product, takes_scales_));
+  ACCORD_RETURN_IF_ERROR(check(product));
   ++products_;
   return runtime_.enqueue(device, stream, [product] { multiply_now(product); });
 }

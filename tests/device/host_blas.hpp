@@ -16,10 +16,14 @@ class HostBlas final : public device::Blas {
   /// That of HostRuntime::instance().
   static HostBlas& instance();
   Status multiply(const device::Product& product, Device device, Stream stream) override;
+  Result<bool> has(const device::Product& product, Device device) override;
   Result<bool> takes_scales(Device) override { return takes_scales_.load(); }
   std::string describe() const override { return "plain loops"; }
   /// As on a GPU that is no Hopper.
   void take_scales(bool takes) { takes_scales_ = takes; }
+  /// For which float8 there is a kernel, in shapes that it refuses besides: as where cuBLASLt's heuristics find none.
+  enum class Float8 : std::uint8_t { kAll, kWithoutScales, kNone };
+  void take_float8(Float8 takes) { takes_float8_ = takes; }
   /// How many products were put into streams.
   int products() const { return products_; }
 
@@ -27,6 +31,9 @@ class HostBlas final : public device::Blas {
   HostRuntime& runtime_;
   std::atomic<int> products_ = 0;
   std::atomic<bool> takes_scales_ = true;
+  std::atomic<Float8> takes_float8_ = Float8::kAll;
+
+  Status check(const device::Product& product) const;
 };
 
 }  // namespace accord::testing

@@ -87,6 +87,14 @@ bool HostRuntime::holds(const void* memory, std::size_t bytes) const {
   return allocation_of(memory, bytes) != nullptr;
 }
 
+std::size_t HostRuntime::bytes_on(Device device) const {
+  const std::lock_guard lock(mutex_);
+  std::size_t bytes = 0;
+  for (const auto& [memory, allocation] : allocations_)
+    if (allocation.device == device) bytes += allocation.bytes;
+  return bytes;
+}
+
 Result<std::optional<Device>> HostRuntime::device_of(const void* memory) {
   const std::lock_guard lock(mutex_);
   ACCORD_RETURN_IF_ERROR(take_failure("device_of"));

@@ -140,6 +140,8 @@ class HostRuntime final : public device::Runtime {
   // For what is built over streams.
   /// Whether all `bytes` lie in one allocation of a device, or of the host by allocate_host().
   bool holds(const void* memory, std::size_t bytes) const;
+  /// Bytes of its memory that are allocated.
+  std::size_t bytes_on(Device device) const;
   /// That of a stream, by its handle; nullopt for an unknown one.
   std::optional<Device> device_of(Stream stream) const;
   Result<void*> allocate(Device device, std::size_t bytes, std::size_t alignment);

@@ -33,6 +33,20 @@ int accord_test_use_devices(const char* library) {
 /// Whether the library of products takes scales of float8, as on a Hopper; 1 until this is called.
 void accord_test_take_scales(int takes) { accord::testing::HostBlas::instance().take_scales(takes != 0); }
 
+/// For which products of float8 the library has kernels; a HostBlas::Float8, 0 until this is called.
+void accord_test_take_float8(int takes) {
+  using accord::testing::HostBlas;
+  HostBlas::instance().take_float8(static_cast<HostBlas::Float8>(takes));
+}
+
+/// How many products the library has put into streams.
+int accord_test_products() { return accord::testing::HostBlas::instance().products(); }
+
+/// Bytes of a device that are allocated.
+std::size_t accord_test_bytes(int device) {
+  return HostRuntime::instance().bytes_on({DeviceType::kCuda, static_cast<std::int16_t>(device)});
+}
+
 void* accord_test_allocate(int device, std::size_t bytes) {
   const auto memory = HostRuntime::instance().allocate({DeviceType::kCuda, static_cast<std::int16_t>(device)}, bytes);
   return memory.ok() ? *memory : nullptr;

@@ -22,7 +22,7 @@ def library(path: str) -> ctypes.CDLL:
     loaded = ctypes.CDLL(path)
     for name in ("accord_test_allocate", "accord_test_stream", "accord_test_hold"):
         getattr(loaded, name).restype = ctypes.c_void_p
-    for name in ("accord_test_log", "accord_test_copied_to_host"):
+    for name in ("accord_test_log", "accord_test_copied_to_host", "accord_test_bytes"):
         getattr(loaded, name).restype = ctypes.c_size_t
     with open("/proc/self/maps") as maps:
         accord_library = next(line.split()[-1] for line in maps if "libaccord.so" in line)

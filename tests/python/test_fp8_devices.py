@@ -20,7 +20,8 @@ torch = pytest.importorskip("torch")
 
 PATH = str(BUILD / "tests" / LIBRARY)
 WIDTH, INNER, ODD = 192, 128, 40
-FEW, MANY = (1, 5, 8), (9, 33)  # rows that one kernel takes with weights as they are, and others
+FEW, SOME, MANY = (1, 5, 8), (9, 33), (70,)  # rows that kernels take with weights as they are, and others
+ALL, WITHOUT_SCALES, NONE = 0, 1, 2  # for which products of float8 the library has kernels
 
 
 def test_rows_of_float8_are_for_gpus(tmp_path):
@@ -74,7 +75,7 @@ def process():
 def packages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("layers")
     sharding = {"gate": accord.Column(unit=32), "up": accord.Column(unit=32), "down": accord.Row(unit=32)}
-    rows = torch.export.Dim("rows", max=64)
+    rows = torch.export.Dim("rows", max=80)
     example = torch.rand(2, WIDTH), torch.tensor([1, 2])
     return {
         dtype: accord.export(
@@ -89,16 +90,22 @@ def packages(tmp_path_factory):
     }
 
 
-def run_layers(_, path, package, inputs, activation_dtype, takes_scales):
-    """Outputs for each of the inputs, of one device and of two."""
+def run_layers(_, path, package, inputs, activation_dtype, takes_scales, takes_float8=0):
+    """Outputs for each of the inputs, of one device and of two; and how many products of the library each took on the former."""
     import numpy as np
     from host_devices import library, on_thread_ranks
 
     import accord
 
-    library(path).accord_test_take_scales(takes_scales)
+    loaded = library(path)
+    loaded.accord_test_take_scales(takes_scales)
+    loaded.accord_test_take_float8(takes_float8)
+    products = [loaded.accord_test_products()]
+    alone = []
     with accord.load(package, device="cuda", activation_dtype=activation_dtype) as engine:
-        alone = [[np.array(output) for output in engine.run(*given)] for given in inputs]
+        for given in inputs:
+            alone.append([np.array(output) for output in engine.run(*given)])
+            products.append(loaded.accord_test_products())
     shared = []
 
     def body(comm, rank):
@@ -109,7 +116,8 @@ def run_layers(_, path, package, inputs, activation_dtype, takes_scales):
                 shared.extend(outputs)
 
     on_thread_ranks(2, body)
-    return alone, shared
+    loaded.accord_test_take_float8(0)
+    return alone, shared, np.diff(products).tolist()
 
 
 def make_inputs(rows: int) -> tuple[np.ndarray, np.ndarray]:
@@ -148,14 +156,24 @@ def expected_outputs(
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("activation_dtype", "takes_scales"), [(None, 1), ("fp8", 1), ("fp8", 0)])
-def test_devices_multiply_with_weights_as_they_are(process, packages, dtype, activation_dtype, takes_scales):
-    inputs = [make_inputs(rows) for rows in (*FEW, *MANY)]
-    found = process(run_layers, str(packages[dtype]), inputs, activation_dtype, takes_scales)
+@pytest.mark.parametrize(
+    ("activation_dtype", "takes_scales", "takes_float8"),
+    [(None, 1, ALL), ("fp8", 1, ALL), ("fp8", 0, ALL), ("fp8", 1, WITHOUT_SCALES), ("fp8", 1, NONE)],
+)
+def test_devices_multiply_with_weights_as_they_are(
+    process, packages, dtype, activation_dtype, takes_scales, takes_float8
+):
+    inputs = [make_inputs(rows) for rows in (*FEW, *SOME, *MANY)]
+    *found, products = process(run_layers, str(packages[dtype]), inputs, activation_dtype, takes_scales, takes_float8)
     tolerance = DTYPES[dtype]
+    rounding = activation_dtype is not None and takes_float8 != NONE
+    for (x, _), count in zip(inputs, products, strict=True):
+        by_kernels = len(x) in FEW or (len(x) in SOME and dtype != "float32")
+        # Of the five products of a run the one with 40 outputs is never of float8.
+        assert count == (0 if by_kernels and (len(x) in FEW or not rounding) else 4 if by_kernels else 5), len(x)
     for ranks, outputs_of_runs in enumerate(found, 1):
         for (x, ids), outputs in zip(inputs, outputs_of_runs, strict=True):
-            rounds = activation_dtype is not None and len(x) > max(FEW)
+            rounds = rounding and len(x) > max(FEW)
             expected = expected_outputs(packages[dtype], dtype, x, ids, outputs[0], rounds, ranks)
             for number, (given, right) in enumerate(zip(outputs, expected, strict=True)):
                 right = right.numpy()
@@ -166,12 +184,51 @@ def test_devices_multiply_with_weights_as_they_are(process, packages, dtype, act
 
 def test_rounding_rows_changes_what_is_promised_alone(process, packages):
     inputs = [make_inputs(rows) for rows in (max(FEW), 33)]
-    (plain, _), (fp8, _) = (process(run_layers, str(packages["float32"]), inputs, one, 1) for one in (None, "fp8"))
+    plain, fp8 = (process(run_layers, str(packages["float32"]), inputs, one, 1)[0] for one in (None, "fp8"))
     assert all(np.array_equal(one, other) for one, other in zip(plain[0], fp8[0], strict=True))  # few rows
     for number, (one, other) in enumerate(zip(plain[1], fp8[1], strict=True)):
         error = np.linalg.norm(one - other) / np.linalg.norm(one)
         # Rows of the table are such floats already.
         assert error < 1e-6 if number in (2, 3, 4) else 0.003 < error < 0.1, (number, error)
+
+
+@pytest.mark.parametrize("kept", ["gate", "up"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_gated_layer_of_which_one_weight_is_float8(process, tmp_path, dtype, kept):
+    package = accord.export(
+        Layers(getattr(torch, dtype)).eval(),
+        (torch.rand(2, WIDTH), torch.tensor([1, 2])),
+        path=tmp_path / "mixed.accord",
+        weights={kept: "same", "*": "fp8"},
+        dynamic_shapes=({0: torch.export.Dim("rows", max=80)}, {0: torch.export.Dim("rows", max=80)}),
+    )
+    assert {"gate.weight", "up.weight"} - {one["tensor"] for one in accord.inspect(package)["quantized"]} == {
+        f"{kept}.weight"
+    }
+    inputs = [make_inputs(rows) for rows in (5, 20, 70)]
+    alone, products = process(run_once_with_counts, str(package), inputs)
+    assert products[0] == 0  # few rows are read by kernels, whatever the weights are
+    assert products[1] == (5 if dtype == "float32" else 1)  # of some rows float8 is, and the other is the library's
+    for (x, ids), (inner, *_) in zip(inputs, alone, strict=True):
+        right = expected_outputs(package, dtype, x, ids, np.zeros((len(x), INNER), np.float32), False, 1)[0].numpy()
+        most = np.abs(right).max(1, keepdims=True) + 1e-3
+        assert (np.abs(inner - right) <= 2 * DTYPES[dtype] * most).all(), len(x)
+
+
+def run_once_with_counts(_, path, package, inputs):
+    import numpy as np
+    from host_devices import library
+
+    import accord
+
+    loaded = library(path)
+    found, products = [], []
+    with accord.load(package, device="cuda") as engine:
+        for given in inputs:
+            before = loaded.accord_test_products()
+            found.append([np.array(output) for output in engine.run(*given)])
+            products.append(loaded.accord_test_products() - before)
+    return found, products
 
 
 def run_once(_, path, package, x):

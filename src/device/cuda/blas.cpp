@@ -1,6 +1,6 @@
 // cuBLASLt's matrices are column-major, so it computes the transpose: c^T [n, m] = b^T * a^T, where a row-major matrix is, as it lies, the
-// transpose of a column-major one. What the library chose for a shape is kept with the descriptions of its matrices. Scales of rows and columns
-// are cuBLASLt's "outer vector scaling", which it has from 12.9 on for compute capability 9.0 alone.
+// transpose of a column-major one. What the library chose for a shape, or that it has nothing for it, is kept with the descriptions of its matrices, for
+// the shapes that were used last: every length of a prompt is one. Scales of rows and columns are cuBLASLt's "outer vector scaling", which it has from 12.9 on for compute capability 9.0 alone.
 #include "device/cuda/blas.hpp"
 
 #if __has_include(<cublasLt.h>)
@@ -10,9 +10,11 @@
 #include <array>
 #include <compare>
 #include <map>
+#include <memory>
 #include <mutex>
-#include <tuple>
+#include <optional>
 
+#include "base/recent_map.hpp"
 #include "device/cuda/blas_library.hpp"
 #include "device/cuda/device_scope.hpp"
 #include "device/cuda/error.hpp"
@@ -48,37 +50,52 @@ std::uint32_t alignment_of(const void* memory) {
   return static_cast<std::uint32_t>(address & (~address + 1));
 }
 
+/// What matrices begin at multiples of where nobody knows yet where they lie: so has() takes it.
+constexpr std::uint32_t kLeastAlignment = 16;
+using Alignments = std::array<std::uint32_t, 3>;  // of a, b and c
+Alignments alignments_of(const Product& p) {
+  return {alignment_of(p.a.data), alignment_of(p.b.data), alignment_of(p.c.data)};
+}
+
 /// What a choice depends on.
 struct Shape {
   std::int16_t device = 0;
   std::array<std::int64_t, 4> sizes = {};
   std::array<std::int64_t, 6> strides = {};
   std::array<DType, 3> dtypes = {};
-  std::array<std::uint32_t, 3> alignments = {};
+  Alignments alignments = {};
   SecondIs second_is = SecondIs::kRows;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   bool has_workspace = false, has_scales = false;
   auto operator<=>(const Shape&) const = default;
 };
 
-Shape shape_of(const Product& p, Device device) {
+Shape shape_of(const Product& p, Device device, const Alignments& alignments) {
   return {device.index,
           {p.m, p.n, p.k, p.batch},
           {p.a.row_stride, p.a.batch_stride, p.b.row_stride, p.b.batch_stride, p.c.row_stride, p.c.batch_stride},
           {p.a.dtype, p.b.dtype, p.c.dtype},
-          {alignment_of(p.a.data), alignment_of(p.b.data), alignment_of(p.c.data)},
+          alignments,
           p.second_is,
           epilogue_of(p),
           p.workspace != nullptr,
           p.a_scales != nullptr};
 }
 
-/// Descriptions and the chosen kernel; never freed, as shapes are few.
+using Description = std::unique_ptr<cublasLtMatmulDescOpaque_t, decltype(&cublasLtMatmulDescDestroy)>;
+using Layout = std::unique_ptr<cublasLtMatrixLayoutOpaque_t, decltype(&cublasLtMatrixLayoutDestroy)>;
+using Wishes = std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, decltype(&cublasLtMatmulPreferenceDestroy)>;
+
+/// Descriptions and the chosen kernel.
 struct Choice {
-  cublasLtMatmulDesc_t product = nullptr;
-  cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
+  Description product;
+  Layout a, b, c;
   cublasLtMatmulAlgo_t kernel = {};
 };
+
+/// Shapes whose choices are kept: a model has some ten weights, and a graph that was captured no longer needs its choices. Another
+/// choice costs some hundred microseconds on the host, a kept one a few hundred bytes.
+constexpr std::size_t kMostChoices = 4096;
 
 class CudaBlas final : public Blas {
  public:
@@ -101,28 +118,37 @@ class CudaBlas final : public Blas {
 #endif
   }
 
+  Result<bool> has(const Product& product, Device device) override {
+    const DeviceScope scope(device);
+    ACCORD_RETURN_IF_ERROR(scope.status());
+    const std::lock_guard lock(mutex_);
+    ACCORD_ASSIGN_OR_RETURN(const cublasLtHandle_t handle, handle_of(device));
+    constexpr Alignments kLeast = {kLeastAlignment, kLeastAlignment, kLeastAlignment};
+    ACCORD_ASSIGN_OR_RETURN(const Choice* const choice, choice_of(handle, product, device, kLeast));
+    return choice != nullptr;
+  }
+
   Status multiply(const Product& product, Device device, Stream stream) override {
     const DeviceScope scope(device);
     ACCORD_RETURN_IF_ERROR(scope.status());
     const std::lock_guard lock(mutex_);
     ACCORD_ASSIGN_OR_RETURN(const cublasLtHandle_t handle, handle_of(device));
-    const Shape shape = shape_of(product, device);
-    auto found = choices_.find(shape);
-    if (found == choices_.end()) {
-      ACCORD_ASSIGN_OR_RETURN(const Choice choice, choose(handle, product));
-      found = choices_.emplace(shape, choice).first;
+    ACCORD_ASSIGN_OR_RETURN(const Choice* const choice, choice_of(handle, product, device, alignments_of(product)));
+    if (choice == nullptr) {
+      return Status(StatusCode::kUnsupported,
+                    fmt::format("cuBLASLt has no kernel for [{}, {}] x [{}, {}] of {} to {}", product.m, product.k,
+                                product.k, product.n, to_string(product.a.dtype), to_string(product.c.dtype)));
     }
-    const Choice& choice = found->second;
-    if (product.bias != nullptr) {
-      ACCORD_RETURN_IF_ERROR(set(choice.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias));
-    }
-    if (product.a_scales != nullptr) ACCORD_RETURN_IF_ERROR(set_scales(choice.product, product));
+    cublasLtMatmulDesc_t const description = choice->product.get();
+    if (product.bias != nullptr)
+      ACCORD_RETURN_IF_ERROR(set(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias));
+    if (product.a_scales != nullptr) ACCORD_RETURN_IF_ERROR(set_scales(description, product));
     return status_of(
         "cublasLtMatmul",
-        library_.Matmul(handle, choice.product, &product.alpha, product.b.data, choice.b, product.a.data, choice.a,
-                        &product.beta, product.c.data, choice.c, const_cast<void*>(product.c.data), choice.c,
-                        &choice.kernel, product.workspace, product.workspace == nullptr ? 0 : kWorkspaceBytes,
-                        static_cast<cudaStream_t>(stream.handle)));
+        library_.Matmul(handle, description, &product.alpha, product.b.data, choice->b.get(), product.a.data,
+                        choice->a.get(), &product.beta, product.c.data, choice->c.get(),
+                        const_cast<void*>(product.c.data), choice->c.get(), &choice->kernel, product.workspace,
+                        product.workspace == nullptr ? 0 : kWorkspaceBytes, static_cast<cudaStream_t>(stream.handle)));
   }
 
  private:
@@ -158,80 +184,100 @@ class CudaBlas final : public Blas {
   }
 
   // A matrix of `rows` row-major rows as the column-major one that lies there.
-  Result<cublasLtMatrixLayout_t> layout_of(const Matrices& matrices, std::int64_t rows, std::int64_t columns,
-                                           std::int64_t batch) const {
+  Result<Layout> layout_of(const Matrices& matrices, std::int64_t rows, std::int64_t columns,
+                           std::int64_t batch) const {
     const auto type = type_of(matrices.dtype);
     if (!type) return Status(StatusCode::kUnsupported, fmt::format("no product of {}", to_string(matrices.dtype)));
-    cublasLtMatrixLayout_t layout = nullptr;
+    cublasLtMatrixLayout_t made = nullptr;
     ACCORD_RETURN_IF_ERROR(
         status_of("cublasLtMatrixLayoutCreate",
-                  library_.MatrixLayoutCreate(&layout, *type, static_cast<std::uint64_t>(columns),
+                  library_.MatrixLayoutCreate(&made, *type, static_cast<std::uint64_t>(columns),
                                               static_cast<std::uint64_t>(rows), matrices.row_stride)));
+    Layout layout(made, library_.MatrixLayoutDestroy);
     if (batch == 1) return layout;
     const auto count = static_cast<std::int32_t>(batch);
     ACCORD_RETURN_IF_ERROR(
         status_of("cublasLtMatrixLayoutSetAttribute",
-                  library_.MatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count)));
+                  library_.MatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count)));
     ACCORD_RETURN_IF_ERROR(
         status_of("cublasLtMatrixLayoutSetAttribute",
-                  library_.MatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                  library_.MatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
                                                     &matrices.batch_stride, sizeof matrices.batch_stride)));
     return layout;
   }
 
-  Result<Choice> choose(cublasLtHandle_t handle, const Product& p) const {
-    Choice choice;
-    const bool rows = p.second_is == SecondIs::kRows;
-    ACCORD_ASSIGN_OR_RETURN(choice.a, layout_of(p.a, p.m, p.k, p.batch));
-    ACCORD_ASSIGN_OR_RETURN(choice.b, layout_of(p.b, rows ? p.n : p.k, rows ? p.k : p.n, p.batch));
-    ACCORD_ASSIGN_OR_RETURN(choice.c, layout_of(p.c, p.m, p.n, p.batch));
-    ACCORD_RETURN_IF_ERROR(status_of("cublasLtMatmulDescCreate",
-                                     library_.MatmulDescCreate(&choice.product, CUBLAS_COMPUTE_32F, CUDA_R_32F)));
+  Result<Description> description_of(const Product& p) const {
+    cublasLtMatmulDesc_t made = nullptr;
     ACCORD_RETURN_IF_ERROR(
-        set(choice.product, CUBLASLT_MATMUL_DESC_TRANSA, rows ? CUBLAS_OP_T : CUBLAS_OP_N));  // its first is our b
-    ACCORD_RETURN_IF_ERROR(set(choice.product, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p)));
+        status_of("cublasLtMatmulDescCreate", library_.MatmulDescCreate(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F)));
+    Description description(made, library_.MatmulDescDestroy);
+    const bool rows = p.second_is == SecondIs::kRows;
+    ACCORD_RETURN_IF_ERROR(
+        set(made, CUBLASLT_MATMUL_DESC_TRANSA, rows ? CUBLAS_OP_T : CUBLAS_OP_N));  // its first is our b
+    ACCORD_RETURN_IF_ERROR(set(made, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p)));
     if (p.bias != nullptr) {
-      ACCORD_RETURN_IF_ERROR(set(choice.product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, *type_of(p.c.dtype)));
-      ACCORD_RETURN_IF_ERROR(set(choice.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias));
+      const auto type = type_of(p.c.dtype);
+      if (!type) return Status(StatusCode::kUnsupported, fmt::format("no product of {}", to_string(p.c.dtype)));
+      ACCORD_RETURN_IF_ERROR(set(made, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, *type));
+      ACCORD_RETURN_IF_ERROR(set(made, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias));
     }
-    if (p.a_scales != nullptr) ACCORD_RETURN_IF_ERROR(set_scales(choice.product, p));
-    cublasLtMatmulPreference_t wishes = nullptr;
-    ACCORD_RETURN_IF_ERROR(status_of("cublasLtMatmulPreferenceCreate", library_.MatmulPreferenceCreate(&wishes)));
+    if (p.a_scales != nullptr) ACCORD_RETURN_IF_ERROR(set_scales(made, p));
+    return description;
+  }
+
+  Result<Wishes> wishes_of(const Product& p, const Alignments& alignments) const {
+    cublasLtMatmulPreference_t made = nullptr;
+    ACCORD_RETURN_IF_ERROR(status_of("cublasLtMatmulPreferenceCreate", library_.MatmulPreferenceCreate(&made)));
+    Wishes wishes(made, library_.MatmulPreferenceDestroy);
     const auto wish = [&](cublasLtMatmulPreferenceAttributes_t what, const auto& value) {
       return status_of("cublasLtMatmulPreferenceSetAttribute",
-                       library_.MatmulPreferenceSetAttribute(wishes, what, &value, sizeof value));
+                       library_.MatmulPreferenceSetAttribute(made, what, &value, sizeof value));
     };
     const std::uint64_t workspace = p.workspace == nullptr ? 0 : kWorkspaceBytes;
-    Status wished = wish(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
+    ACCORD_RETURN_IF_ERROR(wish(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace));
     // Parts of k are added up in float32; in the output's type they would be rounded first.
     const std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    if (wished.ok()) wished = wish(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
-    if (wished.ok()) wished = wish(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(p.b.data));
-    if (wished.ok()) wished = wish(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(p.a.data));
-    if (wished.ok()) wished = wish(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(p.c.data));
-    if (wished.ok()) wished = wish(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(p.c.data));
+    ACCORD_RETURN_IF_ERROR(wish(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions));
+    ACCORD_RETURN_IF_ERROR(wish(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignments[1]));
+    ACCORD_RETURN_IF_ERROR(wish(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignments[0]));
+    ACCORD_RETURN_IF_ERROR(wish(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignments[2]));
+    ACCORD_RETURN_IF_ERROR(wish(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignments[2]));
+    return wishes;
+  }
+
+  // The kept one, or a new one; null: the library has no kernel.
+  Result<const Choice*> choice_of(cublasLtHandle_t handle, const Product& p, Device device,
+                                  const Alignments& alignments) {
+    const Shape shape = shape_of(p, device, alignments);
+    std::optional<Choice>* kept = choices_.find(shape);
+    if (kept == nullptr) {
+      ACCORD_ASSIGN_OR_RETURN(std::optional<Choice> choice, choose(handle, p, alignments));
+      kept = &choices_.add(shape, std::move(choice));
+    }
+    return kept->has_value() ? &**kept : nullptr;
+  }
+
+  Result<std::optional<Choice>> choose(cublasLtHandle_t handle, const Product& p, const Alignments& alignments) const {
+    const bool rows = p.second_is == SecondIs::kRows;
+    ACCORD_ASSIGN_OR_RETURN(Layout a, layout_of(p.a, p.m, p.k, p.batch));
+    ACCORD_ASSIGN_OR_RETURN(Layout b, layout_of(p.b, rows ? p.n : p.k, rows ? p.k : p.n, p.batch));
+    ACCORD_ASSIGN_OR_RETURN(Layout c, layout_of(p.c, p.m, p.n, p.batch));
+    ACCORD_ASSIGN_OR_RETURN(Description description, description_of(p));
+    ACCORD_ASSIGN_OR_RETURN(const Wishes wishes, wishes_of(p, alignments));
     cublasLtMatmulHeuristicResult_t best = {};
     int found = 0;
-    if (wished.ok()) {
-      wished = status_of("cublasLtMatmulAlgoGetHeuristic",
-                         library_.MatmulAlgoGetHeuristic(handle, choice.product, choice.b, choice.a, choice.c, choice.c,
-                                                         wishes, 1, &best, &found));
-    }
-    (void)library_.MatmulPreferenceDestroy(wishes);
-    ACCORD_RETURN_IF_ERROR(wished);
-    if (found == 0) {
-      return Status(StatusCode::kUnsupported,
-                    fmt::format("cuBLASLt has no kernel for [{}, {}] x [{}, {}] of {} to {}", p.m, p.k, p.k, p.n,
-                                to_string(p.a.dtype), to_string(p.c.dtype)));
-    }
-    choice.kernel = best.algo;
-    return choice;
+    const cublasStatus_t said = library_.MatmulAlgoGetHeuristic(handle, description.get(), b.get(), a.get(), c.get(),
+                                                                c.get(), wishes.get(), 1, &best, &found);
+    if (said == CUBLAS_STATUS_NOT_SUPPORTED || (said == CUBLAS_STATUS_SUCCESS && found == 0))
+      return std::optional<Choice>();
+    ACCORD_RETURN_IF_ERROR(status_of("cublasLtMatmulAlgoGetHeuristic", said));
+    return std::optional<Choice>(Choice{std::move(description), std::move(a), std::move(b), std::move(c), best.algo});
   }
 
   const BlasLibrary& library_;
   std::mutex mutex_;
   std::map<std::int16_t, cublasLtHandle_t> handles_;
-  std::map<Shape, Choice> choices_;
+  RecentMap<Shape, std::optional<Choice>> choices_{kMostChoices};
 };
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include "engine/device/decoding_kernel.hpp"
 #include "engine/device/elementwise_kernel.hpp"
 #include "engine/device/expert_kernels.hpp"
-#include "engine/device/float8_kernels.hpp"
 #include "engine/device/grouped_product_kernel.hpp"
 #include "engine/device/index_kernels.hpp"
 #include "engine/device/product_kernel.hpp"
@@ -14,18 +13,21 @@
 namespace {
 template <int kRows>
 using Product = accord::engine::FewRowsProduct<kRows, accord::engine::WeightsAre::kAsRows>;
-template <int kRows>
-using Float8Product = accord::engine::FewRowsProduct<kRows, accord::engine::WeightsAre::kFloat8>;
 template <int kQueries>
 using DecodingFloat32 = accord::engine::DecodingAttention<accord::DType::kFloat32, kQueries>;
 template <int kQueries>
 using DecodingBFloat16 = accord::engine::DecodingAttention<accord::DType::kBFloat16, kQueries>;
+template <int kRows>
+using Experts = accord::engine::ExpertsFewRows<kRows, accord::engine::WeightsAre::kAsRows>;
 template <bool kGated>
-using ManyFloat32 = accord::engine::ExpertsManyRows<accord::DType::kFloat32, kGated>;
+using ManyFloat32 =
+    accord::engine::ExpertsManyRows<accord::DType::kFloat32, kGated, accord::engine::WeightsAre::kAsRows>;
 template <bool kGated>
-using ManyBFloat16 = accord::engine::ExpertsManyRows<accord::DType::kBFloat16, kGated>;
+using ManyBFloat16 =
+    accord::engine::ExpertsManyRows<accord::DType::kBFloat16, kGated, accord::engine::WeightsAre::kAsRows>;
 template <bool kGated>
-using ManyFloat16 = accord::engine::ExpertsManyRows<accord::DType::kFloat16, kGated>;
+using ManyFloat16 =
+    accord::engine::ExpertsManyRows<accord::DType::kFloat16, kGated, accord::engine::WeightsAre::kAsRows>;
 }  // namespace
 
 ACCORD_CUDA_KERNEL(accord::engine::Elementwise);
@@ -36,25 +38,18 @@ ACCORD_CUDA_KERNEL(accord::engine::GatherRows);
 ACCORD_CUDA_KERNEL(accord::engine::Pick);
 ACCORD_CUDA_KERNEL(accord::engine::GatherElements);
 ACCORD_CUDA_KERNEL(Product<1>);
-ACCORD_CUDA_KERNEL(Float8Product<1>);
 ACCORD_CUDA_KERNEL(Product<2>);
-ACCORD_CUDA_KERNEL(Float8Product<2>);
 ACCORD_CUDA_KERNEL(Product<4>);
-ACCORD_CUDA_KERNEL(Float8Product<4>);
 ACCORD_CUDA_KERNEL(Product<8>);
-ACCORD_CUDA_KERNEL(Float8Product<8>);
-ACCORD_CUDA_KERNEL(accord::engine::RoundRows);
-ACCORD_CUDA_KERNEL(accord::engine::WidenRows);
-ACCORD_CUDA_KERNEL(accord::engine::ScaleSums);
 ACCORD_CUDA_KERNEL(accord::engine::TopK);
 ACCORD_CUDA_KERNEL(accord::engine::EncodeGroups);
 ACCORD_CUDA_KERNEL(accord::engine::AddGroups);
 ACCORD_CUDA_KERNEL(accord::engine::DecodeGroups);
 ACCORD_CUDA_KERNEL(accord::engine::GroupChoices);
-ACCORD_CUDA_KERNEL(accord::engine::ExpertsFewRows<1>);
-ACCORD_CUDA_KERNEL(accord::engine::ExpertsFewRows<2>);
-ACCORD_CUDA_KERNEL(accord::engine::ExpertsFewRows<4>);
-ACCORD_CUDA_KERNEL(accord::engine::ExpertsFewRows<8>);
+ACCORD_CUDA_KERNEL(Experts<1>);
+ACCORD_CUDA_KERNEL(Experts<2>);
+ACCORD_CUDA_KERNEL(Experts<4>);
+ACCORD_CUDA_KERNEL(Experts<8>);
 ACCORD_CUDA_KERNEL(ManyFloat32<false>);
 ACCORD_CUDA_KERNEL(ManyFloat32<true>);
 ACCORD_CUDA_KERNEL(ManyBFloat16<false>);

@@ -16,8 +16,10 @@ namespace {
 
 // Whether nobody reads the tensor who does not read float8.
 bool stays_float8(const TensorEntry& entry, const ParameterUse& use) {
-  const bool others = use.plain || use.product || use.experts || use.convolution > 0;
-  return entry.packing->format.type == kernels::WeightType::kFloat8 && !entry.packing->transposed && !others;
+  const bool others = use.plain || use.product || use.convolution > 0;
+  const bool one_kind = !use.experts || !(use.linear || use.table);
+  return entry.packing->format.type == kernels::WeightType::kFloat8 && !entry.packing->transposed && !others &&
+         one_kind;
 }
 
 class DeviceLoader {
@@ -34,7 +36,7 @@ class DeviceLoader {
     }
     ACCORD_RETURN_IF_ERROR(package.read_granules(entry, part.first_granule, part.granules, staged));
     const PackedStack stack = packed_part(entry, part, staged.data());
-    return float8_ == Float8Weights::kStay && stays_float8(entry, use) ? put_float8(stack.matrix(0), entry, memory)
+    return float8_ == Float8Weights::kStay && stays_float8(entry, use) ? put_float8(stack, entry, memory)
                                                                        : put_unpacked(stack, entry, value, memory);
   }
 
@@ -74,13 +76,16 @@ class DeviceLoader {
     return Status();
   }
 
-  Status put_float8(const kernels::PackedMatrix& matrix, const TensorEntry& entry, ParameterMemory& memory) {
-    const Float8Bytes bytes = float8_bytes(matrix.out(), matrix.in());
+  Status put_float8(const PackedStack& stack, const TensorEntry& entry, ParameterMemory& memory) {
+    const Float8Bytes bytes = float8_bytes(stack.count() * stack.out(), stack.in());
     ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> rows, unpacked_.of(bytes.all));
-    if (!kernels::copy_float8(matrix, reinterpret_cast<std::uint8_t*>(rows.data()),
-                              reinterpret_cast<float*>(rows.data() + bytes.scales))) {
-      return Status(StatusCode::kCorrupt,
-                    fmt::format("tensor \"{}\": units of the same outputs have different scales", entry.name));
+    for (std::int64_t i = 0; i < stack.count(); ++i) {
+      auto* const elements = reinterpret_cast<std::uint8_t*>(rows.data()) + i * stack.out() * stack.in();
+      if (!kernels::copy_float8(stack.matrix(i), elements,
+                                reinterpret_cast<float*>(rows.data() + bytes.scales) + i * stack.out())) {
+        return Status(StatusCode::kCorrupt,
+                      fmt::format("tensor \"{}\": units of the same outputs have different scales", entry.name));
+      }
     }
     memory.device_dtype = DType::kFloat8E4M3FN;
     return copy(rows, entry.name, memory);

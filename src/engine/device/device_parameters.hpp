@@ -12,7 +12,7 @@ enum class Float8Weights : std::uint8_t { kStay, kUnpacked };
 /// Reads and checks the granules of `parts` (one for each of the graph's parameters) that the graph uses, tensor by tensor, and copies each,
 /// row-major and in the dtype that the graph says, to the device: no more than one tensor of the package is in memory of the CPU at a
 /// time. Packed weights are unpacked, those of 8 and 4 bits rounded to that dtype, so they take as much memory there as if they had never been
-/// quantized; but float8 of linear layers, and tables that are such a layer's weight too, stay that with their scales if they may. Small ones stay on the CPU as well. Errors as of load_parameters(), kCorrupt where parts of an output have different scales. Weights of convolutions lie there with their inputs last.
+/// quantized; but float8 of linear layers and experts, and tables that are a layer's weight too, stay that with their scales if they may. Small ones stay on the CPU as well. Errors as of load_parameters(), kCorrupt where parts of an output have different scales. Weights of convolutions lie there with their inputs last.
 Result<Parameters> load_parameters_on(const EngineDevice& on, Package& package, const Graph& graph,
                                       const std::vector<TensorPart>& parts, Float8Weights float8);
 

@@ -103,13 +103,15 @@ struct ExpertProduct {
 };
 
 /// Tiles have at most kRows rows, 1, 2, 4 or 8: a weight is read once for all of them.
-template <int kRows>
+template <int kRows, WeightsAre kWeights>
 struct ExpertsFewRows : ExpertProduct {
-  static constexpr const char* kName = kRows == 1   ? "engine_experts_1_row"
-                                       : kRows == 2 ? "engine_experts_2_rows"
-                                       : kRows == 4 ? "engine_experts_4_rows"
-                                                    : "engine_experts_8_rows";
-  using Product = FewRowsProduct<kRows, WeightsAre::kAsRows>;
+  static constexpr bool kFloat8 = kWeights == WeightsAre::kFloat8;
+  static constexpr const char* kName =
+      kRows == 1   ? (kFloat8 ? "engine_float8_experts_1_row" : "engine_experts_1_row")
+      : kRows == 2 ? (kFloat8 ? "engine_float8_experts_2_rows" : "engine_experts_2_rows")
+      : kRows == 4 ? (kFloat8 ? "engine_float8_experts_4_rows" : "engine_experts_4_rows")
+                   : (kFloat8 ? "engine_float8_experts_8_rows" : "engine_experts_8_rows");
+  using Product = FewRowsProduct<kRows, kWeights>;
   static constexpr int kThreads = Product::kThreads;
 
   template <typename Block>
@@ -125,6 +127,10 @@ struct ExpertsFewRows : ExpertProduct {
       product.x += tile.first * call.x_row_bytes;
       product.weight.data += tile.expert * weight_bytes;
       if (call.gate.data != nullptr) product.gate.data += tile.expert * weight_bytes;
+      if constexpr (kFloat8) {
+        product.weight.scales += tile.expert * call.n;
+        if (call.gate.data != nullptr) product.gate.scales += tile.expert * call.n;
+      }
       product.y = static_cast<std::byte*>(call.y) + tile.first * y_row_bytes;
       product.make(block, static_cast<std::int64_t>(work % outputs));
     }

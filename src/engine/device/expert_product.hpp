@@ -7,7 +7,7 @@
 namespace accord::engine {
 
 /// The most rows of a tile that takes more than kFewRows.
-inline constexpr std::int64_t kManyRows = ExpertsManyRows<DType::kFloat32, false>::kRows;
+inline constexpr std::int64_t kManyRows = ExpertsManyRows<DType::kFloat32, false, WeightsAre::kAsRows>::kRows;
 
 /// The kernel for tiles of up to `tile_rows` rows: 1, 2, 4, kFewRows or kManyRows. With a gate as of FewRowsCall; without a bias. An output's bits
 /// depend on its row, its weight and tile_rows alone.

@@ -63,12 +63,25 @@ void add_scaling(Preparation& op, const Tensor& sums, const Tensor& rows, const 
   });
 }
 
+Extras scaled(const Tensor& rows, const Tensor& outputs, const std::optional<Tensor>& bias) {
+  Extras extras{.bias = bias};
+  extras.a_scales = rows;
+  extras.b_scales = outputs;
+  return extras;
+}
+
 }  // namespace
 
 Tensor scales_of(const Tensor& weight) {
-  const Sizes sizes = {weight.size(0)};
-  const auto offset = static_cast<std::int64_t>(float8_bytes(weight.size(0), weight.size(1)).scales);
+  const std::int64_t inputs = weight.size(weight.dims() - 1);
+  const Sizes sizes = {inputs == 0 ? 0 : weight.count() / inputs};
+  const auto offset = static_cast<std::int64_t>(float8_bytes(sizes[0], inputs).scales);
   return {DType::kFloat32, kernels::contiguous_layout(sizes), weight.storage, offset};
+}
+
+WeightOperand weight_operand(const Execution& execution, const Tensor& weight) {
+  const float* const scales = is_float8(weight) ? execution.data<const float>(scales_of(weight)) : nullptr;
+  return {execution.address(weight), scales};
 }
 
 Result<RoundedRows> round_rows(Preparation& op, const Tensor& x) {
@@ -90,21 +103,29 @@ Result<RoundedRows> round_rows(Preparation& op, const Tensor& x) {
   return rounded;
 }
 
-bool multiplies_float8(const Tensor& weight) {
-  return is_float8(weight) && (weight.size(0) | weight.size(1)) % kSixteen == 0;
-}
-
-Status add_float8_product(Preparation& op, const RoundedRows& x, const Tensor& weight, const Tensor& c,
-                          const std::optional<Tensor>& bias) {
+Result<Float8Product> float8_product_of(Preparation& op, std::int64_t rows, const Tensor& weight, const Tensor& c,
+                                        const std::optional<Tensor>& bias) {
+  if (!is_float8(weight) || (weight.size(0) | weight.size(1)) % kSixteen != 0) return Float8Product::kNone;
+  const Sizes sizes = {rows, weight.size(1)};
+  const Tensor x{DType::kFloat8E4M3FN, kernels::contiguous_layout(sizes), weight.storage, 0};
   ACCORD_ASSIGN_OR_RETURN(device::Blas* const blas, device::blas_of(op.device().type));
   ACCORD_ASSIGN_OR_RETURN(const bool takes_scales, blas->takes_scales(op.device()));
-  const Tensor scales = scales_of(weight);
-  if (takes_scales && c.dtype != DType::kFloat32) {
-    Extras extras{.bias = bias};
-    extras.a_scales = x.scales;
-    extras.b_scales = scales;
-    return add_library_product(op, x.elements, transposed(weight), c, extras);
+  if (takes_scales && c.dtype != DType::kFloat32 && c.offset % kSixteen == 0) {
+    ACCORD_ASSIGN_OR_RETURN(
+        const bool has_scaled,
+        has_library_product(op, x, transposed(weight), c, scaled(scales_of(weight), scales_of(weight), bias)));
+    if (has_scaled) return Float8Product::kScaled;
   }
+  const Tensor sums{DType::kFloat32, kernels::contiguous_layout(c.sizes()), weight.storage, 0};
+  ACCORD_ASSIGN_OR_RETURN(const bool has_sums, has_library_product(op, x, transposed(weight), sums, {}));
+  return has_sums ? Float8Product::kSums : Float8Product::kNone;
+}
+
+Status add_float8_product(Preparation& op, Float8Product kind, const RoundedRows& x, const Tensor& weight,
+                          const Tensor& c, const std::optional<Tensor>& bias) {
+  const Tensor scales = scales_of(weight);
+  if (kind == Float8Product::kScaled)
+    return add_library_product(op, x.elements, transposed(weight), c, scaled(x.scales, scales, bias));
   ACCORD_ASSIGN_OR_RETURN(const Tensor sums, op.scratch(DType::kFloat32, c.sizes()));
   ACCORD_RETURN_IF_ERROR(add_library_product(op, x.elements, transposed(weight), sums, {}));
   add_scaling(op, sums, x.scales, scales, bias, c);

@@ -1,18 +1,28 @@
 #pragma once
 // Many rows of experts times their weights: a block makes a tile of outputs of one expert, by tensor cores where the numbers have 16 bits. Words of
-// the rows and the weights lie in shared memory, those of one step while the ones of the next are on their way from the GPU's memory.
+// the rows and the weights lie in shared memory, those of one step while the ones of the next are on their way from the GPU's memory. Weights of float8
+// are read as they are and widened on their way to shared memory, into a dtype that has all of their numbers; their scales are of whole sums.
 
 #include "engine/device/expert_kernels.hpp"
 
 namespace accord::engine {
 
+/// By whether weights are float8, the dtype of the rows, and whether there is a gate.
+inline constexpr const char* kManyRowsNames[2][3][2] = {
+    {{"engine_experts_float32", "engine_experts_float32_gated"},
+     {"engine_experts_bfloat16", "engine_experts_bfloat16_gated"},
+     {"engine_experts_float16", "engine_experts_float16_gated"}},
+    {{"engine_float8_experts_float32", "engine_float8_experts_float32_gated"},
+     {"engine_float8_experts_bfloat16", "engine_float8_experts_bfloat16_gated"},
+     {"engine_float8_experts_float16", "engine_float8_experts_float16_gated"}}};
+
 /// Tiles have at most kRows rows.
-template <DType kDType, bool kGated>
+template <DType kDType, bool kGated, WeightsAre kWeights>
 struct ExpertsManyRows : ExpertProduct {
-  static constexpr const char* kName =
-      kDType == DType::kFloat32    ? (kGated ? "engine_experts_float32_gated" : "engine_experts_float32")
-      : kDType == DType::kBFloat16 ? (kGated ? "engine_experts_bfloat16_gated" : "engine_experts_bfloat16")
-                                   : (kGated ? "engine_experts_float16_gated" : "engine_experts_float16");
+  static constexpr bool kFloat8 = kWeights == WeightsAre::kFloat8;
+  static constexpr const char* kName = kManyRowsNames[kFloat8][kDType == DType::kFloat32    ? 0
+                                                               : kDType == DType::kBFloat16 ? 1
+                                                                                            : 2][kGated];
   static constexpr int kThreads = 256, kLanes = device::kFragmentLanes;
   static constexpr int kRows = 64;
   static constexpr int kOutputs =
@@ -72,10 +82,16 @@ struct ExpertsManyRows : ExpertProduct {
       Words* const next = memory + (step + 1) % 2 * kWordsOfStep;
       Words ahead[kAhead];
       ACCORD_UNROLLED
-      for (int i = 0; i < kAhead; ++i) ahead[i] = read(rows[i], (step + 1) * kWords + block.thread() % kWords);
+      for (int i = 0; i < kAhead; ++i) {
+        const int of_row = (block.thread() + i * block.threads()) / kWords;
+        ahead[i] = read(rows[i], of_row, (step + 1) * kWords + block.thread() % kWords);
+      }
       if (has_part) add_step(block, memory + step % 2 * kWordsOfStep, row, output, sums, gates);
       ACCORD_UNROLLED
-      for (int i = 0; i < kAhead; ++i) next[slot(block.thread() + i * block.threads())] = ahead[i];
+      for (int i = 0; i < kAhead; ++i) {
+        const int at = block.thread() + i * block.threads();
+        next[slot(at)] = as_multiplied(ahead[i], at / kWords);
+      }
       if (kAhead * block.threads() < kWordsOfStep) bring(block, place, step + 1, next, kAhead);
       block.sync();
     }
@@ -86,7 +102,8 @@ struct ExpertsManyRows : ExpertProduct {
   template <typename Block>
   ACCORD_ON_DEVICE void bring(Block& block, const Place& place, std::int64_t step, Words* memory, int turns = 0) const {
     for (int at = block.thread() + turns * block.threads(); at < kWordsOfStep; at += block.threads())
-      memory[slot(at)] = read(row_of(place, at / kWords), step * kWords + at % kWords);
+      memory[slot(at)] =
+          as_multiplied(read(row_of(place, at / kWords), at / kWords, step * kWords + at % kWords), at / kWords);
   }
 
   /// Where the `at`-th word of a step lies: kWords of each row after one another, turned so that those of one number and eight rows lie in different
@@ -99,11 +116,34 @@ struct ExpertsManyRows : ExpertProduct {
     if (row < kRows) return row < place.tile.rows ? call.x + (place.tile.first + row) * call.x_row_bytes : nullptr;
     const std::int64_t output = place.first_output + (row - kRows) % kOutputs;
     const std::byte* const matrix = (row < kRows + kOutputs ? call.weight : call.gate).data;
-    return output < call.n ? matrix + place.tile.expert * weight_bytes + output * call.weight_stride(kBytes) : nullptr;
+    constexpr int kWeightBytes = kFloat8 ? 1 : kBytes;
+    return output < call.n ? matrix + place.tile.expert * weight_bytes + output * call.weight_stride(kWeightBytes) : nullptr;
   }
-  /// Zeros behind the last.
-  ACCORD_ON_DEVICE Words read(const std::byte* row, std::int64_t word) const {
-    if (row == nullptr) return {};
+  ACCORD_ON_DEVICE static bool stays_float8(int row) { return kFloat8 && row >= kRows; }
+
+  /// Of float8 its elements, which as_multiplied() widens once they are there; zeros behind the last.
+  ACCORD_ON_DEVICE Words read(const std::byte* from, int row, std::int64_t word) const {
+    if (from == nullptr) return {};
+    if (!stays_float8(row)) return read_word(from, word);
+    Words words{};
+    if ((reinterpret_cast<std::uintptr_t>(from) | static_cast<std::uintptr_t>(call.k)) % kEach == 0) {
+      if (word * kEach >= call.k) return words;
+      const auto* const its = reinterpret_cast<const std::uint32_t*>(from + word * kEach);
+      words.of[0] = its[0];
+      if constexpr (kEach == 8) words.of[1] = its[1];
+      return words;
+    }
+    for (int i = 0; i < kEach && word * kEach + i < call.k; ++i)
+      words.of[i / 4] |= std::to_integer<std::uint32_t>(from[word * kEach + i]) << (i % 4 * 8);
+    return words;
+  }
+  ACCORD_ON_DEVICE static Words as_multiplied(const Words& words, int row) {
+    if constexpr (kFloat8) {
+      if (stays_float8(row)) return widened<kDType>({words.of[0], words.of[1]});
+    }
+    return words;
+  }
+  ACCORD_ON_DEVICE Words read_word(const std::byte* row, std::int64_t word) const {
     if ((reinterpret_cast<std::uintptr_t>(row) | static_cast<std::uintptr_t>(call.k * kBytes)) % sizeof(Words) == 0)
       return words_at(reinterpret_cast<const Words*>(row), word, call.k / kEach);
     Words words{};
@@ -183,8 +223,13 @@ struct ExpertsManyRows : ExpertProduct {
       const int to_row = row + high * 16 + of / 2 * 8 + block.lane() / 4;
       const std::int64_t to = place.first_output + output + across * 8 + block.lane() % 4 * 2 + of % 2;
       if (to_row >= place.tile.rows || to >= call.n) continue;
-      const float sum = sums.of[high][across].of[of];
-      float active = kGated ? gates.of[high][across].of[of] : sum;
+      float sum = sums.of[high][across].of[of];
+      if constexpr (kFloat8) sum *= call.weight.scales[place.tile.expert * call.n + to];
+      float active = sum;
+      if constexpr (kGated) {
+        active = gates.of[high][across].of[of];
+        if constexpr (kFloat8) active *= call.gate.scales[place.tile.expert * call.n + to];
+      }
       if (call.activates) active = real_of(call.activation, active);
       device::store_float(static_cast<std::byte*>(call.y) + (place.tile.first + to_row) * y_row_bytes, call.y_dtype, to,
                           kGated ? sum * active : active);

@@ -43,7 +43,44 @@ device::Matrices matrices_of(const Tensor& tensor, int row_dim) {
           tensor.dims() == 3 ? tensor.stride(0) : 0};
 }
 
+LibraryProduct product_of(const Tensor& a, const Tensor& b, const Tensor& c, const Extras& extras) {
+  LibraryProduct product;
+  device::Product& call = product.call;
+  const bool in_columns = !has_contiguous_rows(b) && has_contiguous_columns(b);
+  call.second_is = in_columns ? device::SecondIs::kRows : device::SecondIs::kColumns;
+  const int dims = a.dims();
+  call.m = a.size(dims - 2);
+  call.k = a.size(dims - 1);
+  call.n = b.size(dims - 1);
+  call.batch = dims == 3 ? a.size(0) : 1;
+  call.a = matrices_of(a, dims - 2);
+  call.b = matrices_of(b, in_columns ? dims - 1 : dims - 2);
+  call.c = matrices_of(c, dims - 2);
+  call.alpha = extras.alpha;
+  call.beta = extras.beta;
+  call.epilogue = extras.epilogue;
+  product.a = a;
+  product.b = b;
+  product.c = c;
+  product.bias = extras.bias;
+  product.a_scales = extras.a_scales;
+  product.b_scales = extras.b_scales;
+  return product;
+}
+
 }  // namespace
+
+Result<bool> has_library_product(Preparation& op, const Tensor& a, const Tensor& b, const Tensor& c,
+                                 const Extras& extras) {
+  ACCORD_ASSIGN_OR_RETURN(device::Blas* const blas, device::blas_of(op.device().type));
+  device::Product call = product_of(a, b, c, extras).call;
+  static constexpr float kSomewhere = 0.0F;  // addresses that are not null: what there is counts
+  if (extras.bias) call.bias = &kSomewhere;
+  if (extras.a_scales) call.a_scales = &kSomewhere;
+  if (extras.b_scales) call.b_scales = &kSomewhere;
+  call.workspace = const_cast<float*>(&kSomewhere);
+  return blas->has(call, op.device());
+}
 
 Status add_library_product(Preparation& op, Tensor a, Tensor b, const Tensor& c, const Extras& extras) {
   ACCORD_RETURN_IF_ERROR(op.require(a, {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat8E4M3FN}));
@@ -54,35 +91,12 @@ Status add_library_product(Preparation& op, Tensor a, Tensor b, const Tensor& c,
   if (!has_contiguous_rows(a)) {
     ACCORD_ASSIGN_OR_RETURN(a, op.contiguous(a));
   }
-  LibraryProduct product;
-  device::Product& call = product.call;
-  if (!has_contiguous_rows(b) && has_contiguous_columns(b)) {
-    call.second_is = device::SecondIs::kRows;
-  } else {
-    call.second_is = device::SecondIs::kColumns;
-    if (!has_contiguous_rows(b)) {
-      ACCORD_ASSIGN_OR_RETURN(b, op.contiguous(b));
-    }
+  if (!has_contiguous_rows(b) && !has_contiguous_columns(b)) {
+    ACCORD_ASSIGN_OR_RETURN(b, op.contiguous(b));
   }
-  const int dims = a.dims();
-  call.m = a.size(dims - 2);
-  call.k = a.size(dims - 1);
-  call.n = b.size(dims - 1);
-  call.batch = dims == 3 ? a.size(0) : 1;
-  call.a = matrices_of(a, dims - 2);
-  call.b = matrices_of(b, call.second_is == device::SecondIs::kRows ? dims - 1 : dims - 2);
-  call.c = matrices_of(c, dims - 2);
-  call.alpha = extras.alpha;
-  call.beta = extras.beta;
-  call.epilogue = extras.epilogue;
+  const LibraryProduct product = product_of(a, b, c, extras);
   if (c.count() == 0) return Status();
-  if (call.k == 0) return op.unsupported("a product over nothing");
-  product.a = a;
-  product.b = b;
-  product.c = c;
-  product.bias = extras.bias;
-  product.a_scales = extras.a_scales;
-  product.b_scales = extras.b_scales;
+  if (product.call.k == 0) return op.unsupported("a product over nothing");
   const Step step = [product](const Execution& execution) { return product.run(execution); };
   op.step_always(step, [&] { return step; });
   return Status();

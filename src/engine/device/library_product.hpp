@@ -20,4 +20,9 @@ struct Extras {
 /// whose rows have gaps are copied first. kUnsupported for dtypes that do not go together, and for a product over nothing.
 Status add_library_product(Preparation& op, Tensor a, Tensor b, const Tensor& c, const Extras& extras);
 
+/// Whether the library has a kernel for that product. Of the tensors, which have rows or columns without gaps and begin at multiples of 16 bytes, dtypes
+/// and layouts count.
+Result<bool> has_library_product(Preparation& op, const Tensor& a, const Tensor& b, const Tensor& c,
+                                 const Extras& extras);
+
 }  // namespace accord::engine

@@ -5,6 +5,7 @@
 
 #include "engine/device/device_steps.hpp"
 #include "engine/device/expert_product.hpp"
+#include "engine/device/float8_products.hpp"
 #include "engine/device/index_steps.hpp"
 #include "engine/runtime/op_registry.hpp"
 
@@ -34,7 +35,7 @@ GroupChoices kernel_of(const Sorting& sorting) {
   return kernel;
 }
 
-constexpr int kManyRows = ExpertsManyRows<DType::kFloat32, false>::kRows;
+constexpr int kManyRows = ExpertsManyRows<DType::kFloat32, false, WeightsAre::kAsRows>::kRows;
 
 // Where experts have a few rows each, what counts is that their weights are read once; more rows are multiplied as matrices.
 std::int64_t tile_rows_of(std::int64_t tokens, std::int64_t choices, std::int64_t experts) {
@@ -91,17 +92,25 @@ struct Layer {
 template <int kRows>
 Status launch_rows(const DeviceRun& run, const ExpertProduct& product) {
   constexpr std::int64_t kOutputsOfBlock = 8;  // one for each warp
-  return launch_blocks(run, ExpertsFewRows<kRows>{product},
-                       quotient_of_blocks(product.tile_count * product.call.n, kOutputsOfBlock));
+  const std::int64_t blocks = quotient_of_blocks(product.tile_count * product.call.n, kOutputsOfBlock);
+  if (product.call.weight.scales != nullptr)
+    return launch_blocks(run, ExpertsFewRows<kRows, WeightsAre::kFloat8>{product}, blocks);
+  return launch_blocks(run, ExpertsFewRows<kRows, WeightsAre::kAsRows>{product}, blocks);
+}
+
+template <DType kDType, WeightsAre kWeights>
+Status launch_tiles(const DeviceRun& run, const ExpertProduct& product) {
+  using Plain = ExpertsManyRows<kDType, false, kWeights>;
+  using Gated = ExpertsManyRows<kDType, true, kWeights>;
+  if (product.call.gate.data == nullptr)
+    return launch_blocks(run, Plain{product}, Plain{product}.blocks(), Plain::kSharedBytes);
+  return launch_blocks(run, Gated{product}, Gated{product}.blocks(), Gated::kSharedBytes);
 }
 
 template <DType kDType>
 Status launch_many_rows(const DeviceRun& run, const ExpertProduct& product) {
-  using Plain = ExpertsManyRows<kDType, false>;
-  using Gated = ExpertsManyRows<kDType, true>;
-  if (product.call.gate.data == nullptr)
-    return launch_blocks(run, Plain{product}, Plain{product}.blocks(), Plain::kSharedBytes);
-  return launch_blocks(run, Gated{product}, Gated{product}.blocks(), Gated::kSharedBytes);
+  return product.call.weight.scales != nullptr ? launch_tiles<kDType, WeightsAre::kFloat8>(run, product)
+                                               : launch_tiles<kDType, WeightsAre::kAsRows>(run, product);
 }
 
 }  // namespace
@@ -141,8 +150,8 @@ void add_product(Preparation& op, const Layer& layer, const Sorting& sorting, co
     ExpertProduct placed = kernel;
     placed.tiles = execution.data<const ExpertTile>(sorting.tiles);
     placed.call.x = execution.address(x);
-    placed.call.weight = {execution.address(layer.weight)};
-    if (layer.gate) placed.call.gate = {execution.address(*layer.gate)};
+    placed.call.weight = weight_operand(execution, layer.weight);
+    if (layer.gate) placed.call.gate = weight_operand(execution, *layer.gate);
     placed.call.y = execution.address(y);
     return launch_tiles(*execution.on_device, placed, sorting.tile_rows);
   };
@@ -187,9 +196,12 @@ Result<Experts> experts_of(Preparation& op, DType dtype) {
       up.size(1) != down.size(2) || (experts.up.gate && experts.up.gate->sizes() != up.sizes())) {
     return op.corrupt("the weights of its experts do not fit each other");
   }
+  if (experts.up.gate && experts.up.gate->dtype != up.dtype)
+    return op.unsupported("the gates of its experts are of another dtype than what they go with");
   for (const std::optional<Tensor>& weight : {std::optional(up), std::optional(down), experts.up.gate}) {
     if (!weight) continue;
-    if (weight->dtype != dtype) return op.unsupported("its rows are of another dtype than its experts");
+    if (weight->dtype != dtype && !is_float8(*weight))
+      return op.unsupported("its rows are of another dtype than its experts");
     if (!weight->layout.is_contiguous()) return op.unsupported("the weights of its experts have gaps");
   }
   return experts;

@@ -1,12 +1,13 @@
 // Matrix products on devices. Weights are row-major, as all else: what the CPU packs is a plain tensor here. Few rows go to the kernel that reads
 // the weight once, others to the device's library; what that cannot do behind a product is a step of its own. Weights of float8 are read as they
-// are by the former; the latter multiplies them with rows of float8, or brings them to the dtype of the rows first.
+// are by the former, and by another kernel for some more rows; the latter multiplies them with rows of float8, where it has a kernel for that, or
+// brings them to the dtype of the rows first.
 #include "engine/device/canonical_products.hpp"
 #include "engine/device/device_run.hpp"
 #include "engine/device/device_steps.hpp"
 #include "engine/device/float8_products.hpp"
 #include "engine/device/library_product.hpp"
-#include "engine/device/product_kernel.hpp"
+#include "engine/device/some_rows_kernel.hpp"
 #include "engine/runtime/op_registry.hpp"
 #include "kernels/activation.hpp"
 
@@ -94,17 +95,25 @@ void add_bias(Preparation& op, const Tensor& y, const std::optional<Tensor>& bia
   op.step_always(step, [&] { return step; });
 }
 
+// What the library multiplies rounded rows with, if rows are to be rounded. With a gate: for both.
+Result<Float8Product> rounding_of(Preparation& op, const Input& x, const Layer& layer, const Tensor& to) {
+  if (op.activation_dtype() != DType::kFloat8E4M3FN) return Float8Product::kNone;
+  const std::optional<Tensor>& bias = layer.bias ? layer.bias : layer.gate_bias;
+  return float8_product_of(op, x.rows.size(0), layer.weight, to, bias);
+}
+
 // activation(x * weight^T + bias) by the library, or, with canonical ranks, by kernels whose bits depend on nothing else.
 Status add_product_of_many_rows(Preparation& op, Input& x, const Layer& layer, const Tensor& to) {
   Extras extras{.bias = layer.bias};
+  ACCORD_ASSIGN_OR_RETURN(const Float8Product kind, rounding_of(op, x, layer, to));
   if (op.is_canonical()) {
     ACCORD_RETURN_IF_ERROR(add_canonical_product(op, {as_group(x.rows), as_group(layer.weight), as_group(to)}));
     add_bias(op, to, layer.bias);
-  } else if (multiplies_float8(layer.weight) && op.activation_dtype() == DType::kFloat8E4M3FN) {
+  } else if (kind != Float8Product::kNone) {
     if (!x.rounded) {
       ACCORD_ASSIGN_OR_RETURN(x.rounded, round_rows(op, x.rows));
     }
-    ACCORD_RETURN_IF_ERROR(add_float8_product(op, *x.rounded, layer.weight, to, layer.bias));
+    ACCORD_RETURN_IF_ERROR(add_float8_product(op, kind, *x.rounded, layer.weight, to, layer.bias));
   } else {
     if (layer.activation == UnaryOp::kRelu) extras.epilogue = Epilogue::kRelu;
     if (layer.activation == UnaryOp::kGeluTanh) extras.epilogue = Epilogue::kGeluTanh;
@@ -113,18 +122,6 @@ Status add_product_of_many_rows(Preparation& op, Input& x, const Layer& layer, c
                                : add_library_product(op, x.rows, transposed(layer.weight), to, extras));
   }
   if (layer.activation && extras.epilogue == Epilogue::kNone) add_unary_in_place(op, *layer.activation, to);
-  return Status();
-}
-
-// The gate's product comes first, into memory of its own.
-Status add_layer_of_many_rows(Preparation& op, Input& x, const Layer& layer, const Tensor& y) {
-  if (!layer.gate) return add_product_of_many_rows(op, x, layer, y);
-  ACCORD_ASSIGN_OR_RETURN(const Tensor gated, op.scratch(y.dtype, y.sizes()));
-  const Layer gate{*layer.gate, {}, layer.gate_bias, {}, layer.activation};
-  ACCORD_RETURN_IF_ERROR(add_product_of_many_rows(op, x, gate, gated));
-  ACCORD_RETURN_IF_ERROR(add_product_of_many_rows(op, x, {layer.weight, {}, layer.bias, {}, {}}, y));
-  const Step step = binary_on_device(&op.node(), kernels::BinaryOp::kMul, y, gated, y);
-  op.step_always(step, [&] { return step; });
   return Status();
 }
 
@@ -143,7 +140,23 @@ Status launch_few_rows(const DeviceRun& run, const FewRowsCall& call) {
   return call.m <= 4 ? launch_rows<4>(run, call) : launch_rows<kFewRows>(run, call);
 }
 
-Status add_layer_of_few_rows(Preparation& op, const Tensor& x, const Layer& layer, const Tensor& y) {
+template <DType kDType>
+Status launch_some_rows(const DeviceRun& run, const FewRowsCall& call) {
+  const auto launch = [&](const auto& kernel) {
+    return launch_blocks(run, kernel, kernel.blocks(), kernel.kSharedBytes);
+  };
+  if (call.m <= 16) return launch(SomeRowsProduct<kDType, 1>{call});
+  return call.m <= 32 ? launch(SomeRowsProduct<kDType, 2>{call}) : launch(SomeRowsProduct<kDType, 4>{call});
+}
+
+// By the kernel that takes so many rows.
+Status launch_product(const DeviceRun& run, const FewRowsCall& call) {
+  if (call.m <= kFewRows) return launch_few_rows(run, call);
+  return call.dtype == DType::kBFloat16 ? launch_some_rows<DType::kBFloat16>(run, call)
+                                        : launch_some_rows<DType::kFloat16>(run, call);
+}
+
+Status add_product_by_kernel(Preparation& op, const Tensor& x, const Layer& layer, const Tensor& y) {
   FewRowsCall kernel;
   kernel.dtype = x.dtype;
   kernel.m = x.size(0);
@@ -157,18 +170,14 @@ Status add_layer_of_few_rows(Preparation& op, const Tensor& x, const Layer& laye
     const auto address = [&](const std::optional<Tensor>& tensor) -> std::byte* {
       return tensor ? execution.address(*tensor) : nullptr;
     };
-    const auto operand = [&](const Tensor& weight) -> WeightOperand {
-      const float* const scales = is_float8(weight) ? execution.data<const float>(scales_of(weight)) : nullptr;
-      return {execution.address(weight), scales};
-    };
     FewRowsCall placed = kernel;
     placed.x = execution.address(x);
-    placed.weight = operand(layer.weight);
-    if (layer.gate) placed.gate = operand(*layer.gate);
+    placed.weight = weight_operand(execution, layer.weight);
+    if (layer.gate) placed.gate = weight_operand(execution, *layer.gate);
     placed.bias = address(layer.bias);
     placed.gate_bias = address(layer.gate_bias);
     placed.y = execution.address(y);
-    return launch_few_rows(*execution.on_device, placed);
+    return launch_product(*execution.on_device, placed);
   };
   op.step_always(step, [&] { return step; });
   return Status();
@@ -179,6 +188,32 @@ Status add_layer_of_pieces(Preparation& op, const Tensor& x, const Layer& layer,
   if (layer.gate || layer.bias || layer.activation)
     return op.unsupported("sums of pieces have no gate, bias or activation");
   return add_canonical_pieces(op, {x, layer.weight, y}, pieces);
+}
+
+// Whether a kernel multiplies x with the weight, and the gate, as they are.
+Result<bool> goes_to_kernel(Preparation& op, const Input& input, const Layer& layer, const Tensor& y) {
+  const Tensor& weight = layer.weight;
+  const Tensor gate = layer.gate.value_or(weight);
+  if (!weight.layout.is_contiguous() || !gate.layout.is_contiguous() || weight.dtype != gate.dtype) return false;
+  const Tensor& x = input.rows;
+  if (x.size(0) <= kFewRows) return true;
+  if (x.size(0) > kSomeRows || x.dtype == DType::kFloat32 || !is_float8(weight) || weight.size(1) % 16 != 0)
+    return false;
+  ACCORD_ASSIGN_OR_RETURN(const Float8Product kind, rounding_of(op, input, layer, y));
+  return kind == Float8Product::kNone;
+}
+
+// With a gate whose product has to be made by itself it comes first, into memory of its own: of many rows, and where one of the two is float8 alone.
+Status add_products(Preparation& op, Input& x, const Layer& layer, const Tensor& y) {
+  ACCORD_ASSIGN_OR_RETURN(const bool by_kernel, goes_to_kernel(op, x, layer, y));
+  if (by_kernel) return add_product_by_kernel(op, x.rows, layer, y);
+  if (!layer.gate) return add_product_of_many_rows(op, x, layer, y);
+  ACCORD_ASSIGN_OR_RETURN(const Tensor gated, op.scratch(y.dtype, y.sizes()));
+  ACCORD_RETURN_IF_ERROR(add_products(op, x, {*layer.gate, {}, layer.gate_bias, {}, layer.activation}, gated));
+  ACCORD_RETURN_IF_ERROR(add_products(op, x, {layer.weight, {}, layer.bias, {}, {}}, y));
+  const Step step = binary_on_device(&op.node(), kernels::BinaryOp::kMul, y, gated, y);
+  op.step_always(step, [&] { return step; });
+  return Status();
 }
 
 // Makes output `output` of the layer.
@@ -196,10 +231,7 @@ Status add_layer(Preparation& op, Input& input, Layer layer, std::size_t output)
   const Tensor made = as_matrix(y, {x.rows.rows, weight.size(0), weight.size(0)});
   if (made.count() == 0) return Status();
   if (op.has("pieces")) return add_layer_of_pieces(op, input.rows, layer, made);
-  const Tensor gate = layer.gate.value_or(weight);
-  const bool whole = weight.layout.is_contiguous() && gate.layout.is_contiguous() && weight.dtype == gate.dtype;
-  return x.rows.rows <= kFewRows && whole ? add_layer_of_few_rows(op, input.rows, layer, made)
-                                          : add_layer_of_many_rows(op, input, layer, made);
+  return add_products(op, input, layer, made);
 }
 
 Status prepare_linear(Preparation& op) {

@@ -35,6 +35,16 @@ struct FewRowsCall {
   ACCORD_ON_DEVICE std::int64_t weight_stride(std::int64_t element_bytes) const {
     return weight_row_bytes != 0 ? weight_row_bytes : k * element_bytes;
   }
+  /// Stores output `at` of a row, of its sums with the weight and, if there is one, with the gate.
+  ACCORD_ON_DEVICE void finish(int row, std::int64_t at, float sum, float factor) const {
+    if (weight.scales != nullptr) sum *= weight.scales[at];
+    if (gate.scales != nullptr) factor *= gate.scales[at];
+    if (bias != nullptr) sum += device::load_float(bias, y_dtype, at);
+    if (gate_bias != nullptr) factor += device::load_float(gate_bias, y_dtype, at);
+    float active = gate.data != nullptr ? factor : sum;
+    if (activates) active = real_of(activation, active);
+    device::store_float(y, y_dtype, row * n + at, gate.data != nullptr ? sum * active : active);
+  }
 };
 
 enum class WeightsAre : std::uint8_t { kAsRows, kFloat8 };
@@ -82,16 +92,6 @@ struct FewRowsProduct : FewRowsCall {
     ACCORD_UNROLLED
     for (int i = 1; i < kRows; ++i) its = i == row ? numbers[i] : its;
     return its;
-  }
-  ACCORD_ON_DEVICE void finish(int row, std::int64_t at, float sum, float factor) const {
-    if (weight.scales != nullptr) sum *= weight.scales[at];
-    if (gate.scales != nullptr) factor *= gate.scales[at];
-    if (bias != nullptr) sum += device::load_float(bias, y_dtype, at);
-    if (gate_bias != nullptr) factor += device::load_float(gate_bias, y_dtype, at);
-    float active = gate.data != nullptr ? factor : sum;
-    if (activates) active = real_of(activation, active);
-    const float y_at = gate.data != nullptr ? sum * active : active;
-    device::store_float(y, y_dtype, row * n + at, y_at);
   }
 
   template <typename Block>

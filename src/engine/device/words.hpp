@@ -110,6 +110,43 @@ ACCORD_ON_DEVICE inline void elements_of(const Words& words, float (&elements)[k
   }
 }
 
+/// Two neighbours of float8_e4m3fn as two of bfloat16 or float16, which have all of its numbers.
+template <DType kDType>
+ACCORD_ON_DEVICE inline std::uint32_t widened_pair(std::uint32_t pair) {
+  const std::uint32_t halves = halves_of_float8(pair);
+  if constexpr (kDType == DType::kFloat16) {
+    return halves;
+  } else {
+    return word_of_pair<kDType>(device::from_float16(static_cast<std::uint16_t>(halves)),
+                                device::from_float16(static_cast<std::uint16_t>(halves >> 16)));
+  }
+}
+
+/// 16 elements as such pairs.
+template <DType kDType>
+ACCORD_ON_DEVICE inline void widen(const Words& words, std::uint32_t (&wide)[8]) {
+  ACCORD_UNROLLED
+  for (int i = 0; i < 8; ++i) wide[i] = widened_pair<kDType>(words.of[i / 2] >> (i % 2 * 16) & 0xFFFFU);
+}
+
+/// Of float8_e4m3fn, the first in the first word, what fills one of Words in kDType.
+template <DType kDType>
+ACCORD_ON_DEVICE inline Words widened(const std::uint32_t (&elements)[2]) {
+  Words words{};
+  if constexpr (kDType == DType::kFloat32) {
+    ACCORD_UNROLLED
+    for (int pair = 0; pair < 2; ++pair) {
+      const std::uint32_t halves = halves_of_float8(elements[0] >> (pair * 16) & 0xFFFFU);
+      words.of[2 * pair] = device::bits_of(device::from_float16(static_cast<std::uint16_t>(halves)));
+      words.of[2 * pair + 1] = device::bits_of(device::from_float16(static_cast<std::uint16_t>(halves >> 16)));
+    }
+  } else {
+    ACCORD_UNROLLED
+    for (int i = 0; i < 4; ++i) words.of[i] = widened_pair<kDType>(elements[i / 2] >> (i % 2 * 16) & 0xFFFFU);
+  }
+  return words;
+}
+
 /// Number `index` of `count`, zeros behind the last.
 ACCORD_ON_DEVICE inline Words words_at(const Words* words, std::int64_t index, std::int64_t count) {
   return index < count ? words[index] : Words{};

@@ -41,7 +41,7 @@ struct ParameterMemory {
   std::optional<PackedStack> experts;
   std::optional<PackedStack> convolution;
   std::byte* on_device = nullptr;  ///< row-major; then `plain` is there too of small weights, for folding
-  /// kFloat8E4M3FN: what is on the device is float8 with its scales (float8_products.hpp), which linear layers and embeddings alone read;
+  /// kFloat8E4M3FN: what is on the device is float8 with its scales (float8_products.hpp), which linear layers and embeddings, or experts, alone read;
   /// nullopt: of the dtype that the graph says.
   std::optional<DType> device_dtype;
 };

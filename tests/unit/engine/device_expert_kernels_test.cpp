@@ -83,24 +83,28 @@ TEST(DeviceExpertKernels, choices_are_sorted_by_expert_and_cut_into_tiles) {
 }
 
 /// Rows of two experts, the first one's in two tiles, with an empty one between.
-template <DType kDType, bool kGated>
+template <DType kDType, bool kGated, WeightsAre kWeights = WeightsAre::kAsRows>
 void expect_products(std::int64_t k, std::int64_t n, int threads) {
   constexpr std::int64_t kRows = 64 + 5 + 3, kExperts = 3;
   using Bytes = std::vector<std::byte>;
-  const auto stored = [](std::int64_t count, unsigned seed) {
-    Bytes bytes(static_cast<std::size_t>(count) * size_of(kDType));
+  const auto stored = [](std::int64_t count, unsigned seed, DType dtype) {
+    Bytes bytes(static_cast<std::size_t>(count) * size_of(dtype));
     const std::vector<float> numbers = some_numbers(static_cast<std::size_t>(count), seed);
     for (std::int64_t i = 0; i < count; ++i)
-      device::store_float(bytes.data(), kDType, i, numbers[static_cast<std::size_t>(i)]);
+      device::store_float(bytes.data(), dtype, i, numbers[static_cast<std::size_t>(i)]);
     return bytes;
   };
-  const Bytes x = stored(kRows * k, 1), weight = stored(kExperts * n * k, 2), gate = stored(kExperts * n * k, 3);
+  constexpr DType kWeight = kWeights == WeightsAre::kFloat8 ? DType::kFloat8E4M3FN : kDType;
+  const Bytes x = stored(kRows * k, 1, kDType);
+  const Bytes weight = stored(kExperts * n * k, 2, kWeight), gate = stored(kExperts * n * k, 3, kWeight);
+  const std::vector<float> scales = some_numbers(static_cast<std::size_t>(kExperts * n), 4);
+  const std::vector<float> gate_scales = some_numbers(scales.size(), 5);
   const std::vector<ExpertTile> tiles = {{0, 0, 64}, {64, 0, 5}, {69, 1, 0}, {69, 2, 3}};
   std::vector<float> y(static_cast<std::size_t>(kRows * n), NAN);
-  ExpertsManyRows<kDType, kGated> kernel;
+  ExpertsManyRows<kDType, kGated, kWeights> kernel;
   kernel.tiles = tiles.data();
   kernel.tile_count = static_cast<std::int64_t>(tiles.size());
-  kernel.weight_bytes = n * k * static_cast<std::int64_t>(size_of(kDType));
+  kernel.weight_bytes = n * k * static_cast<std::int64_t>(size_of(kWeight));
   kernel.y_row_bytes = n * static_cast<std::int64_t>(sizeof(float));
   kernel.call.dtype = kDType;
   kernel.call.n = n;
@@ -109,6 +113,10 @@ void expect_products(std::int64_t k, std::int64_t n, int threads) {
   kernel.call.x_row_bytes = k * static_cast<std::int64_t>(size_of(kDType));
   kernel.call.weight.data = weight.data();
   kernel.call.gate.data = kGated ? gate.data() : nullptr;
+  if (kWeights == WeightsAre::kFloat8) {
+    kernel.call.weight.scales = scales.data();
+    kernel.call.gate.scales = gate_scales.data();
+  }
   kernel.call.activates = true;
   kernel.call.activation = kernels::UnaryOp::kSilu;
   kernel.call.y = y.data();
@@ -119,8 +127,12 @@ void expect_products(std::int64_t k, std::int64_t n, int threads) {
       double sum = 0.0, gated = 0.0;
       for (std::int64_t i = 0; i < k; ++i) {
         const double number = device::load_float(x.data(), kDType, row * k + i);
-        sum += number * device::load_float(weight.data(), kDType, (expert * n + output) * k + i);
-        gated += number * device::load_float(gate.data(), kDType, (expert * n + output) * k + i);
+        sum += number * device::load_float(weight.data(), kWeight, (expert * n + output) * k + i);
+        gated += number * device::load_float(gate.data(), kWeight, (expert * n + output) * k + i);
+      }
+      if (kWeights == WeightsAre::kFloat8) {
+        sum *= double{scales[static_cast<std::size_t>(expert * n + output)]};
+        gated *= double{gate_scales[static_cast<std::size_t>(expert * n + output)]};
       }
       const double by = kGated ? gated : sum, active = by / (1 + std::exp(-by));
       const double expected = kGated ? sum * active : active;
@@ -140,6 +152,10 @@ TEST(DeviceExpertKernels, tiles_of_rows_are_multiplied_with_their_experts_weight
       expect_products<DType::kBFloat16, false>(k, n, threads);
       expect_products<DType::kBFloat16, true>(k, n, threads);
       expect_products<DType::kFloat16, true>(k, n, threads);
+      expect_products<DType::kFloat32, true, WeightsAre::kFloat8>(k, n, threads);
+      expect_products<DType::kBFloat16, false, WeightsAre::kFloat8>(k, n, threads);
+      expect_products<DType::kBFloat16, true, WeightsAre::kFloat8>(k, n, threads);
+      expect_products<DType::kFloat16, false, WeightsAre::kFloat8>(k, n, threads);
     }
   }
 }

@@ -1,0 +1,47 @@
+#pragma once
+// What was worked out for a key, kept for so many keys: the one that was not used for the longest makes room for another.
+
+#include <cstddef>
+#include <list>
+#include <map>
+#include <utility>
+
+namespace accord {
+
+/// Not thread-safe. A value stays where it is until its key is the least recently used of `most` and another comes.
+template <typename Key, typename Value>
+class RecentMap {
+ public:
+  /// most: at least 1.
+  explicit RecentMap(std::size_t most) : most_(most) {}
+
+  /// Null: there is none. It is the most recently used then.
+  Value* find(const Key& key) {
+    const auto found = places_.find(key);
+    if (found == places_.end()) return nullptr;
+    entries_.splice(entries_.begin(), entries_, found->second);
+    return &found->second->second;
+  }
+
+  /// REQUIRES: find(key) was null.
+  Value& add(const Key& key, Value value) {
+    if (entries_.size() == most_) {
+      places_.erase(entries_.back().first);
+      entries_.pop_back();
+    }
+    entries_.emplace_front(key, std::move(value));
+    places_.emplace(key, entries_.begin());
+    return entries_.front().second;
+  }
+
+  std::size_t size() const { return entries_.size(); }
+
+ private:
+  using Entries = std::list<std::pair<const Key, Value>>;
+
+  std::size_t most_;
+  Entries entries_;  // the most recently used first
+  std::map<Key, typename Entries::iterator> places_;
+};
+
+}  // namespace accord

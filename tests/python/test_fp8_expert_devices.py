@@ -1,0 +1,119 @@
+"""Experts in 8-bit floats on devices of host memory; expected values by transformers, with the numbers that the package has."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from accord_command import BUILD
+from export_reference import read_tensors
+from host_devices import LIBRARY
+from ranks import Ranks
+
+import accord
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+PATH = str(BUILD / "tests" / LIBRARY)
+EXPERTS, WIDTH, INNER = 4, 64, 96
+FEW, MANY = (1, 6, 8), (30,)  # rows that the kernel of few rows takes, and others
+DTYPES = {"float32": 1e-4, "bfloat16": 0.04, "float16": 0.005}
+SHARDINGS = {"parts of all": "auto", "some of them": {"*.experts": accord.Expert(), "*": "auto"}}
+
+
+@pytest.fixture(scope="module")
+def process():
+    """One that has the devices of the test library; accord reads ACCORD_NCCL once."""
+    path = f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}"
+    started = Ranks(1, environment={"ACCORD_NCCL": PATH, "PYTHONPATH": path})
+    yield lambda function, *arguments: started.run(function, PATH, *arguments)[0]
+    started.end()
+
+
+def make_model() -> torch.nn.Module:
+    torch.manual_seed(1)
+    config = transformers.MixtralConfig(
+        hidden_size=WIDTH,
+        intermediate_size=INNER,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        num_local_experts=EXPERTS,
+        num_experts_per_tok=2,
+        vocab_size=96,
+        max_position_embeddings=64,
+    )
+    model = transformers.MixtralForCausalLM(config).eval()
+    with torch.no_grad():  # larger, so that experts are apart
+        for parameter in model.parameters():
+            parameter.mul_(4 if parameter.dim() > 1 else 1)
+    return model
+
+
+def run_all(_, path, package, inputs):
+    """Bits of logits of one device and of two, and the bytes of a device that weights take."""
+    import numpy as np
+    from host_devices import library, on_thread_ranks
+    from language_runs import bits
+
+    import accord
+
+    loaded = library(path)
+    before = loaded.accord_test_bytes(0)
+
+    def logits(engine):
+        made = []
+        for ids in inputs:
+            rows = engine.run(ids, np.arange(len(ids)), np.arange(len(ids)))[0]
+            made.append(bits(rows))
+        return made
+
+    with accord.load(package, device="cuda") as engine:
+        taken = loaded.accord_test_bytes(0) - before
+        found = [logits(engine)]
+
+    def body(comm, rank):
+        with accord.load(package, {"tp": comm}, device=f"cuda:{rank}") as engine:
+            made = logits(engine)
+            if rank == 0:
+                found.append(made)
+
+    on_thread_ranks(2, body)
+    return found, taken
+
+
+@pytest.mark.parametrize("sharding", SHARDINGS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_experts_stay_8_bit_floats(process, tmp_path, dtype, sharding):
+    model = make_model().to(getattr(torch, dtype))
+    options = {"sharding": SHARDINGS[sharding]}
+    path = accord.export(model, path=tmp_path / "fp8.accord", weights={"*.experts": "fp8"}, **options)
+    plain = accord.export(model, path=tmp_path / "plain.accord", **options)
+    random = np.random.default_rng(3)
+    inputs = [random.integers(0, 96, rows) for rows in (*FEW, *MANY)]
+    found, taken = process(run_all, str(path), inputs)
+    _, taken_plain = process(run_all, str(plain), inputs[:1])
+    # Of three matrices of each expert an element takes one byte, and an output four more.
+    elements, outputs = 3 * EXPERTS * WIDTH * INNER, EXPERTS * (2 * INNER + WIDTH)
+    each = getattr(torch, dtype).itemsize
+    assert taken_plain - taken == elements * (each - 1) - 4 * outputs
+
+    model = model.float()
+    with torch.no_grad():
+        tensors = {name: tensor.float() for name, tensor in read_tensors(path).items() if ".experts." in name}
+        experts = next(module for name, module in model.named_modules() if name.endswith(".experts"))
+        prefix = next(iter(tensors)).rsplit(".", 1)[0]
+        gate_up = torch.cat([tensors[f"{prefix}.gate_proj"], tensors[f"{prefix}.up_proj"]], 1)
+        assert not torch.equal(experts.gate_up_proj, gate_up)
+        experts.gate_up_proj.copy_(gate_up)
+        experts.down_proj.copy_(tensors[f"{prefix}.down_proj"])
+        for logits_of_inputs in found:
+            for ids, given in zip(inputs, logits_of_inputs, strict=True):
+                expected = model(torch.from_numpy(ids)[None]).logits[0].numpy()
+                given = torch.frombuffer(bytearray(given), dtype=getattr(torch, dtype)).float().numpy()
+                given = given.reshape(expected.shape)
+                error = np.linalg.norm(given - expected, axis=1) / np.linalg.norm(expected, axis=1)
+                assert np.median(error) < DTYPES[dtype], len(ids)
+                # Narrow rows may choose another expert where two are nearly equal.
+                assert dtype != "float32" or error.max() < DTYPES[dtype], len(ids)

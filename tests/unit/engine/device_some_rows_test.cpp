@@ -1,0 +1,96 @@
+// The kernel for some rows of float8 weights, in blocks of several sizes, beside plain loops.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "device/numbers.hpp"
+#include "engine/device/some_rows_kernel.hpp"
+#include "unit/engine/device_blocks.hpp"
+#include "unit/engine/device_engines.hpp"
+
+namespace accord::engine {
+namespace {
+
+using accord::testing::run_blocks;
+using accord::testing::some_numbers;
+
+constexpr DType kFloat8 = DType::kFloat8E4M3FN;
+
+std::vector<std::byte> stored(std::int64_t count, unsigned seed, DType dtype) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(count) * size_of(dtype));
+  const std::vector<float> numbers = some_numbers(static_cast<std::size_t>(count), seed);
+  for (std::int64_t i = 0; i < count; ++i)
+    device::store_float(bytes.data(), dtype, i, numbers[static_cast<std::size_t>(i)]);
+  return bytes;
+}
+
+struct Sizes {
+  std::int64_t m = 0, n = 0, k = 0, x_stride = 0;
+};
+
+/// Calls the kernel with bias and activation, and holds each output against a loop in double.
+template <DType kDType, int kHigh>
+void expect_product(const Sizes& sizes, bool gated, int threads) {
+  SCOPED_TRACE(::testing::Message() << sizes.m << " rows, " << sizes.k << " to " << sizes.n << ", stride "
+                                    << sizes.x_stride << ", " << threads << " threads" << (gated ? ", gated" : ""));
+  const auto [m, n, k, stride] = sizes;
+  const auto x = stored(m * stride, 1, kDType), weight = stored(n * k, 2, kFloat8), gate = stored(n * k, 3, kFloat8);
+  const auto bias = stored(n, 6, DType::kFloat32), gate_bias = stored(n, 7, DType::kFloat32);
+  const std::vector<float> scales = some_numbers(static_cast<std::size_t>(n), 4);
+  const std::vector<float> gate_scales = some_numbers(static_cast<std::size_t>(n), 5);
+  std::vector<float> y(static_cast<std::size_t>((m + 1) * n), -77.0F);
+  FewRowsCall call;
+  call.dtype = kDType;
+  call.m = m;
+  call.n = n;
+  call.k = k;
+  call.x = x.data();
+  call.x_row_bytes = stride * 2;
+  call.weight = {weight.data(), scales.data()};
+  if (gated) call.gate = {gate.data(), gate_scales.data()};
+  call.bias = bias.data();
+  if (gated) call.gate_bias = gate_bias.data();
+  call.activates = true;
+  call.activation = kernels::UnaryOp::kSilu;
+  call.y = y.data();
+  const SomeRowsProduct<kDType, kHigh> kernel{call};
+  run_blocks(kernel, 2, {threads, device::kFragmentLanes}, kernel.kSharedBytes);
+  const auto number = [](const std::vector<std::byte>& numbers, DType dtype, std::int64_t at) {
+    return double{device::load_float(numbers.data(), dtype, at)};
+  };
+  for (std::int64_t row = 0; row < m; ++row) {
+    for (std::int64_t output = 0; output < n; ++output) {
+      double sum = 0.0, by = 0.0;
+      for (std::int64_t i = 0; i < k; ++i) {
+        sum += number(x, kDType, row * stride + i) * number(weight, kFloat8, output * k + i);
+        by += number(x, kDType, row * stride + i) * number(gate, kFloat8, output * k + i);
+      }
+      const auto at = static_cast<std::size_t>(output);
+      sum = sum * double{scales[at]} + number(bias, DType::kFloat32, output);
+      by = by * double{gate_scales[at]} + number(gate_bias, DType::kFloat32, output);
+      const double active = gated ? by / (1 + std::exp(-by)) : sum / (1 + std::exp(-sum));
+      const double expected = gated ? sum * active : active;
+      ASSERT_NEAR(double{y[static_cast<std::size_t>(row * n + output)]}, expected,
+                  1e-4 * std::max(1.0, std::fabs(expected)))
+          << "row " << row << ", output " << output;
+    }
+  }
+  for (std::int64_t i = 0; i < n; ++i)
+    ASSERT_EQ(y[static_cast<std::size_t>(m * n + i)], -77.0F) << "behind the last row";
+}
+
+TEST(DeviceSomeRows, float8_weights_are_multiplied_as_they_are) {
+  for (const int threads : {32, 96, 256}) {
+    for (const bool gated : {false, true}) {
+      expect_product<DType::kBFloat16, 1>({9, 37, 80, 80}, gated, threads);
+      expect_product<DType::kBFloat16, 2>({31, 64, 16, 16}, gated, threads);
+      expect_product<DType::kFloat16, 1>({16, 21, 208, 216}, gated, threads);
+      expect_product<DType::kFloat16, 4>({50, 33, 144, 147}, gated, threads);  // rows that begin anywhere
+    }
+  }
+  expect_product<DType::kBFloat16, 4>({64, 40, 576, 576}, true, 256);
+  expect_product<DType::kFloat16, 2>({17, 5, 1040, 1040}, false, 256);
+}
+
+}  // namespace
+}  // namespace accord::engine
