@@ -1,76 +1,23 @@
 #pragma once
-// Kernels on the host: each thread of a block is a thread here, so that what a kernel says of places and of meetings is tested.
+// Kernels on the host: each thread of a block is a thread here, so that what a kernel says of places and of meetings is tested. Threads of a block
+// take turns (host_team.hpp).
 
 #include <array>
 #include <atomic>
-#include <barrier>
 #include <bit>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "device/host_multicast.hpp"
+#include "device/host_team.hpp"
 #include "device/kernel.hpp"
 #include "device/numbers.hpp"
 
 namespace accord::testing {
-
-/// What the threads of a block, or of a warp, meet at, and where they show each other values.
-class HostTeam {
-  struct Shown {
-    std::byte bytes[32];
-  };
-  using Row = std::vector<Shown>;
-
- public:
-  explicit HostTeam(int threads)
-      : barrier_(threads),
-        turns_(static_cast<std::size_t>(threads)),
-        shown_(2, Row(static_cast<std::size_t>(threads))) {}
-  void meet() { barrier_.arrive_and_wait(); }
-  /// Every thread shows a value, and has those of all, in the order of the threads, until it shows another.
-  template <typename T>
-  class All {
-   public:
-    T operator[](int thread) const {
-      T x;
-      std::memcpy(&x, row_[static_cast<std::size_t>(thread)].bytes, sizeof(T));
-      return x;
-    }
-
-   private:
-    friend class HostTeam;
-    explicit All(const Row& row) : row_(row.data()) {}
-    const Shown* row_;
-  };
-  template <typename T>
-  All<T> show(int me, const T& x) {
-    // Two rows in turn: a thread that writes into one again has met all others since they read it.
-    Row& row = shown_[turns_[static_cast<std::size_t>(me)]++ % 2];
-    static_assert(sizeof(T) <= sizeof(Shown));
-    std::memcpy(row[static_cast<std::size_t>(me)].bytes, &x, sizeof(T));
-    meet();
-    return All<T>(row);
-  }
-  /// What combine() makes of the values of all, in the order of the threads.
-  template <typename T, typename Combine>
-  T combine(int me, T x, Combine combine) {
-    const All<T> its = show(me, x);
-    T all = its[0];
-    for (int i = 1; i < static_cast<int>(turns_.size()); ++i) all = combine(all, its[i]);
-    return all;
-  }
-
- private:
-  std::barrier<> barrier_;
-  std::vector<std::size_t> turns_;  ///< how often each thread has shown
-  std::vector<Row> shown_;
-};
 
 /// Block of device/kernel.hpp.
 class HostBlock {
@@ -91,9 +38,9 @@ class HostBlock {
   int lane() const { return place_.thread % place_.lanes; }
   int lanes() const { return place_.lanes; }
 
-  void sync() const { team_.meet(); }
+  void sync() const { team_.meet(thread()); }
   bool any(bool x) const { return block_max(x ? 1 : 0) != 0; }
-  void sync_warp() const { warp_.meet(); }
+  void sync_warp() const { warp_.meet(lane()); }
   std::byte* shared() const { return shared_; }
 
   template <typename T>
@@ -156,7 +103,7 @@ class HostBlock {
                  stderr);
       std::abort();
     }
-    std::this_thread::yield();
+    team_.pause(thread());
   }
   std::uint64_t add(std::uint64_t* word, std::uint64_t n) const {
     return std::atomic_ref(*word).fetch_add(n, std::memory_order_relaxed);
@@ -277,6 +224,17 @@ template <typename K>
 void run_on_host(const void* arguments, HostBlock& block) {
   (*static_cast<const K*>(arguments))(block);
 }
+
+/// Blocks [first, last) of a grid, which run one after the other, as blocks that do not wait for each other may.
+struct HostBlocks {
+  HostCode code = nullptr;
+  const void* arguments = nullptr;
+  int threads = 1, lanes = 1;  ///< of a block
+  int first = 0, last = 1, blocks = 1;
+  std::size_t shared_bytes = 0;  ///< all NaN at first
+  bool may_wait = true;          ///< for others
+};
+void run_blocks(const HostBlocks& blocks);
 
 /// The kernel of this name; null for one that host_kernels.cpp does not list.
 const HostKernel* host_kernel(const char* name);

@@ -3,6 +3,7 @@
 #include <array>
 #include <span>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "device/host_block.hpp"
@@ -158,33 +159,6 @@ constexpr std::array kRunPlanAndNormKernels = {named<exec::RunPlanAndNorm<DType:
                                                named<exec::RunPlanAndNorm<DType::kFloat16>>(),
                                                named<exec::RunPlanAndNorm<DType::kBFloat16>>()};
 
-/// One after the other, as blocks that do not wait for each other may run.
-void run_blocks(const HostKernel& kernel, const void* arguments, const device::Grid& grid, int first, int last) {
-  const int threads_of_block = std::min(kernel.threads, std::max(grid.threads / kernel.lanes, 1) * kernel.lanes);
-  HostTeam team(threads_of_block);
-  std::vector<std::unique_ptr<HostTeam>> warps;
-  for (int i = 0; i < threads_of_block; i += kernel.lanes) warps.push_back(std::make_unique<HostTeam>(kernel.lanes));
-  std::vector<std::max_align_t> shared(grid.shared_bytes / sizeof(std::max_align_t) + 1);
-  const auto run = [&](int thread) {
-    for (int block = first; block < last; ++block) {
-      const HostBlock::Place place{.thread = thread,
-                                   .threads = threads_of_block,
-                                   .block = block,
-                                   .blocks = grid.blocks,
-                                   .lanes = kernel.lanes,
-                                   .may_wait = grid.together || grid.blocks == 1};
-      HostBlock one(place, team, *warps[static_cast<std::size_t>(thread / kernel.lanes)],
-                    reinterpret_cast<std::byte*>(shared.data()));
-      kernel.code(arguments, one);
-      team.meet();  // shared memory is the next block's
-    }
-  };
-  std::vector<std::thread> threads;
-  for (int thread = 1; thread < threads_of_block; ++thread) threads.emplace_back(run, thread);
-  run(0);
-  for (std::thread& thread : threads) thread.join();
-}
-
 }  // namespace
 
 const HostKernel* host_kernel(const char* name) {
@@ -197,11 +171,21 @@ const HostKernel* host_kernel(const char* name) {
 }
 
 void run_grid(const HostKernel& kernel, const void* arguments, const device::Grid& grid) {
-  if (!grid.together) return run_blocks(kernel, arguments, grid, 0, grid.blocks);
+  const auto run = [&](int first, int last) {
+    run_blocks({.code = kernel.code,
+                .arguments = arguments,
+                .threads = std::min(kernel.threads, std::max(grid.threads / kernel.lanes, 1) * kernel.lanes),
+                .lanes = kernel.lanes,
+                .first = first,
+                .last = last,
+                .blocks = grid.blocks,
+                .shared_bytes = grid.shared_bytes,
+                .may_wait = grid.together || grid.blocks == 1});
+  };
+  if (!grid.together) return run(0, grid.blocks);
   std::vector<std::thread> blocks;
-  for (int block = 1; block < grid.blocks; ++block)
-    blocks.emplace_back([&, block] { run_blocks(kernel, arguments, grid, block, block + 1); });
-  run_blocks(kernel, arguments, grid, 0, 1);
+  for (int block = 1; block < grid.blocks; ++block) blocks.emplace_back([&, block] { run(block, block + 1); });
+  run(0, 1);
   for (std::thread& block : blocks) block.join();
 }
 

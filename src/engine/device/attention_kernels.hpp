@@ -31,10 +31,12 @@ struct DeviceCacheLayer {
   }
 };
 
-/// Where a row of a run stands: its token's number in its sequence, and where that one's blocks begin among the tables.
+/// Where a row of a run stands: its token's number in its sequence, where that one's blocks begin among the tables, and how many of its rows the run
+/// has.
 struct RowPlace {
   std::int32_t token = 0;
   std::int32_t table = 0;
+  std::int32_t rows = 1;
 };
 
 /// The sequences of a run, in memory of the device.
@@ -71,6 +73,9 @@ struct AppendToCache {
   }
 };
 
+/// The rows of a call whose sequences have few rows in it, as of decoding, or those of the others, as of prompts.
+enum class RowsOf : std::uint8_t { kFewRows, kManyRows };
+
 /// output = softmax(scale q k^T) v of each row, which sees the tokens of its sequence up to its own. These are cut into `splits` parts; if there
 /// are several, their results go to `partial` for CombineSplits.
 struct PagedCall {
@@ -79,11 +84,16 @@ struct PagedCall {
   std::int64_t rows = 0, heads = 0, window = 0;
   float scale = 1.0F, softcap = 0.0F;
   HeadRows q, output;
+  RowsOf rows_of = RowsOf::kFewRows;  ///< which rows are computed
+  int few_rows = 1;                   ///< the most rows of a sequence that has few
   int splits = 1;
   float* partial =
       nullptr;  ///< [rows, heads, splits, value_dim + 2]: sums, total, most; without sums where the total is 0
 
   ACCORD_ON_DEVICE int heads_together() const { return static_cast<int>(heads / cache.kv_heads); }
+  ACCORD_ON_DEVICE bool computes(const RowPlace& place) const {
+    return (place.rows <= few_rows) == (rows_of == RowsOf::kFewRows);
+  }
   /// Of a query and a key that it sees, from their product.
   ACCORD_ON_DEVICE float score(float product) const {
     const float score = product * scale;
@@ -111,10 +121,12 @@ struct PagedAttention : PagedCall {
       const std::int64_t end = begin + tile_rows < rows ? begin + tile_rows : rows;
       // Rows of one sequence at a time.
       for (tile.first_row = begin; tile.first_row < end; tile.first_row += tile.row_count) {
-        const std::int32_t table = batch.rows[tile.first_row].table;
+        const RowPlace place = batch.rows[tile.first_row];
         tile.row_count = 1;
-        while (tile.first_row + tile.row_count < end && batch.rows[tile.first_row + tile.row_count].table == table)
+        while (tile.first_row + tile.row_count < end &&
+               batch.rows[tile.first_row + tile.row_count].table == place.table)
           ++tile.row_count;
+        if (!computes(place)) continue;
         const AttendSizes sizes{tile_rows * heads_together(), static_cast<int>(cache.head_dim),
                                 static_cast<int>(cache.value_dim)};
         attend(block, sizes, tile);
@@ -188,21 +200,19 @@ struct PagedAttention : PagedCall {
 };
 
 /// The parts of a PagedCall as one result. A warp has as many elements of a head as it has lanes; its lanes share the parts' factors.
-struct CombineSplits {
+struct CombineSplits : PagedCall {
   static constexpr const char* kName = "engine_combine_splits";
   static constexpr int kThreads = 256;
-  const float* partial = nullptr;
-  std::int64_t rows = 0, heads = 0, value_dim = 0;
-  int splits = 1;
-  HeadRows output;
 
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
     const int lanes = block.lanes(), lane = block.lane();
+    const std::int64_t value_dim = cache.value_dim;
     const std::int64_t pieces = (value_dim + lanes - 1) / lanes, works = rows * heads * pieces;
     const auto warps = static_cast<std::int64_t>(block.stride()) / lanes;
     for (std::int64_t work = static_cast<std::int64_t>(block.first()) / lanes; work < works; work += warps) {
       const std::int64_t d = work % pieces * lanes + lane, head = work / pieces % heads, row = work / pieces / heads;
+      if (!computes(batch.rows[row])) continue;
       const float* const parts = partial + (row * heads + head) * splits * (value_dim + 2);
       float most = -INFINITY, sum = 0.0F, total = 0.0F;
       for (int split = lane; split < splits; split += lanes) {

@@ -52,6 +52,7 @@ struct DecodingAttention : PagedCall {
       const std::int64_t left = heads_together() - group * kQueries;
       part.queries = static_cast<int>(left < kQueries ? left : kQueries);
       const RowPlace place = batch.rows[part.row];
+      if (!computes(place)) continue;
       part.table = batch.tables + place.table;
       set_tokens(part, place.token);
       if (part.begin < part.end) {

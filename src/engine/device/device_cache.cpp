@@ -91,7 +91,8 @@ Result<bool> DeviceBatch::set(std::span<const BatchRows> batch, device::Runtime&
   std::size_t table = 0;
   for (const auto& [first_row, sequence] : batch) {
     for (std::int64_t row = 0; row < sequence.rows; ++row) {
-      *place++ = {static_cast<std::int32_t>(sequence.context + row), static_cast<std::int32_t>(table)};
+      *place++ = {static_cast<std::int32_t>(sequence.context + row), static_cast<std::int32_t>(table),
+                  static_cast<std::int32_t>(sequence.rows)};
     }
     std::memcpy(tables + table * sizeof(std::int32_t), sequence.blocks.data(), sequence.blocks.size_bytes());
     table += sequence.blocks.size();

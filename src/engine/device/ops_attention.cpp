@@ -15,8 +15,7 @@ namespace {
 
 constexpr int kMostQueries = 64;  // of a block
 constexpr std::size_t kMostShared = std::size_t{160} << 10;
-// Rows of decoding steps: the tokens of each are shared out among blocks, until there are enough of these for any GPU.
-constexpr std::int64_t kMostDecodingRows = 64;
+// Of few rows each reads its context by itself, which is shared out among blocks until there are enough of these for any GPU.
 constexpr std::int64_t kWantedBlocks = 512, kMostSplits = 64;
 
 /// Rows of queries that a block takes so that its shared memory does; 0 if one is too much.
@@ -52,7 +51,8 @@ struct CachedAttention {
   std::int64_t layer = 0;
   Tensor q, k, v, output;
   std::optional<Tensor> partial;
-  PagedAttention kernel;
+  PagedCall call;
+  int tile_rows = 1;  ///< of many rows, without tensor cores
 };
 
 // Query heads of one key head that a block takes.
@@ -115,12 +115,17 @@ Result<bool> launch_on_tensor_cores(const DeviceRun& run, const Call& call, std:
   return true;
 }
 
+/// As tile_dim().
+int tile_dim(const PagedCall& call) {
+  constexpr DType kDType = DType::kBFloat16;
+  const bool fits = call.cache.dtype == kDType && is_in_words<kDType>(call.q) && is_in_words<kDType>(call.output);
+  return fits ? tile_dim(call.cache.head_dim, call.cache.value_dim) : 0;
+}
+
 /// False if there is no kernel on tensor cores for such heads.
 Result<bool> launch_on_tensor_cores(const DeviceRun& run, const PagedCall& call) {
-  constexpr DType kDType = DType::kBFloat16;
   const DeviceCacheLayer& cache = call.cache;
-  if (cache.dtype != kDType || !is_in_words<kDType>(call.q) || !is_in_words<kDType>(call.output)) return false;
-  switch (tile_dim(cache.head_dim, cache.value_dim)) {
+  switch (tile_dim(call)) {
     case 64: return launch_on_tensor_cores<PagedTiles<64>>(run, call, cache.head_dim, cache.value_dim);
     case 128: return launch_on_tensor_cores<PagedTiles<128>>(run, call, cache.head_dim, cache.value_dim);
     case 256: return launch_on_tensor_cores<PagedTiles<256>>(run, call, cache.head_dim, cache.value_dim);
@@ -142,41 +147,55 @@ Result<bool> launch_on_tensor_cores(const DeviceRun& run, const WholeCall& call)
   }
 }
 
-Status launch_tiles(const DeviceRun& run, const PagedAttention& kernel) {
-  const AttendSizes sizes{kernel.tile_rows * kernel.heads_together(), static_cast<int>(kernel.cache.head_dim),
-                          static_cast<int>(kernel.cache.value_dim)};
-  return launch_blocks(run, kernel, kernel.tiles() * kernel.cache.kv_heads * kernel.splits, attend_bytes(sizes));
+Status launch_slow(const DeviceRun& run, const PagedCall& call, int tile_rows) {
+  PagedAttention kernel{call};
+  kernel.tile_rows = tile_rows;
+  const AttendSizes sizes{tile_rows * call.heads_together(), static_cast<int>(call.cache.head_dim),
+                          static_cast<int>(call.cache.value_dim)};
+  return launch_blocks(run, kernel, kernel.tiles() * call.cache.kv_heads * call.splits, attend_bytes(sizes));
 }
 
+Status launch_few_rows(const DeviceRun& run, const PagedCall& call) {
+  ACCORD_ASSIGN_OR_RETURN(const bool is_done, call.cache.dtype == DType::kFloat32
+                                                  ? launch_decoding<DType::kFloat32>(run, call)
+                                                  : launch_decoding<DType::kBFloat16>(run, call));
+  if (!is_done) ACCORD_RETURN_IF_ERROR(launch_slow(run, call, 1));
+  if (call.splits == 1) return Status();
+  constexpr std::int64_t kLanes = 32;  // a warp's, each of which has an element
+  return launch_over(run, CombineSplits{call},
+                     call.rows * call.heads * quotient_of_blocks(call.cache.value_dim, kLanes) * kLanes);
+}
+
+Status launch_many_rows(const DeviceRun& run, PagedCall call, int tile_rows) {
+  call.rows_of = RowsOf::kManyRows;
+  call.splits = 1;
+  ACCORD_ASSIGN_OR_RETURN(const bool is_done, launch_on_tensor_cores(run, call));
+  return is_done ? Status() : launch_slow(run, call, tile_rows);
+}
+
+// A sequence has few rows if their queries over one key head would fill no more than a warp's part of a tile; without tensor cores, no more than a tile.
+int few_rows(const PagedCall& call) {
+  return std::max((tile_dim(call) > 0 ? kQueriesOfWarp : kMostQueries) / call.heads_together(), 1);
+}
+
+// Which rows are few the kernels learn from the tables of the batch, so that a graph serves any sequences of as many rows together.
 Status run_cached_attention(const CachedAttention& attention, const Execution& execution) {
   const DeviceRun& run = *execution.on_device;
-  PagedAttention kernel = attention.kernel;
-  kernel.cache = run.cache->layer(attention.layer);
-  kernel.batch = run.batch;
-  kernel.q.data = execution.address(attention.q);
-  kernel.output.data = execution.address(attention.output);
-  AppendToCache append{kernel.cache, kernel.batch, kernel.rows, rows_of_heads(attention.k), rows_of_heads(attention.v)};
+  PagedCall call = attention.call;
+  call.cache = run.cache->layer(attention.layer);
+  call.batch = run.batch;
+  call.q.data = execution.address(attention.q);
+  call.output.data = execution.address(attention.output);
+  AppendToCache append{call.cache, call.batch, call.rows, rows_of_heads(attention.k), rows_of_heads(attention.v)};
   append.keys.data = execution.address(attention.k);
   append.values.data = execution.address(attention.v);
   ACCORD_RETURN_IF_ERROR(
-      launch_over(run, append, kernel.rows * kernel.cache.kv_heads * (kernel.cache.head_dim + kernel.cache.value_dim)));
-  kernel.splits = static_cast<int>(splits_of(kernel, run.cache->options()));
-  if (kernel.splits > 1) kernel.partial = execution.data<float>(*attention.partial);
-  bool is_done = false;
-  if (kernel.rows <= kMostDecodingRows) {
-    ACCORD_ASSIGN_OR_RETURN(is_done, kernel.cache.dtype == DType::kFloat32
-                                         ? launch_decoding<DType::kFloat32>(run, kernel)
-                                         : launch_decoding<DType::kBFloat16>(run, kernel));
-  } else {
-    ACCORD_ASSIGN_OR_RETURN(is_done, launch_on_tensor_cores(run, kernel));
-  }
-  if (!is_done) ACCORD_RETURN_IF_ERROR(launch_tiles(run, kernel));
-  if (kernel.splits == 1) return Status();
-  const CombineSplits combine{kernel.partial,         kernel.rows,   kernel.heads,
-                              kernel.cache.value_dim, kernel.splits, kernel.output};
-  constexpr std::int64_t kLanes = 32;  // a warp's, each of which has an element
-  return launch_over(run, combine,
-                     kernel.rows * kernel.heads * quotient_of_blocks(kernel.cache.value_dim, kLanes) * kLanes);
+      launch_over(run, append, call.rows * call.cache.kv_heads * (call.cache.head_dim + call.cache.value_dim)));
+  call.few_rows = few_rows(call);
+  call.splits = static_cast<int>(splits_of(call, run.cache->options()));
+  if (call.splits > 1) call.partial = execution.data<float>(*attention.partial);
+  ACCORD_RETURN_IF_ERROR(launch_few_rows(run, call));
+  return call.rows > call.few_rows ? launch_many_rows(run, call, attention.tile_rows) : Status();
 }
 
 Status prepare_cached_attention(Preparation& op) {
@@ -190,32 +209,30 @@ Status prepare_cached_attention(Preparation& op) {
   const bool fits = k.size(2) == q.size(2) && v.size(2) == q.size(2) && v.size(1) == k.size(1) &&
                     k.size(3) == q.size(3) && k.size(1) > 0 && q.size(1) > 0 && q.size(1) % k.size(1) == 0;
   if (!fits) return op.corrupt("query, key and value do not fit each other");
-  PagedAttention& kernel = attention.kernel;
+  PagedCall& call = attention.call;
   ACCORD_ASSIGN_OR_RETURN(attention.layer, op.integer("layer"));
   ACCORD_ASSIGN_OR_RETURN(const double scale, op.real("scale"));
-  ACCORD_ASSIGN_OR_RETURN(kernel.window, op.integer("window", 0));
+  ACCORD_ASSIGN_OR_RETURN(call.window, op.integer("window", 0));
   ACCORD_ASSIGN_OR_RETURN(const double softcap, op.real("softcap", 0.0));
-  if (kernel.window < 0 || softcap < 0) return op.corrupt("a negative window or softcap");
-  kernel.scale = static_cast<float>(scale);
-  kernel.softcap = static_cast<float>(softcap);
-  kernel.rows = q.size(2);
-  kernel.heads = q.size(1);
-  kernel.q = rows_of_heads(q);
-  ACCORD_RETURN_IF_ERROR(op.take_batch_rows(kernel.rows));
+  if (call.window < 0 || softcap < 0) return op.corrupt("a negative window or softcap");
+  call.scale = static_cast<float>(scale);
+  call.softcap = static_cast<float>(softcap);
+  call.rows = q.size(2);
+  call.heads = q.size(1);
+  call.q = rows_of_heads(q);
+  ACCORD_RETURN_IF_ERROR(op.take_batch_rows(call.rows));
   ACCORD_ASSIGN_OR_RETURN(attention.output, op.make(0, {1, q.size(2), q.size(1), v.size(3)}));
-  kernel.output = {nullptr, attention.output.dtype, attention.output.stride(1), attention.output.stride(2)};
-  const int most_rows = tile_rows(q.size(1) / k.size(1), k.size(3), v.size(3));
-  if (most_rows == 0) return op.unsupported("its heads are too large for the kernel of GPUs");
-  const bool decodes = kernel.rows <= kMostDecodingRows;
-  kernel.tile_rows = decodes ? 1 : most_rows;
+  call.output = {nullptr, attention.output.dtype, attention.output.stride(1), attention.output.stride(2)};
+  const std::int64_t heads_together = q.size(1) / k.size(1);
+  attention.tile_rows = tile_rows(heads_together, k.size(3), v.size(3));
+  if (attention.tile_rows == 0) return op.unsupported("its heads are too large for the kernel of GPUs");
   // What is shared out may not depend on how many of the heads are this rank's.
-  const std::int64_t key_heads = op.is_canonical() ? 1 : k.size(1),
-                     together = op.is_canonical() ? 1 : q.size(1) / k.size(1);
-  const std::int64_t splits = decodes ? splits_of(kernel.rows, key_heads, together) : 1;
-  kernel.splits = static_cast<int>(splits);
+  const std::int64_t splits =
+      op.is_canonical() ? splits_of(call.rows, 1, 1) : splits_of(call.rows, k.size(1), heads_together);
+  call.splits = static_cast<int>(splits);
   if (splits > 1) {
     ACCORD_ASSIGN_OR_RETURN(attention.partial,
-                            op.scratch(DType::kFloat32, {kernel.rows, kernel.heads, splits, v.size(3) + 2}));
+                            op.scratch(DType::kFloat32, {call.rows, call.heads, splits, v.size(3) + 2}));
   }
   const Step step = [attention](const Execution& execution) { return run_cached_attention(attention, execution); };
   op.step_always(step, [&] { return step; });

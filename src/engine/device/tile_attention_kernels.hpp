@@ -37,8 +37,8 @@ ACCORD_ON_DEVICE inline void store_word(const HeadRows& rows, std::int64_t offse
   *reinterpret_cast<std::uint32_t*>(static_cast<std::uint16_t*>(rows.data) + offset) = word;
 }
 
-/// PagedCall over a cache of bfloat16, with queries and output of that. Tiles have rows of one sequence each, as the batch's rows lie: sequences
-/// of few rows share a tile's rows, so that up to kTurns blocks go through its sequences.
+/// PagedCall over a cache of bfloat16, with queries and output of that. Tiles have rows of one sequence each, as the batch's rows lie: short
+/// sequences share a tile's rows, so that up to kTurns blocks go through its sequences.
 template <int kMostDim>
 struct PagedTiles : PagedCall {
   using Attend = AttendTiles<DType::kBFloat16, kMostDim>;
@@ -66,9 +66,9 @@ struct PagedTiles : PagedCall {
       Tile tile{*this, kv_head, TileQueries(shape, group, kv_head, heads_together())};
       const std::int64_t turn = rest / tiles(shape);
       int sequence = 0;
-      for (std::int64_t row = begin; row < end; row += tile.queries_are.row_count, ++sequence) {
+      for (std::int64_t row = begin; row < end; row += tile.queries_are.row_count) {
         tile.set_rows(row, end);
-        if (sequence % kTurns == turn)
+        if (computes(batch.rows[row]) && sequence++ % kTurns == turn)
           Attend::attend(block, static_cast<int>(cache.head_dim), static_cast<int>(cache.value_dim), tile);
       }
     }

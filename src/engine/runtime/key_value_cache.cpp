@@ -16,18 +16,24 @@ constexpr std::size_t kAlignment = 64;
 
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// [1, heads, rows, dim] of a key or value.
-Result<std::pair<std::int64_t, std::int64_t>> heads_and_dim(const Graph& graph, const Node& node,
-                                                            std::string_view argument) {
+/// A key or value.
+struct Heads {
+  std::int64_t heads, dim;
+  DType dtype;
+};
+
+// Of [1, heads, rows, dim].
+Result<Heads> heads_of(const Graph& graph, const Node& node, std::string_view argument) {
   const auto id = tensor_argument(node, argument);
   if (!id) return Status(StatusCode::kCorrupt, fmt::format("{}: no {}", node_text(node), argument));
-  const SymbolicShape& shape = graph.values[static_cast<std::size_t>(*id)].shape;
+  const Value& value = graph.values[static_cast<std::size_t>(*id)];
+  const SymbolicShape& shape = value.shape;
   if (shape.size() != 4 || !shape[1].is_constant() || !shape[3].is_constant()) {
     return Status(StatusCode::kUnsupported, fmt::format("{}: its {} is {}, not [1, heads, tokens, dim] with constant "
                                                         "heads and dim",
                                                         node_text(node), argument, shape_text(shape)));
   }
-  return std::pair(shape[1].constant(), shape[3].constant());
+  return Heads{shape[1].constant(), shape[3].constant(), value.dtype};
 }
 
 }  // namespace
@@ -39,20 +45,21 @@ Result<std::vector<CachedLayer>> cached_layers(const Graph& graph) {
     if (node.op != kCachedAttention) continue;
     CachedLayer layer;
     ACCORD_ASSIGN_OR_RETURN(layer.layer, integer_argument(node, "layer"));
-    ACCORD_ASSIGN_OR_RETURN(const auto keys, heads_and_dim(graph, node, "key"));
-    ACCORD_ASSIGN_OR_RETURN(const auto values, heads_and_dim(graph, node, "value"));
+    ACCORD_ASSIGN_OR_RETURN(const Heads keys, heads_of(graph, node, "key"));
+    ACCORD_ASSIGN_OR_RETURN(const Heads values, heads_of(graph, node, "value"));
     const auto [other, is_new] = of_number.emplace(layer.layer, &node);
     if (!is_new) {
       return Status(StatusCode::kCorrupt, fmt::format("{} and {} are both attention layer {}", node_text(node),
                                                       node_text(*other->second), layer.layer));
     }
-    if (values.first != keys.first) {
+    if (values.heads != keys.heads) {
       return Status(StatusCode::kCorrupt,
-                    fmt::format("{}: {} key heads, but {} value heads", node_text(node), keys.first, values.first));
+                    fmt::format("{}: {} key heads, but {} value heads", node_text(node), keys.heads, values.heads));
     }
-    layer.kv_heads = keys.first;
-    layer.head_dim = keys.second;
-    layer.value_dim = values.second;
+    layer.kv_heads = keys.heads;
+    layer.head_dim = keys.dim;
+    layer.value_dim = values.dim;
+    if (keys.dtype == DType::kBFloat16 && values.dtype == DType::kBFloat16) layer.dtype = DType::kBFloat16;
     layers.push_back(layer);
   }
   return layers;

@@ -26,6 +26,7 @@ struct CachedLayer {
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
   std::int64_t value_dim = 0;
+  DType dtype = DType::kFloat32;  ///< that a cache can have without rounding keys and values: or bfloat16
 };
 
 /// The layers of `graph` (cut for this rank). kCorrupt for two of one number, kUnsupported for sizes that are no constants.

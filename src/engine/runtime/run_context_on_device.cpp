@@ -1,4 +1,5 @@
 // What a RunContext does where its engine is on a device: the programs are the same, the memory is a DeviceContext's.
+#include <algorithm>
 #include <utility>
 
 #include "base/rounding.hpp"
@@ -33,7 +34,12 @@ Status RunContext::create_passing_device_cache(std::span<const CachedLayer> laye
   passing_device_cache_ = DeviceCache();
   device_->forget_graphs();
   const EngineDevice& on = device_->on();
-  ACCORD_ASSIGN_OR_RETURN(DeviceCache made, DeviceCache::create(layers, {.blocks = blocks}, *on.runtime, on.device));
+  KeyValueCacheOptions options{.blocks = blocks};
+  // Keys and values are there in the model's dtype.
+  const bool is_exact = std::all_of(layers.begin(), layers.end(),
+                                    [](const CachedLayer& layer) { return layer.dtype == DType::kBFloat16; });
+  if (is_exact) options.dtype = DType::kBFloat16;
+  ACCORD_ASSIGN_OR_RETURN(DeviceCache made, DeviceCache::create(layers, options, *on.runtime, on.device));
   ACCORD_RETURN_IF_ERROR(engine_->budget().take({kCache, made.bytes()}));
   passing_device_cache_ = std::move(made);
   return Status();

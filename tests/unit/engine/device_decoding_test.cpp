@@ -28,8 +28,7 @@ std::vector<float> by_kernel(const PagedCase& of, PagedSequences& sequences) {
   return sequences.by([&](const PagedCall& call) {
     const DecodingAttention<kDType, kQueries> kernel{call};
     run_blocks(kernel, 3, of.size, kernel.shared_bytes(of.head_dim, of.value_dim, of.size.threads, of.size.lanes));
-    const CombineSplits combine{call.partial, call.rows, of.heads, of.value_dim, of.splits, call.output};
-    if (of.splits > 1) run_blocks(combine, 2, of.size, 0);
+    if (of.splits > 1) run_blocks(CombineSplits{call}, 2, of.size, 0);
   });
 }
 
@@ -87,6 +86,55 @@ TEST_F(DeviceDecoding, one_nan_of_a_key_is_nan_for_the_heads_that_see_it) {
   for (std::size_t i = 0; i < output.size(); ++i) EXPECT_EQ(std::isnan(output[i]), i >= output.size() / 2) << i;
 }
 
+TEST_F(DeviceDecoding, only_rows_of_sequences_with_few_rows_are_computed) {
+  const PagedCase of{.heads = 2,
+                     .sequences = {{.rows = 2, .context = 300}, {.rows = 3, .context = 20}, {.rows = 1}},
+                     .splits = 2,
+                     .size = {4, 2}};
+  PagedSequences sequences(of);
+  std::vector<float> expected = sequences.by_formula();
+  std::fill(expected.begin() + 2 * 16, expected.begin() + 5 * 16, NAN);
+  const std::vector<float> output = sequences.by([&](PagedCall call) {
+    call.few_rows = 2;
+    const DecodingAttention<DType::kFloat32, 1> kernel{call};
+    run_blocks(kernel, 3, of.size, kernel.shared_bytes(of.head_dim, of.value_dim, of.size.threads, of.size.lanes));
+    run_blocks(CombineSplits{call}, 2, of.size, 0);
+  });
+  expect_near(output, expected, 2e-5F);
+}
+
+TEST_F(DeviceDecoding, many_sequences_decode_together_and_a_graph_of_as_many_rows_reads_prompts) {
+  constexpr DType kBFloat16 = DType::kBFloat16;
+  OneAttention::Steps steps;
+  for (std::int64_t step = 0; step < 3; ++step) {  // the last one is the graph's
+    steps.emplace_back();
+    for (std::size_t i = 0; i < 70; ++i) steps.back().push_back({1, step, i});
+  }
+  steps.push_back({{70, 0, 0}});
+  steps.push_back({{1, 3, 1}, {30, 0, 2}, {2, 3, 3}, {36, 0, 4}, {1, 70, 0}});
+  struct Expected {
+    OneAttention attention;
+    std::string few, many;
+    float error = 2e-5F;
+  };
+  for (const Expected& expected : {
+           Expected{{}, "engine_decode_4_heads_float32", "engine_paged_attention"},
+           Expected{
+               {.heads = 2, .kv_heads = 1, .head_dim = 16, .value_dim = 16, .cache = kBFloat16, .dtype = kBFloat16},
+               "engine_decode_4_heads_bfloat16",
+               "engine_paged_tiles_64",
+               0.012F},
+       }) {
+    SCOPED_TRACE(expected.few);
+    const std::vector<float> cpu = expected.attention.run_on({}, steps);
+    const HostRuntime& runtime = HostRuntime::instance();
+    const int few = runtime.launches(expected.few), many = runtime.launches(expected.many);
+    expect_near(expected.attention.run_on(kGpu, steps), cpu, expected.error);
+    EXPECT_EQ(runtime.launches(expected.few) - few, 2);
+    EXPECT_EQ(runtime.launches(expected.many) - many, 2);
+  }
+}
+
 TEST_F(DeviceDecoding, an_engine_decodes_as_the_cpu_does_with_the_kernel_for_its_heads) {
   struct Expected {
     OneAttention attention;
@@ -104,9 +152,9 @@ TEST_F(DeviceDecoding, an_engine_decodes_as_the_cpu_does_with_the_kernel_for_its
     const std::vector<float> cpu = expected.attention.run_on({});
     const int before = HostRuntime::instance().launches(expected.kernel);
     expect_near(expected.attention.run_on(kGpu), cpu, 2e-5F);
-    // The prompts are another kernel's; of three steps alike the last is a graph's, as the second was captured.
+    // The short prompt is this kernel's, the long one the tiles'; of three steps alike the last is a graph's, as the second was captured.
     EXPECT_EQ(HostRuntime::instance().launches(expected.kernel) - before,
-              expected.kernel == "engine_paged_attention" ? 3 : 2);
+              expected.kernel == "engine_paged_attention" ? 4 : 3);
   }
 }
 

@@ -11,18 +11,22 @@ namespace {
 
 using accord::testing::BlockSize;
 using accord::testing::HostRuntime;
+using accord::testing::HostTensor;
 using accord::testing::kGpu;
 using accord::testing::OneAttention;
 using accord::testing::PagedCase;
 using accord::testing::PagedSequences;
 using accord::testing::run_blocks;
+using accord::testing::some_numbers;
 
 // Parts of a softmax, and the results, are rounded to bfloat16: 2^-9 of each, and values are below 2.
 constexpr float kError = 0.012F;
 
 template <int kMostDim>
-std::vector<float> by_kernel(const PagedCase& of, PagedSequences& sequences) {
-  return sequences.by([&](const PagedCall& call) {
+std::vector<float> by_kernel(const PagedCase& of, PagedSequences& sequences, int few_rows = 0) {
+  return sequences.by([&](PagedCall call) {
+    call.rows_of = RowsOf::kManyRows;
+    call.few_rows = few_rows;
     run_blocks(PagedTiles<kMostDim>{call}, 2, of.size,
                PagedTiles<kMostDim>::Attend::shared_bytes(of.head_dim, of.value_dim));
   });
@@ -95,6 +99,17 @@ TEST_F(DeviceTiles, sequences_of_any_number_of_rows_beside_each_other) {
                                     {.rows = 1, .context = 64},
                                     {.rows = 66, .context = 1},
                                     {.rows = 3, .context = 190}}});
+}
+
+TEST_F(DeviceTiles, rows_of_sequences_with_few_rows_are_left_out) {
+  const PagedCase of = in_bfloat16({.head_dim = 16,
+                                    .value_dim = 16,
+                                    .sequences = {{.rows = 2}, {.rows = 3, .context = 20}, {.rows = 1}, {.rows = 70}}});
+  PagedSequences sequences(of);
+  std::vector<float> expected = sequences.by_formula();
+  std::fill(expected.begin(), expected.begin() + 2 * 16, NAN);
+  std::fill(expected.begin() + 5 * 16, expected.begin() + 6 * 16, NAN);
+  expect_near(by_kernel<64>(of, sequences, 2), expected, kError);
 }
 
 TEST_F(DeviceTiles, windows_and_capped_scores) {
@@ -178,6 +193,17 @@ TEST_F(DeviceTiles, an_engine_reads_prompts_as_the_cpu_does_with_the_kernel_for_
     expect_near(expected.attention.run_on(kGpu), cpu, kError);
     EXPECT_EQ(HostRuntime::instance().launches(expected.kernel) - before, 1);  // the steps after the prompt decode
   }
+}
+
+TEST_F(DeviceTiles, runs_without_sequences_keep_keys_and_values_in_the_dtype_of_a_bfloat16_model) {
+  constexpr DType kBFloat16 = DType::kBFloat16;
+  const auto numbers = [](std::int64_t heads) {
+    return HostTensor(kBFloat16, {1, heads, 70, 16}, some_numbers(static_cast<std::size_t>(heads * 70 * 16)));
+  };
+  const OneAttention attention{.heads = 2, .kv_heads = 1, .head_dim = 16, .value_dim = 16, .dtype = kBFloat16};
+  const int before = HostRuntime::instance().launches("engine_paged_tiles_64");
+  expect_same(attention.parts(), {numbers(2), numbers(1), numbers(1)}, kError);
+  EXPECT_GT(HostRuntime::instance().launches("engine_paged_tiles_64"), before);
 }
 
 }  // namespace

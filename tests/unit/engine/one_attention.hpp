@@ -34,26 +34,54 @@ struct OneAttention {
     return {.name = "one", .graph = to_json(writer.graph()), .weights = {}, .sizes = {}};
   }
 
-  /// A prompt of 530 tokens and one of 21, then two tokens of each, a token a step; what the steps gave.
-  std::vector<float> run_on(Device device) const {
+  struct Rows {
+    std::int64_t rows = 1, context = 0;
+    std::size_t sequence = 0;
+  };
+  using Steps = std::vector<std::vector<Rows>>;
+
+  /// A prompt of 530 tokens and one of 21, then two tokens of each, a token a step.
+  static Steps prompts_and_tokens() {
+    Steps steps = {{{530, 0, 0}, {21, 0, 1}}};
+    for (std::int64_t step = 0; step < 3; ++step) steps.push_back({{1, 530 + step, 0}, {1, 21 + step, 1}});
+    return steps;
+  }
+
+  /// What the steps gave.
+  std::vector<float> run_on(Device device, const Steps& steps = prompts_and_tokens()) const {
+    constexpr std::int64_t kBlockTokens = 16;
+    std::vector<std::vector<std::int32_t>> tables;
+    std::int32_t count = 0;
+    for (const std::vector<Rows>& step : steps) {
+      for (const Rows& its : step) {
+        if (tables.size() <= its.sequence) tables.resize(its.sequence + 1);
+        std::vector<std::int32_t>& table = tables[its.sequence];
+        while (static_cast<std::int64_t>(table.size()) * kBlockTokens < its.context + its.rows)
+          table.push_back(count++);
+      }
+    }
+    std::vector<std::int32_t> blocks(static_cast<std::size_t>(count));
+    std::iota(blocks.begin(), blocks.end(), 0);
+    std::shuffle(blocks.begin(), blocks.end(), std::mt19937(6));
+    for (std::vector<std::int32_t>& table : tables)
+      for (std::int32_t& block : table) block = blocks[static_cast<std::size_t>(block)];
+
     Result<Engine> engine = Engine::assemble(parts(), {}, {.device = device});
     EXPECT_TRUE(engine.ok()) << engine.status().to_string();
     EXPECT_TRUE(engine->bind().ok());
     Result<EngineContext> context = engine->create_context();
-    EXPECT_TRUE(context->create_cache({.blocks = 40, .block_tokens = 16, .dtype = cache}).ok());
-    std::vector<std::int32_t> blocks(40);
-    std::iota(blocks.begin(), blocks.end(), 0);
-    std::shuffle(blocks.begin(), blocks.end(), std::mt19937(6));
-    const std::span<const std::int32_t> first(blocks.data(), 35), second(blocks.data() + 35, 3);
+    EXPECT_TRUE(context->create_cache({.blocks = count, .block_tokens = kBlockTokens, .dtype = cache}).ok());
     std::vector<float> all;
-    for (int step = 0; step < 4; ++step) {
-      std::vector<SequenceRows> sequences = {{530, 0, first}, {21, 0, second}};
-      if (step > 0) sequences = {{1, 529 + step, first}, {1, 20 + step, second}};
-      const std::int64_t tokens = sequences[0].rows + sequences[1].rows;
+    for (unsigned step = 0; step < steps.size(); ++step) {
+      std::vector<SequenceRows> sequences;
+      std::int64_t tokens = 0;
+      for (const Rows& its : steps[step]) {
+        sequences.push_back({its.rows, its.context, tables[its.sequence]});
+        tokens += its.rows;
+      }
       const auto tensor = [&](std::int64_t its_heads, std::int64_t dim, unsigned seed) {
-        return HostTensor(
-            dtype, {1, its_heads, tokens, dim},
-            some_numbers(static_cast<std::size_t>(its_heads * tokens * dim), seed + static_cast<unsigned>(step) * 3));
+        return HostTensor(dtype, {1, its_heads, tokens, dim},
+                          some_numbers(static_cast<std::size_t>(its_heads * tokens * dim), seed + step * 3));
       };
       std::vector<HostTensor> inputs = {tensor(heads, head_dim, 1), tensor(kv_heads, head_dim, 2),
                                         tensor(kv_heads, value_dim, 3)};

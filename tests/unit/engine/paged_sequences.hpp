@@ -75,7 +75,7 @@ class PagedSequences {
     device::store_float(cache_.values, of_.cache, row * of_.value_dim, NAN);
   }
 
-  /// What `run` makes of the call, whose output it is given.
+  /// What `run` makes of the call, which is of all rows as few ones; NaN is what it leaves out.
   template <typename Run>
   std::vector<float> by(const Run& run) {
     const std::size_t numbers = count(rows_ * of_.heads * of_.value_dim);
@@ -91,6 +91,7 @@ class PagedSequences {
     call.softcap = of_.softcap;
     call.q = {queries_.data(), of_.queries, of_.heads * of_.head_dim, of_.head_dim};
     call.output = {output.data(), of_.queries, of_.heads * of_.value_dim, of_.value_dim};
+    call.few_rows = static_cast<int>(rows_);
     call.splits = of_.splits;
     call.partial = partial.data();
     run(call);
@@ -150,7 +151,8 @@ class PagedSequences {
     for (std::int64_t row = 0; row < sequence.rows; ++row) {
       const auto its = static_cast<std::int64_t>(places_.size());
       write(queries_.data(), of_.queries, its, of_.heads * of_.head_dim);
-      places_.push_back({static_cast<std::int32_t>(sequence.context + row), table});
+      places_.push_back(
+          {static_cast<std::int32_t>(sequence.context + row), table, static_cast<std::int32_t>(sequence.rows)});
     }
   }
 
