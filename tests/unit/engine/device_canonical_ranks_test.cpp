@@ -12,6 +12,7 @@ namespace {
 
 using accord::testing::floats_of;
 using accord::testing::HostBlas;
+using accord::testing::HostRuntime;
 using accord::testing::HostTensor;
 using accord::testing::kGpu;
 using ::testing::Each;
@@ -23,6 +24,8 @@ TEST_F(DeviceModels, an_encoder_with_canonical_ranks_has_the_same_bits_on_any_nu
   const TinyEncoder model(8);
   model.write(path("eight"));
   const int products = HostBlas::instance().products();
+  const auto norms_of_plans = [] { return HostRuntime::instance().launches("run_plan_norm_float32"); };
+  const int norms = norms_of_plans();
   for (const std::int64_t length : {1, 2, 3, 8, 64}) {
     const std::int64_t batch = length > 16 ? 4 : 1, each = length / batch;
     const std::vector<std::int64_t> ids = some_ids(length);
@@ -47,6 +50,8 @@ TEST_F(DeviceModels, an_encoder_with_canonical_ranks_has_the_same_bits_on_any_nu
   }
   // The library may take another kernel where sizes are others.
   EXPECT_EQ(HostBlas::instance().products(), products);
+  // So may a norm in a plan's kernel, which has other threads than the norm's own.
+  EXPECT_EQ(norms_of_plans(), norms);
 }
 
 TEST_F(DeviceModels, a_decoder_with_canonical_ranks_has_the_same_bits_on_one_rank_and_on_two) {
