@@ -66,6 +66,11 @@ TEST_P(CudaProducts, of_float8_have_scales_of_rows_and_columns_where_the_library
   product.b = {on_b.buffer().data, kFloat8, kK, 0};
   product.c = {sums.buffer().data, DType::kFloat32, kN, 0};
   product.workspace = workspace.buffer().data;
+  const auto has = [&] {
+    const Result<bool> said = (*blas)->has(product, kFirst);
+    return said.ok() && *said;
+  };
+  EXPECT_TRUE(has());
   Status status = (*blas)->multiply(product, kFirst, {});
   ASSERT_TRUE(status.ok()) << status.to_string();
   const Result<bool> takes_scales = (*blas)->takes_scales(kFirst);
@@ -75,6 +80,7 @@ TEST_P(CudaProducts, of_float8_have_scales_of_rows_and_columns_where_the_library
     product.bias = on_bias.buffer().data;
     product.a_scales = static_cast<const float*>(on_rows.buffer().data);
     product.b_scales = static_cast<const float*>(on_columns.buffer().data);
+    EXPECT_TRUE(has());
     status = (*blas)->multiply(product, kFirst, {});
     ASSERT_TRUE(status.ok()) << status.to_string();
   }
