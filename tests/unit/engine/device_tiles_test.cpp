@@ -25,7 +25,7 @@ constexpr float kError = 0.012F;
 template <int kMostDim>
 std::vector<float> by_kernel(const PagedCase& of, PagedSequences& sequences, int few_rows = 0) {
   return sequences.by([&](PagedCall call) {
-    call.rows_of = RowsOf::kManyRows;
+    call.rows_of = RowsOf::kLongSequences;
     call.few_rows = few_rows;
     run_blocks(PagedTiles<kMostDim>{call}, 2, of.size,
                PagedTiles<kMostDim>::Attend::shared_bytes(of.head_dim, of.value_dim));
