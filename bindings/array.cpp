@@ -11,16 +11,6 @@
 #include "status.hpp"
 
 namespace accord::python {
-namespace {
-
-constexpr std::uint64_t kDlpackReadOnly = 1;
-constexpr int kDlpackCpu = 1;
-constexpr int kDlpackCuda = 2;
-constexpr int kDlpackCudaHost = 3;
-constexpr int kDlpackCudaManaged = 13;
-constexpr int kDlpackDefaultStream = 1;  ///< that of CUDA
-constexpr int kDlpackNoStream = -1;      ///< whoever asks orders by himself
-
 /// The head of DLPack's C function table (1.3), as far as it is used here.
 struct DlpackExchange {
   std::uint32_t major;
@@ -28,7 +18,19 @@ struct DlpackExchange {
   DlpackExchange* previous;
   void* allocate;
   int (*from_object)(void* object, DlpackVersioned** tensor);
+  void* to_object;
+  void* describe;
+  int (*current_stream)(int device_type, std::int32_t device_index, void** stream);
 };
+
+namespace {
+
+constexpr std::uint64_t kDlpackReadOnly = 1;
+constexpr int kDlpackCpu = 1;
+constexpr int kDlpackCuda = 2;
+constexpr int kDlpackCudaHost = 3;
+constexpr int kDlpackCudaManaged = 13;
+constexpr int kDlpackDefaultStream = 1;  ///< of CUDA
 
 /// "int8, int16, ... and bool".
 std::string all_dtypes() {
@@ -275,13 +277,20 @@ bool ArrayView::take_buffer(nb::handle object, std::string_view argument, Access
   return true;
 }
 
+void ArrayView::find_stream(const DlpackExchange& exchange, std::string_view argument) {
+  const nb::dlpack::device device = versioned_->tensor.device;
+  if (device.device_type != kDlpackCuda && device.device_type != kDlpackCudaManaged) return;
+  if (exchange.current_stream(device.device_type, device.device_id, &stream_.handle) != 0)
+    raise_type(text(argument, "the stream of its memory cannot be told (" + take_error() + ")"));
+}
+
 void ArrayView::take_dlpack(nb::handle object, std::string_view argument, Memory memory) {
-  const bool on_gpu = memory != Memory::kCpu && says_cuda(object);
-  const DlpackExchange* const exchange = exchange_of(object);
-  if (exchange != nullptr && !(on_gpu && memory == Memory::kOrderedDevice)) {  // it orders no streams
-    if (exchange->from_object(object.ptr(), &versioned_) == 0)
-      return check_resolved(object, versioned_->tensor, argument);
-    raise_type(text(argument, "its memory cannot be used (" + take_error() + ")"));
+  if (const DlpackExchange* exchange = exchange_of(object)) {
+    if (exchange->from_object(object.ptr(), &versioned_) != 0)
+      raise_type(text(argument, "its memory cannot be used (" + take_error() + ")"));
+    check_resolved(object, versioned_->tensor, argument);
+    if (memory == Memory::kOrderedDevice) find_stream(*exchange, argument);
+    return;
   }
   if (!nb::hasattr(object, "__dlpack__"))
     raise_type(text(argument, "expected an array (with the buffer protocol, as NumPy's, or DLPack, as torch's), got " +
@@ -289,7 +298,7 @@ void ArrayView::take_dlpack(nb::handle object, std::string_view argument, Memory
   nb::object capsule;
   try {
     nb::dict options;
-    if (on_gpu) options["stream"] = memory == Memory::kOrderedDevice ? kDlpackDefaultStream : kDlpackNoStream;
+    if (memory == Memory::kOrderedDevice && says_cuda(object)) options["stream"] = kDlpackDefaultStream;
     nb::dict of_version_1 = nb::steal<nb::dict>(PyDict_Copy(options.ptr()));
     of_version_1["max_version"] = nb::make_tuple(1, 0);
     try {

@@ -20,7 +20,7 @@ enum class Access : std::uint8_t { kRead, kWrite };
 enum class Memory : std::uint8_t {
   kCpu,
   kAnyDevice,      ///< where the caller orders streams
-  kOrderedDevice,  ///< its default stream waits for what the array's owner has under way there
+  kOrderedDevice,  ///< where stream() is behind what the array's owner has under way
 };
 
 /// DLPack's structure that owns a tensor, as its versions since 1.0 lay it out.
@@ -40,6 +40,8 @@ struct DlpackUnversioned {
   void (*deleter)(DlpackUnversioned*);
 };
 
+struct DlpackExchange;
+
 /// One array argument of a call: an object with the buffer protocol (NumPy arrays, bytearray, memoryview, array.array) or
 /// with DLPack (torch tensors). Holds the object's memory in place while it lives. REQUIRES: the GIL, also at the end.
 ///
@@ -57,15 +59,19 @@ class ArrayView {
 
   const Buffer& buffer() const { return buffer_; }
   std::vector<std::int64_t> shape() const;
+  /// Of kOrderedDevice, on a GPU: a stream of it, in which the memory is ready; null is its default one.
+  Stream stream() const { return stream_; }
 
  private:
   bool take_buffer(nb::handle object, std::string_view argument, Access access, std::optional<DType> dtype);
-  void take_dlpack(nb::handle object, std::string_view argument);
+  void take_dlpack(nb::handle object, std::string_view argument, Memory memory);
+  void find_stream(const DlpackExchange& exchange, std::string_view argument);
   void read_dlpack(const nb::dlpack::dltensor& tensor, bool read_only, std::string_view argument, Access access,
                    std::optional<DType> dtype, Memory memory);
   void release();
 
   Buffer buffer_;
+  Stream stream_;
   Py_buffer view_{};
   DlpackVersioned* versioned_ = nullptr;
   DlpackUnversioned* unversioned_ = nullptr;

@@ -47,15 +47,17 @@ struct EngineHandle {
   std::shared_ptr<Binding> binding = std::make_shared<Binding>();
   std::shared_ptr<ContextState> own_context;
   nb::dict communicators;  // that it is bound to, by group
+  Memory memory;           // what inputs may lie in
 
-  explicit EngineHandle(Engine made) : engine(std::move(made)) {}
+  explicit EngineHandle(Engine made, Device device = {})
+      : engine(std::move(made)), memory(device.type == DeviceType::kCpu ? Memory::kCpu : Memory::kOrderedDevice) {}
   Engine& use() { return engine.use("this engine"); }
 };
 
 std::shared_ptr<ContextState> make_context(EngineHandle& self) {
   Engine engine = self.use();
   EngineContext context = value_or_raise(run_interruptibly([engine]() mutable { return engine.create_context(); }));
-  return std::make_shared<ContextState>(self.weights, std::move(context), engine.inputs(), self.binding);
+  return std::make_shared<ContextState>(self.weights, std::move(context), engine.inputs(), self.memory, self.binding);
 }
 
 nb::list run_engine(EngineHandle& self, const nb::args& given, const nb::kwargs& named) {
@@ -164,20 +166,24 @@ EngineHandle load(nb::handle path, const Places& groups, const std::string& devi
                   std::int64_t overlap_rows, const DTypeName& all_reduce_dtype, const DTypeName& activation_dtype,
                   const MemoryLimit& memory_limit) {
   const std::map<std::string, GroupPlace> places = places_argument(groups);
-  return EngineHandle(value_or_raise(run_interruptibly(
-      [file = path_argument(path), places,
-       options = load_options(device, threads, canonical_ranks, overlap_rows, all_reduce_dtype, activation_dtype,
-                              memory_limit)] { return Engine::load(file, places, options); })));
+  const LoadOptions options =
+      load_options(device, threads, canonical_ranks, overlap_rows, all_reduce_dtype, activation_dtype, memory_limit);
+  return EngineHandle(value_or_raise(run_interruptibly([file = path_argument(path), places, options] {
+                        return Engine::load(file, places, options);
+                      })),
+                      options.device);
 }
 
 EngineHandle load_and_bind(nb::handle path, nb::handle groups, const std::string& device, int threads,
                            int canonical_ranks, std::int64_t overlap_rows, const DTypeName& all_reduce_dtype,
                            const DTypeName& activation_dtype, const MemoryLimit& memory_limit) {
   const Communicators communicators = communicators_argument(groups);
-  EngineHandle handle(value_or_raise(run_interruptibly(
-      [file = path_argument(path), communicators,
-       options = load_options(device, threads, canonical_ranks, overlap_rows, all_reduce_dtype, activation_dtype,
-                              memory_limit)] { return Engine::load_and_bind(file, communicators, options); })));
+  const LoadOptions options =
+      load_options(device, threads, canonical_ranks, overlap_rows, all_reduce_dtype, activation_dtype, memory_limit);
+  EngineHandle handle(value_or_raise(run_interruptibly([file = path_argument(path), communicators, options] {
+                        return Engine::load_and_bind(file, communicators, options);
+                      })),
+                      options.device);
   handle.binding->communicators = values_of(communicators);
   if (!groups.is_none()) handle.communicators = nb::cast<nb::dict>(groups);
   return handle;

@@ -35,7 +35,7 @@ class Running {
 
 /// (position, name, module, dtype, shape, bytes) of each value; None for the bytes of one that was fused away.
 nb::list run_observed(const std::shared_ptr<ContextState>& state, const nb::args& given, const nb::kwargs& named) {
-  const GivenInputs inputs(state->inputs, given, named);
+  const GivenInputs inputs(state->inputs, state->memory, given, named);
   EngineContext& context = state->context.use("this engine's context");
   std::vector<std::pair<InnerValue, std::vector<std::byte>>> seen;
   Status status;
@@ -69,7 +69,7 @@ nb::list run_context(const std::shared_ptr<ContextState>& state, const nb::args&
   if (batch) {
     for (const auto& [rows, context, blocks] : *batch) sequences.push_back({rows, context, blocks});
   }
-  const GivenInputs inputs(state->inputs, given, named);
+  const GivenInputs inputs(state->inputs, state->memory, given, named);
   EngineContext& context = state->context.use("this engine's context");
   Result<std::vector<TensorView>> outputs(std::vector<TensorView>{});
   {
@@ -78,6 +78,7 @@ nb::list run_context(const std::shared_ptr<ContextState>& state, const nb::args&
     const std::shared_ptr<std::vector<Communicator>> communicators = state->binding->communicators;
     const InterruptScope interrupts(*communicators);
     const WithoutGil without_gil;
+    context.set_stream(inputs.stream);
     outputs = batch ? context.run(inputs.views, sequences) : context.run(inputs.views);
   }
   nb::list arrays;
@@ -140,7 +141,7 @@ it was fused away. Collective over the bound groups. accord.compare() uses it.)"
       .def_prop_ro(
           "cache_bytes",
           [](ContextHandle& self) { return self.state->context.use("this engine's context").cache_bytes(); },
-          "Bytes of the cache; those that were never written take no memory.")
+          "Bytes of the cache; on the CPU those that were never written take no memory.")
       .def(
           "run_sequences",
           [](ContextHandle& self, const std::vector<SequenceArgument>& sequences, nb::args given, nb::kwargs named) {
@@ -152,7 +153,7 @@ it was fused away. Collective over the bound groups. accord.compare() uses it.)"
           R"(Runs a language model on rows of several sequences, which lie one after the other in the inputs.
 
 sequences: for each its number of rows, its number of tokens before them (whose keys and values are in the cache),
-and its blocks: token t lies in block blocks[t // block_tokens]. A row's result has the same bits whatever
+and its blocks: token t lies in block blocks[t // block_tokens]. On the CPU a row's result has the same bits whatever
 else is in the batch. Raises InvalidArgument if they do not fill the rows or name blocks that are none.)");
 }
 

@@ -30,13 +30,18 @@ struct ContextState {
   std::shared_ptr<const Weights> weights;  // goes after the context
   ProcessBound<EngineContext> context;
   std::vector<TensorInfo> inputs;
+  Memory memory;  // what inputs may lie in
   std::shared_ptr<const Binding> binding;
   std::shared_ptr<RunCount> count = std::make_shared<RunCount>();
   std::atomic<bool> running = false;
 
-  ContextState(std::shared_ptr<const Weights> kept, EngineContext made, std::vector<TensorInfo> infos,
+  ContextState(std::shared_ptr<const Weights> kept, EngineContext made, std::vector<TensorInfo> infos, Memory its,
                std::shared_ptr<const Binding> bound)
-      : weights(std::move(kept)), context(std::move(made)), inputs(std::move(infos)), binding(std::move(bound)) {}
+      : weights(std::move(kept)),
+        context(std::move(made)),
+        inputs(std::move(infos)),
+        memory(its),
+        binding(std::move(bound)) {}
 };
 
 struct ContextHandle {

@@ -43,11 +43,12 @@ std::vector<nb::object> in_order(const std::vector<TensorInfo>& inputs, const nb
 
 }  // namespace
 
-GivenInputs::GivenInputs(const std::vector<TensorInfo>& inputs, const nb::args& given, const nb::kwargs& named)
+GivenInputs::GivenInputs(const std::vector<TensorInfo>& inputs, Memory memory, const nb::args& given,
+                         const nb::kwargs& named)
     : objects(in_order(inputs, given, named)) {
   for (std::size_t i = 0; i < objects.size(); ++i) {
-    arrays.push_back(
-        std::make_unique<ArrayView>(objects[i], inputs[i].name, Access::kRead, std::nullopt, Memory::kOrderedDevice));
+    arrays.push_back(std::make_unique<ArrayView>(objects[i], inputs[i].name, Access::kRead, std::nullopt, memory));
+    if (arrays.back()->stream().handle != nullptr) stream = arrays.back()->stream();
     views.push_back({arrays.back()->buffer(), arrays.back()->shape()});
   }
 }

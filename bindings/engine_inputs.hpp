@@ -13,11 +13,14 @@ namespace accord::python {
 
 /// The inputs of a call, by position and by name, kept as long as it lasts. TypeError if one is missing, given twice or unknown.
 struct GivenInputs {
-  GivenInputs(const std::vector<TensorInfo>& inputs, const nanobind::args& given, const nanobind::kwargs& named);
+  /// `memory`: kCpu, or kOrderedDevice for an engine on a GPU.
+  GivenInputs(const std::vector<TensorInfo>& inputs, Memory memory, const nanobind::args& given,
+              const nanobind::kwargs& named);
 
   std::vector<nanobind::object> objects;
   std::vector<std::unique_ptr<ArrayView>> arrays;
   std::vector<TensorView> views;
+  Stream stream;  ///< of the engine's GPU, behind which inputs that lie there are ready
 };
 
 }  // namespace accord::python

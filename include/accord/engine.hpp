@@ -158,8 +158,8 @@ class EngineContext {
   [[nodiscard]] Result<std::vector<TensorView>> run(std::span<const TensorView> inputs);
 
   /// The same for a language model, whose inputs hold the rows of several sequences one after the other: their keys and
-  /// values are added to the cache, and each row sees the tokens of its own sequence up to itself. A row's result has the same
-  /// bits whatever else is in the batch. run() without sequences computes one sequence and keeps nothing of it.
+  /// values are added to the cache, and each row sees the tokens of its own sequence up to itself. On the CPU a row's result has
+  /// the same bits whatever else is in the batch (docs/gpu.md tells of GPUs). run() without sequences computes one sequence and keeps nothing of it.
   /// kInvalidArgument if the sequences do not fill the rows, or name blocks that are none.
   [[nodiscard]] Result<std::vector<TensorView>> run(std::span<const TensorView> inputs,
                                                     std::span<const SequenceRows> sequences);

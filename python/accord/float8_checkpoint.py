@@ -12,6 +12,7 @@ do, by scales of each row.
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -75,11 +76,15 @@ def _model(folder: Path, dtype: str | None) -> tuple[torch.nn.Module, dict[str, 
     wide = _dtype(config, dtype)
     tensors = _read(folder)
     codes = {name: _codes(name, tensors) for name, tensor in tensors.items() if tensor.dtype == torch.float8_e4m3fn}
+    scales = {f"{name.removesuffix('.weight')}.{one}" for name in codes for one in SCALES}
     numbers = {}
     for name, tensor in tensors.items():
         if name in codes:
             numbers[name] = codes[name].numbers().to(wide)
-        elif not name.endswith(SCALES) and not LEFT_OUT.fullmatch(name):
+        elif name.endswith(SCALES):
+            if name not in scales:
+                raise ExportError(f'"{name}" has no weight of 8-bit floats beside it')
+        elif not LEFT_OUT.fullmatch(name):
             if not tensor.is_floating_point() or tensor.element_size() < 2:
                 raise ExportError(f'tensor "{name}" is {tensor.dtype}; known beside float8_e4m3fn are wider floats')
             numbers[name] = tensor
@@ -91,7 +96,10 @@ def _config(folder: Path):
     """transformers' configuration, without the quantization."""
     if not (folder / "config.json").is_file():
         raise ExportError("there is no config.json: no checkpoint of transformers")
-    config = transformers.AutoConfig.from_pretrained(folder)
+    try:
+        config = transformers.AutoConfig.from_pretrained(folder)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ExportError(f"config.json: {error}") from error
     quantization = getattr(config, "quantization_config", None)
     if not isinstance(quantization, dict):
         raise ExportError(
@@ -116,16 +124,31 @@ def _dtype(config, given: str | None) -> torch.dtype:
     return getattr(torch, name)
 
 
-def _read(folder: Path) -> dict[str, torch.Tensor]:
-    files = sorted(folder.glob("*.safetensors"))
+def _files(folder: Path) -> list[Path]:
+    """Those of the index, else the one that transformers reads, else all."""
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        try:
+            names = sorted({Path(name).name for name in json.loads(index.read_text())["weight_map"].values()})
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            raise ExportError(f"{index.name}: {error}") from error
+        return [folder / name for name in names]
+    one = folder / "model.safetensors"
+    files = [one] if one.is_file() else sorted(folder.glob("*.safetensors"))
     if not files:
         raise ExportError("there are no safetensors files")
+    return files
+
+
+def _read(folder: Path) -> dict[str, torch.Tensor]:
     tensors: dict[str, torch.Tensor] = {}
-    for file in files:
+    for file in _files(folder):
         try:
             with safe_open(file, "pt") as opened:
-                names = list(opened.keys())
-                tensors.update({name: opened.get_tensor(name) for name in names})
+                for name in opened.keys():  # noqa: SIM118 - it is no dictionary
+                    if name in tensors:
+                        raise ExportError(f'{file.name}: "{name}" is in another file, too')
+                    tensors[name] = opened.get_tensor(name)
         except (OSError, ValueError, RuntimeError) as error:
             raise ExportError(f"{file.name}: {error}") from error
         except Exception as error:  # safetensors' own kind of error derives from no other
@@ -157,8 +180,9 @@ def _codes(name: str, tensors: Mapping[str, torch.Tensor]) -> Float8Codes:
             f"output; {_THROUGH_NUMBERS}"
         )
     scales = scale.float().reshape(-1).expand(outputs).contiguous()
-    if bad := [row for row in range(outputs) if not 0 <= float(scales[row]) < float("inf")]:
-        raise ExportError(f'"{found[0]}": scale {bad[0]} is {float(scales[bad[0]])}, below zero or not finite')
+    if len(bad := torch.nonzero(~(torch.isfinite(scales) & (scales >= 0)))):
+        row = int(bad[0])
+        raise ExportError(f'"{found[0]}": scale {row} is {float(scales[row])}, below zero or not finite')
     elements = weight.contiguous().view(torch.uint8)
     if bool(((elements & 0x7F) == 0x7F).any()):
         raise ExportError(f'"{name}" [{outputs}, {inputs}] has elements that are no numbers')
@@ -171,7 +195,10 @@ _THROUGH_NUMBERS = 'what transformers makes of it in 16 bits can be exported wit
 def _with_weights(folder: Path, config, numbers: Mapping[str, torch.Tensor], dtype: torch.dtype) -> torch.nn.Module:
     """The model with these weights, by transformers, which knows their older names."""
     with torch.device("meta"):
-        kind = type(transformers.AutoModelForCausalLM.from_config(config))
+        try:
+            kind = type(transformers.AutoModelForCausalLM.from_config(config))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ExportError(f"config.json: {error}") from error
     model, report = kind.from_pretrained(
         None,
         config=config,

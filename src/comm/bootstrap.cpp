@@ -100,10 +100,11 @@ Result<Opened> open_endpoint(const Result<Fabric>& fabric, const transport::Endp
   return opened;
 }
 
-// No transport makes the same descriptor twice in a process, and no host has two processes of one number.
+// No transport makes the same descriptor twice in a process, and no host has two processes of one number in one space of them.
 std::uint64_t id_of(const topology::Topology& topology, std::string descriptors) {
   for (const Rank r : topology.ranks())
-    descriptors += fmt::format("{} {}\n", topology.place(r).host, topology.place(r).process);
+    descriptors +=
+        fmt::format("{} {} {}\n", topology.place(r).host, topology.place(r).process_space, topology.place(r).process);
   return xxh3(std::as_bytes(std::span(descriptors)));
 }
 

@@ -161,6 +161,9 @@ DAMAGES = {
     f"{Q}.weight.* is torch.int8": lambda tensors: tensors.update(
         {f"{Q}.weight": torch.ones(64, 64, dtype=torch.int8)}
     ),
+    f"{Q}.weight_scale.* has no weight of 8-bit floats": lambda tensors: tensors.update(
+        {f"{Q}.weight": torch.ones(64, 64)}
+    ),
     'lacks "model.norm.weight"': lambda tensors: tensors.pop("model.norm.weight"),
     "does not know, .*layers.1.extra": lambda tensors: tensors.update({"model.layers.1.extra": torch.ones(2)}),
     "model.norm.weight.* of another shape": lambda tensors: tensors.update({"model.norm.weight": torch.ones(2)}),
@@ -177,6 +180,37 @@ def test_damage_is_refused_by_name(tmp_path, words):
         accord.export_checkpoint(tmp_path / "llama", path=tmp_path / "m.accord")
     assert str(tmp_path / "llama") in str(told.value)
     assert not (tmp_path / "m.accord").exists()
+
+
+def test_the_files_are_those_of_the_index(tmp_path):
+    _, tensors = write_checkpoint(folder := tmp_path / "llama", "fp8")
+    files = {name: file.name for file in folder.glob("*.safetensors") for name in safetensors.load_file(file)}
+    safetensors.save_file({"model.norm.weight": torch.zeros(3)}, folder / "consolidated.safetensors")
+    with pytest.raises(accord.ExportError, match='"model.norm.weight" is in another file, too'):
+        accord.export_checkpoint(folder, path=tmp_path / "m.accord")
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": files}))
+    names = {
+        entry["name"]
+        for entry in read_json(accord.export_checkpoint(folder, path=tmp_path / "m.accord"), "manifest.json")["tensors"]
+    }
+    assert "model.norm.weight" in names and set(files) == set(tensors)
+    index.write_text(json.dumps({"weight_map": files | {"model.norm.weight": "gone.safetensors"}}))
+    with pytest.raises(accord.ExportError, match=r"gone\.safetensors: .*[Nn]o such file"):
+        accord.export_checkpoint(folder, path=tmp_path / "n.accord")
+    for text in ("{", "[]", '{"weight_map": 3}'):
+        index.write_text(text)
+        with pytest.raises(accord.ExportError, match="model.safetensors.index.json: "):
+            accord.export_checkpoint(folder, path=tmp_path / "n.accord")
+
+
+def test_a_damaged_configuration_is_named(tmp_path):
+    write_checkpoint(folder := tmp_path / "llama", "fp8")
+    text = (folder / "config.json").read_text()
+    for damaged in (text[:-20], "[]", json.dumps(json.loads(text) | {"model_type": "lama"})):
+        (folder / "config.json").write_text(damaged)
+        with pytest.raises(accord.ExportError, match="config.json: "):
+            accord.export_checkpoint(folder, path=tmp_path / "m.accord")
 
 
 def test_scales_of_blocks_are_refused_by_name(tmp_path):

@@ -44,14 +44,15 @@ cublasLtEpilogue_t epilogue_of(const Product& product) {
   }
 }
 
-/// The largest power of two up to 256 that divides the address.
+/// What matrices begin at multiples of where nobody knows yet where they lie: so has() takes it. More is of no use to a kernel, and where the arena
+/// has a tensor shall not choose one.
+constexpr std::uint32_t kLeastAlignment = 16;
+/// The largest power of two up to that which divides the address.
 std::uint32_t alignment_of(const void* memory) {
-  const auto address = reinterpret_cast<std::uintptr_t>(memory) | 256;
+  const auto address = reinterpret_cast<std::uintptr_t>(memory) | kLeastAlignment;
   return static_cast<std::uint32_t>(address & (~address + 1));
 }
 
-/// What matrices begin at multiples of where nobody knows yet where they lie: so has() takes it.
-constexpr std::uint32_t kLeastAlignment = 16;
 using Alignments = std::array<std::uint32_t, 3>;  // of a, b and c
 Alignments alignments_of(const Product& p) {
   return {alignment_of(p.a.data), alignment_of(p.b.data), alignment_of(p.c.data)};

@@ -72,7 +72,7 @@ Status add_canonical_product(Preparation& op, CanonicalProduct product) {
   if (product.y.count() == 0) return Status();
   ACCORD_ASSIGN_OR_RETURN(const Tensor x, whole(op, product.x));
   Tensor weight = product.weight;
-  if (weight.stride(2) != 1) {
+  if (weight.stride(2) != 1 || weight.stride(1) == 0) {
     ACCORD_ASSIGN_OR_RETURN(weight, whole(op, weight));
   }
   const auto element = static_cast<std::int64_t>(size_of(x.dtype));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/rounding.hpp"
 
@@ -98,6 +99,7 @@ Result<bool> DeviceBatch::set(std::span<const BatchRows> batch, device::Runtime&
     blocks_ = more_blocks;
     tables_.rows = reinterpret_cast<const RowPlace*>(memory_.data());
     tables_.tables = reinterpret_cast<const std::int32_t*>(memory_.data() + rows_ * sizeof(RowPlace));
+    moved_ = true;
   }
   const std::size_t bytes = rows_ * sizeof(RowPlace) + blocks * sizeof(std::int32_t);
   staged_.resize(bytes);
@@ -113,7 +115,7 @@ Result<bool> DeviceBatch::set(std::span<const BatchRows> batch, device::Runtime&
     table += sequence.blocks.size();
   }
   if (bytes > 0) ACCORD_RETURN_IF_ERROR(runtime.copy(memory_.data(), staged_.data(), bytes, device, stream));
-  return grows;
+  return std::exchange(moved_, false);
 }
 
 }  // namespace accord::engine

@@ -45,6 +45,7 @@ class DeviceBatch {
   std::vector<std::byte> staged_;
   std::size_t rows_ = 0;    // that there is room for
   std::size_t blocks_ = 0;  // the same, in all tables together
+  bool moved_ = false;      // and nobody has been told
   BatchTables tables_;
 };
 

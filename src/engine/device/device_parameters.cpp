@@ -120,12 +120,29 @@ class DeviceLoader {
 }  // namespace
 
 kernels::Layout inputs_last_layout(std::span<const std::int64_t> sizes) {
+  if (sizes.size() < 3) return kernels::contiguous_layout(sizes);  // of no convolution, as its op will tell
   const int dims = static_cast<int>(sizes.size());
   std::vector<std::int64_t> in_memory(sizes.begin(), sizes.end());
   std::rotate(in_memory.begin() + 1, in_memory.begin() + 2, in_memory.end());
   std::vector<int> back = {0, dims - 1};
   for (int dim = 1; dim < dims - 1; ++dim) back.push_back(dim);
   return kernels::permuted_layout(kernels::contiguous_layout(in_memory), back);
+}
+
+std::uint64_t planned_bytes_on_device(const Package& package, const Graph& graph, const std::vector<TensorPart>& parts,
+                                      Float8Weights float8) {
+  const std::vector<ParameterUse> uses = parameter_uses(graph);
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const Result<const TensorEntry*> found = package.tensor(parts[i].tensor);
+    if (!uses[i].any() || !found.ok()) continue;
+    const TensorEntry& entry = **found;
+    const bool stays = !entry.packing || (float8 == Float8Weights::kStay && stays_float8(entry, uses[i]));
+    std::uint64_t elements = 1;
+    for (const std::int64_t size : parts[i].shape) elements *= static_cast<std::uint64_t>(size);
+    bytes += stays ? part_bytes(entry, parts[i]) : elements * size_of(entry.dtype);
+  }
+  return bytes;
 }
 
 Result<Parameters> load_parameters_on(const EngineDevice& on, Package& package, const Graph& graph,

@@ -9,6 +9,10 @@ namespace accord::engine {
 /// Whether weights of float8 may stay that.
 enum class Float8Weights : std::uint8_t { kStay, kUnpacked };
 
+/// Bytes that load_parameters_on() takes on the device: packed weights that do not stay float8 count as what they become.
+std::uint64_t planned_bytes_on_device(const Package& package, const Graph& graph, const std::vector<TensorPart>& parts,
+                                      Float8Weights float8);
+
 /// Reads and checks the granules of `parts` (one for each of the graph's parameters) that the graph uses, tensor by tensor, and copies each,
 /// row-major and in the dtype that the graph says, to the device: no more than one tensor of the package is in memory of the CPU at a
 /// time. Packed weights are unpacked, those of 8 and 4 bits rounded to that dtype, so they take as much memory there as if they had never been

@@ -107,6 +107,7 @@ Status add_products(Preparation& op, const DeviceConvolution& convolution) {
   const std::int64_t outputs = convolution.y.size(1), its_outputs = outputs / convolution.groups;
   const std::int64_t channels = shape.channels / convolution.groups;
   const std::int64_t width = shape.kernel.height * shape.kernel.width * channels;
+  if (width == 0) return op.unsupported("a convolution over nothing");
   const bool plain = is_plain(shape);
   std::int64_t together = places;
   Tensor patches;

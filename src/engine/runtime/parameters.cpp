@@ -329,15 +329,14 @@ std::vector<ParameterUse> parameter_uses(const Graph& graph) {
   return uses;
 }
 
-std::uint64_t planned_bytes(const Package& package, const Graph& graph, const std::vector<TensorPart>& parts,
-                            DeviceType device) {
+std::uint64_t planned_bytes(const Package& package, const Graph& graph, const std::vector<TensorPart>& parts) {
   const std::vector<ParameterUse> uses = parameter_uses(graph);
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const Result<const TensorEntry*> entry = package.tensor(parts[i].tensor);
     if (!uses[i].any() || !entry.ok()) continue;
     const auto& packing = (*entry)->packing;
-    if (device == DeviceType::kCpu && packing && packing->format.type == kernels::WeightType::kFloat8) {
+    if (packing && packing->format.type == kernels::WeightType::kFloat8) {
       bytes += element_count(parts[i].shape) * size_of((*entry)->dtype);
     } else {
       bytes += part_bytes(**entry, parts[i]);
@@ -356,9 +355,7 @@ PackedStack packed_part(const TensorEntry& entry, const TensorPart& part, const 
 
 Result<Parameters> load_parameters(Package& package, const Graph& graph, const std::vector<TensorPart>& parts,
                                    int threads) {
-  return Loader(&package, graph, parts,
-                loading_threads(threads, planned_bytes(package, graph, parts, DeviceType::kCpu)))
-      .run();
+  return Loader(&package, graph, parts, loading_threads(threads, planned_bytes(package, graph, parts))).run();
 }
 
 Result<std::vector<const TensorView*>> weights_of(const Graph& graph,

@@ -62,9 +62,8 @@ struct Parameters {
 /// The matrices of a part, which lies packed at `data`: one, or those of its experts or of a convolution's groups. REQUIRES: it is packed.
 PackedStack packed_part(const TensorEntry& entry, const TensorPart& part, const std::byte* data);
 
-/// Bytes that loading `parts` takes, as they lie in the package: of all that the graph uses. On the CPU float8 counts as what it becomes.
-std::uint64_t planned_bytes(const Package& package, const Graph& graph, const std::vector<TensorPart>& parts,
-                            DeviceType device);
+/// Bytes that loading `parts` takes on the CPU, as they lie in the package: of all that the graph uses. Float8 counts as what it becomes.
+std::uint64_t planned_bytes(const Package& package, const Graph& graph, const std::vector<TensorPart>& parts);
 
 /// Maps and checks the granules of `parts` (one for each of the graph's parameters) that the graph uses. What lies in the package
 /// as the graph uses it stays there, shared with other processes; the rest (row-major weights of products, columns of a

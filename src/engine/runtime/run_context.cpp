@@ -87,7 +87,10 @@ Result<std::vector<TensorView>> RunContext::run(std::span<const TensorView> inpu
   ACCORD_RETURN_IF_ERROR(busy.status());
   ACCORD_RETURN_IF_ERROR(engine_->begin_run());
   const Running running(*engine_);
-  ACCORD_RETURN_IF_ERROR(check_memory(engine_->graph(), inputs, engine_->device()));
+  if (const Status status = check_memory(engine_->graph(), inputs, engine_->device()); !status.ok()) {
+    if (engine_->on_device() != nullptr) abort_peers(status);  // where inputs lie is this rank's own affair
+    return status;
+  }
   if (!pinned_) static_cast<void>(take_newest_weights());
   Result<std::vector<TensorView>> outputs = engine_->on_device() != nullptr ? run_on_device(inputs, sequences)
                                             : engine_->batch_split()        ? run_part(inputs)

@@ -48,7 +48,10 @@ Status RunContext::create_passing_device_cache(std::span<const CachedLayer> laye
 Result<std::vector<TensorView>> RunContext::run_on_device(std::span<const TensorView> inputs,
                                                           std::optional<std::span<const SequenceRows>> sequences) {
   ACCORD_RETURN_IF_ERROR(begin_on_device());
-  ACCORD_ASSIGN_OR_RETURN(CachedProgram* const found, find_program(inputs));
+  const Result<CachedProgram*> known = find_program(inputs);
+  if (!known.ok() && engine_->divides_runs() && known.status().code() != StatusCode::kInvalidArgument)
+    abort_peers(known.status());  // other stages have other ops
+  ACCORD_ASSIGN_OR_RETURN(CachedProgram* const found, known);
   Program& program = found->program;
   ACCORD_RETURN_IF_ERROR(set_batch(program, sequences));
   ACCORD_RETURN_IF_ERROR(reserve_arena(program.arena_bytes));
@@ -64,6 +67,7 @@ Result<std::vector<TensorView>> RunContext::run_on_device(std::span<const Tensor
   const Profiling profiling = profiling_.load(std::memory_order_relaxed);
   const Status ran = profiling == Profiling::kOff ? device_->run(program, execution, &found->graph)
                                                   : run_steps_timed(program, execution, profiling == Profiling::kTrace);
+  if (!ran.ok() && ran.code() != StatusCode::kInvalidArgument) abort_peers(ran);  // this device's own: others wait
   ACCORD_RETURN_IF_ERROR(engine_->divides_runs() ? tell_stages(ran) : ran);
   return outputs_of_device(program);
 }
@@ -71,10 +75,7 @@ Result<std::vector<TensorView>> RunContext::run_on_device(std::span<const Tensor
 // What the kernels of one stage find wrong, an id outside its table say, is known at the end of its run, when it has sent what others wait for.
 // All else ends the run of the others, too.
 Status RunContext::tell_stages(const Status& ran) {
-  if (!ran.ok() && ran.code() != StatusCode::kInvalidArgument) {
-    abort_peers(ran);
-    return ran;
-  }
+  if (!ran.ok() && ran.code() != StatusCode::kInvalidArgument) return ran;
   std::map<std::string, Communicator> stages = engine_->peers();
   std::erase_if(stages, [](const auto& group) { return group.first != kStageGroup; });
   return agree(stages, {.status = ran, .digest = "", .failed = "failed in its run"});

@@ -87,8 +87,7 @@ class Run {
 
   // False if it has to wait.
   Result<bool> run_op(const Op& op, Rank rank, int lane) {
-    if (flow_.steps.size() > kMostSteps)
-      return corrupt(op, fmt::format("more than {} steps of single chunks", kMostSteps));
+    ACCORD_RETURN_IF_ERROR(check_length(op));
     switch (op.kind->action) {
       case Action::kNothing: return true;
       case Action::kSignal: signal_channels(op, rank, lane); return true;
@@ -183,6 +182,11 @@ class Run {
     return true;
   }
 
+  Status check_length(const Op& op) const {
+    if (flow_.steps.size() <= kMostSteps && flow_.values.size() <= 2 * kMostSteps) return {};
+    return corrupt(op, fmt::format("more than {} steps of single chunks", kMostSteps));
+  }
+
   Cell cell_of(const Span& span, int offset) const {
     Cell cell = span.first;
     cell.index += offset;
@@ -239,12 +243,14 @@ class Run {
   }
 
   bool goes_by_switch(const Op& op) const {
+    const auto is_of_all = [&](const Span& to) { return static_cast<int>(to.ranks.size()) == plan_.size(); };
     return switch_ops_ == SwitchOps::kMulticast && op.kind->to_switch && !op.kind->into_packets &&
-           static_cast<int>(op.destinations[0].ranks.size()) == plan_.size();
+           std::ranges::all_of(op.destinations, is_of_all);
   }
   Status by_switch(const Op& op, Rank rank, int lane) {
     for (std::size_t d = 0; d < op.destinations.size(); ++d) {
       for (int i = 0; i < op.destinations[d].size; ++i) {
+        ACCORD_RETURN_IF_ERROR(check_length(op));
         FlowStep step{.kind = FlowStep::Kind::kSwitch, .rank = rank, .lane = lane, .place = op.place};
         for (const Cell& cell : cells_of(op.sources[op.sources.size() == 1 ? 0 : d], i, 0)) {
           ACCORD_ASSIGN_OR_RETURN(const int value, read(op, cell));
@@ -277,6 +283,7 @@ class Run {
     for (std::size_t d = 0; d < op.destinations.size(); ++d) {
       const Span& from = op.sources[op.sources.size() == 1 ? 0 : d];
       for (int i = 0; i < op.destinations[d].size; ++i) {
+        ACCORD_RETURN_IF_ERROR(check_length(op));
         const Cell source = cell_of(from, i);
         for (const Cell& cell : cells_of(op.destinations[d], i, rank))
           if (cell != source) ACCORD_RETURN_IF_ERROR(copy(op, step, source, cell));
@@ -289,6 +296,7 @@ class Run {
   Status reduce(const Op& op, Rank rank, int lane) {
     const FlowStep step{.rank = rank, .lane = lane, .place = op.place};
     for (int i = 0; i < op.sources[0].size; ++i) {
+      ACCORD_RETURN_IF_ERROR(check_length(op));
       FlowStep adding = step;
       adding.kind = FlowStep::Kind::kReduce;
       for (const Span& source : op.sources) {

@@ -95,6 +95,24 @@ TEST(MscclppSwitch, channels_of_some_ranks_are_ordinary_steps) {
   EXPECT_FALSE(wrong) << *wrong;
 }
 
+// Of one op's destinations the second is of some ranks alone.
+TEST(MscclppSwitch, an_op_to_channels_of_all_ranks_and_of_some_is_ordinary_steps) {
+  Text plan("allgather", "Simple", false, 4, 1, 4, 4);
+  plan.add_switch("o");
+  for (const std::vector<int>& pair : {std::vector<int>{0, 1}, std::vector<int>{2, 3}}) plan.add_switch("s", pair);
+  plan.meet();
+  for (int r = 0; r < 4; ++r)
+    plan.ops(r).push_back({{"name", "gstore"},
+                           {"channel_type", "switch"},
+                           {"src_buff", Json::array({Text::own("i", 0)})},
+                           {"dst_buff", Json::array({Text::at_switch(0, r), Text::at_switch(1, r)})}});
+  plan.meet();
+  const Plan made = imported(plan, SwitchOps::kMulticast);
+  EXPECT_EQ(made.multicast_chunks, 0);
+  std::mt19937 random(1);
+  expect_right(made, random);
+}
+
 TEST(MscclppSwitch, what_a_switch_cannot_do_is_refused_and_the_way_out_told) {
   // In place, the one input chunk of a rank is another chunk of the output on each.
   Text uneven("allgather", "Simple", true, 2, 1, 2, 0);
