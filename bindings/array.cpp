@@ -18,6 +18,8 @@ constexpr int kDlpackCpu = 1;
 constexpr int kDlpackCuda = 2;
 constexpr int kDlpackCudaHost = 3;
 constexpr int kDlpackCudaManaged = 13;
+constexpr int kDlpackDefaultStream = 1;  ///< that of CUDA
+constexpr int kDlpackNoStream = -1;      ///< whoever asks orders by himself
 
 /// The head of DLPack's C function table (1.3), as far as it is used here.
 struct DlpackExchange {
@@ -200,17 +202,25 @@ void check_resolved(nb::handle object, const nb::dlpack::dltensor& tensor, std::
                                             : "is negated only when it is read; pass tensor.resolve_neg()"));
 }
 
+bool says_cuda(nb::handle object) {
+  const nb::object told = nb::steal(PyObject_CallMethod(object.ptr(), "__dlpack_device__", nullptr));
+  int type = 0, index = 0;
+  const bool known = told.is_valid() && PyTuple_Check(told.ptr()) && PyArg_ParseTuple(told.ptr(), "ii", &type, &index) != 0;
+  PyErr_Clear();
+  return known && (type == kDlpackCuda || type == kDlpackCudaManaged);
+}
+
 Device device_of(const nb::dlpack::dltensor& tensor, std::string_view argument, Memory memory) {
   const int type = tensor.device.device_type, index = tensor.device.device_id;
   if (type == kDlpackCpu || type == kDlpackCudaHost) return {};
   const Device device{DeviceType::kCuda, static_cast<std::int16_t>(index)};
   const bool is_cuda = type == kDlpackCuda || type == kDlpackCudaManaged;
-  if (is_cuda && memory == Memory::kAnyDevice) return device;
+  if (is_cuda && memory != Memory::kCpu) return device;
   const std::string where =
       is_cuda ? to_string(device)
               : "a device (DLPack type " + std::to_string(type) + ", index " + std::to_string(index) + ")";
   const char* const known =
-      memory == Memory::kAnyDevice ? "; accord knows the cpu and CUDA devices" : "; this takes memory of the cpu";
+      memory != Memory::kCpu ? "; accord knows the cpu and CUDA devices" : "; this takes memory of the cpu";
   raise(Status(StatusCode::kUnsupported, text(argument, "lies on " + where + known)));
 }
 
@@ -220,7 +230,7 @@ ArrayView::ArrayView(nb::handle object, std::string_view argument, Access access
                      Memory memory) {
   try {
     if (PyObject_CheckBuffer(object.ptr()) && take_buffer(object, argument, access, dtype)) return;
-    take_dlpack(object, argument);
+    take_dlpack(object, argument, memory);
     if (versioned_ != nullptr)
       read_dlpack(versioned_->tensor, (versioned_->flags & kDlpackReadOnly) != 0, argument, access, dtype, memory);
     else
@@ -264,8 +274,10 @@ bool ArrayView::take_buffer(nb::handle object, std::string_view argument, Access
   return true;
 }
 
-void ArrayView::take_dlpack(nb::handle object, std::string_view argument) {
-  if (const DlpackExchange* exchange = exchange_of(object)) {
+void ArrayView::take_dlpack(nb::handle object, std::string_view argument, Memory memory) {
+  const bool on_gpu = memory != Memory::kCpu && says_cuda(object);
+  const DlpackExchange* const exchange = exchange_of(object);
+  if (exchange != nullptr && !(on_gpu && memory == Memory::kOrderedDevice)) {  // it orders no streams
     if (exchange->from_object(object.ptr(), &versioned_) == 0)
       return check_resolved(object, versioned_->tensor, argument);
     raise_type(text(argument, "its memory cannot be used (" + take_error() + ")"));
@@ -275,11 +287,15 @@ void ArrayView::take_dlpack(nb::handle object, std::string_view argument) {
                                   class_name(object)));
   nb::object capsule;
   try {
+    nb::dict options;
+    if (on_gpu) options["stream"] = memory == Memory::kOrderedDevice ? kDlpackDefaultStream : kDlpackNoStream;
+    nb::dict of_version_1 = nb::steal<nb::dict>(PyDict_Copy(options.ptr()));
+    of_version_1["max_version"] = nb::make_tuple(1, 0);
     try {
-      capsule = object.attr("__dlpack__")(nb::arg("max_version") = nb::make_tuple(1, 0));
+      capsule = object.attr("__dlpack__")(**of_version_1);
     } catch (nb::python_error& error) {
       if (!error.matches(PyExc_TypeError)) throw;
-      capsule = object.attr("__dlpack__")();  // a producer from before DLPack 1.0
+      capsule = object.attr("__dlpack__")(**options);  // a producer from before DLPack 1.0
     }
   } catch (nb::python_error& error) {
     error.restore();

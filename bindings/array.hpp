@@ -17,7 +17,11 @@ namespace nb = nanobind;
 
 enum class Access : std::uint8_t { kRead, kWrite };
 /// What memory a call can use.
-enum class Memory : std::uint8_t { kCpu, kAnyDevice };
+enum class Memory : std::uint8_t {
+  kCpu,
+  kAnyDevice,      ///< where the caller orders streams
+  kOrderedDevice,  ///< its default stream waits for what the array's owner has under way there
+};
 
 /// DLPack's structure that owns a tensor, as its versions since 1.0 lay it out.
 struct DlpackVersioned {

@@ -294,7 +294,8 @@ naming them.)")
            R"(Runs on `inputs`, by position or by name, and gives the outputs, which stay until the next run.
 
 Collective over the bound groups: every rank gives equal inputs. Inputs are arrays as for Communicator: contiguous,
-of the dtypes in `inputs`, never copied or converted in silence. A shape that was met before allocates nothing.)")
+of the dtypes in `inputs`, never copied or converted in silence. Those of an engine on a GPU may lie there, too: the run begins after what their
+owner (torch, CuPy, JAX) has put into its current stream. A shape that was met before allocates nothing.)")
       .def(
           "create_context", [](EngineHandle& self) { return ContextHandle{make_context(self)}; },
           "A context with memory of its own, to run from another thread or to keep outputs longer.")

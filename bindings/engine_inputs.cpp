@@ -46,7 +46,8 @@ std::vector<nb::object> in_order(const std::vector<TensorInfo>& inputs, const nb
 GivenInputs::GivenInputs(const std::vector<TensorInfo>& inputs, const nb::args& given, const nb::kwargs& named)
     : objects(in_order(inputs, given, named)) {
   for (std::size_t i = 0; i < objects.size(); ++i) {
-    arrays.push_back(std::make_unique<ArrayView>(objects[i], inputs[i].name, Access::kRead));
+    arrays.push_back(
+        std::make_unique<ArrayView>(objects[i], inputs[i].name, Access::kRead, std::nullopt, Memory::kOrderedDevice));
     views.push_back({arrays.back()->buffer(), arrays.back()->shape()});
   }
 }

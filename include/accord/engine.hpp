@@ -36,7 +36,7 @@ inline constexpr const char* kStageGroup = "pp";
 inline constexpr const char* kBatchGroup = "dp";
 
 /// An input or output of an engine: its memory and its shape. Contiguous, row-major. Inputs of an engine on the CPU lie there; those of one on a
-/// GPU there or on the CPU, and are copied. Outputs lie on the engine's device unless LoadOptions::outputs says otherwise.
+/// GPU there or on the CPU, and are copied, in the order of EngineContext::set_stream(). Outputs lie on the engine's device unless LoadOptions::outputs says otherwise.
 struct TensorView {
   Buffer buffer;
   std::vector<std::int64_t> shape;
@@ -163,6 +163,10 @@ class EngineContext {
   /// kInvalidArgument if the sequences do not fill the rows, or name blocks that are none.
   [[nodiscard]] Result<std::vector<TensorView>> run(std::span<const TensorView> inputs,
                                                     std::span<const SequenceRows> sequences);
+  /// Of an engine on a GPU: from now on runs begin after what is in `stream` of that GPU when they are called, so that they read inputs on the GPU,
+  /// and write over outputs that stayed there, in its order; at first it is the default stream, which waits for all streams that were not made
+  /// non-blocking. Programs that use others pass those, or synchronize them.
+  void set_stream(Stream stream);
   /// Runs once, slowly, and shows `see` every value of the model: those that the engine makes, in their order, then those that were
   /// fused away. A language model computes one sequence. Collective over the bound groups: a rank that cannot run, as its inputs are
   /// wrong or its package is gone, fails the others too. Reads the package's graph again; kUnsupported of assembled engines.

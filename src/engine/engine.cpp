@@ -20,6 +20,7 @@ Result<std::vector<TensorView>> EngineContext::run(std::span<const TensorView> i
   return context_->run(inputs, sequences);
 }
 
+void EngineContext::set_stream(Stream stream) { context_->set_stream(stream); }
 Status EngineContext::run_observed(std::span<const TensorView> inputs, const SeeValue& see) {
   return engine::run_observed(*context_, inputs, see);
 }

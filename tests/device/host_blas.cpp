@@ -75,6 +75,8 @@ Status HostBlas::check(const Product& product) const {
   const bool tiny = product.a.dtype == DType::kFloat8E4M3FN;
   if (tiny && (takes == Float8::kNone || (takes == Float8::kWithoutScales && product.a_scales != nullptr)))
     return Status(StatusCode::kUnsupported, "no kernel for this shape of float8");
+  if (!tiny && !takes_epilogues_ && (product.bias != nullptr || product.epilogue != Epilogue::kNone))
+    return Status(StatusCode::kUnsupported, "no kernel with a bias or an activation");
   return Status();
 }
 

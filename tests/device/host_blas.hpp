@@ -24,6 +24,8 @@ class HostBlas final : public device::Blas {
   /// For which float8 there is a kernel, in shapes that it refuses besides: as where cuBLASLt's heuristics find none.
   enum class Float8 : std::uint8_t { kAll, kWithoutScales, kNone };
   void take_float8(Float8 takes) { takes_float8_ = takes; }
+  /// Whether bias and activation may be in a product of floats.
+  void take_epilogues(bool takes) { takes_epilogues_ = takes; }
   /// How many products were put into streams.
   int products() const { return products_; }
 
@@ -31,6 +33,7 @@ class HostBlas final : public device::Blas {
   HostRuntime& runtime_;
   std::atomic<int> products_ = 0;
   std::atomic<bool> takes_scales_ = true;
+  std::atomic<bool> takes_epilogues_ = true;
   std::atomic<Float8> takes_float8_ = Float8::kAll;
 
   Status check(const device::Product& product) const;

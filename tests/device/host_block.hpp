@@ -75,10 +75,10 @@ class HostBlock {
   }
   void copy_later(device::Words* to, const device::Words* from, bool is_there) {
     copies_.push_back({to, is_there ? from : nullptr});
+    if ((++copies_begun_ + static_cast<unsigned>(thread())) % 2 == 0) await_last_copy();  // some are there at once
   }
   void await_copies() {
-    for (const auto& [to, from] : copies_) *to = from == nullptr ? device::Words{} : *from;
-    copies_.clear();
+    while (!copies_.empty()) await_last_copy();
   }
   template <typename T>
   T warp_sum(T x) const {
@@ -197,11 +197,18 @@ class HostBlock {
     return tiles;
   }
 
+  void await_last_copy() {
+    const auto [to, from] = copies_.back();
+    *to = from == nullptr ? device::Words{} : *from;
+    copies_.pop_back();
+  }
+
   const Place place_;
   HostTeam& team_;
   HostTeam& warp_;
   std::byte* const shared_;
-  std::vector<std::pair<device::Words*, const device::Words*>> copies_;  ///< that nobody has awaited; from null: zeros
+  std::vector<std::pair<device::Words*, const device::Words*>> copies_;  ///< that are not there yet; from null: zeros
+  unsigned copies_begun_ = 0;
 };
 
 /// A kernel's code for the host: what one thread does, with its arguments.

@@ -84,10 +84,10 @@ def bits_of_logits(engine: accord.Engine) -> bytes:
     return found
 
 
-def logits_of_steps(engine: accord.Engine) -> list[tuple[str, bytes]]:
+def logits_of_steps(engine: accord.Engine, cache: str = "float32") -> list[tuple[str, bytes]]:
     """Of a prompt, and of tokens that follow it one by one, in the dtype of the model."""
     context = engine.create_context()
-    context.create_cache(8, block_tokens=BLOCK_TOKENS)
+    context.create_cache(8, block_tokens=BLOCK_TOKENS, dtype=cache)
     ids, begin, logits = make_ids(24), 0, []
     for count in (19, 1, 1, 1, 1, 1):
         at = np.arange(begin, begin + count)

@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 
+#include "base/text.hpp"
 #include "base/wait.hpp"
 #include "comm/explain.hpp"
 #include "comm/gather_texts.hpp"
@@ -51,7 +53,7 @@ bool PlanBackend::serves(const Call& call) {
 }
 
 Status PlanBackend::connect(Deadline deadline) {
-  ACCORD_ASSIGN_OR_RETURN(most_blocks_, runtime_.multiprocessors(device_));
+  ACCORD_ASSIGN_OR_RETURN(most_blocks_, agree_on_blocks(deadline));
   layout_ = exec::device_layout(layout_.members, std::min(layout_.instances, most_blocks_),
                                 group_.options().hints.slot_bytes);
   ACCORD_ASSIGN_OR_RETURN(memory_, PeerMemory::create(group_, runtime_, device_, layout_.bytes(), deadline));
@@ -62,6 +64,22 @@ Status PlanBackend::connect(Deadline deadline) {
   std::vector<std::byte*> addresses;
   for (const Rank rank : group_.topology().ranks()) addresses.push_back(memory_->of(rank));
   return all_ok(group_, tell_addresses(0, addresses), deadline);
+}
+
+Result<int> PlanBackend::agree_on_blocks(Deadline deadline) {
+  const Result<int> mine = runtime_.multiprocessors(device_);
+  ACCORD_RETURN_IF_ERROR(all_ok(group_, mine.status(), deadline));
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<std::string> told,
+                          gather_texts(group_, std::to_string(*mine), deadline.remaining()));
+  int least = *mine;
+  for (const std::string& text : told) {
+    int its = 0;
+    const auto read = std::from_chars(text.data(), text.data() + text.size(), its);
+    if (read.ec != std::errc() || its < 1)
+      return Status(StatusCode::kInternal, fmt::format("a rank has {} multiprocessors", quoted_text(text)));
+    least = std::min(least, its);
+  }
+  return least;
 }
 
 Status PlanBackend::connect_multicast(Deadline deadline) {

@@ -45,6 +45,8 @@ class PlanBackend {
 
  private:
   bool is_under_way() const;
+  /// The multiprocessors of the rank that has fewest.
+  Result<int> agree_on_blocks(Deadline deadline);
   /// Writes addresses where kernels look for them, from that of `first` on.
   Status tell_addresses(int first, const std::vector<std::byte*>& addresses);
 
@@ -52,7 +54,7 @@ class PlanBackend {
   device::Runtime& runtime_;
   const Device device_;
   exec::DeviceLayout layout_;
-  int most_blocks_ = 1;  ///< of one kernel
+  int most_blocks_ = 1;  ///< of one kernel, on the GPU of each rank
   std::unique_ptr<PeerMemory> memory_;
   std::unique_ptr<MulticastMemory> multicast_;
   std::shared_ptr<StopWord> stop_;

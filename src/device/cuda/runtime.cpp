@@ -61,10 +61,11 @@ class CudaRuntime final : public Runtime {
   }
 
   Result<std::string> identity(Device device) override {
-    std::array<char, 32> bus = {};
-    ACCORD_RETURN_IF_ERROR(status_of("cudaDeviceGetPCIBusId",
-                                     cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), device.index)));
-    return std::string(bus.data());
+    cudaDeviceProp is = {};
+    ACCORD_RETURN_IF_ERROR(status_of("cudaGetDeviceProperties", cudaGetDeviceProperties(&is, device.index)));
+    std::string words;
+    for (const char byte : is.uuid.bytes) words += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+    return words;
   }
 
   Result<std::optional<Device>> device_of(const void* memory) override {

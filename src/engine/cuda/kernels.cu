@@ -19,6 +19,8 @@ template <int kQueries>
 using DecodingBFloat16 = accord::engine::DecodingAttention<accord::DType::kBFloat16, kQueries>;
 template <int kRows>
 using Experts = accord::engine::ExpertsFewRows<kRows, accord::engine::WeightsAre::kAsRows>;
+template <int kQueries>
+using DecodingInt8 = accord::engine::DecodingAttention<accord::DType::kInt8, kQueries>;
 template <bool kGated>
 using ManyFloat32 =
     accord::engine::ExpertsManyRows<accord::DType::kFloat32, kGated, accord::engine::WeightsAre::kAsRows>;
@@ -58,6 +60,7 @@ ACCORD_CUDA_KERNEL(ManyFloat16<false>);
 ACCORD_CUDA_KERNEL(ManyFloat16<true>);
 ACCORD_CUDA_KERNEL(accord::engine::CombineChoices);
 ACCORD_CUDA_KERNEL(accord::engine::AppendToCache);
+ACCORD_CUDA_KERNEL(accord::engine::AppendCodes);
 ACCORD_CUDA_KERNEL(accord::engine::PagedAttention);
 ACCORD_CUDA_KERNEL(DecodingFloat32<1>);
 ACCORD_CUDA_KERNEL(DecodingFloat32<4>);
@@ -65,6 +68,9 @@ ACCORD_CUDA_KERNEL(DecodingFloat32<8>);
 ACCORD_CUDA_KERNEL(DecodingBFloat16<1>);
 ACCORD_CUDA_KERNEL(DecodingBFloat16<4>);
 ACCORD_CUDA_KERNEL(DecodingBFloat16<8>);
+ACCORD_CUDA_KERNEL(DecodingInt8<1>);
+ACCORD_CUDA_KERNEL(DecodingInt8<4>);
+ACCORD_CUDA_KERNEL(DecodingInt8<8>);
 ACCORD_CUDA_KERNEL(accord::engine::CombineSplits);
 ACCORD_CUDA_KERNEL(accord::engine::WholeAttention);
 ACCORD_CUDA_KERNEL(accord::engine::Rotary);

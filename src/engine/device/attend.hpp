@@ -38,11 +38,12 @@ constexpr std::size_t attend_bytes(const AttendSizes& sizes) {
   return static_cast<std::size_t>(floats) * sizeof(float);
 }
 
-/// One head of one token: floats from number `first` of `data` on.
+/// One head of one token: floats from number `first` of `data` on; or codes of int8, which are multiplied by `scale`.
 struct HeadRow {
   const void* data = nullptr;
   DType dtype = DType::kFloat32;
   std::int64_t first = 0;
+  float scale = 1.0F;
 };
 
 /// Elements d to before d + kElementsAtOnce of a row of `dim`, or as many as there are; 16 bytes at a time where they lie so.
@@ -58,6 +59,11 @@ ACCORD_ON_DEVICE inline void read_words(const Words* from, float* to) {
   }
 }
 ACCORD_ON_DEVICE inline void read_some(const HeadRow& row, int d, int dim, float* to) {
+  if (row.dtype == DType::kInt8) {
+    const auto* const codes = static_cast<const std::int8_t*>(row.data) + row.first;
+    for (int i = d; i < dim && i < d + kElementsAtOnce; ++i) to[i - d] = static_cast<float>(codes[i]) * row.scale;
+    return;
+  }
   const auto* const from = reinterpret_cast<const Words*>(static_cast<const std::byte*>(row.data) +
                                                           (row.first + d) * (row.dtype == DType::kFloat32 ? 4 : 2));
   const bool is_in_words = d + kElementsAtOnce <= dim && reinterpret_cast<std::uintptr_t>(from) % sizeof(Words) == 0;

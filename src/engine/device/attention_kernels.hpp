@@ -1,77 +1,11 @@
 #pragma once
-// Attention over the paged cache, and over tensors; and what goes with it: the cache's writing, rotary embedding.
+// Attention over the paged cache, and over tensors; and rotary embedding.
 
 #include "engine/device/attend.hpp"
+#include "engine/device/cache_kernels.hpp"
 #include "engine/device/words.hpp"
 
 namespace accord::engine {
-
-/// Rows [tokens, heads, dim] of floats, dim contiguous; strides in elements.
-struct HeadRows {
-  void* data = nullptr;
-  DType dtype = DType::kFloat32;
-  std::int64_t row_stride = 0, head_stride = 0;
-  ACCORD_ON_DEVICE float at(std::int64_t row, std::int64_t head, std::int64_t d) const {
-    return device::load_float(data, dtype, row * row_stride + head * head_stride + d);
-  }
-  ACCORD_ON_DEVICE HeadRow row(std::int64_t row, std::int64_t head, std::int64_t offset = 0) const {
-    return {data, dtype, offset + row * row_stride + head * head_stride};
-  }
-};
-
-/// One layer's cache on a device: token t of head h in block b lies as row (b * kv_heads + h) * block_tokens + t of keys and of values.
-struct DeviceCacheLayer {
-  void* keys = nullptr;
-  void* values = nullptr;
-  DType dtype = DType::kFloat32;  ///< or bfloat16
-  std::int64_t block_tokens = 0;
-  std::int64_t kv_heads = 0, head_dim = 0, value_dim = 0;
-  ACCORD_ON_DEVICE std::int64_t row_of(const std::int32_t* table, std::int64_t head, std::int64_t token) const {
-    return (std::int64_t{table[token / block_tokens]} * kv_heads + head) * block_tokens + token % block_tokens;
-  }
-};
-
-/// Where a row of a run stands: its token's number in its sequence, where that one's blocks begin among the tables, and how many of its rows the run
-/// has.
-struct RowPlace {
-  std::int32_t token = 0;
-  std::int32_t table = 0;
-  std::int32_t rows = 1;
-};
-
-/// The sequences of a run, in memory of the device.
-struct BatchTables {
-  const RowPlace* rows = nullptr;
-  const std::int32_t* tables = nullptr;
-};
-
-/// Writes keys and values of `rows` rows into the cache.
-struct AppendToCache {
-  static constexpr const char* kName = "engine_append_to_cache";
-  static constexpr int kThreads = 256;
-  DeviceCacheLayer cache;
-  BatchTables batch;
-  std::int64_t rows = 0;
-  HeadRows keys, values;
-
-  template <typename Block>
-  ACCORD_ON_DEVICE void operator()(Block& block) const {
-    const std::int64_t both = cache.head_dim + cache.value_dim;
-    const auto count = static_cast<std::size_t>(rows * cache.kv_heads * both);
-    for (std::size_t i = block.first(); i < count; i += block.stride()) {
-      const auto index = static_cast<std::int64_t>(i);
-      const std::int64_t d = index % both, head = index / both % cache.kv_heads, row = index / both / cache.kv_heads;
-      const RowPlace place = batch.rows[row];
-      const std::int64_t to = cache.row_of(batch.tables + place.table, head, place.token);
-      if (d < cache.head_dim) {
-        device::store_float(cache.keys, cache.dtype, to * cache.head_dim + d, keys.at(row, head, d));
-      } else {
-        const std::int64_t v = d - cache.head_dim;
-        device::store_float(cache.values, cache.dtype, to * cache.value_dim + v, values.at(row, head, v));
-      }
-    }
-  }
-};
 
 /// The rows of a call whose sequences have few rows in it, as of decoding, or those of the others, as of prompts.
 enum class RowsOf : std::uint8_t { kFewRows, kManyRows };
@@ -167,11 +101,15 @@ struct PagedAttention : PagedCall {
     ACCORD_ON_DEVICE HeadRow query(int query) const { return of.q.row(row(query), head(query)); }
     ACCORD_ON_DEVICE HeadRow key(std::int64_t token) const {
       const DeviceCacheLayer& layer = of.cache;
-      return {layer.keys, layer.dtype, layer.row_of(table(), kv_head, token) * layer.head_dim};
+      const std::int64_t row = layer.row_of(table(), kv_head, token);
+      return {layer.keys, layer.dtype, row * layer.head_dim,
+              layer.dtype == DType::kInt8 ? layer.key_scales[row] : 1.0F};
     }
     ACCORD_ON_DEVICE HeadRow value(std::int64_t token) const {
       const DeviceCacheLayer& layer = of.cache;
-      return {layer.values, layer.dtype, layer.row_of(table(), kv_head, token) * layer.value_dim};
+      const std::int64_t row = layer.row_of(table(), kv_head, token);
+      return {layer.values, layer.dtype, row * layer.value_dim,
+              layer.dtype == DType::kInt8 ? layer.value_scales[row] : 1.0F};
     }
     ACCORD_ON_DEVICE float score(int query, std::int64_t token, float product) const {
       const std::int64_t own = of.batch.rows[row(query)].token;

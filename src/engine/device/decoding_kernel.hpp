@@ -9,6 +9,8 @@
 //   4. sums of values, by words as the keys. Each lane keeps sums of its own in shared memory.
 // The warps meet once, at the end, to add up what their lanes have.
 
+#include <type_traits>
+
 #include "engine/device/attention_kernels.hpp"
 
 namespace accord::engine {
@@ -16,16 +18,28 @@ namespace accord::engine {
 /// Parts have no fewer tokens, but for the last: one for each thread of a block on a GPU.
 inline constexpr std::int64_t kLeastPartTokens = 256;
 
-/// PagedCall over a cache of kDType, whose rows of keys and of values are whole Words.
+/// 8 codes of int8.
+struct alignas(8) EightCodes {
+  std::uint32_t of[2];
+};
+
+/// PagedCall over a cache of kDType, float32, bfloat16 or int8, whose rows of keys and of values are whole words: of int8 those are 8 codes, so that a
+/// lane has as many sums as with bfloat16.
 template <DType kDType, int kQueries>
 struct DecodingAttention : PagedCall {
-  static constexpr bool kIsFloat32 = kDType == DType::kFloat32;
+  static constexpr bool kIsCodes = kDType == DType::kInt8;
+  using Word = std::conditional_t<kIsCodes, EightCodes, Words>;
+  static constexpr const char* name_of(const char* float32, const char* bfloat16, const char* int8) {
+    return kIsCodes ? int8 : kDType == DType::kFloat32 ? float32 : bfloat16;
+  }
   static constexpr const char* kName =
-      kQueries == 1   ? (kIsFloat32 ? "engine_decode_1_head_float32" : "engine_decode_1_head_bfloat16")
-      : kQueries == 4 ? (kIsFloat32 ? "engine_decode_4_heads_float32" : "engine_decode_4_heads_bfloat16")
-                      : (kIsFloat32 ? "engine_decode_8_heads_float32" : "engine_decode_8_heads_bfloat16");
+      kQueries == 1
+          ? name_of("engine_decode_1_head_float32", "engine_decode_1_head_bfloat16", "engine_decode_1_head_int8")
+      : kQueries == 4
+          ? name_of("engine_decode_4_heads_float32", "engine_decode_4_heads_bfloat16", "engine_decode_4_heads_int8")
+          : name_of("engine_decode_8_heads_float32", "engine_decode_8_heads_bfloat16", "engine_decode_8_heads_int8");
   static constexpr int kThreads = 256;
-  static constexpr int kEach = kElementsOfWords<kDType>;
+  static constexpr int kEach = kIsCodes ? 8 : kElementsOfWords<kDType>;
 
   /// Key heads whose query heads are more than kQueries are several blocks' work.
   ACCORD_ON_DEVICE std::int64_t groups() const { return (heads_together() + kQueries - 1) / kQueries; }
@@ -80,6 +94,13 @@ struct DecodingAttention : PagedCall {
   struct alignas(kQueries < 4 ? 4 : 16) Numbers {
     float of[kQueries];
   };
+  ACCORD_ON_DEVICE static float number_of(const Word& word, int i) {
+    if constexpr (kIsCodes) {
+      return static_cast<float>(static_cast<std::int8_t>(word.of[i / 4] >> (i % 4 * 8)));
+    } else {
+      return element_of<kDType>(word, i);
+    }
+  }
   /// How many of a warp's lanes share a token.
   ACCORD_ON_DEVICE static constexpr int width_of(int words, int lanes) {
     int width = 1;
@@ -168,7 +189,7 @@ struct DecodingAttention : PagedCall {
       const int tokens = left < at.lanes ? static_cast<int>(left) : at.lanes;
       score(block, at, row, tokens);
       block.sync_warp();
-      soften(block, at, tokens, most, total, correction);
+      soften(block, at, row, tokens, most, total, correction);
       block.sync_warp();
       add_values(block, at, row, tokens, correction);
       block.sync_warp();
@@ -191,20 +212,20 @@ struct DecodingAttention : PagedCall {
     const int at_once = at.lanes / at.key_width, mine = at.lane % at.key_width;
     ACCORD_UNROLLED_BY(1)
     for (int round = 0; round * at_once < tokens; round += kTogether) {
-      const Words* keys[kTogether];
+      const Word* keys[kTogether];
       Numbers products[kTogether] = {};
       int token[kTogether];
       ACCORD_UNROLLED
       for (int i = 0; i < kTogether; ++i) {
         token[i] = (round + i) * at_once + at.lane / at.key_width;
         const std::int64_t its = block.from_lane(row, token[i] % at.lanes);
-        keys[i] = static_cast<const Words*>(cache.keys) + its * at.key_words;
+        keys[i] = static_cast<const Word*>(cache.keys) + its * at.key_words;
       }
       ACCORD_UNROLLED_BY(1)
       for (int word = mine; word < at.key_words; word += at.key_width) {
-        Words k[kTogether];
+        Word k[kTogether];
         ACCORD_UNROLLED
-        for (int i = 0; i < kTogether; ++i) k[i] = token[i] < tokens ? keys[i][word] : Words{};
+        for (int i = 0; i < kTogether; ++i) k[i] = token[i] < tokens ? keys[i][word] : Word{};
         ACCORD_UNROLLED
         for (int four = 0; four < kFours; ++four) {
           ACCORD_UNROLLED
@@ -214,8 +235,7 @@ struct DecodingAttention : PagedCall {
             for (int i = 0; i < kTogether; ++i) {
               ACCORD_UNROLLED
               for (int d = 0; d < 4; ++d)
-                products[i].of[query] =
-                    multiply_add(element_of<kDType>(k[i], four * 4 + d), x.of[d], products[i].of[query]);
+                products[i].of[query] = multiply_add(number_of(k[i], four * 4 + d), x.of[d], products[i].of[query]);
             }
           }
         }
@@ -234,15 +254,18 @@ struct DecodingAttention : PagedCall {
     }
   }
 
-  /// Products become parts of a softmax; `correction` is what earlier sums are to be multiplied by.
+  /// Products become parts of a softmax, times the scales of values that are codes; `correction` is what earlier sums are to be multiplied by.
   template <typename Block>
-  ACCORD_ON_DEVICE void soften(Block& block, const Thread& at, int tokens, Numbers& most, Numbers& total,
-                               Numbers& correction) const {
+  ACCORD_ON_DEVICE void soften(Block& block, const Thread& at, std::int64_t row, int tokens, Numbers& most,
+                               Numbers& total, Numbers& correction) const {
     Numbers mine = {};
     if (at.lane < tokens) mine = at.scores[at.lane];
+    const bool has_scales = kIsCodes && at.lane < tokens;
+    const float key_scale = has_scales ? cache.key_scales[row] : 1.0F;
+    const float value_scale = has_scales ? cache.value_scales[row] : 1.0F;
     ACCORD_UNROLLED
     for (int query = 0; query < kQueries; ++query) {
-      float score = mine.of[query] * scale;
+      float score = kIsCodes ? mine.of[query] * key_scale * scale : mine.of[query] * scale;
       if (softcap > 0.0F) score = softcap * tanhf(score / softcap);
       if (at.lane >= tokens) score = -INFINITY;
       const float largest = block.warp_max(score), before = most.of[query];
@@ -251,6 +274,7 @@ struct DecodingAttention : PagedCall {
       mine.of[query] = score == -INFINITY ? 0.0F : expf(score - now);
       most.of[query] = now;
       total.of[query] = multiply_add(total.of[query], correction.of[query], mine.of[query]);
+      if (kIsCodes) mine.of[query] *= value_scale;
     }
     at.scores[at.lane] = mine;
   }
@@ -274,7 +298,7 @@ struct DecodingAttention : PagedCall {
       }
       ACCORD_UNROLLED_BY(1)
       for (int round = 0; round * at_once < tokens; round += kTogether) {
-        Words v[kTogether];
+        Word v[kTogether];
         int token[kTogether];
         ACCORD_UNROLLED
         for (int i = 0; i < kTogether; ++i) {
@@ -282,8 +306,8 @@ struct DecodingAttention : PagedCall {
           token[i] = number % at.lanes;
           const std::int64_t its = block.from_lane(row, token[i]);
           v[i] = number < tokens && word < at.value_words
-                     ? (static_cast<const Words*>(cache.values) + its * at.value_words)[word]
-                     : Words{};
+                     ? (static_cast<const Word*>(cache.values) + its * at.value_words)[word]
+                     : Word{};
         }
         ACCORD_UNROLLED
         for (int i = 0; i < kTogether; ++i) {
@@ -293,7 +317,7 @@ struct DecodingAttention : PagedCall {
             ACCORD_UNROLLED
             for (int d = 0; d < kEach; ++d) {
               float& sum = sums[query][d / 4].of[d % 4];
-              sum = multiply_add(factor.of[query], element_of<kDType>(v[i], d), sum);
+              sum = multiply_add(factor.of[query], number_of(v[i], d), sum);
             }
           }
         }

@@ -13,28 +13,35 @@ namespace {
 
 constexpr std::size_t kAligned = 256;
 
-// Of a token in all heads of a block.
+// Of all tokens and heads of a block.
 std::size_t piece_bytes(const DeviceCacheLayer& layer, std::int64_t dim) {
   return static_cast<std::size_t>(layer.block_tokens * layer.kv_heads * dim) * size_of(layer.dtype);
+}
+// Of its scales.
+std::size_t scales_bytes(const DeviceCacheLayer& layer) {
+  if (layer.dtype != DType::kInt8) return 0;
+  return static_cast<std::size_t>(layer.block_tokens * layer.kv_heads) * sizeof(float);
 }
 
 }  // namespace
 
 Result<DeviceCache> DeviceCache::create(std::span<const CachedLayer> layers, const KeyValueCacheOptions& options,
                                         device::Runtime& runtime, Device device) {
-  if (options.dtype == DType::kInt8) {
-    return Status(StatusCode::kUnsupported, "the cache of an engine on a GPU holds float32 or bfloat16, not int8");
-  }
   ACCORD_RETURN_IF_ERROR(check(options));
   DeviceCache cache;
   cache.options_ = options;
   const auto blocks = static_cast<std::size_t>(options.blocks);
   std::size_t bytes = 0;
   for (const CachedLayer& layer : layers) {
-    const DeviceCacheLayer made{nullptr,        nullptr,        options.dtype,  options.block_tokens,
-                                layer.kv_heads, layer.head_dim, layer.value_dim};
+    DeviceCacheLayer made;
+    made.dtype = options.dtype;
+    made.block_tokens = options.block_tokens;
+    made.kv_heads = layer.kv_heads;
+    made.head_dim = layer.head_dim;
+    made.value_dim = layer.value_dim;
     bytes += round_up(blocks * piece_bytes(made, made.head_dim), kAligned);
     bytes += round_up(blocks * piece_bytes(made, made.value_dim), kAligned);
+    bytes += 2 * round_up(blocks * scales_bytes(made), kAligned);
     cache.layers_.emplace(layer.layer, made);
   }
   ACCORD_ASSIGN_OR_RETURN(cache.memory_,
@@ -45,6 +52,11 @@ Result<DeviceCache> DeviceCache::create(std::span<const CachedLayer> layers, con
     at += round_up(blocks * piece_bytes(layer, layer.head_dim), kAligned);
     layer.values = at;
     at += round_up(blocks * piece_bytes(layer, layer.value_dim), kAligned);
+    if (layer.dtype != DType::kInt8) continue;
+    for (float** const scales : {&layer.key_scales, &layer.value_scales}) {
+      *scales = reinterpret_cast<float*>(at);
+      at += round_up(blocks * scales_bytes(layer), kAligned);
+    }
   }
   return cache;
 }
@@ -52,9 +64,12 @@ Result<DeviceCache> DeviceCache::create(std::span<const CachedLayer> layers, con
 Status DeviceCache::copy_block(std::int32_t from, std::int32_t to, device::Runtime& runtime, Device device,
                                Stream stream) const {
   for (const auto& [number, layer] : layers_) {
-    for (const auto& [memory, dim] :
-         {std::pair{layer.keys, layer.head_dim}, std::pair{layer.values, layer.value_dim}}) {
-      const std::size_t bytes = piece_bytes(layer, dim);
+    const std::size_t scales = scales_bytes(layer);
+    for (const auto& [memory, bytes] : {std::pair{layer.keys, piece_bytes(layer, layer.head_dim)},
+                                        std::pair{layer.values, piece_bytes(layer, layer.value_dim)},
+                                        std::pair{static_cast<void*>(layer.key_scales), scales},
+                                        std::pair{static_cast<void*>(layer.value_scales), scales}}) {
+      if (bytes == 0) continue;
       auto* const all = static_cast<std::byte*>(memory);
       ACCORD_RETURN_IF_ERROR(runtime.copy(all + static_cast<std::size_t>(to) * bytes,
                                           all + static_cast<std::size_t>(from) * bytes, bytes, device, stream));

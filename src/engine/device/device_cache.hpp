@@ -5,17 +5,17 @@
 #include <span>
 #include <vector>
 
-#include "engine/device/attention_kernels.hpp"
+#include "engine/device/cache_kernels.hpp"
 #include "engine/device/device_memory.hpp"
 #include "engine/runtime/key_value_cache.hpp"
 
 namespace accord::engine {
 
-/// One memory for all layers; blocks as those of KeyValueCache.
+/// One memory for all layers; blocks as those of KeyValueCache, of the same numbers.
 class DeviceCache {
  public:
   DeviceCache() = default;
-  /// kInvalidArgument and kResourceExhausted as of KeyValueCache; kUnsupported for int8.
+  /// Errors as of KeyValueCache.
   static Result<DeviceCache> create(std::span<const CachedLayer> layers, const KeyValueCacheOptions& options,
                                     device::Runtime& runtime, Device device);
 

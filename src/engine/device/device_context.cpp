@@ -65,6 +65,7 @@ Result<std::unique_ptr<DeviceContext>> DeviceContext::create(const EngineDevice&
   std::unique_ptr<DeviceContext> context(new DeviceContext(on));
   device::Runtime& runtime = *on.runtime;
   ACCORD_ASSIGN_OR_RETURN(context->stream_, runtime.create_stream(on.device, false));
+  ACCORD_ASSIGN_OR_RETURN(context->callers_, runtime.create_event(on.device));
   ACCORD_ASSIGN_OR_RETURN(context->end_, runtime.create_event(on.device));
   ACCORD_ASSIGN_OR_RETURN(context->multiprocessors_, runtime.multiprocessors(on.device));
   ACCORD_ASSIGN_OR_RETURN(context->fault_, DeviceMemory::allocate(runtime, on.device, sizeof(Fault), "a run"));
@@ -80,7 +81,8 @@ DeviceContext::~DeviceContext() {
     (void)on_.runtime->synchronize(on_.device, stream_);
     (void)on_.runtime->destroy_stream(on_.device, stream_);
   }
-  if (end_.handle != nullptr) (void)on_.runtime->destroy_event(end_);
+  for (const device::Event event : {callers_, end_})
+    if (event.handle != nullptr) (void)on_.runtime->destroy_event(event);
   if (found_ != nullptr) (void)on_.runtime->release_host(on_.device, found_);
 }
 
@@ -95,6 +97,11 @@ Status DeviceContext::place_arena(Program& program) {
     program.bases[static_cast<std::size_t>(piece.storage)] = arena_.data() + piece.offset;
   }
   return Status();
+}
+
+Status DeviceContext::begin_after(Stream stream) {
+  ACCORD_RETURN_IF_ERROR(on_.runtime->record(callers_, on_.device, stream));
+  return on_.runtime->wait(callers_, on_.device, stream_);
 }
 
 Status DeviceContext::copy_inputs(const Program& program, std::span<const TensorView> inputs) {

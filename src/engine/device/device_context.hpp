@@ -52,6 +52,8 @@ class DeviceContext {
 
   /// Makes the arena as large as the program needs and tells it where its pieces are.
   Status place_arena(Program& program);
+  /// What follows begins after what is in `stream` now.
+  Status begin_after(Stream stream);
   /// Takes the inputs, on the CPU or a device, to where the program finds them. REQUIRES: place_arena().
   Status copy_inputs(const Program& program, std::span<const TensorView> inputs);
   /// The sequences of the run at hand, and the cache that has their tokens.
@@ -84,7 +86,8 @@ class DeviceContext {
 
   const EngineDevice on_;
   Stream stream_;
-  device::Event end_;  // of a run
+  device::Event callers_;  // what was in a stream of the caller's
+  device::Event end_;      // of a run
   int multiprocessors_ = 1;
   DeviceMemory arena_;
   DeviceMemory fault_;

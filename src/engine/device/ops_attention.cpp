@@ -13,7 +13,8 @@
 namespace accord::engine {
 namespace {
 
-constexpr int kMostQueries = 64;  // of a block
+constexpr int kMostQueries = 64;     // of a block
+constexpr std::int64_t kLanes = 32;  // of a GPU's warps
 constexpr std::size_t kMostShared = std::size_t{160} << 10;
 // Of few rows each reads its context by itself, which is shared out among blocks until there are enough of these for any GPU.
 constexpr std::int64_t kWantedBlocks = 512, kMostSplits = 64;
@@ -155,14 +156,20 @@ Status launch_slow(const DeviceRun& run, const PagedCall& call, int tile_rows) {
   return launch_blocks(run, kernel, kernel.tiles() * call.cache.kv_heads * call.splits, attend_bytes(sizes));
 }
 
+Status launch_append(const DeviceRun& run, const AppendCall& call) {
+  const std::int64_t heads = call.rows * call.cache.kv_heads;
+  if (call.cache.dtype == DType::kInt8) return launch_over(run, AppendCodes{call}, heads * 2 * kLanes);
+  return launch_over(run, AppendToCache{call}, heads * (call.cache.head_dim + call.cache.value_dim));
+}
+
 Status launch_few_rows(const DeviceRun& run, const PagedCall& call) {
-  ACCORD_ASSIGN_OR_RETURN(const bool is_done, call.cache.dtype == DType::kFloat32
-                                                  ? launch_decoding<DType::kFloat32>(run, call)
-                                                  : launch_decoding<DType::kBFloat16>(run, call));
+  ACCORD_ASSIGN_OR_RETURN(const bool is_done,
+                          call.cache.dtype == DType::kFloat32    ? launch_decoding<DType::kFloat32>(run, call)
+                          : call.cache.dtype == DType::kBFloat16 ? launch_decoding<DType::kBFloat16>(run, call)
+                                                                 : launch_decoding<DType::kInt8>(run, call));
   if (!is_done) ACCORD_RETURN_IF_ERROR(launch_slow(run, call, 1));
   if (call.splits == 1) return Status();
-  constexpr std::int64_t kLanes = 32;  // a warp's, each of which has an element
-  return launch_over(run, CombineSplits{call},
+  return launch_over(run, CombineSplits{call},  // each of a warp's lanes has an element
                      call.rows * call.heads * quotient_of_blocks(call.cache.value_dim, kLanes) * kLanes);
 }
 
@@ -186,11 +193,10 @@ Status run_cached_attention(const CachedAttention& attention, const Execution& e
   call.batch = run.batch;
   call.q.data = execution.address(attention.q);
   call.output.data = execution.address(attention.output);
-  AppendToCache append{call.cache, call.batch, call.rows, rows_of_heads(attention.k), rows_of_heads(attention.v)};
+  AppendCall append{call.cache, call.batch, call.rows, rows_of_heads(attention.k), rows_of_heads(attention.v)};
   append.keys.data = execution.address(attention.k);
   append.values.data = execution.address(attention.v);
-  ACCORD_RETURN_IF_ERROR(
-      launch_over(run, append, call.rows * call.cache.kv_heads * (call.cache.head_dim + call.cache.value_dim)));
+  ACCORD_RETURN_IF_ERROR(launch_append(run, append));
   call.few_rows = few_rows(call);
   call.splits = static_cast<int>(splits_of(call, run.cache->options()));
   if (call.splits > 1) call.partial = execution.data<float>(*attention.partial);

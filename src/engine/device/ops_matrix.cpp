@@ -95,6 +95,12 @@ void add_bias(Preparation& op, const Tensor& y, const std::optional<Tensor>& bia
   op.step_always(step, [&] { return step; });
 }
 
+// Of float8, as it is when it was widened.
+Tensor as_multiplied(Tensor weight, DType dtype) {
+  weight.dtype = dtype;
+  return weight;
+}
+
 // What the library multiplies rounded rows with, if rows are to be rounded. With a gate: for both.
 Result<Float8Product> rounding_of(Preparation& op, const Input& x, const Layer& layer, const Tensor& to) {
   if (op.activation_dtype() != DType::kFloat8E4M3FN) return Float8Product::kNone;
@@ -117,9 +123,15 @@ Status add_product_of_many_rows(Preparation& op, Input& x, const Layer& layer, c
   } else {
     if (layer.activation == UnaryOp::kRelu) extras.epilogue = Epilogue::kRelu;
     if (layer.activation == UnaryOp::kGeluTanh) extras.epilogue = Epilogue::kGeluTanh;
+    if (extras.bias || extras.epilogue != Epilogue::kNone) {
+      const Tensor weight = as_multiplied(layer.weight, x.rows.dtype);
+      ACCORD_ASSIGN_OR_RETURN(const bool fuses, has_library_product(op, x.rows, transposed(weight), to, extras));
+      if (!fuses) extras = {};
+    }
     ACCORD_RETURN_IF_ERROR(is_float8(layer.weight)
                                ? add_widened_product(op, x.rows, layer.weight, to, extras)
                                : add_library_product(op, x.rows, transposed(layer.weight), to, extras));
+    if (!extras.bias) add_bias(op, to, layer.bias);
   }
   if (layer.activation && extras.epilogue == Epilogue::kNone) add_unary_in_place(op, *layer.activation, to);
   return Status();

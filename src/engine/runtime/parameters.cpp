@@ -376,6 +376,9 @@ Result<std::vector<const TensorView*>> weights_of(const Graph& graph,
     const bool same_shape = SymbolicShape(weight.shape.begin(), weight.shape.end()) == value.shape;
     if (weight.buffer.dtype != value.dtype || !same_shape)
       return wrong(fmt::format("{} {}", to_string(weight.buffer.dtype), sizes_text(weight.shape)));
+    if (weight.buffer.device.type != DeviceType::kCpu)
+      return Status(StatusCode::kInvalidArgument, fmt::format("weight \"{}\" lies on {}, expected memory of the CPU",
+                                                              parameter.tensor, to_string(weight.buffer.device)));
     all.push_back(&weight);
   }
   return all;

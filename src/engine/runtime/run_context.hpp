@@ -70,6 +70,8 @@ class RunContext {
   /// Outputs stay on the engine's device, whatever it was loaded with; copy_output() copies one, or a part, to memory of the CPU of its size.
   void keep_outputs_on_device() { keeps_outputs_ = true; }
   Status copy_output(const Buffer& output, void* to);
+  /// EngineContext::set_stream().
+  void set_stream(Stream stream) { callers_stream_ = stream; }
   /// Tokens of an output that stayed on the device, rows of logits (TokenChooser::choose). On an engine on a device.
   Status choose_tokens(const TensorView& logits, std::span<const TokenChoice> choices, std::span<TokenId> tokens);
   /// On any thread, also during a run.
@@ -140,6 +142,7 @@ class RunContext {
   const DeviceCache* device_cache_at_hand_ = nullptr;
   std::uint64_t device_bindings_ = 0;  // bindings of the engine that its graphs know
   bool keeps_outputs_ = false;
+  Stream callers_stream_ = {};
   std::vector<BatchRows> batch_;  // of the run at hand
   BatchOutputs batch_outputs_;
   std::int64_t largest_batch_part_ = 0;  // of the run at hand

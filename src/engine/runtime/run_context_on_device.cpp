@@ -53,6 +53,11 @@ Result<std::vector<TensorView>> RunContext::run_on_device(std::span<const Tensor
   ACCORD_RETURN_IF_ERROR(set_batch(program, sequences));
   ACCORD_RETURN_IF_ERROR(reserve_arena(program.arena_bytes));
   ACCORD_RETURN_IF_ERROR(device_->place_arena(program));
+  const bool leaves_outputs = !engine_->copies_outputs() && !keeps_outputs_;
+  const bool reads_inputs = std::any_of(inputs.begin(), inputs.end(), [](const TensorView& input) {
+    return input.buffer.device.type != DeviceType::kCpu;
+  });
+  if (leaves_outputs || reads_inputs) ACCORD_RETURN_IF_ERROR(device_->begin_after(callers_stream_));
   if (program.batch_rows) ACCORD_RETURN_IF_ERROR(device_->set_batch(batch_, device_cache_at_hand_));
   ACCORD_RETURN_IF_ERROR(device_->copy_inputs(program, inputs));
   const Execution execution = execution_of(program);

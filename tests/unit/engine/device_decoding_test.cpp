@@ -1,8 +1,11 @@
 // Attention of single rows over the paged cache: the kernel by itself, for blocks of several sizes, against the formula; in an engine, against
 // the one on the CPU.
 #include <cmath>
+#include <cstring>
 
 #include "engine/device/decoding_kernel.hpp"
+#include "engine/device/device_cache.hpp"
+#include "kernels/paged_cache.hpp"
 #include "unit/engine/one_attention.hpp"
 #include "unit/engine/paged_sequences.hpp"
 
@@ -16,6 +19,7 @@ using accord::testing::OneAttention;
 using accord::testing::PagedCase;
 using accord::testing::PagedSequences;
 using accord::testing::run_blocks;
+using accord::testing::some_numbers;
 
 /// Sequences of one row each, whose own tokens are `tokens`.
 PagedCase rows_of(const std::vector<std::int64_t>& tokens, PagedCase of) {
@@ -46,6 +50,7 @@ class DeviceDecoding : public accord::testing::DeviceEngines {
   static void expect_formula(const std::vector<std::int64_t>& tokens, const PagedCase& of) {
     expect_formula_of<DType::kFloat32>(rows_of(tokens, of));
     expect_formula_of<DType::kBFloat16>(rows_of(tokens, of));
+    expect_formula_of<DType::kInt8>(rows_of(tokens, of));
   }
 };
 
@@ -78,6 +83,91 @@ TEST_F(DeviceDecoding, windows_and_capped_scores) {
   expect_formula({500, 20}, {.heads = 2, .window = 300, .softcap = 1.5F, .splits = 4, .size = {4, 2}});
 }
 
+TEST_F(DeviceDecoding, a_cache_of_int8_holds_the_codes_and_scales_of_the_cpu) {
+  constexpr std::int64_t kTokens = 16, kHeads = 2, kDim = 13, kRows = 9;
+  std::vector<float> keys = some_numbers(kRows * kHeads * kDim, 1), values = some_numbers(kRows * kHeads * kDim, 2);
+  std::fill_n(keys.begin(), kDim, 0.0F);
+  keys[2 * kDim + 3] = NAN;
+  keys[3 * kDim + 12] = -INFINITY;
+  std::fill_n(keys.begin() + 4 * kDim, kDim, -2.6e-43F);
+  keys[5 * kDim] = 3.4e38F;
+  for (std::int64_t i = 0; i < kDim; ++i) keys[static_cast<std::size_t>(6 * kDim + i)] = static_cast<float>(i) + 0.5F;
+  keys[6 * kDim + 12] = 127.0F;  // the others are halves of codes
+
+  kernels::PagedCache cpu{.dtype = DType::kInt8,
+                          .blocks = 1,
+                          .block_tokens = kTokens,
+                          .kv_heads = kHeads,
+                          .head_dim = kDim,
+                          .value_dim = kDim};
+  std::vector<float> cpu_keys(key_bytes(cpu) / sizeof(float)), cpu_values(value_bytes(cpu) / sizeof(float));
+  cpu.keys = reinterpret_cast<std::byte*>(cpu_keys.data());
+  cpu.values = reinterpret_cast<std::byte*>(cpu_values.data());
+  const std::int32_t block = 0;
+  append_to_cache(cpu, {kRows, 0, {&block, 1}}, {keys.data(), kHeads * kDim, kDim},
+                  {values.data(), kHeads * kDim, kDim}, 0, kHeads);
+
+  for (const BlockSize size : {BlockSize{4, 2}, BlockSize{32, 16}}) {
+    std::vector<std::int8_t> key_codes(kTokens * kHeads * kDim), value_codes = key_codes;
+    std::vector<float> key_scales(kTokens * kHeads), value_scales = key_scales;
+    std::vector<RowPlace> places;
+    for (std::int32_t row = 0; row < kRows; ++row) places.push_back({row, 0, kRows});
+    const DeviceCacheLayer layer{key_codes.data(),  value_codes.data(), DType::kInt8, kTokens, kHeads, kDim, kDim,
+                                 key_scales.data(), value_scales.data()};
+    const HeadRows key_rows{keys.data(), DType::kFloat32, kHeads * kDim, kDim};
+    const HeadRows value_rows{values.data(), DType::kFloat32, kHeads * kDim, kDim};
+    run_blocks(AppendCodes{{layer, {places.data(), &block}, kRows, key_rows, value_rows}}, 2, size, 0);
+    for (std::int64_t row = 0; row < kRows * kHeads; ++row) {
+      const std::int64_t head = row % kHeads, token = row / kHeads, at = head * kTokens + token;
+      SCOPED_TRACE("token " + std::to_string(token) + " of head " + std::to_string(head));
+      const std::byte* const key_piece = cpu.keys + head * cpu.piece_bytes(kDim);
+      const std::byte* const value_piece = cpu.values + head * cpu.piece_bytes(cpu.value_width());
+      for (std::int64_t d = 0; d < kDim; ++d) {
+        EXPECT_EQ(key_codes[static_cast<std::size_t>(at * kDim + d)],
+                  static_cast<std::int8_t>(key_piece[d * kernels::kTokenGroup + token]));
+        EXPECT_EQ(value_codes[static_cast<std::size_t>(at * kDim + d)],
+                  static_cast<std::int8_t>(value_piece[token * cpu.value_width() + d]));
+      }
+      const auto expect_same_scale = [&](const std::vector<float>& scales, const std::byte* all) {
+        float its;
+        std::memcpy(&its, all + token * static_cast<std::int64_t>(sizeof(float)), sizeof(float));
+        const float found = scales[static_cast<std::size_t>(at)];
+        EXPECT_TRUE(std::isnan(its) ? std::isnan(found) : found == its) << found << " and not " << its;
+      };
+      expect_same_scale(key_scales, key_piece + kTokens * kDim);
+      expect_same_scale(value_scales, value_piece + kTokens * cpu.value_width());
+    }
+  }
+}
+
+TEST_F(DeviceDecoding, a_copied_block_of_int8_has_its_codes_and_scales) {
+  constexpr std::int64_t kTokens = 16, kHeads = 2, kKeyDim = 8, kValueDim = 24;
+  HostRuntime& runtime = HostRuntime::instance();
+  const CachedLayer layer{0, kHeads, kKeyDim, kValueDim};
+  const Result<DeviceCache> cache =
+      DeviceCache::create({&layer, 1}, {.blocks = 3, .block_tokens = kTokens, .dtype = DType::kInt8}, runtime, kGpu);
+  ASSERT_TRUE(cache.ok()) << cache.status().to_string();
+  const DeviceCacheLayer& made = cache->layer(0);
+  struct Part {
+    void* memory;
+    std::size_t bytes;  // of a block
+  };
+  const Part parts[] = {{made.keys, kTokens * kHeads * kKeyDim},
+                        {made.values, kTokens * kHeads * kValueDim},
+                        {made.key_scales, kTokens * kHeads * sizeof(float)},
+                        {made.value_scales, kTokens * kHeads * sizeof(float)}};
+  for (const Part& part : parts)
+    for (std::size_t i = 0; i < part.bytes * 3; ++i)
+      static_cast<unsigned char*>(part.memory)[i] = static_cast<unsigned char>(i / part.bytes * 100 + i % 97);
+  ASSERT_TRUE(cache->copy_block(1, 2, runtime, kGpu, {}).ok());
+  ASSERT_TRUE(runtime.synchronize(kGpu, {}).ok());
+  for (const Part& part : parts)
+    for (std::size_t i = 0; i < part.bytes * 3; ++i)
+      ASSERT_EQ(static_cast<unsigned char*>(part.memory)[i],
+                static_cast<unsigned char>((i < part.bytes ? 0 : 100) + (i < 2 * part.bytes ? i : i - part.bytes) % 97))
+          << i;
+}
+
 TEST_F(DeviceDecoding, one_nan_of_a_key_is_nan_for_the_heads_that_see_it) {
   const PagedCase of = rows_of({300}, {.heads = 2, .kv_heads = 2, .splits = 2, .size = {4, 2}});
   PagedSequences sequences(of);
@@ -87,20 +177,22 @@ TEST_F(DeviceDecoding, one_nan_of_a_key_is_nan_for_the_heads_that_see_it) {
 }
 
 TEST_F(DeviceDecoding, only_rows_of_sequences_with_few_rows_are_computed) {
-  const PagedCase of{.heads = 2,
-                     .sequences = {{.rows = 2, .context = 300}, {.rows = 3, .context = 20}, {.rows = 1}},
-                     .splits = 2,
-                     .size = {4, 2}};
-  PagedSequences sequences(of);
-  std::vector<float> expected = sequences.by_formula();
-  std::fill(expected.begin() + 2 * 16, expected.begin() + 5 * 16, NAN);
-  const std::vector<float> output = sequences.by([&](PagedCall call) {
-    call.few_rows = 2;
-    const DecodingAttention<DType::kFloat32, 1> kernel{call};
-    run_blocks(kernel, 3, of.size, kernel.shared_bytes(of.head_dim, of.value_dim, of.size.threads, of.size.lanes));
-    run_blocks(CombineSplits{call}, 2, of.size, 0);
-  });
-  expect_near(output, expected, 2e-5F);
+  for (const int splits : {1, 2}) {
+    const PagedCase of{.heads = 2,
+                       .sequences = {{.rows = 2, .context = 300}, {.rows = 3, .context = 20}, {.rows = 1}},
+                       .splits = splits,
+                       .size = {4, 2}};
+    PagedSequences sequences(of);
+    std::vector<float> expected = sequences.by_formula();
+    std::fill(expected.begin() + 2 * 16, expected.begin() + 5 * 16, NAN);
+    const std::vector<float> output = sequences.by([&](PagedCall call) {
+      call.few_rows = 2;
+      const DecodingAttention<DType::kFloat32, 1> kernel{call};
+      run_blocks(kernel, 3, of.size, kernel.shared_bytes(of.head_dim, of.value_dim, of.size.threads, of.size.lanes));
+      if (splits > 1) run_blocks(CombineSplits{call}, 2, of.size, 0);
+    });
+    expect_near(output, expected, 2e-5F);
+  }
 }
 
 TEST_F(DeviceDecoding, many_sequences_decode_together_and_a_graph_of_as_many_rows_reads_prompts) {
@@ -143,6 +235,10 @@ TEST_F(DeviceDecoding, an_engine_decodes_as_the_cpu_does_with_the_kernel_for_its
   for (const Expected& expected : {
            Expected{{}, "engine_decode_4_heads_float32"},
            Expected{{.cache = DType::kBFloat16}, "engine_decode_4_heads_bfloat16"},
+           Expected{{.cache = DType::kInt8}, "engine_decode_4_heads_int8"},
+           Expected{{.heads = 2, .cache = DType::kInt8}, "engine_decode_1_head_int8"},
+           Expected{{.heads = 5, .kv_heads = 1, .window = 40, .cache = DType::kInt8}, "engine_decode_8_heads_int8"},
+           Expected{{.head_dim = 5, .value_dim = 7, .cache = DType::kInt8}, "engine_paged_attention"},
            Expected{{.heads = 2}, "engine_decode_1_head_float32"},
            Expected{{.heads = 5, .kv_heads = 1, .window = 40}, "engine_decode_8_heads_float32"},
            Expected{{.head_dim = 5, .value_dim = 7}, "engine_paged_attention"},

@@ -1,8 +1,10 @@
 // Engines on devices: whole models at one rank and at several, decoding over the paged cache, graphs, new weights.
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <barrier>
 #include <numeric>
+#include <thread>
 #include <utility>
 
 #include "unit/engine/decoder_steps.hpp"
@@ -185,6 +187,41 @@ TEST_F(DeviceModels, inputs_may_lie_on_the_engines_device_and_no_other) {
       EXPECT_THAT(outputs.status().message(), HasSubstr("on cuda:1, the engine is on cuda:0"));
     }
   }
+}
+
+TEST_F(DeviceModels, runs_begin_after_what_is_in_the_callers_stream) {
+  Result<Engine> engine = Engine::load(path("encoder"), {}, {.device = kGpu, .outputs = DeviceType::kCpu});
+  ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+  ASSERT_TRUE(engine->bind().ok());
+  HostRuntime& runtime = HostRuntime::instance();
+  const Stream others = runtime.create_stream(kGpu, false).value();
+  for (const Stream stream : {Stream(), others}) {
+    Result<EngineContext> context = engine->create_context();
+    context->set_stream(stream);
+    const accord::testing::OnDevice on{runtime, kGpu, stream};
+    const std::vector<std::int64_t> ids = {0, 5, 10}, before = {1, 1, 1};
+    const accord::testing::DeviceArray array(on, before, DType::kInt64);
+    const TensorView input{array.buffer(), {1, 3}};
+    accord::testing::BusyStream busy = runtime.make_stream_busy(stream, kGpu);
+    ASSERT_TRUE(runtime.copy(array.buffer().data, ids.data(), sizeof(std::int64_t) * 3, kGpu, stream).ok());
+    std::atomic<bool> returned = false;
+    std::vector<float> found;
+    const int launches = runtime.launches("engine_gather_rows");
+    std::thread run([&] {
+      const Result<std::vector<TensorView>> outputs = context->run({&input, 1});
+      ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
+      found = floats_of(outputs->front());
+      returned = true;
+    });
+    // Its copy of the ids is in a stream once its kernels are.
+    while (!returned && runtime.launches("engine_gather_rows") == launches) std::this_thread::yield();
+    EXPECT_FALSE(returned) << "it did not wait";
+    busy.release();
+    run.join();
+    const std::vector<double> exact = TinyEncoder(4).reference(ids, 3);
+    expect_near(found, std::vector<float>(exact.begin(), exact.end()), 1e-4F);
+  }
+  EXPECT_TRUE(runtime.destroy_stream(kGpu, others).ok());
 }
 
 TEST_F(DeviceModels, new_weights_are_taken_and_graphs_of_the_old_ones_forgotten) {

@@ -72,6 +72,9 @@ TEST_F(DeviceTiles, heads_of_all_sizes) {
   expect_formula<128>(sized(128, 64));
   expect_formula<256>(sized(192, 128));
   expect_formula<256>(sized(256, 256));
+  PagedCase several = sized(192, 128);  // tiles, one after the other in a block
+  several.heads = several.kv_heads = 4;
+  expect_formula<256>(several);
 }
 
 TEST_F(DeviceTiles, query_heads_that_share_a_key_head) {
@@ -186,6 +189,8 @@ TEST_F(DeviceTiles, an_engine_reads_prompts_as_the_cpu_does_with_the_kernel_for_
            Expected{{.head_dim = 16, .value_dim = 24, .cache = kBFloat16, .dtype = kBFloat16},
                     "engine_paged_attention"},
            Expected{{.head_dim = 16, .value_dim = 16, .dtype = kBFloat16}, "engine_paged_attention"},
+           Expected{{.head_dim = 16, .value_dim = 16, .cache = DType::kInt8, .dtype = kBFloat16},
+                    "engine_paged_attention"},
        }) {
     SCOPED_TRACE(expected.kernel);
     const std::vector<float> cpu = expected.attention.run_on({});

@@ -55,7 +55,10 @@ class PagedSequences {
     const std::int64_t cached = blocks * of.block_tokens * of.kv_heads;
     keys_ = NaNs(count(cached * of.head_dim) * size_of(of.cache));
     values_ = NaNs(count(cached * of.value_dim) * size_of(of.cache));
-    cache_ = {keys_.data(), values_.data(), of.cache, of.block_tokens, of.kv_heads, of.head_dim, of.value_dim};
+    key_scales_.assign(count(cached), NAN);
+    value_scales_ = key_scales_;
+    cache_ = {keys_.data(), values_.data(), of.cache,           of.block_tokens,     of.kv_heads,
+              of.head_dim,  of.value_dim,   key_scales_.data(), value_scales_.data()};
     for (const PagedCase::Sequence& sequence : of.sequences) rows_ += sequence.rows;
     queries_ = NaNs(count(rows_ * of.heads * of.head_dim) * size_of(of.queries));
     std::int32_t table = 0;
@@ -114,13 +117,13 @@ class PagedSequences {
           double score = 0.0;
           for (std::int64_t d = 0; d < of_.head_dim; ++d)
             score += number(queries_.data(), of_.queries, (row * of_.heads + head) * of_.head_dim + d) *
-                     number(cache_.keys, of_.cache, at * of_.head_dim + d);
+                     cached(cache_.keys, key_scales_, at, at * of_.head_dim + d);
           score *= static_cast<double>(kScale);
           const auto cap = static_cast<double>(of_.softcap);
           const double weight = std::exp(cap > 0.0 ? cap * std::tanh(score / cap) : score);
           total += weight;
           for (std::int64_t d = 0; d < of_.value_dim; ++d)
-            sums[count(d)] += weight * number(cache_.values, of_.cache, at * of_.value_dim + d);
+            sums[count(d)] += weight * cached(cache_.values, value_scales_, at, at * of_.value_dim + d);
         }
         for (const double sum : sums) output.push_back(static_cast<float>(sum / total));
       }
@@ -135,15 +138,26 @@ class PagedSequences {
     return static_cast<double>(device::load_float(data, dtype, index));
   }
 
+  double cached(const void* data, const std::vector<float>& scales, std::int64_t row, std::int64_t index) const {
+    if (of_.cache != DType::kInt8) return number(data, of_.cache, index);
+    return static_cast<const std::int8_t*>(data)[index] * static_cast<double>(scales[count(row)]);
+  }
+
   void fill(const PagedCase::Sequence& sequence, std::int32_t table) {
     std::mt19937 random(sequence.seed);
     std::uniform_real_distribution<float> numbers(-2.0F, 2.0F);
     const auto write = [&](void* to, DType dtype, std::int64_t row, std::int64_t dim) {
-      for (std::int64_t d = 0; d < dim; ++d) device::store_float(to, dtype, row * dim + d, numbers(random));
+      for (std::int64_t d = 0; d < dim; ++d) {
+        const float x = numbers(random);
+        if (dtype != DType::kInt8) device::store_float(to, dtype, row * dim + d, x);
+        if (dtype == DType::kInt8) static_cast<std::int8_t*>(to)[row * dim + d] = static_cast<std::int8_t>(x * 63.0F);
+      }
     };
     for (std::int64_t token = 0; token < sequence.context + sequence.rows; ++token) {
       for (std::int64_t head = 0; head < of_.kv_heads; ++head) {
         const std::int64_t row = cache_.row_of(tables_.data() + table, head, token);
+        key_scales_[count(row)] = (numbers(random) + 2.5F) / 127.0F;
+        value_scales_[count(row)] = (numbers(random) + 2.5F) / 127.0F;
         write(cache_.keys, of_.cache, row, of_.head_dim);
         write(cache_.values, of_.cache, row, of_.value_dim);
       }
@@ -159,6 +173,7 @@ class PagedSequences {
   const PagedCase of_;
   std::int64_t rows_ = 0;
   NaNs queries_, keys_, values_;
+  std::vector<float> key_scales_, value_scales_;
   engine::DeviceCacheLayer cache_;
   std::vector<engine::RowPlace> places_;
   std::vector<std::int32_t> tables_;
