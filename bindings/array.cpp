@@ -205,7 +205,8 @@ void check_resolved(nb::handle object, const nb::dlpack::dltensor& tensor, std::
 bool says_cuda(nb::handle object) {
   const nb::object told = nb::steal(PyObject_CallMethod(object.ptr(), "__dlpack_device__", nullptr));
   int type = 0, index = 0;
-  const bool known = told.is_valid() && PyTuple_Check(told.ptr()) && PyArg_ParseTuple(told.ptr(), "ii", &type, &index) != 0;
+  const bool known =
+      told.is_valid() && PyTuple_Check(told.ptr()) && PyArg_ParseTuple(told.ptr(), "ii", &type, &index) != 0;
   PyErr_Clear();
   return known && (type == kDlpackCuda || type == kDlpackCudaManaged);
 }

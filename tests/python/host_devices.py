@@ -40,8 +40,13 @@ class OnDevice:
             values.shape
         )
         self.values[...] = values
+        self.asked_for: list[int | None] = []  # the streams of DLPack for which the memory was to be ready
 
-    def __dlpack__(self) -> Any:
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _CUDA, self._device
+
+    def __dlpack__(self, *, stream: int | None = None) -> Any:
+        self.asked_for.append(stream)
         capsule = self.values.__dlpack__()
         pointer = ctypes.pythonapi.PyCapsule_GetPointer
         pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)

@@ -1,13 +1,7 @@
 """Models of images and sound on GPUs, over devices of host memory, beside PyTorch: their own classes, small sizes, random weights."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
-from accord_command import BUILD
-from host_devices import LIBRARY
-from ranks import Ranks
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -15,7 +9,6 @@ diffusers = pytest.importorskip("diffusers")
 
 import accord  # noqa: E402
 
-PATH = str(BUILD / "tests" / LIBRARY)
 HEADS = {"num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 96}
 SOUND = {
     "encoder_layers": 2,
@@ -76,22 +69,13 @@ def run_on_a_device(_, path, package, inputs):
         return [np.from_dlpack(engine.run(*inputs)[0]).copy() for _ in range(2)]  # the second one is a graph
 
 
-@pytest.fixture(scope="module")
-def process():
-    """One that has the devices of the test library; accord reads ACCORD_NCCL once."""
-    path = f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}"
-    started = Ranks(1, environment={"ACCORD_NCCL": PATH, "PYTHONPATH": path})
-    yield lambda function, *arguments: started.run(function, PATH, *arguments)[0]
-    started.end()
-
-
 @pytest.mark.parametrize("make", [vit, whisper_encoder, unet, vae_decoder])
-def test_a_model_gives_what_pytorch_gives(make, process, tmp_path):
+def test_a_model_gives_what_pytorch_gives(make, device_process, tmp_path):
     torch.manual_seed(0)
     model, shapes = make()
     inputs = tuple(torch.randn(shape) for shape in shapes)
     package = accord.export(model.eval(), inputs, path=tmp_path / "model.accord")
     with torch.no_grad():
         right = model(*inputs).numpy()
-    for given in process(run_on_a_device, str(package), [x.numpy() for x in inputs]):
+    for given in device_process(run_on_a_device, str(package), [x.numpy() for x in inputs]):
         np.testing.assert_allclose(given, right, rtol=0, atol=1e-5 * np.abs(right).max())

@@ -1,21 +1,14 @@
 """Engines on GPUs, over devices of host memory: language models of transformers beside the engine on the CPU, which other tests hold against PyTorch."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
-from accord_command import BUILD
-from host_devices import LIBRARY
 from language_runs import VOCABULARY
-from ranks import Ranks
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 import accord  # noqa: E402
 
-PATH = str(BUILD / "tests" / LIBRARY)
 SIZES = {
     "hidden_size": 64,
     "intermediate_size": 96,
@@ -36,15 +29,6 @@ CONFIGURATIONS = {
     "qwen3_moe": transformers.Qwen3MoeConfig(**SIZES, **EXPERTS, head_dim=16, norm_topk_prob=True),
     "gpt2": transformers.GPT2Config(n_embd=64, n_layer=2, n_head=4, vocab_size=VOCABULARY, n_positions=128),
 }
-
-
-@pytest.fixture(scope="module")
-def process():
-    """One that has the devices of the test library; accord reads ACCORD_NCCL once."""
-    path = f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}"
-    started = Ranks(1, environment={"ACCORD_NCCL": PATH, "PYTHONPATH": path})
-    yield lambda function, *arguments: started.run(function, PATH, *arguments)[0]
-    started.end()
 
 
 @pytest.fixture(scope="module")
@@ -105,31 +89,31 @@ def check(found, tolerance: float) -> None:
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_a_family_gives_the_logits_of_the_cpu(name, process, exported):
-    check(process(run_logits, exported(name), [1]), 2e-5)
+def test_a_family_gives_the_logits_of_the_cpu(name, device_process, exported):
+    check(device_process(run_logits, exported(name), [1]), 2e-5)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.03), (torch.float16, 0.005)])
 @pytest.mark.parametrize("name", ["llama", "mixtral"])
-def test_a_narrow_model_stays_within_its_rounding(name, dtype, tolerance, process, exported):
-    check(process(run_logits, exported(name, dtype), [1]), tolerance)
+def test_a_narrow_model_stays_within_its_rounding(name, dtype, tolerance, device_process, exported):
+    check(device_process(run_logits, exported(name, dtype), [1]), tolerance)
 
 
 # Where a key or value lies between two codes the CPU and a device may choose differently: a code is a 254th of the largest one.
-def test_a_cache_of_int8_is_read_as_on_the_cpu(process, exported):
-    check(process(run_logits, exported("llama"), [1, 2], "int8"), 2e-3)
+def test_a_cache_of_int8_is_read_as_on_the_cpu(device_process, exported):
+    check(device_process(run_logits, exported("llama"), [1, 2], "int8"), 2e-3)
 
 
-def test_weights_of_8_bits_are_held_in_the_models_dtype(process, exported):
-    check(process(run_logits, exported("llama", weights="int8"), [1]), 2e-4)
+def test_weights_of_8_bits_are_held_in_the_models_dtype(device_process, exported):
+    check(device_process(run_logits, exported("llama", weights="int8"), [1]), 2e-4)
 
 
 # A part of every expert for each rank, in units that fill no group of a scale, or some experts for each.
 @pytest.mark.parametrize("rule", [accord.Row(unit=24), accord.Expert()])
 @pytest.mark.parametrize("weights", [None, "int8", "int4"])
-def test_ranks_share_experts(weights, rule, process, exported):
+def test_ranks_share_experts(weights, rule, device_process, exported):
     package = exported("mixtral", weights=weights, sharding={"*.experts": rule})
-    check(process(run_logits, package, [1, 2, 4]), 2e-5 if weights is None else 2e-4)
+    check(device_process(run_logits, package, [1, 2, 4]), 2e-5 if weights is None else 2e-4)
 
 
 def run_canonical(_, path, package):
@@ -161,8 +145,10 @@ def run_canonical(_, path, package):
         ("gpt2", {}, 2e-5),
     ],
 )
-def test_canonical_ranks_give_the_same_bits_on_one_device_and_on_two(name, options, tolerance, process, exported):
-    found = process(run_canonical, exported(name, **options))
+def test_canonical_ranks_give_the_same_bits_on_one_device_and_on_two(
+    name, options, tolerance, device_process, exported
+):
+    found = device_process(run_canonical, exported(name, **options))
     check(found, tolerance)
     _, first, *others = found
     assert len(others) == 2
@@ -218,8 +204,10 @@ def run_generation(_, path, package, options, size, group="tp"):
 
 
 @pytest.mark.parametrize("size", [1, 2])
-def test_ranks_with_a_device_each_generate_what_the_cpu_does_and_tokens_alone_are_copied(size, process, exported):
-    expected, given, copied = process(run_generation, exported("llama"), SAMPLED, size)
+def test_ranks_with_a_device_each_generate_what_the_cpu_does_and_tokens_alone_are_copied(
+    size, device_process, exported
+):
+    expected, given, copied = device_process(run_generation, exported("llama"), SAMPLED, size)
     assert [len(tokens) for tokens in given] == [6] * 2 * len(SAMPLED)
     assert given == expected
     tokens = 4 * sum(len(tokens) for tokens in given)
@@ -227,14 +215,14 @@ def test_ranks_with_a_device_each_generate_what_the_cpu_does_and_tokens_alone_ar
     assert faults % 48 == 0 and 0 < faults < size * 4 * VOCABULARY
 
 
-def test_stages_with_a_device_each_generate_what_the_cpu_does(process, exported):
-    expected, given, _ = process(run_generation, exported("llama"), SAMPLED, 2, "pp")
+def test_stages_with_a_device_each_generate_what_the_cpu_does(device_process, exported):
+    expected, given, _ = device_process(run_generation, exported("llama"), SAMPLED, 2, "pp")
     assert given == expected
 
 
-def test_logits_are_copied_of_rows_that_the_cpu_changes(process, exported):
+def test_logits_are_copied_of_rows_that_the_cpu_changes(device_process, exported):
     options = [{}, {"repetition_penalty": 1.3}, {"temperature": 1, "logprobs": 2}, {"biases": {5: 3.0}}]
-    expected, given, copied = process(run_generation, exported("llama"), options, 1)
+    expected, given, copied = device_process(run_generation, exported("llama"), options, 1)
     assert given == expected
     rows = 2 * 3 * 6 * 4 * VOCABULARY
     assert rows <= copied < 2 * rows
@@ -292,13 +280,13 @@ def run_image(_, path, package, image, sizes):
 
 @pytest.mark.parametrize("weights", [None, "int8"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-5), (torch.bfloat16, 0.03), (torch.float16, 4e-3)])
-def test_images_give_what_the_cpu_gives_and_pytorch(dtype, tolerance, weights, process, tmp_path):
+def test_images_give_what_the_cpu_gives_and_pytorch(dtype, tolerance, weights, device_process, tmp_path):
     torch.manual_seed(0)
     model = ImageBlock(dtype).eval()
     image = torch.randn(2, 3, 24, 16)
     rules = {name: accord.Column(unit=8) for name in "qkv"} | {"out": accord.Row(unit=8)}
     package = accord.export(model, (image,), path=tmp_path / "image.accord", sharding=rules, weights=weights)
-    cpu, *devices = process(run_image, str(package), image.numpy(), [1, 2, 4])
+    cpu, *devices = device_process(run_image, str(package), image.numpy(), [1, 2, 4])
     tolerance = tolerance if weights is None else max(tolerance, 1e-3)  # units of the ranks' parts
     for given in devices:
         np.testing.assert_allclose(given, cpu, rtol=0, atol=tolerance * np.abs(cpu).max())
@@ -306,6 +294,32 @@ def test_images_give_what_the_cpu_gives_and_pytorch(dtype, tolerance, weights, p
         with torch.no_grad():
             right = model.float()(image).numpy()
         np.testing.assert_allclose(devices[0], right, rtol=0, atol=2 * tolerance * np.abs(right).max())
+
+
+def run_inputs(_, path, package):
+    """The outputs of inputs on the CPU and on the engine's device, as which DLPack's default stream waits for those, and what refuses another device."""
+    from host_devices import OnDevice, library
+
+    import accord
+
+    loaded = library(path)
+    ids = np.arange(6, dtype=np.int64).reshape(2, 3)
+    with accord.load(package, device="cuda:0") as engine:
+        array = OnDevice(loaded, 0, ids)
+        expected, given = (np.from_dlpack(engine.run(x)[0]).copy() for x in (ids, array))
+        try:
+            engine.run(OnDevice(loaded, 1, ids))
+        except accord.InvalidArgument as error:
+            return expected, given, array.asked_for, str(error)
+
+
+def test_inputs_may_lie_on_the_engines_device(device_process, tmp_path):
+    model = torch.nn.Sequential(torch.nn.Embedding(8, 16), torch.nn.Linear(16, 4)).eval()
+    package = accord.export(model, (torch.zeros(2, 3, dtype=torch.int64),), path=tmp_path / "table.accord")
+    expected, given, streams, refused = device_process(run_inputs, str(package))
+    np.testing.assert_array_equal(given, expected)
+    assert streams == [1]
+    assert "its memory is on cuda:1, the engine is on cuda:0" in refused
 
 
 def run_mistakes(_, path, package):
@@ -328,5 +342,5 @@ def run_mistakes(_, path, package):
             context.create_cache(8, dtype="float16")
 
 
-def test_mistakes_are_named(process, exported):
-    process(run_mistakes, exported("gpt2"))
+def test_mistakes_are_named(device_process, exported):
+    device_process(run_mistakes, exported("gpt2"))

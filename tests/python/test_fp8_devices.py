@@ -1,15 +1,11 @@
 """Weights of 8-bit floats on devices of host memory; expected values by torch's own float8."""
 
-import os
 from pathlib import Path
 
 import accord_command
 import numpy as np
 import pytest
-from accord_command import BUILD
 from export_reference import read_tensors
-from host_devices import LIBRARY
-from ranks import Ranks
 from small_llama import make_small_llama
 from test_export_weights import IDS, exported
 from test_fp8_weights import rounded
@@ -18,7 +14,6 @@ import accord
 
 torch = pytest.importorskip("torch")
 
-PATH = str(BUILD / "tests" / LIBRARY)
 WIDTH, INNER, ODD = 192, 128, 40
 FEW, SOME, MANY = (1, 5, 8), (9, 33), (70,)  # rows that kernels take with weights as they are, and others
 ALL, WITHOUT_SCALES, NONE = 0, 1, 2  # for which products of float8 the library has kernels
@@ -60,15 +55,6 @@ class Layers(torch.nn.Module):
 
 
 DTYPES = {"float32": 2e-5, "bfloat16": 0.02, "float16": 0.003}
-
-
-@pytest.fixture(scope="module")
-def process():
-    """One that has the devices of the test library; accord reads ACCORD_NCCL once."""
-    path = f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}"
-    started = Ranks(1, environment={"ACCORD_NCCL": PATH, "PYTHONPATH": path})
-    yield lambda function, *arguments: started.run(function, PATH, *arguments)[0]
-    started.end()
 
 
 @pytest.fixture(scope="module")
@@ -161,10 +147,12 @@ def expected_outputs(
     [(None, 1, ALL), ("fp8", 1, ALL), ("fp8", 0, ALL), ("fp8", 1, WITHOUT_SCALES), ("fp8", 1, NONE)],
 )
 def test_devices_multiply_with_weights_as_they_are(
-    process, packages, dtype, activation_dtype, takes_scales, takes_float8
+    device_process, packages, dtype, activation_dtype, takes_scales, takes_float8
 ):
     inputs = [make_inputs(rows) for rows in (*FEW, *SOME, *MANY)]
-    *found, products = process(run_layers, str(packages[dtype]), inputs, activation_dtype, takes_scales, takes_float8)
+    *found, products = device_process(
+        run_layers, str(packages[dtype]), inputs, activation_dtype, takes_scales, takes_float8
+    )
     tolerance = DTYPES[dtype]
     rounding = activation_dtype is not None and takes_float8 != NONE
     for (x, _), count in zip(inputs, products, strict=True):
@@ -182,9 +170,9 @@ def test_devices_multiply_with_weights_as_they_are(
                 assert (np.abs(given - right) <= tolerance * most).all(), (ranks, len(x), number)
 
 
-def test_rounding_rows_changes_what_is_promised_alone(process, packages):
+def test_rounding_rows_changes_what_is_promised_alone(device_process, packages):
     inputs = [make_inputs(rows) for rows in (max(FEW), 33)]
-    plain, fp8 = (process(run_layers, str(packages["float32"]), inputs, one, 1)[0] for one in (None, "fp8"))
+    plain, fp8 = (device_process(run_layers, str(packages["float32"]), inputs, one, 1)[0] for one in (None, "fp8"))
     assert all(np.array_equal(one, other) for one, other in zip(plain[0], fp8[0], strict=True))  # few rows
     for number, (one, other) in enumerate(zip(plain[1], fp8[1], strict=True)):
         error = np.linalg.norm(one - other) / np.linalg.norm(one)
@@ -194,7 +182,7 @@ def test_rounding_rows_changes_what_is_promised_alone(process, packages):
 
 @pytest.mark.parametrize("kept", ["gate", "up"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_gated_layer_of_which_one_weight_is_float8(process, tmp_path, dtype, kept):
+def test_a_gated_layer_of_which_one_weight_is_float8(device_process, tmp_path, dtype, kept):
     package = accord.export(
         Layers(getattr(torch, dtype)).eval(),
         (torch.rand(2, WIDTH), torch.tensor([1, 2])),
@@ -206,7 +194,7 @@ def test_a_gated_layer_of_which_one_weight_is_float8(process, tmp_path, dtype, k
         f"{kept}.weight"
     }
     inputs = [make_inputs(rows) for rows in (5, 20, 70)]
-    alone, products = process(run_once_with_counts, str(package), inputs)
+    alone, products = device_process(run_once_with_counts, str(package), inputs)
     assert products[0] == 0  # few rows are read by kernels, whatever the weights are
     assert products[1] == (5 if dtype == "float32" else 1)  # of some rows float8 is, and the other is the library's
     for (x, ids), (inner, *_) in zip(inputs, alone, strict=True):
@@ -242,12 +230,12 @@ def run_once(_, path, package, x):
         return np.array(engine.run(x)[0])
 
 
-def test_a_weight_that_is_widened_in_pieces_is_one_weight(process, tmp_path):
+def test_a_weight_that_is_widened_in_pieces_is_one_weight(device_process, tmp_path):
     torch.manual_seed(0)
     layer = torch.nn.Sequential(torch.nn.Linear(16384, 576), torch.nn.ReLU())  # 36 MiB in float32
     x = torch.randn(9, 16384)
     path = accord.export(layer.eval(), (x,), path=tmp_path / "m.accord", weights="fp8")
-    given = torch.from_numpy(process(run_once, str(path), x.numpy()))
+    given = torch.from_numpy(device_process(run_once, str(path), x.numpy()))
     expected = torch.relu(x.double() @ read_tensors(path)["0.weight"].double().T + layer[0].bias.detach().double())
     torch.testing.assert_close(given.double(), expected, rtol=1e-4, atol=1e-4)
 
@@ -275,7 +263,7 @@ def run_logits(_, path, packages, ids):
     return found
 
 
-def test_a_small_llama_stays_near_its_logits(process, tmp_path):
+def test_a_small_llama_stays_near_its_logits(device_process, tmp_path):
     model = make_small_llama(tie_word_embeddings=True)
     with torch.no_grad():  # larger, so that logits are apart
         for parameter in model.parameters():
@@ -295,7 +283,7 @@ def test_a_small_llama_stays_near_its_logits(process, tmp_path):
     def loss(logits: torch.Tensor) -> float:
         return float(torch.nn.functional.cross_entropy(logits[:-1], torch.from_numpy(ids[1:])))
 
-    found = [torch.from_numpy(logits).double() for logits in process(run_logits, paths, ids)]
+    found = [torch.from_numpy(logits).double() for logits in device_process(run_logits, paths, ids)]
     for logits in found[:3]:  # without such weights the option does nothing
         torch.testing.assert_close(logits, exact, rtol=1e-3, atol=1e-3)
     for logits in found[3:5]:  # weights in float8 alone

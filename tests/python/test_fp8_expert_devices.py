@@ -1,34 +1,18 @@
 """Experts in 8-bit floats on devices of host memory; expected values by transformers, with the numbers that the package has."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
-from accord_command import BUILD
 from export_reference import read_tensors
-from host_devices import LIBRARY
-from ranks import Ranks
 
 import accord
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-PATH = str(BUILD / "tests" / LIBRARY)
 EXPERTS, WIDTH, INNER = 4, 64, 96
 FEW, MANY = (1, 6, 8), (30,)  # rows that the kernel of few rows takes, and others
 DTYPES = {"float32": 1e-4, "bfloat16": 0.04, "float16": 0.005}
 SHARDINGS = {"parts of all": "auto", "some of them": {"*.experts": accord.Expert(), "*": "auto"}}
-
-
-@pytest.fixture(scope="module")
-def process():
-    """One that has the devices of the test library; accord reads ACCORD_NCCL once."""
-    path = f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}"
-    started = Ranks(1, environment={"ACCORD_NCCL": PATH, "PYTHONPATH": path})
-    yield lambda function, *arguments: started.run(function, PATH, *arguments)[0]
-    started.end()
 
 
 def make_model() -> torch.nn.Module:
@@ -85,15 +69,15 @@ def run_all(_, path, package, inputs):
 
 @pytest.mark.parametrize("sharding", SHARDINGS)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_experts_stay_8_bit_floats(process, tmp_path, dtype, sharding):
+def test_experts_stay_8_bit_floats(device_process, tmp_path, dtype, sharding):
     model = make_model().to(getattr(torch, dtype))
     options = {"sharding": SHARDINGS[sharding]}
     path = accord.export(model, path=tmp_path / "fp8.accord", weights={"*.experts": "fp8"}, **options)
     plain = accord.export(model, path=tmp_path / "plain.accord", **options)
     random = np.random.default_rng(3)
     inputs = [random.integers(0, 96, rows) for rows in (*FEW, *MANY)]
-    found, taken = process(run_all, str(path), inputs)
-    _, taken_plain = process(run_all, str(plain), inputs[:1])
+    found, taken = device_process(run_all, str(path), inputs)
+    _, taken_plain = device_process(run_all, str(plain), inputs[:1])
     # Of three matrices of each expert an element takes one byte, and an output four more.
     elements, outputs = 3 * EXPERTS * WIDTH * INNER, EXPERTS * (2 * INNER + WIDTH)
     each = getattr(torch, dtype).itemsize

@@ -7,8 +7,8 @@
 
 namespace accord::engine {
 
-/// The rows of a call whose sequences have few rows in it, as of decoding, or those of the others, as of prompts.
-enum class RowsOf : std::uint8_t { kFewRows, kManyRows };
+/// The rows of a call whose sequences have few rows in it (short), as of decoding, or those of the others (long), as of prompts.
+enum class RowsOf : std::uint8_t { kShortSequences, kLongSequences };
 
 /// output = softmax(scale q k^T) v of each row, which sees the tokens of its sequence up to its own. These are cut into `splits` parts; if there
 /// are several, their results go to `partial` for CombineSplits.
@@ -18,15 +18,15 @@ struct PagedCall {
   std::int64_t rows = 0, heads = 0, window = 0;
   float scale = 1.0F, softcap = 0.0F;
   HeadRows q, output;
-  RowsOf rows_of = RowsOf::kFewRows;  ///< which rows are computed
-  int few_rows = 1;                   ///< the most rows of a sequence that has few
+  RowsOf rows_of = RowsOf::kShortSequences;  ///< which rows are computed
+  int few_rows = 1;                          ///< the most rows of a sequence that has few
   int splits = 1;
   float* partial =
       nullptr;  ///< [rows, heads, splits, value_dim + 2]: sums, total, most; without sums where the total is 0
 
   ACCORD_ON_DEVICE int heads_together() const { return static_cast<int>(heads / cache.kv_heads); }
   ACCORD_ON_DEVICE bool computes(const RowPlace& place) const {
-    return (place.rows <= few_rows) == (rows_of == RowsOf::kFewRows);
+    return (place.rows <= few_rows) == (rows_of == RowsOf::kShortSequences);
   }
   /// Of a query and a key that it sees, from their product.
   ACCORD_ON_DEVICE float score(float product) const {

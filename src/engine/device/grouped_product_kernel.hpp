@@ -117,7 +117,8 @@ struct ExpertsManyRows : ExpertProduct {
     const std::int64_t output = place.first_output + (row - kRows) % kOutputs;
     const std::byte* const matrix = (row < kRows + kOutputs ? call.weight : call.gate).data;
     constexpr int kWeightBytes = kFloat8 ? 1 : kBytes;
-    return output < call.n ? matrix + place.tile.expert * weight_bytes + output * call.weight_stride(kWeightBytes) : nullptr;
+    return output < call.n ? matrix + place.tile.expert * weight_bytes + output * call.weight_stride(kWeightBytes)
+                           : nullptr;
   }
   ACCORD_ON_DEVICE static bool stays_float8(int row) { return kFloat8 && row >= kRows; }
 

@@ -174,7 +174,7 @@ Status launch_few_rows(const DeviceRun& run, const PagedCall& call) {
 }
 
 Status launch_many_rows(const DeviceRun& run, PagedCall call, int tile_rows) {
-  call.rows_of = RowsOf::kManyRows;
+  call.rows_of = RowsOf::kLongSequences;
   call.splits = 1;
   ACCORD_ASSIGN_OR_RETURN(const bool is_done, launch_on_tensor_cores(run, call));
   return is_done ? Status() : launch_slow(run, call, tile_rows);

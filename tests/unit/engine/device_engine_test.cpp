@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "device/host_blas.hpp"
 #include "unit/engine/decoder_steps.hpp"
 #include "unit/engine/device_models.hpp"
 
@@ -14,6 +15,7 @@ namespace accord::engine {
 namespace {
 
 using accord::testing::floats_of;
+using accord::testing::HostBlas;
 using accord::testing::HostRuntime;
 using accord::testing::HostTensor;
 using accord::testing::kGpu;
@@ -240,6 +242,23 @@ TEST_F(DeviceModels, runs_begin_after_what_is_in_the_callers_stream) {
     expect_near(found, std::vector<float>(exact.begin(), exact.end()), 1e-4F);
   }
   EXPECT_TRUE(runtime.destroy_stream(kGpu, others).ok());
+}
+
+TEST_F(DeviceModels, what_the_library_cannot_do_behind_a_product_kernels_do) {
+  const std::vector<std::int64_t> ids = some_ids(2 * 16);
+  const std::vector<double> exact = TinyEncoder(4).reference(ids, 16);
+  HostBlas& blas = HostBlas::instance();
+  blas.take_epilogues(false);
+  on_ranks("encoder", 1, {.device = kGpu}, [&](Engine& engine, Rank) {
+    Result<EngineContext> context = engine.create_context();
+    std::vector<HostTensor> inputs = {whole_numbers({2, 16}, ids)};
+    const int products = blas.products();
+    const Result<std::vector<TensorView>> outputs = context->run(views_of(inputs));
+    ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
+    EXPECT_GT(blas.products(), products);
+    expect_near(floats_of((*outputs)[0]), std::vector<float>(exact.begin(), exact.end()), 1e-4F);
+  });
+  blas.take_epilogues(true);
 }
 
 TEST_P(DeviceModelsAlone, new_weights_are_taken_and_graphs_of_the_old_ones_forgotten) {

@@ -25,7 +25,7 @@ constexpr float kError = 0.012F;
 template <int kMostDim>
 std::vector<float> by_kernel(const PagedCase& of, PagedSequences& sequences, int few_rows = 0) {
   return sequences.by([&](PagedCall call) {
-    call.rows_of = RowsOf::kManyRows;
+    call.rows_of = RowsOf::kLongSequences;
     call.few_rows = few_rows;
     run_blocks(PagedTiles<kMostDim>{call}, 2, of.size,
                PagedTiles<kMostDim>::Attend::shared_bytes(of.head_dim, of.value_dim));
@@ -173,7 +173,7 @@ class DeviceTilesEngines : public accord::testing::OnAnyDevice<> {
     PagedSequences sequences(of);
     const std::vector<float> found = sequences.by({runtime(), kGpu}, [&](PagedCall call) {
       using Tiles = PagedTiles<kMostDim>;
-      call.rows_of = RowsOf::kManyRows;
+      call.rows_of = RowsOf::kLongSequences;
       call.few_rows = 0;
       const device::Grid grid{3, Tiles::kThreads, Tiles::Attend::shared_bytes(of.head_dim, of.value_dim)};
       const Status status = device::launch(runtime(), Tiles{call}, grid, kGpu, {});
