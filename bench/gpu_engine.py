@@ -63,8 +63,14 @@ def why_not(device: str) -> str:
         return ""
     if not torch.cuda.is_available():
         return "torch sees no GPU"
-    part = next(part for part in accord.info()["parts"] if part["name"] == "cuda")
-    return "" if part["available"] else f"accord has no GPU: {part['detail']}"
+    parts = {part["name"]: part for part in accord.info()["parts"]}
+    if not parts["cuda"]["available"]:
+        return f"accord has no GPU: {parts['cuda']['detail']}"
+    if not parts["cublaslt"]["available"]:
+        return (
+            f"accord has no cuBLASLt, and torch is built for CUDA {torch.version.cuda}: {parts['cublaslt']['detail']}"
+        )
+    return ""
 
 
 def seconds_of(work: Callable[[], object]) -> float:

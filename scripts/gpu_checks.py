@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import importlib.util
 import json
 import os
 import re
@@ -42,6 +43,8 @@ SANITIZED = "CudaDevice.*:CudaRuntime.*"
 #: Of those: it runs kernels one after the other.
 NOT_SANITIZED = "CudaDevice.a_new_kernel_begins_beside_one_that_waits"
 NO_MODULE = "left out: there is no Python module"
+#: Of the tests of torch tensors: what runs them, and what their ranks import.
+TESTS_NEED = ("pytest", "numpy")
 
 
 @dataclass
@@ -91,6 +94,9 @@ class Checks:
     output: Path
     environment: dict[str, str]
     until: float
+    libraries: dict[str, str] = field(
+        default_factory=dict
+    )  # variables of C++ programs; Python has those that torch loads
     module: Path | None = None  # what PYTHONPATH names
     tally: Tally = field(default_factory=Tally)
     stages: list[Stage] = field(default_factory=list)
@@ -109,6 +115,10 @@ class Checks:
 
     def log(self, name: str, text: str) -> None:
         (self.output / f"{name.replace('/', '.')}.log").write_text(text)
+
+    def run_program(self, command: list[str], seconds: float) -> Ended:
+        """One of C++."""
+        return run(command, seconds, self.environment | self.libraries)
 
     def report(self, devices: list[str], seconds: float) -> dict:
         return {
@@ -131,7 +141,7 @@ class Checks:
         if not program.exists():
             self.tally.fail(failure, f"there is no {program}, which would say why")
             return "failed"
-        ended = run([str(program), "--look"], min(SHARES["look"], self.left()), self.environment)
+        ended = self.run_program([str(program), "--look"], min(SHARES["look"], self.left()))
         self.log("look", ended.output)
         if ended.code == 0:
             return "ok"
@@ -142,9 +152,8 @@ class Checks:
     def run_suite(self, program: Path, suite: str, seconds: float) -> None:
         name = f"{program.name}.{suite}".replace("/", ".")
         report = self.output / f"{name}.xml"
-        ended = run(
-            [str(program), f"--gtest_filter={suite}.*", f"--gtest_output=xml:{report}"], seconds, self.environment
-        )
+        command = [str(program), f"--gtest_filter={suite}.*", f"--gtest_output=xml:{report}"]
+        ended = self.run_program(command, seconds)
         self.log(name, ended.output)
         failed_before = len(self.tally.failed)
         if report.exists():
@@ -162,7 +171,7 @@ class Checks:
         failed = len(self.tally.failed)
         left_out, found = [], 0
         for program in sorted(self.tests.glob("accord_*_test")):
-            listed = run([str(program), "--gtest_list_tests"], LISTING_SECONDS, self.environment)
+            listed = self.run_program([str(program), "--gtest_list_tests"], LISTING_SECONDS)
             if listed.code != 0:
                 self.tally.fail(
                     f"{program.name}: does not start", why_program_failed(f"exit code {listed.code}", listed.output)
@@ -188,7 +197,7 @@ class Checks:
         # Tests ask for what CUDA refuses, which is no error of theirs.
         command = [sanitizer, "--tool", "memcheck", "--report-api-errors", "no", "--error-exitcode", "99"]
         command += [str(program), f"--gtest_filter={SANITIZED}-{NOT_SANITIZED}"]
-        ended = run(command, min(SHARES["sanitizer"], self.left()), self.environment)
+        ended = self.run_program(command, min(SHARES["sanitizer"], self.left()))
         self.log("compute-sanitizer", ended.output)
         if ended.code == 0:
             self.tally.passed += 1
@@ -206,7 +215,7 @@ class Checks:
         until = time.monotonic() + min(SHARES["benchmark"], self.left())
         failed = False
         for option, ranks in (("--ranks", 1), ("--ranks", 2), ("--threads", 2), ("--threads", 4)):
-            ended = run([str(program), option, str(ranks)], until - time.monotonic(), self.environment)
+            ended = self.run_program([str(program), option, str(ranks)], until - time.monotonic())
             self.log(f"bench{option.removeprefix('-')}-{ranks}", ended.output)
             lines = [line for line in ended.output.splitlines() if line.startswith("{")]
             self.figures += [json.loads(line) for line in lines]
@@ -242,6 +251,8 @@ class Checks:
     def run_torch(self) -> str:
         if self.module is None:
             return NO_MODULE
+        if missing := [name for name in TESTS_NEED if importlib.util.find_spec(name) is None]:
+            return f"left out: this Python has no {' and no '.join(missing)}"
         report = self.output / "pytest.xml"
         files = sorted(str(file) for file in (ROOT / "tests" / "python").glob("test_cuda_*.py"))
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *files]
@@ -288,17 +299,23 @@ def gpus() -> tuple[list[str], str]:
     return asked.output.strip().splitlines(), ""
 
 
-def nccl_path() -> str | None:
-    """That of this Python's package nvidia-nccl, where it has one."""
+def nvidia_library(*places: str) -> str | None:
+    """The first one that is there of `places` in this Python's packages of NVIDIA's."""
     try:
-        import nvidia.nccl
+        import nvidia
     except ImportError:
         return None
-    for folder in nvidia.nccl.__path__:
-        file = Path(folder) / "lib" / "libnccl.so.2"
-        if file.exists():
-            return str(file)
-    return None
+    files = [Path(folder) / place for place in places for folder in nvidia.__path__]
+    return next((str(file) for file in files if file.exists()), None)
+
+
+def nccl_path() -> str | None:
+    return nvidia_library("nccl/lib/libnccl.so.2")
+
+
+def cublaslt_path() -> str | None:
+    """That of CUDA 13, else of CUDA 12: one that is not the build's is told of by the tests."""
+    return nvidia_library("cu13/lib/libcublasLt.so.13", "cublas/lib/libcublasLt.so.12")
 
 
 def lacking(libraries: Path) -> Path:
@@ -343,10 +360,15 @@ def main() -> int:
         environment["LD_LIBRARY_PATH"] = ":".join(map(str, folders))
     if "CUDA_TEST_NCCL" not in environment and (path := nccl_path()) is not None:
         environment["CUDA_TEST_NCCL"] = path
+    libraries = {}
+    if "ACCORD_CUBLASLT" not in environment and (path := cublaslt_path()) is not None:
+        libraries["ACCORD_CUBLASLT"] = path
     # Kernels of ranks that are threads wait for each other, and must not get into one queue of the GPU.
     environment.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     until = began + 60 * arguments.minutes
-    checks = Checks(arguments.tests, arguments.programs, arguments.output, environment, until, arguments.module)
+    checks = Checks(
+        arguments.tests, arguments.programs, arguments.output, environment, until, libraries, arguments.module
+    )
     library = None if arguments.libraries is None else arguments.libraries / "libaccord.so.0"
     checks.stage("accord sees the GPU", checks.look)
     if not checks.tally.failed:

@@ -12,7 +12,8 @@ if not torch.cuda.is_available():
 
 
 def started(size, program):
-    environment = {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "CUDA_VISIBLE_DEVICES": "0"}
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    environment = {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "CUDA_VISIBLE_DEVICES": visible}
     if "CUDA_TEST_NCCL" in os.environ:
         environment["ACCORD_NCCL"] = os.environ["CUDA_TEST_NCCL"]
     hosts = [{"NCCL_HOSTID": f"accord-rank-{rank}"} for rank in range(size)]

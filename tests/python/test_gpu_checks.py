@@ -212,6 +212,47 @@ def test_engines_are_left_out_with_a_reason(tmp_path, monkeypatch):
     assert not checks.tally.failed
 
 
+def test_tests_of_torch_are_left_out_where_python_lacks_what_they_need(tmp_path, monkeypatch):
+    checks = checks_of(tmp_path, 60, module=tmp_path)
+    for missing, why in (({"numpy"}, "no numpy"), ({"pytest", "numpy"}, "no pytest and no numpy")):
+        monkeypatch.setattr(
+            gpu_checks.importlib.util, "find_spec", lambda name, lacks=missing: name not in lacks or None
+        )
+        assert checks.run_torch() == f"left out: this Python has {why}"
+    assert not checks.tally.failed
+
+
+def test_programs_get_the_cublaslt_of_pythons_packages_and_python_does_not(machine, monkeypatch):
+    library = machine / "packages/nvidia/cu13/lib/libcublasLt.so.13"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    monkeypatch.setenv("PYTHONPATH", str(machine / "packages"))
+    monkeypatch.delenv("ACCORD_CUBLASLT", raising=False)
+    program(machine / "bin/bench_gpu", "#!/bin/sh\necho library: $ACCORD_CUBLASLT\nexit 77\n")
+    assert f"library: {library}\n" in check(machine, "--minutes", "1").stdout
+    monkeypatch.setenv("ACCORD_CUBLASLT", "another")
+    assert "library: another\n" in check(machine, "--minutes", "1").stdout
+    monkeypatch.delenv("ACCORD_CUBLASLT")
+    checks = gpu_checks.Checks(machine, machine, machine, dict(os.environ), time.monotonic() + 60)
+    checks.libraries = {"ACCORD_CUBLASLT": "there"}
+    checks.module = machine
+    monkeypatch.setattr(gpu_checks, "ROOT", machine)
+    program(machine / "bench/gpu_engine.py", "import os\nprint('skipped:', os.environ.get('ACCORD_CUBLASLT'))")
+    assert checks.run_engine() == "left out: None"
+
+
+def test_ranks_that_are_processes_take_the_first_gpu_that_this_process_may_see(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    import test_cuda_torch
+
+    monkeypatch.setattr(test_cuda_torch, "Ranks", lambda size, environment, **_: environment["CUDA_VISIBLE_DEVICES"])
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert test_cuda_torch.started(2, "") == "0"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5e2a,1")
+    assert test_cuda_torch.started(2, "") == "GPU-5e2a"
+
+
 def test_the_shares_of_all_stages_fit_into_the_time():
     assert sum(gpu_checks.SHARES.values()) <= 9 * 60
 

@@ -105,6 +105,20 @@ def test_without_a_gpu_it_says_why_and_measures_nothing(tmp_path):
     assert "--hidden is a multiple of 256" in ended.stderr
 
 
+def test_a_torch_of_another_cuda_than_accords_is_told_before_anything_is_loaded(monkeypatch):
+    accord = pytest.importorskip("accord")
+    parts = {"cuda": (True, "one"), "cublaslt": (False, "cuBLASLt was not found")}
+    told = [{"name": name, "available": there, "detail": detail} for name, (there, detail) in parts.items()]
+    monkeypatch.setattr(accord, "info", lambda: {"parts": told})
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    assert gpu_engine.why_not("cuda") == (
+        "accord has no cuBLASLt, and torch is built for CUDA 12.8: cuBLASLt was not found"
+    )
+    told[1]["available"] = True
+    assert gpu_engine.why_not("cuda") == ""
+
+
 def test_logits_that_differ_by_more_than_rounding_end_it():
     batch = gpu_engine.Batch(2, 4, 4, {}, {})
     right = [torch.ones(2, 8)]

@@ -12,9 +12,11 @@ namespace accord::engine {
 namespace {
 
 using accord::testing::BlockSize;
+using accord::testing::DeviceArray;
 using accord::testing::floats_of;
 using accord::testing::HostRuntime;
 using accord::testing::HostTensor;
+using accord::testing::kGpu;
 using accord::testing::run_blocks;
 using accord::testing::some_numbers;
 using kernels::kCodeGroup;
@@ -50,24 +52,29 @@ TEST(DeviceCodes, kernels_code_and_decode_to_the_bits_of_the_cpu) {
   }
 }
 
-// Where the CPU melts a product and a sum into one rounding, its last bits are others.
-TEST(DeviceCodes, kernels_add_up_parts_within_half_a_scale) {
-  constexpr std::int64_t kGroups = 5, kParts = 3, kCount = kGroups * kCodeGroup;
+/// Three parts in codes, and what a sum of them may be.
+struct CodedParts {
+  static constexpr std::int64_t kGroups = 5, kParts = 3, kCount = kGroups * kCodeGroup;
   std::vector<std::uint32_t> parts = room_for(kGroups * kParts);
-  const std::vector<float> numbers = some_numbers(kParts * kCount);
-  kernels::encode_groups(numbers.data(), DType::kFloat32, kParts * kCount, bytes_of(parts));
-  std::vector<float> coded(numbers.size()), sums(kCount);
-  kernels::decode_groups(bytes_of(parts), kParts * kCount, coded.data(), DType::kFloat32);
-  for (const BlockSize& size : kBlockSizes) {
-    std::vector<std::uint32_t> codes = room_for(kGroups);
-    run_blocks(AddGroups{bytes_of(parts), kParts, kGroups * kCodeGroupBytes, kGroups, bytes_of(codes)}, 2, size, 0);
+  std::vector<float> coded = some_numbers(kParts * kCount);
+
+  CodedParts() {
+    kernels::encode_groups(coded.data(), DType::kFloat32, kParts * kCount, bytes_of(parts));
+    kernels::decode_groups(bytes_of(parts), kParts * kCount, coded.data(), DType::kFloat32);
+  }
+  static AddGroups adding(const std::byte* parts, std::byte* codes) {
+    return {parts, kParts, kGroups * kCodeGroupBytes, kGroups, codes};
+  }
+  double exact(std::int64_t i) const {
+    double sum = 0.0;
+    for (std::int64_t part = 0; part < kParts; ++part) sum += coded[static_cast<std::size_t>(part * kCount + i)];
+    return sum;
+  }
+  // Where the CPU melts a product and a sum into one rounding, its last bits are others.
+  void expect_within_half_a_scale(std::vector<std::uint32_t> codes) const {
     EXPECT_EQ(codes.back(), 0xA5A5A5A5U);
+    std::vector<float> sums(kCount);
     kernels::decode_groups(bytes_of(codes), kCount, sums.data(), DType::kFloat32);
-    const auto exact = [&](std::int64_t i) {
-      double sum = 0.0;
-      for (std::int64_t part = 0; part < kParts; ++part) sum += coded[static_cast<std::size_t>(part * kCount + i)];
-      return sum;
-    };
     for (std::int64_t i = 0; i < kCount; ++i) {
       double most = 0.0;
       for (std::int64_t j = i / kCodeGroup * kCodeGroup; j < (i / kCodeGroup + 1) * kCodeGroup; ++j)
@@ -75,7 +82,52 @@ TEST(DeviceCodes, kernels_add_up_parts_within_half_a_scale) {
       ASSERT_NEAR(sums[static_cast<std::size_t>(i)], exact(i), 0.50001 * most / 127.0) << i;
     }
   }
+};
+
+TEST(DeviceCodes, kernels_add_up_parts_within_half_a_scale) {
+  CodedParts of;
+  for (const BlockSize& size : kBlockSizes) {
+    std::vector<std::uint32_t> codes = room_for(of.kGroups);
+    run_blocks(of.adding(bytes_of(of.parts), bytes_of(codes)), 2, size, 0);
+    of.expect_within_half_a_scale(codes);
+  }
 }
+
+class DeviceCodeKernels : public accord::testing::OnAnyDevice<> {
+ protected:
+  template <typename K>
+  static void launch(const K& kernel) {
+    const Status status = device::launch(runtime(), kernel, {.blocks = 2, .threads = 96}, kGpu, {});
+    ASSERT_TRUE(status.ok()) << status.to_string();
+  }
+  static std::byte* bytes_on(const DeviceArray& array) { return static_cast<std::byte*>(array.buffer().data); }
+};
+
+TEST_P(DeviceCodeKernels, are_launched_and_give_the_bits_of_the_cpu_and_sums_within_half_a_scale) {
+  const accord::testing::OnDevice on{runtime(), kGpu};
+  constexpr std::int64_t kCount = 999, kFilled = (kCount + kCodeGroup - 1) / kCodeGroup;
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    SCOPED_TRACE(to_string(dtype));
+    HostTensor x(dtype, {kCount}, some_numbers(kCount)), same(dtype, {kCount}, some_numbers(kCount, 2));
+    std::vector<std::uint32_t> expected = room_for(kFilled);
+    kernels::encode_groups(x.view().buffer.data, dtype, kCount, bytes_of(expected));
+    kernels::decode_groups(bytes_of(expected), kCount, same.view().buffer.data, dtype);
+    const auto* const first = static_cast<const std::byte*>(x.view().buffer.data);
+    const std::vector<std::byte> stored(first, first + x.view().buffer.bytes());
+    const DeviceArray on_x(on, stored, dtype), codes(on, room_for(kFilled), DType::kInt32), y(on, stored, dtype);
+    launch(EncodeGroups{bytes_on(on_x), dtype, kCount, kFilled, bytes_on(codes)});
+    EXPECT_EQ(codes.values<std::uint32_t>(), expected);
+    launch(DecodeGroups{bytes_on(codes), kCount, bytes_on(y), dtype});
+    EXPECT_EQ(floats_of({y.buffer(), {kCount}}), floats_of(same.view()));
+  }
+  const CodedParts of;
+  const DeviceArray parts(on, of.parts, DType::kInt32), codes(on, room_for(of.kGroups), DType::kInt32);
+  launch(of.adding(bytes_on(parts), bytes_on(codes)));
+  of.expect_within_half_a_scale(codes.values<std::uint32_t>());
+}
+
+INSTANTIATE_TEST_SUITE_P(Host, DeviceCodeKernels, accord::testing::kHostMemory);
+INSTANTIATE_TEST_SUITE_P(Cuda, DeviceCodeKernels, accord::testing::kGpus);
 
 TEST(DeviceCodes, a_group_that_is_not_finite_is_no_number_and_others_stay) {
   for (const float strange : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {

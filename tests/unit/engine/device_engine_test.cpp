@@ -63,7 +63,25 @@ TEST_F(DeviceModels, a_sum_over_the_ranks_and_the_norm_of_its_few_rows_are_one_k
   EXPECT_EQ(launched() - before, 2 * 4 * 3);
 }
 
-TEST_F(DeviceModels, a_decoder_of_bfloat16_stays_within_its_rounding) {
+/// At one rank.
+class DeviceModelsAlone : public accord::testing::OnAnyDevice<DeviceModels> {};
+
+TEST_P(DeviceModelsAlone, a_decoder_gives_the_logits_of_the_cpu) {
+  for (const DType cache : {DType::kFloat32, DType::kBFloat16, DType::kInt8}) {
+    SCOPED_TRACE(to_string(cache));
+    std::vector<std::vector<float>> logits;
+    for (const Device device : {Device(), kGpu}) {
+      Result<Engine> engine = Engine::load(path("decoder"), {}, {.device = device});
+      ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+      ASSERT_TRUE(engine->bind().ok());
+      logits.push_back(run_steps(*engine, cache));
+    }
+    ASSERT_EQ(logits[0].size(), 9 * TinyDecoder::kVocabulary);
+    expect_near(logits[1], logits[0], 2e-4F);
+  }
+}
+
+TEST_P(DeviceModelsAlone, a_decoder_of_bfloat16_stays_within_its_rounding) {
   const TinyDecoder model(DType::kBFloat16);
   std::map<std::string, HostTensor> weights;
   EngineParts parts{.name = "decoder", .graph = to_json(model.graph()), .weights = {}, .sizes = {}};
@@ -85,7 +103,7 @@ TEST_F(DeviceModels, a_decoder_of_bfloat16_stays_within_its_rounding) {
   expect_near(logits[1], logits[0], 0.06F);
 }
 
-TEST_F(DeviceModels, a_run_without_sequences_is_one_sequence) {
+TEST_P(DeviceModelsAlone, a_run_without_sequences_is_one_sequence) {
   std::vector<std::vector<float>> logits;
   for (const Device device : {Device(), kGpu}) {
     Result<Engine> engine = Engine::load(path("decoder"), {}, {.device = device});
@@ -108,7 +126,7 @@ TEST_F(DeviceModels, a_run_without_sequences_is_one_sequence) {
 }
 
 // Runs of one shape share a program, whose graph holds the addresses of a cache.
-TEST_F(DeviceModels, runs_with_and_without_sequences_take_turns_with_a_cache_each) {
+TEST_P(DeviceModelsAlone, runs_with_and_without_sequences_take_turns_with_a_cache_each) {
   std::vector<std::vector<float>> logits;
   for (const Device device : {Device(), kGpu}) {
     Result<Engine> engine = Engine::load(path("decoder"), {}, {.device = device});
@@ -135,7 +153,7 @@ TEST_F(DeviceModels, runs_with_and_without_sequences_take_turns_with_a_cache_eac
   expect_near(logits[1], logits[0], 2e-4F);
 }
 
-TEST_F(DeviceModels, many_rows_of_a_prompt_are_computed_in_tiles) {
+TEST_P(DeviceModelsAlone, many_rows_of_a_prompt_are_computed_in_tiles) {
   std::vector<std::vector<float>> logits;
   for (const Device device : {Device(), kGpu}) {
     Result<Engine> engine = Engine::load(path("decoder"), {}, {.device = device});
@@ -161,7 +179,7 @@ TEST_F(DeviceModels, many_rows_of_a_prompt_are_computed_in_tiles) {
   expect_near(logits[1], logits[0], 2e-4F);
 }
 
-TEST_F(DeviceModels, outputs_are_copied_to_the_cpu_if_that_is_asked_for) {
+TEST_P(DeviceModelsAlone, outputs_are_copied_to_the_cpu_if_that_is_asked_for) {
   Result<Engine> engine = Engine::load(path("encoder"), {}, {.device = kGpu, .outputs = DeviceType::kCpu});
   ASSERT_TRUE(engine.ok()) << engine.status().to_string();
   ASSERT_TRUE(engine->bind().ok());
@@ -243,7 +261,7 @@ TEST_F(DeviceModels, what_the_library_cannot_do_behind_a_product_kernels_do) {
   blas.take_epilogues(true);
 }
 
-TEST_F(DeviceModels, new_weights_are_taken_and_graphs_of_the_old_ones_forgotten) {
+TEST_P(DeviceModelsAlone, new_weights_are_taken_and_graphs_of_the_old_ones_forgotten) {
   TinyEncoder(4, 2).write(path("newer"));
   Result<Engine> engine = Engine::load(path("encoder"), {}, {.device = kGpu});
   ASSERT_TRUE(engine.ok()) << engine.status().to_string();
@@ -294,7 +312,7 @@ TEST_F(DeviceModels, a_program_is_captured_at_its_second_run_and_again_when_the_
   }
 }
 
-TEST_F(DeviceModels, a_profile_counts_the_ops_that_ran_on_the_device) {
+TEST_P(DeviceModelsAlone, a_profile_counts_the_ops_that_ran_on_the_device) {
   Result<Engine> engine = Engine::load(path("encoder"), {}, {.device = kGpu});
   ASSERT_TRUE(engine.ok()) << engine.status().to_string();
   ASSERT_TRUE(engine->bind().ok());
@@ -306,6 +324,9 @@ TEST_F(DeviceModels, a_profile_counts_the_ops_that_ran_on_the_device) {
   for (const OpTime& time : context->profile()) lookups += time.op == "aten.embedding.default" ? time.calls : 0;
   EXPECT_EQ(lookups, 1);
 }
+
+INSTANTIATE_TEST_SUITE_P(Host, DeviceModelsAlone, accord::testing::kHostMemory);
+INSTANTIATE_TEST_SUITE_P(Cuda, DeviceModelsAlone, accord::testing::kGpus);
 
 }  // namespace
 }  // namespace accord::engine

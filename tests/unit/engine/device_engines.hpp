@@ -1,5 +1,5 @@
 #pragma once
-// Engines on the tests' devices of host memory, beside the same on the CPU.
+// Engines on devices, those of the tests over host memory and GPUs, beside the same on the CPU.
 
 #include <gtest/gtest.h>
 
@@ -13,11 +13,13 @@
 #include <vector>
 
 #include "accord/engine.hpp"
+#include "device/blas.hpp"
 #include "device/device_memory.hpp"
 #include "device/host_blas.hpp"
 #include "device/host_runtime.hpp"
 #include "device/nccl_control.hpp"
 #include "device/numbers.hpp"
+#include "device/runtime.hpp"
 #include "ranks/thread_ranks.hpp"
 #include "unit/engine/runtime_package.hpp"
 
@@ -56,9 +58,9 @@ inline std::vector<float> floats_of(const TensorView& view) {
   if (buffer.device == Device()) {
     std::memcpy(bytes.data(), buffer.data, buffer.bytes());
   } else if (buffer.count > 0) {
-    HostRuntime& runtime = HostRuntime::instance();
-    EXPECT_TRUE(runtime.copy(bytes.data(), buffer.data, buffer.bytes(), buffer.device, {}).ok());
-    EXPECT_TRUE(runtime.synchronize(buffer.device, {}).ok());
+    device::Runtime* const runtime = device::runtime_of(buffer.device.type).value();
+    EXPECT_TRUE(runtime->copy(bytes.data(), buffer.data, buffer.bytes(), buffer.device, {}).ok());
+    EXPECT_TRUE(runtime->synchronize(buffer.device, {}).ok());
   }
   std::vector<float> values;
   for (std::size_t i = 0; i < buffer.count; ++i)
@@ -66,15 +68,23 @@ inline std::vector<float> floats_of(const TensorView& view) {
   return values;
 }
 
-/// The machine has the devices of the tests; nothing of them is left at the end.
+/// What devices a test has.
+enum class Devices : std::uint8_t {
+  kOfHostMemory,   ///< HostRuntime's, with HostBlas's products
+  kOfThisMachine,  ///< its GPUs, with cuBLASLt's
+};
+
+/// The machine has such devices; nothing of those of host memory is left at the end.
 class DeviceEngines : public ::testing::Test {
  protected:
-  DeviceEngines() {
+  explicit DeviceEngines(Devices devices = Devices::kOfHostMemory) : devices_(devices) {
+    if (!counts()) return;
     HostRuntime::instance().set_count(4);
     device::replace_runtime(DeviceType::kCuda, &HostRuntime::instance());
     device::replace_blas(DeviceType::kCuda, &HostBlas::instance());
   }
   ~DeviceEngines() override {
+    if (!counts()) return;
     const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (HostRuntime::instance().live() != LiveObjects{} && std::chrono::steady_clock::now() < late)
       std::this_thread::yield();
@@ -83,6 +93,17 @@ class DeviceEngines : public ::testing::Test {
     device::replace_blas(DeviceType::kCuda, nullptr);
     device::replace_runtime(DeviceType::kCuda, nullptr);
   }
+
+  /// Whether launches of kernels and products are counted: by HostRuntime and HostBlas.
+  bool counts() const { return devices_ == Devices::kOfHostMemory; }
+  /// Why there are no such devices, or no products on them.
+  static Status viable() {
+    ACCORD_RETURN_IF_ERROR(device::runtime_of(DeviceType::kCuda).status());
+    return device::blas_of(DeviceType::kCuda).status();
+  }
+  /// REQUIRES: viable().
+  static device::Runtime& runtime() { return *device::runtime_of(DeviceType::kCuda).value(); }
+  static device::Blas& blas() { return *device::blas_of(DeviceType::kCuda).value(); }
 
   using Outputs = std::vector<std::vector<float>>;
 
@@ -130,7 +151,24 @@ class DeviceEngines : public ::testing::Test {
       }
     }
   }
+
+ private:
+  const Devices devices_;
 };
+
+/// Tests of `Base` that run on devices of host memory and, where the machine has one, on a GPU: TEST_P, and two instances, over kHostMemory
+/// with the name Host and over kGpus with the name Cuda, by which scripts/test-gpu finds it.
+template <typename Base = DeviceEngines>
+class OnAnyDevice : public Base, public ::testing::WithParamInterface<Devices> {
+ protected:
+  OnAnyDevice() : Base(GetParam()) {}
+  void SetUp() override {
+    if (const Status status = Base::viable(); !status.ok()) GTEST_SKIP() << status.to_string();
+    Base::SetUp();
+  }
+};
+inline const auto kHostMemory = ::testing::Values(Devices::kOfHostMemory);
+inline const auto kGpus = ::testing::Values(Devices::kOfThisMachine);
 
 /// Numbers between -2 and 2, the same in every run.
 inline std::vector<float> some_numbers(std::size_t count, unsigned seed = 1) {

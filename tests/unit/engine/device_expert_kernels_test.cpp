@@ -12,8 +12,9 @@ namespace accord::engine {
 namespace {
 
 using accord::testing::BlockSize;
+using accord::testing::DeviceArray;
+using accord::testing::kGpu;
 using accord::testing::run_blocks;
-
 using accord::testing::some_numbers;
 
 /// Choices of experts that three ranks have, of which the second one has 4 to 9 or, of two, all from 4 on.
@@ -82,9 +83,15 @@ TEST(DeviceExpertKernels, choices_are_sorted_by_expert_and_cut_into_tiles) {
   }
 }
 
+class DeviceExpertProducts : public accord::testing::OnAnyDevice<> {
+ protected:
+  template <DType kDType, bool kGated, WeightsAre kWeights = WeightsAre::kAsRows>
+  static void expect_products(std::int64_t k, std::int64_t n, int threads);
+};
+
 /// Rows of two experts, the first one's in two tiles, with an empty one between.
-template <DType kDType, bool kGated, WeightsAre kWeights = WeightsAre::kAsRows>
-void expect_products(std::int64_t k, std::int64_t n, int threads) {
+template <DType kDType, bool kGated, WeightsAre kWeights>
+void DeviceExpertProducts::expect_products(std::int64_t k, std::int64_t n, int threads) {
   constexpr std::int64_t kRows = 64 + 5 + 3, kExperts = 3;
   using Bytes = std::vector<std::byte>;
   const auto stored = [](std::int64_t count, unsigned seed, DType dtype) {
@@ -100,27 +107,34 @@ void expect_products(std::int64_t k, std::int64_t n, int threads) {
   const std::vector<float> scales = some_numbers(static_cast<std::size_t>(kExperts * n), 4);
   const std::vector<float> gate_scales = some_numbers(scales.size(), 5);
   const std::vector<ExpertTile> tiles = {{0, 0, 64}, {64, 0, 5}, {69, 1, 0}, {69, 2, 3}};
-  std::vector<float> y(static_cast<std::size_t>(kRows * n), NAN);
+  const accord::testing::OnDevice on{runtime(), kGpu};
+  const DeviceArray on_x(on, x, kDType), on_weight(on, weight, kWeight), on_gate(on, gate, kWeight);
+  const DeviceArray on_scales(on, scales, DType::kFloat32), on_gate_scales(on, gate_scales, DType::kFloat32);
+  const DeviceArray on_tiles(on, tiles, DType::kInt64);
+  const DeviceArray on_y(on, std::vector<float>(static_cast<std::size_t>(kRows * n), NAN), DType::kFloat32);
+  const auto bytes_of = [](const DeviceArray& array) { return static_cast<const std::byte*>(array.buffer().data); };
   ExpertsManyRows<kDType, kGated, kWeights> kernel;
-  kernel.tiles = tiles.data();
+  kernel.tiles = static_cast<const ExpertTile*>(on_tiles.buffer().data);
   kernel.tile_count = static_cast<std::int64_t>(tiles.size());
   kernel.weight_bytes = n * k * static_cast<std::int64_t>(size_of(kWeight));
   kernel.y_row_bytes = n * static_cast<std::int64_t>(sizeof(float));
   kernel.call.dtype = kDType;
   kernel.call.n = n;
   kernel.call.k = k;
-  kernel.call.x = x.data();
+  kernel.call.x = bytes_of(on_x);
   kernel.call.x_row_bytes = k * static_cast<std::int64_t>(size_of(kDType));
-  kernel.call.weight.data = weight.data();
-  kernel.call.gate.data = kGated ? gate.data() : nullptr;
+  kernel.call.weight.data = bytes_of(on_weight);
+  kernel.call.gate.data = kGated ? bytes_of(on_gate) : nullptr;
   if (kWeights == WeightsAre::kFloat8) {
-    kernel.call.weight.scales = scales.data();
-    kernel.call.gate.scales = gate_scales.data();
+    kernel.call.weight.scales = static_cast<const float*>(on_scales.buffer().data);
+    kernel.call.gate.scales = static_cast<const float*>(on_gate_scales.buffer().data);
   }
   kernel.call.activates = true;
   kernel.call.activation = kernels::UnaryOp::kSilu;
-  kernel.call.y = y.data();
-  run_blocks(kernel, 2, {threads, device::kFragmentLanes}, kernel.kSharedBytes);
+  kernel.call.y = static_cast<std::byte*>(on_y.buffer().data);
+  const Status launched = device::launch(runtime(), kernel, {2, threads, kernel.kSharedBytes}, kGpu, {});
+  ASSERT_TRUE(launched.ok()) << launched.to_string();
+  const std::vector<float> y = on_y.values<float>();
   for (std::int64_t row = 0; row < kRows; ++row) {
     const std::int64_t expert = row < 69 ? 0 : 2;
     for (std::int64_t output = 0; output < n; ++output) {
@@ -143,7 +157,7 @@ void expect_products(std::int64_t k, std::int64_t n, int threads) {
   }
 }
 
-TEST(DeviceExpertKernels, tiles_of_rows_are_multiplied_with_their_experts_weights) {
+TEST_P(DeviceExpertProducts, tiles_of_rows_are_multiplied_with_their_experts_weights) {
   for (const int threads : {32, 96, 256}) {
     for (const auto& [k, n] : {std::pair{72, 20}, std::pair{35, 131}, std::pair{8, 64}}) {
       SCOPED_TRACE(std::to_string(threads) + " threads, " + std::to_string(k) + " to " + std::to_string(n));
@@ -159,6 +173,9 @@ TEST(DeviceExpertKernels, tiles_of_rows_are_multiplied_with_their_experts_weight
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Host, DeviceExpertProducts, accord::testing::kHostMemory);
+INSTANTIATE_TEST_SUITE_P(Cuda, DeviceExpertProducts, accord::testing::kGpus);
 
 }  // namespace
 }  // namespace accord::engine

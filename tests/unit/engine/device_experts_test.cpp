@@ -59,7 +59,7 @@ class DeviceExperts : public DeviceOps {
   }
 };
 
-TEST_F(DeviceExperts, rows_go_through_the_experts_that_they_chose) {
+TEST_P(DeviceExperts, rows_go_through_the_experts_that_they_chose) {
   const Mixture mixture{.rows = 7, .top_k = 3};
   const std::vector<std::int64_t> ids = mixture.choices();
   const auto scaled = [](std::int64_t count, unsigned seed) {
@@ -99,7 +99,7 @@ TEST_F(DeviceExperts, rows_go_through_the_experts_that_they_chose) {
   expect_near(outputs->front(), expected, kFloat32Error);
 }
 
-TEST_F(DeviceExperts, few_rows_and_many_of_each_dtype) {
+TEST_P(DeviceExperts, few_rows_and_many_of_each_dtype) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
     for (const std::int64_t rows : {1, 2, 3, 8, 9, 70}) {
       for (const std::int64_t top_k : {1, 2, 4}) {
@@ -109,13 +109,15 @@ TEST_F(DeviceExperts, few_rows_and_many_of_each_dtype) {
         const int launches = HostRuntime::instance().launches(kernel);
         expect_as_on_the_cpu({.dtype = dtype, .rows = rows, .top_k = top_k});
         // Some four rows for each expert are many.
-        EXPECT_EQ(HostRuntime::instance().launches(kernel) > launches, rows > 8 && rows * top_k > 20);
+        if (counts()) {
+          EXPECT_EQ(HostRuntime::instance().launches(kernel) > launches, rows > 8 && rows * top_k > 20);
+        }
       }
     }
   }
 }
 
-TEST_F(DeviceExperts, widths_that_fill_no_words) {
+TEST_P(DeviceExperts, widths_that_fill_no_words) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     for (const std::int64_t rows : {1, 3, 70}) {
       SCOPED_TRACE(std::to_string(rows) + " rows of " + std::string(to_string(dtype)));
@@ -124,7 +126,7 @@ TEST_F(DeviceExperts, widths_that_fill_no_words) {
   }
 }
 
-TEST_F(DeviceExperts, activations_with_a_gate_and_without) {
+TEST_P(DeviceExperts, activations_with_a_gate_and_without) {
   for (const std::string activation : {"silu", "gelu", "gelu_tanh", "relu", "tanh", "none"}) {
     for (const bool gated : {true, false}) {
       for (const std::int64_t rows : {3, 70}) {
@@ -135,7 +137,7 @@ TEST_F(DeviceExperts, activations_with_a_gate_and_without) {
   }
 }
 
-TEST_F(DeviceExperts, all_choose_one_expert_or_one_of_them_twice) {
+TEST_P(DeviceExperts, all_choose_one_expert_or_one_of_them_twice) {
   for (const std::int64_t rows : {1, 5, 70}) {
     for (const std::int64_t last : {0, 4}) {
       SCOPED_TRACE(std::to_string(rows) + " rows, expert " + std::to_string(last));
@@ -146,7 +148,7 @@ TEST_F(DeviceExperts, all_choose_one_expert_or_one_of_them_twice) {
   }
 }
 
-TEST_F(DeviceExperts, one_that_there_is_not_is_told_and_the_next_run_is_right) {
+TEST_P(DeviceExperts, one_that_there_is_not_is_told_and_the_next_run_is_right) {
   for (const std::int64_t rows : {2, 70}) {
     for (const std::int64_t bad : {5, -1}) {
       Mixture mixture{.rows = rows};
@@ -174,7 +176,7 @@ TEST_F(DeviceExperts, one_that_there_is_not_is_told_and_the_next_run_is_right) {
   }
 }
 
-TEST_F(DeviceExperts, rows_of_another_dtype_than_their_experts_are_refused_by_name) {
+TEST_P(DeviceExperts, rows_of_another_dtype_than_their_experts_are_refused_by_name) {
   OneGraph graph;
   const ValueId x = graph.input(DType::kBFloat16, {3, 24});
   const ValueId ids = graph.input(DType::kInt64, {3, 1}), weights = graph.input(DType::kFloat32, {3, 1});
@@ -188,6 +190,9 @@ TEST_F(DeviceExperts, rows_of_another_dtype_than_their_experts_are_refused_by_na
   EXPECT_THAT(status.message(), HasSubstr("model.py:0"));
   EXPECT_THAT(status.message(), HasSubstr("its rows are of another dtype than its experts"));
 }
+
+INSTANTIATE_TEST_SUITE_P(Host, DeviceExperts, accord::testing::kHostMemory);
+INSTANTIATE_TEST_SUITE_P(Cuda, DeviceExperts, accord::testing::kGpus);
 
 }  // namespace
 }  // namespace accord::engine

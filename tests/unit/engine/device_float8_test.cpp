@@ -12,7 +12,6 @@ namespace {
 
 using accord::testing::DeviceArray;
 using accord::testing::HostBlas;
-using accord::testing::HostRuntime;
 using accord::testing::kGpu;
 using accord::testing::OnDevice;
 using accord::testing::some_numbers;
@@ -53,24 +52,28 @@ std::vector<float> loaded(const std::vector<std::byte>& bytes, DType dtype) {
 
 float rounded(DType dtype, float x) { return loaded(stored({x}, dtype), dtype)[0]; }
 
-class DeviceFloat8 : public accord::testing::DeviceEngines {
+class Float8OnDevices : public accord::testing::DeviceEngines {
  protected:
+  using DeviceEngines::DeviceEngines;
+  OnDevice on() const { return {runtime(), kGpu}; }
   template <typename K>
   void launch(const K& kernel) {
     const device::Grid grid{.blocks = 3, .threads = 64};
-    const Status status = device::launch(on_.runtime, kernel, grid, on_.device, on_.stream);
+    const Status status = device::launch(runtime(), kernel, grid, kGpu, {});
     ASSERT_TRUE(status.ok()) << status.to_string();
-    on_.synchronize();
+    on().synchronize();
   }
   const std::byte* address(const DeviceArray& array) { return static_cast<const std::byte*>(array.buffer().data); }
   std::byte* writable(const DeviceArray& array) { return static_cast<std::byte*>(array.buffer().data); }
-
-  const OnDevice on_{HostRuntime::instance(), kGpu};
 };
+
+class DeviceFloat8 : public accord::testing::OnAnyDevice<Float8OnDevices> {};
+/// HostBlas's products; cuBLASLt's have tests of their own.
+class HostFloat8 : public Float8OnDevices {};
 
 constexpr DType kWide[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
 
-TEST_F(DeviceFloat8, few_rows_are_multiplied_with_weights_as_they_are) {
+TEST_P(DeviceFloat8, few_rows_are_multiplied_with_weights_as_they_are) {
   constexpr std::int64_t kOutputs = 21;
   for (const DType dtype : kWide) {
     for (const std::int64_t k : {std::int64_t{160}, std::int64_t{37}}) {  // by words, and one by one
@@ -79,10 +82,10 @@ TEST_F(DeviceFloat8, few_rows_are_multiplied_with_weights_as_they_are) {
         const std::vector<std::uint8_t> gate = codes_of(some_numbers(weight.size(), 5));
         const std::vector<float> scales = some_scales(kOutputs);
         const std::vector<float> x = some_numbers(static_cast<std::size_t>(8 * k), 6), bias = some_numbers(kOutputs, 8);
-        const DeviceArray on_weight(on_, weight, kFloat8), on_scales(on_, scales, DType::kFloat32);
-        const DeviceArray on_gate(on_, gate, kFloat8), on_bias(on_, stored(bias, dtype), dtype);
-        const DeviceArray on_x(on_, stored(x, dtype), dtype);
-        const DeviceArray y(on_, std::vector<std::byte>(8 * kOutputs * size_of(dtype)), dtype);
+        const DeviceArray on_weight(on(), weight, kFloat8), on_scales(on(), scales, DType::kFloat32);
+        const DeviceArray on_gate(on(), gate, kFloat8), on_bias(on(), stored(bias, dtype), dtype);
+        const DeviceArray on_x(on(), stored(x, dtype), dtype);
+        const DeviceArray y(on(), std::vector<std::byte>(8 * kOutputs * size_of(dtype)), dtype);
         FewRowsCall call;
         call.dtype = call.y_dtype = dtype;
         call.m = 7;
@@ -120,7 +123,7 @@ TEST_F(DeviceFloat8, few_rows_are_multiplied_with_weights_as_they_are) {
   }
 }
 
-TEST_F(DeviceFloat8, rows_are_rounded_with_a_scale_of_their_own) {
+TEST_P(DeviceFloat8, rows_are_rounded_with_a_scale_of_their_own) {
   constexpr std::int64_t kRows = 7, kWidth = 48, kStride = 53;
   for (const DType dtype : kWide) {
     for (const std::int64_t stride : {kWidth, kStride}) {  // the second begins rows anywhere
@@ -131,9 +134,9 @@ TEST_F(DeviceFloat8, rows_are_rounded_with_a_scale_of_their_own) {
         x[static_cast<std::size_t>(4 * stride + i)] *= 1e4F;
       }
       x[static_cast<std::size_t>(5 * stride + 7)] = NAN;
-      const DeviceArray on_x(on_, stored(x, dtype), dtype);
-      const DeviceArray y(on_, std::vector<std::uint8_t>(kRows * kWidth, 0xAA), kFloat8);
-      const DeviceArray scales(on_, std::vector<float>(kRows, -1.0F), DType::kFloat32);
+      const DeviceArray on_x(on(), stored(x, dtype), dtype);
+      const DeviceArray y(on(), std::vector<std::uint8_t>(kRows * kWidth, 0xAA), kFloat8);
+      const DeviceArray scales(on(), std::vector<float>(kRows, -1.0F), DType::kFloat32);
       launch(RoundRows{address(on_x), dtype, stride * static_cast<std::int64_t>(size_of(dtype)), kRows, kWidth,
                        writable(y), reinterpret_cast<float*>(writable(scales))});
       const std::vector<std::uint8_t> codes = y.values<std::uint8_t>();
@@ -156,18 +159,18 @@ TEST_F(DeviceFloat8, rows_are_rounded_with_a_scale_of_their_own) {
   }
 }
 
-TEST_F(DeviceFloat8, rows_of_a_table_are_widened_by_their_ids) {
+TEST_P(DeviceFloat8, rows_of_a_table_are_widened_by_their_ids) {
   constexpr std::int64_t kTable = 6, kFirst = 10, kInAll = 20;
   const std::vector<std::int64_t> ids = {12, 15, 10, 3, 19, 12, 25, 10};  // 3 and 19 are others', 25 is nobody's
   for (const DType dtype : kWide) {
     for (const std::int64_t width : {std::int64_t{32}, std::int64_t{13}}) {
       const std::vector<std::uint8_t> table = codes_of(some_numbers(static_cast<std::size_t>(kTable * width), 2));
       const std::vector<float> scales = some_scales(kTable);
-      const DeviceArray on_table(on_, table, kFloat8), on_scales(on_, scales, DType::kFloat32);
-      const DeviceArray on_ids(on_, ids, DType::kInt64);
-      const DeviceArray y(on_, std::vector<std::byte>(ids.size() * static_cast<std::size_t>(width) * size_of(dtype)),
+      const DeviceArray on_table(on(), table, kFloat8), on_scales(on(), scales, DType::kFloat32);
+      const DeviceArray on_ids(on(), ids, DType::kInt64);
+      const DeviceArray y(on(), std::vector<std::byte>(ids.size() * static_cast<std::size_t>(width) * size_of(dtype)),
                           dtype);
-      const DeviceArray fault(on_, std::vector<std::byte>(sizeof(Fault)), DType::kUInt8);
+      const DeviceArray fault(on(), std::vector<std::byte>(sizeof(Fault)), DType::kUInt8);
       WidenRows kernel;
       kernel.table = address(on_table);
       kernel.scales = reinterpret_cast<const float*>(address(on_scales));
@@ -199,16 +202,16 @@ TEST_F(DeviceFloat8, rows_of_a_table_are_widened_by_their_ids) {
   }
 }
 
-TEST_F(DeviceFloat8, products_of_the_library_take_scales_of_rows_and_columns) {
+TEST_F(HostFloat8, products_of_the_library_take_scales_of_rows_and_columns) {
   constexpr std::int64_t kM = 11, kN = 32, kK = 48;
   const std::vector<std::uint8_t> a = codes_of(some_numbers(kM * kK, 1)), b = codes_of(some_numbers(kN * kK, 2));
   const std::vector<float> rows = some_scales(kM), columns = some_scales(kN), bias = some_numbers(kN, 3);
-  const DeviceArray on_a(on_, a, kFloat8), on_b(on_, b, kFloat8);
-  const DeviceArray on_rows(on_, rows, DType::kFloat32), on_columns(on_, columns, DType::kFloat32);
+  const DeviceArray on_a(on(), a, kFloat8), on_b(on(), b, kFloat8);
+  const DeviceArray on_rows(on(), rows, DType::kFloat32), on_columns(on(), columns, DType::kFloat32);
   for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
-    const DeviceArray on_bias(on_, stored(bias, dtype), dtype);
-    const DeviceArray y(on_, std::vector<std::byte>(kM * kN * 2), dtype), scaled(on_, y.bytes(), dtype);
-    const DeviceArray sums(on_, std::vector<float>(kM * kN), DType::kFloat32);
+    const DeviceArray on_bias(on(), stored(bias, dtype), dtype);
+    const DeviceArray y(on(), std::vector<std::byte>(kM * kN * 2), dtype), scaled(on(), y.bytes(), dtype);
+    const DeviceArray sums(on(), std::vector<float>(kM * kN), DType::kFloat32);
     device::Product product;
     product.m = kM;
     product.n = kN;
@@ -243,8 +246,8 @@ TEST_F(DeviceFloat8, products_of_the_library_take_scales_of_rows_and_columns) {
   }
 }
 
-TEST_F(DeviceFloat8, products_that_the_library_has_not_are_refused) {
-  const DeviceArray memory(on_, std::vector<float>(64 * 64), DType::kFloat32);
+TEST_F(HostFloat8, products_that_the_library_has_not_are_refused) {
+  const DeviceArray memory(on(), std::vector<float>(64 * 64), DType::kFloat32);
   const auto multiply = [&](auto change) {
     device::Product product;
     product.m = product.n = product.k = 32;
@@ -265,6 +268,9 @@ TEST_F(DeviceFloat8, products_that_the_library_has_not_are_refused) {
   EXPECT_EQ(multiply([](device::Product&) {}), StatusCode::kUnsupported);
   HostBlas::instance().take_scales(true);
 }
+
+INSTANTIATE_TEST_SUITE_P(Host, DeviceFloat8, accord::testing::kHostMemory);
+INSTANTIATE_TEST_SUITE_P(Cuda, DeviceFloat8, accord::testing::kGpus);
 
 }  // namespace
 }  // namespace accord::engine

@@ -57,7 +57,7 @@ inline float error_of(DType dtype) {
   return dtype == DType::kFloat32 ? kFloat32Error : dtype == DType::kBFloat16 ? 0.016F : 0.002F;
 }
 
-class DeviceOps : public accord::testing::DeviceEngines {
+class DeviceOps : public accord::testing::OnAnyDevice<> {
  protected:
   static void expect_same(OneGraph& graph, const std::vector<ValueId>& outputs, float tolerance) {
     DeviceEngines::expect_same(graph.parts(outputs), graph.inputs(), tolerance);

@@ -14,6 +14,7 @@ inline const bool kChosen = setenv("ACCORD_NCCL", accord::testing::library_path(
 
 class DeviceModels : public accord::testing::DeviceEngines {
  protected:
+  using DeviceEngines::DeviceEngines;
   void SetUp() override {
     ASSERT_TRUE(kChosen);
     TinyEncoder(4).write(path("encoder"));

@@ -14,7 +14,7 @@ using accord::testing::HostBlas;
 using accord::testing::HostRuntime;
 using accord::testing::some_numbers;
 
-TEST_F(DeviceOps, numbers_one_by_one) {
+TEST_P(DeviceOps, numbers_one_by_one) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
     for (const std::string op : {"relu", "silu", "tanh", "sigmoid", "exp", "neg", "abs", "reciprocal", "erf", "sin",
                                  "cos", "floor", "ceil", "gelu", "log", "sqrt", "rsqrt"}) {
@@ -26,7 +26,7 @@ TEST_F(DeviceOps, numbers_one_by_one) {
   }
 }
 
-TEST_F(DeviceOps, two_tensors_that_broadcast) {
+TEST_P(DeviceOps, two_tensors_that_broadcast) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kInt64, DType::kInt32}) {
     for (const std::string op : {"add.Tensor", "sub.Tensor", "mul.Tensor", "minimum.default", "maximum.default"}) {
       SCOPED_TRACE(op + " of " + std::string(to_string(dtype)));
@@ -44,7 +44,7 @@ TEST_F(DeviceOps, two_tensors_that_broadcast) {
   }
 }
 
-TEST_F(DeviceOps, numbers_and_powers) {
+TEST_P(DeviceOps, numbers_and_powers) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     OneGraph graph;
     const ValueId x = graph.input(dtype, {2, 9});
@@ -57,7 +57,7 @@ TEST_F(DeviceOps, numbers_and_powers) {
   }
 }
 
-TEST_F(DeviceOps, conversions) {
+TEST_P(DeviceOps, conversions) {
   for (const DType from :
        {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kInt64, DType::kInt32, DType::kBool}) {
     for (const DType to :
@@ -70,7 +70,7 @@ TEST_F(DeviceOps, conversions) {
   }
 }
 
-TEST_F(DeviceOps, views_that_have_to_be_copied) {
+TEST_P(DeviceOps, views_that_have_to_be_copied) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kInt64, DType::kBool}) {
     OneGraph graph;
     const ValueId x = graph.input(dtype, {2, 3, 4, 5});
@@ -88,7 +88,7 @@ TEST_F(DeviceOps, views_that_have_to_be_copied) {
   }
 }
 
-TEST_F(DeviceOps, reductions) {
+TEST_P(DeviceOps, reductions) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kInt64}) {
     for (const std::string op : {"sum.dim_IntList", "amax.default", "amin.default", "mean.dim"}) {
       if (op == "mean.dim" && dtype == DType::kInt64) continue;
@@ -117,7 +117,7 @@ TEST_F(DeviceOps, reductions) {
               kFloat32Error);
 }
 
-TEST_F(DeviceOps, norms) {
+TEST_P(DeviceOps, norms) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
     SCOPED_TRACE(to_string(dtype));
     OneGraph graph;
@@ -138,7 +138,7 @@ TEST_F(DeviceOps, norms) {
   }
 }
 
-TEST_F(DeviceOps, products_with_weights_of_few_and_many_rows) {
+TEST_P(DeviceOps, products_with_weights_of_few_and_many_rows) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
     for (const std::int64_t rows : {1, 2, 3, 8, 9}) {
       for (const std::int64_t inputs : {72, 37}) {
@@ -159,13 +159,15 @@ TEST_F(DeviceOps, products_with_weights_of_few_and_many_rows) {
         const ValueId active = graph.node("aten.silu.default", {{"self", of(gated)}}, {rows, 19}, dtype);
         expect_same(graph, graph.node("aten.mul.Tensor", {{"self", of(active)}, {"other", of(y)}}, {rows, 19}, dtype),
                     2 * error);
-        EXPECT_EQ(HostBlas::instance().products() > products, rows > 8);  // few rows have a kernel of their own
+        if (counts()) {
+          EXPECT_EQ(HostBlas::instance().products() > products, rows > 8);  // few rows have a kernel of their own
+        }
       }
     }
   }
 }
 
-TEST_F(DeviceOps, products_of_computed_matrices) {
+TEST_P(DeviceOps, products_of_computed_matrices) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     OneGraph graph;
     const ValueId a = graph.input(dtype, {2, 3, 12}), b = graph.input(dtype, {2, 12, 7});
@@ -196,7 +198,7 @@ TEST_F(DeviceOps, products_of_computed_matrices) {
   }
 }
 
-TEST_F(DeviceOps, picking_by_number) {
+TEST_P(DeviceOps, picking_by_number) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     OneGraph graph;
     const ValueId table = graph.weight(dtype, {11, 24});
@@ -217,7 +219,7 @@ TEST_F(DeviceOps, picking_by_number) {
   }
 }
 
-TEST_F(DeviceOps, the_best_elements_of_rows) {
+TEST_P(DeviceOps, the_best_elements_of_rows) {
   const float nan = std::nanf("");
   const std::vector<float> values = {3, 1, 3, -2, 0, -0.0F, 3, nan, -8, nan, 2, -1, 5, 5, 5, 5, 5, 5, 5, 5, 5};
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
@@ -235,7 +237,7 @@ TEST_F(DeviceOps, the_best_elements_of_rows) {
   }
 }
 
-TEST_F(DeviceOps, attention_of_whole_sequences) {
+TEST_P(DeviceOps, attention_of_whole_sequences) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     for (const bool causal : {false, true}) {
       OneGraph graph;
@@ -262,7 +264,7 @@ TEST_F(DeviceOps, attention_of_whole_sequences) {
   }
 }
 
-TEST_F(DeviceOps, attention_of_whole_sequences_on_tensor_cores) {
+TEST_P(DeviceOps, attention_of_whole_sequences_on_tensor_cores) {
   struct Case {
     Shapes q, k;
     std::int64_t value_dim;
@@ -306,12 +308,12 @@ TEST_F(DeviceOps, attention_of_whole_sequences_on_tensor_cores) {
     const int before = HostRuntime::instance().launches(each.kernel);
     expect_same(graph, graph.node("aten.scaled_dot_product_attention.default", arguments, output, each.dtype),
                 error_of(each.dtype));
-    EXPECT_GT(HostRuntime::instance().launches(each.kernel), before);
+    EXPECT_TRUE(!counts() || HostRuntime::instance().launches(each.kernel) > before);
   }
 }
 
 // As models are exported: a whole piece of keys that no query sees, and a query that sees nothing, which gives the mean.
-TEST_F(DeviceOps, attention_masks_may_be_the_lowest_numbers_instead_of_infinity) {
+TEST_P(DeviceOps, attention_masks_may_be_the_lowest_numbers_instead_of_infinity) {
   for (const float lowest : {-3.3895314e38F, std::numeric_limits<float>::lowest()}) {
     OneGraph graph;
     const DType mask_dtype = lowest == std::numeric_limits<float>::lowest() ? DType::kFloat32 : DType::kBFloat16;
@@ -326,11 +328,11 @@ TEST_F(DeviceOps, attention_masks_may_be_the_lowest_numbers_instead_of_infinity)
     expect_same(graph,
                 graph.node("aten.scaled_dot_product_attention.default", arguments, {1, 1, 9, 16}, DType::kBFloat16),
                 error_of(DType::kBFloat16));
-    EXPECT_GT(HostRuntime::instance().launches("engine_whole_tiles_64_bfloat16"), before);
+    EXPECT_TRUE(!counts() || HostRuntime::instance().launches("engine_whole_tiles_64_bfloat16") > before);
   }
 }
 
-TEST_F(DeviceOps, what_depends_on_no_input_is_folded_and_copied_to_the_device) {
+TEST_P(DeviceOps, what_depends_on_no_input_is_folded_and_copied_to_the_device) {
   OneGraph graph;
   const ValueId x = graph.input(DType::kFloat32, {2, 6});
   const ValueId weight = graph.weight(DType::kFloat32, {6});
@@ -342,6 +344,9 @@ TEST_F(DeviceOps, what_depends_on_no_input_is_folded_and_copied_to_the_device) {
   expect_same(graph, graph.node("aten.add.Tensor", {{"self", of(x)}, {"other", of(scaled)}}, {2, 6}, DType::kFloat32),
               kFloat32Error);
 }
+
+INSTANTIATE_TEST_SUITE_P(Host, DeviceOps, accord::testing::kHostMemory);
+INSTANTIATE_TEST_SUITE_P(Cuda, DeviceOps, accord::testing::kGpus);
 
 }  // namespace
 }  // namespace accord::engine

@@ -5,13 +5,13 @@
 
 #include "device/numbers.hpp"
 #include "engine/device/some_rows_kernel.hpp"
-#include "unit/engine/device_blocks.hpp"
 #include "unit/engine/device_engines.hpp"
 
 namespace accord::engine {
 namespace {
 
-using accord::testing::run_blocks;
+using accord::testing::DeviceArray;
+using accord::testing::kGpu;
 using accord::testing::some_numbers;
 
 constexpr DType kFloat8 = DType::kFloat8E4M3FN;
@@ -28,9 +28,15 @@ struct Sizes {
   std::int64_t m = 0, n = 0, k = 0, x_stride = 0;
 };
 
+class DeviceSomeRows : public accord::testing::OnAnyDevice<> {
+ protected:
+  template <DType kDType, int kHigh>
+  static void expect_product(const Sizes& sizes, bool gated, int threads);
+};
+
 /// Calls the kernel with bias and activation, and holds each output against a loop in double.
 template <DType kDType, int kHigh>
-void expect_product(const Sizes& sizes, bool gated, int threads) {
+void DeviceSomeRows::expect_product(const Sizes& sizes, bool gated, int threads) {
   SCOPED_TRACE(::testing::Message() << sizes.m << " rows, " << sizes.k << " to " << sizes.n << ", stride "
                                     << sizes.x_stride << ", " << threads << " threads" << (gated ? ", gated" : ""));
   const auto [m, n, k, stride] = sizes;
@@ -38,23 +44,31 @@ void expect_product(const Sizes& sizes, bool gated, int threads) {
   const auto bias = stored(n, 6, DType::kFloat32), gate_bias = stored(n, 7, DType::kFloat32);
   const std::vector<float> scales = some_numbers(static_cast<std::size_t>(n), 4);
   const std::vector<float> gate_scales = some_numbers(static_cast<std::size_t>(n), 5);
-  std::vector<float> y(static_cast<std::size_t>((m + 1) * n), -77.0F);
+  const accord::testing::OnDevice on{runtime(), kGpu};
+  const DeviceArray on_x(on, x, kDType), on_weight(on, weight, kFloat8), on_gate(on, gate, kFloat8);
+  const DeviceArray on_bias(on, bias, DType::kFloat32), on_gate_bias(on, gate_bias, DType::kFloat32);
+  const DeviceArray on_scales(on, scales, DType::kFloat32), on_gate_scales(on, gate_scales, DType::kFloat32);
+  const DeviceArray on_y(on, std::vector<float>(static_cast<std::size_t>((m + 1) * n), -77.0F), DType::kFloat32);
+  const auto bytes_of = [](const DeviceArray& array) { return static_cast<const std::byte*>(array.buffer().data); };
+  const auto floats_at = [](const DeviceArray& array) { return static_cast<const float*>(array.buffer().data); };
   FewRowsCall call;
   call.dtype = kDType;
   call.m = m;
   call.n = n;
   call.k = k;
-  call.x = x.data();
+  call.x = bytes_of(on_x);
   call.x_row_bytes = stride * 2;
-  call.weight = {weight.data(), scales.data()};
-  if (gated) call.gate = {gate.data(), gate_scales.data()};
-  call.bias = bias.data();
-  if (gated) call.gate_bias = gate_bias.data();
+  call.weight = {bytes_of(on_weight), floats_at(on_scales)};
+  if (gated) call.gate = {bytes_of(on_gate), floats_at(on_gate_scales)};
+  call.bias = bytes_of(on_bias);
+  if (gated) call.gate_bias = bytes_of(on_gate_bias);
   call.activates = true;
   call.activation = kernels::UnaryOp::kSilu;
-  call.y = y.data();
+  call.y = static_cast<std::byte*>(on_y.buffer().data);
   const SomeRowsProduct<kDType, kHigh> kernel{call};
-  run_blocks(kernel, 2, {threads, device::kFragmentLanes}, kernel.kSharedBytes);
+  const Status launched = device::launch(runtime(), kernel, {2, threads, kernel.kSharedBytes}, kGpu, {});
+  ASSERT_TRUE(launched.ok()) << launched.to_string();
+  const std::vector<float> y = on_y.values<float>();
   const auto number = [](const std::vector<std::byte>& numbers, DType dtype, std::int64_t at) {
     return double{device::load_float(numbers.data(), dtype, at)};
   };
@@ -79,7 +93,7 @@ void expect_product(const Sizes& sizes, bool gated, int threads) {
     ASSERT_EQ(y[static_cast<std::size_t>(m * n + i)], -77.0F) << "behind the last row";
 }
 
-TEST(DeviceSomeRows, float8_weights_are_multiplied_as_they_are) {
+TEST_P(DeviceSomeRows, float8_weights_are_multiplied_as_they_are) {
   for (const int threads : {32, 96, 256}) {
     for (const bool gated : {false, true}) {
       expect_product<DType::kBFloat16, 1>({9, 37, 80, 80}, gated, threads);
@@ -91,6 +105,9 @@ TEST(DeviceSomeRows, float8_weights_are_multiplied_as_they_are) {
   expect_product<DType::kBFloat16, 4>({64, 40, 576, 576}, true, 256);
   expect_product<DType::kFloat16, 2>({17, 5, 1040, 1040}, false, 256);
 }
+
+INSTANTIATE_TEST_SUITE_P(Host, DeviceSomeRows, accord::testing::kHostMemory);
+INSTANTIATE_TEST_SUITE_P(Cuda, DeviceSomeRows, accord::testing::kGpus);
 
 }  // namespace
 }  // namespace accord::engine

@@ -52,30 +52,34 @@ std::vector<GenerationRequest> some_requests() {
   return requests;
 }
 
-class DeviceTokens : public DeviceEngines {
+class TokensOnDevices : public DeviceEngines {
  protected:
-  DeviceTokens() : stream_(HostRuntime::instance().create_stream(kGpu, false).value()) {}
-  ~DeviceTokens() override {
-    (void)HostRuntime::instance().synchronize(kGpu, stream_).ok();
-    (void)HostRuntime::instance().destroy_stream(kGpu, stream_).ok();
+  using DeviceEngines::DeviceEngines;
+  void SetUp() override { stream_ = runtime().create_stream(kGpu, false).value(); }
+  void TearDown() override {
+    if (IsSkipped()) return;
+    EXPECT_TRUE(runtime().synchronize(kGpu, stream_).ok());
+    EXPECT_TRUE(runtime().destroy_stream(kGpu, stream_).ok());
   }
 
   // What a TokenChooser gives for logits that lie on a device.
   std::vector<TokenId> choose(const accord::testing::DeviceArray& logits, std::span<const TokenChoice> choices) {
-    const DeviceRun run{HostRuntime::instance(), accord::testing::HostBlas::instance(), kGpu, stream_, 3};
+    const DeviceRun run{runtime(), blas(), kGpu, stream_, 3};
     std::vector<TokenId> tokens(choices.size(), 12345);
     const Status status = chooser_.choose(run, logits.buffer(), kVocabulary, choices, tokens);
     EXPECT_TRUE(status.ok()) << status.to_string();
     return tokens;
   }
 
-  accord::testing::OnDevice on() const { return {HostRuntime::instance(), kGpu, stream_}; }
+  accord::testing::OnDevice on() const { return {runtime(), kGpu, stream_}; }
 
   Stream stream_;
   TokenChooser chooser_;
 };
 
-TEST_F(DeviceTokens, are_those_of_the_cpu_for_every_option_and_dtype) {
+class DeviceTokens : public accord::testing::OnAnyDevice<TokensOnDevices> {};
+
+TEST_P(DeviceTokens, are_those_of_the_cpu_for_every_option_and_dtype) {
   constexpr std::size_t kRows = 6;
   const std::vector<GenerationRequest> requests = some_requests();
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
@@ -99,11 +103,13 @@ TEST_F(DeviceTokens, are_those_of_the_cpu_for_every_option_and_dtype) {
     }
     const std::size_t before = HostRuntime::instance().copied_to_host();
     EXPECT_EQ(choose(logits, choices), expected) << to_string(dtype);
-    EXPECT_EQ(HostRuntime::instance().copied_to_host() - before, choices.size() * sizeof(TokenId));
+    if (counts()) {
+      EXPECT_EQ(HostRuntime::instance().copied_to_host() - before, choices.size() * sizeof(TokenId));
+    }
   }
 }
 
-TEST_F(DeviceTokens, blocks_of_any_number_of_threads_and_lanes_draw_the_same) {
+TEST(ChosenTokens, blocks_of_any_number_of_threads_and_lanes_draw_the_same) {
   const std::vector<float> logits = rows_of_logits(3);
   const std::vector<GenerationRequest> requests = some_requests();
   std::vector<TokenChoice> choices;
@@ -129,7 +135,7 @@ TEST_F(DeviceTokens, blocks_of_any_number_of_threads_and_lanes_draw_the_same) {
   }
 }
 
-TEST_F(DeviceTokens, rows_with_what_is_no_number_or_nothing_allowed_are_left_to_the_cpu) {
+TEST_P(DeviceTokens, rows_with_what_is_no_number_or_nothing_allowed_are_left_to_the_cpu) {
   std::vector<float> rows = rows_of_logits(6);
   const auto row = [&](std::size_t i) { return std::span(rows).subspan(i * kVocabulary, kVocabulary); };
   row(0)[200] = std::nanf("");
@@ -159,7 +165,7 @@ TEST_F(DeviceTokens, rows_with_what_is_no_number_or_nothing_allowed_are_left_to_
   }
 }
 
-TEST_F(DeviceTokens, requests_that_change_logits_or_ask_for_them_are_sampled_on_the_cpu) {
+TEST(ChosenTokens, requests_that_change_logits_or_ask_for_them_are_sampled_on_the_cpu) {
   const auto chosen = [](const GenerationRequest& request) {
     return Sampler::choice({&request, {}, 0}, 0).has_value();
   };
@@ -176,6 +182,9 @@ TEST_F(DeviceTokens, requests_that_change_logits_or_ask_for_them_are_sampled_on_
     EXPECT_FALSE(chosen(request));
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Host, DeviceTokens, accord::testing::kHostMemory);
+INSTANTIATE_TEST_SUITE_P(Cuda, DeviceTokens, accord::testing::kGpus);
 
 }  // namespace
 }  // namespace accord::engine

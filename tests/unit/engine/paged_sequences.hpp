@@ -22,6 +22,7 @@ class NaNs {
   }
   void* data() { return words_.data(); }
   const void* data() const { return words_.data(); }
+  const std::vector<device::Words>& words() const { return words_; }
 
  private:
   std::vector<device::Words> words_;
@@ -81,27 +82,36 @@ class PagedSequences {
   /// What `run` makes of the call, which is of all rows as few ones; NaN is what it leaves out.
   template <typename Run>
   std::vector<float> by(const Run& run) {
-    const std::size_t numbers = count(rows_ * of_.heads * of_.value_dim);
-    NaNs output(numbers * size_of(of_.queries));
-    std::vector<float> partial(count(rows_ * of_.heads * of_.splits * (of_.value_dim + 2)), NAN);
-    engine::PagedCall call;
-    call.cache = cache_;
-    call.batch = {places_.data(), tables_.data()};
-    call.rows = rows_;
-    call.heads = of_.heads;
-    call.window = of_.window;
-    call.scale = kScale;
-    call.softcap = of_.softcap;
-    call.q = {queries_.data(), of_.queries, of_.heads * of_.head_dim, of_.head_dim};
-    call.output = {output.data(), of_.queries, of_.heads * of_.value_dim, of_.value_dim};
-    call.few_rows = static_cast<int>(rows_);
-    call.splits = of_.splits;
+    NaNs output(numbers() * size_of(of_.queries));
+    std::vector<float> partial(partials(), NAN);
+    engine::PagedCall call = call_of_all();
+    call.q.data = queries_.data();
+    call.output.data = output.data();
     call.partial = partial.data();
     run(call);
-    std::vector<float> found;
-    for (std::size_t i = 0; i < numbers; ++i)
-      found.push_back(device::load_float(output.data(), of_.queries, static_cast<std::int64_t>(i)));
-    return found;
+    return floats_in(output.data());
+  }
+  /// The same with all of it in the memory of a device.
+  template <typename Run>
+  std::vector<float> by(const OnDevice& on, const Run& run) {
+    const DeviceArray keys(on, keys_.words(), DType::kUInt8), values(on, values_.words(), DType::kUInt8);
+    const DeviceArray key_scales(on, key_scales_, DType::kFloat32), value_scales(on, value_scales_, DType::kFloat32);
+    const DeviceArray places(on, places_, DType::kUInt8), tables(on, tables_, DType::kInt32);
+    const DeviceArray queries(on, queries_.words(), DType::kUInt8);
+    const DeviceArray output(on, NaNs(numbers() * size_of(of_.queries)).words(), DType::kUInt8);
+    const DeviceArray partial(on, std::vector<float>(partials(), NAN), DType::kFloat32);
+    engine::PagedCall call = call_of_all();
+    call.cache.keys = keys.buffer().data;
+    call.cache.values = values.buffer().data;
+    call.cache.key_scales = static_cast<float*>(key_scales.buffer().data);
+    call.cache.value_scales = static_cast<float*>(value_scales.buffer().data);
+    call.batch = {static_cast<const engine::RowPlace*>(places.buffer().data),
+                  static_cast<const std::int32_t*>(tables.buffer().data)};
+    call.q.data = queries.buffer().data;
+    call.output.data = output.buffer().data;
+    call.partial = static_cast<float*>(partial.buffer().data);
+    run(call);
+    return floats_in(output.bytes().data());
   }
 
   std::vector<float> by_formula() const {
@@ -134,6 +144,32 @@ class PagedSequences {
  private:
   static constexpr float kScale = 0.3F;
   static std::size_t count(std::int64_t n) { return static_cast<std::size_t>(n); }
+  std::size_t numbers() const { return count(rows_ * of_.heads * of_.value_dim); }
+  std::size_t partials() const { return count(rows_ * of_.heads * of_.splits * (of_.value_dim + 2)); }
+
+  // Without its queries and its output.
+  engine::PagedCall call_of_all() const {
+    engine::PagedCall call;
+    call.cache = cache_;
+    call.batch = {places_.data(), tables_.data()};
+    call.rows = rows_;
+    call.heads = of_.heads;
+    call.window = of_.window;
+    call.scale = kScale;
+    call.softcap = of_.softcap;
+    call.q = {nullptr, of_.queries, of_.heads * of_.head_dim, of_.head_dim};
+    call.output = {nullptr, of_.queries, of_.heads * of_.value_dim, of_.value_dim};
+    call.few_rows = static_cast<int>(rows_);
+    call.splits = of_.splits;
+    return call;
+  }
+  std::vector<float> floats_in(const void* output) const {
+    std::vector<float> found;
+    for (std::size_t i = 0; i < numbers(); ++i)
+      found.push_back(device::load_float(output, of_.queries, static_cast<std::int64_t>(i)));
+    return found;
+  }
+
   static double number(const void* data, DType dtype, std::int64_t index) {
     return static_cast<double>(device::load_float(data, dtype, index));
   }
