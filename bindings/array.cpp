@@ -8,28 +8,13 @@
 #include <cstddef>
 #include <string>
 
+#include "dlpack_exchange.hpp"
 #include "status.hpp"
 
 namespace accord::python {
-/// The head of DLPack's C function table (1.3), as far as it is used here.
-struct DlpackExchange {
-  std::uint32_t major;
-  std::uint32_t minor;
-  DlpackExchange* previous;
-  void* allocate;
-  int (*from_object)(void* object, DlpackVersioned** tensor);
-  void* to_object;
-  void* describe;
-  int (*current_stream)(int device_type, std::int32_t device_index, void** stream);
-};
-
 namespace {
 
 constexpr std::uint64_t kDlpackReadOnly = 1;
-constexpr int kDlpackCpu = 1;
-constexpr int kDlpackCuda = 2;
-constexpr int kDlpackCudaHost = 3;
-constexpr int kDlpackCudaManaged = 13;
 constexpr int kDlpackDefaultStream = 1;  ///< of CUDA
 
 /// "int8, int16, ... and bool".
@@ -161,24 +146,6 @@ void check_contiguous(bool contiguous, std::string_view argument) {
                        "numpy.ascontiguousarray(...) or tensor.contiguous()"));
 }
 
-/// The C function table of DLPack that `object`'s type offers, null if none. The last type is remembered.
-const DlpackExchange* exchange_of(nb::handle object) {
-  static PyObject* last_type = nullptr;  // a strong reference
-  static const DlpackExchange* last = nullptr;
-  PyObject* type = object.type().ptr();
-  if (type == last_type) return last;
-  const DlpackExchange* found = nullptr;
-  const nb::object capsule = nb::steal(PyObject_GetAttrString(type, "__dlpack_c_exchange_api__"));
-  if (capsule.is_valid() && PyCapsule_IsValid(capsule.ptr(), "dlpack_exchange_api"))
-    found = static_cast<const DlpackExchange*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
-  PyErr_Clear();
-  while (found != nullptr && found->major != 1) found = found->previous;
-  Py_XDECREF(last_type);
-  last_type = Py_NewRef(type);
-  last = found;
-  return found;
-}
-
 bool is_row_major(const nb::dlpack::dltensor& tensor) {
   if (tensor.strides == nullptr) return true;
   std::int64_t expected = 1;
@@ -202,15 +169,6 @@ void check_resolved(nb::handle object, const nb::dlpack::dltensor& tensor, std::
   if (pending.ptr() == Py_True)
     raise_invalid(text(argument, is_complex ? "is conjugated only when it is read; pass tensor.resolve_conj()"
                                             : "is negated only when it is read; pass tensor.resolve_neg()"));
-}
-
-bool says_cuda(nb::handle object) {
-  const nb::object told = nb::steal(PyObject_CallMethod(object.ptr(), "__dlpack_device__", nullptr));
-  int type = 0, index = 0;
-  const bool known =
-      told.is_valid() && PyTuple_Check(told.ptr()) && PyArg_ParseTuple(told.ptr(), "ii", &type, &index) != 0;
-  PyErr_Clear();
-  return known && (type == kDlpackCuda || type == kDlpackCudaManaged);
 }
 
 Device device_of(const nb::dlpack::dltensor& tensor, std::string_view argument, Memory memory) {
