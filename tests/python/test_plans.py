@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from accord_command import BUILD, ROOT, accord, clean_environment
+from accord_command import BUILD, ROOT, accord, clean_environment, plan_answer
 from ranks import Ranks
-from test_cli_plan import answer, execution_plan
+from test_cli_plan_import import execution_plan
 
 from accord import Communicator, Corrupt, InvalidArgument, MemoryStore, Unsupported
 from accord import plan as plans
@@ -94,7 +94,7 @@ def test_a_switch_is_written_like_the_built_in_plan():
 
 
 def test_plans_through_a_switch_are_shown_and_listed_and_not_run():
-    rows = {row["name"]: row for row in answer("list", "all_reduce", "-n", 4, "--bytes", "64k")}
+    rows = {row["name"]: row for row in plan_answer("list", "all_reduce", "-n", 4, "--bytes", "64k")}
     assert rows["nvls"]["order"] == "switch"
     assert rows["nvls"]["bytes_exchanged"] == 2 * (64 << 10) // 4
     assert "needs multicast, which only GPUs have" in rows["nvls"]["refused"]
