@@ -3,24 +3,11 @@
 
 #include <cmath>
 
+#include "engine/device/operands.hpp"
 #include "engine/device/words.hpp"
 #include "kernels/image.hpp"
 
 namespace accord::engine {
-
-/// `index` without its last dimension, of `size`; gives the place in that.
-ACCORD_ON_DEVICE inline std::int64_t take_last(std::int64_t& index, std::int64_t size) {
-  std::int64_t at = 0;
-  if ((index | size) >> 32 == 0) {  // which divides much faster
-    const auto narrow = static_cast<std::uint32_t>(index), by = static_cast<std::uint32_t>(size);
-    at = narrow % by;
-    index = narrow / by;
-  } else {
-    at = index % size;
-    index /= size;
-  }
-  return at;
-}
 
 /// Where a convolution reads for a place of its output.
 struct Window {

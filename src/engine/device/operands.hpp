@@ -23,6 +23,20 @@ struct Operand {
   std::int64_t strides[kernels::kMaxDims] = {};
 };
 
+/// `index` without its last dimension, of `size`; gives the place in that.
+ACCORD_ON_DEVICE inline std::int64_t take_last(std::int64_t& index, std::int64_t size) {
+  std::int64_t at = 0;
+  if ((index | size) >> 32 == 0) {  // which divides much faster
+    const auto narrow = static_cast<std::uint32_t>(index), by = static_cast<std::uint32_t>(size);
+    at = narrow % by;
+    index = narrow / by;
+  } else {
+    at = index % size;
+    index /= size;
+  }
+  return at;
+}
+
 /// The elements from the tensor's begin to the one that is number `index` of `shape`, for each of `count` operands.
 template <int count>
 struct Offsets {
@@ -32,18 +46,7 @@ template <int count>
 ACCORD_ON_DEVICE Offsets<count> offsets_at(const Shape& shape, const Operand (&operands)[count], std::int64_t index) {
   Offsets<count> offsets;
   for (int dim = shape.dims - 1; dim >= 0; --dim) {
-    std::int64_t at = index;
-    if (dim > 0) {
-      const std::int64_t size = shape.sizes[dim];
-      if ((index | size) >> 32 == 0) {  // which divides much faster
-        const auto narrow = static_cast<std::uint32_t>(index), by = static_cast<std::uint32_t>(size);
-        at = narrow % by;
-        index = narrow / by;
-      } else {
-        at = index % size;
-        index /= size;
-      }
-    }
+    const std::int64_t at = dim > 0 ? take_last(index, shape.sizes[dim]) : index;
     for (int i = 0; i < count; ++i) offsets.of[i] += at * operands[i].strides[dim];
   }
   return offsets;
