@@ -14,6 +14,10 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("BUILD_DIR", ROOT / "build/release")).resolve()
 ACCORD = BUILD / "bin/accord"
 
+# Before a rank's program and its arguments: the rank ignores the request to end that the launcher sends when another one has failed,
+# so that what it says of that failure itself can be seen.
+TO_ITS_OWN_END = ("sh", "-c", 'trap "" TERM; exec "$@"', "sh")
+
 # What a rank's environment must not inherit from a test that is itself run by a launcher.
 RANK_VARIABLES = (
     "RANK",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from accord_command import ACCORD, accord
+from accord_command import ACCORD, TO_ITS_OWN_END, accord
 from safetensors.numpy import load_file, save_file
 
 import accord as accord_package
@@ -132,7 +132,8 @@ def test_ranks_that_each_run_a_whole_package_agree_on_it_too(package, whole_pack
         (package, "rank 1 loaded another package"),
     ):
         command = f'exec "{ACCORD}" engine run "$([ $RANK = 1 ] && echo "{seen_by_rank_1}" || echo "{whole_package}")"'
-        result = accord("run", "-n", 2, "--grace", 20, "sh", "-c", f'{command} --inputs "{inputs}"')
+        command += f' --inputs "{inputs}"'
+        result = accord("run", "-n", 2, "--grace", 20, *TO_ITS_OWN_END, "sh", "-c", command)
         assert result.returncode == 1
         assert result.stdout == ""
         assert says in result.stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from accord_command import ACCORD, accord, python_file
+from accord_command import ACCORD, TO_ITS_OWN_END, accord, python_file
 from safetensors.numpy import save_file
 from small_llama import make_small_llama
 
@@ -241,7 +241,7 @@ def test_stages_and_replicas_are_not_compared(package, group, what):
 @pytest.mark.slow
 def test_compare_as_a_command_on_two_ranks_names_it_too(llama, tmp_path):
     break_weight(make_small_llama(), BROKEN["llama"]).save_pretrained(tmp_path / "wrong")
-    command = [ACCORD, "engine", "compare", llama, "--model", tmp_path / "wrong", "--json"]
+    command = [*TO_ITS_OWN_END, ACCORD, "engine", "compare", llama, "--model", tmp_path / "wrong", "--json"]
     result = accord("run", "-n", 2, "--grace", 20, *command, timeout=120)
     assert result.returncode == 1, result.stderr
     facts = json.loads(result.stdout.removeprefix("[0] "))
