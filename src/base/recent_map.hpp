@@ -34,6 +34,11 @@ class RecentMap {
     return entries_.front().second;
   }
 
+  void clear() {
+    places_.clear();
+    entries_.clear();
+  }
+
   std::size_t size() const { return entries_.size(); }
 
  private:

@@ -112,6 +112,7 @@ Result<void*> HostRuntime::allocate(Device device, std::size_t bytes, std::size_
 }
 
 Status HostRuntime::release(Device device, void* memory) {
+  if (release_waits_) wait_for_all(device);
   const std::lock_guard lock(mutex_);
   ACCORD_RETURN_IF_ERROR(take_failure("release"));
   ACCORD_RETURN_IF_ERROR(check("release", device));

@@ -113,6 +113,8 @@ class HostRuntime final : public device::Runtime {
   /// The next call of the method `call` ("allocate", "record", ...) returns `failure` and does nothing else; several queue up.
   /// That of count() is none.
   void fail_next(std::string_view call, Status failure);
+  /// Whether release() waits for all that is in streams of the device, as CUDA's does.
+  void set_release_waits(bool waits) { release_waits_ = waits; }
   LiveObjects live() const;
   /// How often the kernel has been put into streams; one of a captured graph counts once.
   int launches(std::string_view kernel) const;
@@ -175,6 +177,7 @@ class HostRuntime final : public device::Runtime {
   void* keep(std::size_t bytes, std::size_t alignment, std::optional<Device> device);
   Status give_back(std::string_view call, std::optional<Device> device, void* memory);
 
+  void wait_for_all(Device device);
   Status push(Worker& worker, std::function<void()> run);
   Result<PointRef> mark(Worker& worker);
   Status follow(Worker& worker, const PointRef& point);
@@ -201,6 +204,7 @@ class HostRuntime final : public device::Runtime {
   std::map<std::string, std::deque<Status>, std::less<>> failures_;
   std::map<std::string, int, std::less<>> launches_;
   std::atomic<std::size_t> copied_to_host_ = 0;
+  std::atomic<bool> release_waits_ = false;
 };
 
 }  // namespace accord::testing

@@ -147,6 +147,20 @@ Status HostRuntime::follow(const PointRef& point, Device device, Stream stream) 
   return follow(*worker, point);
 }
 
+void HostRuntime::wait_for_all(Device device) {
+  std::vector<PointRef> ends;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto end = [&](const std::unique_ptr<Worker>& worker) {
+      if (worker == nullptr || worker->device != device || worker->capture != nullptr) return;
+      if (const Result<PointRef> point = mark(*worker); point.ok()) ends.push_back(*point);
+    };
+    for (const auto& [index, worker] : defaults_) end(worker);
+    for (const auto& [handle, worker] : streams_) end(worker);
+  }
+  for (const PointRef& point : ends) (void)await(point);
+}
+
 Status HostRuntime::enqueue(Device device, Stream stream, std::function<void()> run) {
   const std::lock_guard lock(mutex_);
   ACCORD_RETURN_IF_ERROR(take_failure("enqueue"));

@@ -89,7 +89,7 @@ Result<bool> DeviceBatch::set(std::span<const BatchRows> batch, device::Runtime&
   const bool grows = rows > rows_ || blocks > blocks_;
   if (grows) {
     const std::size_t more_rows = std::max(rows, rows_ * 2), more_blocks = std::max(blocks, blocks_ * 2);
-    memory_ = DeviceMemory();
+    outgrown_.push_back(std::exchange(memory_, DeviceMemory()));
     rows_ = blocks_ = 0;  // should there be no more
     ACCORD_ASSIGN_OR_RETURN(
         memory_,

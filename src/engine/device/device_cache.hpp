@@ -42,6 +42,7 @@ class DeviceBatch {
 
  private:
   DeviceMemory memory_;
+  std::vector<DeviceMemory> outgrown_;  // small, and giving memory back waits for all that runs on the device
   std::vector<std::byte> staged_;
   std::size_t rows_ = 0;    // that there is room for
   std::size_t blocks_ = 0;  // the same, in all tables together

@@ -221,6 +221,11 @@ Status DeviceContext::copy_to_host(void* to, const void* from, std::size_t bytes
   return on_.runtime->synchronize(on_.device, stream_);
 }
 
+std::size_t DeviceContext::expect_choices(std::size_t most, std::int64_t width) {
+  chooser_.set_most(most);
+  return chooser_.bytes_for(width, multiprocessors_);
+}
+
 Status DeviceContext::choose_tokens(const TensorView& logits, std::span<const TokenChoice> choices,
                                     std::span<TokenId> tokens) {
   return chooser_.choose(run_of(), logits.buffer, logits.shape.back(), choices, tokens);

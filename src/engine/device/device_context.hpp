@@ -68,6 +68,8 @@ class DeviceContext {
 
   /// Copies memory of the device to the CPU.
   Status copy_to_host(void* to, const void* from, std::size_t bytes);
+  /// TokenChooser::set_most(). Returns the bytes that choices of rows of `width` take.
+  std::size_t expect_choices(std::size_t most, std::int64_t width);
   /// TokenChooser::choose() of an output [rows, width] of the last run.
   Status choose_tokens(const TensorView& logits, std::span<const TokenChoice> choices, std::span<TokenId> tokens);
   Status copy_block(const DeviceCache& cache, std::int32_t from, std::int32_t to);

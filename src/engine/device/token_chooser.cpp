@@ -7,24 +7,42 @@
 namespace accord::engine {
 namespace {
 
-Status grow(DeviceMemory& memory, std::size_t bytes, const DeviceRun& run, std::string_view what) {
-  if (bytes <= memory.size()) return Status();
-  memory = DeviceMemory();
+Status take_once(DeviceMemory& memory, std::size_t bytes, const DeviceRun& run, std::string_view what) {
+  if (memory.data() != nullptr) return Status();
   ACCORD_ASSIGN_OR_RETURN(memory, DeviceMemory::allocate(run.runtime, run.device, bytes, what));
   return Status();
 }
 
+std::size_t weights_bytes(std::size_t most, std::int64_t width, int multiprocessors) {
+  return std::min(most, static_cast<std::size_t>(multiprocessors)) * static_cast<std::size_t>(width) *
+         sizeof(std::uint32_t);
+}
+
 }  // namespace
+
+std::size_t TokenChooser::bytes_for(std::int64_t width, int multiprocessors) const {
+  return most_ * (sizeof(TokenChoice) + sizeof(TokenId)) + weights_bytes(most_, width, multiprocessors);
+}
 
 Status TokenChooser::choose(const DeviceRun& run, const Buffer& logits, std::int64_t width,
                             std::span<const TokenChoice> choices, std::span<TokenId> tokens) {
-  if (choices.empty()) return Status();
+  for (std::size_t at = 0; at < choices.size(); at += most_) {
+    const std::size_t some = std::min(most_, choices.size() - at);
+    ACCORD_RETURN_IF_ERROR(choose_some(run, logits, width, choices.subspan(at, some), tokens.subspan(at, some)));
+  }
+  return Status();
+}
+
+Status TokenChooser::choose_some(const DeviceRun& run, const Buffer& logits, std::int64_t width,
+                                 std::span<const TokenChoice> choices, std::span<TokenId> tokens) {
   const std::size_t blocks = std::min(choices.size(), static_cast<std::size_t>(run.multiprocessors));
   const bool draws = std::ranges::any_of(choices, [](const TokenChoice& choice) { return choice.temperature != 0; });
-  const std::size_t row = static_cast<std::size_t>(width) * sizeof(std::uint32_t);
-  ACCORD_RETURN_IF_ERROR(grow(choices_, choices.size_bytes(), run, "the choices of tokens"));
-  ACCORD_RETURN_IF_ERROR(grow(tokens_, tokens.size_bytes(), run, "the chosen tokens"));
-  ACCORD_RETURN_IF_ERROR(grow(weights_, draws ? blocks * row : 0, run, "the weights of tokens"));
+  ACCORD_RETURN_IF_ERROR(take_once(choices_, most_ * sizeof(TokenChoice), run, "the choices of tokens"));
+  ACCORD_RETURN_IF_ERROR(take_once(tokens_, most_ * sizeof(TokenId), run, "the chosen tokens"));
+  if (draws) {
+    const std::size_t bytes = weights_bytes(most_, width, run.multiprocessors);
+    ACCORD_RETURN_IF_ERROR(take_once(weights_, bytes, run, "the weights of tokens"));
+  }
   ACCORD_RETURN_IF_ERROR(
       run.runtime.copy(choices_.data(), choices.data(), choices.size_bytes(), run.device, run.stream));
   ChooseTokens kernel;

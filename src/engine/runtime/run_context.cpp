@@ -58,6 +58,7 @@ RunContext::RunContext(std::shared_ptr<LoadedEngine> engine)
 
 RunContext::~RunContext() {
   engine_->budget().give_back({kArena, reserved_arena_});
+  engine_->budget().give_back({kSampling, reserved_sampling_});
   engine_->budget().give_back({kCache, cache_bytes() + passing_cache_.bytes() + passing_device_cache_.bytes()});
 }
 
@@ -71,6 +72,7 @@ bool RunContext::take_newest_weights() {
   if (weights_.version == engine_->weights_version()) return false;
   weights_ = engine_->newest_weights();
   programs_.clear();
+  met_.clear();
   return true;
 }
 
@@ -289,18 +291,11 @@ Result<std::vector<TensorView>> RunContext::run_bound(std::span<const TensorView
 Result<RunContext::CachedProgram*> RunContext::find_program(std::span<const TensorView> inputs) {
   key_.clear();
   for (const TensorView& input : inputs) key_.insert(key_.end(), input.shape.begin(), input.shape.end());
-  const auto found =
-      std::find_if(programs_.begin(), programs_.end(), [&](const CachedProgram& cached) { return cached.key == key_; });
-  if (found != programs_.end()) {
-    programs_.splice(programs_.begin(), programs_, found);
-    return &programs_.front();
-  }
+  if (CachedProgram* const found = programs_.find(key_)) return found;
   ACCORD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> values, match_inputs(engine_->graph(), inputs));
   ACCORD_ASSIGN_OR_RETURN(Program program,
                           engine_->prepare(symbol_values(engine_->graph(), values), *weights_.parameters));
-  if (programs_.size() == kMostPrograms) programs_.pop_back();
-  programs_.push_front({key_, std::move(program)});
-  return &programs_.front();
+  return &programs_.add(key_, {std::move(program)});
 }
 
 Status RunContext::place_arena(Program& program) {

@@ -3,15 +3,16 @@
 
 #include <atomic>
 #include <functional>
-#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
+#include <variant>
 #include <vector>
 
 #include "accord/engine.hpp"
+#include "base/recent_map.hpp"
 #include "engine/device/device_context.hpp"
 #include "engine/runtime/expert_exchange.hpp"
 #include "engine/runtime/key_value_cache.hpp"
@@ -25,6 +26,7 @@ namespace accord::engine {
 // What contexts take of an engine's limit.
 inline constexpr const char* kArena = "arenas";
 inline constexpr const char* kCache = "caches of keys and values";
+inline constexpr const char* kSampling = "choices of tokens";
 
 /// A step of a run, or all of one, in nanoseconds of this host's monotonic clock.
 struct StepTime {
@@ -72,6 +74,8 @@ class RunContext {
   Status copy_output(const Buffer& output, void* to);
   /// EngineContext::set_stream().
   void set_stream(Stream stream) { callers_stream_ = stream; }
+  /// Takes of the engine's limit what choices of tokens take on its device, so many at once, of rows of `width`; nothing on the CPU.
+  Status reserve_sampling(std::size_t choices, std::int64_t width);
   /// Tokens of an output that stayed on the device, rows of logits (TokenChooser::choose). On an engine on a device.
   Status choose_tokens(const TensorView& logits, std::span<const TokenChoice> choices, std::span<TokenId> tokens);
   /// On any thread, also during a run.
@@ -85,7 +89,6 @@ class RunContext {
 
  private:
   struct CachedProgram {
-    std::vector<std::int64_t> key;  // all dimensions of all inputs, one after the other
     Program program;
     ProgramGraph graph = {};  // on a device
   };
@@ -121,6 +124,7 @@ class RunContext {
   // On a device (run_context_on_device.cpp).
   Status begin_on_device();
   Status create_device_cache(std::span<const CachedLayer> layers, const KeyValueCacheOptions& options);
+  Status meet_peers();
   Status create_passing_device_cache(std::span<const CachedLayer> layers, std::int64_t blocks);
   Result<std::vector<TensorView>> run_on_device(std::span<const TensorView> inputs,
                                                 std::optional<std::span<const SequenceRows>> sequences);
@@ -140,6 +144,7 @@ class RunContext {
   std::optional<DeviceCache> device_cache_;
   DeviceCache passing_device_cache_;
   const DeviceCache* device_cache_at_hand_ = nullptr;
+  std::size_t reserved_sampling_ = 0;  // of the engine's limit
   std::uint64_t device_bindings_ = 0;  // bindings of the engine that its graphs know
   bool keeps_outputs_ = false;
   Stream callers_stream_ = {};
@@ -153,8 +158,10 @@ class RunContext {
   std::size_t reserved_arena_ = 0;  // of the engine's limit
   std::vector<Region> outgrown_;    // arenas before this one, cleared: callers may still look at outputs there. Of an
                                     // engine on a device these are of outputs alone
-  std::list<CachedProgram> programs_;  // the most recently used first
-  std::vector<std::int64_t> key_;      // of the inputs at hand
+  using Shapes = std::vector<std::int64_t>;  // all dimensions of all inputs, one after the other
+  RecentMap<Shapes, CachedProgram> programs_{kMostPrograms};
+  Shapes key_;                                             // of the inputs at hand
+  RecentMap<Shapes, std::monostate> met_{kMostPrograms};   // on a device: of runs that the ranks have met for
   bool pinned_ = false;
   LoadedEngine::Weights weights_;  // of the programs
   std::atomic<Profiling> profiling_{Profiling::kOff};

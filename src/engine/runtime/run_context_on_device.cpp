@@ -1,4 +1,6 @@
 // What a RunContext does where its engine is on a device: the programs are the same, the memory is a DeviceContext's.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -20,6 +22,7 @@ Status RunContext::create_device_cache(std::span<const CachedLayer> layers, cons
   ACCORD_RETURN_IF_ERROR(begin_on_device());
   engine_->budget().give_back({kCache, cache_bytes()});
   device_cache_.reset();
+  met_.clear();
   device_->forget_graphs();
   const EngineDevice& on = device_->on();
   ACCORD_ASSIGN_OR_RETURN(DeviceCache made, DeviceCache::create(layers, options, *on.runtime, on.device));
@@ -62,6 +65,7 @@ Result<std::vector<TensorView>> RunContext::run_on_device(std::span<const Tensor
   });
   if (leaves_outputs || reads_inputs) ACCORD_RETURN_IF_ERROR(device_->begin_after(callers_stream_));
   if (program.batch_rows) ACCORD_RETURN_IF_ERROR(device_->set_batch(batch_, device_cache_at_hand_));
+  ACCORD_RETURN_IF_ERROR(meet_peers());
   ACCORD_RETURN_IF_ERROR(device_->copy_inputs(program, inputs));
   const Execution execution = execution_of(program);
   const Profiling profiling = profiling_.load(std::memory_order_relaxed);
@@ -70,6 +74,18 @@ Result<std::vector<TensorView>> RunContext::run_on_device(std::span<const Tensor
   if (!ran.ok() && ran.code() != StatusCode::kInvalidArgument) abort_peers(ran);  // this device's own: others wait
   ACCORD_RETURN_IF_ERROR(engine_->divides_runs() ? tell_stages(ran) : ran);
   return outputs_of_device(program);
+}
+
+// A shape that comes for the first time may free memory. A device then waits until all its kernels have ended, also those of other ranks of
+// this process, which may wait for this rank's: so none is launched before all ranks have their memory.
+Status RunContext::meet_peers() {
+  if (met_.find(key_) != nullptr) return Status();
+  for (auto& [group, communicator] : engine_->peers()) {
+    const Status met = communicator.barrier();
+    if (!met.ok()) return met.with_context(fmt::format("before the first run of a shape, group \"{}\"", group));
+  }
+  met_.add(key_, {});
+  return Status();
 }
 
 // What the kernels of one stage find wrong, an id outside its table say, is known at the end of its run, when it has sent what others wait for.
@@ -110,6 +126,15 @@ Result<std::vector<TensorView>> RunContext::outputs_of_device(const Program& pro
 
 Status RunContext::copy_output(const Buffer& output, void* to) {
   return device_->copy_to_host(to, output.data, output.bytes());
+}
+
+Status RunContext::reserve_sampling(std::size_t choices, std::int64_t width) {
+  if (engine_->on_device() == nullptr) return Status();
+  ACCORD_RETURN_IF_ERROR(begin_on_device());
+  const std::size_t bytes = device_->expect_choices(choices, width);
+  ACCORD_RETURN_IF_ERROR(engine_->budget().take({kSampling, bytes}));
+  reserved_sampling_ += bytes;
+  return Status();
 }
 
 Status RunContext::choose_tokens(const TensorView& logits, std::span<const TokenChoice> choices,

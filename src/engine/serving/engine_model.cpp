@@ -62,6 +62,8 @@ Result<std::shared_ptr<EngineModel>> EngineModel::create(std::shared_ptr<LoadedE
     ACCORD_ASSIGN_OR_RETURN(const std::size_t arena, arena_bytes(model->context_.engine(), limits));
     ACCORD_RETURN_IF_ERROR(model->context_.reserve_arena(arena));
   }
+  ACCORD_RETURN_IF_ERROR(
+      model->context_.reserve_sampling(static_cast<std::size_t>(limits.max_sequences), limits.vocabulary));
   ACCORD_RETURN_IF_ERROR(model->context_.create_cache({limits.blocks, limits.block_tokens, options.cache_dtype}));
   return model;
 }

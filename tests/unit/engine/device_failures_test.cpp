@@ -1,6 +1,9 @@
 // What goes wrong with engines on devices: told by its place, and without harm to the next run.
 #include <gmock/gmock.h>
 
+#include <barrier>
+#include <thread>
+
 #include "unit/engine/device_models.hpp"
 
 namespace accord::engine {
@@ -89,6 +92,27 @@ TEST_F(DeviceModels, each_call_of_the_device_may_fail_and_the_next_run_is_right)
       expect_near(floats_of((*outputs)[0]), std::vector<float>(exact.begin(), exact.end()), 1e-4F);
     }
   }
+}
+
+TEST_F(DeviceModels, ranks_of_one_process_do_not_wait_for_each_other_when_memory_grows) {
+  HostRuntime& runtime = HostRuntime::instance();
+  runtime.set_release_waits(true);
+  std::barrier between(2);
+  accord::testing::run_thread_ranks(2, {.timeout = std::chrono::seconds(20)}, [&](const Communicator& comm) {
+    Result<Engine> engine = Engine::load_and_bind(path("encoder"), {{"tp", comm}}, {.device = kGpu});
+    ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+    Result<EngineContext> context = engine->create_context();
+    for (const std::int64_t length : {2, 4, 8, 16}) {
+      std::vector<HostTensor> inputs = {whole_numbers({1, length}, std::vector<std::int64_t>(length, 5))};
+      const std::size_t before = runtime.bytes_on(kGpu);
+      between.arrive_and_wait();
+      // The other one has its memory then, and would compute if it did not wait.
+      while (comm.rank() == 1 && runtime.bytes_on(kGpu) <= before) std::this_thread::yield();
+      const Status status = context->run(views_of(inputs)).status();
+      ASSERT_TRUE(status.ok()) << status.to_string();
+    }
+  });
+  runtime.set_release_waits(false);
 }
 
 TEST_F(DeviceModels, a_rank_that_is_gone_ends_the_run_of_the_others) {
