@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from accord.export_sharding import DIVIDED, EMBEDDING, EXPERTS, LINEAR, ExportError, TensorSharding, pattern_matcher
+from accord.float8_codes import FLOAT8, Float8Codes, Float8Experts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,7 +54,6 @@ Format = Int8 | Int4 | Fp8
 
 # What `weights` of accord.export may say of a layer: a format, or the name of one.
 NAMED: dict[str, Format | None] = {"int8": Int8(), "int4": Int4(), "fp8": Fp8(), "same": None}
-FLOAT8 = "float8_e4m3fn"
 LARGEST_FLOAT8 = 448.0
 
 
@@ -90,38 +90,6 @@ class Quantized:
         if sharding.dim == 1:
             return array[:, begin // each : end // each]
         return np.pad(array[begin:end], ((0, max(0, end - len(array))), (0, 0)), constant_values=fill)
-
-
-@dataclass(frozen=True)
-class Float8Codes:
-    """A matrix [out, in] of float8_e4m3fn that stays as it is: an element is the number that its code stands for times its output's scale."""
-
-    codes: np.ndarray  # [out, in] of uint8
-    scales: np.ndarray  # [out] of float32
-    type: str = field(default=FLOAT8, init=False)
-    group: int = field(default=0, init=False)
-    minima: None = field(default=None, init=False)
-
-    def unit(self, sharding: TensorSharding | None, number: int) -> Float8Codes:
-        """Its unit of that number; zeros fill up the last one where it is shorter. Units of the same outputs have the same scales."""
-        import numpy as np
-
-        if sharding is None:
-            return self
-        cut = [slice(None), slice(None)]
-        cut[sharding.dim] = slice(number * sharding.unit, (number + 1) * sharding.unit)
-        codes = self.codes[tuple(cut)]
-        short = [0, 0]
-        short[sharding.dim] = sharding.unit - codes.shape[sharding.dim]
-        scales = np.pad(self.scales[cut[0]], (0, short[0]))
-        return Float8Codes(np.pad(codes, ((0, short[0]), (0, short[1]))), scales)
-
-    def numbers(self) -> torch.Tensor:
-        """What it stands for, [out, in] of float32."""
-        import torch
-
-        elements = torch.from_numpy(self.codes).view(torch.float8_e4m3fn).float()
-        return elements * torch.from_numpy(self.scales)[:, None]
 
 
 @dataclass(frozen=True)
@@ -189,12 +157,19 @@ class PackedTensor:
 
         from accord import _core
 
+        rows, _ = self._unit_shape
         for number in range(self.units):
             unit = self.packing.quantized.unit(self.sharding, number)
-            parts = [None if part is None else np.ascontiguousarray(part) for part in (unit.scales, unit.minima)]
-            packed = np.zeros(self.unit_bytes(), np.uint8)
-            _core.pack_quantized(np.ascontiguousarray(unit.codes), *parts, packed, type=unit.type, group=unit.group)
-            yield memoryview(packed)
+            packed = np.zeros((self._matrices, self.unit_bytes() // self._matrices), np.uint8)
+            codes, scales, minima = (
+                [None] * self._matrices
+                if part is None
+                else np.ascontiguousarray(part).reshape(self._matrices, rows, -1)
+                for part in (unit.codes, unit.scales, unit.minima)
+            )
+            for matrix in zip(codes, scales, minima, packed, strict=True):
+                _core.pack_quantized(*matrix, type=unit.type, group=unit.group)
+            yield memoryview(packed.reshape(-1))
 
     def _units_of_numbers(self) -> Iterator[memoryview]:
         import numpy as np
@@ -256,7 +231,7 @@ class PackedTensor:
 
 def plan_packings(
     parts: Sequence[tuple[ExportedGraph, Mapping[str, TensorSharding]]],
-    weights: str | Mapping[str, str | Format | Quantized | Float8Codes] | None,
+    weights: str | Mapping[str, str | Format | Quantized | Float8Codes | Float8Experts] | None,
 ) -> list[dict[str, Packing]]:
     """Of each graph, with the shardings of its tensors: the packing of each tensor that products alone use. A pattern of `weights`
     that decides no layer is an error."""
@@ -291,6 +266,8 @@ def _plan_packing(
             module.rsplit(".", 1)[-1] == "lm_head" for module in modules[name]
         )
         wanted = _wanted(weights, modules[name], is_head, decided)
+        if isinstance(wanted, Float8Experts):
+            wanted = wanted.matrices.get(name.rpartition(".")[2])
         packings[name] = _packing(wanted, tensor, shardings.get(name), of_products, groups)
         layers.update(modules[name])
     return packings
@@ -329,7 +306,9 @@ def _modules_of(graph: ExportedGraph) -> dict[str, list[str]]:
     return modules
 
 
-def _wanted(weights, modules: list[str], is_head: bool, decided: set[str]) -> Format | Quantized | Float8Codes | None:
+def _wanted(
+    weights, modules: list[str], is_head: bool, decided: set[str]
+) -> Format | Quantized | Float8Codes | Float8Experts | None:
     if weights is None:
         return None
     if not isinstance(weights, Mapping):
@@ -344,8 +323,8 @@ def _wanted(weights, modules: list[str], is_head: bool, decided: set[str]) -> Fo
     return None
 
 
-def _format(given) -> Format | Quantized | Float8Codes | None:
-    if isinstance(given, (Fp8, Float8Codes)):
+def _format(given) -> Format | Quantized | Float8Codes | Float8Experts | None:
+    if isinstance(given, (Fp8, Float8Codes, Float8Experts)):
         return given
     if isinstance(given, (Int8, Int4, Quantized)):
         if given.group not in GROUPS:

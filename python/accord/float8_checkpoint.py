@@ -1,9 +1,9 @@
 """From a checkpoint of Hugging Face whose weights are 8-bit floats to an engine package that has the same bytes.
 
-Vendors publish such checkpoints as safetensors files: a linear layer has a `weight` of float8_e4m3fn and beside it `weight_scale` (fbgemm_fp8,
-compressed-tensors) or `weight_scale_inv` (fp8), with which an element is multiplied: one number for the whole weight, or one for each output.
-transformers itself reads them on GPUs alone, or makes 16-bit floats of them. Here a model of transformers is made of the numbers, as export()
-traces it, and the elements and the scales go into the package as they are.
+Vendors publish such checkpoints as safetensors files: a linear layer, or one of each expert, has a `weight` of float8_e4m3fn and beside it
+`weight_scale` (fbgemm_fp8, compressed-tensors, modelopt) or `weight_scale_inv` (fp8), with which an element is multiplied: one number for the
+whole weight, or one for each output. transformers itself reads them on GPUs alone, or makes 16-bit floats of them. Here a
+model of transformers is made of the numbers, as export() traces it, and the elements and the scales go into the package as they are.
 
 What is said of inputs (`input_scale`, `activation_scale`, `input_scale_ub`) and of caches (`k_scale`, `v_scale`) is left out: engines round them, where they
 do, by scales of each row.
@@ -25,14 +25,14 @@ from safetensors import safe_open
 from accord.engine_weight_names import by_package_names
 from accord.export_modules import taken_apart
 from accord.export_sharding import Column, Expert, ExportError, Row
-from accord.export_weights import Float8Codes, Format
+from accord.export_weights import Format
 from accord.exporter import export
+from accord.float8_codes import Float8Codes, Float8Experts
+from accord.float8_config import block_of
+from accord.float8_layers import SCALES, codes_of, take_experts
 from accord.package import Progress
 
-METHODS = ("fp8", "fbgemm_fp8", "compressed-tensors")  # `quant_method` of config.json
-SCALES = ("weight_scale", "weight_scale_inv")
 LEFT_OUT = re.compile(r".*\.(input_scale|activation_scale|input_scale_ub|[qkv]_scale)")
-EXPERT = re.compile(r".*\.experts\.\d+\..*")
 DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -47,9 +47,10 @@ def export_checkpoint(
 ) -> Path:
     """Exports the language model whose weights are 8-bit floats in `folder` to the engine package `path` (NAME.accord) and gives its path.
 
-    `folder` is a checkpoint of transformers: config.json, whose `quantization_config` has the method "fp8", "fbgemm_fp8" or
-    "compressed-tensors", and safetensors files. Weights of linear layers are float8_e4m3fn with one scale, or with one for each output. Its
-    tokenizer.json and chat template, where there are such, go with the package.
+    `folder` is a checkpoint of transformers: config.json, whose `quantization_config` has the method "fp8", "fbgemm_fp8",
+    "compressed-tensors" or "modelopt" (which hf_quant_config.json may tell as well), and safetensors files. Weights of linear layers and of
+    experts are float8_e4m3fn with one scale, or with one for each output. Its tokenizer.json and chat template,
+    where there are such, go with the package.
     `dtype`: of what the engine computes, and of weights that are no 8-bit floats: "float32", "bfloat16" or "float16"; by default that of
     config.json.
     `weights`: "same" keeps the 8-bit floats and their scales, bit by bit; None makes `dtype` of all; what else export() takes is made of the
@@ -57,8 +58,8 @@ def export_checkpoint(
     `sharding`, `progress`: as for export().
 
     Cost: the memory of the model in `dtype`, and of the 8-bit floats beside that.
-    Raises ExportError, which names what is wrong: a scale that is missing, of another shape or no number, scales of blocks (as DeepSeek has them,
-    `weight_block_size`), experts in 8-bit floats, a tensor that the model lacks or does not know, a method that is unknown.
+    Raises ExportError, which names what is wrong: a scale that is missing, of another shape or no number, scales of blocks, experts that
+    lack some of their weights, a tensor that the model lacks or does not know, a method that is unknown.
     """
     folder = Path(folder)
     try:
@@ -70,12 +71,15 @@ def export_checkpoint(
         raise ExportError(f"{folder}: {error}") from error
 
 
-def _model(folder: Path, dtype: str | None) -> tuple[torch.nn.Module, dict[str, Float8Codes]]:
+def _model(folder: Path, dtype: str | None) -> tuple[torch.nn.Module, dict[str, Float8Codes | Float8Experts]]:
     """The model, and the 8-bit floats of each layer by its name."""
     config = _config(folder)
+    block = block_of(folder, config)
     wide = _dtype(config, dtype)
     tensors = _read(folder)
-    codes = {name: _codes(name, tensors) for name, tensor in tensors.items() if tensor.dtype == torch.float8_e4m3fn}
+    codes = {
+        name: codes_of(name, tensors, block) for name, tensor in tensors.items() if tensor.dtype == torch.float8_e4m3fn
+    }
     scales = {f"{name.removesuffix('.weight')}.{one}" for name in codes for one in SCALES}
     numbers = {}
     for name, tensor in tensors.items():
@@ -100,17 +104,6 @@ def _config(folder: Path):
         config = transformers.AutoConfig.from_pretrained(folder)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ExportError(f"config.json: {error}") from error
-    quantization = getattr(config, "quantization_config", None)
-    if not isinstance(quantization, dict):
-        raise ExportError(
-            "its config.json tells of no quantization: load it by transformers, and give the model to accord.export()"
-        )
-    method = str(quantization.get("quant_method"))
-    if method not in METHODS:
-        near = difflib.get_close_matches(method, METHODS, n=1)
-        hint = f'; did you mean "{near[0]}"?' if near else f"; known are {', '.join(METHODS)}"
-        raise ExportError(f'its weights are quantized by "{method}"{hint}')
-    del config.quantization_config
     return config
 
 
@@ -158,40 +151,6 @@ def _read(folder: Path) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def _codes(name: str, tensors: Mapping[str, torch.Tensor]) -> Float8Codes:
-    """A weight and its scales, checked."""
-    weight = tensors[name]
-    layer, _, kind = name.rpartition(".")
-    found = [f"{layer}.{one}" for one in SCALES if f"{layer}.{one}" in tensors]
-    if EXPERT.fullmatch(name) or weight.dim() == 3:
-        raise ExportError(f'"{name}": weights of experts in 8-bit floats are not taken; {_THROUGH_NUMBERS}')
-    if kind != "weight" or weight.dim() != 2:
-        raise ExportError(f'"{name}" {list(weight.shape)} of 8-bit floats is no weight of a linear layer')
-    if len(found) != 1:
-        what = "has no scale" if not found else "has two scales"
-        raise ExportError(f'"{name}" of 8-bit floats {what} ({" or ".join(f"{layer}.{one}" for one in SCALES)})')
-    scale = tensors[found[0]]
-    outputs, inputs = weight.shape
-    if not scale.is_floating_point():
-        raise ExportError(f'"{found[0]}" is {scale.dtype}, and no scale')
-    if scale.numel() != 1 and list(scale.shape) not in ([outputs], [outputs, 1]):
-        raise ExportError(
-            f'"{found[0]}" {list(scale.shape)} has scales of blocks of "{name}" {list(weight.shape)}; known are one for all and one for each '
-            f"output; {_THROUGH_NUMBERS}"
-        )
-    scales = scale.float().reshape(-1).expand(outputs).contiguous()
-    if len(bad := torch.nonzero(~(torch.isfinite(scales) & (scales >= 0)))):
-        row = int(bad[0])
-        raise ExportError(f'"{found[0]}": scale {row} is {float(scales[row])}, below zero or not finite')
-    elements = weight.contiguous().view(torch.uint8)
-    if bool(((elements & 0x7F) == 0x7F).any()):
-        raise ExportError(f'"{name}" [{outputs}, {inputs}] has elements that are no numbers')
-    return Float8Codes(elements.numpy(), scales.numpy())
-
-
-_THROUGH_NUMBERS = 'what transformers makes of it in 16 bits can be exported with weights="fp8", which rounds once more'
-
-
 def _with_weights(folder: Path, config, numbers: Mapping[str, torch.Tensor], dtype: torch.dtype) -> torch.nn.Module:
     """The model with these weights, by transformers, which knows their older names."""
     with torch.device("meta"):
@@ -220,16 +179,20 @@ def _with_weights(folder: Path, config, numbers: Mapping[str, torch.Tensor], dty
     return model.eval()
 
 
-def _by_layers(model: torch.nn.Module, codes: Mapping[str, Float8Codes]) -> dict[str, Float8Codes]:
+def _by_layers(model: torch.nn.Module, codes: Mapping[str, Float8Codes]) -> dict[str, Float8Codes | Float8Experts]:
     """By the names of layers as export() has them, which takes fused ones apart."""
     with taken_apart(model):
         shapes = {name: tensor.shape for name, tensor in model.named_parameters()}
-    elements = by_package_names({name: torch.from_numpy(one.codes) for name, one in codes.items()}, shapes)
-    scales = by_package_names({name: torch.from_numpy(one.scales) for name, one in codes.items()}, shapes)
-    unknown = [name for name in elements if name not in shapes]
-    if unknown:
-        raise ExportError(f'"{unknown[0]}" of 8-bit floats has another name in the model, and cannot stay as it is')
-    return {
-        name.removesuffix(".weight"): Float8Codes(one.contiguous().numpy(), scales[name].contiguous().numpy())
-        for name, one in elements.items()
+    linears, layers = take_experts(codes)
+    found = {f"{layer}.{part}": one for layer, experts in layers.items() for part, one in experts.matrices.items()}
+    elements = by_package_names({name: torch.from_numpy(one.codes) for name, one in linears.items()}, shapes)
+    scales = by_package_names({name: torch.from_numpy(one.scales) for name, one in linears.items()}, shapes)
+    parts = {
+        name: Float8Codes(one.contiguous().numpy(), scales[name].contiguous().numpy()) for name, one in elements.items()
     }
+    for name, one in (found | parts).items():
+        if name not in shapes:
+            raise ExportError(f'"{name}" of 8-bit floats has another name in the model, and cannot stay as it is')
+        if one.codes.shape != shapes[name]:
+            raise ExportError(f'"{name}" of 8-bit floats is {list(one.codes.shape)}, in the model {list(shapes[name])}')
+    return layers | {name.removesuffix(".weight"): one for name, one in parts.items()}

@@ -167,8 +167,8 @@ DAMAGES = {
     'lacks "model.norm.weight"': lambda tensors: tensors.pop("model.norm.weight"),
     "does not know, .*layers.1.extra": lambda tensors: tensors.update({"model.layers.1.extra": torch.ones(2)}),
     "model.norm.weight.* of another shape": lambda tensors: tensors.update({"model.norm.weight": torch.ones(2)}),
-    "experts.3.up_proj.weight.* weights of experts": lambda tensors: tensors.update(
-        {"model.layers.1.mlp.experts.3.up_proj.weight": tensors[f"{Q}.weight"]}
+    r"mlp.up_proj.scales.* is no weight of a linear layer": lambda tensors: tensors.update(
+        {"model.layers.1.mlp.up_proj.scales": tensors[f"{Q}.weight"]}
     ),
 }
 
@@ -213,9 +213,9 @@ def test_a_damaged_configuration_is_named(tmp_path):
             accord.export_checkpoint(folder, path=tmp_path / "m.accord")
 
 
-def test_scales_of_blocks_are_refused_by_name(tmp_path):
+def test_scales_of_blocks_whose_size_is_not_told_are_refused_by_name(tmp_path):
     write_checkpoint(tmp_path / "llama", "fp8", kinds=("block",))
-    with pytest.raises(accord.ExportError, match=r"proj\.weight_scale_inv.* has scales of blocks"):
+    with pytest.raises(accord.ExportError, match=r"proj\.weight_scale_inv.*no size of blocks is told"):
         accord.export_checkpoint(tmp_path / "llama", path=tmp_path / "m.accord")
 
 

@@ -1,0 +1,92 @@
+"""The weights and scales of a checkpoint of 8-bit floats: checked, and as packages have them.
+
+A package has scales of outputs. A scale of a block of outputs that has all inputs is the same one for each of them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+from accord.export_sharding import ExportError
+from accord.float8_codes import Float8Codes, Float8Experts
+
+SCALES = ("weight_scale", "weight_scale_inv")
+EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(gate_proj|up_proj|down_proj|w1|w2|w3)\.weight")
+_THROUGH_NUMBERS = 'what transformers makes of it in 16 bits can be exported with weights="fp8", which rounds once more'
+PARTS = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}  # of Mixtral
+
+
+def codes_of(name: str, tensors: Mapping[str, torch.Tensor], block: tuple[int, int] | None) -> Float8Codes:
+    """A weight and its scales, checked. `block`: outputs and inputs of a block, where the checkpoint has such."""
+    weight = tensors[name]
+    layer, _, kind = name.rpartition(".")
+    found = [f"{layer}.{one}" for one in SCALES if f"{layer}.{one}" in tensors]
+    if kind != "weight" or weight.dim() != 2:
+        raise ExportError(
+            f'"{name}" {list(weight.shape)} of 8-bit floats is no weight of a linear layer, or of one expert'
+        )
+    if len(found) != 1:
+        what = "has no scale" if not found else "has two scales"
+        raise ExportError(f'"{name}" of 8-bit floats {what} ({" or ".join(f"{layer}.{one}" for one in SCALES)})')
+    given = tensors[found[0]]
+    if not given.is_floating_point():
+        raise ExportError(f'"{found[0]}" is {given.dtype}, and no scale')
+    if len(bad := torch.nonzero(~(torch.isfinite(given.float()) & (given.float() >= 0)).reshape(-1))):
+        scale = float(given.float().reshape(-1)[bad[0]])
+        raise ExportError(f'"{found[0]}": scale {int(bad[0])} is {scale}, below zero or not finite')
+    elements = weight.contiguous().view(torch.uint8)
+    if bool(((elements & 0x7F) == 0x7F).any()):
+        raise ExportError(f'"{name}" {list(weight.shape)} has elements that are no numbers')
+    scales = _scales(name, weight, found[0], given.float(), block)
+    return Float8Codes(elements.numpy(), scales.contiguous().numpy())
+
+
+def _scales(
+    name: str, weight: torch.Tensor, its: str, given: torch.Tensor, block: tuple[int, int] | None
+) -> torch.Tensor:
+    """[out, 1]."""
+    outputs, inputs = weight.shape
+    if block:
+        blocks = [math.ceil(outputs / block[0]), math.ceil(inputs / block[1])]
+        if list(given.shape) == blocks:
+            if blocks[1] > 1:
+                raise ExportError(f'"{its}" has scales of blocks of "{name}" {list(weight.shape)}; {_THROUGH_NUMBERS}')
+            return given.repeat_interleave(block[0], 0)[:outputs]
+        known = f"{blocks} of blocks {list(block)}"
+    else:
+        known = f"one for each of {outputs} outputs (no size of blocks is told)"
+    if given.numel() != 1 and list(given.shape) not in ([outputs], [outputs, 1]):
+        raise ExportError(
+            f'"{its}" {list(given.shape)} of "{name}" {list(weight.shape)}: expected {known}, or one for all'
+        )
+    return given.reshape(-1, 1).expand(outputs, 1)
+
+
+def take_experts(codes: Mapping[str, Float8Codes]) -> tuple[dict[str, Float8Codes], dict[str, Float8Experts]]:
+    """Those of linear layers as they are; those of experts by their layer, all of one kind in one."""
+    linears = {name: one for name, one in codes.items() if not EXPERT.fullmatch(name)}
+    layers: dict[str, dict[str, dict[int, Float8Codes]]] = {}
+    for name in codes.keys() - linears.keys():
+        layer, number, part = EXPERT.fullmatch(name).groups()
+        parts = layers.setdefault(layer.replace(".block_sparse_moe.", ".mlp."), {})
+        parts.setdefault(PARTS.get(part, part), {})[int(number)] = codes[name]
+    stacked = {
+        layer: Float8Experts({part: _stacked(f"{layer}.{part}", numbered) for part, numbered in parts.items()})
+        for layer, parts in layers.items()
+    }
+    return linears, stacked
+
+
+def _stacked(name: str, numbered: Mapping[int, Float8Codes]) -> Float8Codes:
+    experts = [numbered.get(number) for number in range(max(numbered) + 1)]
+    if None in experts:
+        raise ExportError(f'"{name}": expert {experts.index(None)} is of no 8-bit floats, as others are')
+    if len({one.codes.shape for one in experts}) > 1:
+        raise ExportError(f'"{name}": experts are of different sizes')
+    codes, scales = (np.stack([getattr(one, what) for one in experts]) for what in ("codes", "scales"))
+    return Float8Codes(codes, scales)

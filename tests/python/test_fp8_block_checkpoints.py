@@ -1,0 +1,187 @@
+"""Checkpoints of 8-bit floats of experts, of modelopt, and with scales of blocks, beside what torch makes of their numbers."""
+
+import json
+
+import numpy as np
+import pytest
+from small_llama import make_small_llama
+from test_fp8_checkpoints import IDS, logits_of, run_on_a_rank
+
+import accord
+
+torch = pytest.importorskip("torch")
+safetensors = pytest.importorskip("safetensors.torch")
+transformers = pytest.importorskip("transformers")
+
+BLOCK = 128
+SIZES = {"hidden_size": 192, "intermediate_size": 320}  # no whole blocks
+FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3", "weight_block_size": [BLOCK, BLOCK]}
+COMPRESSED = {
+    "quant_method": "compressed-tensors",
+    "config_groups": {"group_0": {"weights": {"num_bits": 8, "strategy": "block", "block_structure": [BLOCK, BLOCK]}}},
+}
+MODELOPT = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}
+EXPERTS = {
+    "vocab_size": 160,
+    "hidden_size": 192,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+}
+FAMILIES = {
+    "qwen3_moe": lambda: transformers.Qwen3MoeForCausalLM(
+        transformers.Qwen3MoeConfig(
+            **EXPERTS,
+            head_dim=32,
+            num_experts=4,
+            num_experts_per_tok=2,
+            moe_intermediate_size=160,
+            intermediate_size=64,
+        )
+    ),
+    "mixtral": lambda: transformers.MixtralForCausalLM(
+        transformers.MixtralConfig(
+            **EXPERTS, num_local_experts=4, num_experts_per_tok=2, intermediate_size=160, sliding_window=None
+        )
+    ),
+}
+
+
+def of_elements(scales: torch.Tensor, shape) -> torch.Tensor:
+    """The scale of each element, one by one."""
+    each = torch.empty(list(shape))
+    for row in range(shape[0]):
+        for column in range(shape[1]):
+            each[row, column] = scales[row // BLOCK, column // BLOCK]
+    return each
+
+
+def rounded(weight: torch.Tensor, blocks: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Elements, scales of blocks or one for all, and the numbers that these stand for."""
+    rows, columns = (-(-size // BLOCK) for size in weight.shape)
+    # No power of two, and not what the largest magnitude / 448 would be.
+    scales = torch.rand(rows, columns) * float(weight.abs().max()) / 200 + float(weight.abs().max()) / 440
+    scales = scales if blocks else scales[0, 0]
+    each = of_elements(scales, weight.shape) if blocks else scales
+    elements = (weight / each).to(torch.float8_e4m3fn)
+    return elements, scales, elements.float() * each
+
+
+@torch.no_grad()
+def write_checkpoint(folder, model, quantization, change=lambda tensors: None):
+    """A checkpoint of the model; gives the model of what that stands for, in float32, and the file's tensors."""
+    blocks = quantization is not MODELOPT
+    name_of_scale = "weight_scale_inv" if quantization is FP8 else "weight_scale"
+    linears = {name for name, one in model.named_modules() if isinstance(one, torch.nn.Linear)} - {"lm_head"}
+    mixtral = model.config.model_type == "mixtral"  # whose checkpoints have older names
+    tensors = {}
+
+    def put(layer: str, weight: torch.Tensor) -> torch.Tensor:
+        tensors[f"{layer}.weight"], tensors[f"{layer}.{name_of_scale}"], numbers = rounded(weight, blocks)
+        if not blocks:
+            tensors[f"{layer}.input_scale"] = torch.tensor(0.5)
+        return numbers
+
+    for name, tensor in model.state_dict().items():
+        layer, _, kind = name.rpartition(".")
+        if layer.endswith(".experts"):
+            place = layer.replace(".mlp.", ".block_sparse_moe.") if mixtral else layer
+            names = {"gate_up_proj": ("w1", "w3") if mixtral else ("gate_proj", "up_proj")}
+            names["down_proj"] = ("w2",) if mixtral else ("down_proj",)
+            for number, expert in enumerate(tensor):
+                parts = zip(names[kind], expert.chunk(len(names[kind])), strict=True)
+                expert.copy_(torch.cat([put(f"{place}.{number}.{part}", weight) for part, weight in parts]))
+        elif layer in linears:
+            tensor.copy_(put(layer, tensor))
+        else:
+            tensors[name.replace(".mlp.", ".block_sparse_moe.") if mixtral else name] = tensor
+    for layer in ("self_attn.k_proj.k_scale", "self_attn.v_proj.v_scale"):
+        if not blocks:
+            tensors[f"model.layers.0.{layer}"] = torch.tensor(1.0)
+    change(tensors)
+    folder.mkdir()
+    model.config.quantization_config = quantization
+    model.config.save_pretrained(folder)
+    del model.config.quantization_config
+    safetensors.save_file(
+        {name: tensor.clone().contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors"
+    )
+    return model, tensors
+
+
+def groups_of(path) -> dict[str, int]:
+    return {one["tensor"].removeprefix("model.layers.1."): one["group"] for one in accord.inspect(path)["quantized"]}
+
+
+@pytest.mark.parametrize("sharding", ["auto", {"*.experts": accord.Expert(), "*": "auto"}], ids=["auto", "experts"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_experts_stay_8_bit_floats(ranks, tmp_path, family, sharding):
+    torch.manual_seed(0)
+    model, _ = write_checkpoint(tmp_path / "moe", FAMILIES[family]().eval(), MODELOPT)
+    path = accord.export_checkpoint(tmp_path / "moe", path=tmp_path / "moe.accord", dtype="float32", sharding=sharding)
+    assert groups_of(path).keys() >= {f"mlp.experts.{part}_proj" for part in ("gate", "up", "down")}
+    for size in (1, 2):
+        for given in ranks(size).run(run_on_a_rank, str(path), IDS):
+            torch.testing.assert_close(torch.from_numpy(given), logits_of(model), rtol=1e-4, atol=1e-5)
+
+
+def test_modelopt_may_tell_in_a_file_of_its_own(tmp_path):
+    model, _ = write_checkpoint(folder := tmp_path / "llama", make_small_llama(), MODELOPT)
+    config = json.loads((folder / "config.json").read_text())
+    del config["quantization_config"]
+    (folder / "config.json").write_text(json.dumps(config))
+    told = folder / "hf_quant_config.json"
+    told.write_text(json.dumps({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8"}}))
+    path = accord.export_checkpoint(folder, path=tmp_path / "llama.accord", dtype="float32")
+    with accord.load(path) as engine:
+        given = np.array(engine.run(IDS, np.arange(len(IDS)), np.arange(len(IDS)))[0])
+    torch.testing.assert_close(torch.from_numpy(given), logits_of(model), rtol=1e-4, atol=1e-5)
+    for text, words in (
+        ('{"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4"}}', '"quant_algo" is "NVFP4"'),
+        ('{"producer": {"name": "modelopt"}}', "hf_quant_config.json: .*quantization"),
+        ("[", r"hf_quant_config\.json"),
+    ):
+        told.write_text(text)
+        with pytest.raises(accord.ExportError, match=words):
+            accord.export_checkpoint(folder, path=tmp_path / "m.accord")
+
+
+def test_scales_of_blocks_are_refused_by_name(tmp_path):
+    write_checkpoint(tmp_path / "llama", make_small_llama(**SIZES), FP8)
+    with pytest.raises(accord.ExportError, match=r"proj\.weight_scale_inv.* has scales of blocks"):
+        accord.export_checkpoint(tmp_path / "llama", path=tmp_path / "m.accord")
+
+
+def widened(number: int):
+    def change(tensors):
+        name = f"model.layers.1.mlp.experts.{number}.up_proj"
+        tensors[f"{name}.weight"] = tensors[f"{name}.weight"].float()
+        del tensors[f"{name}.weight_scale"]
+
+    return change
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_experts_of_two_kinds_are_refused(tmp_path, number):
+    write_checkpoint(tmp_path / "moe", FAMILIES["qwen3_moe"]().eval(), MODELOPT, widened(number))
+    with pytest.raises(
+        accord.ExportError, match=r"layers\.1\.mlp\.experts\.up_proj.*(expert 1 is|\[3, 160, 192\], in the model)"
+    ):
+        accord.export_checkpoint(tmp_path / "moe", path=tmp_path / "m.accord")
+
+
+def test_other_blocks_and_schemes_are_refused(tmp_path):
+    write_checkpoint(folder := tmp_path / "llama", make_small_llama(**SIZES), FP8)
+    config = json.loads((folder / "config.json").read_text())
+    two = {"a": {"weights": {"block_structure": [64, 64]}}, "b": {"weights": {"block_structure": [128, 128]}}}
+    for change, words in (
+        ({"weight_block_size": [64, 64]}, r"proj\.weight_scale_inv.* of blocks \[64, 64\]"),
+        ({"weight_block_size": [128]}, '"weight_block_size" is'),
+        ({"weight_block_size": "128"}, '"weight_block_size" is'),
+        ({"activation_scheme": "statik"}, 'did you mean "static"'),
+        ({"quant_method": "compressed-tensors", "config_groups": two}, "blocks of several sizes"),
+    ):
+        (folder / "config.json").write_text(json.dumps(config | {"quantization_config": FP8 | change}))
+        with pytest.raises(accord.ExportError, match=words):
+            accord.export_checkpoint(folder, path=tmp_path / "m.accord")
