@@ -61,7 +61,8 @@ std::pair<double, double> pack_matrix(nb::handle matrix, nb::handle packed, cons
   std::optional<ArrayView> of_outputs;
   if (!row_scales.is_none()) {
     of_outputs.emplace(row_scales, "row_scales", Access::kRead);
-    check_view(*of_outputs, DType::kFloat32, static_cast<std::size_t>(source.out), "row_scales");
+    check_view(*of_outputs, DType::kFloat32, static_cast<std::size_t>(source.out * format.scales_of(source.in)),
+               "row_scales");
     source.scales = static_cast<const float*>(of_outputs->buffer().data);
   }
   std::optional<Result<kernels::PackError>> error;
@@ -75,9 +76,9 @@ std::pair<double, double> pack_matrix(nb::handle matrix, nb::handle packed, cons
 
 void pack_quantized(nb::handle codes, nb::handle scales, nb::handle minima, nb::handle packed, const std::string& type,
                     int group) {
-  const bool of_outputs = type == "float8_e4m3fn";
-  if (group < 1 && !of_outputs) throw nb::value_error("group: expected at least 1");
-  const PackedFormat format = format_of(type, group, of_outputs ? "float32" : "float16", !minima.is_none());
+  const bool is_float8 = type == "float8_e4m3fn";
+  if (group < 1 && !is_float8) throw nb::value_error("group: expected at least 1");
+  const PackedFormat format = format_of(type, group, is_float8 ? "float32" : "float16", !minima.is_none());
   const ArrayView from(codes, "codes", Access::kRead);
   const ArrayView scale(scales, "scales", Access::kRead);
   std::optional<ArrayView> minimum;
@@ -88,7 +89,7 @@ void pack_quantized(nb::handle codes, nb::handle scales, nb::handle minima, nb::
   kernels::QuantizedSource source;
   source.out = shape[0];
   source.in = shape[1];
-  const auto groups = static_cast<std::size_t>(source.out * (of_outputs ? 1 : (source.in + group - 1) / group));
+  const auto groups = static_cast<std::size_t>(source.out * format.scales_of(source.in));
   check_view(from, DType::kUInt8, static_cast<std::size_t>(source.out * source.in), "codes");
   check_view(scale, DType::kFloat32, groups, "scales");
   if (minimum) check_view(*minimum, DType::kFloat32, groups, "minima");
@@ -107,13 +108,15 @@ void bind_packing(nb::module_& module) {
       "pack_matrix", &pack_matrix, nb::arg("matrix"), nb::arg("packed"), nb::kw_only(), nb::arg("type"),
       nb::arg("group"), nb::arg("scales"), nb::arg("minima"), nb::arg("transposed"), nb::arg("row_scales").none(),
       "Packs a matrix [out, in] ([in, out] if `transposed`) into `packed`; gives the largest error of an element and\n"
-      "root of sum (packed - given)^2 / sum given^2. row_scales: float32 [out] for float8_e4m3fn, else None.");
+      "root of sum (packed - given)^2 / sum given^2. row_scales: float32 [out], or [out, groups], for float8_e4m3fn,\n"
+      "else None.");
   module.def(
       "pack_quantized", &pack_quantized, nb::arg("codes"), nb::arg("scales"), nb::arg("minima").none(),
       nb::arg("packed"), nb::kw_only(), nb::arg("type"), nb::arg("group"),
       "Packs a matrix [out, in] that is quantized already, as it is: codes as the packed format has them, scales\n"
-      "and minima (or None) [out, groups] as float32, which float16 holds; of float8_e4m3fn its bytes, and [out] "
-      "scales.");
+      "and minima (or None) [out, groups] as float32, which float16 holds; of float8_e4m3fn its bytes, and scales "
+      "[out]\n"
+      "without groups.");
 }
 
 }  // namespace accord::python

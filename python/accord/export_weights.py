@@ -2,7 +2,7 @@
 
 A matrix that only linear layers multiply with (an embedding may read its rows beside that), or only mm and addmm, is packed: it
 lies as products read it; so do the matrices of experts, and the weights of convolutions. It keeps its dtype, or is quantized to 8 or 4 bits: groups of inputs of an output share a scale.
-As 8-bit floats, which GPUs multiply with, it lies row by row with a scale for each output.
+As 8-bit floats, which GPUs multiply with, it lies row by row with a scale for each output, or for each group of its inputs.
 """
 
 from __future__ import annotations
@@ -202,21 +202,27 @@ class PackedTensor:
             yield memoryview(packed.reshape(-1))
 
     def _scales_of_pieces(self, tensor: torch.Tensor) -> list[list[torch.Tensor | None]]:
-        """Of float8: for each piece and each of its matrices the scales of its outputs, which pieces of the same outputs share."""
+        """Of float8: for each piece and each of its matrices the scales of its outputs [out, groups], which pieces of the same outputs
+        share where a group is all inputs."""
         if self.packing.type != FLOAT8:
             return [[None] * self._matrices] * self.units
         import torch
 
+        pad = torch.nn.functional.pad
         in_dim = tensor.dim() - (2 if self.packing.transposed else 1)
-        scales = tensor.detach().abs().amax(in_dim, keepdim=True).float().cpu() / LARGEST_FLOAT8
+        group = self.packing.group or tensor.shape[in_dim]
+        of_inputs = tensor.detach().abs().movedim(in_dim, -1)
+        groups = pad(of_inputs, (0, -of_inputs.shape[-1] % group)).unflatten(-1, (-1, group))
+        scales = groups.amax(-1).movedim(-1, in_dim).float().cpu() / LARGEST_FLOAT8
         pieces = [scales] * self.units
-        if self.sharding and self.sharding.dim != in_dim:
-            pieces = scales.split(self.sharding.unit, self.sharding.dim)
-        outputs = self._unit_shape[1 if self.packing.transposed else 0]
-        of_matrices = [piece.squeeze(in_dim).reshape(self._matrices, -1) for piece in pieces]
-        return [
-            list(torch.nn.functional.pad(piece, (0, outputs - piece.shape[1])).contiguous()) for piece in of_matrices
-        ]
+        if self.sharding and (self.packing.group or self.sharding.dim != in_dim):
+            each = group if self.sharding.dim == in_dim else 1
+            pieces = scales.split(self.sharding.unit // each, self.sharding.dim)
+        outputs, inputs = reversed(self._unit_shape) if self.packing.transposed else self._unit_shape
+        count = -(-inputs // group) if self.packing.group else 1
+        moved = [piece.movedim(in_dim, -1) for piece in pieces]
+        filled = [pad(piece, (0, count - piece.shape[-1], 0, outputs - piece.shape[-2])) for piece in moved]
+        return [list(piece.reshape(self._matrices, outputs, count).contiguous()) for piece in filled]
 
     def error(self) -> float | None:
         """What quantizing did, once all is packed: root of sum (packed - given)^2 / sum given^2."""
@@ -347,7 +353,7 @@ def _packing(wanted, tensor: torch.Tensor, sharding: TensorSharding | None, tran
     if isinstance(wanted, Quantized):
         return _packing_of_codes(wanted, tensor, sharding)
     if isinstance(wanted, Float8Codes):
-        return Packing(FLOAT8, scales="float32", quantized=wanted)
+        return _packing_of_float8(wanted, tensor, sharding)
     if isinstance(wanted, Fp8):
         return Packing(FLOAT8, transposed, scales="float32")
     in_dim = tensor.dim() - (2 if transposed else 1)
@@ -366,6 +372,15 @@ def _packing_of_codes(quantized: Quantized, tensor: torch.Tensor, sharding: Tens
     if inputs % quantized.group or (sharding and sharding.dim == 1 and tensor.shape[1] % inputs):
         return Packing(str(tensor.dtype).removeprefix("torch."))
     return Packing(quantized.type, False, quantized.group, quantized.minima is not None, quantized=quantized)
+
+
+def _packing_of_float8(codes: Float8Codes, tensor: torch.Tensor, sharding: TensorSharding | None) -> Packing:
+    """They stay, unless units begin inside of small groups of inputs."""
+    if sharding and sharding.dim == tensor.dim() - 1:
+        codes = codes.in_units_of(sharding.unit)
+    if codes is None:
+        return Packing(str(tensor.dtype).removeprefix("torch."))
+    return Packing(FLOAT8, group=codes.group, scales="float32", quantized=codes)
 
 
 def _nothing_matched(pattern: str, modules: list[str]) -> str:

@@ -2,7 +2,7 @@
 
 Vendors publish such checkpoints as safetensors files: a linear layer, or one of each expert, has a `weight` of float8_e4m3fn and beside it
 `weight_scale` (fbgemm_fp8, compressed-tensors, modelopt) or `weight_scale_inv` (fp8), with which an element is multiplied: one number for the
-whole weight, or one for each output. transformers itself reads them on GPUs alone, or makes 16-bit floats of them. Here a
+whole weight, one for each output, or one for each block. transformers itself reads them on GPUs alone, or makes 16-bit floats of them. Here a
 model of transformers is made of the numbers, as export() traces it, and the elements and the scales go into the package as they are.
 
 What is said of inputs (`input_scale`, `activation_scale`, `input_scale_ub`) and of caches (`k_scale`, `v_scale`) is left out: engines round them, where they
@@ -49,7 +49,7 @@ def export_checkpoint(
 
     `folder` is a checkpoint of transformers: config.json, whose `quantization_config` has the method "fp8", "fbgemm_fp8",
     "compressed-tensors" or "modelopt" (which hf_quant_config.json may tell as well), and safetensors files. Weights of linear layers and of
-    experts are float8_e4m3fn with one scale, or with one for each output. Its tokenizer.json and chat template,
+    experts are float8_e4m3fn with one scale, with one for each output, or with one for each block. Its tokenizer.json and chat template,
     where there are such, go with the package.
     `dtype`: of what the engine computes, and of weights that are no 8-bit floats: "float32", "bfloat16" or "float16"; by default that of
     config.json.
@@ -58,8 +58,10 @@ def export_checkpoint(
     `sharding`, `progress`: as for export().
 
     Cost: the memory of the model in `dtype`, and of the 8-bit floats beside that.
-    Raises ExportError, which names what is wrong: a scale that is missing, of another shape or no number, scales of blocks, experts that
-    lack some of their weights, a tensor that the model lacks or does not know, a method that is unknown.
+    Scales of blocks are those of groups of inputs in the package: 128 inputs of an output share one, or fewer where the inputs are divided among
+    ranks in units that do not end with blocks; where units are of no multiple of 16, such a weight becomes `dtype`.
+    Raises ExportError, which names what is wrong: a scale that is missing, of another shape or no number, experts that lack some of their
+    weights, a tensor that the model lacks or does not know, a method that is unknown.
     """
     folder = Path(folder)
     try:
@@ -185,14 +187,19 @@ def _by_layers(model: torch.nn.Module, codes: Mapping[str, Float8Codes]) -> dict
         shapes = {name: tensor.shape for name, tensor in model.named_parameters()}
     linears, layers = take_experts(codes)
     found = {f"{layer}.{part}": one for layer, experts in layers.items() for part, one in experts.matrices.items()}
-    elements = by_package_names({name: torch.from_numpy(one.codes) for name, one in linears.items()}, shapes)
-    scales = by_package_names({name: torch.from_numpy(one.scales) for name, one in linears.items()}, shapes)
-    parts = {
-        name: Float8Codes(one.contiguous().numpy(), scales[name].contiguous().numpy()) for name, one in elements.items()
-    }
-    for name, one in (found | parts).items():
+    for group in {one.group for one in linears.values()}:
+        some = {name: one for name, one in linears.items() if one.group == group}
+        elements = by_package_names({name: torch.from_numpy(one.codes) for name, one in some.items()}, shapes)
+        scales = by_package_names({name: torch.from_numpy(one.scales) for name, one in some.items()}, shapes)
+        parts = {
+            name: Float8Codes(one.contiguous().numpy(), scales[name].contiguous().numpy(), group)
+            for name, one in elements.items()
+        }
+        found |= parts
+        layers |= {name.removesuffix(".weight"): one for name, one in parts.items()}
+    for name, one in found.items():
         if name not in shapes:
             raise ExportError(f'"{name}" of 8-bit floats has another name in the model, and cannot stay as it is')
         if one.codes.shape != shapes[name]:
             raise ExportError(f'"{name}" of 8-bit floats is {list(one.codes.shape)}, in the model {list(shapes[name])}')
-    return layers | {name.removesuffix(".weight"): one for name, one in parts.items()}
+    return layers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,37 +14,55 @@ if TYPE_CHECKING:
     from accord.export_sharding import TensorSharding
 
 FLOAT8 = "float8_e4m3fn"
+FLOAT8_GROUPS = (128, 64, 32, 16)  # inputs of an output that may share a scale
 
 
 @dataclass(frozen=True)
 class Float8Codes:
     """A matrix [out, in] of float8_e4m3fn, or one of each expert [experts, out, in]: an element is the number that its code stands for times
-    the scale of its output."""
+    the scale of its group of inputs."""
 
     codes: np.ndarray  # [.., out, in] of uint8
-    scales: np.ndarray  # [.., out, 1] of float32
+    scales: np.ndarray  # [.., out, groups] of float32
+    group: int = 0  # inputs that share a scale; 0: all of an output, which is one group
 
     type = FLOAT8
-    group = 0  # all inputs share a scale
     minima = None
 
     def unit(self, sharding: TensorSharding | None, number: int) -> Float8Codes:
-        """Its unit of that number; zeros fill up the last one where it is shorter. Units of the same outputs have the same
-        scales."""
+        """Its unit of that number; zeros fill up the last one where it is shorter. Units of the same outputs have the same scales where
+        these are of all inputs, else those of their groups, with which they begin and end."""
         if sharding is None:
             return self
         begin, end = number * sharding.unit, (number + 1) * sharding.unit
         codes = _cut(self.codes, sharding.dim, begin, end)
         if sharding.dim < self.codes.ndim - 1:
-            return Float8Codes(codes, _cut(self.scales, sharding.dim, begin, end))
-        return Float8Codes(codes, self.scales)
+            return Float8Codes(codes, _cut(self.scales, sharding.dim, begin, end), self.group)
+        if self.group == 0:
+            return Float8Codes(codes, self.scales)
+        scales = _cut(self.scales, sharding.dim, begin // self.group, end // self.group)
+        return Float8Codes(codes, scales, self.group)
+
+    def in_units_of(self, inputs: int) -> Float8Codes | None:
+        """The same in groups that end where units of so many inputs do; None if these were smaller than packages have them."""
+        import numpy as np
+
+        group = math.gcd(self.group, inputs)
+        if self.group in (0, group):
+            return self
+        if group not in FLOAT8_GROUPS:
+            return None
+        scales = np.repeat(self.scales, self.group // group, -1)[..., : -(-self.codes.shape[-1] // group)]
+        return Float8Codes(self.codes, scales, group)
 
     def numbers(self) -> torch.Tensor:
         """What it stands for, [.., out, in] of float32."""
         import torch
 
         elements = torch.from_numpy(self.codes).view(torch.float8_e4m3fn).float()
-        return elements * torch.from_numpy(self.scales)
+        inputs = elements.shape[-1]
+        scales = torch.from_numpy(self.scales).repeat_interleave(self.group or inputs, -1)
+        return elements * scales[..., :inputs]
 
 
 @dataclass(frozen=True)

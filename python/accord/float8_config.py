@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from accord.export_sharding import ExportError
+from accord.float8_codes import FLOAT8_GROUPS
 
 METHODS = ("fp8", "fbgemm_fp8", "compressed-tensors", "modelopt")  # `quant_method` of config.json
 SCHEMES = ("dynamic", "static")  # `activation_scheme` of fp8
@@ -66,6 +67,8 @@ def _block(name: str, given) -> tuple[int, int] | None:
     sizes = given if isinstance(given, list | tuple) else []
     if len(sizes) != 2 or not all(type(size) is int and size > 0 for size in sizes):
         raise ExportError(f'its "{name}" is {given!r}, and not the outputs and inputs of a block, as [128, 128]')
+    if sizes[1] % min(FLOAT8_GROUPS):
+        raise ExportError(f'its "{name}" is {given!r}: packages have scales of groups of {min(FLOAT8_GROUPS)} inputs')
     return sizes[0], sizes[1]
 
 

@@ -1,6 +1,6 @@
 """The weights and scales of a checkpoint of 8-bit floats: checked, and as packages have them.
 
-A package has scales of outputs. A scale of a block of outputs that has all inputs is the same one for each of them.
+A package has scales of outputs, or of groups of an output's inputs. A scale of a block of outputs is the same one for each of them.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import numpy as np
 import torch
 
 from accord.export_sharding import ExportError
-from accord.float8_codes import Float8Codes, Float8Experts
+from accord.float8_codes import FLOAT8_GROUPS, Float8Codes, Float8Experts
 
 SCALES = ("weight_scale", "weight_scale_inv")
 EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(gate_proj|up_proj|down_proj|w1|w2|w3)\.weight")
-_THROUGH_NUMBERS = 'what transformers makes of it in 16 bits can be exported with weights="fp8", which rounds once more'
 PARTS = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}  # of Mixtral
 
 
@@ -42,21 +41,22 @@ def codes_of(name: str, tensors: Mapping[str, torch.Tensor], block: tuple[int, i
     elements = weight.contiguous().view(torch.uint8)
     if bool(((elements & 0x7F) == 0x7F).any()):
         raise ExportError(f'"{name}" {list(weight.shape)} has elements that are no numbers')
-    scales = _scales(name, weight, found[0], given.float(), block)
-    return Float8Codes(elements.numpy(), scales.contiguous().numpy())
+    scales, group = _scales(name, weight, found[0], given.float(), block)
+    return Float8Codes(elements.numpy(), scales.contiguous().numpy(), group)
 
 
 def _scales(
     name: str, weight: torch.Tensor, its: str, given: torch.Tensor, block: tuple[int, int] | None
-) -> torch.Tensor:
-    """[out, 1]."""
+) -> tuple[torch.Tensor, int]:
+    """[out, groups], and the inputs of a group; 0: all."""
     outputs, inputs = weight.shape
     if block:
         blocks = [math.ceil(outputs / block[0]), math.ceil(inputs / block[1])]
         if list(given.shape) == blocks:
-            if blocks[1] > 1:
-                raise ExportError(f'"{its}" has scales of blocks of "{name}" {list(weight.shape)}; {_THROUGH_NUMBERS}')
-            return given.repeat_interleave(block[0], 0)[:outputs]
+            scales = given.repeat_interleave(block[0], 0)[:outputs]
+            group = math.gcd(block[1], max(FLOAT8_GROUPS))
+            scales = scales.repeat_interleave(block[1] // group, 1)[:, : math.ceil(inputs / group)]
+            return (scales[:, :1], 0) if blocks[1] == 1 else (scales, group)
         known = f"{blocks} of blocks {list(block)}"
     else:
         known = f"one for each of {outputs} outputs (no size of blocks is told)"
@@ -64,7 +64,7 @@ def _scales(
         raise ExportError(
             f'"{its}" {list(given.shape)} of "{name}" {list(weight.shape)}: expected {known}, or one for all'
         )
-    return given.reshape(-1, 1).expand(outputs, 1)
+    return given.reshape(-1, 1).expand(outputs, 1), 0
 
 
 def take_experts(codes: Mapping[str, Float8Codes]) -> tuple[dict[str, Float8Codes], dict[str, Float8Experts]]:
@@ -86,7 +86,7 @@ def _stacked(name: str, numbered: Mapping[int, Float8Codes]) -> Float8Codes:
     experts = [numbered.get(number) for number in range(max(numbered) + 1)]
     if None in experts:
         raise ExportError(f'"{name}": expert {experts.index(None)} is of no 8-bit floats, as others are')
-    if len({one.codes.shape for one in experts}) > 1:
-        raise ExportError(f'"{name}": experts are of different sizes')
+    if len({(one.codes.shape, one.scales.shape, one.group) for one in experts}) > 1:
+        raise ExportError(f'"{name}": experts are of different sizes, or have scales of different kinds')
     codes, scales = (np.stack([getattr(one, what) for one in experts]) for what in ("codes", "scales"))
-    return Float8Codes(codes, scales)
+    return Float8Codes(codes, scales, experts[0].group)

@@ -19,9 +19,14 @@ def read_json(package: Path, name: str) -> dict:
 def unpacked(data: np.ndarray, out: int, in_: int, packed: dict) -> np.ndarray:
     """One packed block as float64 [out, in], by docs/engine-format.md and src/kernels/linear/format.hpp, element by element."""
     if packed["type"] == "float8_e4m3fn":  # no panels: scales, then rows
-        scales, elements = data[: 4 * out].view(np.float32), data[4 * out : 4 * out + out * in_].reshape(out, in_)
+        together = packed.get("group", in_)
+        size = 4 * out * -(-in_ // together)
+        scales, elements = (
+            data[:size].view(np.float32).reshape(out, -1),
+            data[size : size + out * in_].reshape(out, in_),
+        )
         numbers = torch.from_numpy(elements.copy()).view(torch.float8_e4m3fn).double().numpy()
-        return scales.astype(np.float64)[:, None] * numbers
+        return scales.astype(np.float64).repeat(together, 1)[:, :in_] * numbers
     group, rounded = packed.get("group", 0), -(-in_ // packed.get("group", 2)) * packed.get("group", 2)
     result = np.zeros((out, rounded))
     begin = 0

@@ -1,9 +1,10 @@
-"""Checkpoints of 8-bit floats of experts, of modelopt, and with scales of blocks, beside what torch makes of their numbers."""
+"""Checkpoints of 8-bit floats with scales of blocks, of experts, and of modelopt, beside what torch makes of their numbers."""
 
 import json
 
 import numpy as np
 import pytest
+from export_reference import read_tensors
 from small_llama import make_small_llama
 from test_fp8_checkpoints import IDS, logits_of, run_on_a_rank
 
@@ -46,6 +47,7 @@ FAMILIES = {
         )
     ),
 }
+Q = "model.layers.1.self_attn.q_proj"
 
 
 def of_elements(scales: torch.Tensor, shape) -> torch.Tensor:
@@ -114,16 +116,56 @@ def groups_of(path) -> dict[str, int]:
     return {one["tensor"].removeprefix("model.layers.1."): one["group"] for one in accord.inspect(path)["quantized"]}
 
 
-@pytest.mark.parametrize("sharding", ["auto", {"*.experts": accord.Expert(), "*": "auto"}], ids=["auto", "experts"])
+@pytest.mark.parametrize("quantization", [FP8, COMPRESSED], ids=["fp8", "compressed-tensors"])
+def test_scales_of_blocks_are_those_of_groups(ranks, tmp_path, quantization):
+    model, tensors = write_checkpoint(tmp_path / "llama", make_small_llama(**SIZES), quantization)
+    path = accord.export_checkpoint(tmp_path / "llama", path=tmp_path / "llama.accord", dtype="float32")
+    groups = groups_of(path)
+    # Where ranks share the inputs, a head has 48 of them, and 320 are divided in units of 32.
+    assert groups["self_attn.q_proj.weight"] == groups["mlp.up_proj.weight"] == 128
+    assert (groups["self_attn.o_proj.weight"], groups["mlp.down_proj.weight"]) == (16, 32)
+    stored, numbers = read_tensors(path), model.state_dict()
+    for name, tensor in tensors.items():
+        if tensor.dtype == torch.float8_e4m3fn:
+            assert torch.equal(stored[name], numbers[name]), name
+    assert {one["error"] for one in accord.inspect(path)["quantized"]} == {0.0}
+    for size in (1, 2, 4):
+        for given in ranks(size).run(run_on_a_rank, str(path), IDS):
+            torch.testing.assert_close(torch.from_numpy(given), logits_of(model), rtol=1e-4, atol=1e-5)
+
+
+def test_units_that_begin_inside_of_groups_keep_no_8_bit_floats(ranks, tmp_path):
+    model, _ = write_checkpoint(tmp_path / "llama", make_small_llama(hidden_size=192, intermediate_size=328), FP8)
+    path = accord.export_checkpoint(tmp_path / "llama", path=tmp_path / "llama.accord", dtype="float32")
+    groups = groups_of(path)  # 328 inputs are divided in units of 8
+    assert "mlp.down_proj.weight" not in groups and groups["mlp.up_proj.weight"] == 128
+    for given in ranks(2).run(run_on_a_rank, str(path), IDS):
+        torch.testing.assert_close(torch.from_numpy(given), logits_of(model), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("quantization", [FP8, MODELOPT], ids=["blocks", "modelopt"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_experts_stay_8_bit_floats(ranks, tmp_path, family, sharding):
+def test_experts_stay_8_bit_floats(ranks, tmp_path, family, quantization):
     torch.manual_seed(0)
-    model, _ = write_checkpoint(tmp_path / "moe", FAMILIES[family]().eval(), MODELOPT)
-    path = accord.export_checkpoint(tmp_path / "moe", path=tmp_path / "moe.accord", dtype="float32", sharding=sharding)
-    assert groups_of(path).keys() >= {f"mlp.experts.{part}_proj" for part in ("gate", "up", "down")}
+    model, _ = write_checkpoint(tmp_path / "moe", FAMILIES[family]().eval(), quantization)
+    path = accord.export_checkpoint(tmp_path / "moe", path=tmp_path / "moe.accord", dtype="float32")
+    groups, blocks = groups_of(path), quantization is FP8
+    assert [groups[f"mlp.experts.{part}_proj"] for part in ("gate", "up", "down")] == (
+        [128, 128, 16] if blocks else [0] * 3
+    )
     for size in (1, 2):
         for given in ranks(size).run(run_on_a_rank, str(path), IDS):
             torch.testing.assert_close(torch.from_numpy(given), logits_of(model), rtol=1e-4, atol=1e-5)
+
+
+def test_experts_may_be_divided_one_by_one(ranks, tmp_path):
+    torch.manual_seed(0)
+    model, _ = write_checkpoint(tmp_path / "moe", FAMILIES["qwen3_moe"]().eval(), FP8)
+    sharding = {"*.experts": accord.Expert(), "*": "auto"}
+    path = accord.export_checkpoint(tmp_path / "moe", path=tmp_path / "m.accord", dtype="float32", sharding=sharding)
+    assert groups_of(path)["mlp.experts.down_proj"] == 128
+    for given in ranks(2).run(run_on_a_rank, str(path), IDS):
+        torch.testing.assert_close(torch.from_numpy(given), logits_of(model), rtol=1e-4, atol=1e-5)
 
 
 def test_modelopt_may_tell_in_a_file_of_its_own(tmp_path):
@@ -147,9 +189,78 @@ def test_modelopt_may_tell_in_a_file_of_its_own(tmp_path):
             accord.export_checkpoint(folder, path=tmp_path / "m.accord")
 
 
-def test_scales_of_blocks_are_refused_by_name(tmp_path):
-    write_checkpoint(tmp_path / "llama", make_small_llama(**SIZES), FP8)
-    with pytest.raises(accord.ExportError, match=r"proj\.weight_scale_inv.* has scales of blocks"):
+def test_new_weights_are_packed_in_groups_as_the_old_ones_were(tmp_path):
+    model, _ = write_checkpoint(tmp_path / "llama", make_small_llama(**SIZES), FP8)
+    path = accord.export_checkpoint(tmp_path / "llama", path=tmp_path / "llama.accord", dtype="float32")
+    other = make_small_llama(seed=1, **SIZES)
+    with accord.load(path) as engine:
+        engine.load_weights(other.state_dict())
+        given = torch.from_numpy(np.array(engine.run(IDS, np.arange(len(IDS)), np.arange(len(IDS)))[0]))
+    expected = logits_of(other)
+    assert (given - expected).norm() < 0.1 * expected.norm() < 0.1 * (logits_of(model) - expected).norm()
+
+
+def run_on_devices(_, path, package, inputs):
+    """Logits for each of the inputs of one device and of two."""
+    import numpy as np
+    from host_devices import library, on_thread_ranks
+
+    import accord
+
+    library(path)
+
+    def logits(engine):
+        return [np.array(engine.run(ids, np.arange(len(ids)), np.arange(len(ids)))[0]) for ids in inputs]
+
+    with accord.load(package, device="cuda") as engine:
+        found = [logits(engine)]
+
+    def body(comm, rank):
+        with accord.load(package, {"tp": comm}, device=f"cuda:{rank}") as engine:
+            made = logits(engine)
+            if rank == 0:
+                found.append(made)
+
+    on_thread_ranks(2, body)
+    return found
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3_moe"])
+def test_devices_multiply_with_blocks(device_process, tmp_path, family):
+    torch.manual_seed(0)
+    model = make_small_llama(**SIZES) if family == "llama" else FAMILIES[family]().eval()
+    model, _ = write_checkpoint(tmp_path / "model", model, FP8)
+    path = accord.export_checkpoint(tmp_path / "model", path=tmp_path / "model.accord", dtype="float32")
+    random = np.random.default_rng(3)
+    inputs = [random.integers(0, 160, rows) for rows in (1, 5, 30)]
+    for logits_of_inputs in device_process(run_on_devices, str(path), inputs):
+        for ids, given in zip(inputs, logits_of_inputs, strict=True):
+            with torch.no_grad():
+                expected = model(torch.from_numpy(ids)[None]).logits[0]
+            torch.testing.assert_close(torch.from_numpy(given), expected, rtol=1e-3, atol=1e-4)
+
+
+def without(name: str):
+    return lambda tensors: tensors.pop(name)
+
+
+def with_scales(*shape: int, value: float = 1.0):
+    return lambda tensors: tensors.update({f"{Q}.weight_scale_inv": torch.full(shape, value)})
+
+
+DAMAGES = {
+    f"{Q}.weight.* has no scale": without(f"{Q}.weight_scale_inv"),
+    rf"{Q}.weight_scale_inv.*\[1, 2\].*expected \[2, 2\] of blocks \[128, 128\]": with_scales(1, 2),
+    rf"{Q}.weight_scale_inv.*\[2, 3\].*expected \[2, 2\]": with_scales(2, 3),
+    f"{Q}.weight_scale_inv.*scale 0 is -1": with_scales(2, 2, value=-1.0),
+    f"{Q}.weight_scale_inv.*scale 0 is inf": with_scales(2, 2, value=torch.inf),
+}
+
+
+@pytest.mark.parametrize("words", DAMAGES)
+def test_damaged_scales_are_refused_by_name(tmp_path, words):
+    write_checkpoint(tmp_path / "llama", make_small_llama(**SIZES), FP8, DAMAGES[words])
+    with pytest.raises(accord.ExportError, match=words):
         accord.export_checkpoint(tmp_path / "llama", path=tmp_path / "m.accord")
 
 
@@ -157,14 +268,14 @@ def widened(number: int):
     def change(tensors):
         name = f"model.layers.1.mlp.experts.{number}.up_proj"
         tensors[f"{name}.weight"] = tensors[f"{name}.weight"].float()
-        del tensors[f"{name}.weight_scale"]
+        del tensors[f"{name}.weight_scale_inv"]
 
     return change
 
 
 @pytest.mark.parametrize("number", [1, 3])
 def test_experts_of_two_kinds_are_refused(tmp_path, number):
-    write_checkpoint(tmp_path / "moe", FAMILIES["qwen3_moe"]().eval(), MODELOPT, widened(number))
+    write_checkpoint(tmp_path / "moe", FAMILIES["qwen3_moe"]().eval(), FP8, widened(number))
     with pytest.raises(
         accord.ExportError, match=r"layers\.1\.mlp\.experts\.up_proj.*(expert 1 is|\[3, 160, 192\], in the model)"
     ):
@@ -177,6 +288,7 @@ def test_other_blocks_and_schemes_are_refused(tmp_path):
     two = {"a": {"weights": {"block_structure": [64, 64]}}, "b": {"weights": {"block_structure": [128, 128]}}}
     for change, words in (
         ({"weight_block_size": [64, 64]}, r"proj\.weight_scale_inv.* of blocks \[64, 64\]"),
+        ({"weight_block_size": [128, 24]}, "groups of 16 inputs"),
         ({"weight_block_size": [128]}, '"weight_block_size" is'),
         ({"weight_block_size": "128"}, '"weight_block_size" is'),
         ({"activation_scheme": "statik"}, 'did you mean "static"'),

@@ -106,9 +106,9 @@ def test_damage_is_found(tmp_path):
         accord.load(damaged)
 
     def give_groups(manifest: dict) -> None:
-        next(one for one in manifest["tensors"] if one["name"] == "up.weight")["packed"]["group"] = 32
+        next(one for one in manifest["tensors"] if one["name"] == "up.weight")["packed"]["group"] = 48
 
-    with pytest.raises(accord.Corrupt, match="no groups and no minima"):
+    with pytest.raises(accord.Corrupt, match="16, 32, 64 or 128 of its inputs"):
         accord.load(changed_manifest(path, tmp_path / "lie.accord", give_groups))
 
 

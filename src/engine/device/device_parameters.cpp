@@ -18,8 +18,8 @@ namespace {
 bool stays_float8(const TensorEntry& entry, const ParameterUse& use) {
   const bool others = use.plain || use.product || use.convolution > 0;
   const bool one_kind = !use.experts || !(use.linear || use.table);
-  return entry.packing->format.type == kernels::WeightType::kFloat8 && !entry.packing->transposed && !others &&
-         one_kind;
+  return entry.packing->format.type == kernels::WeightType::kFloat8 && entry.packing->format.group == 0 &&
+         !entry.packing->transposed && !others && one_kind;
 }
 
 class DeviceLoader {

@@ -52,6 +52,13 @@ Block block_of(const TensorEntry& tensor) {
   return block;
 }
 
+// Whether the units of a float8 weight, which devices put side by side, begin with a group of inputs each.
+bool ends_with_groups(const TensorEntry& tensor, const Packing& packing) {
+  if (packing.format.type != kernels::WeightType::kFloat8 || packing.format.group == 0 || !tensor.sharding) return true;
+  const std::size_t in_dim = tensor.shape.size() - (packing.transposed ? 2 : 1);
+  return static_cast<std::size_t>(tensor.sharding->dim) != in_dim || tensor.sharding->unit % packing.format.group == 0;
+}
+
 }  // namespace
 
 std::int64_t TensorEntry::units() const {
@@ -159,6 +166,10 @@ Result<Packing> read_packing(const JsonObject& object, const TensorEntry& tensor
     packing.error = given.at("error").get<double>();
   }
   if (const Status status = kernels::check(packing.format); !status.ok()) return given.corrupt(status.message());
+  if (!ends_with_groups(tensor, packing)) {
+    return given.corrupt(fmt::format("units of {} inputs are no whole groups of {}, as those of float8_e4m3fn are",
+                                     tensor.sharding->unit, packing.format.group));
+  }
   return packing;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// Weights of float8_e4m3fn, row-major with a scale for each output (format.hpp): what pack.hpp does for the other formats.
+// Weights of float8_e4m3fn, row-major with a scale for each output, or for each group of its inputs (format.hpp): what pack.hpp does for the
+// other formats.
 
 #include <cmath>
 
@@ -14,24 +15,29 @@ inline float float8_scale(float largest) { return largest / kLargestFloat8; }
 
 /// One output's part of a block.
 struct Float8Row {
-  std::byte* scale = nullptr;  ///< of the block, a float at any address
+  std::byte* scales = nullptr;  ///< of the block, floats at any address
   std::uint8_t* elements = nullptr;
-};
-/// Output `output` of a block [out, in] that begins at `block`.
-Float8Row float8_row(std::byte* block, std::int64_t out, std::int64_t in, std::int64_t output);
+  std::int64_t in = 0, group = 0, groups = 1;  ///< inputs, how many share a scale, and scales
 
-/// Writes `row`, of `in` numbers, divided by `scale` and rounded to nearest even (zeros for a scale of zero), and what that stands for to `back`.
-/// False if a number or the scale is not finite, or the scale below zero.
-bool pack_float8_row(const float* row, std::int64_t in, float scale, const Float8Row& to, float* back);
+  float scale(std::int64_t input) const;
+};
+/// Output `output` of a block [out, in] of kFloat8 that begins at `block`.
+Float8Row float8_row(const PackedFormat& format, std::byte* block, std::int64_t out, std::int64_t in,
+                     std::int64_t output);
+
+/// Writes `row` divided by its scales and rounded to nearest even (zeros for a scale of zero), and what that stands for to `back`.
+/// False if a number or a scale is not finite, or a scale below zero.
+bool pack_float8_row(const float* row, const float* scales, const Float8Row& to, float* back);
 
 /// As pack() of pack.hpp; REQUIRES: sizes and memory that it has checked.
-Status pack_float8(const QuantizedSource& source, std::span<std::byte> to);
+Status pack_float8(const QuantizedSource& source, const PackedFormat& format, std::span<std::byte> to);
 
 /// unpack_output() of pack.hpp.
 void unpack_float8_output(const PackedMatrix& weights, std::int64_t output, float* to);
 
-/// The elements [weights.out(), weights.in()], row-major without gaps, and the scales [weights.out()]. False if blocks of the same outputs
-/// have different scales.
+/// The elements [weights.out(), weights.in()], row-major without gaps, and the scales [weights.out()], or [weights.out()][groups]. False if
+/// blocks of the same outputs have different scales, without groups.
+/// REQUIRES: blocks that follow each other along `in` have whole groups.
 bool copy_float8(const PackedMatrix& weights, std::uint8_t* elements, float* scales);
 
 }  // namespace accord::kernels

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "base/rounding.hpp"
 
@@ -36,12 +37,13 @@ PackedFormat format_of(DType dtype) {
 
 Status check(const PackedFormat& format) {
   if (format.type == WeightType::kFloat8) {
-    const bool plain = format.group == 0 && format.minimum == Minimum::kNone;
-    if (plain && format.scale_type == DType::kFloat32) return {};
+    constexpr std::array kGroups = {0, 16, 32, 64, 128};
+    const bool known = std::find(kGroups.begin(), kGroups.end(), format.group) != kGroups.end();
+    if (known && format.minimum == Minimum::kNone && format.scale_type == DType::kFloat32) return {};
     return {StatusCode::kInvalidArgument,
             fmt::format(
                 "packed weights of float8_e4m3fn in groups of {} with {} and scales of {}: they have one scale of "
-                "float32 for each output, no groups and no minima",
+                "float32 for each output, or for each 16, 32, 64 or 128 of its inputs, and no minima",
                 format.group, format.minimum == Minimum::kNone ? "no minima" : "minima", to_string(format.scale_type))};
   }
   const bool integers = format.type == WeightType::kInt8 || format.type == WeightType::kInt4;
@@ -81,7 +83,8 @@ std::size_t panel_bytes(const PackedFormat& format, std::int64_t inputs, std::in
 
 std::size_t packed_bytes(const PackedFormat& format, std::int64_t out, std::int64_t in) {
   if (format.type == WeightType::kFloat8) {
-    return static_cast<std::size_t>(out) * (sizeof(float) + static_cast<std::size_t>(in));
+    const auto scales = static_cast<std::size_t>(format.scales_of(in));
+    return static_cast<std::size_t>(out) * (sizeof(float) * scales + static_cast<std::size_t>(in));
   }
   return panel_bytes(format, padded_in(format, in), round_up(out, kWidthStep));
 }

@@ -14,8 +14,8 @@
 //
 // `in` is padded to whole words, or to whole groups, with weights of value zero. All is little-endian.
 //
-// kFloat8 has no panels, as no product on the CPU reads it: scales [out] in float32, then [out][in] elements of float8_e4m3fn, each to
-// be multiplied with the scale of its output (float8.hpp).
+// kFloat8 has no panels, as no product on the CPU reads it: scales [out] in float32, or with groups [out][groups of in], then [out][in]
+// elements of float8_e4m3fn, each to be multiplied with the scale of its output, or of its output's group (float8.hpp).
 //
 // A quantized weight is scale * (code - zero) + minimum: for kInt8 codes are 0..255 and zero is 128, for kInt4 without
 // minima 0..15 and 8 (GGUF's Q4_0), with minima 0..15 and 0 (its Q4_1).
@@ -33,14 +33,17 @@ enum class Minimum : std::uint8_t { kNone, kPerGroup };
 
 struct PackedFormat {
   WeightType type = WeightType::kFloat32;
-  int group = 0;                       ///< inputs that share a scale: 32, 64 or 128 for kInt8 and kInt4, else 0
+  /// Inputs that share a scale: 32, 64 or 128 for kInt8 and kInt4; for kFloat8 these, 16, or 0: all of an output; else 0.
+  int group = 0;
   Minimum minimum = Minimum::kNone;    ///< kPerGroup for kInt4 only
   DType scale_type = DType::kFloat16;  ///< of scales and minima: kFloat16 or kFloat32; of kFloat8 kFloat32 alone
   bool operator==(const PackedFormat&) const = default;
 
-  bool quantized() const { return group != 0; }  ///< in groups, by codes
+  bool quantized() const { return type == WeightType::kInt8 || type == WeightType::kInt4; }  ///< in groups, by codes
   /// Packed weights are other numbers than the given ones.
   bool rounded() const { return quantized() || type == WeightType::kFloat8; }
+  /// Scales of an output with `in` inputs.
+  std::int64_t scales_of(std::int64_t in) const { return group == 0 ? 1 : (in + group - 1) / group; }
   /// Codes that stand for zero; 0 where codes are no offsets.
   int zero() const { return type == WeightType::kInt8 ? 128 : minimum == Minimum::kNone ? 8 : 0; }
   int codes() const { return type == WeightType::kInt8 ? 256 : 16; }

@@ -116,20 +116,21 @@ Status check(const WeightSource& source, const PackedFormat& format, std::int64_
                   weight_name(source.out, source.in), first, last, to_string(source.dtype), bytes, kPanelWidth)};
 }
 
-Result<PackError> pack_float8(const WeightSource& source, std::int64_t first, std::int64_t last,
-                              std::span<std::byte> to) {
+Result<PackError> pack_float8(const WeightSource& source, const PackedFormat& format, std::int64_t first,
+                              std::int64_t last, std::span<std::byte> to) {
   if (source.scales == nullptr) {
     return Status(StatusCode::kInvalidArgument,
-                  fmt::format("{}: float8_e4m3fn needs the scale of each output", weight_name(source.out, source.in)));
+                  fmt::format("{}: float8_e4m3fn needs the scales of each output", weight_name(source.out, source.in)));
   }
   std::vector<float> row(static_cast<std::size_t>(source.in)), back(row.size());
+  const std::int64_t groups = format.scales_of(source.in);
   ErrorSum error;
   for (std::int64_t output = first; output < last; ++output) {
     load_row(source, output, row);
-    const Float8Row place = float8_row(to.data(), source.out, source.in, output);
-    if (!pack_float8_row(row.data(), source.in, source.scales[output], place, back.data())) {
+    const Float8Row place = float8_row(format, to.data(), source.out, source.in, output);
+    if (!pack_float8_row(row.data(), source.scales + output * groups, place, back.data())) {
       return Status(StatusCode::kInvalidArgument,
-                    fmt::format("{}: output {}: a NaN or an infinity has no place in float8_e4m3fn, or its scale is "
+                    fmt::format("{}: output {}: a NaN or an infinity has no place in float8_e4m3fn, or a scale is "
                                 "below zero or not finite",
                                 weight_name(source.out, source.in), output));
     }
@@ -143,7 +144,7 @@ Result<PackError> pack_float8(const WeightSource& source, std::int64_t first, st
 Result<PackError> pack(const WeightSource& source, const PackedFormat& format, std::int64_t first, std::int64_t last,
                        std::span<std::byte> to) {
   ACCORD_RETURN_IF_ERROR(check(source, format, first, last, to.size()));
-  if (format.type == WeightType::kFloat8) return pack_float8(source, first, last, to);
+  if (format.type == WeightType::kFloat8) return pack_float8(source, format, first, last, to);
   const std::int64_t padded = padded_in(format, source.in);
   const std::size_t whole_panel = panel_bytes(format, padded, kPanelWidth);
   std::vector<float> row(static_cast<std::size_t>(padded)), back(row.size());
@@ -186,7 +187,7 @@ Status pack(const QuantizedSource& source, const PackedFormat& format, std::span
                     "them, and memory as large as packed_bytes says",
                     weight_name(source.out, source.in), to.size())};
   }
-  if (format.type == WeightType::kFloat8) return pack_float8(source, to);
+  if (format.type == WeightType::kFloat8) return pack_float8(source, format, to);
   const std::int64_t padded = padded_in(format, source.in);
   const std::int64_t groups = padded / format.group;
   std::memset(to.data(), 0, packed_bytes(format, source.out, source.in));

@@ -17,7 +17,7 @@ struct WeightSource {
   DType dtype = DType::kFloat32;
   std::int64_t out = 0, in = 0;
   std::int64_t out_stride = 0, in_stride = 1;
-  /// [out], of kFloat8 alone: each output's, float8_scale() of its largest magnitude. Given, as blocks of one output have to share it.
+  /// [out] or [out][groups], of kFloat8 alone: float8_scale() of the largest magnitude. Given, as blocks of one output have to share it.
   const float* scales = nullptr;
 };
 
@@ -41,7 +41,7 @@ Result<PackError> pack(const WeightSource& source, const PackedFormat& format, s
 struct QuantizedSource {
   std::int64_t out = 0, in = 0;
   const std::uint8_t* codes = nullptr;  ///< [out][in], as format.hpp defines them; of kFloat8 the elements
-  const float* scales = nullptr;        ///< [out][groups of in], of kFloat8 [out]
+  const float* scales = nullptr;        ///< [out][groups of in], of kFloat8 without groups [out]
   const float* minima = nullptr;        ///< the same, if the format has them
 };
 /// kInvalidArgument for wrong sizes, codes or a scale or minimum that its type does not hold exactly.

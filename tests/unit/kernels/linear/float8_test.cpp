@@ -121,6 +121,63 @@ TEST(Float8, blocks_of_a_divided_weight_are_one_again) {
   }
 }
 
+TEST(Float8, groups_of_inputs_have_scales_of_their_own) {
+  constexpr std::int64_t kOut = 5, kIn = 88, kUnit = 32;  // 32, 32 and 24 inputs, of groups of 16
+  PackedFormat format = kFloat8;
+  format.group = 16;
+  constexpr std::int64_t kGroups = 6;
+  std::vector<std::uint8_t> codes(kOut * kIn);
+  for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint8_t>(i * 37 % 0x7F + i % 2 * 0x80);
+  std::vector<float> scales = random_floats(kOut * kGroups, 4), expected(codes.size());
+  for (float& scale : scales) scale = std::fabs(scale) + 0.125F;
+  for (std::int64_t i = 0; i < kOut * kIn; ++i) {
+    const float scale = scales[static_cast<std::size_t>(i / kIn * kGroups + i % kIn / 16)];
+    expected[static_cast<std::size_t>(i)] = value_of(codes[static_cast<std::size_t>(i)], scale);
+  }
+  AlignedVector one(packed_bytes(format, kOut, kIn));
+  ASSERT_EQ(one.span().size(), std::size_t{kOut * (kGroups * 4 + kIn)});
+  ASSERT_TRUE(pack({kOut, kIn, codes.data(), scales.data(), nullptr}, format, one.span()).ok());
+  std::vector<float> found(codes.size());
+  unpack(packed_matrix(format, kOut, kIn, one.data()), found.data());
+  EXPECT_EQ(found, expected);
+
+  // In units of two groups; the last one has 24 inputs, and zeros behind.
+  const std::size_t bytes = packed_bytes(format, kOut, kUnit);
+  AlignedVector units(3 * bytes);
+  for (std::int64_t unit = 0; unit < 3; ++unit) {
+    std::vector<std::uint8_t> its(kOut * kUnit);
+    std::vector<float> of_unit(kOut * 2);
+    for (std::int64_t output = 0; output < kOut; ++output) {
+      for (std::int64_t i = 0; i < std::min(kUnit, kIn - unit * kUnit); ++i)
+        its[static_cast<std::size_t>(output * kUnit + i)] =
+            codes[static_cast<std::size_t>(output * kIn + unit * kUnit + i)];
+      for (std::int64_t g = 0; g < 2; ++g)
+        of_unit[static_cast<std::size_t>(output * 2 + g)] =
+            scales[static_cast<std::size_t>(output * kGroups + unit * 2 + g)];
+    }
+    const auto to = units.span().subspan(static_cast<std::size_t>(unit) * bytes, bytes);
+    ASSERT_TRUE(pack({kOut, kUnit, its.data(), of_unit.data(), nullptr}, format, to).ok());
+  }
+  PackedMatrix matrix = packed_matrix(format, kOut, kUnit, units.data());
+  matrix.in_units = 3;
+  matrix.in_unit_stride = static_cast<std::int64_t>(bytes);
+  matrix.in_padding = 8;
+  unpack(matrix, found.data());
+  EXPECT_EQ(found, expected);
+  std::vector<std::uint8_t> elements(codes.size());
+  std::vector<float> of_groups(scales.size());
+  ASSERT_TRUE(copy_float8(matrix, elements.data(), of_groups.data()));
+  EXPECT_EQ(elements, codes);
+  EXPECT_EQ(of_groups, scales);
+
+  WeightSource source{expected.data(), DType::kFloat32, kOut, kIn, kIn, 1, scales.data()};
+  const Result<PackError> error = pack(source, format, one.span());
+  ASSERT_TRUE(error.ok()) << error.status().to_string();
+  EXPECT_LT(error->relative, 1e-6);  // numbers that are there already
+  scales[7] = NAN;
+  EXPECT_EQ(pack(source, format, one.span()).status().code(), StatusCode::kInvalidArgument);
+}
+
 TEST(Float8, elements_that_are_there_stay_as_they_are) {
   const std::vector<std::uint8_t> codes = {0x01, 0x7E, 0xFE, 0x80, 0x38, 0x00};
   const std::vector<float> scales = {0.3F, 2.0F};
@@ -156,7 +213,7 @@ TEST(Float8, of_what_has_no_place_there_is_refused) {
   EXPECT_FALSE(pack(weight.source(), kFloat8, packed.span().first(20)).ok());
 
   EXPECT_TRUE(check(kFloat8).ok());
-  for (const PackedFormat& none : {PackedFormat{WeightType::kFloat8, 32, Minimum::kNone, DType::kFloat32},
+  for (const PackedFormat& none : {PackedFormat{WeightType::kFloat8, 48, Minimum::kNone, DType::kFloat32},
                                    PackedFormat{WeightType::kFloat8, 0, Minimum::kPerGroup, DType::kFloat32},
                                    PackedFormat{WeightType::kFloat8, 0, Minimum::kNone, DType::kFloat16}}) {
     EXPECT_EQ(check(none).code(), StatusCode::kInvalidArgument);
