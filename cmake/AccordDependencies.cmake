@@ -25,6 +25,7 @@ pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
 if(ACCORD_TESTS)
   find_package(GTest REQUIRED)
+  find_package(Boost REQUIRED COMPONENTS context)
 endif()
 
 include(AccordCuda)

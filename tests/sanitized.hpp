@@ -1,22 +1,36 @@
 #pragma once
 // Builds with a sanitizer run ten to thirty times slower, and have allocators of their own.
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define ACCORD_SANITIZED 1
-#elif defined(__has_feature)  // clang
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define ACCORD_SANITIZED 1
+#if defined(__has_feature)  // clang
+#if __has_feature(address_sanitizer)
+#define ACCORD_ADDRESS_SANITIZER 1
+#elif __has_feature(thread_sanitizer)
+#define ACCORD_THREAD_SANITIZER 1
 #endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define ACCORD_ADDRESS_SANITIZER 1
+#elif defined(__SANITIZE_THREAD__)
+#define ACCORD_THREAD_SANITIZER 1
+#endif
+#if defined(ACCORD_ADDRESS_SANITIZER) || defined(ACCORD_THREAD_SANITIZER)
+#define ACCORD_SANITIZED 1
 #endif
 
 namespace accord::testing {
 
+#if defined(ACCORD_ADDRESS_SANITIZER)
+inline constexpr bool kAddressSanitizer = true;
+#else
+inline constexpr bool kAddressSanitizer = false;
+#endif
+#if defined(ACCORD_THREAD_SANITIZER)
+inline constexpr bool kThreadSanitizer = true;
+#else
+inline constexpr bool kThreadSanitizer = false;
+#endif
+
 /// True in such a build: a test that goes through many sizes may take those that differ in kind only, since the release build
 /// takes all of them.
-#if defined(ACCORD_SANITIZED)
-inline constexpr bool kSanitized = true;
-#else
-inline constexpr bool kSanitized = false;
-#endif
+inline constexpr bool kSanitized = kAddressSanitizer || kThreadSanitizer;
 
 }  // namespace accord::testing

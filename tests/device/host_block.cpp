@@ -17,7 +17,6 @@ void run_blocks(const HostBlocks& blocks) {
   std::vector<device::Words> shared(blocks.shared_bytes / sizeof(device::Words) + 1);
   std::memset(shared.data(), 0xFF, shared.size() * sizeof(device::Words));
   const auto run = [&](int thread) {
-    if (turns) turns->begin(thread);
     for (int block = blocks.first; block < blocks.last; ++block) {
       HostBlock one({.thread = thread,
                      .threads = blocks.threads,
@@ -30,8 +29,8 @@ void run_blocks(const HostBlocks& blocks) {
       blocks.code(blocks.arguments, one);
       team.meet(thread);  // shared memory is the next block's
     }
-    if (turns) turns->end(thread);
   };
+  if (turns) return turns->run(run);
   std::vector<std::thread> threads;
   for (int thread = 1; thread < blocks.threads; ++thread) threads.emplace_back(run, thread);
   run(0);

@@ -1,6 +1,6 @@
 #pragma once
-// Kernels on the host: each thread of a block is a thread here, so that what a kernel says of places and of meetings is tested. Threads of a block
-// take turns (host_team.hpp).
+// Kernels on the host: each thread of a block is a fiber here (under ThreadSanitizer a thread), so that what a kernel says of places and of
+// meetings is tested. Threads of a block take turns (host_team.hpp).
 
 #include <array>
 #include <atomic>
@@ -214,7 +214,7 @@ class HostBlock {
 /// A kernel's code for the host: what one thread does, with its arguments.
 using HostCode = void (*)(const void* arguments, HostBlock& block);
 
-/// Of a kernel that takes warps of any size: few threads, as each is a thread here; a kernel is right for any number.
+/// Of a kernel that takes warps of any size: few threads, as each is one here; a kernel is right for any number.
 inline constexpr int kHostThreads = 4;
 inline constexpr int kHostLanes = 2;
 /// The most warps of another kernel's blocks.

@@ -1,4 +1,4 @@
-// The turn is a semaphore of each thread. Who comes to a meeting before the others stops, the last one lets all of them go on, and whoever of these
+// Turns are given by a loop. Who comes to a meeting before the others stops, the last one lets all of them go on, and whoever of these
 // stands first in the order does. So a warp, or a lane, that stands first runs until it waits for one that stands behind it.
 #include "device/host_team.hpp"
 
@@ -10,13 +10,27 @@
 
 namespace accord::testing {
 
-HostTurns::HostTurns(int threads, int lanes) : lanes_(lanes), threads_(static_cast<std::size_t>(threads)) {
+HostTurns::HostTurns(int threads, int lanes) : lanes_(lanes), is_ready_(static_cast<std::size_t>(threads), true) {
   shuffle();
-  threads_[static_cast<std::size_t>(order_.front())].turn.release();
+}
+
+void HostTurns::run(const std::function<void(int)>& work) {
+  for (int thread = 0; thread < threads(); ++thread) fibers_.emplace_back([&work, thread] { work(thread); });
+  for (int left = threads(); left > 0;) {
+    const int thread = next();
+    if (thread == kNobody) {
+      std::fputs("threads of a kernel's block meet where others do not come\n", stderr);
+      std::abort();
+    }
+    fiber(thread).resume();
+    if (!fiber(thread).has_ended()) continue;
+    is_ready_[static_cast<std::size_t>(thread)] = false;
+    --left;
+  }
 }
 
 void HostTurns::shuffle() {
-  std::vector<int> warps(threads_.size() / static_cast<std::size_t>(lanes_)), lanes(static_cast<std::size_t>(lanes_));
+  std::vector<int> warps(is_ready_.size() / static_cast<std::size_t>(lanes_)), lanes(static_cast<std::size_t>(lanes_));
   std::iota(warps.begin(), warps.end(), 0);
   std::iota(lanes.begin(), lanes.end(), 0);
   std::shuffle(warps.begin(), warps.end(), random_);
@@ -28,44 +42,25 @@ void HostTurns::shuffle() {
 
 int HostTurns::next() const {
   for (const int thread : order_)
-    if (threads_[static_cast<std::size_t>(thread)].is_ready) return thread;
+    if (is_ready_[static_cast<std::size_t>(thread)]) return thread;
   return kNobody;
 }
 
-void HostTurns::begin(int thread) { threads_[static_cast<std::size_t>(thread)].turn.acquire(); }
-
-void HostTurns::end(int thread) {
-  threads_[static_cast<std::size_t>(thread)].is_ready = false;
-  --left_;
-  const int other = next();
-  if (other != kNobody) return threads_[static_cast<std::size_t>(other)].turn.release();
-  if (left_ > 0) fail();
-}
-
 void HostTurns::go_on(int thread) {
-  const int other = next();
-  if (other == kNobody) fail();
-  if (other == thread) return;
-  threads_[static_cast<std::size_t>(other)].turn.release();
-  threads_[static_cast<std::size_t>(thread)].turn.acquire();
+  if (next() != thread) fiber(thread).leave();
 }
 
 void HostTurns::stop(int thread) {
-  threads_[static_cast<std::size_t>(thread)].is_ready = false;
-  go_on(thread);
+  is_ready_[static_cast<std::size_t>(thread)] = false;
+  fiber(thread).leave();
 }
 
-void HostTurns::resume(int thread) { threads_[static_cast<std::size_t>(thread)].is_ready = true; }
+void HostTurns::resume(int thread) { is_ready_[static_cast<std::size_t>(thread)] = true; }
 
 void HostTurns::give_way(int thread) {
   std::erase(order_, thread);
   order_.push_back(thread);
   go_on(thread);
-}
-
-void HostTurns::fail() const {
-  std::fputs("threads of a kernel's block meet where others do not come\n", stderr);
-  std::abort();
 }
 
 HostTeam::HostTeam(int threads, int first, HostTurns* turns)

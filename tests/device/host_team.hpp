@@ -5,36 +5,29 @@
 #include <cstddef>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <random>
-#include <semaphore>
 #include <vector>
+
+#include "device/host_fiber.hpp"
+#include "sanitized.hpp"
 
 namespace accord::testing {
 
 /// Whether threads of a block run one at a time (HostTurns). Under ThreadSanitizer they run beside each other, as it finds what a kernel does not
 /// order itself, which turns would hide from it.
-#if defined(__has_feature)
-#define ACCORD_CLANG_HAS_FEATURE(name) __has_feature(name)
-#else
-#define ACCORD_CLANG_HAS_FEATURE(name) 0
-#endif
-#if defined(__SANITIZE_THREAD__) || ACCORD_CLANG_HAS_FEATURE(thread_sanitizer)
-inline constexpr bool kTakeTurns = false;
-#else
-inline constexpr bool kTakeTurns = true;
-#endif
-#undef ACCORD_CLANG_HAS_FEATURE
+inline constexpr bool kTakeTurns = !kThreadSanitizer;
 
 /// Runs the threads of a block one at a time, so that a meeting which a kernel lacks shows as a wrong result: whoever may run goes as far ahead of the
 /// others as their meetings allow. Of the threads that can go on it is the first one's turn, in an order of warps, and of lanes in them, that is
-/// shuffled when all meet; the orders are the same in every run.
+/// shuffled when all meet; the orders are the same in every run. All of them are fibers of one thread.
 class HostTurns {
  public:
   HostTurns(int threads, int lanes);
-  /// A thread's work: begin() returns when it is its turn.
-  void begin(int thread);
-  void end(int thread);
-  /// The thread waits until it has been resumed and it is its turn. Aborts if nobody of the block is left to resume it.
+  /// Does the work of every thread; returns when all have ended. Aborts if some are left that nobody can resume.
+  void run(const std::function<void(int thread)>& work);
+
+  /// By a thread in its work: waits until it has been resumed and it is its turn.
   void stop(int thread);
   void resume(int thread);
   /// Returns when it is the thread's turn.
@@ -43,20 +36,16 @@ class HostTurns {
   void give_way(int thread);
   /// Makes the next order.
   void shuffle();
-  int threads() const { return static_cast<int>(threads_.size()); }
+  int threads() const { return static_cast<int>(is_ready_.size()); }
 
  private:
   static constexpr int kNobody = -1;
-  struct Thread {
-    std::binary_semaphore turn{0};
-    bool is_ready = true;
-  };
+  HostFiber& fiber(int thread) { return fibers_[static_cast<std::size_t>(thread)]; }
   int next() const;
-  [[noreturn]] void fail() const;
 
   const int lanes_;
-  std::deque<Thread> threads_;  ///< all of this is for whoever has the turn
-  int left_ = threads();        ///< that have not ended
+  std::vector<bool> is_ready_;  ///< each thread
+  std::deque<HostFiber> fibers_;
   std::vector<int> order_;
   std::minstd_rand random_;
 };

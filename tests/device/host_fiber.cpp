@@ -1,0 +1,91 @@
+// Contexts are Boost's: a switch stores and loads some registers. A stack has a page below it that may not be touched, and waits for the next fiber
+// when one has ended, as each block makes as many as it has threads. AddressSanitizer is told of each switch before it and behind it, and
+// that a stack which is taken again holds nothing.
+#include "device/host_fiber.hpp"
+
+#include <sanitizer/asan_interface.h>
+
+#include <boost/context/protected_fixedsize_stack.hpp>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "sanitized.hpp"
+
+namespace accord::testing {
+namespace {
+
+using boost::context::fiber;
+using boost::context::stack_context;
+
+constexpr std::size_t kStackBytes = std::size_t{1} << 20;  // what is never touched costs nothing
+
+const void* bottom_of(const stack_context& stack) { return static_cast<std::byte*>(stack.sp) - stack.size; }
+
+class Stacks {
+ public:
+  /// Outlives every thread.
+  static Stacks& instance() {
+    static Stacks& stacks = *new Stacks;
+    return stacks;
+  }
+  stack_context take() {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) return boost::context::protected_fixedsize_stack(kStackBytes).allocate();
+    const stack_context stack = free_.back();
+    free_.pop_back();
+    ASAN_UNPOISON_MEMORY_REGION(bottom_of(stack), stack.size);
+    return stack;
+  }
+  void give_back(const stack_context& stack) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(stack);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<stack_context> free_;
+};
+
+/// What Boost's fibers free their stacks with.
+struct GiveBack {
+  void deallocate(const stack_context& stack) const { Stacks::instance().give_back(stack); }
+};
+
+/// `fake`: AddressSanitizer's copy of the stack that is left; null if it is left for good.
+void begin_switch(void** fake, const void* bottom, std::size_t bytes) {
+  if constexpr (kAddressSanitizer) __sanitizer_start_switch_fiber(fake, bottom, bytes);
+}
+/// `bottom`, `bytes`: receive those of the stack that was left.
+void end_switch(void* fake, const void** bottom, std::size_t* bytes) {
+  if constexpr (kAddressSanitizer) __sanitizer_finish_switch_fiber(fake, bottom, bytes);
+}
+
+}  // namespace
+
+HostFiber::HostFiber(std::function<void()> work)
+    : stack_(Stacks::instance().take()),
+      fiber_(std::allocator_arg, boost::context::preallocated(stack_.sp, stack_.size, stack_), GiveBack{},
+             [this, work = std::move(work)](fiber&& caller) {
+               end_switch(nullptr, &callers_bottom_, &callers_bytes_);
+               caller_ = std::move(caller);
+               work();
+               begin_switch(nullptr, callers_bottom_, callers_bytes_);
+               return std::move(caller_);
+             }) {}
+
+void HostFiber::resume() {
+  void* fake = nullptr;
+  begin_switch(&fake, bottom_of(stack_), stack_.size);
+  fiber_ = std::move(fiber_).resume();
+  end_switch(fake, nullptr, nullptr);
+}
+
+void HostFiber::leave() {
+  void* fake = nullptr;
+  begin_switch(&fake, callers_bottom_, callers_bytes_);
+  caller_ = std::move(caller_).resume();
+  end_switch(fake, &callers_bottom_, &callers_bytes_);
+}
+
+}  // namespace accord::testing

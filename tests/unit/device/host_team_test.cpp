@@ -1,0 +1,134 @@
+// In which order threads of a block run on the host, between their meetings.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "device/host_block.hpp"
+
+namespace accord::testing {
+namespace {
+
+using ::testing::Each;
+using ::testing::SizeIs;
+
+constexpr int kThreads = 8, kLanes = 4, kMeetings = 6;
+
+template <typename K>
+void run(const K& kernel, int blocks = 1) {
+  run_blocks({.code = run_on_host<K>,
+              .arguments = &kernel,
+              .threads = kThreads,
+              .lanes = kLanes,
+              .last = blocks,
+              .blocks = blocks});
+}
+
+/// Who came, between any two meetings.
+struct Log {
+  std::mutex mutex;
+  std::vector<std::vector<int>> came = std::vector<std::vector<int>>(kMeetings);
+};
+struct ComeAndMeet {
+  Log* log;
+  void operator()(HostBlock& block) const {
+    for (std::vector<int>& came : log->came) {
+      {
+        const std::lock_guard lock(log->mutex);
+        came.push_back(block.thread());
+      }
+      block.sync();
+    }
+  }
+};
+
+TEST(HostTeam, threads_come_in_another_order_behind_each_meeting_and_in_the_same_in_every_run) {
+  if (!kTakeTurns) GTEST_SKIP() << "threads run beside each other";
+  Log first, second;
+  run(ComeAndMeet{&first});
+  run(ComeAndMeet{&second});
+  EXPECT_EQ(first.came, second.came);
+  EXPECT_THAT(first.came, Each(SizeIs(kThreads)));
+  EXPECT_GT((std::set<std::vector<int>>(first.came.begin(), first.came.end()).size()), 1U);
+  for (const std::vector<int>& came : first.came)  // a warp's lanes follow each other
+    for (int i = 0; i < kThreads; ++i) EXPECT_EQ(came[i] / kLanes, came[i / kLanes * kLanes] / kLanes);
+}
+
+/// Writes what the thread with the next number reads, with nothing between.
+struct LackMeeting {
+  int* numbers;
+  bool* differs;
+  void operator()(HostBlock& block) const {
+    for (int turn = 1; turn <= kMeetings; ++turn) {
+      numbers[block.thread()] = turn;
+      if (numbers[(block.thread() + 1) % kThreads] != turn) *differs = true;
+      block.sync();
+    }
+  }
+};
+
+TEST(HostTeam, a_meeting_that_lacks_is_seen) {
+  if (!kTakeTurns) GTEST_SKIP() << "threads run beside each other";
+  int numbers[kThreads] = {};
+  bool differs = false;
+  run(LackMeeting{numbers, &differs});
+  EXPECT_TRUE(differs);
+}
+
+/// The first thread waits, in a loop, for the last one, which waits for it in turn.
+struct AwaitEachOther {
+  std::uint64_t* words;
+  void operator()(HostBlock& block) const {
+    const int last = block.threads() - 1;
+    if (block.thread() == 0) block.store_release(words, 1);
+    if (block.thread() == last)
+      while (block.load_acquire(words) == 0) block.pause();
+    if (block.thread() == last) block.store_release(words + 1, 1);
+    if (block.thread() == 0)
+      while (block.load_acquire(words + 1) == 0) block.pause();
+  }
+};
+
+TEST(HostTeam, a_thread_that_pauses_gives_way) {
+  std::uint64_t words[2] = {};
+  run(AwaitEachOther{words});
+  EXPECT_EQ(words[1], 1U);
+}
+
+struct StayAway {
+  void operator()(HostBlock& block) const {
+    if (block.thread() > 0) block.sync_warp();
+  }
+};
+
+TEST(HostTeam, a_meeting_to_which_a_thread_does_not_come_is_told) {
+  if (!kTakeTurns) GTEST_SKIP() << "such a meeting has no end";
+  EXPECT_DEATH(run(StayAway{}), "meet where others do not come");
+}
+
+/// Each thread keeps its numbers on its stack while the others do the same.
+struct KeepNumbers {
+  std::uint64_t* sums;
+  void operator()(HostBlock& block) const {
+    constexpr int kCount = 1 << 14;
+    volatile std::uint64_t numbers[kCount];
+    for (int i = 0; i < kCount; ++i) numbers[i] = static_cast<std::uint64_t>(block.thread() + i);
+    block.sync();
+    std::uint64_t sum = 0;
+    for (int i = 0; i < kCount; ++i) sum += numbers[i] - static_cast<std::uint64_t>(i);
+    sums[block.thread()] += sum / kCount;
+  }
+};
+
+TEST(HostTeam, threads_have_room_of_their_own_for_large_arrays) {
+  std::vector<std::uint64_t> sums(kThreads), expected;
+  run(KeepNumbers{sums.data()}, 2);
+  for (int thread = 0; thread < kThreads; ++thread) expected.push_back(2 * static_cast<std::uint64_t>(thread));
+  EXPECT_EQ(sums, expected);
+}
+
+}  // namespace
+}  // namespace accord::testing
