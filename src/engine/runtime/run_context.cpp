@@ -72,7 +72,6 @@ bool RunContext::take_newest_weights() {
   if (weights_.version == engine_->weights_version()) return false;
   weights_ = engine_->newest_weights();
   programs_.clear();
-  met_.clear();
   return true;
 }
 
