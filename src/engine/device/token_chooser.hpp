@@ -22,8 +22,8 @@ class TokenChooser {
                 std::span<TokenId> tokens);
 
  private:
-  Status choose_some(const DeviceRun& run, const Buffer& logits, std::int64_t width, std::span<const TokenChoice> choices,
-                     std::span<TokenId> tokens);
+  Status choose_some(const DeviceRun& run, const Buffer& logits, std::int64_t width,
+                     std::span<const TokenChoice> choices, std::span<TokenId> tokens);
 
   std::size_t most_ = 64;
   DeviceMemory choices_, tokens_;

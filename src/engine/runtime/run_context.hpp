@@ -160,8 +160,8 @@ class RunContext {
                                     // engine on a device these are of outputs alone
   using Shapes = std::vector<std::int64_t>;  // all dimensions of all inputs, one after the other
   RecentMap<Shapes, CachedProgram> programs_{kMostPrograms};
-  Shapes key_;                                             // of the inputs at hand
-  RecentMap<Shapes, std::monostate> met_{kMostPrograms};   // on a device: of runs that the ranks have met for
+  Shapes key_;                                            // of the inputs at hand
+  RecentMap<Shapes, std::monostate> met_{kMostPrograms};  // on a device: of runs that the ranks have met for
   bool pinned_ = false;
   LoadedEngine::Weights weights_;  // of the programs
   std::atomic<Profiling> profiling_{Profiling::kOff};
