@@ -80,7 +80,7 @@ Status agree(const std::map<std::string, Communicator>& communicators, RankOutco
         ConstBuffer(&record, sizeof(Record), DType::kUInt8),
         {records.data(), records.size() * sizeof(Record), DType::kUInt8, {}}, {.timeout = kPatience, .stream = {}});
     Status outcome = gathered.ok() ? judge(group, records, mine.failed)
-                                   : gathered.with_context("agreeing on the package over group \"" + group + "\"");
+                                   : gathered.with_context("agreeing with group \"" + group + "\"");
     if (mine.status.ok()) mine.status = std::move(outcome);
   }
   return mine.status;
