@@ -45,6 +45,7 @@ nb::list run_observed(const std::shared_ptr<ContextState>& state, const nb::args
     const std::shared_ptr<std::vector<Communicator>> communicators = state->binding->communicators;
     const InterruptScope interrupts(*communicators);
     const WithoutGil without_gil;
+    context.set_stream(inputs.stream);
     status = context.run_observed(inputs.views, [&](const InnerValue& value) {
       const auto* begin = static_cast<const std::byte*>(value.value.buffer.data);
       seen.emplace_back(value, std::vector<std::byte>(begin, begin + value.value.buffer.bytes()));

@@ -167,8 +167,8 @@ class EngineContext {
   /// and write over outputs that stayed there, in its order; at first it is the default stream, which waits for all streams that were not made
   /// non-blocking. Programs that use others pass those, or synchronize them.
   void set_stream(Stream stream);
-  /// Runs once, slowly, and shows `see` every value of the model: those that the engine makes, in their order, then those that were
-  /// fused away. A language model computes one sequence. Collective over the bound groups: a rank that cannot run, as its inputs are
+  /// Runs once, slowly, and shows `see` every value of the model, on the CPU: those that the engine makes, in their order, then those that were
+  /// fused away. On a GPU it waits for each of them and copies it; no graph is used. A language model computes one sequence. Collective over the bound groups: a rank that cannot run, as its inputs are
   /// wrong or its package is gone, fails the others too. Reads the package's graph again; kUnsupported of assembled engines.
   [[nodiscard]] Status run_observed(std::span<const TensorView> inputs, const SeeValue& see);
 

@@ -250,6 +250,7 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=16)
     parser.add_argument("--tolerance", type=float)
     parser.add_argument("--group", default="tp")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--canonical-ranks", type=int, default=0)
     parser.add_argument("--all-reduce-dtype")
@@ -262,6 +263,8 @@ def main() -> int:
             groups = {options.group: comm} if comm.size > 1 else {}
             named = ("threads", "canonical_ranks", "all_reduce_dtype", "activation_dtype", "memory_limit")
             how = {name: getattr(options, name) for name in named}
+            on_host = os.environ.get("LOCAL_RANK", comm.rank)
+            how["device"] = f"cuda:{on_host}" if options.device == "cuda" else options.device
             with load(options.package, groups, **how) as engine:
                 inputs = _made_inputs(engine, options.inputs, options.tokens)
                 found = compare(_made_model(options.model), engine, inputs, tolerance=options.tolerance)

@@ -18,6 +18,7 @@ struct CompareOptions {
   std::string tokens;
   std::string tolerance;
   std::string group;
+  std::string device;
   std::string threads;
   std::string canonical_ranks;
   std::string all_reduce_dtype;
@@ -33,6 +34,7 @@ int compare(const CompareOptions& options) {
                                     {"--tokens", options.tokens},
                                     {"--tolerance", options.tolerance},
                                     {"--group", options.group},
+                                    {"--device", options.device},
                                     {"--threads", options.threads},
                                     {"--canonical-ranks", options.canonical_ranks},
                                     {"--all-reduce-dtype", options.all_reduce_dtype},
@@ -63,6 +65,9 @@ void add_engine_compare(CLI::App& engine, Action& chosen) {
   command->add_option("--tolerance", options->tolerance, "Of the largest difference over the largest magnitude")
       ->check(non_negative_number());
   command->add_option("--group", options->group, "Logical group that the ranks of the job form [tp]");
+  command->add_option(
+      "--device", options->device,
+      "Where the package runs: cpu, cuda:0, or cuda for a GPU of each rank, by its number on its host [cpu]");
   command->add_option("--threads", options->threads, "Threads of each rank [ACCORD_THREADS]")->check(positive_number());
   command
       ->add_option("--canonical-ranks", options->canonical_ranks,

@@ -229,6 +229,39 @@ def test_a_comparison_names_the_module_whose_weight_was_changed(package, llama, 
         assert found.to_json()["first_deviation"] == first.module
 
 
+def compared_on_devices(_, library_path, path, ranks, broken):
+    import torch
+    from host_devices import library, on_thread_ranks
+    from small_llama import make_small_llama
+
+    import accord
+
+    library(library_path)
+    models = [make_small_llama() for _ in range(ranks)]
+    with torch.no_grad():
+        for model in models:
+            if broken is not None:
+                model.get_submodule(broken).weight[3] += 0.5
+    found = {}
+
+    def body(comm, rank):
+        with accord.load(path, {"tp": comm}, device=f"cuda:{rank}") as engine:
+            found[rank] = accord.compare(models[rank], engine, torch.arange(20) % 160).to_json()
+
+    on_thread_ranks(ranks, body)
+    return list(found.values())
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_a_comparison_on_devices_names_it_too(llama, ranks, torch_device_process):
+    for found in torch_device_process(compared_on_devices, str(llama), ranks, None):
+        assert found["first_deviation"] is None
+        assert len(found["modules"]) > 10
+    for found in torch_device_process(compared_on_devices, str(llama), ranks, BROKEN["llama"]):
+        (first,) = [entry for entry in found["modules"] if entry["module"] == found["first_deviation"]]
+        assert BROKEN["llama"] in (first["module"], *first["unseen"])
+
+
 @pytest.mark.parametrize(
     ("group", "what"), [("pp", "a stage of a pipeline"), ("dp", "a replica with a part of the batch")]
 )
@@ -261,6 +294,8 @@ def test_compare_takes_a_model_of_a_python_file_and_inputs_of_a_file(package, tm
     refused = accord(*command, "--memory-limit", "2KiB", "--canonical-ranks", 4, "--threads", 2)
     assert refused.returncode == 1
     assert "the limit is 2 KiB" in refused.stderr
+    refused = accord(*command, "--device", "gpu")
+    assert (refused.returncode, "is none of cpu, cuda, cuda:0" in refused.stderr) == (1, True)
     refused = accord(*command, "--all-reduce-dtype", "int3")
     assert (refused.returncode, 'unknown dtype "int3"' in refused.stderr) == (1, True)
     with pytest.raises(ValueError, match="no module of this model"):

@@ -149,29 +149,33 @@ Status DeviceContext::capture(const Program& program, const Execution& execution
   return Status();
 }
 
-Status DeviceContext::run(const Program& program, Execution execution, ProgramGraph* graph) {
-  const DeviceRun run = run_of();
-  execution.on_device = &run;
-  ACCORD_RETURN_IF_ERROR(on_.runtime->fill(run.fault, 0, sizeof(Fault), on_.device, stream_));
-  const bool again = graph != nullptr && graph->runs_++ > 0 && !graph->is_refused_;
-  const bool stands = again && graph->graph_ && graph->layout_ == layout_;
-  const bool as_graph = stands || (again && capture(program, execution, *graph).ok());
-  const Status put =
-      as_graph ? on_.runtime->launch_graph(*graph->graph_, on_.device, stream_) : put_steps(program, execution);
-  const Status ended = wait(execution);  // also of what a failure left in the stream
-  return put.ok() ? ended : put;
+Status DeviceContext::run(const Program& program, const Execution& execution, ProgramGraph& graph) {
+  return run_steps(execution, [&](const Execution& placed) {
+    const bool again = graph.runs_++ > 0 && !graph.is_refused_;
+    const bool stands = again && graph.graph_ && graph.layout_ == layout_;
+    const bool as_graph = stands || (again && capture(program, placed, graph).ok());
+    return as_graph ? on_.runtime->launch_graph(*graph.graph_, on_.device, stream_) : put_steps(program, placed);
+  });
 }
 
-Status DeviceContext::run_steps(const Program& program, Execution execution, const AfterStep& after) {
+Status DeviceContext::run_steps(const Program& program, const Execution& execution, const AfterStep& after) {
+  return run_steps(execution, [&](const Execution& placed) {
+    for (const ProgramStep& step : program.steps) {
+      ACCORD_RETURN_IF_ERROR(step.run(placed));
+      ACCORD_RETURN_IF_ERROR(on_.runtime->synchronize(on_.device, stream_));
+      ACCORD_RETURN_IF_ERROR(after(step, placed));
+    }
+    return Status();
+  });
+}
+
+Status DeviceContext::run_steps(Execution execution, const PutSteps& put) {
   const DeviceRun run = run_of();
   execution.on_device = &run;
   ACCORD_RETURN_IF_ERROR(on_.runtime->fill(run.fault, 0, sizeof(Fault), on_.device, stream_));
-  for (const ProgramStep& step : program.steps) {
-    ACCORD_RETURN_IF_ERROR(step.run(execution));
-    ACCORD_RETURN_IF_ERROR(on_.runtime->synchronize(on_.device, stream_));
-    ACCORD_RETURN_IF_ERROR(after(step, execution));
-  }
-  return wait(execution);
+  const Status done = put(execution);
+  const Status ended = wait(execution);  // also of what a failure left in the stream
+  return done.ok() ? ended : done;
 }
 
 // A collective that failed frees the stream and tells its group.

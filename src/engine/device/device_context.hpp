@@ -60,11 +60,14 @@ class DeviceContext {
   Status set_batch(std::span<const BatchRows> batch, const DeviceCache* cache);
 
   /// Runs the steps, as a graph where that has been captured, and waits for their end. kInvalidArgument names an id outside its table.
-  /// `graph` null: never as a graph. `execution`: all but what this context adds.
-  Status run(const Program& program, Execution execution, ProgramGraph* graph);
-  /// The same step by step: calls after(step) when it has happened.
+  /// `execution`: all but what this context adds.
+  Status run(const Program& program, const Execution& execution, ProgramGraph& graph);
+  /// The same step by step, never as a graph: calls after(step) when it has happened.
   using AfterStep = std::function<Status(const ProgramStep& step, const Execution& execution)>;
-  Status run_steps(const Program& program, Execution execution, const AfterStep& after);
+  Status run_steps(const Program& program, const Execution& execution, const AfterStep& after);
+  /// The same of whatever steps `put` runs.
+  using PutSteps = std::function<Status(const Execution& execution)>;
+  Status run_steps(Execution execution, const PutSteps& put);
 
   /// Copies memory of the device to the CPU.
   Status copy_to_host(void* to, const void* from, std::size_t bytes);

@@ -1,5 +1,5 @@
 // The graph of the package is cut again to know which values ranks hold in parts, and of which module each is. After all steps
-// of a node its outputs lie in the arena as the next node will find them.
+// of a node its outputs lie in the arena as the next node will find them; of an engine on a device they are copied from there.
 #include "engine/report/observe.hpp"
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "engine/device/device_run.hpp"
 #include "engine/package/package.hpp"
 #include "engine/partition/partition.hpp"
 #include "engine/runtime/inputs.hpp"
@@ -23,6 +24,14 @@ std::int64_t product(std::span<const std::int64_t> sizes) {
   std::int64_t elements = 1;
   for (const std::int64_t size : sizes) elements *= size;
   return elements;
+}
+
+/// Bytes from the element with all indices 0 to the end of the last one.
+std::size_t reach(const Tensor& tensor) {
+  if (tensor.count() == 0) return 0;
+  std::int64_t last = 0;
+  for (int dim = 0; dim < tensor.dims(); ++dim) last += (tensor.size(dim) - 1) * tensor.stride(dim);
+  return static_cast<std::size_t>(last + 1) * size_of(tensor.dtype);
 }
 
 /// The model before it was cut, and how it was.
@@ -54,7 +63,8 @@ class Observer {
     Sizes sizes = tensor.sizes();
     bytes_.resize(std::max<std::size_t>(tensor.bytes(), 1));
     const kernels::View whole{bytes_.data(), tensor.dtype, kernels::contiguous_layout(sizes)};
-    ACCORD_RETURN_IF_ERROR(kernels::copy_strided(execution.read(tensor), whole));
+    ACCORD_ASSIGN_OR_RETURN(const kernels::ConstView made, on_cpu(tensor, execution));
+    ACCORD_RETURN_IF_ERROR(kernels::copy_strided(made, whole));
     if (const std::optional<Shard>& shard = part_.shards[index_of(id)]) {
       ACCORD_RETURN_IF_ERROR(gather(*shard, id, sizes));
     }
@@ -86,6 +96,19 @@ class Observer {
     std::size_t position = 0;
     bool seen = false;
   };
+
+  // With the gaps between its elements. Waits for what makes it.
+  Result<kernels::ConstView> on_cpu(const Tensor& tensor, const Execution& execution) {
+    kernels::ConstView made = execution.read(tensor);
+    const DeviceRun* const run = execution.on_device;
+    if (run == nullptr) return made;
+    copied_.resize(std::max<std::size_t>(reach(tensor), 1));
+    if (tensor.count() > 0)
+      ACCORD_RETURN_IF_ERROR(run->runtime.copy(copied_.data(), made.data, reach(tensor), run->device, run->stream));
+    ACCORD_RETURN_IF_ERROR(run->runtime.synchronize(run->device, run->stream));
+    made.data = copied_.data();
+    return made;
+  }
 
   // The parts of all ranks, woven together along the dimension that is cut. Several ranks may have the same part (key heads).
   Status gather(const Shard& shard, ValueId id, Sizes& sizes) {
@@ -126,6 +149,7 @@ class Observer {
   const SeeValue& see_;
   std::map<ValueId, Inner> inner_;  // the package's own values
   std::vector<std::byte> bytes_;
+  std::vector<std::byte> copied_;  // from a device
 };
 
 }  // namespace

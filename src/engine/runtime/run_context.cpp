@@ -107,9 +107,6 @@ void RunContext::end_started() {
 }
 
 Status RunContext::run_noted(const Status& ready, std::span<const TensorView> inputs, const AfterNode& after) {
-  if (engine_->on_device() != nullptr) {
-    return Status(StatusCode::kUnsupported, "values inside a model are shown by engines on the CPU only");
-  }
   const Busy busy(busy_);
   ACCORD_RETURN_IF_ERROR(busy.status());
   ACCORD_RETURN_IF_ERROR(engine_->begin_run());
@@ -118,18 +115,24 @@ Status RunContext::run_noted(const Status& ready, std::span<const TensorView> in
   // Its callers are in no hurry: a rank that cannot run, for whatever reason, tells the others before they wait for it.
   ACCORD_RETURN_IF_ERROR(agree(engine_->peers(), {ready.ok() ? prepare_noted(inputs, noted) : ready, ""}));
   Status status = run_noted_steps(noted, after);
-  if (!status.ok() && engine_->divides_runs()) abort_peers(status);
+  if (device_) {
+    status = end_on_device(status);
+  } else if (!status.ok() && engine_->divides_runs()) {
+    abort_peers(status);
+  }
   if (!status.ok()) release_peers(status);
   return status;
 }
 
 Status RunContext::prepare_noted(std::span<const TensorView> inputs, NotedProgram& noted) {
   ACCORD_RETURN_IF_ERROR(check_memory(engine_->graph(), inputs, engine_->device()));
+  if (engine_->on_device() != nullptr) ACCORD_RETURN_IF_ERROR(begin_on_device());
   if (!pinned_) static_cast<void>(take_newest_weights());
   ACCORD_ASSIGN_OR_RETURN(const std::vector<std::int64_t> values, match_inputs(engine_->graph(), inputs));
   const SymbolValues symbols = symbol_values(engine_->graph(), values);
   ACCORD_ASSIGN_OR_RETURN(noted.program, engine_->prepare(symbols, *weights_.parameters, &noted.notes));
   Program& program = noted.program;
+  if (device_) return place_on_device(program, inputs, std::nullopt);
   ACCORD_RETURN_IF_ERROR(set_batch(program, std::nullopt));
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     program.bases[static_cast<std::size_t>(program.inputs[i])] = static_cast<std::byte*>(inputs[i].buffer.data);
@@ -138,17 +141,20 @@ Status RunContext::prepare_noted(std::span<const TensorView> inputs, NotedProgra
 }
 
 Status RunContext::run_noted_steps(NotedProgram& noted, const AfterNode& after) {
-  auto& [program, notes] = noted;
-  const Execution execution = execution_of(program);
-  auto step = program.steps.begin();
-  const std::vector<Node>& nodes = engine_->graph().nodes;
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    for (; step != program.steps.end() && step->node == &nodes[i]; ++step) {
-      ACCORD_RETURN_IF_ERROR(step->run(execution));
+  const auto put = [&](const Execution& execution) {
+    const std::vector<ProgramStep>& steps = noted.program.steps;
+    auto step = steps.begin();
+    const std::vector<Node>& nodes = engine_->graph().nodes;
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      for (; step != steps.end() && step->node == &nodes[i]; ++step) {
+        ACCORD_RETURN_IF_ERROR(step->run(execution));
+      }
+      ACCORD_RETURN_IF_ERROR(after(i, noted.notes, execution));
     }
-    ACCORD_RETURN_IF_ERROR(after(i, notes, execution));
-  }
-  return Status();
+    return Status();
+  };
+  const Execution execution = execution_of(noted.program);
+  return device_ ? device_->run_steps(execution, put) : put(execution);
 }
 
 // The ranks are given equal inputs and find alike what is wrong with them. What this rank may be alone with would leave the

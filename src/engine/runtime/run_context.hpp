@@ -120,11 +120,13 @@ class RunContext {
 
   // On a device (run_context_on_device.cpp).
   Status begin_on_device();
+  Status place_on_device(Program& program, std::span<const TensorView> inputs,
+                         std::optional<std::span<const SequenceRows>> sequences);
   Status create_device_cache(std::span<const CachedLayer> layers, const KeyValueCacheOptions& options);
   Status create_passing_device_cache(std::span<const CachedLayer> layers, std::int64_t blocks);
   Result<std::vector<TensorView>> run_on_device(std::span<const TensorView> inputs,
                                                 std::optional<std::span<const SequenceRows>> sequences);
-  Status tell_stages(const Status& ran);
+  Status end_on_device(const Status& ran);
   Result<std::vector<TensorView>> outputs_of_device(const Program& program);
 
   static constexpr std::size_t kMostPrograms = 32;

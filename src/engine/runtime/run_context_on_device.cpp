@@ -53,6 +53,18 @@ Result<std::vector<TensorView>> RunContext::run_on_device(std::span<const Tensor
     abort_peers(known.status());  // other stages have other ops
   ACCORD_ASSIGN_OR_RETURN(CachedProgram* const found, known);
   Program& program = found->program;
+  ACCORD_RETURN_IF_ERROR(place_on_device(program, inputs, sequences));
+  const Execution execution = execution_of(program);
+  const Profiling profiling = profiling_.load(std::memory_order_relaxed);
+  const Status ran = profiling == Profiling::kOff ? device_->run(program, execution, found->graph)
+                                                  : run_steps_timed(program, execution, profiling == Profiling::kTrace);
+  ACCORD_RETURN_IF_ERROR(end_on_device(ran));
+  return outputs_of_device(program);
+}
+
+// Memory, inputs and the tables of the batch.
+Status RunContext::place_on_device(Program& program, std::span<const TensorView> inputs,
+                                   std::optional<std::span<const SequenceRows>> sequences) {
   ACCORD_RETURN_IF_ERROR(set_batch(program, sequences));
   ACCORD_RETURN_IF_ERROR(reserve_arena(program.arena_bytes));
   ACCORD_RETURN_IF_ERROR(device_->place_arena(program));
@@ -62,20 +74,17 @@ Result<std::vector<TensorView>> RunContext::run_on_device(std::span<const Tensor
   });
   if (leaves_outputs || reads_inputs) ACCORD_RETURN_IF_ERROR(device_->begin_after(callers_stream_));
   if (program.batch_rows) ACCORD_RETURN_IF_ERROR(device_->set_batch(batch_, device_cache_at_hand_));
-  ACCORD_RETURN_IF_ERROR(device_->copy_inputs(program, inputs));
-  const Execution execution = execution_of(program);
-  const Profiling profiling = profiling_.load(std::memory_order_relaxed);
-  const Status ran = profiling == Profiling::kOff ? device_->run(program, execution, &found->graph)
-                                                  : run_steps_timed(program, execution, profiling == Profiling::kTrace);
-  if (!ran.ok() && ran.code() != StatusCode::kInvalidArgument) abort_peers(ran);  // this device's own: others wait
-  ACCORD_RETURN_IF_ERROR(engine_->divides_runs() ? tell_stages(ran) : ran);
-  return outputs_of_device(program);
+  return device_->copy_inputs(program, inputs);
 }
 
 // What the kernels of one stage find wrong, an id outside its table say, is known at the end of its run, when it has sent what others wait for.
-// All else ends the run of the others, too.
-Status RunContext::tell_stages(const Status& ran) {
-  if (!ran.ok() && ran.code() != StatusCode::kInvalidArgument) return ran;
+// All else is this device's own and ends the run of the others, which wait.
+Status RunContext::end_on_device(const Status& ran) {
+  if (!ran.ok() && ran.code() != StatusCode::kInvalidArgument) {
+    abort_peers(ran);
+    return ran;
+  }
+  if (!engine_->divides_runs()) return ran;
   std::map<std::string, Communicator> stages = engine_->peers();
   std::erase_if(stages, [](const auto& group) { return group.first != kStageGroup; });
   return agree(stages, {.status = ran, .digest = "", .failed = "failed in its run"});
