@@ -112,6 +112,7 @@ Status RunContext::run_noted(const Status& ready, std::span<const TensorView> in
   ACCORD_RETURN_IF_ERROR(busy.status());
   ACCORD_RETURN_IF_ERROR(engine_->begin_run());
   const Running running(*engine_);
+  met_.clear();  // the next run of any shape meets the others after this program's memory is free
   NotedProgram noted;
   // Its callers are in no hurry: a rank that cannot run, for whatever reason, tells the others before they wait for it.
   ACCORD_RETURN_IF_ERROR(agree(engine_->peers(), {ready.ok() ? prepare_noted(inputs, noted) : ready, ""}));

@@ -2,12 +2,16 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
 
 #include "unit/engine/device_models.hpp"
 
 namespace accord::engine {
 namespace {
 
+using accord::testing::HostRuntime;
 using accord::testing::HostTensor;
 using accord::testing::kGpu;
 using ::testing::HasSubstr;
@@ -159,6 +163,43 @@ TEST_P(DeviceObserving, ids_out_of_range_are_told_and_runs_go_on) {
     ASSERT_TRUE(outputs.ok()) << outputs.status().to_string();
     expect_near(accord::testing::floats_of((*outputs)[0]), std::vector<float>(exact.begin(), exact.end()), 1e-4F);
   }
+}
+
+// The program of a run that is looked into is gone at its end, its constants too, and a device that is given memory back waits for all of its kernels.
+TEST_F(DeviceModels, a_rank_runs_on_beside_one_that_has_looked_into_its_run) {
+  const SymbolicShape wide = shape_of({"3", "16"}), rows = shape_of({"3", "8"});
+  GraphWriter writer;
+  const ValueId x = writer.input("x", rows);
+  const ValueId up = writer.parameter("up", shape_of({"16", "8"}));
+  const ValueId down = writer.parameter("down", shape_of({"8", "16"}));
+  const ValueId inner = writer.node("aten.linear.default", {{"input", of(x)}, {"weight", of(up)}}, wide);
+  const ValueId sum = writer.node("aten.linear.default", {{"input", of(inner)}, {"weight", of(down)}}, rows);
+  const ValueId places =
+      writer.node("aten.arange.start_step", {{"start", number(0)}, {"end", number(8)}}, shape_of({"8"}));
+  writer.output(writer.node("aten.add.Tensor", {{"self", of(sum)}, {"other", of(places)}}, rows));
+  const std::vector<float> weight = accord::testing::some_numbers(16 * 8);
+  write_package(path("sum"), writer.graph(), {{"up", weight}, {"down", weight}},
+                {{"up", {"tp", 0, 8}}, {"down", {"tp", 1, 8}}});
+  HostRuntime& runtime = HostRuntime::instance();
+  runtime.set_release_waits(true);
+  std::atomic<int> runs_begun = 0;
+  accord::testing::run_thread_ranks(2, {.timeout = std::chrono::seconds(20)}, [&](const Communicator& comm) {
+    Result<Engine> engine = Engine::load_and_bind(path("sum"), {{"tp", comm}}, {.device = kGpu});
+    ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+    Result<EngineContext> context = engine->create_context();
+    std::vector<HostTensor> inputs = {HostTensor(DType::kFloat32, {3, 8}, accord::testing::some_numbers(24))};
+    ASSERT_TRUE(context->run(views_of(inputs)).ok());
+    const Status seen = context->run_observed(views_of(inputs), [&](const InnerValue& value) {
+      if (value.module != "layer3" || comm.rank() == 0) return;
+      while (runs_begun == 0) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the other rank's kernels would run by then
+    });
+    ++runs_begun;
+    ASSERT_TRUE(seen.ok()) << seen.to_string();
+    const Status again = context->run(views_of(inputs)).status();
+    EXPECT_TRUE(again.ok()) << again.to_string();
+  });
+  runtime.set_release_waits(false);
 }
 
 TEST_F(DeviceModels, observers_of_stages_see_what_each_makes_and_all_are_told_of_a_bad_id) {
