@@ -92,3 +92,20 @@ def on_thread_ranks(size: int, body: Callable[[Any, int], None], **options: Any)
         thread.join()
     if errors:
         raise errors[0]
+
+
+def on_one_and_two(package, run):
+    """What `run(engine)` gives on one device, and on rank 0 of two that share the package."""
+    import accord
+
+    with accord.load(package, device="cuda") as engine:
+        found = [run(engine)]
+
+    def body(comm, rank):
+        with accord.load(package, {"tp": comm}, device=f"cuda:{rank}") as engine:
+            made = run(engine)
+            if rank == 0:
+                found.append(made)
+
+    on_thread_ranks(2, body)
+    return found

@@ -203,26 +203,14 @@ def test_new_weights_are_packed_in_groups_as_the_old_ones_were(tmp_path):
 def run_on_devices(_, path, package, inputs):
     """Logits for each of the inputs of one device and of two."""
     import numpy as np
-    from host_devices import library, on_thread_ranks
-
-    import accord
+    from host_devices import library, on_one_and_two
 
     library(path)
 
     def logits(engine):
         return [np.array(engine.run(ids, np.arange(len(ids)), np.arange(len(ids)))[0]) for ids in inputs]
 
-    with accord.load(package, device="cuda") as engine:
-        found = [logits(engine)]
-
-    def body(comm, rank):
-        with accord.load(package, {"tp": comm}, device=f"cuda:{rank}") as engine:
-            made = logits(engine)
-            if rank == 0:
-                found.append(made)
-
-    on_thread_ranks(2, body)
-    return found
+    return on_one_and_two(package, logits)
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3_moe"])

@@ -38,33 +38,23 @@ def make_model() -> torch.nn.Module:
 def run_all(_, path, package, inputs):
     """Bits of logits of one device and of two, and the bytes of a device that weights take."""
     import numpy as np
-    from host_devices import library, on_thread_ranks
+    from host_devices import library, on_one_and_two
     from language_runs import bits
-
-    import accord
 
     loaded = library(path)
     before = loaded.accord_test_bytes(0)
 
+    taken = []  # before each first run
+
     def logits(engine):
+        taken.append(loaded.accord_test_bytes(0) - before)
         made = []
         for ids in inputs:
             rows = engine.run(ids, np.arange(len(ids)), np.arange(len(ids)))[0]
             made.append(bits(rows))
         return made
 
-    with accord.load(package, device="cuda") as engine:
-        taken = loaded.accord_test_bytes(0) - before
-        found = [logits(engine)]
-
-    def body(comm, rank):
-        with accord.load(package, {"tp": comm}, device=f"cuda:{rank}") as engine:
-            made = logits(engine)
-            if rank == 0:
-                found.append(made)
-
-    on_thread_ranks(2, body)
-    return found, taken
+    return on_one_and_two(package, logits), taken[0]
 
 
 @pytest.mark.parametrize("sharding", SHARDINGS)
