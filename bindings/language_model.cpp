@@ -75,8 +75,9 @@ void bind_event(nb::module_& module) {
 }
 
 void bind_stream(nb::module_& module) {
-  nb::class_<StreamHandle>(module, "GenerationStream",
-                           "The events of one request, as they come. Its end cancels what has not ended.")
+  nb::class_<StreamHandle>(
+      module, "GenerationStream",
+      "The events of one request, as they come. Keeps its model; its end cancels what has not ended.")
       .def_prop_ro("id", [](StreamHandle& self) { return self.use().id(); })
       .def(
           "cancel", [](StreamHandle& self) { self.use().cancel(); }, "Ends the request soon.")
@@ -178,7 +179,7 @@ void bind_language_model(nb::module_& module) {
   nb::class_<ModelHandle>(module, "LanguageModel", nb::is_weak_referenceable(),
                           R"(A language model on all ranks of an engine: rank 0 takes requests, the others follow.
 
-Made by LanguageModel.create(). Thread-safe. The end of rank 0's object stops it.)")
+Made by LanguageModel.create(). Thread-safe. On rank 0 its end stops it, or that of the last stream that still goes on.)")
       .def_static("create", &create, nb::arg("engine"), nb::kw_only(), nb::arg("cache_tokens") = 0,
                   nb::arg("block_tokens") = 16, nb::arg("cache_dtype") = "float32", nb::arg("max_sequences") = 64,
                   nb::arg("max_rows") = 512, nb::arg("all_ranks").none() = nb::none(),

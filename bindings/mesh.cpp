@@ -168,7 +168,8 @@ void bind_mesh(nb::module_& module) {
           [](MeshPlan* self, std::string_view sizes, int world_size, const nb::object& options,
              const nb::kwargs& more) { new (self) MeshPlan(make_plan(sizes, world_size, options, more)); },
           "sizes"_a = "", "world_size"_a = 0, "options"_a = nb::none(), "more"_a,
-          "Megatron's families. `options`: a dict of options for the keys of families, {\"dp\": {\"max_ctas\": 8}}. "
+          "Megatron's families. world_size: not needed where the sizes have dp. `options`: a dict of options for the "
+          "keys of families, {\"dp\": {\"max_ctas\": 8}}. "
           "InvalidArgument says what cannot be.")
       .def_static(
           "of_axes", &plan_of_axes, "axes"_a, "families"_a, "rank_offset"_a = 0,

@@ -157,7 +157,7 @@ Removes nothing at the end; use a new directory for each job.)")
 
 The one with is_host=True serves it from a thread while it lives, and is a client too; port 0
 takes a free one (see `port`). A client retries the connection for `timeout` seconds (5
-minutes by default), then raises Timeout.)")
+minutes by default), then raises Timeout; NotFound at once if `host` has no address.)")
       .def("__init__", &make_tcp, nb::arg("host"), nb::arg("port"), nb::arg("is_host") = false,
            nb::arg("timeout") = nb::none(),
            nb::sig("def __init__(self, host: str, port: int, is_host: bool = False, "

@@ -885,7 +885,7 @@ ACCORD_API accord_status_t accord_language_model_create(accord_engine_t* engine,
 ACCORD_API accord_status_t accord_language_model_follow(accord_language_model_t* model);
 /* Rank 0: ends all requests and the other ranks' follow. Idempotent. Gives the failure if there was one. */
 ACCORD_API accord_status_t accord_language_model_stop(accord_language_model_t* model);
-/* Rank 0's stops the model, and waits for the step that is under way. */
+/* Rank 0's stops the model, and waits for the step that is under way. A stream that has not ended keeps the model; the last one then stops it. */
 ACCORD_API void accord_language_model_free(accord_language_model_t* model);
 
 /* One turn of a conversation. */
@@ -916,7 +916,7 @@ typedef struct accord_text_request {
 #define ACCORD_TEXT_REQUEST_INIT \
   { sizeof(accord_text_request_t), NULL, NULL, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
-/* The text of one request as it comes. Used by one thread at a time. */
+/* The text of one request as it comes. Used by one thread at a time. It keeps its model until it has given its last event. */
 typedef struct accord_text_stream accord_text_stream_t;
 
 /* Rank 0: asks. ACCORD_INVALID_ARGUMENT names what cannot be, ACCORD_NOT_FOUND: the package has no tokenizer or chat format,

@@ -27,8 +27,8 @@ struct LanguageModelOptions {
   std::int32_t max_rows = 512;          ///< tokens that one step computes: longer prompts take several steps
 };
 
-/// The events of one request, to be taken as they come. One thread at a time; its end cancels what has not ended. It may
-/// outlive its model.
+/// The events of one request, to be taken as they come. One thread at a time; its end cancels what has not ended. Until it has given
+/// its last event it keeps its model, also when no handle of that is left.
 class GenerationStream {
  public:
   RequestId id() const;
@@ -37,15 +37,17 @@ class GenerationStream {
   /// Ends the request soon: events that are there, or come until then, are given first.
   void cancel();
 
-  explicit GenerationStream(engine::TokenStream stream);
+  /// `model`: anything that the stream needs alive.
+  GenerationStream(engine::TokenStream stream, std::shared_ptr<const void> model);
 
  private:
-  std::shared_ptr<engine::TokenStream> stream_;
+  struct State;
+  std::shared_ptr<State> state_;
 };
 
 /// A language model on all ranks of an engine: rank 0 takes requests, decides what is computed and samples; the others follow.
 ///
-/// A handle: copies refer to the same model. Thread-safe. The last handle of rank 0 stops it.
+/// A handle: copies refer to the same model. Thread-safe. On rank 0 the last handle stops it, or the last stream that still goes on.
 class LanguageModel {
  public:
   /// Makes the cache and, on rank 0, the thread that runs the model. Collective over the engine's groups, and agreed: if one rank

@@ -42,7 +42,7 @@ struct MeshGroupOptions {
 /// The parallelism of a training job, as Megatron's programs say it. Dense layers lie on a grid of tp, gtp, cp, dp and pp; experts on one of
 /// etp, egtp, ep, edp and pp over the same ranks.
 struct MeshConfig {
-  int world_size = 0;   ///< ranks of the mesh
+  int world_size = 0;   ///< ranks of the mesh; 0: as many as the other sizes say, which needs dp
   int rank_offset = 0;  ///< the job's rank that is the mesh's first
   int tp = 1;           ///< tensor parallel
   int cp = 1;           ///< context parallel
@@ -65,7 +65,7 @@ struct MeshConfig {
 };
 
 /// Reads "tp=8,pp=8,cp=2,ep=16", with the names of the fields of MeshConfig; lists as "hierarchical_cp=2x4". What is not said is as in
-/// `defaults`. kInvalidArgument names what is unknown, said twice, or no number.
+/// `defaults`. kInvalidArgument names what is unknown, said twice, no number, or another world_size than that of `defaults`.
 Result<MeshConfig> parse_mesh_config(std::string_view text, MeshConfig defaults = {});
 
 /// Groups of one kind: each rank is in one of them, or in none.

@@ -33,7 +33,8 @@ struct TextUsage {
   std::int64_t completion_tokens = 0;  ///< of all samples so far, those that give no text included
 };
 
-/// The text of one request as it comes. One thread at a time; its end cancels what has not ended. It may outlive its model.
+/// The text of one request as it comes. One thread at a time; its end cancels what has not ended. Until it
+/// has given its last event it keeps its model, also when no handle of that is left.
 class TextStream {
  public:
   RequestId id() const;

@@ -168,13 +168,16 @@ Status read_route(std::string_view text, Config&) {
   return one_of("mode", text, kModes);  // python/accord/torch/route.py does it
 }
 
+// What comm/environment.cpp compares with the job's name.
+Status read_job_store(std::string_view, Config&) { return Status(); }
+
 struct Variable {
   ConfigEntry entry;
   Status (*read)(std::string_view text, Config& config);
   std::string_view hint = {};  ///< its name for one group; empty: only the environment says it
 };
 
-constexpr std::array<Variable, 20> kVariables = {{
+constexpr std::array<Variable, 21> kVariables = {{
     {{"ACCORD_LOG", "warn", "what is logged to standard error: trace, debug, info, warn, error or off"},
      read_log_level},
     {{"ACCORD_DEBUG", "off",
@@ -231,6 +234,8 @@ constexpr std::array<Variable, 20> kVariables = {{
       "say "
       "so at the end"},
      read_route},
+    {{"ACCORD_JOB_STORE", "", "set by accord run: the job whose store the launcher hosts, so that rank 0 does not"},
+     read_job_store},
 }};
 
 constexpr auto kEntries = [] {

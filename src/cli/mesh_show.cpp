@@ -8,6 +8,7 @@
 #include "base/fd.hpp"
 #include "base/text.hpp"
 #include "cli/mesh.hpp"
+#include "cli/number_checks.hpp"
 #include "comm/shared_groups.hpp"
 
 namespace accord::cli {
@@ -168,7 +169,7 @@ std::vector<Difference> differences(const MeshPlan& one, const MeshPlan& other) 
 }
 
 Result<int> compare(const MeshPlan& plan, const Options& options) {
-  ACCORD_ASSIGN_OR_RETURN(const MeshPlan other, plan_of(options.check, options.world));
+  ACCORD_ASSIGN_OR_RETURN(const MeshPlan other, plan_of(options.check, plan.world_size()));
   const std::vector<Difference> found = differences(plan, other);
   if (options.as_json) {
     Json json = {{"first", plan.text()}, {"second", other.text()}, {"differences", Json::object()}};
@@ -216,7 +217,8 @@ void add_mesh_show(CLI::App& mesh, Action& chosen) {
           "\"tp=8,pp=8,cp=2,ep=16\": sizes of tp, cp, pp, dp, gtp, ep, etp and egtp, and order=, rank_offset=, "
           "hierarchical_cp=2x4, hybrid_cp=, optimizer_instances=, embedding_stages=, gloo_groups=")
       ->required();
-  command->add_option("--world", options->world, "ranks of the job")->required();
+  command->add_option("--world", options->world, "ranks of the job; may be left out where SIZES has dp=")
+      ->check(positive_number());
   command->add_option("--rank", options->rank, "whose groups to list; the first one's");
   command->add_option("--family", options->family, "list all groups of this family; also the one that --chart colors");
   command->add_flag("--all", options->all, "list all groups of all families");

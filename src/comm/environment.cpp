@@ -1,13 +1,16 @@
 // Launchers differ in names only. What they do not give is a place to meet: with MASTER_ADDR it is a TCP store that rank 0
 // hosts; jobs of mpirun within one host meet at a port made of the job's name. MASTER_PORT itself belongs to PyTorch, whose
-// store rank 0 or torchrun serves there, so accord's begins at the port after it. Other programs may listen there too, so the
-// store carries the job's name and a client goes on looking until it finds it.
+// store rank 0 or its launcher serves there, so accord's begins at the port after it. Other programs may listen there too, so the
+// store carries the job's name and a client goes on looking until it finds it. Jobs that were started by hand have no name, and two of
+// them may be given one MASTER_PORT: each process leaves its place in the store, so that a second one of its rank is refused.
 #include "comm/environment.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <signal.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -17,6 +20,7 @@
 #include "base/text.hpp"
 #include "comm/bootstrap.hpp"
 #include "store/tcp_socket.hpp"
+#include "topology/topology.hpp"
 
 namespace accord::comm {
 namespace {
@@ -24,6 +28,7 @@ namespace {
 using Environment = std::map<std::string, std::string>;
 
 constexpr std::string_view kJobKey = "accord/job";
+constexpr std::string_view kHostVariable = "ACCORD_JOB_STORE";
 constexpr int kDefaultPort = 29500;
 constexpr int kFirstJobPort = 20000;  // below the ephemeral ports that connections of others take
 constexpr int kJobPorts = 12000;
@@ -104,6 +109,7 @@ Result<JobPlace> job_place(const Environment& environment) {
     }
     place.port = master_port + 1;
     place.job += fmt::format("/{}", master_port);
+    place.has_host = find(environment, std::string(kHostVariable)) == place.job;
     return place;
   }
   return JobPlace();
@@ -115,8 +121,13 @@ namespace {
 constexpr Duration kTry = std::chrono::milliseconds(200);
 constexpr auto kPause = std::chrono::milliseconds(20);
 
-/// The store of this job at `port`, null if there is none or nobody listens.
-std::shared_ptr<Store> store_at(const JobPlace& job, int port, Deadline deadline) {
+/// The store of a job at one port.
+struct Seen {
+  std::shared_ptr<Store> store;  ///< null if there is none, or nobody listens
+  std::string job;               ///< whose it is
+};
+
+Seen store_at(const JobPlace& job, int port, Deadline deadline) {
   const auto patience = [&] { return std::min(kTry, deadline.remaining()); };
   const std::string url = store::tcp_url(job.address, port);
   const Result<std::vector<store::Address>> addresses = store::resolve(job.address, port);
@@ -124,12 +135,40 @@ std::shared_ptr<Store> store_at(const JobPlace& job, int port, Deadline deadline
   const auto answers = [&](const store::Address& address) {
     return store::connect_to(address, Deadline::in(patience()), url).ok();
   };
-  if (!addresses.ok() || std::none_of(addresses->begin(), addresses->end(), answers)) return nullptr;
+  if (!addresses.ok() || std::none_of(addresses->begin(), addresses->end(), answers)) return {};
   Result<std::shared_ptr<Store>> found = make_tcp_store(StoreRole::kClient, job.address, port, patience());
-  if (!found.ok()) return nullptr;
-  const Result<std::string> name = (*found)->get(kJobKey, patience());
-  return name.ok() && *name == job.job ? *found : nullptr;
+  if (!found.ok()) return {};
+  Result<std::string> name = (*found)->get(kJobKey, patience());
+  if (!name.ok()) return {};
+  return {*std::move(found), *std::move(name)};
 }
+
+/// Whether the process that left `theirs` as its place is gone for certain.
+bool is_gone(const topology::Place& theirs, const topology::Place& mine) {
+  return theirs.host == mine.host && theirs.process_space == mine.process_space && kill(theirs.process, 0) != 0 &&
+         errno == ESRCH;
+}
+
+/// Leaves this process's place in a store that rank 0 hosts, so one that ends with this start of the job.
+Status take_place(const JobPlace& job, Store& store, Deadline deadline) {
+  ACCORD_ASSIGN_OR_RETURN(const topology::Place mine, topology::this_place());
+  const std::string taken = fmt::format("accord/taken/{}", job.rank);
+  const std::string place = fmt::format("accord/place/{}", job.rank);
+  ACCORD_ASSIGN_OR_RETURN(const std::int64_t count, store.add(taken, 1));
+  if (count == 1) return store.set(place, topology::to_json(mine));
+  ACCORD_ASSIGN_OR_RETURN(const std::string text, store.get(place, deadline.remaining()));
+  ACCORD_ASSIGN_OR_RETURN(const topology::Place theirs, topology::place_from_json(text));
+  if (is_gone(theirs, mine)) return store.set(place, topology::to_json(mine));  // it was started again
+  return Status(
+      StatusCode::kWrongState,
+      fmt::format("rank {} of {} is there already, in the store of the job at {}: process {} of {}; if two jobs have "
+                  "one MASTER_ADDR and MASTER_PORT ({}), give one of them another MASTER_PORT",
+                  job.rank, job.size, store.describe(), theirs.process,
+                  theirs.host == mine.host ? "this host" : "another host", job.port - 1),
+      {job.rank});
+}
+
+}  // namespace
 
 Result<std::shared_ptr<Store>> host_store(const JobPlace& job, Deadline deadline) {
   Status last;
@@ -140,31 +179,53 @@ Result<std::shared_ptr<Store>> host_store(const JobPlace& job, Deadline deadline
       return store;
     }
     // The other ranks could not tell that store from this job's.
-    if (store_at(job, port, deadline) != nullptr)
+    if (store_at(job, port, deadline).job == job.job)
       return Status(
           StatusCode::kWrongState,
-          fmt::format("rank 0 cannot host the store of the job: another job of the same name and size has its "
-                      "own at {}; give one of them another MASTER_PORT",
-                      store::tcp_url(job.address, port)));
+          fmt::format(
+              "rank 0 cannot host the store of the job: another job with MASTER_PORT {} and {} ranks, whose rank 0 is "
+              "there already, has its own at {}; give one of them another MASTER_PORT",
+              job.port - 1, job.size, store::tcp_url(job.address, port)));
     last = store.status();
+    if (last.code() != StatusCode::kIo) break;  // no other port can mend that
   }
   return last.with_context(
       fmt::format("rank 0 cannot host the store of the job at ports {} to {}", job.port, job.port + kPortsTried - 1));
 }
 
+namespace {
+
+/// What a job's own rank would like to know of a store that is another's.
+std::string stranger_text(const std::string& url, const std::string& job) {
+  std::vector<std::string_view> parts = split_text(job, '/');
+  const std::string_view size = parts.size() >= 3 ? parts[2] : "?";
+  return fmt::format("; at {} is the store of another job, of {} ranks", url, size);
+}
+
 Result<std::shared_ptr<Store>> find_store(const JobPlace& job, Deadline deadline) {
+  std::string strangers;
+  Status resolved;
   do {
+    strangers.clear();
+    resolved = store::resolve(job.address, job.port).status();
+    if (resolved.code() == StatusCode::kNotFound) return resolved.with_context("MASTER_ADDR");
     // All of them: a port that rank 0 found taken may be free by now.
-    for (int port = job.port; port < job.port + kPortsTried; ++port)
-      if (std::shared_ptr<Store> store = store_at(job, port, deadline)) return store;
+    for (int port = job.port; port < job.port + kPortsTried; ++port) {
+      const Seen seen = store_at(job, port, deadline);
+      if (seen.job == job.job) {
+        if (!job.has_host) ACCORD_RETURN_IF_ERROR(take_place(job, *seen.store, deadline));
+        return seen.store;
+      }
+      if (seen.store != nullptr) strangers += stranger_text(seen.store->describe(), seen.job);
+    }
     std::this_thread::sleep_for(std::min<Duration>(kPause, deadline.remaining()));
   } while (!deadline.passed());
-  const Status resolved = store::resolve(job.address, job.port).status();
   return Status(
       StatusCode::kTimeout,
-      fmt::format("rank {} found no store of its job at {}, ports {} to {}: {}", job.rank, job.address, job.port,
-                  job.port + kPortsTried - 1,
-                  resolved.ok() ? "rank 0 did not come in time, or the ports are blocked" : resolved.message()),
+      fmt::format("rank {} of {} found no store of its job at {}, ports {} to {}: {}{}", job.rank, job.size,
+                  job.address, job.port, job.port + kPortsTried - 1,
+                  resolved.ok() ? "rank 0 did not come in time, or the ports are blocked" : resolved.message(),
+                  strangers),
       {0});
 }
 
@@ -178,7 +239,8 @@ Result<std::shared_ptr<Store>> job_store(const JobPlace& job, Deadline deadline)
   if (job.size == 1) {
     kept = make_memory_store();
   } else {
-    ACCORD_ASSIGN_OR_RETURN(kept, job.rank == 0 ? host_store(job, deadline) : find_store(job, deadline));
+    const bool is_host = job.rank == 0 && !job.has_host;
+    ACCORD_ASSIGN_OR_RETURN(kept, is_host ? host_store(job, deadline) : find_store(job, deadline));
   }
   return kept;
 }

@@ -1,8 +1,9 @@
 // The ranks of a group may meet in one store many times under one name, and not every time do all of them come. So rank 0
 // gives each attempt a number, its generation, that was never used before: it counts "generations" up and shows the
 // number at "open" until all have come or its time is over. The others wait for an open generation and go into it, once
-// each: "joined/RANK" tells which was the last, so that nobody goes back into one that failed. When ranks disagree rank 0
-// leaves its generation open, and those who are still to come find the disagreement too and need not wait for a timeout.
+// each: "joined/RANK" tells which was the last, so that nobody goes back into one that failed. "entered/RANK" is counted up there: a second
+// process of one rank that comes at the same time is refused. When ranks disagree rank 0 leaves its generation open, and those who
+// are still to come find the disagreement too and need not wait for a timeout.
 //
 // Within a generation a step is one key for each rank, which each sets for itself and reads of all others; the last one to
 // have read removes them.
@@ -59,12 +60,16 @@ class StoreExchange {
     if (!missing.empty()) return did_not_come(std::move(missing));
     const Result<std::int64_t> readers = store_->add(key_of(size_), 1);
     ACCORD_RETURN_IF_ERROR(here(readers.status()));
-    for (Rank r = 0; *readers == size_ && r <= size_; ++r) ACCORD_RETURN_IF_ERROR(here(store_->erase(key_of(r))));
+    for (Rank r = 0; *readers == size_ && r <= size_; ++r) {
+      ACCORD_RETURN_IF_ERROR(here(store_->erase(key_of(r))));
+      if (first && r > 0 && r < size_) ACCORD_RETURN_IF_ERROR(here(store_->erase(entered(r))));
+    }
     return {};
   }
 
  private:
   std::string key(std::string_view what) const { return key_in_group(name_, what); }
+  std::string entered(Rank rank) const { return key(fmt::format("{}/entered/{}", generation_, rank)); }
   std::string where() const { return fmt::format("creating group \"{}\" in {}", name_, store_->describe()); }
 
   /// A failure of the store, with what it was asked for.
@@ -75,13 +80,31 @@ class StoreExchange {
                   fmt::format("{}: {} of {} did not come in time", where(), ranks_text(missing), size_), missing);
   }
 
-  /// Rank 0 comes late also where it hosts a store that keeps it until all ranks have connected.
-  Status was_not_opened() const {
+  /// Rank 0 comes late also where it hosts a store that keeps it until all ranks have connected. `before`: the last generation that a
+  /// process of this rank went into.
+  Status was_not_opened(std::int64_t before) const {
+    const Result<std::int64_t> generations = store_->add(key("generations"), 0);
+    const std::string who = before > 0 ? fmt::format("a process came as rank {} before", rank_)
+                            : generations.ok() && *generations > 0 ? "rank 0 opened the group before, for others"
+                                                                   : "";
     return Status(StatusCode::kTimeout,
                   fmt::format("{}: rank 0 of {} did not come in time to open the group; it may be waiting itself for "
-                              "another rank that has not come",
-                              where(), size_),
+                              "another rank that has not come{}",
+                              where(), size_,
+                              who.empty() ? ""
+                                          : "; " + who +
+                                                ": if that was another job, give each job a MASTER_PORT, "
+                                                "or a store, of its own"),
                   {0});
+  }
+
+  Status is_taken() const {
+    return Status(
+        StatusCode::kWrongState,
+        fmt::format("{}: rank {} of {} is there already, as another process; if two jobs have one MASTER_PORT, or "
+                    "one store, give each its own",
+                    where(), rank_, size_),
+        {rank_});
   }
 
   Status open_generation() {
@@ -98,14 +121,17 @@ class StoreExchange {
     std::int64_t open = 0;
     while (true) {
       const Result<std::string> shown = store_->get(key("open"), deadline_.remaining());
-      if (shown.status().code() == StatusCode::kTimeout) return was_not_opened();
+      if (shown.status().code() == StatusCode::kTimeout) return was_not_opened(*last);
       ACCORD_RETURN_IF_ERROR(here(shown.status()));
       ACCORD_ASSIGN_OR_RETURN(open, parse_integer(*shown, key("open")));
       if (open > *last) break;
-      if (deadline_.passed()) return was_not_opened();
+      if (deadline_.passed()) return was_not_opened(*last);
       std::this_thread::sleep_for(kPause);
     }
     generation_ = open;
+    const Result<std::int64_t> processes = store_->add(entered(rank_), 1);
+    ACCORD_RETURN_IF_ERROR(here(processes.status()));
+    if (*processes > 1) return is_taken();
     return here(store_->set(joined, std::to_string(generation_)));
   }
 

@@ -77,16 +77,23 @@ std::string digest_of(const LanguageModelOptions& options) {
 
 }  // namespace
 
-GenerationStream::GenerationStream(engine::TokenStream stream)
-    : stream_(std::make_shared<engine::TokenStream>(std::move(stream))) {}
+struct GenerationStream::State {
+  std::shared_ptr<const void> model;  // outlives `tokens`, whose end cancels
+  engine::TokenStream tokens;
+};
 
-RequestId GenerationStream::id() const { return stream_->id(); }
+GenerationStream::GenerationStream(engine::TokenStream stream, std::shared_ptr<const void> model)
+    : state_(std::make_shared<State>(std::move(model), std::move(stream))) {}
+
+RequestId GenerationStream::id() const { return state_->tokens.id(); }
 
 Result<std::optional<GenerationEvent>> GenerationStream::next(std::chrono::milliseconds timeout) {
-  return stream_->next(timeout);
+  Result<std::optional<GenerationEvent>> event = state_->tokens.next(timeout);
+  if (event.ok() && !event->has_value()) state_->model = nullptr;
+  return event;
 }
 
-void GenerationStream::cancel() { stream_->cancel(); }
+void GenerationStream::cancel() { state_->tokens.cancel(); }
 
 Result<LanguageModel> LanguageModel::create(const Engine& engine, const LanguageModelOptions& options,
                                             std::optional<Communicator> all_ranks) {
@@ -112,7 +119,7 @@ Result<LanguageModel> LanguageModel::create(const Engine& engine, const Language
 Result<GenerationStream> LanguageModel::submit(GenerationRequest request) {
   if (!leads()) return not_leading();
   ACCORD_ASSIGN_OR_RETURN(engine::TokenStream stream, state_->generation->submit(std::move(request)));
-  return GenerationStream(std::move(stream));
+  return {GenerationStream(std::move(stream), state_)};
 }
 
 Result<TextStream> LanguageModel::generate(TextRequest request) {

@@ -83,6 +83,19 @@ std::string product_text(std::span<const std::pair<const char*, int>> factors) {
   return fmt::format("{} = {} = {}", fmt::join(names, " * "), fmt::join(sizes, " * "), product);
 }
 
+// The ranks that the sizes of the dense layers' axes say. A size that cannot be is left for check_numbers() to tell of.
+Result<int> ranks_of_sizes(const MeshConfig& config) {
+  if (config.dp == 0) {
+    return invalid(
+        "dp has no size, so the sizes do not say how many ranks there are: give world_size (--world), or dp");
+  }
+  std::int64_t ranks = 1;
+  for (const int size : {config.tp, config.gtp, config.cp, config.pp, config.dp}) {
+    ranks = std::min<std::int64_t>(ranks * std::max(size, 1), kMostRanks + 1);
+  }
+  return static_cast<int>(ranks);
+}
+
 // What the ranks are divided by `factors`.
 Result<int> what_is_left(int world_size, std::span<const std::pair<const char*, int>> factors) {
   std::int64_t product = 1;
@@ -291,6 +304,9 @@ std::vector<MeshAxis> expert_axes(const MeshConfig& config) {
 }
 
 Result<MeshConfig> resolved(MeshConfig config) {
+  if (config.world_size == 0) {
+    ACCORD_ASSIGN_OR_RETURN(config.world_size, ranks_of_sizes(config));
+  }
   ACCORD_RETURN_IF_ERROR(check_numbers(config));
   if (config.etp == 0) config.etp = config.tp;
   const std::pair<const char*, int> dense[] = {
@@ -355,7 +371,13 @@ Result<MeshConfig> parse_mesh_config(std::string_view text, MeshConfig defaults)
     if (!seen.insert(name).second) {
       return Status(StatusCode::kInvalidArgument, fmt::format("mesh: {} is said twice", quoted_text(name)));
     }
+    const int given = defaults.world_size;
     ACCORD_RETURN_IF_ERROR(mesh::set_field(defaults, name, part.substr(equals + 1)));
+    if (given != 0 && defaults.world_size != given) {
+      return Status(
+          StatusCode::kInvalidArgument,
+          fmt::format("mesh: the sizes say world_size={}, but {} ranks are given", defaults.world_size, given));
+    }
   }
   return defaults;
 }

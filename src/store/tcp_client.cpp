@@ -47,9 +47,10 @@ Result<UniqueFd> open_connection(const Address& address, Deadline deadline, cons
   return fd;
 }
 
-// Another program is there, or this process can open nothing more: to try again is in vain.
+// Another program is there, the host has no address, or this process can open nothing more: to try again is in vain.
 bool is_final(const Status& failure) {
-  return failure.code() == StatusCode::kMismatch || failure.code() == StatusCode::kResourceExhausted;
+  return failure.code() == StatusCode::kMismatch || failure.code() == StatusCode::kNotFound ||
+         failure.code() == StatusCode::kResourceExhausted;
 }
 
 // The first of `host`'s addresses where the store answers, with the connection.

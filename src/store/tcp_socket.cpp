@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -44,6 +45,16 @@ Address ipv4(in_addr_t host, in_port_t port_in_network_order) {
   return address;
 }
 
+Address with_port(Address address, int port) {
+  const in_port_t number = htons(static_cast<std::uint16_t>(port));
+  if (address.storage.ss_family == AF_INET6) {
+    reinterpret_cast<sockaddr_in6*>(&address.storage)->sin6_port = number;
+  } else {
+    reinterpret_cast<sockaddr_in*>(&address.storage)->sin_port = number;
+  }
+  return address;
+}
+
 bool is_loopback_name(const std::string& host) {
   return host == "localhost" || host == "::1" ||
          (host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string::npos);
@@ -62,6 +73,30 @@ Result<Address> address_of(int fd) {
     return errno_status(errno, "getsockname");
   }
   return address;
+}
+
+constexpr Duration kComesBack = std::chrono::seconds(2);
+
+// True if a connection to `address` and the port of `listening` comes back here, as through an address that a router or a cluster's
+// service forwards to this machine.
+bool leads_here(Address address, int listening, const std::string& url) {
+  const Result<int> port = port_of(listening);
+  if (!port.ok()) return false;
+  address = with_port(address, *port);
+  const Deadline deadline = Deadline::in(kComesBack);
+  const Result<UniqueFd> connection = connect_to(address, deadline, url);
+  return connection.ok() && wait_readable(listening, deadline, url).ok();
+}
+
+Status check_leads_here(const std::string& host, int port, int listening) {
+  const std::string url = tcp_url(host, port);
+  ACCORD_ASSIGN_OR_RETURN(const std::vector<Address> addresses, resolve(host, port));
+  const auto found = [&](const Address& address) { return is_here(address) || leads_here(address, listening, url); };
+  if (std::any_of(addresses.begin(), addresses.end(), found)) return Status();
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("{}: \"{}\" is no address of this machine, which is to host the store of rank 0; give an "
+                            "address by which the other ranks reach this machine",
+                            url, host));
 }
 
 Status port_in_use(const std::string& url, int port) {
@@ -86,7 +121,7 @@ Result<std::vector<Address>> resolve(const std::string& host, int port) {
   const int error = getaddrinfo(without_brackets(host).c_str(), std::to_string(port).c_str(), &hints, &found);
   if (error != 0) {
     const std::string why = error == EAI_SYSTEM ? std::strerror(errno) : gai_strerror(error);
-    return Status(StatusCode::kNotFound,
+    return Status(error == EAI_AGAIN ? StatusCode::kIo : StatusCode::kNotFound,
                   fmt::format("{}: host \"{}\" has no address: {}", tcp_url(host, port), host, why));
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
@@ -98,6 +133,13 @@ Result<std::vector<Address>> resolve(const std::string& host, int port) {
     addresses.push_back(address);
   }
   return addresses;
+}
+
+bool is_here(const Address& address) {
+  // A datagram socket can be bound to an address of this machine only; port 0 disturbs nobody.
+  const Address any_port = with_port(address, 0);
+  const UniqueFd fd(socket(address.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  return fd.valid() && bind(fd.get(), socket_address(any_port), any_port.size) == 0;
 }
 
 Result<UniqueFd> listen_at(const std::string& host, int port) {
@@ -112,7 +154,10 @@ Result<UniqueFd> listen_at(const std::string& host, int port) {
     }
     set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
     if (address.storage.ss_family == AF_INET6) set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
-    if (bind(fd.get(), socket_address(address), address.size) == 0 && listen(fd.get(), SOMAXCONN) == 0) return fd;
+    if (bind(fd.get(), socket_address(address), address.size) == 0 && listen(fd.get(), SOMAXCONN) == 0) {
+      ACCORD_RETURN_IF_ERROR(check_leads_here(host, port, fd.get()));
+      return fd;
+    }
     if (errno == EADDRINUSE) return port_in_use(url, port);
     failure = errno_status(errno, url);
   }

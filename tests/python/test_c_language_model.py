@@ -115,6 +115,14 @@ def test_an_event_with_a_wrong_size_loses_no_text(text_model, library):
     assert library.texts_of(stream) == [(text_model.continued("The quick", 40), STOP_TOKEN)]
 
 
+def test_a_stream_keeps_its_model_and_its_engine(text_model):
+    library = Library(text_model.path)
+    stream = library.stream(request(prompt=b"The quick"))
+    library.functions.accord_language_model_free(library.model)
+    library.functions.accord_engine_free(library.engine)
+    assert library.texts_of(stream) == [(text_model.continued("The quick", 40), STOP_TOKEN)]
+
+
 def test_a_stream_tells_its_usage_and_can_be_cancelled(text_model, library):
     stream = library.stream(request(prompt=b"One", temperature=3.0))
     event = Event(struct_size=ctypes.sizeof(Event))

@@ -75,6 +75,17 @@ def test_two_configurations_are_compared_by_their_groups():
     assert told["differences"] == {}
 
 
+def test_sizes_that_say_the_number_of_ranks_need_no_world():
+    given = shown("tp=2,pp=2,dp=2", "--world", 8, "--all")
+    assert given["world_size"] == 8
+    assert shown("tp=2,pp=2,dp=2", "--all") == given
+    assert MeshPlan("tp=2,pp=2,dp=2").text == given["plan"]
+    assert MeshPlan(tp=2, pp=2, dp=2).world_size == 8
+    assert shown("tp=2,world_size=8")["world_size"] == 8
+    same = accord("mesh", "show", "tp=2,dp=4", "--check", "tp=2")
+    assert same.returncode == 0, same.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -83,8 +94,11 @@ def test_two_configurations_are_compared_by_their_groups():
         (("tp=2", "--world", 8, "--rank", 8), "rank 8 is none of the mesh's, 0 to 7"),
         (("tp=2", "--world", 8, "--family", "dpcp"), 'did you mean "dp_cp"'),
         (("tp=2", "--world", 8, "--check", "tp=x"), "tp"),
-        (("tp=2", "--world", 0), "world_size is 0"),
-        (("tp=2",), "--world is required"),
+        (("tp=2", "--world", 0), "--world: 0 is not more than 0"),
+        (("tp=2",), "dp has no size"),
+        (("tp=2,dp=2", "--world", 8), "dp is 2, but of 8 ranks"),
+        (("tp=2,world_size=8", "--world", 4), "world_size=8, but 4 ranks are given"),
+        (("tp=2,dp=2", "--check", "dp=8"), "dp is 8, but of 4 ranks"),
     ],
 )
 def test_mistakes_are_refused(arguments, message):

@@ -71,7 +71,8 @@ def test_launchers_without_a_node_rank_share_the_numbers_out(nodes):
     assert sorted(output for _, output, _ in results) == [f"[{node}] {node} {node}\n" for node in range(3)]
 
 
-def test_the_ranks_store_meets_at_the_master_port(nodes, tmp_path):
+def test_rank_0_has_the_master_port_where_the_launcher_is_told_not_to_host_its_store(nodes, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     program = program_of(
         tmp_path,
         """

@@ -1,5 +1,6 @@
 """Texts in, texts out: accord.generate and LanguageModel.generate, held against transformers."""
 
+import gc
 import re
 import sys
 from pathlib import Path
@@ -77,6 +78,18 @@ def test_samples_of_a_prompt_stop_each_for_itself(model):
     assert texts == [text.partition("t")[0] for text in plain]
     assert len(set(texts)) > 1
     assert stream.completion_tokens <= 6 * 30
+
+
+def test_streams_keep_their_model_and_its_engine(text_model):
+    def model():
+        return accord.LanguageModel.create(accord.load(text_model.path))
+
+    text = model().generate("The quick", max_new_tokens=40)
+    tokens = model().submit(text_model.tokenizer("The quick").input_ids, max_new_tokens=5)
+    model().generate("The quick", max_new_tokens=40)  # dropped at once: cancels, and its model ends with it
+    gc.collect()
+    assert "".join(event.text for event in text) == text_model.continued("The quick", 40)
+    assert [event.token for event in tokens] == text_model.tokens("The quick", 5)
 
 
 def test_a_cancelled_stream_ends(model):

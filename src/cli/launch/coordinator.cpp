@@ -12,8 +12,7 @@
 
 namespace accord::cli {
 
-Coordinator::Coordinator(const Job& job, std::function<Result<int>()> free_port)
-    : job_(job), free_port_(std::move(free_port)) {}
+Coordinator::Coordinator(const Job& job, std::function<Status(Start&)> host) : job_(job), host_(std::move(host)) {}
 
 Result<int> Coordinator::admit(const Hello& hello) {
   const auto refuse = [](std::string reason) { return Status(StatusCode::kMismatch, std::move(reason)); };
@@ -84,21 +83,24 @@ std::string Coordinator::missing() const {
 void Coordinator::start_generation() {
   state_ = State::kRunning;
   stop_.reset();
-  int world_size = 0;
+  Start start;
+  start.generation = generation_;
+  start.world_size = 0;
+  start.master_host = job_.master_host;
+  start.master_port = job_.master_port;
   for (auto& [number, node] : nodes_) {
     node.ended = false;
-    world_size += node.ranks;
+    start.world_size += node.ranks;
   }
-  const Result<int> port = job_.master_port != 0 ? Result<int>(job_.master_port) : free_port_();
-  if (!port.ok()) {
+  if (const Status hosted = host_(start); !hosted.ok()) {
     Failure failure;
-    failure.reason = "found no free port: " + port.status().message();
+    failure.reason = hosted.message();
     return stop(failure, 0, false);
   }
-  int first_rank = 0;
   for (const auto& [number, node] : nodes_) {
-    outgoing_.emplace_back(number, Start{generation_, number, first_rank, world_size, job_.master_host, *port});
-    first_rank += node.ranks;
+    start.node = number;
+    outgoing_.emplace_back(number, start);
+    start.first_rank += node.ranks;
   }
 }
 

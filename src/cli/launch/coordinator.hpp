@@ -16,8 +16,8 @@ namespace accord::cli {
 /// Gathering -> Running -> Stopping -> Running (a restart) or Finished. Pure: messages in, messages out; no I/O, no time.
 class Coordinator {
  public:
-  /// `free_port` finds a port for MASTER_PORT where the job does not fix it.
-  Coordinator(const Job& job, std::function<Result<int>()> free_port);
+  /// `host` hosts the stores of a start of the ranks and writes into it where they are.
+  Coordinator(const Job& job, std::function<Status(Start&)> host);
 
   /// A launcher comes: the number of its node, or why it is no part of this job. The last one starts the job.
   Result<int> admit(const Hello& hello);
@@ -48,7 +48,7 @@ class Coordinator {
   void broadcast(const Message& message);
 
   const Job job_;
-  const std::function<Result<int>()> free_port_;
+  const std::function<Status(Start&)> host_;
   State state_ = State::kGathering;
   int generation_ = 0;
   std::map<int, Node> nodes_;

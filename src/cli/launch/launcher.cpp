@@ -60,11 +60,6 @@ UniqueFd take_signals() {
   return UniqueFd(signalfd(-1, &taken, SFD_NONBLOCK | SFD_CLOEXEC));
 }
 
-Result<int> free_port() {
-  ACCORD_ASSIGN_OR_RETURN(const UniqueFd listening, store::listen_at("0.0.0.0", 0));
-  return store::port_of(listening.get());
-}
-
 }  // namespace
 
 int launch(const Job& job) {
@@ -102,11 +97,17 @@ Status Launcher::meet_others() {
     }
     listening_ = std::move(std::get<Served>(met).listening);
   }
-  coordinator_.emplace(job_, free_port);
+  coordinator_.emplace(job_, [this](Start& start) { return host_stores(start); });
   Hello own = hello();
   own.node = kOwnNode;
   ACCORD_RETURN_IF_ERROR(coordinator_->admit(own).status());
   deliver();
+  return Status();
+}
+
+Status Launcher::host_stores(Start& start) {
+  stores_.reset();  // their ports may be wanted again
+  ACCORD_ASSIGN_OR_RETURN(stores_, JobStores::host(job_, start));
   return Status();
 }
 
@@ -126,6 +127,7 @@ void Launcher::turn() {
   Watches watches = {{signals_.get(), POLLIN, [this] { on_signal(); }}};
   console_.add_watches(watches);
   ranks_.add_watches(watches);
+  if (stores_.has_value()) stores_->add_watches(watches);
   if (listening_.valid()) watches.push_back({listening_.get(), POLLIN, [this] { on_connection(); }});
   const auto watch_link = [&](Link& link, std::function<void()> ready) {
     const int events = link.wants_to_send() ? POLLIN | POLLOUT : POLLIN;

@@ -11,6 +11,7 @@
 #include "cli/launch/console.hpp"
 #include "cli/launch/coordinator.hpp"
 #include "cli/launch/job.hpp"
+#include "cli/launch/job_stores.hpp"
 #include "cli/launch/link.hpp"
 #include "cli/launch/local_ranks.hpp"
 #include "cli/launch/watch.hpp"
@@ -32,6 +33,7 @@ class Launcher {
   };
 
   Status meet_others();
+  Status host_stores(Start& start);
   Hello hello() const;
   void turn();
   bool done() const;
@@ -62,6 +64,7 @@ class Launcher {
 
   // Of node 0.
   std::optional<Coordinator> coordinator_;
+  std::optional<JobStores> stores_;  ///< of the last start
   UniqueFd listening_;
   std::vector<std::unique_ptr<Peer>> peers_;
   Deadline farewell_ends_ = Deadline::never();

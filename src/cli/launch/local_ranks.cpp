@@ -1,7 +1,7 @@
-// Ranks are looked at after each SIGCHLD. Several that exited since the last look cannot be put in order; one that a signal
+// Ranks are looked at in each turn of the loop. Several that exited since the last look cannot be put in order; one that a signal
 // killed is then blamed before one that exited with an error, as the latter is often the answer to the former, and the
-// lower rank before the higher. Once all are gone, what they left running in their process groups is told to end too; the
-// pipes are read to their end, for at most the grace; then the groups are killed and the zombies reaped.
+// lower rank before the higher. Their guards end what they leave running. Once all of that is gone the pipes are read to their
+// end, for at most the grace, as a process elsewhere may have got one.
 #include "cli/launch/local_ranks.hpp"
 
 #include <fmt/format.h>
@@ -62,6 +62,7 @@ Result<RankProcess> LocalRanks::start_rank(const Start& start, int local_rank, c
   request.processors = processors;
   request.prefix = fmt::format("[{}] ", rank);
   request.gets_input = rank == 0 && isatty(STDIN_FILENO) == 0;
+  request.grace = job_.grace;
   if (!job_.log_directory.empty()) {
     const std::filesystem::path directory =
         std::filesystem::path(job_.log_directory) / fmt::format("restart_{}", start.generation);
@@ -121,9 +122,8 @@ void LocalRanks::advance() {
   if (state_ == State::kIdle) return;
   notice_exits();
   if (state_ == State::kEnding && deadline_.passed()) kill();
-  const auto gone = [](const RankProcess& rank) { return rank.exit().has_value(); };
+  const auto gone = [](const RankProcess& rank) { return rank.gone(); };
   if (state_ != State::kDraining && std::all_of(ranks_.begin(), ranks_.end(), gone)) {
-    pass_on(SIGTERM);
     state_ = State::kDraining;
     deadline_ = Deadline::in(job_.grace);
   }
@@ -150,7 +150,6 @@ void LocalRanks::drain() {
   if (console_.full(Stream::kOutput) || console_.full(Stream::kError)) deadline_ = Deadline::in(job_.grace);
   const auto open = [](const RankProcess& rank) { return rank.output_open(); };
   if (std::any_of(ranks_.begin(), ranks_.end(), open) && !deadline_.passed()) return;
-  pass_on(SIGKILL);
   for (RankProcess& rank : ranks_) {
     rank.close_output(console_);
     rank.reap();

@@ -4,30 +4,11 @@
 #include "cli/launch/meeting.hpp"
 
 #include <fmt/format.h>
-#include <netinet/in.h>
 #include <poll.h>
-#include <sys/socket.h>
-
-#include <cerrno>
 
 #include "store/tcp_socket.hpp"
 
 namespace accord::cli {
-namespace {
-
-// A datagram socket can be bound to an address of this machine only; port 0 disturbs nobody.
-bool is_here(const store::Address& address) {
-  store::Address any_port = address;
-  if (any_port.storage.ss_family == AF_INET6) {
-    reinterpret_cast<sockaddr_in6*>(&any_port.storage)->sin6_port = 0;
-  } else {
-    reinterpret_cast<sockaddr_in*>(&any_port.storage)->sin_port = 0;
-  }
-  const UniqueFd fd(socket(address.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  return fd.valid() && bind(fd.get(), reinterpret_cast<const sockaddr*>(&any_port.storage), any_port.size) == 0;
-}
-
-}  // namespace
 
 Result<Met> meet(const Job& job, Deadline deadline, const std::function<bool()>& give_up) {
   const auto serve = [&]() -> Result<Met> {
@@ -42,13 +23,14 @@ Result<Met> meet(const Job& job, Deadline deadline, const std::function<bool()>&
     if (give_up()) return Status(StatusCode::kAborted, url + ": told to end while waiting for the launcher of node 0");
     const Result<std::vector<store::Address>> addresses = store::resolve(job.endpoint_host, job.endpoint_port);
     last = addresses.status();
+    if (last.code() == StatusCode::kNotFound) return last.with_context("--rdzv-endpoint");
     if (addresses.ok()) {
       bool here = false;
       for (const store::Address& address : *addresses) {
         Result<UniqueFd> fd = store::connect_to(address, Deadline::in(std::chrono::seconds(2)), url);
         if (fd.ok()) return Met(Link(*std::move(fd)));
         last = fd.status();
-        here = here || is_here(address);
+        here = here || store::is_here(address);
       }
       if (!job.node.has_value() && here) {
         Result<Met> served = serve();

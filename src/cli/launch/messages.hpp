@@ -54,6 +54,9 @@ struct Start {  ///< start your ranks
   int world_size = 1;
   std::string master_host;
   int master_port = 0;
+  bool hosts_torch_store =
+      true;               ///< the launcher of node 0 serves PyTorch's store at the master port, else rank 0 has to
+  std::string job_store;  ///< the job whose store accord's ranks find after it; empty: there is none yet
 };
 struct Stop {  ///< end your ranks: because of a failure, or of a signal that a launcher got
   int generation = 0;

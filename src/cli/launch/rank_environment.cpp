@@ -1,5 +1,5 @@
-// The names are torchrun's, so that a program cannot tell the two launchers apart. TORCHELASTIC_USE_AGENT_STORE is False:
-// PyTorch's rank 0 serves its store at MASTER_ADDR:MASTER_PORT itself.
+// The names are torchrun's, so that a program cannot tell the two launchers apart. With TORCHELASTIC_USE_AGENT_STORE=True all ranks
+// of torch.distributed are clients of the store at MASTER_ADDR:MASTER_PORT.
 #include "cli/launch/rank_environment.hpp"
 
 #include <fmt/format.h>
@@ -10,8 +10,8 @@
 
 namespace accord::cli {
 
-std::vector<std::string> rank_environment(const Job& job, const Start& start, int local_rank, int cores) {
-  std::map<std::string, std::string> variables = process_environment();
+std::map<std::string, std::string> rank_variables(const Job& job, const Start& start, int local_rank) {
+  std::map<std::string, std::string> variables;
   const std::string rank = std::to_string(start.first_rank + local_rank);
   const std::string world_size = std::to_string(start.world_size);
   variables["RANK"] = rank;
@@ -28,11 +28,18 @@ std::vector<std::string> rank_environment(const Job& job, const Start& start, in
   variables["TORCHELASTIC_RESTART_COUNT"] = std::to_string(start.generation);
   variables["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(job.max_restarts);
   variables["TORCHELASTIC_RUN_ID"] = job.run_id;
-  variables["TORCHELASTIC_USE_AGENT_STORE"] = "False";
+  variables["TORCHELASTIC_USE_AGENT_STORE"] = start.hosts_torch_store ? "True" : "False";
+  if (!start.job_store.empty()) variables["ACCORD_JOB_STORE"] = start.job_store;
   if (!job.route.empty()) {
     variables["ACCORD_ROUTE"] = job.route;
     variables["TORCH_DEVICE_BACKEND_AUTOLOAD"].assign(1, '1');  // import torch reads the switch only so
   }
+  return variables;
+}
+
+std::vector<std::string> rank_environment(const Job& job, const Start& start, int local_rank, int cores) {
+  std::map<std::string, std::string> variables = rank_variables(job, start, local_rank);
+  variables.merge(process_environment());
   variables.try_emplace("OMP_NUM_THREADS", std::to_string(cores));
 
   std::vector<std::string> environment;

@@ -1,6 +1,7 @@
 #pragma once
 // The environment that a rank is started with.
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -9,7 +10,10 @@
 
 namespace accord::cli {
 
-/// "NAME=value" of the launcher's environment with torchrun's variables for local rank `local_rank` set in it. `cores`: that
+/// The variables that tell local rank `local_rank` its place in the job.
+std::map<std::string, std::string> rank_variables(const Job& job, const Start& start, int local_rank);
+
+/// "NAME=value" of the launcher's environment with rank_variables() of local rank `local_rank` set in it. `cores`: that
 /// each rank of this node has; it becomes OMP_NUM_THREADS, unless the user has set that.
 std::vector<std::string> rank_environment(const Job& job, const Start& start, int local_rank, int cores);
 

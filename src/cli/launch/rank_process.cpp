@@ -1,32 +1,39 @@
-// fork and exec by hand, since posix_spawn knows no parent-death signal. Everything the child needs is made before the fork;
-// between fork and exec it makes system calls only. A pipe that closes on exec brings back the errno of a failed exec, so
-// that a program that does not exist is an error here and not a rank that failed.
+// A rank is started by its guard (rank_guard.cpp), and the two ends of a socket are all that the launcher keeps of both: orders
+// go one way, reports come the other, and its end tells that nothing of the rank is left. Everything the guard needs is made
+// before the fork.
 #include "cli/launch/rank_process.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
-#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 
+#include "cli/launch/rank_guard.hpp"
+
 namespace accord::cli {
 namespace {
 
-struct PipeEnds {
-  UniqueFd read;
-  UniqueFd write;
+struct Ends {
+  UniqueFd ours;
+  UniqueFd theirs;
 };
 
-Result<PipeEnds> make_pipe() {
+Result<Ends> make_pipe() {
   std::array<int, 2> ends = {};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return errno_status(errno, "pipe");
-  return PipeEnds{UniqueFd(ends[0]), UniqueFd(ends[1])};
+  return Ends{UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+Result<Ends> make_socket() {
+  std::array<int, 2> ends = {};
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) return errno_status(errno, "socketpair");
+  return Ends{UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
 std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
@@ -37,45 +44,16 @@ std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
   return pointers;
 }
 
-// What the child needs, ready for use without memory allocation.
-struct ChildPlan {
-  std::vector<char*> arguments;
-  std::vector<char*> environment;
-  cpu_set_t processors;
-  bool bound = false;
-  pid_t launcher = 0;
-  int input = -1, output = -1, error = -1, report = -1;
-};
-
-// In the child: never returns.
-[[noreturn]] void become_rank(const ChildPlan& plan) {
-  const auto give_up = [&] {
-    const int error = errno;
-    [[maybe_unused]] const ssize_t told = write(plan.report, &error, sizeof error);
-    _exit(127);
-  };
-  setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != plan.launcher) _exit(127);  // it died before the line above
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
-  if (plan.bound && sched_setaffinity(0, sizeof plan.processors, &plan.processors) != 0) give_up();
-  if (dup2(plan.input, STDIN_FILENO) < 0 || dup2(plan.output, STDOUT_FILENO) < 0) give_up();
-  if (dup2(plan.error, STDERR_FILENO) < 0) give_up();
-  execvpe(plan.arguments[0], plan.arguments.data(), plan.environment.data());
-  give_up();
-  _exit(127);
-}
-
-// The errno that exec failed with, 0 if it did not.
-int exec_error(int report) {
-  int error = 0;
+// The guard's next report; none if there is none yet, or if the guard is gone, which `end` then says.
+std::optional<GuardReport> next_report(int control, int flags, bool& end) {
+  GuardReport report;
   ssize_t got = 0;
   do {
-    got = read(report, &error, sizeof error);
+    got = recv(control, &report, sizeof report, flags);
   } while (got < 0 && errno == EINTR);
-  return got == static_cast<ssize_t>(sizeof error) ? error : 0;
+  if (got == static_cast<ssize_t>(sizeof report)) return report;
+  end = got >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+  return std::nullopt;
 }
 
 }  // namespace
@@ -87,55 +65,71 @@ Result<RankProcess> RankProcess::start(const RankRequest& request) {
     rank.log_.open(request.log_file, std::ios::binary | std::ios::trunc);
     if (!rank.log_) return errno_status(errno, request.log_file);
   }
-  ACCORD_ASSIGN_OR_RETURN(PipeEnds output, make_pipe());
-  ACCORD_ASSIGN_OR_RETURN(PipeEnds error, make_pipe());
-  ACCORD_ASSIGN_OR_RETURN(PipeEnds report, make_pipe());
-  const UniqueFd nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  ACCORD_ASSIGN_OR_RETURN(Ends output, make_pipe());
+  ACCORD_ASSIGN_OR_RETURN(Ends error, make_pipe());
+  ACCORD_ASSIGN_OR_RETURN(Ends control, make_socket());
+  const UniqueFd nothing(open("/dev/null", O_RDWR | O_CLOEXEC));
 
-  ChildPlan plan;
+  GuardPlan plan;
   plan.arguments = pointers_to(request.program);
   plan.environment = pointers_to(request.environment);
   CPU_ZERO(&plan.processors);
   for (const int cpu : request.processors) CPU_SET(static_cast<unsigned>(cpu), &plan.processors);
   plan.bound = !request.processors.empty();
-  plan.launcher = getpid();
   plan.input = request.gets_input ? STDIN_FILENO : nothing.get();
-  plan.output = output.write.get();
-  plan.error = error.write.get();
-  plan.report = report.write.get();
+  plan.output = output.theirs.get();
+  plan.error = error.theirs.get();
+  plan.nothing = nothing.get();
+  plan.control = control.theirs.get();
+  plan.grace = request.grace;
 
-  rank.process_ = fork();
-  if (rank.process_ < 0) return errno_status(errno, "fork");
-  if (rank.process_ == 0) become_rank(plan);
-  setpgid(rank.process_, rank.process_);  // the child does so too; whoever comes first
+  rank.guard_ = fork();
+  if (rank.guard_ < 0) return errno_status(errno, "fork");
+  if (rank.guard_ == 0) guard_rank(plan);
 
-  report.write.reset();
-  if (const int failed = exec_error(report.read.get()); failed != 0) {
-    waitpid(rank.process_, nullptr, 0);
-    return errno_status(failed, fmt::format("cannot execute \"{}\"", request.program[0]));
+  control.theirs.reset();
+  bool end = false;
+  const std::optional<GuardReport> first = next_report(control.ours.get(), 0, end);
+  if (!first.has_value() || first->event != GuardEvent::kStarted) {
+    waitpid(rank.guard_, nullptr, 0);
+    return errno_status(first.has_value() ? first->number : ECHILD,
+                        fmt::format("cannot execute \"{}\"", request.program[0]));
   }
-  for (PipeEnds* ends : {&output, &error}) fcntl(ends->read.get(), F_SETFL, O_NONBLOCK);
+  rank.process_ = first->number;
+  rank.control_ = std::move(control.ours);
+  for (Ends* ends : {&output, &error}) fcntl(ends->ours.get(), F_SETFL, O_NONBLOCK);
   rank.pipes_[0].stream = Stream::kOutput;
-  rank.pipes_[0].fd = std::move(output.read);
+  rank.pipes_[0].fd = std::move(output.ours);
   rank.pipes_[1].stream = Stream::kError;
-  rank.pipes_[1].fd = std::move(error.read);
+  rank.pipes_[1].fd = std::move(error.ours);
   return rank;
 }
 
 bool RankProcess::look() {
-  if (exit_.has_value()) return false;
-  siginfo_t info = {};
-  if (waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
-    return false;
-  exit_ = info.si_code == CLD_EXITED ? Exit{info.si_status, 0} : Exit{0, info.si_status};
-  return true;
+  const bool had_ended = exit_.has_value();
+  bool end = false;
+  while (control_.valid() && !end) {
+    const std::optional<GuardReport> report = next_report(control_.get(), MSG_DONTWAIT, end);
+    if (report.has_value()) {
+      exit_ = report->event == GuardEvent::kKilled ? Exit{0, report->number} : Exit{report->number, 0};
+    } else if (end) {
+      if (!exit_.has_value()) exit_ = Exit{0, SIGKILL};  // its guard was killed, and the rank with it
+      control_.reset();
+    } else {
+      break;
+    }
+  }
+  return exit_.has_value() && !had_ended;
 }
 
-void RankProcess::send_signal(int signal) const { kill(-process_, signal); }
+void RankProcess::send_signal(int signal) const {
+  if (control_.valid()) (void)!send(control_.get(), &signal, sizeof signal, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
 
-void RankProcess::reap() { waitpid(process_, nullptr, 0); }
+void RankProcess::reap() { waitpid(guard_, nullptr, 0); }
 
 void RankProcess::add_watches(Watches& watches, Console& console) {
+  if (control_.valid()) watches.push_back({control_.get(), POLLIN, [] {}});  // look() follows each turn of the loop
   for (Pipe& pipe : pipes_) {
     if (!pipe.fd.valid() || console.full(pipe.stream)) continue;
     watches.push_back({pipe.fd.get(), POLLIN, [this, &pipe, &console] { read_some(pipe, console); }});

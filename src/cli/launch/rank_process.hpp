@@ -1,5 +1,5 @@
 #pragma once
-// One rank: its process, and its output as lines.
+// One rank: its process with all that it starts, and its output as lines.
 
 #include <sys/types.h>
 
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "accord/status.hpp"
+#include "accord/store.hpp"
 #include "base/fd.hpp"
 #include "cli/launch/console.hpp"
 #include "cli/launch/line_splitter.hpp"
@@ -25,6 +26,7 @@ struct RankRequest {
   std::string prefix;           ///< of its lines on the console, "[3] "
   std::string log_file;         ///< that gets its lines too; empty: none
   bool gets_input = false;      ///< the launcher's standard input, else none
+  Duration grace = {};          ///< for its helper processes, once it has ended
 };
 
 /// How a process ended: its exit code, or the signal that killed it.
@@ -34,8 +36,8 @@ struct Exit {
   bool clean() const { return code == 0 && signal == 0; }
 };
 
-/// A process that leads a process group of its own, so that signals reach what it starts too, and that dies with the
-/// launcher. It stays a zombie until reap(), so its group's number cannot become somebody else's. Not thread-safe.
+/// A rank under a guard of its own, which outlives it until its helpers, the processes that it started and those that these
+/// started, have ended as well. All of them end with the launcher, however that ends. Not thread-safe.
 class RankProcess {
  public:
   /// kNotFound or kIo with the reason if the program cannot be executed.
@@ -46,10 +48,13 @@ class RankProcess {
   pid_t process() const { return process_; }
   /// How it ended, if it has.
   const std::optional<Exit>& exit() const { return exit_; }
+  /// True once its helpers have ended, too.
+  bool gone() const { return !control_.valid(); }
   /// Looks whether it has ended; true if that is news.
   bool look();
-  /// To its process group; nothing if that is gone.
+  /// To the rank, not to its helpers; but SIGKILL is for all of them. Nothing if it has ended.
   void send_signal(int signal) const;
+  /// REQUIRES: gone().
   void reap();
 
   /// Its pipes as watches that write its lines to `console`; none while the console is full.
@@ -69,7 +74,9 @@ class RankProcess {
   void read_some(Pipe& pipe, Console& console);
   void end_of(Pipe& pipe, Console& console);
 
+  pid_t guard_ = -1;
   pid_t process_ = -1;
+  UniqueFd control_;  ///< to the guard
   std::optional<Exit> exit_;
   std::string prefix_;
   std::ofstream log_;

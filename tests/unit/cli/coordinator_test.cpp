@@ -57,7 +57,10 @@ class CoordinatorTest : public ::testing::Test {
   bool told_nothing() { return coordinator_.take_outgoing().empty(); }
 
   int next_port_ = 1000;
-  Coordinator coordinator_{job(), [this]() -> Result<int> { return next_port_++; }};
+  Coordinator coordinator_{job(), [this](Start& start) {
+                             start.master_port = next_port_++;
+                             return Status();
+                           }};
 };
 
 TEST_F(CoordinatorTest, the_job_starts_when_the_last_node_has_come) {
@@ -169,7 +172,7 @@ TEST_F(CoordinatorTest, a_launcher_that_is_gone_later_ends_the_job) {
 }
 
 TEST_F(CoordinatorTest, without_a_free_port_nobody_starts) {
-  Coordinator coordinator(job(), []() -> Result<int> { return Status(StatusCode::kIo, "none is left"); });
+  Coordinator coordinator(job(), [](Start&) { return Status(StatusCode::kIo, "none is left"); });
   ASSERT_TRUE(coordinator.admit(hello(0)).ok());
   ASSERT_TRUE(coordinator.admit(hello(1)).ok());
   const auto outgoing = coordinator.take_outgoing();

@@ -46,6 +46,17 @@ TEST(Environment, a_restarted_job_has_another_name) {
   EXPECT_NE(job_place(variables)->job, first);
 }
 
+TEST(Environment, a_store_of_the_launcher_is_that_of_the_job_which_it_names) {
+  std::map<std::string, std::string> variables = {
+      {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "29500"}};
+  const std::string job = job_place(variables)->job;
+  EXPECT_FALSE(job_place(variables)->has_host);
+  variables["ACCORD_JOB_STORE"] = job;
+  EXPECT_TRUE(job_place(variables)->has_host);
+  variables["MASTER_PORT"] = "29600";  // another job, started by one of its ranks
+  EXPECT_FALSE(job_place(variables)->has_host);
+}
+
 TEST(Environment, mpirun_in_one_host_needs_no_address) {
   const std::map<std::string, std::string> variables = {{"OMPI_COMM_WORLD_RANK", "2"},
                                                         {"OMPI_COMM_WORLD_SIZE", "3"},

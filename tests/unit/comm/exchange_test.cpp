@@ -11,6 +11,7 @@ namespace accord::comm {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr auto kLong = std::chrono::seconds(30);
 constexpr auto kShort = std::chrono::milliseconds(50);
@@ -60,6 +61,27 @@ TEST(StoreExchange, every_rank_gets_the_texts_of_all_in_rank_order) {
   for (std::thread& rank : ranks) rank.join();
   for (const auto& texts : seen)
     EXPECT_EQ(texts, (std::vector<std::string>{"hello0", "hello1", "hello2", "address0", "address1", "address2"}));
+}
+
+TEST(StoreExchange, a_second_process_of_a_rank_is_refused_while_the_group_is_made_and_told_so_later) {
+  const std::shared_ptr<Store> store = make_memory_store();
+  ASSERT_TRUE(store->set("accord/tp/open", "1").ok());
+  EXPECT_EQ(attempt(store, 1, 2, kShort).code(), StatusCode::kTimeout) << "rank 0 says nothing";
+  const Status later = attempt(store, 1, 2, kShort);
+  EXPECT_EQ(later.code(), StatusCode::kTimeout);
+  EXPECT_THAT(later.message(), HasSubstr("a process came as rank 1 before"));
+  ASSERT_TRUE(store->erase("accord/tp/joined/1").ok());  // as if the first one were not yet through
+  const Status same_time = attempt(store, 1, 2, kLong);
+  EXPECT_EQ(same_time.code(), StatusCode::kWrongState) << same_time.to_string();
+  EXPECT_THAT(same_time.message(), HasSubstr("rank 1 of 2 is there already"));
+  EXPECT_EQ(*store->get("accord/tp/1/hello/1", kShort), "1") << "what the first one said stands";
+}
+
+TEST(StoreExchange, a_rank_of_another_size_is_told_that_the_group_was_opened_for_others) {
+  const std::shared_ptr<Store> store = make_memory_store();
+  EXPECT_THAT(attempt(store, 2, 3, kShort).message(), Not(HasSubstr("before")));
+  expect_that_all_meet(store, 2);
+  EXPECT_THAT(attempt(store, 2, 3, kShort).message(), HasSubstr("rank 0 opened the group before, for others"));
 }
 
 TEST(StoreExchange, ranks_meet_after_attempts_to_which_not_all_came) {

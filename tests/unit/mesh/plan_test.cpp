@@ -191,7 +191,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"tp=0", 16, "tp is 0; it is 1 to 1048576"}, Refused{"tp=-2", 16, "tp is -2"}, Refused{"tp=x", 16, "tp"},
         Refused{"tp=99999999999", 16, "tp is 99999999999"}, Refused{"tp", 16, "has no value"},
         Refused{"tpp=2", 16, "did you mean \"tp\""}, Refused{"tp=2,tp=2", 16, "\"tp\" is said twice"},
-        Refused{"", 0, "world_size is 0"}, Refused{"", 2 << 20, "world_size is 2097152"},
+        Refused{"", 0, "give world_size (--world), or dp"}, Refused{"", 2 << 20, "world_size is 2097152"},
         Refused{"rank_offset=1048570", 16, "rank_offset 1048570 and 16 ranks are more than"},
         Refused{"order=tp-xp", 16, "unknown axis \"xp\""}, Refused{"order=tp-dp-tp", 16, "has axis tp twice"},
         Refused{"tp=2,order=dp-pp", 16, "tp is 2, but order \"dp-pp\" does not say where it goes"},

@@ -147,10 +147,20 @@ TEST(TcpStore, a_client_without_a_host_gives_up_at_its_timeout_and_names_host_an
   EXPECT_LT(Clock::now() - begin, 20s);
 }
 
-TEST(TcpStore, a_host_name_without_an_address_is_named) {
-  const Status status = make_tcp_store(StoreRole::kClient, "no-such-host.invalid", 1234, 20ms).status();
-  EXPECT_EQ(status.code(), StatusCode::kTimeout);
-  EXPECT_THAT(status.message(), HasSubstr("host \"no-such-host.invalid\" has no address"));
+TEST(TcpStore, a_host_name_without_an_address_is_an_error_at_once) {
+  for (const StoreRole role : {StoreRole::kClient, StoreRole::kHost}) {
+    const auto begin = Clock::now();
+    const Status status = make_tcp_store(role, "no-such-host.invalid", 1234, kLong).status();
+    EXPECT_EQ(status.code(), StatusCode::kNotFound) << status.to_string();
+    EXPECT_THAT(status.message(), HasSubstr("host \"no-such-host.invalid\" has no address"));
+    EXPECT_LT(Clock::now() - begin, 20s);
+  }
+}
+
+TEST(TcpStore, is_not_hosted_under_another_machines_address) {
+  const Status status = make_tcp_store(StoreRole::kHost, "192.0.2.1", 0, kLong).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.to_string();
+  EXPECT_THAT(status.message(), HasSubstr("\"192.0.2.1\" is no address of this machine"));
 }
 
 TEST(TcpStore, a_client_that_comes_before_its_host_waits_for_it) {

@@ -1,0 +1,223 @@
+// The guard is what the kernel calls a subreaper: whatever the rank starts, and whatever that starts, stays below the guard,
+// also after its parent has ended, in process groups and sessions of its own. So helpers (workers of a DataLoader,
+// subprocesses, daemons) are found when the rank has ended: they get SIGTERM, and after the grace SIGKILL. The guard leads a session of
+// its own, which no signal to the launcher's process group reaches; the end of the launcher is the end of the control socket,
+// and the rank asks the kernel to be killed when its guard dies.
+//
+// The launcher may have threads, so the guard makes system calls only and allocates nothing. A pipe that closes on exec brings
+// back the errno of a failed exec, so that a program that does not exist is an error and not a rank that failed.
+#include "cli/launch/rank_guard.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <string_view>
+
+#include "base/clock.hpp"
+
+namespace accord::cli {
+namespace {
+
+/// Between two rounds of SIGKILL: a process may start another one just before it dies.
+constexpr Duration kKillAgain = std::chrono::milliseconds(10);
+
+// In the child: never returns.
+[[noreturn]] void become_rank(const GuardPlan& plan, pid_t guard, int report) {
+  const auto give_up = [&] {
+    const int error = errno;
+    (void)!write(report, &error, sizeof error);
+    _exit(127);
+  };
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != guard) _exit(127);  // it died before the line above
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  if (plan.bound && sched_setaffinity(0, sizeof plan.processors, &plan.processors) != 0) give_up();
+  if (dup2(plan.input, STDIN_FILENO) < 0 || dup2(plan.output, STDOUT_FILENO) < 0) give_up();
+  if (dup2(plan.error, STDERR_FILENO) < 0) give_up();
+  execvpe(plan.arguments[0], plan.arguments.data(), plan.environment.data());
+  give_up();
+  _exit(127);
+}
+
+// The errno that exec failed with, 0 if it did not.
+int exec_error(int report) {
+  int error = 0;
+  ssize_t got = 0;
+  do {
+    got = read(report, &error, sizeof error);
+  } while (got < 0 && errno == EINTR);
+  return got == static_cast<ssize_t>(sizeof error) ? error : 0;
+}
+
+// All but the standard ones and `kept`: an end of another guard's socket that stayed open here would hide its launcher's death.
+void close_descriptors(int kept) {
+  const auto close_all = [](unsigned first, unsigned last) {
+    if (first > last || syscall(SYS_close_range, first, last, 0U) == 0) return;
+    const unsigned end = std::min<unsigned>(last, static_cast<unsigned>(sysconf(_SC_OPEN_MAX)));
+    for (unsigned fd = first; fd <= end; ++fd) close(static_cast<int>(fd));
+  };
+  close_all(STDERR_FILENO + 1, static_cast<unsigned>(kept) - 1);
+  close_all(static_cast<unsigned>(kept) + 1, ~0U);
+}
+
+// The parent of a process, 0 if there is no such process.
+pid_t parent_of(pid_t process) {
+  std::array<char, 512> text = {"/proc/"};
+  char* const number = text.data() + std::strlen(text.data());
+  char* const after = std::to_chars(number, text.data() + text.size() - 8, process).ptr;
+  std::memcpy(after, "/stat", sizeof "/stat");
+  const int file = open(text.data(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return 0;
+  const ssize_t got = read(file, text.data(), text.size());
+  close(file);
+  if (got <= 0) return 0;
+  // "7 (its name) S 3 ...", where the name may hold anything.
+  const std::string_view stat(text.data(), static_cast<std::size_t>(got));
+  const std::size_t name_end = stat.rfind(')');
+  if (name_end == std::string_view::npos || name_end + 4 >= stat.size()) return 0;
+  pid_t parent = 0;
+  std::from_chars(stat.data() + name_end + 4, stat.data() + stat.size(), parent);
+  return parent;
+}
+
+bool descends(pid_t process, pid_t ancestor) {
+  while (process > 1) {
+    process = parent_of(process);
+    if (process == ancestor) return true;
+  }
+  return false;
+}
+
+// To all processes below this one.
+void signal_descendants(std::initializer_list<int> signals) {
+  const pid_t self = getpid();
+  const int folder = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) return;
+  alignas(dirent64) std::array<char, 4096> entries;
+  for (ssize_t bytes = 0; (bytes = getdents64(folder, entries.data(), entries.size())) > 0;) {
+    for (ssize_t at = 0; at < bytes;) {
+      const auto* entry = reinterpret_cast<const dirent64*>(entries.data() + at);
+      at += entry->d_reclen;
+      pid_t process = 0;
+      const char* const end = entry->d_name + std::strlen(entry->d_name);
+      if (std::from_chars(entry->d_name, end, process).ptr != end || !descends(process, self)) continue;
+      for (const int signal : signals) kill(process, signal);
+    }
+  }
+  close(folder);
+}
+
+/// From the start of the rank to the end of the last helper.
+class Guard {
+ public:
+  Guard(const GuardPlan& plan, pid_t rank) : control_(plan.control), grace_(plan.grace), rank_(rank) {
+    sigset_t children;
+    sigemptyset(&children);
+    sigaddset(&children, SIGCHLD);
+    children_ = signalfd(-1, &children, SFD_NONBLOCK | SFD_CLOEXEC);
+  }
+
+  void run() {
+    while (reap()) {
+      if (deadline_.passed()) {
+        signal_descendants({SIGKILL});
+        deadline_ = Deadline::in(kKillAgain);
+      }
+      std::array<pollfd, 2> polled = {{{children_, POLLIN, 0}, {control_, POLLIN, 0}}};
+      poll(polled.data(), polled.size(), deadline_.poll_milliseconds());
+      signalfd_siginfo info;
+      while (read(children_, &info, sizeof info) > 0) continue;
+      if (polled[1].revents != 0) obey();
+    }
+  }
+
+ private:
+  // Takes in those that have ended; false if none is left.
+  bool reap() {
+    for (;;) {
+      siginfo_t info = {};
+      if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG) != 0) return errno != ECHILD;
+      if (info.si_pid == 0) return true;
+      if (info.si_pid != rank_) continue;
+      rank_ = 0;
+      report({info.si_code == CLD_EXITED ? GuardEvent::kExited : GuardEvent::kKilled, info.si_status});
+      signal_descendants({SIGTERM, SIGCONT});  // a stopped one would not notice the first
+      if (!killing_) deadline_ = Deadline::in(grace_);
+    }
+  }
+
+  void obey() {
+    int signal = 0;
+    const ssize_t got = recv(control_, &signal, sizeof signal, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (got == static_cast<ssize_t>(sizeof signal) && signal != SIGKILL) {
+      if (rank_ != 0) kill(rank_, signal);
+      return;
+    }
+    if (got <= 0) control_ = -1;  // poll() passes over it
+    killing_ = true;
+    deadline_ = Deadline::in(Duration::zero());
+  }
+
+  void report(const GuardReport& report) const {
+    if (control_ >= 0) (void)!send(control_, &report, sizeof report, MSG_NOSIGNAL);
+  }
+
+  int control_;
+  int children_ = -1;
+  const Duration grace_;
+  pid_t rank_;  ///< 0: it has ended
+  bool killing_ = false;
+  Deadline deadline_ = Deadline::never();  ///< of those that are left
+};
+
+}  // namespace
+
+void guard_rank(const GuardPlan& plan) {
+  setsid();
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  prctl(PR_SET_NAME, "accord guard");
+  sigset_t all;
+  sigfillset(&all);
+  sigprocmask(SIG_BLOCK, &all, nullptr);
+
+  const pid_t self = getpid();
+  std::array<int, 2> ends = {-1, -1};
+  const auto tell = [&](const GuardReport& report) { (void)!send(plan.control, &report, sizeof report, MSG_NOSIGNAL); };
+  const bool piped = pipe2(ends.data(), O_CLOEXEC) == 0;
+  const pid_t rank = piped ? fork() : -1;
+  if (rank < 0) {
+    tell({GuardEvent::kNotStarted, errno});
+    _exit(1);
+  }
+  if (rank == 0) become_rank(plan, self, ends[1]);
+  close(ends[1]);
+  if (const int failed = exec_error(ends[0]); failed != 0) {
+    tell({GuardEvent::kNotStarted, failed});
+    _exit(1);
+  }
+  // The rank's pipes, and the launcher's, shall end with those who use them.
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(plan.nothing, fd);
+  close_descriptors(plan.control);
+  tell({GuardEvent::kStarted, rank});
+  Guard(plan, rank).run();
+  _exit(0);
+}
+
+}  // namespace accord::cli

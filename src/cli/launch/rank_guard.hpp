@@ -1,0 +1,42 @@
+#pragma once
+// The process between the launcher and a rank.
+
+#include <sched.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "accord/store.hpp"
+
+namespace accord::cli {
+
+/// What a guard needs, ready for use without memory allocation.
+struct GuardPlan {
+  std::vector<char*> arguments;
+  std::vector<char*> environment;
+  cpu_set_t processors;
+  bool bound = false;
+  int input = -1, output = -1, error = -1;  ///< of the rank
+  int nothing = -1;                         ///< /dev/null
+  int control = -1;                         ///< the guard's end of a SOCK_SEQPACKET
+  Duration grace = {};                      ///< that the rank's helpers have when it has ended
+};
+
+enum class GuardEvent : std::int32_t {
+  kStarted,     ///< first of all: the rank is process `number`
+  kNotStarted,  ///< or exec failed with errno `number`
+  kExited,      ///< with code `number`
+  kKilled,      ///< by signal `number`
+};
+
+/// What a guard tells its launcher. The end of the socket tells that nothing of the rank is left.
+struct GuardReport {
+  GuardEvent event = GuardEvent::kStarted;
+  std::int32_t number = 0;
+};
+
+/// In a new child of the launcher: starts the rank and stays until the rank and all its helpers have ended. The launcher sends
+/// numbers of signals (int): a signal goes to the rank alone, but SIGKILL, and the end of the launcher, end all.
+[[noreturn]] void guard_rank(const GuardPlan& plan);
+
+}  // namespace accord::cli

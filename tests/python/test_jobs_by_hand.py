@@ -1,0 +1,158 @@
+"""Ranks started by hand, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT: what is wrong with them is said, and two jobs never mix."""
+
+import re
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+from accord_command import end, next_line, program_environment, python_file
+
+# Makes a group, by from_environment() or by torch.distributed over its own store, and uses it once more when told to.
+RANK = """
+import datetime, os, sys
+import accord
+
+def by_accord():
+    comm = accord.Communicator.from_environment(timeout=float(sys.argv[2]))
+    return comm.barrier
+
+def by_torch():
+    import torch.distributed as dist
+    dist.init_process_group("accord", timeout=datetime.timedelta(seconds=float(sys.argv[2])))
+    return dist.barrier
+
+def its_place():
+    accord._core.job_store(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+
+try:
+    barrier = {"accord": by_accord, "torch": by_torch, "its place": its_place}[sys.argv[1]]()
+except Exception as error:
+    print(type(error).__name__, str(error).replace(chr(10), " "), flush=True)
+    os._exit(1)
+print("ready", flush=True)
+sys.stdin.readline()
+barrier()
+print("done", flush=True)
+sys.stdin.readline()
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@pytest.fixture
+def start(tmp_path):
+    """A function that starts one rank; all are gone after the test."""
+    program, started = python_file(tmp_path, RANK), []
+
+    def one(rank, size, *, library="accord", timeout=60.0, address="127.0.0.1", **more):
+        place = {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": address}
+        environment = program_environment(**place, **{name: str(value) for name, value in more.items()})
+        started.append(
+            subprocess.Popen(
+                [sys.executable, str(program), library, str(timeout)],
+                env=environment,
+                text=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        )
+        return started[-1]
+
+    yield one
+    end(*started)
+
+
+def go_on(*ranks) -> None:
+    """They still compute together."""
+    for rank in ranks:
+        rank.stdin.write("\n")
+        rank.stdin.flush()
+    assert [next_line(rank.stdout) for rank in ranks] == ["done\n"] * len(ranks)
+
+
+def test_a_second_job_at_one_port_is_refused_and_the_first_goes_on(start):
+    port = free_port()
+    first = [start(rank, 2, MASTER_PORT=port) for rank in range(2)]
+    assert [next_line(rank.stdout) for rank in first] == ["ready\n"] * 2
+    began = time.monotonic()
+    second = [start(rank, 2, MASTER_PORT=port) for rank in range(2)]
+    said = [next_line(rank.stdout) for rank in second]
+    assert time.monotonic() - began < 30, "before its timeout"
+    assert re.search(rf"rank 0 cannot host .* MASTER_PORT {port} and 2 ranks.* give one of them another", said[0])
+    assert re.search(
+        rf"rank 1 of 2 is there already.*process {first[1].pid} of this host.*MASTER_PORT \({port}\)", said[1]
+    )
+    go_on(*first)
+
+
+def test_jobs_of_different_sizes_at_one_port_do_not_meet(start):
+    port = free_port()
+    first = [start(rank, 2, MASTER_PORT=port) for rank in range(2)]
+    assert [next_line(rank.stdout) for rank in first] == ["ready\n"] * 2
+    lonely = start(1, 3, MASTER_PORT=port, timeout=2)
+    assert "is the store of another job, of 2 ranks" in next_line(lonely.stdout)
+    other = [start(rank, 3, MASTER_PORT=port) for rank in range(3)]
+    assert [next_line(rank.stdout) for rank in other] == ["ready\n"] * 3
+    go_on(*first)
+    go_on(*other)
+
+
+def test_a_rank_that_died_is_started_again(start):
+    port = free_port()
+    zero = start(0, 2, MASTER_PORT=port)
+    lost = start(1, 2, MASTER_PORT=port, library="its place")
+    assert next_line(lost.stdout) == "ready\n"
+    lost.kill()
+    lost.wait(60)
+    again = start(1, 2, MASTER_PORT=port)
+    assert [next_line(rank.stdout) for rank in (zero, again)] == ["ready\n"] * 2
+    go_on(zero, again)
+
+
+def test_a_second_rank_in_pytorchs_store_is_told_so_and_the_first_job_goes_on(start):
+    torch = pytest.importorskip("torch")
+    assert torch
+    port = free_port()
+    first = [start(rank, 2, MASTER_PORT=port, library="torch") for rank in range(2)]
+    assert [next_line(rank.stdout) for rank in first] == ["ready\n"] * 2
+    second = start(1, 2, MASTER_PORT=port, library="torch", timeout=3)
+    assert "a process came as rank 1 before: if that was another job" in next_line(second.stdout)
+    go_on(*first)
+
+
+@pytest.mark.parametrize(
+    ("rank", "place", "says"),
+    [
+        (1, {"address": "no-such-host.invalid"}, 'MASTER_ADDR: .*host "no-such-host.invalid" has no address'),
+        (0, {"address": "no-such-host.invalid"}, 'host "no-such-host.invalid" has no address'),
+        (0, {"address": "192.0.2.1"}, '"192.0.2.1" is no address of this machine'),
+        (0, {"MASTER_PORT": "0"}, "MASTER_PORT=0 is out of range"),
+        (1, {"MASTER_PORT": "http"}, "MASTER_PORT"),
+        (1, {"MASTER_PORT": "65536"}, "MASTER_PORT=65536 is out of range"),
+    ],
+)
+def test_a_place_that_cannot_be_met_at_is_an_error_at_once(start, rank, place, says):
+    began = time.monotonic()
+    process = start(rank, 2, **({"MASTER_PORT": free_port()} | place))
+    assert re.search(says, next_line(process.stdout))
+    assert time.monotonic() - began < 30
+
+
+def test_a_store_at_an_address_that_is_none_is_an_error_at_once():
+    import accord
+
+    began = time.monotonic()
+    with pytest.raises(accord.NotFound, match='host "no-such-host.invalid" has no address'):
+        accord.TcpStore("no-such-host.invalid", 29500)
+    with pytest.raises(accord.InvalidArgument, match="is no address of this machine"):
+        accord.TcpStore("192.0.2.1", 0, is_host=True)
+    with pytest.raises(accord.InvalidArgument, match="port 70000 is not in 1-65535"):
+        accord.TcpStore("127.0.0.1", 70000)
+    assert time.monotonic() - began < 20
