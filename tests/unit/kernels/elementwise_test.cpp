@@ -318,7 +318,7 @@ TEST_P(Elementwise, conversions_truncate_and_give_the_lowest_number_for_what_is_
   EXPECT_EQ(i64, (std::vector<std::int64_t>{1, -1, 0, INT64_MIN, INT64_MIN, INT64_MIN, 2147483648}));
   std::vector<std::uint8_t> bytes(7);
   std::vector<float> wide = {255.9F, 256.0F, -1.7F, 300.0F, NAN, 1e20F, -300.0F};
-  ASSERT_TRUE(convert(vector_view(wide), vector_view(bytes)).ok());
+  ASSERT_TRUE(convert(vector_view(wide), {bytes.data(), DType::kUInt8, contiguous_layout(Sizes{7})}).ok());
   EXPECT_EQ(bytes, (std::vector<std::uint8_t>{255, 0, 255, 44, 0, 0, 212}));
   std::vector<std::uint8_t> truth(7);
   ASSERT_TRUE(convert(vector_view(x), vector_view(truth)).ok());
