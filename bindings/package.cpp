@@ -1,12 +1,18 @@
 // The JSON of `accord engine inspect --json`, read by Python's own parser, and the list of `accord engine verify`.
 #include "package.hpp"
 
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "accord/package.hpp"
+#include "engine/runtime/loaded_engine.hpp"
 #include "interrupt.hpp"
 #include "path.hpp"
 #include "status.hpp"
@@ -22,6 +28,13 @@ nb::object inspect(nb::handle path) {
 
 std::vector<Damage> verify(nb::handle path) {
   return value_or_raise(run_interruptibly([file = path_argument(path)] { return verify_package(file); }));
+}
+
+void check_loads(nb::handle path, const std::map<std::string, std::pair<int, int>>& groups) {
+  std::map<std::string, GroupPlace> places;
+  for (const auto& [name, place] : groups) places[name] = {place.first, place.second};
+  raise_if_error(run_interruptibly(
+      [file = path_argument(path), places] { return engine::LoadedEngine::check_loads(file, places); }));
 }
 
 }  // namespace
@@ -41,6 +54,14 @@ Unsupported.)");
              R"(Reads every byte of the engine package at `path` and lists all damage; empty if it is whole.
 
 Raises NotFound if there is no package.)");
+  module.def(
+      "check_loads", &check_loads, nb::arg("path"), nb::arg("groups") = nb::dict(),
+      nb::sig(
+          "def check_loads(path: str | os.PathLike[str], groups: collections.abc.Mapping[str, tuple[int, int]] = {}) "
+          "-> None"),
+      R"(Does all that Engine.load() does on the CPU with the package at `path`, for one place (rank, size) in each of its groups, but reads no weights.
+
+Raises what that raises: Unsupported naming the op and its place in the model, Corrupt, InvalidArgument.)");
 }
 
 }  // namespace accord::python

@@ -25,6 +25,7 @@ import torch
 import xxhash
 
 from accord.checkpoint_files import SAFETENSORS_DTYPES, Reference
+from accord.export_check import check_loads
 from accord.export_graph import DTYPES
 from accord.export_sharding import ExportError, ShardingPlan, TensorSharding, rule_entry
 from accord.export_weights import PackedTensor, Packing
@@ -124,7 +125,8 @@ def write_package(
     root: Path | None = None,
 ) -> Path:
     """Writes the package at `path` (NAME.accord) as placed_at() says. `part`: of which program it is one rank's part. `references`: of
-    tensors that stay where they are, and are not packed; below `root` (by default the folder that the package is in) by relative paths. ExportError also if the disk is full."""
+    tensors that stay where they are, and are not packed; below `root` (by default the folder that the package is in) by relative paths. ExportError
+    also if the disk is full, and if no engine would load it."""
     references = references or {}
     own = {name: tensor for name, tensor in tensors.items() if name not in references}
     files = _place(own, plan.tensors, packings or {})
@@ -137,6 +139,7 @@ def write_package(
         absolute = Path(os.path.abspath(path))
         outside = _entries_outside(absolute, root or absolute.parent, stayed, references)
         _write_files(folder, graph, files, outside, plan, producer, progress, language_model, part)
+        check_loads(folder, absolute, tensors, plan, part)
     return Path(os.path.abspath(path))
 
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "device/quotients.hpp"
 #include "kernels/row_kernels.hpp"
 #include "kernels/simd_targets.hpp"
 
@@ -72,8 +73,27 @@ struct Max {
 struct DivFloat {
   float operator()(float a, float b) const { return a / b; }
 };
+template <DType kDType>
+struct FloorDivFloat {
+  float operator()(float a, float b) const { return device::floor_quotient(a, b, kDType); }
+};
+template <DType kDType>
+struct TruncDivFloat {
+  float operator()(float a, float b) const { return device::trunc_quotient(a, b, kDType); }
+};
 struct PowFloat {
   float operator()(float a, float b) const { return std::pow(a, b); }
+};
+struct PowInteger {
+  template <typename T>
+  T operator()(T base, T exponent) const {
+    if (exponent < 0) return base == 1 ? T{1} : base == -1 ? (exponent % 2 == 0 ? T{1} : T{-1}) : T{0};
+    Word<T> result = 1, square = static_cast<Word<T>>(base);
+    for (; exponent != 0; exponent /= 2, square *= square) {
+      if (exponent % 2 != 0) result *= square;
+    }
+    return static_cast<T>(result);
+  }
 };
 struct Eq {
   template <typename T>
@@ -140,14 +160,21 @@ bool BinaryRow(const void* const* inputs, void* output, std::int64_t count, cons
   return true;
 }
 
-template <typename T>
+enum class Rounding : std::uint8_t { kTowardZero, kDown };
+
+template <typename T, Rounding kRounding>
 bool DivideIntegers(const void* const* inputs, void* output, std::int64_t count, const RowParameters&) {
   const T* const a = static_cast<const T*>(inputs[0]);
   const T* const b = static_cast<const T*>(inputs[1]);
   T* const y = static_cast<T*>(output);
   for (std::int64_t i = 0; i < count; ++i) {
     if (b[i] == 0) return false;
-    y[i] = b[i] == -1 ? Sub()(T{0}, a[i]) : static_cast<T>(a[i] / b[i]);  // the lowest number over -1 wraps
+    if (b[i] == -1) {
+      y[i] = Sub()(T{0}, a[i]);  // the lowest number over -1 wraps
+      continue;
+    }
+    const bool rounds_up = kRounding == Rounding::kDown && a[i] % b[i] != 0 && (a[i] < 0) != (b[i] < 0);
+    y[i] = static_cast<T>(a[i] / b[i] - (rounds_up ? 1 : 0));
   }
   return true;
 }
@@ -164,12 +191,22 @@ RowKernel SelectArithmetic(BinaryOp op) {
       if constexpr (std::is_same_v<T, float>)
         return BinaryRow<DivFloat, float, float>;
       else
-        return DivideIntegers<T>;
+        return DivideIntegers<T, Rounding::kTowardZero>;
+    case BinaryOp::kFloorDiv:
+      if constexpr (std::is_same_v<T, float>)
+        return BinaryRow<FloorDivFloat<DType::kFloat32>, float, float>;
+      else
+        return DivideIntegers<T, Rounding::kDown>;
+    case BinaryOp::kTruncDiv:
+      if constexpr (std::is_same_v<T, float>)
+        return BinaryRow<TruncDivFloat<DType::kFloat32>, float, float>;
+      else
+        return nullptr;
     case BinaryOp::kPow:
       if constexpr (std::is_same_v<T, float>)
         return BinaryRow<PowFloat, float, float>;
       else
-        return nullptr;
+        return BinaryRow<PowInteger, T, T>;
     default: return nullptr;
   }
 }
@@ -200,8 +237,17 @@ RowKernel SelectTyped(BinaryOp op, DType input, DType output) {
   return nullptr;
 }
 
+// Of floats that were widened from 16 bits.
+template <DType kDType>
+RowKernel SelectNarrow(BinaryOp op) {
+  if (op == BinaryOp::kFloorDiv) return BinaryRow<FloorDivFloat<kDType>, float, float>;
+  return op == BinaryOp::kTruncDiv ? BinaryRow<TruncDivFloat<kDType>, float, float> : nullptr;
+}
+
 RowKernel SelectBinary(BinaryOp op, DType input, DType output) {
   switch (input) {
+    case DType::kFloat16: return SelectNarrow<DType::kFloat16>(op);
+    case DType::kBFloat16: return SelectNarrow<DType::kBFloat16>(op);
     case DType::kFloat32: return SelectTyped<float>(op, input, output);
     case DType::kInt32: return SelectTyped<std::int32_t>(op, input, output);
     case DType::kInt64: return SelectTyped<std::int64_t>(op, input, output);

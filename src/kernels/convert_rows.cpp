@@ -31,13 +31,11 @@ template <typename To, typename From>
 HWY_INLINE Stored<To> ConvertOne(From x) {
   if constexpr (std::is_same_v<To, Truth>) {
     return x != From{0} ? 1 : 0;
+  } else if constexpr (std::is_floating_point_v<From> && std::is_same_v<To, std::uint8_t>) {
+    return static_cast<To>(ConvertOne<std::int64_t>(x));
   } else if constexpr (std::is_floating_point_v<From> && !std::is_floating_point_v<To>) {
-    constexpr From kLowest = static_cast<From>(std::numeric_limits<To>::min());
-    constexpr To kHalf = std::numeric_limits<To>::max() / 2 + 1;
-    constexpr From kBeyond = static_cast<From>(kHalf) * From{2};  // the power of two after the largest
-    if (x != x) return 0;
-    if (x < kLowest) return std::numeric_limits<To>::min();
-    return x >= kBeyond ? std::numeric_limits<To>::max() : static_cast<To>(x);
+    constexpr From kLowest = static_cast<From>(std::numeric_limits<To>::min());  // NaN fails both comparisons
+    return x >= kLowest && x < -kLowest ? static_cast<To>(x) : std::numeric_limits<To>::min();
   } else {
     return static_cast<To>(x);
   }

@@ -68,7 +68,7 @@ Result<Element> element_of(Scalar value, DType dtype) {
     case DType::kInt32: write<std::int32_t>(element, value.integer); return element;
     case DType::kInt64: write<std::int64_t>(element, value.integer); return element;
     case DType::kUInt8: write<std::uint8_t>(element, value.integer); return element;
-    case DType::kBool: write<std::uint8_t>(element, value.integer != 0); return element;
+    case DType::kBool: write<std::uint8_t>(element, value.real != 0.0); return element;
     default: break;
   }
   return Status(StatusCode::kUnsupported, fmt::format("no scalars of {}", accord::to_string(dtype)));
@@ -116,6 +116,8 @@ std::string_view to_string(BinaryOp op) {
     case BinaryOp::kSub: return "sub";
     case BinaryOp::kMul: return "mul";
     case BinaryOp::kDiv: return "div";
+    case BinaryOp::kFloorDiv: return "floor_div";
+    case BinaryOp::kTruncDiv: return "trunc_div";
     case BinaryOp::kMin: return "min";
     case BinaryOp::kMax: return "max";
     case BinaryOp::kPow: return "pow";
@@ -142,12 +144,16 @@ Status pow_scalar(const ConstView& x, double exponent, const View& y) {
   if (!is_real(x.dtype) || !is_real(y.dtype)) return no_kernel("pow", x.dtype, y.dtype);
   RowParameters parameters;
   parameters.real[0] = exponent;
+  parameters.integer[0] =
+      x.dtype == DType::kFloat16 ? 1 : 0;  // as PyTorch: the power 0.5 of -inf is infinity there, its root NaN
   return run<1>("pow", pow_row_kernel(), {x}, y, parameters, NarrowFloats::kAsFloat32);
 }
 
 Status binary(BinaryOp op, const ConstView& a, const ConstView& b, const View& y) {
+  const bool rounds_between = op == BinaryOp::kFloorDiv || op == BinaryOp::kTruncDiv;
+  const DType dtype = rounds_between && a.dtype == b.dtype ? a.dtype : computed(a.dtype);
   const RowKernel kernel =
-      computed(a.dtype) == computed(b.dtype) ? binary_row_kernel(op, computed(a.dtype), computed(y.dtype)) : nullptr;
+      computed(a.dtype) == computed(b.dtype) ? binary_row_kernel(op, dtype, computed(y.dtype)) : nullptr;
   if (kernel == nullptr) {
     return {StatusCode::kUnsupported,
             fmt::format("{}: no kernel for {} and {} to {}", to_string(op), accord::to_string(a.dtype),

@@ -184,8 +184,9 @@ bool PowRow(const void* const* inputs, void* output, std::int64_t count, const R
   if (exponent == 2.0) return map([](Floats, Vector x) HWY_ATTR { return hn::Mul(x, x); });
   if (exponent == 3.0) return map([](Floats, Vector x) HWY_ATTR { return hn::Mul(hn::Mul(x, x), x); });
   if (exponent == -1.0) return map(Apply<UnaryOp::kReciprocal>);
-  if (exponent == 0.5) return map(Apply<UnaryOp::kSqrt>);
-  if (exponent == -0.5) return map(Apply<UnaryOp::kRsqrt>);
+  const bool roots = parameters.integer[0] == 0;
+  if (roots && exponent == 0.5) return map(Apply<UnaryOp::kSqrt>);
+  if (roots && exponent == -0.5) return map(Apply<UnaryOp::kRsqrt>);
   const float* const x = static_cast<const float*>(inputs[0]);
   float* const y = static_cast<float*>(output);
   for (std::int64_t i = 0; i < count; ++i) y[i] = std::pow(x[i], static_cast<float>(exponent));

@@ -17,6 +17,16 @@ from accord.export_sharding import Column, ExportError, Row, ShardingPlan
 from accord.exporter import export
 from accord.package import write_package
 
+ONE = {"name": "one", "dtype": "float32", "shape": [1]}
+FULL = {"op": "aten.full.default", "arguments": {"size": [1], "fill_value": 1.0}, "outputs": [ONE]}
+GRAPH = {  # which reads no weights
+    "symbols": [],
+    "inputs": [],
+    "parameters": [],
+    "nodes": [{**FULL, "module": "", "source": "model.py:1"}],
+    "outputs": ["one"],
+}
+
 
 def small_model() -> torch.nn.Module:
     torch.manual_seed(0)
@@ -71,7 +81,7 @@ def test_the_safetensors_library_reads_the_weights_and_says_how_they_are_cut(pac
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.uint8])
 def test_tensors_of_all_dtypes_and_odd_sizes_are_stored_exactly(tmp_path, dtype):
     tensors = {"a": torch.arange(7).to(dtype), "b": torch.tensor(5).to(dtype), "c": torch.arange(12).reshape(3, 4).t()}
-    path = write_package(tmp_path / "m.accord", {}, tensors, empty_plan(), "test")
+    path = write_package(tmp_path / "m.accord", GRAPH, tensors, empty_plan(), "test")
     with safe_open(path / "weights-00001.safetensors", "pt") as file:
         for name, tensor in tensors.items():
             assert torch.equal(file.get_tensor(name), tensor)
@@ -79,14 +89,14 @@ def test_tensors_of_all_dtypes_and_odd_sizes_are_stored_exactly(tmp_path, dtype)
 
 def test_bools_are_stored_exactly(tmp_path):
     tensor = torch.tensor([True, False, True])
-    path = write_package(tmp_path / "m.accord", {}, {"a": tensor}, empty_plan(), "test")
+    path = write_package(tmp_path / "m.accord", GRAPH, {"a": tensor}, empty_plan(), "test")
     with safe_open(path / "weights-00001.safetensors", "pt") as file:
         assert torch.equal(file.get_tensor("a"), tensor)
 
 
 def test_a_whole_tensor_has_granules_of_a_mebibyte(tmp_path):
     tensor = torch.rand((1 << 18) * 2 + 3)
-    path = write_package(tmp_path / "m.accord", {}, {"a": tensor}, empty_plan(), "test")
+    path = write_package(tmp_path / "m.accord", GRAPH, {"a": tensor}, empty_plan(), "test")
     (entry,) = read_json(path, "manifest.json")["tensors"]
     assert entry["granule_bytes"] == 1 << 20
     assert len(entry["xxh3"]) == 3
@@ -96,7 +106,7 @@ def test_a_whole_tensor_has_granules_of_a_mebibyte(tmp_path):
 def test_large_weights_are_spread_over_files(tmp_path, monkeypatch):
     monkeypatch.setattr(package_module, "FILE_BYTES", 1000)
     tensors = {f"t{i}": torch.rand(100) for i in range(5)}
-    path = write_package(tmp_path / "m.accord", {}, tensors, empty_plan(), "test")
+    path = write_package(tmp_path / "m.accord", GRAPH, tensors, empty_plan(), "test")
     files = [file["name"] for file in read_json(path, "manifest.json")["files"][1:]]
     assert files == [f"weights-{i:05}.safetensors" for i in (1, 2, 3)]
     for entry in read_json(path, "manifest.json")["tensors"]:
@@ -108,7 +118,7 @@ def test_progress_tells_bytes_up_to_the_total(tmp_path):
     seen = []
     write_package(
         tmp_path / "m.accord",
-        {},
+        GRAPH,
         {"a": torch.rand(1 << 19)},
         empty_plan(),
         "test",
@@ -119,8 +129,8 @@ def test_progress_tells_bytes_up_to_the_total(tmp_path):
 
 def test_an_older_package_is_replaced(tmp_path):
     path = tmp_path / "m.accord"
-    write_package(path, {}, {"a": torch.ones(3)}, empty_plan(), "old")
-    write_package(path, {}, {"b": torch.ones(3)}, empty_plan(), "new")
+    write_package(path, GRAPH, {"a": torch.ones(3)}, empty_plan(), "old")
+    write_package(path, GRAPH, {"b": torch.ones(3)}, empty_plan(), "new")
     assert read_json(path, "manifest.json")["producer"] == "new"
     assert [entry.name for entry in tmp_path.iterdir()] == ["m.accord"]
 
@@ -128,8 +138,8 @@ def test_an_older_package_is_replaced(tmp_path):
 def test_an_older_package_is_replaced_without_renameat2_too(tmp_path, monkeypatch):
     monkeypatch.setattr(package_module, "_exchange", lambda one, other: False)
     path = tmp_path / "m.accord"
-    write_package(path, {}, {"a": torch.ones(3)}, empty_plan(), "old")
-    write_package(path, {}, {"b": torch.ones(3)}, empty_plan(), "new")
+    write_package(path, GRAPH, {"a": torch.ones(3)}, empty_plan(), "old")
+    write_package(path, GRAPH, {"b": torch.ones(3)}, empty_plan(), "new")
     assert read_json(path, "manifest.json")["producer"] == "new"
     assert [entry.name for entry in tmp_path.iterdir()] == ["m.accord"]
 
@@ -143,19 +153,19 @@ def test_what_is_no_package_is_left_alone(tmp_path, make):
         path.mkdir()
         (path / "notes.txt").write_text("mine")
     else:
-        write_package(tmp_path / "other.accord", {}, {"a": torch.ones(3)}, empty_plan(), "other")
+        write_package(tmp_path / "other.accord", GRAPH, {"a": torch.ones(3)}, empty_plan(), "other")
         path.symlink_to(tmp_path / "other.accord")
     before = sorted(entry.name for entry in tmp_path.rglob("*"))
     with pytest.raises(ExportError, match="exists and is no engine package; it is left as it is"):
-        write_package(path, {}, {"a": torch.ones(3)}, empty_plan(), "test")
+        write_package(path, GRAPH, {"a": torch.ones(3)}, empty_plan(), "test")
     assert sorted(entry.name for entry in tmp_path.rglob("*")) == before
 
 
 def test_a_name_without_the_suffix_and_a_missing_parent_are_refused(tmp_path):
     with pytest.raises(ExportError, match=r'ends in "\.accord"'):
-        write_package(tmp_path / "m", {}, {}, empty_plan(), "test")
+        write_package(tmp_path / "m", GRAPH, {}, empty_plan(), "test")
     with pytest.raises(ExportError, match="there is no directory"):
-        write_package(tmp_path / "no" / "m.accord", {}, {}, empty_plan(), "test")
+        write_package(tmp_path / "no" / "m.accord", GRAPH, {}, empty_plan(), "test")
 
 
 def test_a_full_disk_is_an_error_that_leaves_nothing(tmp_path, monkeypatch):
@@ -164,23 +174,23 @@ def test_a_full_disk_is_an_error_that_leaves_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ExportError, match=r"the disk is full; nothing was written"):
-        write_package(tmp_path / "m.accord", {}, {"a": torch.ones(3)}, empty_plan(), "test")
+        write_package(tmp_path / "m.accord", GRAPH, {"a": torch.ones(3)}, empty_plan(), "test")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_failed_export_leaves_the_older_package(tmp_path):
     path = tmp_path / "m.accord"
-    write_package(path, {}, {"a": torch.ones(3)}, empty_plan(), "old")
+    write_package(path, GRAPH, {"a": torch.ones(3)}, empty_plan(), "old")
 
     def fail(_done, _total):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write_package(path, {}, {"b": torch.ones(3)}, empty_plan(), "new", progress=fail)
+        write_package(path, GRAPH, {"b": torch.ones(3)}, empty_plan(), "new", progress=fail)
     assert read_json(path, "manifest.json")["producer"] == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["m.accord"]
 
 
 def test_an_empty_tensor_is_refused(tmp_path):
     with pytest.raises(ExportError, match='tensor "a" is empty'):
-        write_package(tmp_path / "m.accord", {}, {"a": torch.empty(0, 3)}, empty_plan(), "test")
+        write_package(tmp_path / "m.accord", GRAPH, {"a": torch.empty(0, 3)}, empty_plan(), "test")

@@ -76,7 +76,7 @@ def test_a_plan_of_parallelize_module_is_taken_as_it_is(export_with):
 
 def test_sharded_tensors_come_back_whole(export_with):
     model = Model()
-    package = export_with({"layers.*.up": Column(unit=8), "layers.*.down": Row(unit=4)}, model)
+    package = export_with({"layers.*.up": Column(unit=4), "layers.*.down": Row(unit=4)}, model)
     tensors = read_tensors(package)
     for name, parameter in model.named_parameters():
         assert torch.equal(tensors[name], parameter), name
@@ -84,7 +84,7 @@ def test_sharded_tensors_come_back_whole(export_with):
 
 def test_each_granule_is_one_unit_packed_on_its_own(export_with):
     model = Model()
-    package = export_with({"layers.*.down": Row(unit=16)}, model)
+    package = export_with({"layers.*.up": Column(unit=16), "layers.*.down": Row(unit=16)}, model)
     (entry,) = [t for t in read_json(package, "manifest.json")["tensors"] if t["name"] == "layers.1.down.weight"]
     data = np.frombuffer((package / entry["file"]).read_bytes(), np.uint8)
     assert entry["granule_bytes"] == 32 * 16 * 4
@@ -105,7 +105,8 @@ def test_strings_take_the_default_unit(export_with):
 
 
 def test_the_first_pattern_that_matches_decides(export_with):
-    found = shardings(export_with({"layers.0.up": Column(unit=8), "*.up": Column(unit=32)}))
+    rows = {"layers.0.down": Row(unit=8), "*.down": Row(unit=32)}
+    found = shardings(export_with({"layers.0.up": Column(unit=8), "*.up": Column(unit=32), **rows}))
     assert found["layers.0.up.weight"]["unit"] == 8
     assert found["layers.1.up.weight"]["unit"] == 32
 

@@ -129,6 +129,7 @@ Step where_on_device(const Tensor& condition, const Tensor& a, const Tensor& b, 
 Step fill_on_device(kernels::Scalar value, const Tensor& y) {
   Elementwise kernel = kernel_of(Form::kFill, y);
   kernel.first = value;
+  if (y.dtype == DType::kBool) kernel.first.integer = value.real != 0.0;
   return elementwise_on_device(nullptr, kernel, y, {});
 }
 
@@ -226,14 +227,15 @@ Step softmax_on_device(bool logarithm, const Tensor& x, const Rows& rows, const 
 Step top_k_on_device(const BestElements& best) {
   TopK kernel;
   kernel.largest = best.extreme == kernels::Extreme::kLargest;
+  kernel.dtype = best.x.dtype;
   kernel.rows = best.rows.rows;
   kernel.width = best.rows.width;
   kernel.k = best.k;
   kernel.x_row_stride = best.rows.stride;
   return [=](const Execution& execution) {
     TopK placed = kernel;
-    placed.x = execution.data<const float>(best.x);
-    placed.values = execution.data<float>(best.values);
+    placed.x = execution.address(best.x);
+    placed.values = execution.address(best.values);
     placed.indices = execution.data<std::int64_t>(best.indices);
     return launch_blocks(*execution.on_device, placed, placed.rows);
   };

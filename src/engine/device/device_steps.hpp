@@ -44,7 +44,7 @@ Step cumulative_sum_on_device(const Tensor& x, int dim, const Tensor& y);
 /// Rows of x into y, which has no gaps.
 Step softmax_on_device(bool logarithm, const Tensor& x, const Rows& rows, const Tensor& y);
 
-/// kernels::TopKCall by tensors: rows of float32 in, values and indices without gaps out.
+/// kernels::TopKCall by tensors: rows in, values and indices without gaps out.
 struct BestElements {
   kernels::Extreme extreme = kernels::Extreme::kLargest;
   Tensor x;

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "device/quotients.hpp"
 #include "engine/device/operands.hpp"
 #include "kernels/elementwise.hpp"
 
@@ -46,14 +47,16 @@ ACCORD_ON_DEVICE inline std::int64_t whole_of(kernels::UnaryOp op, std::int64_t 
   }
 }
 
-/// Comparisons give 0 or 1. NaN of either side goes through kMin and kMax.
-ACCORD_ON_DEVICE inline float real_of(kernels::BinaryOp op, float a, float b) {
+/// Comparisons give 0 or 1. NaN of either side goes through kMin and kMax. `dtype`: to which steps are rounded in between.
+ACCORD_ON_DEVICE inline float real_of(kernels::BinaryOp op, float a, float b, DType dtype) {
   using kernels::BinaryOp;
   switch (op) {
     case BinaryOp::kAdd: return a + b;
     case BinaryOp::kSub: return a - b;
     case BinaryOp::kMul: return a * b;
     case BinaryOp::kDiv: return a / b;
+    case BinaryOp::kFloorDiv: return device::floor_quotient(a, b, dtype);
+    case BinaryOp::kTruncDiv: return device::trunc_quotient(a, b, dtype);
     case BinaryOp::kMin: return a != a ? a : b != b ? b : a < b ? a : b;
     case BinaryOp::kMax: return a != a ? a : b != b ? b : a > b ? a : b;
     case BinaryOp::kPow: return powf(a, b);
@@ -70,6 +73,16 @@ ACCORD_ON_DEVICE inline float real_of(kernels::BinaryOp op, float a, float b) {
   return a;
 }
 
+/// Wraps. A negative exponent leaves something of 1 and -1 only.
+ACCORD_ON_DEVICE inline std::int64_t whole_power(std::int64_t base, std::int64_t exponent) {
+  if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent % 2 == 0 ? 1 : -1) : 0;
+  std::uint64_t result = 1, square = static_cast<std::uint64_t>(base);
+  for (; exponent != 0; exponent /= 2, square *= square) {
+    if (exponent % 2 != 0) result *= square;
+  }
+  return static_cast<std::int64_t>(result);
+}
+
 /// REQUIRES: no division by zero.
 ACCORD_ON_DEVICE inline std::int64_t whole_of(kernels::BinaryOp op, std::int64_t a, std::int64_t b) {
   using kernels::BinaryOp;
@@ -79,6 +92,10 @@ ACCORD_ON_DEVICE inline std::int64_t whole_of(kernels::BinaryOp op, std::int64_t
     case BinaryOp::kSub: return static_cast<std::int64_t>(first - second);
     case BinaryOp::kMul: return static_cast<std::int64_t>(first * second);
     case BinaryOp::kDiv: return b == -1 ? static_cast<std::int64_t>(0 - first) : a / b;
+    case BinaryOp::kFloorDiv:
+      if (b == -1) return static_cast<std::int64_t>(0 - first);
+      return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
+    case BinaryOp::kPow: return whole_power(a, b);
     case BinaryOp::kMin: return a < b ? a : b;
     case BinaryOp::kMax: return a > b ? a : b;
     case BinaryOp::kEq: return a == b;
@@ -94,19 +111,13 @@ ACCORD_ON_DEVICE inline std::int64_t whole_of(kernels::BinaryOp op, std::int64_t
   }
 }
 
-/// x as a whole number of `dtype`: truncated, saturated, NaN is 0.
-ACCORD_ON_DEVICE inline std::int64_t saturated(float x, DType dtype) {
-  if (x != x) return 0;
-  switch (dtype) {
-    case DType::kBool: return x != 0.0F;
-    case DType::kUInt8: return x < 0.0F ? 0 : x > 255.0F ? 255 : static_cast<std::int64_t>(x);
-    case DType::kInt32:
-      return x < -2147483648.0F ? INT32_MIN : x >= 2147483648.0F ? INT32_MAX : static_cast<std::int64_t>(x);
-    default:
-      return x < -9223372036854775808.0F   ? INT64_MIN
-             : x >= 9223372036854775808.0F ? INT64_MAX
-                                           : static_cast<std::int64_t>(x);
-  }
+/// x as a whole number of `dtype`, as kernels::convert says; of uint8 the low 8 bits count.
+ACCORD_ON_DEVICE inline std::int64_t truncated(float x, DType dtype) {
+  if (dtype == DType::kBool) return x != 0.0F;
+  const bool narrow = dtype == DType::kInt32;
+  const float lowest = narrow ? -2147483648.0F : -9223372036854775808.0F;
+  if (x >= lowest && x < -lowest) return static_cast<std::int64_t>(x);
+  return narrow ? INT32_MIN : INT64_MIN;
 }
 
 /// y = f(a, b, c), or of the numbers `first` and `second`, for all elements of y.
@@ -157,8 +168,12 @@ struct Elementwise {
   ACCORD_ON_DEVICE float real_at(const Offsets<4>& at, std::int64_t index) const {
     switch (form) {
       case Form::kUnary: return real_of(unary, real_operand(1, at));
-      case Form::kBinary: return real_of(binary, real_operand(1, at), real_operand(2, at));
-      case Form::kBinaryScalar: return real_of(binary, real_operand(1, at), static_cast<float>(first.real));
+      case Form::kBinary: {
+        const DType dtype = operands[1].dtype == operands[2].dtype ? operands[1].dtype : DType::kFloat32;
+        return real_of(binary, real_operand(1, at), real_operand(2, at), dtype);
+      }
+      case Form::kBinaryScalar:
+        return real_of(binary, real_operand(1, at), static_cast<float>(first.real), DType::kFloat32);
       case Form::kPower: return power(real_operand(1, at));
       case Form::kClamp: {
         const float x = real_operand(1, at), low = static_cast<float>(first.real);
@@ -179,7 +194,8 @@ struct Elementwise {
       case Form::kBinary:
       case Form::kBinaryScalar: {
         const std::int64_t by = form == Form::kBinary ? whole_operand(2, at) : first.integer;
-        if (binary == kernels::BinaryOp::kDiv && by == 0) {
+        const bool divides = binary == kernels::BinaryOp::kDiv || binary == kernels::BinaryOp::kFloorDiv;
+        if (divides && by == 0) {
           report.tell(block, Fault::kDivision, 0, index, 0);
           return 0;
         }
@@ -203,8 +219,9 @@ struct Elementwise {
     if (exponent == 2.0) return x * x;
     if (exponent == 3.0) return x * x * x;
     if (exponent == -1.0) return 1.0F / x;
-    if (exponent == 0.5) return sqrtf(x);
-    if (exponent == -0.5) return 1.0F / sqrtf(x);
+    const bool roots = operands[1].dtype != DType::kFloat16;
+    if (roots && exponent == 0.5) return sqrtf(x);
+    if (roots && exponent == -0.5) return 1.0F / sqrtf(x);
     return powf(x, static_cast<float>(exponent));
   }
   ACCORD_ON_DEVICE static bool is_whole(DType dtype) {
@@ -214,7 +231,7 @@ struct Elementwise {
   ACCORD_ON_DEVICE void put_real(std::int64_t at, float x) const {
     const Operand& y = operands[0];
     if (is_whole(y.dtype)) {
-      device::store_integer(y.data, y.dtype, at, saturated(x, y.dtype));
+      device::store_integer(y.data, y.dtype, at, truncated(x, y.dtype));
     } else {
       device::store_float(y.data, y.dtype, at, x);
     }
@@ -222,17 +239,10 @@ struct Elementwise {
   ACCORD_ON_DEVICE void put_whole(std::int64_t at, std::int64_t x) const {
     const Operand& y = operands[0];
     if (is_whole(y.dtype)) {
-      device::store_integer(y.data, y.dtype, at, narrowed(x, y.dtype));
+      device::store_integer(y.data, y.dtype, at, x);
     } else {
       device::store_float(y.data, y.dtype, at, static_cast<float>(x));
     }
-  }
-  // A conversion saturates, arithmetic wraps.
-  ACCORD_ON_DEVICE std::int64_t narrowed(std::int64_t x, DType dtype) const {
-    if (form != Form::kConvert) return x;
-    if (dtype == DType::kInt32) return x < INT32_MIN ? INT32_MIN : x > INT32_MAX ? INT32_MAX : x;
-    if (dtype == DType::kUInt8) return x < 0 ? 0 : x > 255 ? 255 : x;
-    return x;
   }
 };
 

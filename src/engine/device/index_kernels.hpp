@@ -51,6 +51,7 @@ struct Pick {
   std::int64_t count = 0;  ///< elements of y
   std::int64_t places = 0, after = 0;
   int indexed = 0;
+  bool counts_back = true;            ///< ids below 0
   std::int64_t sizes[kMostIds] = {};  ///< of the indexed dimensions
   Shape picked;                       ///< of the places
   Operand ids[kMostIds];
@@ -71,8 +72,8 @@ struct Pick {
       bool bad = false;
       for (int i = 0; i < indexed; ++i) {
         const std::int64_t id = device::load_integer(ids[i].data, ids[i].dtype, id_at.of[i]);
-        if (id < -sizes[i] || id >= sizes[i]) {
-          if (!bad) report.tell(block, Fault::kIndex, id, place, sizes[i]);
+        if (id < (counts_back ? -sizes[i] : 0) || id >= sizes[i]) {
+          if (!bad) report.tell(block, counts_back ? Fault::kIndex : Fault::kId, id, place, sizes[i]);
           bad = true;
         }
         offset = offset * sizes[i] + (id < 0 ? id + sizes[i] : id);

@@ -55,13 +55,14 @@ Step gather_rows_on_device(const Node* node, const RowLookup& lookup) {
   };
 }
 
-Step pick_on_device(const Node* node, const Tensor& x, const std::vector<Tensor>& ids, int first,
-                    std::span<const std::int64_t> picked, const Tensor& y) {
+Step pick_on_device(const Node* node, const Picking& picking) {
+  const auto& [x, ids, first, from_end, picked, y] = picking;
   Pick kernel;
   kernel.count = y.count();
   kernel.places = 1;
   for (const std::int64_t size : picked) kernel.places *= size;
   kernel.indexed = static_cast<int>(ids.size());
+  kernel.counts_back = from_end == FromEnd::kYes;
   kernel.after = 1;
   for (int dim = first + kernel.indexed; dim < x.dims(); ++dim) kernel.after *= x.size(dim);
   kernel.picked = shape_of(kernels::contiguous_layout(picked));
@@ -72,9 +73,9 @@ Step pick_on_device(const Node* node, const Tensor& x, const std::vector<Tensor>
   kernel.element = static_cast<std::int64_t>(size_of(x.dtype));
   return [=](const Execution& execution) {
     Pick placed = kernel;
-    placed.x = execution.address(x);
-    placed.y = execution.address(y);
-    for (std::size_t i = 0; i < ids.size(); ++i) placed.ids[i].data = execution.address(ids[i]);
+    placed.x = execution.address(picking.x);
+    placed.y = execution.address(picking.y);
+    for (std::size_t i = 0; i < picking.ids.size(); ++i) placed.ids[i].data = execution.address(picking.ids[i]);
     placed.report = report_of(*execution.on_device, node);
     return launch_over(*execution.on_device, placed, placed.count);
   };

@@ -17,10 +17,21 @@ struct RowLookup {
 };
 Step gather_rows_on_device(const Node* node, const RowLookup& lookup);
 
-/// y = x[.., ids, ..]: x and y contiguous, the ids broadcast to `picked`, from dimension `first` of x on. REQUIRES: at most kMostPickedIds.
+/// Whether ids below 0 count from a dimension's end.
+enum class FromEnd : std::uint8_t { kNo, kYes };
+
+/// y = x[.., ids, ..]: tensors of ids at adjacent dimensions [first, first + ids.size()), broadcast to `picked`. x and y are contiguous.
+struct Picking {
+  Tensor x;
+  std::vector<Tensor> ids;
+  int first = 0;
+  FromEnd from_end = FromEnd::kYes;
+  Sizes picked;
+  Tensor y;
+};
+/// REQUIRES: at most kMostPickedIds.
 inline constexpr std::size_t kMostPickedIds = 4;
-Step pick_on_device(const Node* node, const Tensor& x, const std::vector<Tensor>& ids, int first,
-                    std::span<const std::int64_t> picked, const Tensor& y);
+Step pick_on_device(const Node* node, const Picking& picking);
 
 /// As kernels::gather_elements.
 Step gather_elements_on_device(const Node* node, const Tensor& x, int dim, const Tensor& index, const Tensor& y);

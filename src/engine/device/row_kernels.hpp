@@ -127,13 +127,13 @@ struct CumulativeSum {
   ACCORD_ON_DEVICE void operator()(Block& block) const {
     for (std::size_t line = block.first(); line < static_cast<std::size_t>(lines); line += block.stride()) {
       const Offsets<2> at = offsets_at(shape, operands, static_cast<std::int64_t>(line));
-      float sum = 0.0F;
+      double sum = 0.0;
       std::uint64_t whole = 0;
       for (std::int64_t i = 0; i < length; ++i) {
         const std::int64_t to = at.of[0] + i * y_stride, from = at.of[1] + i * x_stride;
         if (real) {
-          sum += device::load_float(operands[1].data, operands[1].dtype, from);
-          device::store_float(operands[0].data, operands[0].dtype, to, sum);
+          sum += static_cast<double>(device::load_float(operands[1].data, operands[1].dtype, from));
+          device::store_float(operands[0].data, operands[0].dtype, to, static_cast<float>(sum));
         } else {
           whole += static_cast<std::uint64_t>(device::load_integer(operands[1].data, operands[1].dtype, from));
           device::store_integer(operands[0].data, operands[0].dtype, to, static_cast<std::int64_t>(whole));

@@ -7,6 +7,7 @@
 namespace accord::engine {
 
 DType wider(DType a, DType b) {
+  if (kernels::is_narrow_float(a) && kernels::is_narrow_float(b) && a != b) return DType::kFloat32;
   const auto order = [](DType dtype) {
     switch (dtype) {
       case DType::kBool: return 0;
@@ -19,6 +20,16 @@ DType wider(DType a, DType b) {
     }
   };
   return order(a) >= order(b) ? a : b;
+}
+
+DType with_number(DType tensor, DType number) {
+  const auto kind = [](DType dtype) { return dtype == DType::kBool ? 0 : kernels::is_real(dtype) ? 2 : 1; };
+  return kind(number) > kind(tensor) ? number : tensor;
+}
+
+DType common_dtype(const Tensor& a, const Tensor& b) {
+  if ((a.dims() == 0) == (b.dims() == 0)) return wider(a.dtype, b.dtype);
+  return a.dims() == 0 ? with_number(b.dtype, a.dtype) : with_number(a.dtype, b.dtype);
 }
 
 Result<Tensor> promoted(Preparation& op, const Tensor& tensor, DType dtype) {

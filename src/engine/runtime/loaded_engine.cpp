@@ -203,22 +203,40 @@ std::string LoadedEngine::arithmetic_text() const {
                      text(all_reduce_dtype_), text(activation_dtype_), on_device_ ? "cuda" : "cpu");
 }
 
+Result<LoadedEngine::OpenedPackage> LoadedEngine::take_package(const std::string& path,
+                                                               const std::map<std::string, GroupPlace>& places,
+                                                               const LoadOptions& options) {
+  ACCORD_ASSIGN_OR_RETURN(path_, engine_package(path, places));
+  ACCORD_RETURN_IF_ERROR(take_options(options));
+  ACCORD_RETURN_IF_ERROR(check_device_groups(places));
+  ACCORD_ASSIGN_OR_RETURN(Package package, Package::open(path_));
+  const auto& part = package.manifest().part;
+  if (part) ACCORD_RETURN_IF_ERROR(check_part(*part, places));
+  ACCORD_ASSIGN_OR_RETURN(CutPackage cut, cut_package(package, places, options.canonical_ranks));
+  graph_ = apply_passes(std::move(cut.part.graph));
+  ACCORD_RETURN_IF_ERROR(check_supported(graph_, options.device.type));
+  set_groups(cut.groups, places);
+  ACCORD_RETURN_IF_ERROR(check_groups());
+  return OpenedPackage{std::move(package), std::move(cut)};
+}
+
+Status LoadedEngine::check_loads(const std::string& path, const std::map<std::string, GroupPlace>& places) {
+  LoadedEngine engine;
+  ACCORD_ASSIGN_OR_RETURN(OpenedPackage opened, engine.take_package(path, places, {}));
+  ACCORD_ASSIGN_OR_RETURN(Parameters parameters,
+                          load_parameters(opened.package, engine.graph_, opened.cut.part.parts, 1, Contents::kLeftOut));
+  engine.parameters_ = std::make_shared<const Parameters>(std::move(parameters));
+  return engine.dry_run();
+}
+
 Result<std::shared_ptr<LoadedEngine>> LoadedEngine::load(const std::string& path,
                                                          const std::map<std::string, GroupPlace>& places,
                                                          const LoadOptions& options) {
   const auto begin = Clock::now();
   std::shared_ptr<LoadedEngine> engine(new LoadedEngine());
-  ACCORD_ASSIGN_OR_RETURN(engine->path_, engine_package(path, places));
-  ACCORD_RETURN_IF_ERROR(engine->take_options(options));
-  ACCORD_RETURN_IF_ERROR(engine->check_device_groups(places));
-  ACCORD_ASSIGN_OR_RETURN(Package package, Package::open(engine->path_));
+  ACCORD_ASSIGN_OR_RETURN(OpenedPackage opened, engine->take_package(path, places, options));
+  auto& [package, cut] = opened;
   const auto& part = package.manifest().part;
-  if (part) ACCORD_RETURN_IF_ERROR(check_part(*part, places));
-  ACCORD_ASSIGN_OR_RETURN(CutPackage cut, cut_package(package, places, options.canonical_ranks));
-  engine->graph_ = apply_passes(std::move(cut.part.graph));
-  ACCORD_RETURN_IF_ERROR(check_supported(engine->graph_, options.device.type));
-  engine->set_groups(cut.groups, places);
-  ACCORD_RETURN_IF_ERROR(engine->check_groups());
   engine->graph_sha256_ = package.manifest().graph_sha256;
   for (const TensorEntry& entry : package.manifest().tensors)
     engine->tensors_.push_back({entry.name, entry.dtype, entry.shape, entry.sharding});

@@ -38,6 +38,9 @@ class LoadedEngine {
   static Result<std::shared_ptr<LoadedEngine>> load(const std::string& path,
                                                     const std::map<std::string, GroupPlace>& places,
                                                     const LoadOptions& options);
+  /// Whether load() takes the package, on the CPU. Does all that it does but read weights; so what is damaged there is not seen. Cost: the
+  /// metadata, whatever the weights' size.
+  static Status check_loads(const std::string& path, const std::map<std::string, GroupPlace>& places);
   static Result<std::shared_ptr<LoadedEngine>> assemble(const EngineParts& parts,
                                                         const std::map<std::string, GroupPlace>& places,
                                                         const LoadOptions& options);
@@ -118,6 +121,12 @@ class LoadedEngine {
 
  private:
   LoadedEngine() = default;
+  struct OpenedPackage {
+    Package package;
+    CutPackage cut;  ///< its graph has become graph_
+  };
+  Result<OpenedPackage> take_package(const std::string& path, const std::map<std::string, GroupPlace>& places,
+                                     const LoadOptions& options);
   Status take_options(const LoadOptions& options);
   Status take_device(const LoadOptions& options);
   Status check_device_groups(const std::map<std::string, GroupPlace>& places) const;

@@ -41,6 +41,10 @@ Status prepare_arange(Preparation& op) {
   if (dtype != DType::kFloat32 && dtype != DType::kInt32 && dtype != DType::kInt64) {
     return op.unsupported("no kernel counts in " + std::string(to_string(dtype)));
   }
+  for (const Scalar& number : {start, end, step}) {
+    const bool whole = number.real == static_cast<double>(number.integer);
+    if (dtype != DType::kFloat32 && !whole) return op.unsupported("no kernel counts whole numbers in fractions");
+  }
   ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, op.declared_sizes());
   const double exact = step.real == 0.0 ? -1.0 : (end.real - start.real) / step.real;
   if (sizes.size() != 1 || exact < 0.0 || exact > static_cast<double>(sizes[0]) ||

@@ -1,7 +1,9 @@
 // Arithmetic, element by element. Operands are first brought to the output's dtype, which the graph says, as PyTorch's
 // promotion does. Outputs are written over an input that nobody needs any more.
+#include <cmath>
 #include <limits>
 
+#include "device/numbers.hpp"
 #include "engine/device/device_steps.hpp"
 #include "engine/runtime/blocks.hpp"
 #include "engine/runtime/elementwise_steps.hpp"
@@ -14,29 +16,36 @@ using kernels::BinaryOp;
 using kernels::Scalar;
 using kernels::UnaryOp;
 
-// A tensor argument in `dtype`, or a number as a tensor without dimensions.
-Result<Tensor> operand(Preparation& op, std::string_view name, DType dtype) {
+// As PyTorch rounds a number beside 16-bit floats: to their dtype, unless they are multiplied with it or divided by it.
+DType number_dtype(BinaryOp kind, DType dtype) {
+  const bool exact =
+      kind == BinaryOp::kMul || kind == BinaryOp::kDiv || kind == BinaryOp::kFloorDiv || kind == BinaryOp::kTruncDiv;
+  return exact && kernels::is_real(dtype) ? DType::kFloat32 : dtype;
+}
+
+// A tensor argument in `dtype`, or a number as a tensor without dimensions, in `number`.
+Result<Tensor> operand(Preparation& op, std::string_view name, DType dtype, DType number) {
   if (op.is_tensor(name)) {
     ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor(name));
-    return promoted(op, given, dtype);
+    return promoted(op, given, given.dims() == 0 ? number : dtype);
   }
-  ACCORD_ASSIGN_OR_RETURN(const Scalar number, op.scalar(name));
-  return op.constant(number, kernels::is_real(dtype) ? DType::kFloat32 : dtype);  // not rounded, as in PyTorch
+  ACCORD_ASSIGN_OR_RETURN(const Scalar value, op.scalar(name));
+  return op.constant(value, number);
 }
 
 // self op other, each a tensor or a number.
 Status prepare_arithmetic(Preparation& op, BinaryOp kind) {
   const DType dtype = op.declared_dtype();
   ACCORD_RETURN_IF_ERROR(require_number(op, dtype));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor self, operand(op, "self", dtype));
-  if (!op.is_tensor("other")) {
+  ACCORD_ASSIGN_OR_RETURN(const Tensor self, operand(op, "self", dtype, dtype));
+  const DType number = number_dtype(kind, dtype);
+  if (!op.is_tensor("other") && !kernels::is_narrow_float(number)) {
     ACCORD_ASSIGN_OR_RETURN(const Scalar other, op.scalar("other"));
     ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, self.sizes(), {self}));
     add_binary_scalar(op, kind, self, other, y);
     return Status();
   }
-  ACCORD_ASSIGN_OR_RETURN(const Tensor given_other, op.tensor("other"));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor other, promoted(op, given_other, dtype));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor other, operand(op, "other", dtype, number));
   ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, broadcast_sizes(op, {self, other}));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, sizes, {self, other}));
   add_binary(op, kind, self, other, y);
@@ -49,11 +58,13 @@ Status prepare_sum(Preparation& op, BinaryOp kind) {
   if (alpha == 1.0) return prepare_arithmetic(op, kind);
   const DType dtype = op.declared_dtype();
   ACCORD_RETURN_IF_ERROR(require_number(op, dtype));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor self, operand(op, "self", dtype));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor other, operand(op, "other", dtype));
-  ACCORD_ASSIGN_OR_RETURN(const Scalar factor, op.scalar("alpha"));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor scaled, op.scratch(dtype, other.sizes()));
-  add_binary_scalar(op, BinaryOp::kMul, other, factor, scaled);
+  ACCORD_ASSIGN_OR_RETURN(const Tensor self, operand(op, "self", dtype, dtype));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor other, operand(op, "other", dtype, dtype));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor factor, operand(op, "alpha", dtype, dtype));
+  // PyTorch rounds the factor to the dtype, and what is scaled here and there: where it runs by vectors, only once it is added.
+  ACCORD_ASSIGN_OR_RETURN(const Tensor scaled,
+                          op.scratch(kernels::is_real(dtype) ? DType::kFloat32 : dtype, other.sizes()));
+  add_binary(op, BinaryOp::kMul, other, factor, scaled);
   ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, broadcast_sizes(op, {self, scaled}));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, sizes, {self}));
   add_binary(op, kind, self, scaled, y);
@@ -84,12 +95,8 @@ Status prepare_div(Preparation& op) {
   enum Mode { kExact, kTruncated, kFloored };
   ACCORD_ASSIGN_OR_RETURN(const int mode, op.choice("rounding_mode", {"", "trunc", "floor"}));
   const bool real = kernels::is_real(op.declared_dtype());
-  if (mode == kExact || (mode == kTruncated && !real)) return prepare_arithmetic(op, BinaryOp::kDiv);
-  if (mode == kTruncated || !real) return op.unsupported("this rounding mode has no kernel for this dtype");
-  ACCORD_RETURN_IF_ERROR(prepare_arithmetic(op, BinaryOp::kDiv));
-  const Tensor y = op.made(0);
-  add_unary(op, UnaryOp::kFloor, y, y);
-  return Status();
+  if (mode == kFloored) return prepare_arithmetic(op, BinaryOp::kFloorDiv);
+  return prepare_arithmetic(op, mode == kTruncated && real ? BinaryOp::kTruncDiv : BinaryOp::kDiv);
 }
 
 template <UnaryOp kind>
@@ -112,10 +119,12 @@ Status prepare_gelu(Preparation& op) {
 // tensor ^ number, tensor ^ tensor, number ^ tensor.
 Status prepare_pow(Preparation& op) {
   const DType dtype = op.declared_dtype();
-  if (!kernels::is_real(dtype)) return op.unsupported("powers have a kernel for real numbers only");
-  ACCORD_ASSIGN_OR_RETURN(const Tensor base, operand(op, "self", dtype));
-  if (!op.is_tensor("exponent")) {
-    ACCORD_ASSIGN_OR_RETURN(const double exponent, op.real("exponent"));
+  ACCORD_RETURN_IF_ERROR(require_number(op, dtype));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor base, operand(op, "self", dtype, dtype));
+  if (!op.is_tensor("exponent") && kernels::is_real(dtype)) {
+    ACCORD_ASSIGN_OR_RETURN(const double given, op.real("exponent"));
+    const double exponent =
+        kernels::is_narrow_float(dtype) ? device::rounded_to(dtype, static_cast<float>(given)) : given;
     ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, base.sizes(), {base}));
     op.step(
         [=](const Execution& execution) {
@@ -127,8 +136,7 @@ Status prepare_pow(Preparation& op) {
         [&] { return power_on_device(base, exponent, y); });
     return Status();
   }
-  ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor("exponent"));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor exponent, promoted(op, given, dtype));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor exponent, operand(op, "exponent", dtype, dtype));
   ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, broadcast_sizes(op, {base, exponent}));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, sizes, {base, exponent}));
   add_binary(op, BinaryOp::kPow, base, exponent, y);
@@ -149,6 +157,12 @@ Status prepare_clamp(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Scalar low, op.scalar("min", lowest));
   ACCORD_ASSIGN_OR_RETURN(const Scalar high, op.scalar("max", highest));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, self.sizes(), {self}));
+  if (std::isnan(low.real) || std::isnan(high.real)) {  // a bound that is no number leaves none
+    const Scalar nan = Scalar::of(std::numeric_limits<double>::quiet_NaN());
+    op.step([=](const Execution& execution) { return kernels::fill(nan, execution.write(y)); },
+            [&] { return fill_on_device(nan, y); });
+    return Status();
+  }
   op.step(
       [=](const Execution& execution) {
         return for_blocks(execution, y.layout, [&](const Block& block) {

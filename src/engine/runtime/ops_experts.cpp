@@ -278,14 +278,20 @@ Status prepare_top_k(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const int dim, op.dimension("dim", self.dims(), -1));
   if (op.outputs() != 2) return op.corrupt("it has two outputs");
   if (dim + 1 != self.dims()) return op.unsupported("the best elements have a kernel along the last dimension only");
-  ACCORD_ASSIGN_OR_RETURN(const Tensor wide, op.converted(self, DType::kFloat32));
-  ACCORD_ASSIGN_OR_RETURN(const RowTensor x, rows_of(op, wide));
+  ACCORD_ASSIGN_OR_RETURN(Tensor x, op.converted(self, kernels::is_real(self.dtype) ? DType::kFloat32 : self.dtype));
+  if (!kernels::can_take_top_k(x.dtype)) {
+    return op.unsupported("the best elements have no kernel for " + std::string(to_string(x.dtype)));
+  }
+  if (!as_rows(x.layout)) {
+    ACCORD_ASSIGN_OR_RETURN(x, op.contiguous(x));
+  }
+  const Rows rows = *as_rows(x.layout);
   ACCORD_ASSIGN_OR_RETURN(const std::int64_t k, op.integer("k"));
   if (k < 0 || k > self.size(dim)) return op.corrupt("more elements are wanted than there are");
   ACCORD_ASSIGN_OR_RETURN(const bool largest, op.flag("largest", true));
   Sizes sizes = self.sizes();
   sizes.back() = k;
-  ACCORD_ASSIGN_OR_RETURN(const Tensor values, op.scratch(DType::kFloat32, sizes));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor values, op.scratch(x.dtype, sizes));
   ACCORD_ASSIGN_OR_RETURN(const Tensor indices, op.make(1, sizes));
   ACCORD_RETURN_IF_ERROR(op.require(indices, {DType::kInt64}));
   const kernels::Extreme extreme = largest ? kernels::Extreme::kLargest : kernels::Extreme::kSmallest;
@@ -293,18 +299,19 @@ Status prepare_top_k(Preparation& op) {
       [=](const Execution& execution) {
         kernels::TopKCall call;
         call.extreme = extreme;
-        call.x = execution.data<const float>(x.tensor);
-        call.rows = x.rows.rows;
-        call.width = x.rows.width;
-        call.x_row_stride = x.rows.stride;
+        call.dtype = x.dtype;
+        call.x = execution.address(x);
+        call.rows = rows.rows;
+        call.width = rows.width;
+        call.x_row_stride = rows.stride;
         call.k = k;
-        call.values = execution.data<float>(values);
+        call.values = execution.address(values);
         call.indices = execution.data<std::int64_t>(indices);
         kernels::top_k(call);
         return Status();
       },
       [&] {
-        return top_k_on_device({extreme, x.tensor, x.rows, k, values, indices});
+        return top_k_on_device({extreme, x, rows, k, values, indices});
       });
   ACCORD_ASSIGN_OR_RETURN(const Tensor rounded, op.converted(values, op.declared_dtype(0)));
   op.alias(0, rounded);

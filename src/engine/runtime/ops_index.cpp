@@ -15,9 +15,15 @@
 namespace accord::engine {
 namespace {
 
-Status bad_index(const Node& node, std::int64_t index, std::int64_t position, std::int64_t size) {
-  return Status(StatusCode::kInvalidArgument,
-                fmt::format("{}: id {} at position {} is outside [0, {})", node_text(node), index, position, size));
+/// Ids of a dimension that may be picked: from `lowest` to below `size`.
+struct IdRange {
+  std::int64_t lowest = 0;
+  std::int64_t size = 0;
+};
+
+Status bad_index(const Node& node, std::int64_t index, std::int64_t position, const IdRange& range) {
+  return Status(StatusCode::kInvalidArgument, fmt::format("{}: id {} at position {} is outside [{}, {})",
+                                                          node_text(node), index, position, range.lowest, range.size));
 }
 
 /// Rows of a table by their ids.
@@ -55,7 +61,7 @@ void add_lookup(Preparation& op, const Lookup& lookup, const Gather& gather, con
           execution.address(lookup.ids) + range.first * static_cast<std::int64_t>(size_of(lookup.ids.dtype));
       std::byte* output = execution.address(lookup.y) + range.first * row_bytes;
       const auto bad = gather(execution, ids, range.last - range.first, output, thread);
-      return bad ? bad_index(*node, bad->id, range.first + bad->position, lookup.rows_in_all) : Status();
+      return bad ? bad_index(*node, bad->id, range.first + bad->position, {0, lookup.rows_in_all}) : Status();
     });
   };
   op.step(step, on_device);
@@ -169,15 +175,6 @@ Status prepare_concatenate(Preparation& op) {
   return Status();
 }
 
-/// x[.., ids, ..]: tensors of ids at adjacent dimensions [first, first + ids.size()), broadcast to `picked`.
-struct Picking {
-  Tensor x;  // contiguous
-  std::vector<Tensor> ids;
-  int first = 0;
-  Sizes picked;
-  Tensor y;
-};
-
 // For each block before the indexed dimensions and each picked place: the offset is the sum of id * stride, and what lies
 // behind the indexed dimensions is copied whole.
 Status pick(const Picking& picking, const Node& node, const Execution& execution) {
@@ -207,7 +204,8 @@ Status pick(const Picking& picking, const Node& node, const Execution& execution
       const std::int64_t size = x.size(picking.first + i);
       const std::int64_t id = ids.dtype == DType::kInt64 ? execution.data<const std::int64_t>(ids)[element]
                                                          : execution.data<const std::int32_t>(ids)[element];
-      if (id < -size || id >= size) return bad_index(node, id, place, size);
+      const IdRange range{picking.from_end == FromEnd::kYes ? -size : 0, size};
+      if (id < range.lowest || id >= size) return bad_index(node, id, place, range);
       offset = offset * size + (id < 0 ? id + size : id);
     }
     for (std::int64_t i = 0; i < before; ++i) {
@@ -218,9 +216,10 @@ Status pick(const Picking& picking, const Node& node, const Execution& execution
   return Status();
 }
 
-Status add_pick(Preparation& op, const Tensor& self, std::vector<Tensor> ids, int first) {
+Status add_pick(Preparation& op, const Tensor& self, std::vector<Tensor> ids, int first, FromEnd from_end) {
   Picking picking;
   picking.first = first;
+  picking.from_end = from_end;
   for (const Tensor& one : ids) {
     ACCORD_RETURN_IF_ERROR(op.require(one, {DType::kInt32, DType::kInt64}));
     const auto dims = static_cast<std::size_t>(one.dims());
@@ -245,7 +244,7 @@ Status add_pick(Preparation& op, const Tensor& self, std::vector<Tensor> ids, in
   if (op.is_on_device() && picking.ids.size() > kMostPickedIds)
     return op.unsupported("so many indices have no kernel for GPUs");
   op.step([picking, node = &op.node()](const Execution& execution) { return pick(picking, *node, execution); },
-          [&] { return pick_on_device(&op.node(), picking.x, picking.ids, first, picking.picked, picking.y); });
+          [&] { return pick_on_device(&op.node(), picking); });
   return Status();
 }
 
@@ -263,7 +262,7 @@ Status prepare_index(Preparation& op) {
     ids.push_back(*given[i]);
   }
   if (ids.empty() || first + static_cast<int>(ids.size()) > self.dims()) return op.corrupt("its indices do not fit");
-  return add_pick(op, self, std::move(ids), first);
+  return add_pick(op, self, std::move(ids), first, FromEnd::kYes);
 }
 
 Status prepare_index_select(Preparation& op) {
@@ -271,7 +270,7 @@ Status prepare_index_select(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor index, op.tensor("index"));
   ACCORD_ASSIGN_OR_RETURN(const int dim, op.dimension("dim", self.dims()));
   if (index.dims() != 1 || self.dims() == 0) return op.corrupt("it takes a list of ids");
-  return add_pick(op, self, {index}, dim);
+  return add_pick(op, self, {index}, dim, FromEnd::kNo);
 }
 
 constexpr OpEntry kTable[] = {

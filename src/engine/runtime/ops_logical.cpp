@@ -1,4 +1,4 @@
-// Ops with truth values: comparisons bring their operands to the wider of the two dtypes, logical ops to bool, where
+// Ops with truth values: comparisons bring their operands to the dtype that PyTorch compares them in, logical ops to bool, where
 // chooses between two tensors in the output's dtype.
 #include "engine/device/device_steps.hpp"
 #include "engine/runtime/blocks.hpp"
@@ -12,22 +12,19 @@ using kernels::BinaryOp;
 using kernels::Scalar;
 using kernels::UnaryOp;
 
+// A number is rounded to the dtype, or wraps there: 0.3 is the bfloat16 0.30078125 beside bfloat16.
 Status prepare_comparison(Preparation& op, BinaryOp kind) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
-  if (!op.is_tensor("other")) {
-    ACCORD_ASSIGN_OR_RETURN(const Scalar other, op.scalar("other"));
-    const bool number = self.dtype != DType::kBool && self.dtype != DType::kUInt8;
-    const DType dtype = op.is_real("other") ? wider(self.dtype, DType::kFloat32) : number ? self.dtype : DType::kInt64;
-    ACCORD_ASSIGN_OR_RETURN(const Tensor x, op.converted(self, dtype));
-    ACCORD_RETURN_IF_ERROR(require_number(op, dtype));
-    ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, x.sizes()));
-    add_binary_scalar(op, kind, x, other, y);
-    return Status();
+  Tensor other;
+  DType dtype = self.dtype;
+  if (op.is_tensor("other")) {
+    ACCORD_ASSIGN_OR_RETURN(other, op.tensor("other"));
+    dtype = common_dtype(self, other);
+  } else {
+    ACCORD_ASSIGN_OR_RETURN(const Scalar number, op.scalar("other"));
+    dtype = with_number(self.dtype, op.scalar_dtype("other"));
+    ACCORD_ASSIGN_OR_RETURN(other, op.constant(number, dtype));
   }
-  ACCORD_ASSIGN_OR_RETURN(const Tensor other, op.tensor("other"));
-  DType dtype = wider(self.dtype, other.dtype);
-  if (dtype == DType::kUInt8) dtype = DType::kInt32;
-  if (dtype != DType::kBool) ACCORD_RETURN_IF_ERROR(require_number(op, dtype));
   ACCORD_ASSIGN_OR_RETURN(const Tensor a, op.converted(self, dtype));
   ACCORD_ASSIGN_OR_RETURN(const Tensor b, op.converted(other, dtype));
   ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, broadcast_sizes(op, {a, b}));

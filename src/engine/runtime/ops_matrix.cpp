@@ -233,12 +233,13 @@ Status prepare_plain_product(Preparation& op, std::string_view x_name, std::stri
   ACCORD_ASSIGN_OR_RETURN(const double beta, op.real("beta", 1.0));
   const Sizes sizes = {x.size(0), mat2.size(1)};
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, sizes));
-  if (!bias_name.empty()) {
+  const bool adds = !bias_name.empty() && beta != 0.0;  // NaN times 0 is not added, as in PyTorch
+  if (adds) {
     ACCORD_ASSIGN_OR_RETURN(Tensor spread, op.tensor(bias_name));
     ACCORD_ASSIGN_OR_RETURN(spread.layout, kernels::broadcast_layout(spread.layout, sizes));
     add_binary_scalar(op, kernels::BinaryOp::kMul, spread, kernels::Scalar::of(beta), y);
   }
-  return add_plain_product(op, x, mat2, y, static_cast<float>(alpha), bias_name.empty() ? 0.0F : 1.0F);
+  return add_plain_product(op, x, mat2, y, static_cast<float>(alpha), adds ? 1.0F : 0.0F);
 }
 
 // The same, with the package's weight if it is that.

@@ -1,9 +1,8 @@
 // Reductions over dimensions, and the vector norm, which is the root of a sum of squares.
 #include "engine/device/device_steps.hpp"
-#include "engine/runtime/blocks.hpp"
 #include "engine/runtime/elementwise_steps.hpp"
 #include "engine/runtime/op_registry.hpp"
-#include "kernels/index.hpp"
+#include "kernels/cumulative_sum.hpp"
 #include "kernels/sum.hpp"
 
 namespace accord::engine {
@@ -37,7 +36,7 @@ Status prepare_reduction(Preparation& op, Reduction kind) {
   const bool counts = kind == Reduction::kSum && self.dtype == DType::kBool && dtype == DType::kInt64;
   Tensor x = self;
   if (!counts) {
-    ACCORD_ASSIGN_OR_RETURN(x, op.converted(self, dtype));
+    ACCORD_ASSIGN_OR_RETURN(x, op.tensor_as_output("self"));
   }
   const bool truth = kind == Reduction::kAny;
   if (truth) ACCORD_RETURN_IF_ERROR(op.require(x, {DType::kBool}));
@@ -59,8 +58,7 @@ Status prepare_reduction(Preparation& op) {
 Status prepare_vector_norm(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const double order, op.real("ord", 2.0));
   if (order != 2.0) return op.unsupported("only the norm of order 2 has a kernel");
-  ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor("self"));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor x, op.converted(given, op.declared_dtype()));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor x, op.tensor_as_output("self"));
   ACCORD_RETURN_IF_ERROR(op.require(x, {DType::kFloat32}));
   ACCORD_ASSIGN_OR_RETURN(const std::vector<int> dims, op.dimensions("dim", x.dims()));
   ACCORD_ASSIGN_OR_RETURN(const Sizes sizes, reduced_sizes(op, x, dims));
@@ -74,27 +72,13 @@ Status prepare_vector_norm(Preparation& op) {
 
 // Each place of the dimension is the one before it and what stands there.
 Status prepare_cumulative_sum(Preparation& op) {
-  ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.tensor("self"));
-  ACCORD_ASSIGN_OR_RETURN(const Tensor x, op.converted(self, op.declared_dtype()));
+  ACCORD_ASSIGN_OR_RETURN(const Tensor x, op.tensor_as_output("self"));
   ACCORD_RETURN_IF_ERROR(require_number(op, x.dtype));
   if (x.dims() == 0) return op.unsupported("sums along a scalar");
   ACCORD_ASSIGN_OR_RETURN(const int dim, op.dimension("dim", x.dims()));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make(0, x.sizes()));
   op.step(
-      [=](const Execution& execution) {
-        const kernels::ConstView from = execution.read(x);
-        const kernels::View to = execution.write(y);
-        const int from_last = y.dims() - 1 - dim;
-        for (std::int64_t i = 0; i < y.size(dim); ++i) {
-          const kernels::View here = narrowed(to, {from_last, i, 1});
-          const kernels::ConstView term = narrowed(from, {from_last, i, 1});
-          const Status status =
-              i == 0 ? kernels::copy_strided(term, here)
-                     : kernels::binary(kernels::BinaryOp::kAdd, narrowed(to, {from_last, i - 1, 1}), term, here);
-          ACCORD_RETURN_IF_ERROR(status);
-        }
-        return Status();
-      },
+      [=](const Execution& execution) { return kernels::cumulative_sum(execution.read(x), dim, execution.write(y)); },
       [&] { return cumulative_sum_on_device(x, dim, y); });
   return Status();
 }

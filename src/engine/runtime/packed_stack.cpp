@@ -23,7 +23,7 @@ Result<PackedStack> PackedStack::of_experts(const std::byte* weights, DType dtyp
   const std::size_t used = kernels::packed_bytes(format, out, in), each = round_up(used, 64);
   ACCORD_ASSIGN_OR_RETURN(Region memory, Region::allocate(each * count, "tensor \"" + name + "\""));
   const std::size_t plain_bytes = static_cast<std::size_t>(out * in) * size_of(dtype);
-  for (std::size_t i = 0; i < count; ++i) {
+  for (std::size_t i = 0; weights != nullptr && i < count; ++i) {
     const kernels::WeightSource source{weights + i * plain_bytes, dtype, out, in, in, 1};
     ACCORD_RETURN_IF_ERROR(kernels::pack(source, format, memory.bytes().subspan(i * each, used)).status());
   }
@@ -45,12 +45,14 @@ Result<PackedStack> PackedStack::of_convolution(const std::byte* weight, DType d
   const std::int64_t out = shape[0], in = shape[1];
   std::int64_t places = 1;
   for (std::size_t i = 2; i < shape.size(); ++i) places *= shape[i];
+  const std::vector<std::int64_t> matrices = {groups, out / groups, places * in};
+  if (weight == nullptr) return of_experts(nullptr, dtype, matrices, name);
   const std::size_t bytes = static_cast<std::size_t>(out * in * places) * size_of(dtype);
   ACCORD_ASSIGN_OR_RETURN(const Region turned, Region::allocate(bytes, "reading weights"));
   const std::int64_t sizes[] = {out, places, in}, strides[] = {in * places, 1, places};
   ACCORD_RETURN_IF_ERROR(kernels::copy_strided({weight, dtype, kernels::strided_layout(sizes, strides)},
                                                {turned.data(), dtype, kernels::contiguous_layout(sizes)}));
-  return of_experts(turned.data(), dtype, {groups, out / groups, places * in}, name);
+  return of_experts(turned.data(), dtype, matrices, name);
 }
 
 PackedStack::PackedStack(const kernels::PackedMatrix& first, std::int64_t count, std::uint64_t bytes_of_one)

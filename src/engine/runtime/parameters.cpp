@@ -20,41 +20,6 @@
 namespace accord::engine {
 namespace {
 
-bool is_linear(const Node& node) {
-  return node.op == "aten.linear.default" || node.op == "accord.linear" || node.op == "accord.gated_linear" ||
-         node.op == "accord.linears";
-}
-bool is_product(const Node& node) { return node.op == "aten.mm.default" || node.op == "aten.addmm.default"; }
-bool is_embedding(const Node& node) { return node.op == "aten.embedding.default" || node.op == "accord.embedding"; }
-
-bool is_convolution(const Node& node) { return node.op == "aten.convolution.default"; }
-
-// What the node reads as packed weights.
-std::vector<ValueId> packed_weights(const Node& node) {
-  std::vector<ValueId> weights;
-  for (const std::string_view name : {is_product(node) ? "mat2" : "weight", "gate"}) {
-    if (const auto weight = tensor_argument(node, name)) weights.push_back(*weight);
-  }
-  const Argument* const argument = find_argument(node, "weights");
-  if (const auto* refs = argument == nullptr ? nullptr : std::get_if<std::vector<ValueRef>>(argument)) {
-    for (const ValueRef& ref : *refs) weights.push_back(ref.id);
-  }
-  return weights;
-}
-
-int groups_of(const Node& node) {
-  const Result<std::int64_t> groups = integer_argument(node, "groups", 1);
-  return groups.ok() ? static_cast<int>(std::clamp<std::int64_t>(*groups, 1, 1 << 30)) : 1;
-}
-
-// The arguments of a layer of experts that are packed.
-bool is_expert_weight(const Node& node, ValueId id) {
-  const std::string_view family = op_family(node.op);
-  if (family != "accord.experts" && family != "accord.dispatched_experts") return false;
-  return tensor_argument(node, "up") == id || tensor_argument(node, "gate") == id ||
-         tensor_argument(node, "down") == id;
-}
-
 // Whether elements are read; an embedding reads them too where no packed weight is there.
 bool is_row_major(const ParameterUse& use) { return use.plain || (use.table && !use.linear); }
 
@@ -78,8 +43,9 @@ int loading_threads(int threads, std::uint64_t bytes) {
 
 class Loader {
  public:
-  Loader(Package* package, const Graph& graph, const std::vector<TensorPart>& parts, int threads)
-      : package_(package), graph_(graph), parts_(parts), pool_(threads) {}
+  Loader(Package* package, const Graph& graph, const std::vector<TensorPart>& parts, int threads,
+         Contents contents = Contents::kRead)
+      : package_(package), graph_(graph), parts_(parts), pool_(threads), reads_(contents == Contents::kRead) {}
 
   Result<Parameters> run() && {
     const std::vector<ParameterUse> uses = parameter_uses(graph_);
@@ -87,11 +53,11 @@ class Loader {
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       if (!uses[i].any()) continue;
       ACCORD_ASSIGN_OR_RETURN(const TensorEntry* entry, package_->tensor(parts_[i].tensor));
-      ACCORD_RETURN_IF_ERROR(load(*entry, parts_[i], uses[i], parameters_.memory[i]));
+      ACCORD_RETURN_IF_ERROR(at_reader(i, load(*entry, parts_[i], uses[i], parameters_.memory[i])));
       (parts_[i].sharded ? parameters_.bytes.sharded : parameters_.bytes.replicated) +=
           entry->granule_range_bytes(parts_[i].first_granule, parts_[i].granules);
     }
-    ACCORD_RETURN_IF_ERROR(check());
+    if (reads_) ACCORD_RETURN_IF_ERROR(check());
     parameters_.mapped = package_->file_mappings();
     return std::move(parameters_);
   }
@@ -108,7 +74,8 @@ class Loader {
       TensorEntry entry;
       entry.name = parts_[i].tensor;
       entry.dtype = weight->buffer.dtype;
-      ACCORD_RETURN_IF_ERROR(pack_products(entry, parts_[i], uses[i], rows.data(), parameters_.memory[i]));
+      ACCORD_RETURN_IF_ERROR(
+          at_reader(i, pack_products(entry, parts_[i], uses[i], rows.data(), parameters_.memory[i])));
       parameters_.bytes.replicated += rows.size();
     }
     return std::move(parameters_);
@@ -122,18 +89,29 @@ class Loader {
     std::span<const std::byte> bytes;
   };
 
+  // A weight without kernel is told with the first node that reads it.
+  Status at_reader(std::size_t parameter, Status status) const {
+    if (status.code() != StatusCode::kUnsupported) return status;
+    for (const Node& node : graph_.nodes) {
+      bool reads = false;
+      for_each_input(node, [&](ValueId id) { reads = reads || id == graph_.parameters[parameter].value; });
+      if (reads) return status.with_context(node_text(node));
+    }
+    return status;
+  }
+
   Status load(const TensorEntry& entry, const TensorPart& part, const ParameterUse& use, ParameterMemory& memory) {
     if (entry.packing) return load_packed(entry, part, use, memory);
     std::span<const std::byte> rows;
     if (is_row_major(use)) {
       ACCORD_ASSIGN_OR_RETURN(rows, lies_as_used(entry) ? map(entry, part) : woven(entry, part));
       memory.plain = rows;
-    } else {
+    } else if (reads_) {
       ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> staged, rows_.of(part_bytes(entry, part)));
       ACCORD_RETURN_IF_ERROR(read(entry, part, staged));
       rows = staged;
     }
-    return pack_products(entry, part, use, rows.data(), memory);
+    return pack_products(entry, part, use, reads_ ? rows.data() : nullptr, memory);
   }
 
   Status pack_products(const TensorEntry& entry, const TensorPart& part, const ParameterUse& use, const std::byte* rows,
@@ -181,6 +159,7 @@ class Loader {
                                              : "for linear layers"));
     }
     if (entry.packing->format.type == kernels::WeightType::kFloat8) {
+      if (!reads_) return repack(entry, part, packed_part(entry, part, nullptr), memory);
       ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> blocks, units_.of(part_bytes(entry, part)));
       ACCORD_RETURN_IF_ERROR(package_->read_granules(entry, part.first_granule, part.granules, blocks));
       return repack(entry, part, packed_part(entry, part, blocks.data()), memory);
@@ -200,8 +179,9 @@ class Loader {
                 ParameterMemory& memory) {
     const std::int64_t out = matrices.out(), in = matrices.in(), count = matrices.count();
     const std::size_t bytes = static_cast<std::size_t>(out * in) * size_of(entry.dtype);
-    ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> rows, rows_.of(bytes * static_cast<std::size_t>(count)));
-    for (std::int64_t i = 0; i < count; ++i) {
+    ACCORD_ASSIGN_OR_RETURN(const std::span<std::byte> rows,
+                            rows_.of(reads_ ? bytes * static_cast<std::size_t>(count) : 0));
+    for (std::int64_t i = 0; reads_ && i < count; ++i) {
       const std::span<std::byte> to = rows.subspan(static_cast<std::size_t>(i) * bytes, bytes);
       ACCORD_RETURN_IF_ERROR(pool_.run(pool_.threads(), [&](int share) {
         const PartRange outputs = part_range(out, 1, share, pool_.threads());
@@ -210,12 +190,12 @@ class Loader {
       }));
     }
     if (part.shape.size() == 3) {
-      ACCORD_ASSIGN_OR_RETURN(memory.experts,
-                              PackedStack::of_experts(rows.data(), entry.dtype, part.shape, entry.name));
+      ACCORD_ASSIGN_OR_RETURN(
+          memory.experts, PackedStack::of_experts(reads_ ? rows.data() : nullptr, entry.dtype, part.shape, entry.name));
       return Status();
     }
     ACCORD_ASSIGN_OR_RETURN((entry.packing->transposed ? memory.product : memory.linear),
-                            pack(entry, part.pieces, {rows.data(), entry.dtype, out, in, in, 1}));
+                            pack(entry, part.pieces, {reads_ ? rows.data() : nullptr, entry.dtype, out, in, in, 1}));
     return Status();
   }
 
@@ -239,6 +219,7 @@ class Loader {
   }
 
   Status read(const TensorEntry& entry, const TensorPart& part, std::span<std::byte> rows) {
+    if (!reads_) return Status();
     return read_row_major(*package_, entry, part, units_, rows);
   }
 
@@ -250,7 +231,7 @@ class Loader {
     const std::size_t bytes = kernels::packed_bytes(format, piece.out, piece.in);
     const std::size_t all_bytes = bytes * static_cast<std::size_t>(pieces);
     ACCORD_ASSIGN_OR_RETURN(Region region, Region::allocate(all_bytes, "tensor \"" + entry.name + "\""));
-    for (int i = 0; i < pieces; ++i) {
+    for (int i = 0; piece.data != nullptr && i < pieces; ++i) {
       const auto block = region.bytes().subspan(static_cast<std::size_t>(i) * bytes, bytes);
       ACCORD_RETURN_IF_ERROR(pool_.run(pool_.threads(), [&](int part) {
         const PartRange outputs = part_range(piece.out, kernels::kPanelWidth, part, pool_.threads());
@@ -293,6 +274,7 @@ class Loader {
   const Graph& graph_;
   const std::vector<TensorPart>& parts_;
   ThreadPool pool_;
+  const bool reads_;
   Staging rows_;
   Staging units_;
   std::vector<Mapped> mapped_;
@@ -300,34 +282,6 @@ class Loader {
 };
 
 }  // namespace
-
-std::vector<ParameterUse> parameter_uses(const Graph& graph) {
-  std::vector<ParameterUse> by_value(graph.values.size());
-  for (const Node& node : graph.nodes) {
-    const auto table = is_embedding(node) ? tensor_argument(node, "weight") : std::nullopt;
-    if (table) by_value[static_cast<std::size_t>(*table)].table = true;
-    std::vector<ValueId> packed;
-    if (is_linear(node) || is_product(node)) packed = packed_weights(node);
-    for_each_input(node, [&](ValueId id) {
-      ParameterUse& use = by_value[static_cast<std::size_t>(id)];
-      if (is_expert_weight(node, id)) {
-        use.experts = true;
-      } else if (is_convolution(node) && tensor_argument(node, "weight") == id) {
-        use.convolution = groups_of(node);
-      } else if (const auto found = std::find(packed.begin(), packed.end(), id); found != packed.end()) {
-        (is_linear(node) ? use.linear : use.product) = true;
-        packed.erase(found);
-      } else if (table != id) {
-        use.plain = true;
-      }
-    });
-  }
-  for (const ValueId output : graph.outputs) by_value[static_cast<std::size_t>(output)].plain = true;
-  std::vector<ParameterUse> uses;
-  for (const Parameter& parameter : graph.parameters)
-    uses.push_back(by_value[static_cast<std::size_t>(parameter.value)]);
-  return uses;
-}
 
 std::uint64_t planned_bytes(const Package& package, const Graph& graph, const std::vector<TensorPart>& parts) {
   const std::vector<ParameterUse> uses = parameter_uses(graph);
@@ -354,8 +308,9 @@ PackedStack packed_part(const TensorEntry& entry, const TensorPart& part, const 
 }
 
 Result<Parameters> load_parameters(Package& package, const Graph& graph, const std::vector<TensorPart>& parts,
-                                   int threads) {
-  return Loader(&package, graph, parts, loading_threads(threads, planned_bytes(package, graph, parts))).run();
+                                   int threads, Contents contents) {
+  const std::uint64_t bytes = contents == Contents::kRead ? planned_bytes(package, graph, parts) : 0;
+  return Loader(&package, graph, parts, loading_threads(threads, bytes), contents).run();
 }
 
 Result<std::vector<const TensorView*>> weights_of(const Graph& graph,

@@ -30,7 +30,14 @@ Result<RowTensor> rows_of(Preparation& op, const Tensor& tensor) {
 }
 
 Status Preparation::unsupported(std::string_view why) const {
-  return Status(StatusCode::kUnsupported, fmt::format("{}: {}", node_text(node_), why));
+  std::string inputs;
+  for_each_input(node_, [&](ValueId id) {
+    const Tensor& input = builder_.tensor(id);
+    inputs +=
+        fmt::format("{}{} {}", inputs.empty() ? " (of " : ", ", to_string(input.dtype), sizes_text(input.sizes()));
+  });
+  if (!inputs.empty()) inputs += ")";
+  return Status(StatusCode::kUnsupported, fmt::format("{}: {}{}", node_text(node_), why, inputs));
 }
 
 Status Preparation::corrupt(std::string_view why) const {
@@ -57,6 +64,14 @@ Result<Tensor> Preparation::tensor(std::string_view name) const {
   const auto id = tensor_argument(node_, name);
   if (!id) return corrupt(fmt::format("argument \"{}\" is not a tensor", name));
   return as_seen(builder_.tensor(*id));
+}
+
+Result<Tensor> Preparation::tensor_as_output(std::string_view name) const {
+  const auto id = tensor_argument(node_, name);
+  if (!id) return corrupt(fmt::format("argument \"{}\" is not a tensor", name));
+  const DType declared = builder_.source().graph.values[index_of(node_.outputs.front())].dtype;
+  ACCORD_ASSIGN_OR_RETURN(const Tensor rounded, converted(builder_.tensor(*id), declared));
+  return as_seen(rounded);
 }
 
 DType Preparation::seen(DType dtype) const {
@@ -169,9 +184,10 @@ Result<kernels::Scalar> Preparation::scalar(std::string_view name, std::optional
   return kernels::Scalar::of(number);
 }
 
-bool Preparation::is_real(std::string_view name) const {
+DType Preparation::scalar_dtype(std::string_view name) const {
   const Argument* argument = find_argument(node_, name);
-  return argument != nullptr && std::holds_alternative<double>(*argument);
+  if (argument != nullptr && std::holds_alternative<double>(*argument)) return DType::kFloat32;
+  return argument != nullptr && std::holds_alternative<bool>(*argument) ? DType::kBool : DType::kInt64;
 }
 
 Result<int> Preparation::dimension(std::string_view name, int dims, std::optional<std::int64_t> otherwise) const {

@@ -43,6 +43,8 @@ class Preparation {
   bool has(std::string_view name) const;
   bool is_tensor(std::string_view name) const;
   Result<Tensor> tensor(std::string_view name) const;
+  /// The same, rounded first to the dtype that the graph says of the first output.
+  Result<Tensor> tensor_as_output(std::string_view name) const;
   Result<std::optional<Tensor>> maybe_tensor(std::string_view name) const;
   /// nullopt where the list has None.
   Result<std::vector<std::optional<Tensor>>> tensors(std::string_view name) const;
@@ -54,8 +56,8 @@ class Preparation {
   /// Which of `names` the text argument is; the first one if it is left out.
   Result<int> choice(std::string_view name, std::initializer_list<std::string_view> names) const;
   Result<kernels::Scalar> scalar(std::string_view name, std::optional<kernels::Scalar> otherwise = {}) const;
-  /// True if the scalar argument is a real number, not a whole one.
-  bool is_real(std::string_view name) const;
+  /// float32, int64 or bool, as PyTorch sees a number.
+  DType scalar_dtype(std::string_view name) const;
   /// Dimensions counted from the front; for an empty list none.
   Result<std::vector<int>> dimensions(std::string_view name, int dims) const;
   Result<int> dimension(std::string_view name, int dims, std::optional<std::int64_t> otherwise = {}) const;

@@ -111,10 +111,14 @@ TEST(ElementwiseOps, whole_numbers_are_promoted_as_the_graph_says) {
                   {4}, DType::kInt64);
   const ValueId floored =
       runner.node("aten.div.Tensor_mode", {{"self", of(x)}, {"other", 0.75}, {"rounding_mode", text("floor")}}, {4});
+  const ValueId whole =
+      runner.node("aten.div.Tensor_mode", {{"self", of(n)}, {"other", number(-2)}, {"rounding_mode", text("floor")}},
+                  {4}, DType::kInt64);
   expect_equal<float>(runner.run<float>(product), {3.5F, -16.0F, -9.0F, 8.0F});
   expect_equal<float>(runner.run<float>(quotient), {3.5F, -4.0F, 4.5F, 1.0F});
   expect_equal<std::int64_t>(runner.run<std::int64_t>(truncated), {3, -4, 4, 1});
   expect_equal<float>(runner.run<float>(floored), {0.0F, 2.0F, -2.0F, 5.0F});
+  expect_equal<std::int64_t>(runner.run<std::int64_t>(whole), {-4, 4, -5, -1});
 }
 
 TEST(ElementwiseOps, comparisons_bring_both_sides_to_one_dtype) {

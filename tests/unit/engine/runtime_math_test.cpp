@@ -309,10 +309,14 @@ TEST(IndexOps, tensors_of_ids_broadcast_as_in_numpy) {
       runner.run<float>(runner.node("aten.index.Tensor",
                                     {{"self", of(v)}, {"indices", std::vector<ValueRef>{{-1}, {c}}}}, {4, 4, 3})),
       middle);
-  expect_equal<float>(
-      runner.run<float>(
-          runner.node("aten.index_select.default", {{"self", of(v)}, {"dim", number(1)}, {"index", of(c)}}, {4, 4, 3})),
-      middle);
+  // index_select counts from the front only.
+  const ValueId from_front = runner.integers({{4}, {0, 4, 2, 0}});
+  const auto select = [&](ValueId index) {
+    return runner.run<float>(runner.node("aten.index_select.default",
+                                         {{"self", of(v)}, {"dim", number(1)}, {"index", of(index)}}, {4, 4, 3}));
+  };
+  expect_equal<float>(select(from_front), middle);
+  EXPECT_THAT(select(c).status().message(), HasSubstr("id -5 at position 3 is outside [0, 5)"));
 }
 
 TEST(IndexOps, gather_follows_its_index_and_cat_joins) {

@@ -308,14 +308,18 @@ TEST_P(Elementwise, fill_and_arange) {
   EXPECT_EQ(steps, (std::vector<float>{0.5F, 0.75F, 1.0F}));
 }
 
-TEST_P(Elementwise, conversions_truncate_saturate_and_give_truth) {
+TEST_P(Elementwise, conversions_truncate_and_give_the_lowest_number_for_what_is_out_of_range) {
   std::vector<float> x = {1.9F, -1.9F, 0.0F, NAN, 1e20F, -1e20F, 2147483648.0F};
   std::vector<std::int32_t> i32(7);
   ASSERT_TRUE(convert(vector_view(x), vector_view(i32)).ok());
-  EXPECT_EQ(i32, (std::vector<std::int32_t>{1, -1, 0, 0, INT32_MAX, INT32_MIN, INT32_MAX}));
+  EXPECT_EQ(i32, (std::vector<std::int32_t>{1, -1, 0, INT32_MIN, INT32_MIN, INT32_MIN, INT32_MIN}));
   std::vector<std::int64_t> i64(7);
   ASSERT_TRUE(convert(vector_view(x), vector_view(i64)).ok());
-  EXPECT_EQ(i64, (std::vector<std::int64_t>{1, -1, 0, 0, INT64_MAX, INT64_MIN, 2147483648}));
+  EXPECT_EQ(i64, (std::vector<std::int64_t>{1, -1, 0, INT64_MIN, INT64_MIN, INT64_MIN, 2147483648}));
+  std::vector<std::uint8_t> bytes(7);
+  std::vector<float> wide = {255.9F, 256.0F, -1.7F, 300.0F, NAN, 1e20F, -300.0F};
+  ASSERT_TRUE(convert(vector_view(wide), {bytes.data(), DType::kUInt8, contiguous_layout(Sizes{7})}).ok());
+  EXPECT_EQ(bytes, (std::vector<std::uint8_t>{255, 0, 255, 44, 0, 0, 212}));
   std::vector<std::uint8_t> truth(7);
   ASSERT_TRUE(convert(vector_view(x), vector_view(truth)).ok());
   EXPECT_EQ(truth, (std::vector<std::uint8_t>{1, 1, 0, 1, 1, 1, 1}));

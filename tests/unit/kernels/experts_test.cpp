@@ -119,7 +119,7 @@ TEST(TopK, gives_the_extremes_of_each_row_in_order_and_the_first_of_equal_ones) 
       for (float& value : x) value = static_cast<float>(random() % 20);
       std::vector<float> values(static_cast<std::size_t>(3 * k));
       std::vector<std::int64_t> indices(values.size());
-      top_k({extreme, x.data(), 3, 40, 45, k, values.data(), indices.data()});
+      top_k({extreme, DType::kFloat32, x.data(), 3, 40, 45, k, values.data(), indices.data()});
       for (std::size_t row = 0; row < 3; ++row) {
         std::vector<std::int64_t> sorted(40);
         std::iota(sorted.begin(), sorted.end(), 0);
@@ -143,11 +143,22 @@ TEST(TopK, what_is_no_number_is_largest) {
   const std::vector<float> x = {1.0F, nan, 3.0F, 2.0F};
   std::vector<float> values(2);
   std::vector<std::int64_t> indices(2);
-  top_k({Extreme::kLargest, x.data(), 1, 4, 4, 2, values.data(), indices.data()});
+  top_k({Extreme::kLargest, DType::kFloat32, x.data(), 1, 4, 4, 2, values.data(), indices.data()});
   EXPECT_EQ(indices, (std::vector<std::int64_t>{1, 2}));
   EXPECT_TRUE(std::isnan(values[0]));
-  top_k({Extreme::kSmallest, x.data(), 1, 4, 4, 2, values.data(), indices.data()});
+  top_k({Extreme::kSmallest, DType::kFloat32, x.data(), 1, 4, 4, 2, values.data(), indices.data()});
   EXPECT_EQ(indices, (std::vector<std::int64_t>{0, 3}));
+}
+
+TEST(TopK, whole_numbers_that_no_float_tells_apart_keep_their_order) {
+  const std::vector<std::int64_t> x = {INT64_MAX - 1, INT64_MIN, INT64_MAX, (std::int64_t{1} << 53) + 1,
+                                       std::int64_t{1} << 53};
+  std::vector<std::int64_t> values(3), indices(3);
+  top_k({Extreme::kLargest, DType::kInt64, x.data(), 1, 5, 5, 3, values.data(), indices.data()});
+  EXPECT_EQ(indices, (std::vector<std::int64_t>{2, 0, 3}));
+  EXPECT_EQ(values, (std::vector<std::int64_t>{INT64_MAX, INT64_MAX - 1, (std::int64_t{1} << 53) + 1}));
+  top_k({Extreme::kSmallest, DType::kInt64, x.data(), 1, 5, 5, 2, values.data(), indices.data()});
+  EXPECT_EQ(indices, (std::vector<std::int64_t>{1, 4, 3}));
 }
 
 }  // namespace
