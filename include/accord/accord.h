@@ -653,11 +653,12 @@ typedef struct accord_expert_choice {
 /* What a prepared map says of this rank. */
 typedef struct accord_expert_map {
   size_t struct_size;
-  int64_t tokens;      /* of this rank */
-  int64_t recv_rows;   /* that dispatch writes here */
-  int64_t total_rows;  /* what it would be without dropping */
-  int64_t dropped;     /* choices of all ranks that overflow dropped */
-  uint64_t generation; /* counts the handle's maps; prepared again for equal ids it keeps its number, but not on a GPU */
+  int64_t tokens;     /* of this rank */
+  int64_t recv_rows;  /* that dispatch writes here */
+  int64_t total_rows; /* what it would be without dropping */
+  int64_t dropped;    /* choices of all ranks that overflow dropped */
+  uint64_t
+      generation; /* counts the handle's maps; prepared again for equal ids it keeps its number, but not on a GPU */
   int32_t local_experts;
   int32_t top_k;
   uint64_t fingerprint; /* equal for equal maps of the handle, alike on all ranks */
