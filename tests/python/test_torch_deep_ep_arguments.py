@@ -8,7 +8,7 @@ from ranks import TORCH_PROGRAM
 
 pytest.importorskip("torch")
 
-from accord.moe import deep_ep  # noqa: E402
+from accord.moe import deep_ep
 
 EVENTS = "previous_event async_finish allocate_on_comm_stream"
 SIGNATURES = {  # DeepEP's
