@@ -265,7 +265,16 @@ bfloat16.)")
           nb::sig("def combine_backward(self, handle: ExpertHandle, grad: " ACCORD_ROWS_SIG
                   ", grad_expert_out: " ACCORD_ROWS_SIG ", *, dtype: " ACCORD_DTYPE_SIG ", " ACCORD_STREAM_SIG
                   ") -> None"),
-          "grad_expert_out[slot] = grad[t]; padding is zero. Collective.");
+          "grad_expert_out[slot] = grad[t]; padding is zero. Collective.")
+      .def(
+          "decline",
+          [](GroupHandle& self, MapHandle& handle, std::string_view why, bool prepares) {
+            decline(self.use(), handle.handle, prepares, why);
+          },
+          nb::arg("handle"), nb::arg("why"), nb::kw_only(), nb::arg("prepares") = false,
+          R"(In place of a call that this rank cannot make: the ranks that come to theirs get `why` as an error of this one, and the group goes on.
+
+prepares: the call was prepare, and the handle is not prepared then. On a GPU it ends the group.)");
 }
 
 }  // namespace

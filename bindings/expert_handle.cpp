@@ -92,7 +92,8 @@ nb::object cuda_array_of(const MapHandle& self, const ConstBuffer& numbers) {
   nb::dict fields;
   fields["shape"] = nb::make_tuple(numbers.count);
   fields["typestr"] = "<i8";
-  fields["data"] = nb::make_tuple(reinterpret_cast<std::uintptr_t>(numbers.data), true);
+  fields["data"] =
+      nb::make_tuple(reinterpret_cast<std::uintptr_t>(numbers.data), false);  // torch refuses read-only arrays
   fields["version"] = 3;
   nb::object array = nb::module_::import_("types").attr("SimpleNamespace")();
   array.attr("__cuda_array_interface__") = fields;
@@ -112,7 +113,9 @@ until it is prepared.)")
           "prepared", [](const MapHandle& self) { return self.handle.prepared(); }, "Whether it may be used.")
       .def_prop_ro(
           "generation", [](const MapHandle& self) { return self.handle.generation(); },
-          "How often it was prepared: who kept it for a backward sees by it that it is still the same map.")
+          R"(Counts its maps: one more where prepare made another than the last one, so equal ids keep the number.
+
+On a GPU, where the host does not know the ids, one more for each prepare. Alike on all ranks.)")
       .def_prop_ro(
           "top_k", [](const MapHandle& self) { return self.handle.top_k(); }, "Choices of each token.")
       .def_prop_ro(
@@ -120,6 +123,11 @@ until it is prepared.)")
           "Each expert's rows are padded to a multiple of it.")
       .def_prop_ro(
           "tokens", [](const MapHandle& self) { return self.prepared().tokens(); }, "Tokens of this rank.")
+      .def_prop_ro(
+          "fingerprint", [](const MapHandle& self) { return self.fetched().fingerprint(); },
+          R"(Equal for equal maps of a handle, whatever it was in between, and alike on all ranks.
+
+A backward finds by it that the map is that of its forward, also where activation recompute has prepared it again.)")
       .def_prop_ro(
           "counts", [](const MapHandle& self) { return list_of(self.fetched().counts()); },
           "Rows of each of this rank's experts, padding included; their slots follow each other.")
@@ -168,7 +176,12 @@ Raises ResourceExhausted if it overflows and overflow is "fail". What else is as
           "device_numbers", [](const MapHandle& self) { return cuda_array_of(self, self.handle.on_device().numbers); },
           nb::sig("def device_numbers(self) -> object"),
           R"(On a GPU: five int64, as device_counts. recv_rows; 1 if a rank would get more rows than its capacity; 1 if nothing is moved for that;
-ids of this rank that are out of range or duplicates; rows for which the last call's array of slots had no room.)");
+ids of this rank that are out of range or duplicates; rows for which the last call's array of slots had no room.)")
+      .def_prop_ro(
+          "device_fingerprint",
+          [](const MapHandle& self) { return cuda_array_of(self, self.handle.on_device().fingerprint); },
+          nb::sig("def device_fingerprint(self) -> object"),
+          "On a GPU: one int64 with the bits of `fingerprint`, as device_counts.");
 }
 
 }  // namespace accord::python

@@ -653,17 +653,19 @@ typedef struct accord_expert_choice {
 /* What a prepared map says of this rank. */
 typedef struct accord_expert_map {
   size_t struct_size;
-  int64_t tokens;      /* of this rank */
-  int64_t recv_rows;   /* that dispatch writes here */
-  int64_t total_rows;  /* what it would be without dropping */
-  int64_t dropped;     /* choices of all ranks that overflow dropped */
-  uint64_t generation; /* how often the handle was prepared */
+  int64_t tokens;     /* of this rank */
+  int64_t recv_rows;  /* that dispatch writes here */
+  int64_t total_rows; /* what it would be without dropping */
+  int64_t dropped;    /* choices of all ranks that overflow dropped */
+  uint64_t
+      generation; /* counts the handle's maps; prepared again for equal ids it keeps its number, but not on a GPU */
   int32_t local_experts;
   int32_t top_k;
+  uint64_t fingerprint; /* equal for equal maps of the handle, alike on all ranks */
 } accord_expert_map_t;
 
 #define ACCORD_EXPERT_MAP_INIT \
-  { sizeof(accord_expert_map_t), 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(accord_expert_map_t), 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* What the calls of a group have moved on this rank so far. */
 typedef struct accord_expert_statistics {
@@ -723,10 +725,11 @@ typedef struct accord_expert_device_map {
   /* [5]: recv_rows; 1 if a rank would get more rows than its capacity; 1 if nothing is moved for that; ids of this rank that are
    * out of range or duplicates; rows for which the last call's array of slots had no room. */
   const int64_t* numbers;
+  const uint64_t* fingerprint; /* [1]: accord_expert_map_t's */
 } accord_expert_device_map_t;
 
 #define ACCORD_EXPERT_DEVICE_MAP_INIT \
-  { sizeof(accord_expert_device_map_t), NULL, NULL }
+  { sizeof(accord_expert_device_map_t), NULL, NULL, NULL }
 
 /* Null pointers for a handle on the CPU. */
 ACCORD_API accord_status_t accord_expert_handle_on_device(accord_expert_handle_t* handle,

@@ -101,6 +101,7 @@ struct ExpertDeviceMap {
   /// [5] int64: recv_rows; 1 if a rank would get more rows than its capacity; 1 if nothing is moved for that; ids of this rank that are
   /// out of range or duplicates; rows for which the last call's buffer of slots had no room.
   ConstBuffer numbers;
+  ConstBuffer fingerprint;  ///< [1] int64: the bits of ExpertHandle::fingerprint()
 };
 
 /// A routing map: where each choice of each token goes. One for each layer and microbatch in flight; it may be prepared anew once its last
@@ -117,7 +118,8 @@ class ExpertHandle {
   int alignment() const;
   /// Of its group.
   int experts() const;
-  /// How often it was prepared: who kept it for a backward sees by it that it is still the same map.
+  /// Counts its maps: one more where prepare() made another map than the last one, so a map that is prepared again for equal ids keeps its
+  /// number. On GPUs, where the host does not know the ids, one more for each prepare(). Alike on all ranks.
   std::uint64_t generation() const;
 
   // On GPUs.
@@ -130,6 +132,9 @@ class ExpertHandle {
 
   // The rest REQUIRES: prepared().
 
+  /// Equal for equal maps of a handle, whatever it was in between, and alike on all ranks; two different maps share one with a chance of
+  /// 2^-64. A backward finds by it that the map is that of its forward, also where activation recompute has prepared it again.
+  std::uint64_t fingerprint() const;
   /// Tokens of this rank.
   std::int64_t tokens() const;
   /// Rows of each of this rank's experts, padding included; their slots follow each other in this order.

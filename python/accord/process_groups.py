@@ -16,6 +16,7 @@ from datetime import timedelta
 import torch.distributed as dist
 
 import accord
+from accord.torch import c10d
 
 Group = dist.ProcessGroup | accord.Communicator
 _LOCAL_BACKENDS_WITHOUT_STORE = ("mpi",)
@@ -39,6 +40,11 @@ def place_in(group: Group) -> tuple[int, int]:
     if isinstance(group, accord.Communicator):
         return group.rank, group.size
     return dist.get_rank(group), dist.get_world_size(group)
+
+
+def timeout_of(group: dist.ProcessGroup) -> timedelta:
+    """What the calls of a group take, of accord's backend or another."""
+    return getattr(group, "timeout", None) or c10d.timeout_of(group)
 
 
 class SharedCommunicator:
@@ -66,7 +72,7 @@ def shared_communicator(
     """accord's communicator over the ranks of the group. Collective over the group; cost: a few messages to the group's
     store, and 10 ms or so where it is made. failure: why this rank cannot bind its engine; then all ranks of a process group get
     Mismatch with it (those of a communicator get it when the engine is bound). timeout: for all ranks to come, else accord.Timeout names those
-    that did not; the store's."""
+    that did not; the group's, which is that of the communicator's calls in any case."""
     if isinstance(group, accord.Communicator):
         return SharedCommunicator(group, group.name)
     rank, size = place_in(group)
@@ -75,13 +81,13 @@ def shared_communicator(
     if held is not None and not held.serves(rank, size):
         held = None
     call = f"{prefix}/{store.add(f'{prefix}/calls/{rank}', 1)}"
-    verdict = _agree(store, call, rank, size, held.name if held else None, failure, timeout)
+    verdict = _agree(store, call, rank, size, held.name if held else None, failure, timeout or timeout_of(group))
     if verdict.startswith(_FAILED):
         raise failure or accord.Mismatch(verdict.removeprefix(_FAILED))
     if held is not None and verdict == held.name:
         return held
     communicator = accord.Communicator.create(
-        dist.PrefixStore(call, store), rank, size, name=f"{logical_name(group)} (engines)"
+        dist.PrefixStore(call, store), rank, size, name=f"{logical_name(group)} (engines)", timeout=timeout_of(group)
     )
     shared = _shared[prefix] = SharedCommunicator(communicator, verdict)
     return shared
@@ -94,7 +100,7 @@ def _agree(
     size: int,
     held: str | None,
     failure: Exception | None,
-    timeout: timedelta | None,
+    timeout: timedelta,
 ) -> str:
     """The name of the communicator that all ranks hold, that of a new one where they do not, or what is wrong. The last rank to come says
     it for all: seven messages to the store for each rank, however many there are."""
@@ -111,7 +117,7 @@ def _agree(
             verdict = secrets.token_hex(8)
         store.set(f"{call}/verdict", verdict)
     try:
-        store.wait([f"{call}/verdict"], *([timeout] if timeout else []))
+        store.wait([f"{call}/verdict"], timeout)
     except RuntimeError:
         absent = [other for other in range(size) if not store.check([f"{call}/at/{other}"])]
         if not absent:

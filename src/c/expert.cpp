@@ -91,6 +91,7 @@ bool is_on_device(const accord_expert_group_t* group) {
 /// `reads_slots`: whether the call adds up slots, else it writes them.
 Result<Rows> rows_of(accord_expert_group_t* group, const accord_expert_handle_t* handle,
                      const accord_expert_rows_t* given, bool reads_slots, std::string_view function) {
+  if (given == nullptr) return c::null_argument(function, "rows");
   ACCORD_ASSIGN_OR_RETURN(const accord_expert_rows_t read, c::read_struct(given, function));
   Rows rows;
   // What is not prepared has no lengths; the call itself refuses it, on all ranks. On devices a map that overflows is refused by nobody.
@@ -119,6 +120,7 @@ Result<Rows> rows_of(accord_expert_group_t* group, const accord_expert_handle_t*
 
 Result<accord::ExpertRouting> routing_of(const accord_expert_group_t* group, const accord_expert_handle_t* handle,
                                          const accord_expert_routing_t* given, std::string_view function) {
+  if (given == nullptr) return c::null_argument(function, "routing");
   ACCORD_ASSIGN_OR_RETURN(const accord_expert_routing_t read, c::read_struct(given, function));
   ACCORD_ASSIGN_OR_RETURN(const DType dtype, dtype_or(read.ids_dtype, DType::kInt64, function, "ids_dtype"));
   if (read.tokens < 0) return refuse(function, fmt::format("tokens is {}", read.tokens));
@@ -210,7 +212,8 @@ extern "C" accord_status_t accord_expert_handle_map(accord_expert_handle_t* hand
                                         static_cast<int64_t>(it->dropped().size()),
                                         it->generation(),
                                         static_cast<int32_t>(it->counts().size()),
-                                        it->top_k()};
+                                        it->top_k(),
+                                        it->fingerprint()};
     return c::write_struct(result, map, function);
   });
 }
@@ -283,7 +286,8 @@ extern "C" accord_status_t accord_expert_handle_on_device(accord_expert_handle_t
   return answer(__func__, {{"handle", handle}, {"map", map}}, [&](std::string_view function) {
     const accord::ExpertDeviceMap there = handle->handle.on_device();
     const accord_expert_device_map_t result = {sizeof result, static_cast<const int64_t*>(there.counts.data),
-                                               static_cast<const int64_t*>(there.numbers.data)};
+                                               static_cast<const int64_t*>(there.numbers.data),
+                                               static_cast<const uint64_t*>(there.fingerprint.data)};
     return c::write_struct(result, map, function);
   });
 }
@@ -294,70 +298,65 @@ extern "C" accord_status_t accord_expert_handle_fetch(accord_expert_handle_t* ha
 
 extern "C" accord_status_t accord_expert_prepare(accord_expert_group_t* group, accord_expert_handle_t* handle,
                                                  const accord_expert_routing_t* routing) {
-  return answer(
-      __func__, {{"group", group}, {"handle", handle}, {"routing", routing}}, [&](std::string_view function) -> Status {
-        const Result<accord::ExpertRouting> call = routing_of(group, handle, routing, function);
-        return call.ok() ? group->group.prepare(handle->handle, *call) : decline(group, handle, true, call.status());
-      });
+  return answer(__func__, {{"group", group}, {"handle", handle}}, [&](std::string_view function) -> Status {
+    const Result<accord::ExpertRouting> call = routing_of(group, handle, routing, function);
+    return call.ok() ? group->group.prepare(handle->handle, *call) : decline(group, handle, true, call.status());
+  });
 }
 
 extern "C" accord_status_t accord_expert_dispatch(accord_expert_group_t* group, accord_expert_handle_t* handle,
                                                   const accord_expert_rows_t* rows) {
-  return answer(__func__, {{"group", group}, {"handle", handle}, {"rows", rows}},
-                [&](std::string_view function) -> Status {
-                  const Result<Rows> given = rows_of(group, handle, rows, false, function);
-                  if (!given.ok()) return decline(group, handle, false, given.status());
-                  const Rows& read = *given;
-                  return group->group.dispatch(handle->handle, {.tokens = read.tokens,
-                                                                .scales = read.scales,
-                                                                .weights = read.weights,
-                                                                .recv_tokens = read.slots,
-                                                                .recv_scales = read.recv_scales,
-                                                                .recv_weights = read.recv_weights,
-                                                                .stream = read.stream});
-                });
+  return answer(__func__, {{"group", group}, {"handle", handle}}, [&](std::string_view function) -> Status {
+    const Result<Rows> given = rows_of(group, handle, rows, false, function);
+    if (!given.ok()) return decline(group, handle, false, given.status());
+    const Rows& read = *given;
+    return group->group.dispatch(handle->handle, {.tokens = read.tokens,
+                                                  .scales = read.scales,
+                                                  .weights = read.weights,
+                                                  .recv_tokens = read.slots,
+                                                  .recv_scales = read.recv_scales,
+                                                  .recv_weights = read.recv_weights,
+                                                  .stream = read.stream});
+  });
 }
 
 extern "C" accord_status_t accord_expert_combine(accord_expert_group_t* group, accord_expert_handle_t* handle,
                                                  const accord_expert_rows_t* rows) {
-  return answer(__func__, {{"group", group}, {"handle", handle}, {"rows", rows}},
-                [&](std::string_view function) -> Status {
-                  const Result<Rows> given = rows_of(group, handle, rows, true, function);
-                  if (!given.ok()) return decline(group, handle, false, given.status());
-                  const Rows& read = *given;
-                  return group->group.combine(handle->handle, {.expert_out = read.slots,
-                                                               .scales = read.recv_scales,
-                                                               .weights = read.weights,
-                                                               .result = read.tokens,
-                                                               .stream = read.stream});
-                });
+  return answer(__func__, {{"group", group}, {"handle", handle}}, [&](std::string_view function) -> Status {
+    const Result<Rows> given = rows_of(group, handle, rows, true, function);
+    if (!given.ok()) return decline(group, handle, false, given.status());
+    const Rows& read = *given;
+    return group->group.combine(handle->handle, {.expert_out = read.slots,
+                                                 .scales = read.recv_scales,
+                                                 .weights = read.weights,
+                                                 .result = read.tokens,
+                                                 .stream = read.stream});
+  });
 }
 
 extern "C" accord_status_t accord_expert_dispatch_backward(accord_expert_group_t* group, accord_expert_handle_t* handle,
                                                            const accord_expert_rows_t* rows) {
-  return answer(__func__, {{"group", group}, {"handle", handle}, {"rows", rows}},
-                [&](std::string_view function) -> Status {
-                  const Result<Rows> given = rows_of(group, handle, rows, true, function);
-                  if (!given.ok()) return decline(group, handle, false, given.status());
-                  const Rows& read = *given;
-                  return group->group.dispatch_backward(handle->handle, {.grad = read.slots,
-                                                                         .grad_recv_weights = read.recv_weights,
-                                                                         .grad_tokens = read.tokens,
-                                                                         .grad_weights = read.weights,
-                                                                         .stream = read.stream});
-                });
+  return answer(__func__, {{"group", group}, {"handle", handle}}, [&](std::string_view function) -> Status {
+    const Result<Rows> given = rows_of(group, handle, rows, true, function);
+    if (!given.ok()) return decline(group, handle, false, given.status());
+    const Rows& read = *given;
+    return group->group.dispatch_backward(handle->handle, {.grad = read.slots,
+                                                           .grad_recv_weights = read.recv_weights,
+                                                           .grad_tokens = read.tokens,
+                                                           .grad_weights = read.weights,
+                                                           .stream = read.stream});
+  });
 }
 
 extern "C" accord_status_t accord_expert_combine_backward(accord_expert_group_t* group, accord_expert_handle_t* handle,
                                                           const accord_expert_rows_t* rows) {
-  return answer(__func__, {{"group", group}, {"handle", handle}, {"rows", rows}},
-                [&](std::string_view function) -> Status {
-                  const Result<Rows> given = rows_of(group, handle, rows, false, function);
-                  if (!given.ok()) return decline(group, handle, false, given.status());
-                  const Rows& read = *given;
-                  return group->group.combine_backward(
-                      handle->handle, {.grad = read.tokens, .grad_expert_out = read.slots, .stream = read.stream});
-                });
+  return answer(__func__, {{"group", group}, {"handle", handle}}, [&](std::string_view function) -> Status {
+    const Result<Rows> given = rows_of(group, handle, rows, false, function);
+    if (!given.ok()) return decline(group, handle, false, given.status());
+    const Rows& read = *given;
+    return group->group.combine_backward(handle->handle,
+                                         {.grad = read.tokens, .grad_expert_out = read.slots, .stream = read.stream});
+  });
 }
 
 extern "C" accord_status_t accord_balance_experts(const double* loads, int32_t experts, int32_t ranks, int32_t per_rank,

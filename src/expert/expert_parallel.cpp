@@ -17,12 +17,16 @@ bool ExpertHandle::prepared() const {
 Status ExpertHandle::fetch(Stream stream) const { return state_->fetch(stream); }
 ExpertDeviceMap ExpertHandle::on_device() const {
   if (state_->device == nullptr) return {};
-  return {state_->device->counts(), state_->device->numbers()};
+  return {state_->device->counts(), state_->device->numbers(), state_->device->fingerprint()};
 }
 int ExpertHandle::top_k() const { return state_->layer.top_k; }
 int ExpertHandle::experts() const { return state_->placement->experts; }
 int ExpertHandle::alignment() const { return state_->layer.alignment; }
 std::uint64_t ExpertHandle::generation() const { return state_->generation; }
+std::uint64_t ExpertHandle::fingerprint() const {
+  state_->fetch_once();
+  return state_->fingerprint;
+}
 std::int64_t ExpertHandle::tokens() const { return state_->tokens(); }
 
 std::span<const std::int64_t> ExpertHandle::counts() const {

@@ -153,11 +153,11 @@ Status Group::prepare(Handle& handle, const ExpertRouting& routing) {
   if (device_ != nullptr) {
     ACCORD_RETURN_IF_ERROR(on_device("prepare", routing, handle));
     ACCORD_RETURN_IF_ERROR(device_->prepare(handle, routing));
-    ++handle.generation;
+    handle.generation = ++handle.prepares;
     handle.prepared = true;
     return {};
   }
-  CallRecord record{.operation = Operation::kPrepare, .handle = handle.number, .generation = handle.generation};
+  CallRecord record{.operation = Operation::kPrepare, .handle = handle.number, .generation = handle.prepares};
   ExpertRankCounts counts;
   if (handle.group == id_) handle.prepared = false;
   const Status arguments = checked(routing, handle);
@@ -172,10 +172,13 @@ Status Group::prepare(Handle& handle, const ExpertRouting& routing) {
   route(handle.routing, *placement_);
   if (handle.routing.overflows) ACCORD_RETURN_IF_ERROR(overflow(handle, routing.weights));
 
+  // The ids of all ranks decide, so all ranks find alike whether this is the map that the handle was before.
+  const std::uint64_t before = handle.fingerprint;
   handle.add_up();
+  if (handle.generation == 0 || handle.fingerprint != before) ++handle.generation;
   add(handle, report_);
   statistics_.dropped += handle.routing.ranks[rank()].dropped;
-  ++handle.generation;
+  ++handle.prepares;
   handle.prepared = true;
   return {};
 }
@@ -241,7 +244,7 @@ Status Group::run(CallRecord record, const Handle& handle, const Status& argumen
   const Turn turn(*this);
   ACCORD_RETURN_IF_ERROR(turn.status());
   record.handle = handle.number;
-  record.generation = handle.generation;
+  record.generation = handle.prepares;
   ACCORD_RETURN_IF_ERROR(rendezvous_.meet(record, arguments));
   ACCORD_RETURN_IF_ERROR(move().with_context(to_string(record.operation)));
   ACCORD_RETURN_IF_ERROR(rendezvous_.part().with_context(to_string(record.operation)));

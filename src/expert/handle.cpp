@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "expert/fingerprint.hpp"
+
 namespace accord::expert {
 
 void Handle::reserve(const ExpertGroupConfig& config) {
@@ -15,9 +17,14 @@ void Handle::reserve(const ExpertGroupConfig& config) {
 void Handle::add_up() {
   std::fill(traffic.begin(), traffic.end(), 0);
   std::fill(loads.begin(), loads.end(), 0);
-  routing.for_each_choice([&](Rank from, std::int64_t, int, std::int64_t choice) {
+  fingerprint = 0;
+  for (Rank from = 0; from < placement->ranks(); ++from) fingerprint += mark_of_tokens(from, routing.tokens_of(from));
+  routing.for_each_choice([&](Rank from, std::int64_t token, int k, std::int64_t choice) {
     if (routing.expert[choice] >= 0) ++loads[routing.expert[choice]];
-    if (routing.place[choice] >= 0) ++traffic[from * placement->ranks() + holder(choice)];
+    const std::int32_t place = routing.place[choice];
+    if (place < 0) return;
+    ++traffic[from * placement->ranks() + placement->holder[place]];
+    fingerprint += mark_of_choice(from, token, k, place);
   });
 }
 

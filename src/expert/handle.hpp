@@ -17,7 +17,8 @@ class Handle {
  public:
   std::uint64_t group = 0;       ///< the one that made it, by a number that no other group of the process has
   std::uint32_t number = 0;      ///< among the handles of its group, equal on all ranks
-  std::uint32_t generation = 0;  ///< how often it was prepared
+  std::uint32_t prepares = 0;    ///< how often it was prepared
+  std::uint32_t generation = 0;  ///< how often it became another map; on GPUs, which alone know that, `prepares`
   bool prepared = false;
   Rank rank = 0;
   ExpertLayerConfig layer;
@@ -25,6 +26,7 @@ class Handle {
   Routing routing;
   std::vector<std::int64_t> traffic;  ///< [ranks, ranks]: rows from each rank to each
   std::vector<std::int64_t> loads;    ///< [experts]: choices, before any was dropped
+  std::uint64_t fingerprint = 0;      ///< of the map, see fingerprint.hpp
   std::shared_ptr<DeviceMap> device;  ///< of groups on GPUs: the map, which `routing` is a copy of once it is fetched
   std::string group_name;
 
@@ -37,7 +39,7 @@ class Handle {
 
   /// Memory for the largest map.
   void reserve(const ExpertGroupConfig& config);
-  /// traffic and loads, from routing.
+  /// traffic, loads and fingerprint, from routing.
   void add_up();
   /// On GPUs: waits for what is in `stream`, and copies the map. kResourceExhausted: it overflows, and that is a failure.
   Status fetch(Stream stream);

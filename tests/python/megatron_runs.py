@@ -12,7 +12,9 @@ from megatron.core.distributed import DistributedDataParallel, DistributedDataPa
 from megatron.core.models.gpt import GPTModel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.pipeline_parallel import get_forward_backward_func
-from megatron.core.tensor_parallel.random import CudaRNGStatesTracker
+from megatron.core.tensor_parallel import checkpoint as megatron_checkpoint
+from megatron.core.tensor_parallel import random as megatron_random
+from megatron.core.tensor_parallel.random import CheckpointWithoutOutput, CudaRNGStatesTracker
 from megatron.core.transformer import TransformerConfig
 from megatron.core.transformer.torch_norm import WrappedTorchNorm
 from torch.overrides import TorchFunctionMode
@@ -46,6 +48,8 @@ def without_gpu():
         stack.enter_context(mock.patch.object(torch.cuda, "current_device", lambda: torch.device("cpu")))
         stack.enter_context(mock.patch.object(torch.cuda, "synchronize", lambda *_: None))
         stack.enter_context(mock.patch.object(CudaRNGStatesTracker, "fork", lambda *_, **__: contextlib.nullcontext()))
+        stack.enter_context(mock.patch.object(megatron_random, "_get_cuda_rng_state", lambda **_: None))
+        stack.enter_context(mock.patch.object(megatron_random, "_set_cuda_rng_state", lambda *_, **__: None))
         stack.enter_context(mock.patch.object(WrappedTorchNorm, "__new__", norm))
         stack.enter_context(_OnCpu())
         yield
@@ -131,8 +135,9 @@ def gpt(tensor: int, pipeline: int, sequence: bool) -> list[float]:
             parallel_state.destroy_model_parallel()
 
 
-def experts(dispatcher: str, parallel: int) -> list[torch.Tensor]:
-    """What a MoE layer of four experts over `parallel` ranks gives, and the gradients of its input and router."""
+def experts(dispatcher: str, parallel: int, recompute: str = "") -> list[torch.Tensor]:
+    """What a MoE layer of four experts over `parallel` ranks gives, and the gradients of its input and router. recompute: "full" runs the
+    layer again in its backward, as recompute_granularity does with whole layers; "moe" is one of its recompute_modules."""
     from megatron.core.models.gpt.moe_module_specs import get_moe_module_spec
     from megatron.core.transformer.moe import moe_utils
 
@@ -153,14 +158,56 @@ def experts(dispatcher: str, parallel: int) -> list[torch.Tensor]:
                 use_cpu_initialization=True,
                 gradient_accumulation_fusion=False,
                 moe_router_load_balancing_type="none",
+                recompute_granularity="selective" if recompute == "moe" else None,
+                recompute_modules=["moe"] if recompute == "moe" else None,
             )
             torch.manual_seed(3)
             layer = get_moe_module_spec(use_te=False, num_experts=4)
             layer = layer.module(config, layer.submodules, layer_number=1)
             generator = torch.Generator().manual_seed(dist.get_rank())
             x = torch.randn(6, 2, 16, generator=generator, requires_grad=True)
-            result, _ = layer(x)
+            result = megatron_checkpoint(lambda x: layer(x)[0], False, x) if recompute == "full" else layer(x)[0]
             result.backward(torch.randn(6, 2, 16, generator=generator))
             return [result.detach(), x.grad, layer.router.weight.grad]
         finally:
             parallel_state.destroy_model_parallel()
+
+
+def recomputed_calls(experts, dispatch, combine) -> list[list[torch.Tensor]]:
+    """Gradients through two layers of accord's calls that share a handle: without recompute, and by each of megatron-core's functions."""
+    handles = [experts.handle(), experts.handle()]
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    x = torch.randn(5, 8, generator=generator)
+    router = torch.randn(8, 4, generator=generator)
+
+    def layer(number, x, router):
+        top = torch.softmax(x @ router, -1).topk(2, -1)
+        experts.prepare(handles[number], top.indices)
+        rows, weights = dispatch(experts, handles[number], x, top.values)
+        return combine(experts, handles[number], torch.tanh(rows) * weights[:, None])
+
+    def gradients(run):
+        inputs = [x.clone().requires_grad_(), router.clone().requires_grad_()]
+        for part in range(2):  # two microbatches that share the handles
+            result = inputs[0] * (part + 1)
+            for number in range(2):
+                result = run(number, result, inputs[1])
+            result.square().sum().backward()
+        return [each.grad for each in inputs]
+
+    def without_output(number, *arguments):
+        way = CheckpointWithoutOutput(fp8=None)
+        made = way.checkpoint(lambda *given: layer(number, *given), *arguments)
+        result = torch.sin(made)
+        way.discard_output_and_register_recompute(result)
+        return result
+
+    with without_gpu():
+        return [
+            gradients(layer),
+            gradients(
+                lambda number, *arguments: megatron_checkpoint(lambda *given: layer(number, *given), False, *arguments)
+            ),
+            gradients(lambda number, *arguments: torch.sin(layer(number, *arguments))),
+            gradients(without_output),
+        ]

@@ -58,6 +58,7 @@ def run_step(_, path):
         for array, numbers in (
             (handle.device_counts, handle.counts),
             (handle.device_numbers, [handle.recv_rows, 0, 0, 1, 0]),
+            (handle.device_fingerprint, [(handle.fingerprint ^ 1 << 63) - (1 << 63)]),
         ):
             told = array.__cuda_array_interface__
             assert told["shape"] == (len(numbers),) and told["typestr"] == "<i8"

@@ -26,11 +26,12 @@ def all_getters(group, module_name, arguments, installs=False):
     import inspect
     import warnings
 
+    # megatron-core's destroy_model_parallel() leaves groups in the module.
+    module = importlib.reload(importlib.import_module(module_name))
     if installs:
         from accord import megatron
 
         megatron.install()
-    module = importlib.import_module(module_name)
     module.initialize_model_parallel(**arguments)
 
     def readable(value):
@@ -42,7 +43,8 @@ def all_getters(group, module_name, arguments, installs=False):
     for name, function in inspect.getmembers(module, inspect.isfunction):
         if not name.startswith(("get_", "is_pipeline", "is_rank", "has_")) or "memory_buffer" in name:
             continue
-        flags = [p for p, known in inspect.signature(function).parameters.items() if known.default is False]
+        parameters = inspect.signature(function).parameters.items()
+        flags = [p for p, known in parameters if isinstance(known.default, bool)]
         for number in range(1 << len(flags)):
             keywords = {flag: bool(number >> i & 1) for i, flag in enumerate(flags)}
             try:

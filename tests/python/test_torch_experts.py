@@ -164,7 +164,7 @@ def prepared_anew(group):
         result.backward()
     assert torch.equal(x.grad, torch.full((2, 2), 2.0))
     late = moe.dispatch(experts, first, x)[0].sum()
-    experts.prepare(first, ids)
+    experts.prepare(first, ids.flip(0))
     try:
         late.backward()
     except accord.WrongState as error:

@@ -87,10 +87,13 @@ def _used() -> _State:
     return _state
 
 
+def _has(family: str) -> bool:
+    """Whether there are such groups: some are planned only where an argument asks for them."""
+    return _state is not None and any(planned.name == family for planned in _state.mesh.plan.families)
+
+
 def _group_of(family: str, check_initialized: bool = True) -> ProcessGroup | None:
-    if not check_initialized and _state is None:
-        return None
-    group = mesh().group(family)
+    group = mesh().group(family) if check_initialized or _has(family) else None
     if group is None and check_initialized:
         raise accord.WrongState(f'mesh: rank {dist.get_rank()} is in no group of "{family}"')
     return group
@@ -169,8 +172,17 @@ get_expert_model_parallel_rank = _rank("ep")
 get_expert_model_parallel_src_rank = _source("ep")
 
 get_expert_tensor_parallel_group = _group("ep_tp")
-get_expert_tensor_parallel_world_size = _world_size("ep_tp")
-get_expert_tensor_parallel_rank = _rank("ep_tp")
+
+
+def get_expert_tensor_parallel_world_size() -> int | None:
+    """Ranks of the group "ep_tp" that this rank is in; None before there are any, as Megatron has it."""
+    return None if _state is None else len(mesh().ranks("ep_tp"))
+
+
+def get_expert_tensor_parallel_rank() -> int | None:
+    """This rank's number in its group "ep_tp"; None before there are any, as Megatron has it."""
+    return None if _state is None else _place("ep_tp")
+
 
 get_expert_tensor_and_model_parallel_group = _group("tp_ep_mp")
 get_expert_tensor_and_model_parallel_world_size = _world_size("tp_ep_mp")
@@ -181,9 +193,9 @@ get_intra_distributed_optimizer_instance_group = _group("intra_dist_opt_instance
 get_inter_distributed_optimizer_instance_group = _group("inter_ep_dp")
 
 
-def get_context_parallel_global_ranks() -> list[int]:
-    """Ranks of the job in this rank's group "cp"."""
-    return _ranks("cp")
+def get_context_parallel_global_ranks(check_initialized: bool = True) -> list[int] | None:
+    """Ranks of the job in this rank's group "cp". check_initialized=False: None if there is none."""
+    return _ranks("cp") if check_initialized or _has("cp") else None
 
 
 def get_pipeline_model_parallel_last_rank() -> int:
@@ -203,11 +215,11 @@ def get_pipeline_model_parallel_prev_rank() -> int:
 
 
 def get_virtual_pipeline_model_parallel_world_size() -> int | None:
-    return _used().arguments.virtual_pipeline_model_parallel_size
+    return None if _state is None else _state.arguments.virtual_pipeline_model_parallel_size
 
 
 def get_virtual_pipeline_model_parallel_rank() -> int | None:
-    return _used().virtual_pipeline_rank
+    return None if _state is None else _state.virtual_pipeline_rank
 
 
 def set_virtual_pipeline_model_parallel_rank(rank: int) -> None:
@@ -234,7 +246,7 @@ def _is_virtual_stage(ignore_virtual: bool, vp_stage: int | None, *, last: bool)
 
 
 def is_rank_in_embedding_group(ignore_virtual: bool = True, vp_stage: int | None = None) -> bool:
-    ranks = mesh().ranks("embd")
+    ranks = mesh().ranks("embd") if _has("embd") else []
     if not ranks or ignore_virtual or dist.get_rank() not in (ranks[0], ranks[-1]):
         return bool(ranks)
     edge = is_pipeline_first_stage if dist.get_rank() == ranks[0] else is_pipeline_last_stage
@@ -242,7 +254,7 @@ def is_rank_in_embedding_group(ignore_virtual: bool = True, vp_stage: int | None
 
 
 def is_rank_in_position_embedding_group() -> bool:
-    return bool(mesh().ranks("pos_embd"))
+    return _has("pos_embd") and bool(mesh().ranks("pos_embd"))
 
 
 # Data parallel: which of several families is meant.
@@ -272,7 +284,7 @@ def get_data_parallel_group_gloo(
 
 
 def has_separate_all_gather_group() -> bool:
-    return _used().arguments.create_all_gather_group
+    return _state is not None and _state.arguments.create_all_gather_group
 
 
 def get_data_parallel_world_size(with_context_parallel: bool = False, partial_data_parallel: bool = False) -> int:
@@ -299,10 +311,12 @@ def get_amax_reduction_group(with_context_parallel: bool = False, tp_only_amax_r
     return _group_of(f"tp{data}{'_cp' if with_context_parallel else ''}")
 
 
-def get_hierarchical_context_parallel_groups(check_initialized: bool = True) -> list[ProcessGroup]:
-    """One group for each level, the innermost first."""
+def get_hierarchical_context_parallel_groups(check_initialized: bool = True) -> list[ProcessGroup] | None:
+    """One group for each level, the innermost first. check_initialized=False: None if there are none."""
+    if not check_initialized and not _has("hcp_0"):
+        return None
     levels = _used().arguments.hierarchical_context_parallel_sizes or []
-    if check_initialized and not levels:
+    if not levels:
         raise accord.WrongState("mesh: hierarchical_context_parallel_sizes were not given")
     return [_group_of(f"hcp_{level}", check_initialized) for level in range(len(levels))]
 
@@ -310,10 +324,16 @@ def get_hierarchical_context_parallel_groups(check_initialized: bool = True) -> 
 def get_hybrid_data_context_parallel_groups(
     check_initialized: bool = True, group_size: int | None = None
 ) -> ProcessGroup | None:
-    """The group of `group_size` neighbours of data and context parallel; all of them if that many."""
+    """The group of `group_size` neighbours of data and context parallel; all of them if that many. Other sizes than the planned ones are
+    InvalidArgument, whatever check_initialized is."""
     if group_size == get_data_parallel_world_size(with_context_parallel=True):
         return _group_of("dp_cp", check_initialized)
-    return _group_of(f"hybrid_dp_cp_{group_size}", check_initialized)
+    prefix = "hybrid_dp_cp_"
+    sizes = [planned.name.removeprefix(prefix) for planned in mesh().plan.families if planned.name.startswith(prefix)]
+    if str(group_size) not in sizes:
+        known = f"groups have {', '.join(sizes)} ranks" if sizes else "hybrid_context_parallel was not given"
+        raise accord.InvalidArgument(f"mesh: there are no hybrid groups of {group_size} ranks: {known}")
+    return _group_of(f"{prefix}{group_size}", check_initialized)
 
 
 def _expert_data(partial: bool) -> str:
@@ -327,6 +347,11 @@ def get_expert_data_parallel_group(
     if not check_initialized and _state is None:
         return None
     return _group_of(_expert_data(partial_expert_data_parallel), check_initialized)
+
+
+def get_data_modulo_expert_parallel_group(partial_expert_data_parallel: bool = False) -> ProcessGroup:
+    """Megatron's old name of get_expert_data_parallel_group()."""
+    return get_expert_data_parallel_group(partial_expert_data_parallel=partial_expert_data_parallel)
 
 
 def get_expert_data_parallel_group_gloo(partial_expert_data_parallel: bool = False) -> ProcessGroup:

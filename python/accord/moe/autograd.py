@@ -1,10 +1,15 @@
 """Dispatch and combine with their backwards, for torch's autograd.
 
-Backwards are collectives too: every rank has to run them, in the same order, whatever its part in the loss. A map that was prepared anew
-since the forward is refused.
+Backwards are collectives too: every rank has to run them, in the same order, whatever its part in the loss. A backward needs the map of its
+forward. Activation recompute prepares the handle once more for the same ids, which gives that map again; another map is refused, and so it
+is on all ranks, as maps follow from the ids of all of them.
 """
 
 from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch.autograd.function import FunctionCtx, once_differentiable
@@ -15,16 +20,50 @@ from accord._core import ExpertGroup, ExpertHandle, WrongState
 _BYTES = {torch.float8_e4m3fn: "float8_e4m3fn", torch.float8_e5m2: "float8_e5m2"}
 
 
-def _remember(ctx: FunctionCtx, group: ExpertGroup, handle: ExpertHandle) -> None:
-    ctx.group, ctx.handle, ctx.generation = group, handle, handle.generation
+class _Map:
+    """Which map a handle is. On a GPU the fingerprint stays there until a handle that was prepared again makes it needed: reading it waits."""
+
+    def __init__(self, handle: ExpertHandle, device: torch.device) -> None:
+        self.generation = handle.generation
+        self.fingerprint: Any = handle.fingerprint if device.type == "cpu" else self._there(handle, device).clone()
+
+    @staticmethod
+    def _there(handle: ExpertHandle, device: torch.device) -> torch.Tensor:
+        return torch.as_tensor(handle.device_fingerprint, device=device)
+
+    def is_of(self, handle: ExpertHandle) -> bool:
+        if handle.generation == self.generation:
+            return True
+        if isinstance(self.fingerprint, int):
+            return handle.fingerprint == self.fingerprint
+        return torch.equal(self._there(handle, self.fingerprint.device), self.fingerprint)
+
+
+def _remember(ctx: FunctionCtx, group: ExpertGroup, handle: ExpertHandle, rows: torch.Tensor) -> None:
+    """What the backward needs. The saved tensor has no elements: torch.utils.checkpoint runs a forward again when something that it saved is
+    asked for, and where microbatches share a handle, that has to come before the backward looks at the map."""
+    ctx.group, ctx.handle, ctx.map = group, handle, _Map(handle, rows.device)
+    ctx.save_for_backward(rows.new_empty(0))
 
 
 def _remembered(ctx: FunctionCtx) -> tuple[ExpertGroup, ExpertHandle]:
-    if ctx.handle.generation != ctx.generation:
+    _ = ctx.saved_tensors
+    if not ctx.map.is_of(ctx.handle):
         raise WrongState(
-            "this expert handle was prepared anew since the forward: use one for each microbatch in flight"
+            "this expert handle was prepared anew since the forward, for other ids: use one for each microbatch in flight"
         )
     return ctx.group, ctx.handle
+
+
+@contextlib.contextmanager
+def _told(group: ExpertGroup, handle: ExpertHandle) -> Iterator[None]:
+    """What fails inside, before this rank has come to the call, is told to the ranks that wait for it."""
+    try:
+        yield
+    except Exception as error:
+        if group.config["device"] == "cpu":  # on GPUs nobody waits yet
+            group.decline(handle, f"{type(error).__name__}: {error}")
+        raise
 
 
 def memory_of(tensor: torch.Tensor | None) -> torch.Tensor | None:
@@ -52,21 +91,21 @@ def _rows_for(group: ExpertGroup, handle: ExpertHandle, tensor: torch.Tensor) ->
 class _Dispatch(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tokens, weights, group, handle):
-        _remember(ctx, group, handle)
-        ctx.shapes = tokens.shape, None if weights is None else weights.shape
-        rows = _rows_for(group, handle, tokens)
-        make = "new_zeros" if tokens.is_cuda else "new_empty"  # rows behind those that come are zero
-        received = getattr(tokens, make)(rows, tokens.shape[-1])
-        received_weights = None if weights is None else getattr(weights, make)(rows)
-        group.dispatch(
-            handle,
-            memory_of(tokens),
-            memory_of(received),
-            weights=memory_of(weights),
-            recv_weights=received_weights,
-            dtype=dtype_of(tokens),
-            stream=_stream_of(tokens),
-        )
+        with _told(group, handle):
+            _remember(ctx, group, handle, tokens)
+            ctx.shapes = tokens.shape, None if weights is None else weights.shape
+            rows = _rows_for(group, handle, tokens)
+            make = "new_zeros" if tokens.is_cuda else "new_empty"  # rows behind those that come are zero
+            received = getattr(tokens, make)(rows, tokens.shape[-1])
+            received_weights = None if weights is None else getattr(weights, make)(rows)
+            call = {
+                "weights": memory_of(weights),
+                "recv_weights": received_weights,
+                "dtype": dtype_of(tokens),
+                "stream": _stream_of(tokens),
+            }
+            rows_out = memory_of(tokens)
+        group.dispatch(handle, rows_out, memory_of(received), **call)
         return received, received_weights
 
     @staticmethod
@@ -80,9 +119,10 @@ class _Dispatch(torch.autograd.Function):
         group.dispatch_backward(
             handle,
             memory_of(grad),
-            grad_tokens,
+            memory_of(grad_tokens),
             grad_recv_weights=memory_of(grad_received_weights),
             grad_weights=grad_weights,
+            dtype=dtype_of(grad),
             stream=_stream_of(grad),
         )
         of_tokens, of_weights = ctx.shapes
@@ -92,10 +132,12 @@ class _Dispatch(torch.autograd.Function):
 class _Combine(torch.autograd.Function):
     @staticmethod
     def forward(ctx, expert_out, group, handle):
-        _remember(ctx, group, handle)
-        ctx.rows = expert_out.shape[0]
-        result = expert_out.new_empty(handle.tokens, expert_out.shape[-1])
-        group.combine(handle, memory_of(expert_out), result, stream=_stream_of(expert_out))
+        with _told(group, handle):
+            _remember(ctx, group, handle, expert_out)
+            ctx.rows = expert_out.shape[0]
+            result = expert_out.new_empty(handle.tokens, expert_out.shape[-1])
+            rows_in, call = memory_of(expert_out), {"dtype": dtype_of(expert_out), "stream": _stream_of(expert_out)}
+        group.combine(handle, rows_in, memory_of(result), **call)
         return result
 
     @staticmethod
@@ -108,7 +150,9 @@ class _Combine(torch.autograd.Function):
         else:
             grad_expert_out = grad.new_empty(ctx.rows, grad.shape[-1])
             grad_expert_out[handle.recv_rows :] = 0
-        group.combine_backward(handle, memory_of(grad), grad_expert_out, stream=_stream_of(grad))
+        group.combine_backward(
+            handle, memory_of(grad), memory_of(grad_expert_out), dtype=dtype_of(grad), stream=_stream_of(grad)
+        )
         return grad_expert_out, None, None
 
 

@@ -7,10 +7,11 @@
 
 `install()` makes it what `import deep_ep` gives, for programs and libraries (Megatron's flex dispatcher) that have that line. The process group
 may be of any backend. What DeepEP is told of its GPUs' resources (buffer sizes, SMs, queue pairs, configs) and events means nothing here: calls
-are done when they return.
+are done when they return. Arguments that would change what a call gives do what they say or are Unsupported; others than DeepEP's are a TypeError.
 
 Rows arrive by (source rank, token), each once for each rank that it goes to, with the local ids of the experts there; the low-latency
-calls give them expert by expert. Sums are those of `accord.moe`: in float32, in a fixed order, rounded once.
+calls give them expert by expert. Sums are those of `accord.moe`: in float32, in a fixed order, rounded once. What is wrong with one rank's arguments
+is an error on all ranks, and the buffer goes on.
 """
 
 from __future__ import annotations
@@ -23,14 +24,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from accord import process_groups
-from accord._core import Communicator, ExpertGroup, ExpertHandle, InvalidArgument
-from accord.moe.autograd import dtype_of, memory_of
-
-SCALE_BLOCK = 128
-FLOAT8_LARGEST = 448.0
-
-Rows = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
+from accord._core import Communicator, InvalidArgument, Unsupported
+from accord.moe import deep_ep_arguments as arguments
+from accord.moe.exchange import Exchange, Rows
+from accord.moe.float8_rows import in_float8, in_ue8m0
 
 
 class EventHandle:
@@ -70,43 +67,46 @@ class Config:
         return 0
 
 
-class _Route:
-    """The map of one dispatch: rows to ranks, or to experts."""
-
-    def __init__(self, ids: torch.Tensor, most_tokens: int, experts: int) -> None:
-        self.ids, self.most_tokens, self.experts = ids, most_tokens, experts
-        self.prepared: dict[ExpertGroup, ExpertHandle] = {}
-
-
 class Buffer:
     """Ranks that exchange the rows of a mixture of experts. All of them make the same calls in the same order."""
 
     num_sms = 20
 
+    @arguments.begins_together
     def __init__(
         self,
         group: dist.ProcessGroup | Communicator,
         num_nvl_bytes: int = 0,
         num_rdma_bytes: int = 0,
         low_latency_mode: bool = False,
-        **_ignored: Any,
+        num_qps_per_rank: int = 24,
+        allow_nvlink_for_low_latency_mode: bool = True,
+        allow_mnnvl: bool = False,
+        explicitly_destroy: bool = False,
+        enable_shrink: bool = False,
+        comm: Any = None,
+        *,
+        use_fabric: bool = False,
     ) -> None:
-        """group: of torch.distributed, of any backend, or a communicator. Other arguments are DeepEP's, and are not used. Collective."""
+        """group: of torch.distributed, of any backend, or a communicator; its timeout is that of all calls. Collective. enable_shrink and comm (of
+        mpi4py) are Unsupported; the other arguments say what DeepEP does with its GPUs' memory and queues, and are not used."""
+        refused = None
+        if enable_shrink:
+            refused = Unsupported("enable_shrink: ranks cannot be masked; make a buffer of the ranks that are left")
+        if comm is not None:
+            refused = Unsupported("comm: give `group`, a process group of torch.distributed or a communicator")
+        if not isinstance(group, dist.ProcessGroup | Communicator):
+            raise refused or InvalidArgument(f"group is {group!r}, no process group and no communicator")
         self.group = group
         self.num_nvl_bytes, self.num_rdma_bytes = num_nvl_bytes, num_rdma_bytes
-        self.low_latency_mode = low_latency_mode
-        self.rank, self.group_size = process_groups.place_in(group)
-        self._shared = process_groups.shared_communicator(group)
-        self._groups: dict[tuple, ExpertGroup] = {}
-
-    @property
-    def _comm(self) -> Communicator:
-        return self._shared.communicator
+        self.low_latency_mode, self.explicitly_destroy = low_latency_mode, explicitly_destroy
+        self.exchange = Exchange(group, refused)
+        if refused is not None:
+            raise refused
+        self.rank, self.group_size = self.exchange.rank, self.exchange.size
 
     def destroy(self) -> None:
-        for group in self._groups.values():
-            group.close()
-        self._groups.clear()
+        self.exchange.close()
 
     @staticmethod
     def is_sm90_compiled() -> bool:
@@ -155,6 +155,7 @@ class Buffer:
         in_rank = of_experts.view(len(topk_idx), self.group_size, local).any(-1)
         return in_rank.sum(0).int(), None, per_expert.int(), in_rank, EventOverlap(EventHandle())
 
+    @arguments.collective
     def dispatch(
         self,
         x: Rows,
@@ -171,7 +172,6 @@ class Buffer:
         previous_event: EventOverlap | None = None,
         async_finish: bool = False,
         allocate_on_comm_stream: bool = False,
-        **_ignored: Any,
     ) -> tuple[Rows, torch.Tensor | None, torch.Tensor | None, list[int] | None, tuple | None, EventOverlap]:
         """Sends each token once to every rank that has an expert it chose. x: [tokens, hidden], or with float8 rows a pair of them and scales
         [tokens, ceil(hidden / 128)].
@@ -179,50 +179,64 @@ class Buffer:
         With get_dispatch_layout's results and topk_idx, topk_weights ([tokens, top_k]): rows [N, hidden], local ids of this rank's experts
         [N, top_k] (-1 elsewhere), their weights [N, top_k] (0 elsewhere), rows of each local expert (rounded up to expert_alignment), a
         handle, an event. With the handle of an earlier one (in a backward, say): the rows alone, and an event. num_worst_tokens: results have so
-        many rows; those beyond N have ids of -1. Collective.
+        many rows, also with the handle later; those beyond N have ids of -1. Collective.
         """
-        if handle is not None:
-            if topk_idx is not None or topk_weights is not None:
+        with self.exchange.arguments("dispatch"):
+            if handle is not None:
+                if topk_idx is not None or topk_weights is not None:
+                    raise InvalidArgument(
+                        "dispatch with a handle takes neither topk_idx nor topk_weights: its layout is known"
+                    )
+                route, worst = arguments.route_of(handle, self.exchange)
+                alike = arguments.check_rows(x, arguments.ROWS, len(route.ids)) | {"handle": route.number}
+            elif is_token_in_rank is None or num_tokens_per_expert is None:
                 raise InvalidArgument(
-                    "dispatch with a handle takes neither topk_idx nor topk_weights: its layout is known"
+                    "dispatch takes the results of get_dispatch_layout, or the handle of an earlier dispatch"
                 )
-            (route, _) = handle
-            return self._send_rows(route, x, 0), None, None, None, None, EventOverlap(EventHandle())
-        if is_token_in_rank is None or num_tokens_per_expert is None:
-            raise InvalidArgument(
-                "dispatch takes the results of get_dispatch_layout, or the handle of an earlier dispatch"
-            )
-        local = self._local_experts(len(num_tokens_per_expert))
-        tokens = torch.tensor([len(is_token_in_rank)])
-        self._comm.all_reduce(tokens, "max")
-        ranks = torch.arange(self.group_size, dtype=torch.int32)
-        ids = torch.where(is_token_in_rank, ranks, -1).to(torch.int32)
+            else:
+                local = self._local_experts(len(num_tokens_per_expert))
+                tokens = len(is_token_in_rank)
+                alike = arguments.check_rows(x, arguments.ROWS, tokens) | {
+                    "number of experts": len(num_tokens_per_expert),
+                    "top_k": None if topk_idx is None else topk_idx.shape[1],
+                    "topk_weights": "given" if topk_weights is not None else "left out",
+                    "expert_alignment": expert_alignment,
+                    "num_worst_tokens": num_worst_tokens,
+                }
+                arguments.check_choices(topk_idx, topk_weights, tokens)
+        if handle is not None:
+            self.exchange.agree("dispatch", alike)
+            return self.exchange.send(route, x, worst), None, None, None, None, EventOverlap(EventHandle())
+        counts = self.exchange.agree("dispatch", alike, tokens)
+        ids = torch.where(is_token_in_rank, torch.arange(self.group_size, dtype=torch.int32), -1).to(torch.int32)
         # Rounded up, so that groups are not made anew for each batch that is a little larger.
-        most = 1 << max(0, int(tokens) - 1).bit_length()
-        route = _Route(ids, most, self.group_size)
-        received = self._send_rows(route, x, num_worst_tokens)
+        most = 1 << max(0, max(counts) - 1).bit_length()
+        route = self.exchange.route(ids, most, self.group_size)
+        received = self.exchange.send(route, x, num_worst_tokens)
+        made = route, num_worst_tokens
         if topk_idx is None:
             arriving = num_tokens_per_expert.clone()
-            self._comm.all_reduce(arriving)
+            self.exchange.communicator.all_reduce(arriving)
             own = arriving[self.rank * local : (self.rank + 1) * local]
             listed = [] if num_worst_tokens else (-(-own // expert_alignment) * expert_alignment).tolist()
-            return received, None, None, listed, (route, None), EventOverlap(EventHandle())
+            return received, None, None, listed, made, EventOverlap(EventHandle())
         # Ids and weights travel as rows of bytes.
         weights = torch.zeros(topk_idx.shape) if topk_weights is None else topk_weights
         both = torch.cat([topk_idx.to(torch.int64).view(torch.float64), weights.double()], 1)
-        rows = self._send_rows(route, both, num_worst_tokens, otherwise=-1)
+        rows = self.exchange.send(route, both, num_worst_tokens, otherwise=-1)
         top_k = topk_idx.shape[1]
         received_idx = rows[:, :top_k].contiguous().view(torch.int64) - local * self.rank
-        count = self._handle(route, *self._group_of(route, rows)).recv_rows
+        _, prepared = self.exchange.handle(route, rows)
         here = (received_idx >= 0) & (received_idx < local)
-        here[count:] = False
+        here[prepared.recv_rows :] = False
         received_idx = received_idx.masked_fill(~here, -1).to(topk_idx.dtype)
         received_weights = None if topk_weights is None else rows[:, top_k:].float().masked_fill(~here, 0)
         per_expert = torch.bincount(received_idx[here].long(), minlength=local)
         aligned = (-(-per_expert // expert_alignment) * expert_alignment).tolist()
         listed = [] if num_worst_tokens else aligned
-        return received, received_idx, received_weights, listed, (route, None), EventOverlap(EventHandle())
+        return received, received_idx, received_weights, listed, made, EventOverlap(EventHandle())
 
+    @arguments.collective
     def combine(
         self,
         x: torch.Tensor,
@@ -233,20 +247,28 @@ class Buffer:
         previous_event: EventOverlap | None = None,
         async_finish: bool = False,
         allocate_on_comm_stream: bool = False,
-        **_ignored: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None, EventOverlap]:
         """The sum of each token's rows over the ranks it went to, without weights: [tokens, hidden], the same sum of topk_weights
         [N, top_k] (what a backward wants), and an event. x: [N, hidden], in the order of dispatch. Collective."""
-        route, _ = handle
-        combined = self._add_rows(route, x)
-        for more in () if bias is None else bias if isinstance(bias, tuple) else (bias,):
-            combined += more
-        weights = None if topk_weights is None else self._add_rows(route, topk_weights.float())
+        with self.exchange.arguments("combine"):
+            route, _ = arguments.route_of(handle, self.exchange)
+            alike = arguments.check_rows(x, arguments.SUMS) | {"handle": route.number}
+            alike["width of topk_weights"] = None if topk_weights is None else topk_weights.shape[1]
+            biases = () if bias is None else bias if isinstance(bias, tuple) else (bias,)
+            for each in biases:
+                if each.shape != (len(route.ids), x.shape[1]):
+                    raise InvalidArgument(f"bias is {list(each.shape)}, the sums are {[len(route.ids), x.shape[1]]}")
+        self.exchange.agree("combine", alike)
+        combined = self.exchange.add(route, x)
+        for each in biases:
+            combined += each
+        weights = None if topk_weights is None else self.exchange.add(route, topk_weights.float())
         return combined, weights, EventOverlap(EventHandle())
 
     def clean_low_latency_buffer(self, num_max_dispatch_tokens_per_rank: int, hidden: int, num_experts: int) -> None:
         pass
 
+    @arguments.collective
     def low_latency_dispatch(
         self,
         x: torch.Tensor,
@@ -254,28 +276,47 @@ class Buffer:
         num_max_dispatch_tokens_per_rank: int,
         num_experts: int,
         cumulative_local_expert_recv_stats: torch.Tensor | None = None,
+        dispatch_wait_recv_cost_stats: torch.Tensor | None = None,
         use_fp8: bool = True,
+        round_scale: bool = False,
+        use_ue8m0: bool = False,
         async_finish: bool = False,
         return_recv_hook: bool = False,
-        **_ignored: Any,
     ) -> tuple[Rows, torch.Tensor, tuple, EventOverlap, Callable[[], None]]:
         """The rows of each local expert: [local experts, ranks x num_max_dispatch_tokens_per_rank, hidden], of which the first recv_count count;
-        with use_fp8 a pair of float8_e4m3fn rows and their scales [..., ceil(hidden / 128)]. Also recv_count [local experts], a handle, an event,
-        and a hook, which has nothing left to do. Collective."""
-        local = self._local_experts(num_experts)
-        route = _Route(topk_idx, num_max_dispatch_tokens_per_rank, num_experts)
-        rows = self._send_rows(route, _in_float8(x) if use_fp8 else x, 0)
-        group = self._group_of(route, rows[0] if use_fp8 else rows)
-        prepared = self._handle(route, *group)
-        for rank, of_rank in enumerate(prepared.ranks):
-            if of_rank["tokens"] > num_max_dispatch_tokens_per_rank:
+        with use_fp8 a pair of float8_e4m3fn rows and their scales [..., ceil(hidden / 128)]. round_scale: these are powers of two; use_ue8m0: four
+        of their exponents in an int32, [..., ceil(hidden / 512)]. Also recv_count [local experts], a handle, an event, and a hook, which has
+        nothing left to do. num_max_dispatch_tokens_per_rank: alike on all ranks, none of which has more tokens. Collective."""
+        with self.exchange.arguments("low_latency_dispatch"):
+            alike = arguments.check_rows(x, arguments.SUMS)
+            local = self._local_experts(num_experts)
+            stats = cumulative_local_expert_recv_stats
+            arguments.check_choices(topk_idx, None, len(x))
+            arguments.check_stats(stats, local)
+            arguments.check_end(async_finish, return_recv_hook)
+            arguments.refuse_waits("dispatch_wait_recv_cost_stats", dispatch_wait_recv_cost_stats)
+            if use_ue8m0 and not round_scale:
+                raise InvalidArgument("use_ue8m0 takes round_scale=True: it has no other scales than powers of two")
+            alike |= {
+                "num_max_dispatch_tokens_per_rank": num_max_dispatch_tokens_per_rank,
+                "num_experts": num_experts,
+                "top_k": topk_idx.shape[1],
+                "use_fp8": use_fp8,
+            }
+        counts = self.exchange.agree("low_latency_dispatch", alike, len(x))
+        for rank, tokens in enumerate(counts):
+            if tokens > num_max_dispatch_tokens_per_rank:
                 raise InvalidArgument(
-                    f"rank {rank} has {of_rank['tokens']} tokens, num_max_dispatch_tokens_per_rank is "
+                    f"rank {rank} has {tokens} tokens, num_max_dispatch_tokens_per_rank is "
                     f"{num_max_dispatch_tokens_per_rank}"
                 )
+        route = self.exchange.route(topk_idx, num_max_dispatch_tokens_per_rank, num_experts)
+        sent = in_float8(x, round_scale=round_scale) if use_fp8 else x
+        rows = self.exchange.send(route, sent)
+        _, prepared = self.exchange.handle(route, x)
         counts = prepared.counts
-        if cumulative_local_expert_recv_stats is not None:
-            cumulative_local_expert_recv_stats += torch.tensor(counts, dtype=cumulative_local_expert_recv_stats.dtype)
+        if stats is not None:
+            stats += torch.tensor(counts, dtype=stats.dtype)
 
         def by_expert(flat: torch.Tensor) -> torch.Tensor:
             of_experts = flat.new_zeros(local, self.group_size * num_max_dispatch_tokens_per_rank, flat.shape[1])
@@ -284,9 +325,12 @@ class Buffer:
             return of_experts
 
         packed = tuple(map(by_expert, rows)) if use_fp8 else by_expert(rows)
+        if use_fp8 and use_ue8m0:
+            packed = packed[0], in_ue8m0(packed[1])
         received = torch.tensor(counts, dtype=torch.int32)
         return packed, received, (route, counts), EventOverlap(EventHandle()), lambda: None
 
+    @arguments.collective
     def low_latency_combine(
         self,
         x: torch.Tensor,
@@ -298,13 +342,30 @@ class Buffer:
         async_finish: bool = False,
         return_recv_hook: bool = False,
         out: torch.Tensor | None = None,
-        **_ignored: Any,
+        combine_wait_recv_cost_stats: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, EventOverlap, Callable[[], None]]:
         """The sum of each token's rows, each times its weight ([tokens, top_k]): [tokens, hidden], an event and a hook. x: as low_latency_dispatch
-        gave the rows. Collective."""
-        route, counts = handle
+        gave the rows. use_logfmt and zero_copy are Unsupported. Collective."""
+        with self.exchange.arguments("low_latency_combine"):
+            route, counts = arguments.route_of(handle, self.exchange)
+            arguments.check_end(async_finish, return_recv_hook)
+            arguments.refuse_waits("combine_wait_recv_cost_stats", combine_wait_recv_cost_stats)
+            if use_logfmt:
+                raise Unsupported("use_logfmt: rows are sent as they are, not rounded to 10 bits")
+            if zero_copy:
+                raise Unsupported("zero_copy: there is no buffer of the library's to put rows into; pass them as x")
+            places = len(counts), self.group_size * route.most_tokens
+            if x.dim() != 3 or x.shape[:2] != places:
+                raise InvalidArgument(f"x is {list(x.shape)}, it has to be [{places[0]}, {places[1]}, hidden]")
+            alike = arguments.check_rows(x.flatten(0, 1), arguments.SUMS) | {"handle": route.number}
+            arguments.check_choices(topk_idx, topk_weights, len(route.ids))
+            if topk_weights.shape != route.ids.shape:
+                raise InvalidArgument(f"topk_weights is {list(topk_weights.shape)}, ids were {list(route.ids.shape)}")
+            if out is not None and out.shape != (len(route.ids), x.shape[2]):
+                raise InvalidArgument(f"out is {list(out.shape)}, the sums are {[len(route.ids), x.shape[2]]}")
+        self.exchange.agree("low_latency_combine", alike)
         flat = torch.cat([of_expert[:count] for of_expert, count in zip(x, counts, strict=True)])
-        combined = self._add_rows(route, flat, topk_weights.float())
+        combined = self.exchange.add(route, flat, topk_weights.float())
         if out is not None:
             combined = out.copy_(combined)
         return combined, EventOverlap(EventHandle()), lambda: None
@@ -313,68 +374,6 @@ class Buffer:
         if num_experts % self.group_size:
             raise InvalidArgument(f"{num_experts} experts cannot be divided evenly among {self.group_size} ranks")
         return num_experts // self.group_size
-
-    def _group_of(self, route: _Route, rows: torch.Tensor) -> tuple[ExpertGroup, torch.Tensor]:
-        """The expert group for rows of this width; made at the first use, and again for more tokens. Collective."""
-        hidden, top_k = rows.shape[1], route.ids.shape[1]
-        key = (hidden, route.experts, top_k)
-        group = self._groups.get(key)
-        if group is None or group.config["max_tokens_per_rank"] < route.most_tokens:
-            group = self._groups[key] = ExpertGroup(
-                self._comm,
-                experts=route.experts,
-                top_k=top_k,
-                hidden=hidden,
-                max_tokens_per_rank=max(1, route.most_tokens),
-                dtype="float64",
-            )
-        return group, route.ids
-
-    def _handle(self, route: _Route, group: ExpertGroup, ids: torch.Tensor) -> ExpertHandle:
-        if group not in route.prepared:
-            handle = group.handle()
-            group.prepare(handle, ids.contiguous())
-            route.prepared[group] = handle
-        return route.prepared[group]
-
-    def _send_rows(self, route: _Route, x: Rows, rows: int, otherwise: float = 0) -> Rows:
-        """What of x arrives here: as many rows as come, or `rows` of them, then filled up with `otherwise`."""
-        x, scales = x if isinstance(x, tuple) else (x, None)
-        group, ids = self._group_of(route, x)
-        handle = self._handle(route, group, ids)
-        most = max(of_rank["recv_rows"] for of_rank in handle.ranks)
-        if rows and rows < most:
-            raise InvalidArgument(f"num_worst_tokens is {rows}, {most} rows arrive on a rank")
-        count = rows or handle.recv_rows
-        received = x.new_empty(count, x.shape[1])
-        received_scales = None if scales is None else scales.new_zeros(count, scales.shape[1])
-        group.dispatch(
-            handle,
-            memory_of(x),
-            memory_of(received),
-            scales=memory_of(scales),
-            recv_scales=received_scales,
-            dtype=dtype_of(x),
-        )
-        if count > handle.recv_rows:
-            received[handle.recv_rows :] = otherwise
-        return received if scales is None else (received, received_scales)
-
-    def _add_rows(self, route: _Route, x: torch.Tensor, weights: torch.Tensor | None = None) -> torch.Tensor:
-        group, ids = self._group_of(route, x)
-        handle = self._handle(route, group, ids)
-        result = x.new_empty(len(route.ids), x.shape[1])
-        group.combine(handle, memory_of(x), result, weights=memory_of(weights))
-        return result
-
-
-def _in_float8(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows in float8_e4m3fn, and a scale for each 128 elements, which takes the largest of them to the largest there is."""
-    tokens, hidden = x.shape
-    blocks = torch.nn.functional.pad(x.float(), (0, -hidden % SCALE_BLOCK)).view(tokens, -1, SCALE_BLOCK)
-    scales = blocks.abs().amax(-1).clamp(min=1e-4) / FLOAT8_LARGEST
-    scaled = (blocks / scales.unsqueeze(-1)).view(tokens, -1)[:, :hidden]
-    return scaled.to(torch.float8_e4m3fn).contiguous(), scales
 
 
 def install() -> None:

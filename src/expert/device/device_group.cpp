@@ -191,7 +191,7 @@ Status DeviceGroup::run(const Handle& handle, const Terms& terms, Stream stream,
   const comm::KernelCall call{
       .device = device_,
       .stream = stream,
-      .record = record_of(terms.operation, handle.number, handle.generation,
+      .record = record_of(terms.operation, handle.number, handle.prepares,
                           {static_cast<std::uint8_t>(terms.dtype), static_cast<std::uint8_t>(terms.result),
                            static_cast<std::uint8_t>(terms.scales), static_cast<std::uint8_t>(terms.weights)}),
       .text = text_of,

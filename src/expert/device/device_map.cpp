@@ -116,8 +116,10 @@ ConstBuffer DeviceMap::counts() const {
 }
 
 ConstBuffer DeviceMap::numbers() const {
-  return {map_.numbers, sizeof(MapNumbers) / sizeof(std::int64_t), DType::kInt64, device_};
+  return {map_.numbers, offsetof(MapNumbers, fingerprint) / sizeof(std::int64_t), DType::kInt64, device_};
 }
+
+ConstBuffer DeviceMap::fingerprint() const { return {&map_.numbers->fingerprint, 1, DType::kInt64, device_}; }
 
 Status DeviceMap::copy_to(Routing& routing, const Placement& placement, Stream from) {
   std::vector<RankCounts> counted(sz(map_.ranks));

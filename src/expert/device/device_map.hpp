@@ -38,6 +38,7 @@ class DeviceMap {
   /// Those of its numbers that users may read, on the device.
   ConstBuffer counts() const;
   ConstBuffer numbers() const;
+  ConstBuffer fingerprint() const;
 
   std::int64_t tokens = 0;  ///< of this rank, as prepare() was told
   Stream stream = {};       ///< in which it was prepared

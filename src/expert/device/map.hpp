@@ -16,11 +16,12 @@ struct RankCounts {
 
 /// Numbers of a map that its users may read on the device, in this order (ExpertHandle::on_device()).
 struct MapNumbers {
-  std::int64_t recv_rows;  ///< on this rank; negative, as all of these, until the map is made
-  std::int64_t overflows;  ///< 1: a rank would get more rows than its capacity
-  std::int64_t blocked;    ///< 1: so nothing is moved, as the policy is kFail
-  std::int64_t bad_ids;    ///< of this rank's tokens: out of range, or duplicates
-  std::int64_t cut;        ///< rows that the last call's buffer of slots had no room for
+  std::int64_t recv_rows;     ///< on this rank; negative, as all of these, until the map is made
+  std::int64_t overflows;     ///< 1: a rank would get more rows than its capacity
+  std::int64_t blocked;       ///< 1: so nothing is moved, as the policy is kFail
+  std::int64_t bad_ids;       ///< of this rank's tokens: out of range, or duplicates
+  std::int64_t cut;           ///< rows that the last call's buffer of slots had no room for
+  std::uint64_t fingerprint;  ///< see expert/fingerprint.hpp; behind those that users read by number
 };
 
 enum class Dropping : std::uint8_t { kNone, kByWeight, kBySlot };

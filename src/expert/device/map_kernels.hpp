@@ -4,6 +4,7 @@
 
 #include "expert/device/map.hpp"
 #include "expert/device/meeting.hpp"
+#include "expert/fingerprint.hpp"
 
 namespace accord::expert {
 
@@ -205,11 +206,13 @@ struct LayOut {
                     .overflows = static_cast<std::int64_t>(overflows),
                     .blocked = blocked ? 1 : 0,
                     .bad_ids = mine.out_of_range + mine.duplicates,
-                    .cut = 0};
+                    .cut = 0,
+                    .fingerprint = 0};
   }
 };
 
-/// Slots, and what is in those of this rank; choices beyond the capacity are dropped where that is the policy. Shared memory: kChunk int32.
+/// Slots, what is in those of this rank, and the fingerprint; choices beyond the capacity are dropped where that is the policy. Shared
+/// memory: kChunk int32.
 struct NumberSlots {
   static constexpr const char* kName = "expert_number_slots";
   static constexpr int kThreads = 256;
@@ -218,6 +221,9 @@ struct NumberSlots {
   template <typename Block>
   ACCORD_ON_DEVICE void operator()(Block& block) const {
     if (has_failed(block, peers)) return;
+    std::uint64_t marks = 0;
+    for (std::size_t r = block.first(); r < static_cast<std::size_t>(map.ranks); r += block.stride())
+      marks += mark_of_tokens(static_cast<int>(r), map.counted[r].tokens);
     for (std::int64_t chunk = block.block(); chunk < map.chunks(); chunk += block.blocks()) {
       const std::int32_t* const places = places_of_chunk(block, map, chunk);
       const std::int32_t* const before = map.chunk_rows + chunk * map.places;
@@ -230,11 +236,14 @@ struct NumberSlots {
         if (map.dropping == Dropping::kBySlot && slot >= map.capacity) {
           map.place[c] = -1;
           block.add(reinterpret_cast<std::uint64_t*>(&map.counted[map.rank_of(c)].dropped), 1);
-        } else if (map.holder[place] == map.rank && slot < map.most_rows) {
-          map.sources[slot] = static_cast<std::int32_t>(c);
+          continue;
         }
+        marks += mark_of_choice(map.rank_of(c), map.token_of(c), static_cast<int>(c % map.top_k), place);
+        if (map.holder[place] == map.rank && slot < map.most_rows) map.sources[slot] = static_cast<std::int32_t>(c);
       }
     }
+    marks = block.block_sum(marks);
+    if (block.thread() == 0) block.add(&map.numbers->fingerprint, marks);
   }
 };
 

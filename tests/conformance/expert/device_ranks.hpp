@@ -100,11 +100,13 @@ inline void expect_same_map(const TwoGroups& groups, const OnDevice& on) {
   EXPECT_EQ(read(there.numbers)[0], host.recv_rows());
   const auto& mine = host.ranks()[static_cast<std::size_t>(groups.host.rank())];
   EXPECT_EQ(read(there.numbers)[3], mine.out_of_range + mine.duplicates);
+  EXPECT_EQ(static_cast<std::uint64_t>(read(there.fingerprint)[0]), host.fingerprint());
   ASSERT_TRUE(device.fetch(on.stream).ok());
   EXPECT_EQ(list(device.counts()), list(host.counts()));
   EXPECT_EQ(list(device.rows()), list(host.rows()));
   EXPECT_EQ(device.recv_rows(), host.recv_rows());
   EXPECT_EQ(device.total_rows(), host.total_rows());
+  EXPECT_EQ(device.fingerprint(), host.fingerprint());
   EXPECT_EQ(list(device.dropped()), list(host.dropped()));
   for (std::size_t r = 0; r < host.ranks().size(); ++r)
     EXPECT_EQ(std::memcmp(&device.ranks()[r], &host.ranks()[r], sizeof(ExpertRankCounts)), 0) << "rank " << r;

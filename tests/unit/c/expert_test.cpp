@@ -66,6 +66,11 @@ TEST(CExperts, rows_go_to_their_experts_and_come_back) {
     EXPECT_EQ(map.local_experts, 2);
     EXPECT_EQ(map.top_k, 2);
     EXPECT_EQ(map.generation, 1U);
+    accord_expert_map_t again = ACCORD_EXPERT_MAP_INIT;
+    ASSERT_TRUE(is_ok(accord_expert_prepare(group, handle, &routing)));
+    ASSERT_TRUE(is_ok(accord_expert_handle_map(handle, &again)));
+    EXPECT_EQ(again.generation, 1U);
+    EXPECT_EQ(again.fingerprint, map.fingerprint);
     int64_t counts[2];
     ASSERT_TRUE(is_ok(accord_expert_handle_counts(handle, counts, nullptr, 2)));
     EXPECT_THAT(counts, rank == 0 ? ElementsAre(1, 1) : ElementsAre(1, 2));
@@ -202,6 +207,13 @@ TEST(CExperts, mistakes_are_refused) {
     EXPECT_EQ(accord_expert_dispatch(group, handle, &rows), ACCORD_INVALID_ARGUMENT);
     EXPECT_THAT(accord_last_error(), HasSubstr("dtype 0 is none of accord.h"));
     EXPECT_EQ(std::string(accord_last_error()).find("rank 1: ") != std::string::npos, rank == 0);
+    rows.dtype = ACCORD_FLOAT32;
+    EXPECT_EQ(accord_expert_dispatch(group, handle, rank == 1 ? nullptr : &rows), ACCORD_INVALID_ARGUMENT);
+    EXPECT_THAT(accord_last_error(), HasSubstr("accord_expert_dispatch: rows is null"));
+    EXPECT_EQ(accord_expert_prepare(group, handle, rank == 0 ? nullptr : &routing), ACCORD_INVALID_ARGUMENT);
+    EXPECT_THAT(accord_last_error(), HasSubstr("accord_expert_prepare: routing is null"));
+    ASSERT_TRUE(is_ok(accord_expert_prepare(group, handle, &routing)));
+    EXPECT_TRUE(is_ok(accord_expert_dispatch(group, handle, &rows)));
     accord_expert_group_t* other = nullptr;
     accord_expert_config_t wrong = config();
     wrong.overflow = 7;

@@ -1,0 +1,121 @@
+"""What the calls of DeepEP's interface take: which arguments there are, and what one rank by itself can find wrong with them."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from accord._core import InvalidArgument, Unsupported
+from accord.moe.exchange import Exchange, Route, name_of
+from accord.moe.float8_rows import SCALE_BLOCK
+
+IDS = (torch.int32, torch.int64)
+SUMS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+ROWS = (*SUMS, torch.float8_e4m3fn, torch.float8_e5m2)
+
+
+def _wrong_call(name: str, signature: inspect.Signature, positional: tuple, keywords: dict) -> TypeError | None:
+    """What Python would refuse, with the nearest known name for an argument that there is not."""
+    known = [parameter for parameter in signature.parameters if parameter != "self"]
+    for given in keywords:
+        if given not in known:
+            near = difflib.get_close_matches(given, known, n=1, cutoff=0.5)
+            hint = f'; did you mean "{near[0]}"?' if near else f"; known are {', '.join(known)}"
+            return TypeError(f'{name}() has no argument "{given}"{hint}')
+    try:
+        signature.bind(*positional, **keywords)
+    except TypeError as error:
+        return TypeError(f"{name}(): {error}")
+    return None
+
+
+def collective(method: Callable) -> Callable:
+    """A call of all ranks of a buffer: arguments that Python itself would refuse are told to the others, too."""
+    signature, name = inspect.signature(method), method.__name__
+
+    @functools.wraps(method)
+    def call(self: Any, *positional: Any, **keywords: Any) -> Any:
+        wrong = _wrong_call(name, signature, (self, *positional), keywords)
+        if wrong is not None:
+            with self.exchange.arguments(name):
+                raise wrong
+        return method(self, *positional, **keywords)
+
+    return call
+
+
+def begins_together(make: Callable) -> Callable:
+    """The same for a constructor, whose first argument is the group in whose store the ranks meet."""
+    signature = inspect.signature(make)
+
+    @functools.wraps(make)
+    def construct(self: Any, *positional: Any, **keywords: Any) -> None:
+        wrong = _wrong_call(type(self).__name__, signature, (self, *positional), keywords)
+        if wrong is None:
+            make(self, *positional, **keywords)
+            return
+        group = positional[0] if positional else keywords.get("group")
+        if isinstance(group, dist.ProcessGroup):
+            Exchange(group, wrong)
+        raise wrong
+
+    return construct
+
+
+def check_rows(x: Any, dtypes: tuple[torch.dtype, ...], count: int | None = None) -> dict[str, Any]:
+    """What has to be alike on all ranks of rows [count, hidden] of one of `dtypes`, which float8 rows have in a pair with their scales."""
+    x, scales = x if isinstance(x, tuple) else (x, None)
+    if not isinstance(x, torch.Tensor) or x.dim() != 2:
+        found = list(x.shape) if isinstance(x, torch.Tensor) else type(x).__name__
+        raise InvalidArgument(f"x is {found}, it has to be a tensor [tokens, hidden]")
+    if x.dtype not in dtypes:
+        raise InvalidArgument(f"x is {name_of(x.dtype)}, it has to be one of {', '.join(map(name_of, dtypes))}")
+    if count is not None and len(x) != count:
+        raise InvalidArgument(f"x has {len(x)} rows, it has to have {count}")
+    blocks = -(-x.shape[1] // SCALE_BLOCK)
+    if scales is not None and (scales.shape != (len(x), blocks) or scales.dtype != torch.float32):
+        found = f"{list(scales.shape)} {name_of(scales.dtype)}"
+        raise InvalidArgument(f"scales are {found}, they have to be {[len(x), blocks]} float32")
+    return {"hidden": x.shape[1], "dtype": name_of(x.dtype), "scales": "left out" if scales is None else "given"}
+
+
+def check_choices(topk_idx: torch.Tensor | None, topk_weights: torch.Tensor | None, tokens: int) -> None:
+    if topk_idx is not None:
+        if topk_idx.dim() != 2 or len(topk_idx) != tokens:
+            raise InvalidArgument(f"topk_idx is {list(topk_idx.shape)}, it has to be [{tokens}, top_k]")
+        if topk_idx.dtype not in IDS:
+            raise InvalidArgument(f"topk_idx is {name_of(topk_idx.dtype)}, it has to be int64 or int32")
+    if topk_weights is not None and topk_idx is not None and topk_weights.shape != topk_idx.shape:
+        raise InvalidArgument(f"topk_weights is {list(topk_weights.shape)}, topk_idx is {list(topk_idx.shape)}")
+
+
+def check_stats(stats: torch.Tensor | None, experts: int) -> None:
+    if stats is not None and (stats.shape != (experts,) or stats.dtype not in IDS):
+        found = f"{list(stats.shape)} {name_of(stats.dtype)}"
+        raise InvalidArgument(f"cumulative_local_expert_recv_stats is {found}, it has to be [{experts}] int32")
+
+
+def check_end(async_finish: bool, return_recv_hook: bool) -> None:
+    if async_finish and return_recv_hook:
+        raise InvalidArgument(
+            "async_finish and return_recv_hook exclude each other: an event, or a hook, ends the call"
+        )
+
+
+def refuse_waits(name: str, stats: torch.Tensor | None) -> None:
+    if stats is not None:
+        raise Unsupported(f"{name}: waits are not counted here; accord.moe.ExpertGroup.statistics() has them")
+
+
+def route_of(handle: Any, exchange: Exchange) -> tuple[Route, Any]:
+    """The route of a dispatch of this buffer, and what its handle has beside it."""
+    is_ours = isinstance(handle, tuple) and len(handle) == 2 and isinstance(handle[0], Route)
+    if not is_ours or handle[0].exchange is not exchange:
+        raise InvalidArgument("the handle is not one that a dispatch of this buffer gave")
+    return handle

@@ -1,0 +1,167 @@
+"""Megatron's getters over a mesh against megatron-core's own, with every keyword that they have: one process that is some rank of many."""
+
+import contextlib
+import importlib.util
+import inspect
+import itertools
+import random
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+
+dist = pytest.importorskip("torch.distributed")
+pytest.importorskip("megatron.core")
+
+import accord  # noqa: E402
+from accord.mesh import parallel_state as ours  # noqa: E402
+from accord.mesh import torch_mesh  # noqa: E402
+from accord.mesh.megatron_arguments import MegatronArguments  # noqa: E402
+
+VALUES = {"group_size": [None, 1, 2, 3, 4, 8, 16, 32], "vp_stage": [None, 0, 1, 2]}
+REFUSALS = (AssertionError, KeyError, TypeError, accord.Error)
+
+
+def theirs():
+    """A copy of megatron-core's module with nothing of earlier groups in it; destroy_model_parallel() leaves some."""
+    found = importlib.util.find_spec("megatron.core.parallel_state")
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def getters():
+    """Their names in both, and the parameters that megatron-core's have."""
+    for name, function in inspect.getmembers(theirs(), inspect.isfunction):
+        is_getter = name.startswith(("get_", "is_pipeline", "is_rank", "has_", "model_parallel_is"))
+        if is_getter and "memory_buffer" not in name and name != "get_nccl_options":
+            yield name, inspect.signature(function).parameters
+
+
+def readable(value):
+    if isinstance(value, list | tuple):
+        return [readable(each) for each in value]
+    if isinstance(value, dist.ProcessGroup):
+        return dist.get_process_group_ranks(value)
+    return getattr(value, "ranks", value)
+
+
+def answers(module):
+    found = {}
+    for name, parameters in getters():
+        choices = [VALUES.get(parameter, [True, False]) for parameter in parameters]
+        for values in itertools.product(*choices):
+            keywords = dict(zip(parameters, values, strict=True))
+            try:
+                found[name, *keywords.items()] = readable(getattr(module, name)(**keywords))
+            except REFUSALS:
+                found[name, *keywords.items()] = "refused"
+    return found
+
+
+def random_configuration(generator):
+    def divisor(number):
+        return generator.choice([d for d in range(1, number + 1) if number % d == 0])
+
+    world = generator.choice([1, 2, 4, 6, 8, 12, 16, 24, 32])
+    tensor = divisor(min(world, 4) if world % 4 == 0 else divisor(world))
+    pipeline = divisor(world // tensor)
+    context = divisor(world // tensor // pipeline)
+    replicas = world // tensor // pipeline // context
+    expert_tensor = generator.choice([None, 1, tensor])
+    per_stage = world // pipeline
+    expert = divisor(per_stage // (expert_tensor or tensor))
+    expert_replicas = per_stage // (expert_tensor or tensor) // expert
+    both = [n for n in (1, 2, 4) if replicas * context % n == 0 and expert_replicas % n == 0]
+    arguments = {
+        "tensor_model_parallel_size": tensor,
+        "pipeline_model_parallel_size": pipeline,
+        "context_parallel_size": context,
+        "expert_model_parallel_size": expert,
+        "expert_tensor_parallel_size": expert_tensor,
+        "num_distributed_optimizer_instances": generator.choice(both),
+        "order": generator.choice(["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"]),
+        "create_gloo_process_groups": generator.choice([True, False]),
+        "create_all_gather_group": generator.choice([True, False]),
+    }
+    if pipeline > 1 and generator.random() < 0.5:
+        arguments["virtual_pipeline_model_parallel_size"] = generator.choice([2, 3])
+    if context > 1 and generator.random() < 0.5:
+        inner = divisor(context)
+        arguments["hierarchical_context_parallel_sizes"] = [inner, context // inner]
+    if generator.random() < 0.4:
+        arguments["hybrid_context_parallel"] = True
+    return world, generator.randrange(world), arguments
+
+
+@contextlib.contextmanager
+def rank_of(rank, world):
+    """torch.distributed as it is on that rank, whose groups are made without any other."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    make = dist.new_group
+
+    def new_group(ranks=None, *_, **keywords):
+        return make(ranks, backend="fake", group_desc=keywords.get("group_desc"))
+
+    dist.init_process_group("fake", rank=rank, world_size=world, store=FakeStore())
+    try:
+        with mock.patch.object(dist, "new_group", new_group):
+            yield
+    finally:
+        dist.destroy_process_group()
+
+
+@contextlib.contextmanager
+def our_state(rank, world, arguments):
+    """parallel_state over a mesh that is planned, and whose groups are their ranks."""
+    given = MegatronArguments(**arguments)
+    planned = SimpleNamespace(plan=given.plan(world), rank=rank, has_groups=True, group=lambda _: None)
+    mesh = torch_mesh.TorchMesh(planned, SimpleNamespace(shared=None), "mesh", None)
+    virtual = None if given.virtual_pipeline_model_parallel_size is None else 0
+    with (
+        mock.patch.object(torch_mesh, "from_communicator", lambda _, ranks, **__: SimpleNamespace(ranks=ranks)),
+        mock.patch.object(torch_mesh.c10d, "is_registered", lambda _: True),
+        mock.patch.object(ours, "_state", ours._State(mesh, given, virtual)),
+    ):
+        yield
+
+
+def test_getters_have_megatron_cores_parameters():
+    for name, parameters in getters():
+        mine = inspect.signature(getattr(ours, name)).parameters
+        assert [(p.name, p.default) for p in mine.values()] == [(p.name, p.default) for p in parameters.values()], name
+
+
+def test_getters_answer_as_megatron_cores_in_random_configurations():
+    generator = random.Random(5)
+    compared, calls, refused = 0, set(), []
+    while compared < 100:
+        world, rank, arguments = random_configuration(generator)
+        with rank_of(rank, world):
+            try:
+                module = theirs()
+                module.initialize_model_parallel(**arguments)
+            except (AssertionError, RuntimeError):
+                continue  # sizes that megatron-core refuses
+            expected = answers(module)
+            try:
+                with our_state(rank, world, arguments):
+                    found = answers(ours)
+            except accord.InvalidArgument as error:
+                refused.append((str(error), arguments))
+                continue
+            compared += 1
+        for call, answer in expected.items():
+            assert found[call] == answer, (world, rank, arguments, call)
+            if answer != "refused":
+                calls.add(call)
+    assert all("hybrid" in text for text, _ in refused), refused
+    assert len(calls) > 120
+
+
+def test_before_groups_are_made_getters_say_so_as_megatron_cores():
+    with rank_of(1, 4):
+        expected, found = answers(theirs()), answers(ours)
+    assert found == expected
+    assert found["get_inter_distributed_optimizer_instance_group", ("check_initialized", False)] is None

@@ -1,0 +1,275 @@
+"""What DeepEP's calls take: its arguments and no others, scales as it makes them, and a call that is refused on one rank harms nothing."""
+# ruff: noqa: F821 (what ranks.py gives to functions)
+
+import inspect
+
+import pytest
+from ranks import TORCH_PROGRAM
+
+pytest.importorskip("torch")
+
+from accord.moe import deep_ep
+
+EVENTS = "previous_event async_finish allocate_on_comm_stream"
+SIGNATURES = {  # DeepEP's
+    "__init__": "group num_nvl_bytes num_rdma_bytes low_latency_mode num_qps_per_rank allow_nvlink_for_low_latency_mode "
+    "allow_mnnvl explicitly_destroy enable_shrink comm use_fabric",
+    "get_dispatch_layout": f"topk_idx num_experts {EVENTS}",
+    "dispatch": "x handle num_tokens_per_rank num_tokens_per_rdma_rank is_token_in_rank num_tokens_per_expert topk_idx "
+    f"topk_weights expert_alignment num_worst_tokens config {EVENTS}",
+    "combine": f"x handle topk_weights bias config {EVENTS}",
+    "low_latency_dispatch": "x topk_idx num_max_dispatch_tokens_per_rank num_experts "
+    "cumulative_local_expert_recv_stats dispatch_wait_recv_cost_stats use_fp8 round_scale use_ue8m0 async_finish "
+    "return_recv_hook",
+    "low_latency_combine": "x topk_idx topk_weights handle use_logfmt zero_copy async_finish return_recv_hook out "
+    "combine_wait_recv_cost_stats",
+}
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_arguments_are_deep_eps_in_its_order(name):
+    assert list(inspect.signature(getattr(deep_ep.Buffer, name)).parameters) == ["self", *SIGNATURES[name].split()]
+
+
+def refused_on_one_rank(group):
+    """(what rank 1 did wrong, what this rank heard); after each the next good call gives every row to the ranks it should."""
+    from accord.moe import deep_ep
+
+    rank, buffer = dist.get_rank(), deep_ep.Buffer(group)
+    ids = torch.tensor([[0, 1], [2, 3], [0, 3], [1, 2]])
+    x = torch.randn(4, 128).bfloat16()
+    weights = torch.full((4, 2), 0.5)
+    layout = buffer.get_dispatch_layout(ids, 4)
+    known = {"num_tokens_per_rank": layout[0], "num_tokens_per_expert": layout[2], "is_token_in_rank": layout[3]}
+
+    def latency(x=x, ids=ids, most=8, **more):
+        return buffer.low_latency_dispatch(x, ids, most, 4, **{"use_fp8": False} | more)
+
+    def dispatch(x=x, **more):
+        return buffer.dispatch(x, **known, topk_idx=ids, topk_weights=weights, **more)
+
+    def good():
+        packed, _, handle, _, _ = latency()
+        total, _, _ = buffer.low_latency_combine(packed, ids, weights, handle)
+        assert torch.equal(total, x)
+        rows, _, _, _, handle, _ = dispatch()
+        total, _, _ = buffer.combine(rows, handle)
+        assert torch.equal(total, x * layout[3].sum(1, keepdim=True))
+        return packed, handle
+
+    packed, handle = good()
+    made = latency()[2]
+    many = torch.zeros(40, 2, dtype=torch.int64)
+    elsewhere = deep_ep.Buffer(group)
+    foreign = elsewhere.dispatch(x, **known, topk_idx=ids)[4]
+
+    def combine(x, handle=handle, **more):
+        return buffer.combine(x, handle, **more)
+
+    def finish(packed=packed, **more):
+        return buffer.low_latency_combine(packed, ids, weights, made, **more)
+
+    rows = dispatch(x)[0]
+    cases = {
+        "too many": (lambda: latency(torch.randn(40, 128).bfloat16(), many), latency),
+        "another hidden": (lambda: latency(x[:, :64]), latency),
+        "another dtype": (lambda: latency(x.float()), latency),
+        "no float": (lambda: latency(x.int()), latency),
+        "other ids": (lambda: latency(ids=ids.float()), latency),
+        "unknown": (lambda: latency(use_fp9=True), latency),
+        "two ends": (lambda: latency(async_finish=True, return_recv_hook=True), latency),
+        "waits": (lambda: latency(dispatch_wait_recv_cost_stats=torch.zeros(2, dtype=torch.int64)), latency),
+        "ue8m0 alone": (lambda: latency(use_fp8=True, use_ue8m0=True), lambda: latency(use_fp8=True)),
+        "no tensor": (lambda: dispatch([1, 2]), dispatch),
+        "hidden of dispatch": (lambda: dispatch(x[:, :64]), dispatch),
+        "tokens of dispatch": (lambda: dispatch(x[:3]), dispatch),
+        "misspelt": (lambda: dispatch(expert_aligment=4), dispatch),
+        "missing": (lambda: buffer.combine(rows), lambda: combine(rows)),
+        "foreign handle": (lambda: combine(rows, foreign), lambda: combine(rows)),
+        "hidden of combine": (lambda: combine(rows[:, :64]), lambda: combine(rows)),
+        "float8 sums": (lambda: combine(rows.to(torch.float8_e4m3fn)), lambda: combine(rows)),
+        "logfmt": (lambda: finish(use_logfmt=True), finish),
+        "another call": (lambda: latency(), lambda: combine(rows)),
+    }
+    heard = {}
+    for name, (wrong, right) in cases.items():
+        began = time.monotonic()
+        try:
+            (wrong if rank == 1 else right)()
+        except Exception as error:
+            heard[name] = f"{type(error).__name__}: {error}"
+        assert time.monotonic() - began < 10, name
+        good()
+    return heard
+
+
+def test_a_call_that_is_refused_on_one_rank_is_refused_on_all_and_harms_nothing(torch_ranks):
+    first, second = torch_ranks(2).run(refused_on_one_rank, deadline=120)
+    texts = {
+        "too many": "rank 1 has 40 tokens, num_max_dispatch_tokens_per_rank is 8",
+        "another hidden": "low_latency_dispatch: hidden is 128 on rank 0 and 64 on rank 1",
+        "another dtype": "dtype is bfloat16 on rank 0 and float32 on rank 1",
+        "no float": "x is int32, it has to be one of float64, float32, float16, bfloat16",
+        "other ids": "topk_idx is float32, it has to be int64 or int32",
+        "unknown": 'low_latency_dispatch() has no argument "use_fp9"; did you mean "use_fp8"?',
+        "two ends": "async_finish and return_recv_hook exclude each other",
+        "waits": "dispatch_wait_recv_cost_stats: waits are not counted here",
+        "ue8m0 alone": "use_ue8m0 takes round_scale=True",
+        "no tensor": "x is list, it has to be a tensor [tokens, hidden]",
+        "hidden of dispatch": "dispatch: hidden is 128 on rank 0 and 64 on rank 1",
+        "tokens of dispatch": "x has 3 rows, it has to have 4",
+        "misspelt": 'did you mean "expert_alignment"?',
+        "missing": "missing a required argument: 'handle'",
+        "foreign handle": "the handle is not one that a dispatch of this buffer gave",
+        "hidden of combine": "combine: hidden is 128 on rank 0 and 64 on rank 1",
+        "float8 sums": "x is float8_e4m3fn, it has to be one of float64, float32, float16, bfloat16",
+        "logfmt": "use_logfmt: rows are sent as they are",
+        "another call": "rank 1 called low_latency_dispatch, rank 0 combine",
+    }
+    assert list(first) == list(second) == list(texts)
+    for name, text in texts.items():
+        assert text in first[name] and text in second[name], (name, first[name], second[name])
+    for name in ("unknown", "misspelt", "missing"):
+        assert second[name].startswith("TypeError") and "rank 1: TypeError" in first[name]
+    for name in ("waits", "logfmt"):
+        assert second[name].startswith("Unsupported")
+
+
+def scales_of_powers(group):
+    """What arrives with use_fp8 of rows with blocks of known largest elements; 520 columns are four blocks and a part of one."""
+    from accord.moe import deep_ep
+
+    buffer = deep_ep.Buffer(group)
+    # Largest elements: powers of two times 448, just above, within, tiny and none.
+    largest = torch.tensor([448.0 * 4, 448.0 * 4 + 8, 3.0, 1e-7, 0.0])
+    x = torch.rand(1, 520, generator=torch.Generator().manual_seed(1)) * 0.99
+    x[0, ::128] = 1
+    x *= largest.repeat_interleave(128)[:520]
+    ids, given = torch.tensor([[dist.get_rank()]]), {"use_fp8": True, "round_scale": True}
+    (rows, scales), *_ = buffer.low_latency_dispatch(x, ids, 2, 2, **given)
+    (same, words), *_ = buffer.low_latency_dispatch(x, ids, 2, 2, **given, use_ue8m0=True)
+    (_, plain), *_ = buffer.low_latency_dispatch(x, ids, 2, 2, use_fp8=True)
+    assert torch.equal(same.float(), rows.float())
+    assert words.dtype == torch.int32
+    return largest, x, rows[0, 0].float(), scales[0, 0], words[0, 0], plain[0, 0], list(words.shape)
+
+
+def test_scales_are_powers_of_two_where_that_is_asked_for(torch_ranks):
+    import math
+
+    for largest, x, rows, scales, words, plain, shape in torch_ranks(2).run(scales_of_powers):
+        bounds = [max(float(value), 1e-4) for value in largest]
+        expected = [2.0 ** math.ceil(math.log2(bound / 448)) for bound in bounds]
+        assert scales.tolist() == expected
+        assert expected[:2] == [4.0, 8.0]
+        assert plain.tolist() == pytest.approx([bound / 448 for bound in bounds], rel=1e-6)
+        exponents = [127 + int(math.log2(scale)) for scale in expected]
+        found = [word >> 8 * byte & 0xFF for word in words.tolist() for byte in range(4)]
+        assert found == [*exponents, 0, 0, 0]
+        assert shape == [1, 4, 2]
+        for column in range(0, 520, 37):  # float8_e4m3fn has 3 bits behind the first
+            value, scale = float(x[0, column]), expected[column // 128]
+            assert abs(float(rows[column]) * scale - value) <= max(abs(value) / 16, scale / 512)
+
+
+def made_wrong(group):
+    """Constructors that rank 1 calls wrong."""
+    from accord.moe import deep_ep
+
+    heard = []
+    for wrong in ({"num_qp_per_rank": 3}, {"enable_shrink": True}):
+        try:
+            deep_ep.Buffer(group, **(wrong if dist.get_rank() == 1 else {}))
+        except Exception as error:
+            heard.append(f"{type(error).__name__}: {error}")
+    deep_ep.Buffer(group)
+    return heard
+
+
+def test_a_constructor_that_is_called_wrong_on_one_rank_is_an_error_on_all(torch_ranks):
+    first, second = torch_ranks(2).run(made_wrong)
+    assert second[0] == 'TypeError: Buffer() has no argument "num_qp_per_rank"; did you mean "num_qps_per_rank"?'
+    assert second[1].startswith("Unsupported: enable_shrink")
+    assert all("rank 1" in text for text in first) and 'did you mean "num_qps_per_rank"' in first[0]
+
+
+def one_does_not_come(group, call):
+    import datetime
+
+    from accord.moe import deep_ep
+
+    buffer = None if call == "Buffer" else deep_ep.Buffer(group)
+    store = dist.distributed_c10d._get_default_store()
+    if dist.get_rank() == 1:
+        store.wait(["over"], datetime.timedelta(seconds=30))
+        return None
+    began = time.monotonic()
+    try:
+        if call == "Buffer":
+            deep_ep.Buffer(group)
+        else:
+            buffer.low_latency_dispatch(torch.randn(1, 8), torch.tensor([[0]]), 2, 2)
+    except accord.Timeout as error:
+        return list(error.ranks), time.monotonic() - began
+    finally:
+        store.set("over", "")
+
+
+@pytest.mark.parametrize("call", ["Buffer", "low_latency_dispatch"])
+@pytest.mark.parametrize("backend", ["accord", "gloo"])
+def test_a_rank_that_does_not_come_is_waited_for_as_long_as_the_group_says(fresh_ranks, backend, call):
+    ranks = fresh_ranks(2, program=TORCH_PROGRAM)
+    outcomes = ranks.outcomes(one_does_not_come, call, backend=backend, timeout=2, deadline=60)
+    assert not [outcome.error for outcome in outcomes if outcome.error]
+    late, seconds = outcomes[0].value
+    assert late == [1]
+    assert 1.5 < seconds < 3.5
+
+
+def calls_of_tensors(group):
+    """moe.dispatch and combine with arguments that rank 1 alone has wrong; the next good ones go on."""
+    import accord.torch
+    from accord import moe
+
+    experts = moe.ExpertGroup(
+        accord.torch.communicator(group), experts=2, top_k=1, hidden=4, max_tokens_per_rank=3, dtype="float32"
+    )
+    handle, ids, x, rank = experts.handle(), torch.tensor([[0], [1]]), torch.ones(2, 4), dist.get_rank()
+    other = experts.handle()
+    experts.prepare(handle, ids)
+    wrong = {
+        "hidden": lambda: moe.dispatch(experts, handle, torch.ones(2, 5)),
+        "integers": lambda: moe.dispatch(experts, handle, x.int()),
+        "complex": lambda: moe.dispatch(experts, handle, x.to(torch.complex64)),
+        "wider": lambda: moe.dispatch(experts, handle, x.double()),
+        "NumPy": lambda: moe.dispatch(experts, handle, x.numpy()),
+        "a list of weights": lambda: moe.dispatch(experts, handle, x, [1.0, 1.0]),
+        "sparse": lambda: moe.dispatch(experts, handle, x.to_sparse()),
+        "not prepared": lambda: moe.dispatch(experts, other, x),
+        "float8 sums": lambda: moe.combine(experts, handle, x.to(torch.float8_e4m3fn)),
+        "bool sums": lambda: moe.combine(experts, handle, x.bool()),
+        "too many": lambda: experts.prepare(handle, torch.zeros(4, 1, dtype=torch.int64)),
+        "ids": lambda: experts.prepare(handle, torch.zeros(1, 1)),
+    }
+    heard = {}
+    for name, call in wrong.items():
+        began = time.monotonic()
+        try:
+            call() if rank == 1 else moe.dispatch(experts, handle, x)
+        except Exception as error:
+            heard[name] = f"{type(error).__name__}: {error}"
+        assert time.monotonic() - began < 10, name
+        experts.prepare(handle, ids)
+        rows, _ = moe.dispatch(experts, handle, x)
+        assert torch.equal(moe.combine(experts, handle, rows), x)
+    return list(wrong), heard
+
+
+def test_what_tensors_lack_on_one_rank_is_told_to_the_others(torch_ranks):
+    (names, first), (_, second) = torch_ranks(2).run(calls_of_tensors)
+    assert list(first) == list(second) == names
+    for name in names:
+        assert "rank 1" in first[name], (name, first[name])
+    assert "float8_e4m3fn" in second["float8 sums"] and "uint8" not in second["float8 sums"]
+    assert "bool" in second["bool sums"] and "complex64" in second["complex"]
+    assert "int32" in second["integers"] and "float64" in second["wider"]
