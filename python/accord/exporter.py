@@ -8,6 +8,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -15,6 +16,7 @@ from torch.export.graph_signature import InputKind
 
 from accord import export_language_model as language_model
 from accord.checkpoint_files import find_references
+from accord.export_errors import explained
 from accord.export_families import with_default_sharding
 from accord.export_graph import ExportedGraph, GraphBuilder, decompose, memory_key
 from accord.export_modules import taken_apart
@@ -88,6 +90,9 @@ def export(
         raise ExportError("a tokenizer goes with a language model, which is exported without example_inputs")
     check_model(model, example_inputs)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(
+            explained(model, partial(_run, model, example_inputs), of_any_length=example_inputs is None)
+        )
         stack.enter_context(torch.no_grad())
         stack.enter_context(taken_apart(model))
         plan = plan_sharding(model, with_default_sharding(model, sharding))
@@ -157,6 +162,14 @@ def export(
         references=references,
         structure=None if facts is not None else structure,
     )
+
+
+def _run(model: torch.nn.Module, example_inputs: Sequence | None) -> object:
+    """The model in PyTorch; a language model with the tokens that it is traced with."""
+    if example_inputs is not None:
+        return model(*example_inputs)
+    tokens, *_ = language_model.example_inputs()
+    return model(input_ids=tokens[None], use_cache=False)
 
 
 def _check_language_model(model: torch.nn.Module, dynamic_shapes, output_names) -> None:

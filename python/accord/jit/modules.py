@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from accord.export_errors import explained
 from accord.export_graph import decompose
 from accord.export_sharding import ExportError
 from accord.export_traced import check_model
@@ -114,6 +115,7 @@ def compile(
     traced = model
     with contextlib.ExitStack() as stack:
         if not isinstance(model, torch.export.ExportedProgram):
+            stack.enter_context(explained(model, lambda: model(*example_inputs)))
             stack.enter_context(torch.no_grad())
             traced = torch.export.export(model, tuple(example_inputs), dynamic_shapes=dynamic_shapes)
         compiled = CompiledModule(traced, chosen)
