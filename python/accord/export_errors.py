@@ -16,6 +16,7 @@ import torch
 
 from accord._core import Error
 from accord.export_sharding import ExportError
+from accord.export_size_guards import SizeGuards, watched
 from accord.source_places import place_in
 
 MOST_OF_REASON = 400  # characters
@@ -28,11 +29,12 @@ def explained(model: torch.nn.Module, run: Callable[[], object], *, of_any_lengt
     """Within it whatever fails raises ExportError. run: runs the model in PyTorch as it is traced. of_any_length: as a language model,
     whose inputs and sizes are not the caller's."""
     try:
-        yield
+        with watched(model) as guards:
+            yield
     except (ExportError, Error, MemoryError):
         raise
     except Exception as error:
-        raise ExportError(_explanation(model, run, error, of_any_length)) from error
+        raise ExportError(_explanation(model, run, error, guards, of_any_length)) from error
 
 
 @contextlib.contextmanager
@@ -47,7 +49,9 @@ def told_of(what: object) -> Iterator[None]:
         raise ExportError(f"{what}: {reason}") from error
 
 
-def _explanation(model: torch.nn.Module, run: Callable[[], object], error: Exception, of_any_length: bool) -> str:
+def _explanation(
+    model: torch.nn.Module, run: Callable[[], object], error: Exception, guards: SizeGuards, of_any_length: bool
+) -> str:
     name = type(model).__name__
     try:
         with torch.no_grad():
@@ -68,7 +72,8 @@ def _explanation(model: torch.nn.Module, run: Callable[[], object], error: Excep
             if of_any_length
             else "give dynamic_shapes that say so, or none"
         )
-        return f"{name} cannot be exported for all sizes: {_of_constraints(text)}; {remedy}, or {JUST_IN_TIME}"
+        where = _in_module(*(guards.module() or ("", model)))
+        return f"{name} cannot be exported for all sizes: {_of_constraints(text)}{where}; {remedy}, or {JUST_IN_TIME}"
     if any(kind in {type(one).__name__ for one in _chain(error)} for kind in DATA_DEPENDENT):
         return (
             f"{name} cannot be exported: its code depends on values in tensors{_place(model, error)}: {_reason(error)}; choose by "
@@ -111,10 +116,13 @@ def _place(model: torch.nn.Module, error: Exception) -> str:
             continue
         module = frames[inside[-1]][0].f_locals["self"]
         path = names[id(module)]
-        where = f', in module "{path}" ({type(module).__name__})' if path else ""
         code = place_in([(frame.f_code.co_filename, line) for frame, line in frames[inside[0] :]])
-        place = f"{where}{f' at {code}' if code else ''}"
+        place = f"{_in_module(path, module)}{f' at {code}' if code else ''}"
     return place
+
+
+def _in_module(path: str, module: torch.nn.Module) -> str:
+    return f', in module "{path}" ({type(module).__name__})' if path else ""
 
 
 def _frames(error: BaseException) -> list[tuple[FrameType, int]]:

@@ -105,7 +105,8 @@ def test_sizes_that_a_model_does_not_take_are_told_with_torchs_own_findings(tmp_
     batch = ({0: torch.export.Dim("batch", max=64)},)
     for way in ways(model_of(lambda x: x.view(2, 2, 3) + 1), (X,), tmp_path, dynamic_shapes=batch):
         message = (
-            r"its code holds for some values of batch only \(torch finds batch = 4\); give dynamic_shapes that say so"
+            r"its code holds for some values of batch only \(torch finds batch = 4\), "
+            r'in module "1.0" \(Inner\); give dynamic_shapes that say so'
         )
         with pytest.raises(accord.ExportError, match=message):
             way()
@@ -177,4 +178,5 @@ def test_a_language_model_with_recurrent_state_says_which_sizes_it_takes(tmp_pat
     )
     with pytest.raises(accord.ExportError, match="BambaForCausalLM cannot be exported") as caught:
         accord.export(transformers.BambaForCausalLM(config).eval(), path=tmp_path / "m.accord")
+    assert 'in module "model.layers.0.mamba" (BambaMixer)' in str(caught.value)
     assert len(str(caught.value)) < 600
