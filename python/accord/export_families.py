@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from accord.export_modules import Experts, config_of
+from accord.export_modules import Experts, config_of, number_of
 from accord.export_sharding import Column, ExportError, Row, default_unit, pattern_matcher
 
 # query, key, value and output of attention.
@@ -104,11 +104,11 @@ def with_default_sharding(model: torch.nn.Module, sharding: object) -> object:
 
 def _attention(names: _Names, model: torch.nn.Module) -> dict[str, Column | Row]:
     config = config_of(model)
-    heads = getattr(config, "num_attention_heads", None)
-    if not heads:
+    heads, hidden = number_of(config, "num_attention_heads"), number_of(config, "hidden_size")
+    head = number_of(config, "head_dim") or (heads and hidden and hidden // heads)
+    if not heads or not head:
         return {}
-    kv_heads = getattr(config, "num_key_value_heads", None) or heads
-    head = getattr(config, "head_dim", None) or config.hidden_size // heads
+    kv_heads = number_of(config, "num_key_value_heads") or heads
     norms = [module for name, module in model.named_modules() if name.endswith(".q_norm")]
     if any(norm.weight.numel() > head for norm in norms if getattr(norm, "weight", None) is not None):
         return {}  # a norm over all heads needs all of them

@@ -11,9 +11,7 @@ from __future__ import annotations
 import difflib
 import math
 import operator
-import os
 import re
-import sys
 from dataclasses import dataclass, field
 
 import sympy
@@ -24,6 +22,7 @@ from accord.export_joined import SLICE, SPLIT, Joined
 from accord.export_ops import ARGUMENTS, IGNORED, KEPT_WHOLE
 from accord.export_sharding import ExportError
 from accord.export_traced import TracedGraph
+from accord.source_places import place_of
 
 DTYPES = {
     torch.float32: "float32",
@@ -386,15 +385,3 @@ def memory_key(tensor: torch.Tensor) -> tuple:
 
 def _is_assertion(op: str) -> bool:
     return bool(re.fullmatch(r"aten\.(_assert_\w+|sym_constrain_range\w*|_functional_assert\w*)\.\w+", op))
-
-
-def place_of(node: torch.fx.Node) -> str:
-    """file:line of the innermost frame that is not torch's own, relative to where Python found it."""
-    frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
-    torch_folder = os.path.dirname(torch.__file__) + os.sep
-    own = [frame for frame in frames if not frame[0].startswith(torch_folder)] or frames
-    if not own:
-        return node.name
-    path, line = own[-1]
-    roots = [root for root in map(os.path.abspath, sys.path) if path.startswith(root.rstrip(os.sep) + os.sep)]
-    return f"{os.path.relpath(path, max(roots, key=len)) if roots else os.path.basename(path)}:{line}"

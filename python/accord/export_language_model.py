@@ -134,7 +134,7 @@ def facts(model: torch.nn.Module, tokenizer: str | os.PathLike | None) -> Langua
     """What the package says of the model; `tokenizer` as for export()."""
     generation = getattr(model, "generation_config", None)
     stop = getattr(generation, "eos_token_id", None)
-    stop = model.config.eos_token_id if stop is None else stop
+    stop = getattr(model.config, "eos_token_id", None) if stop is None else stop
     stop_tokens = [] if stop is None else [stop] if isinstance(stop, int) else list(stop)
     texts = {}
     if tokenizer is not None:

@@ -119,12 +119,12 @@ def _linear(weight: torch.Tensor, bias: torch.Tensor | None) -> torch.nn.Linear:
 
 def _parts_of(name: str, outputs: int, config) -> dict[str, int] | None:
     """The sizes of what a layer of this name computes at once; None if that is one thing."""
-    heads = getattr(config, "num_attention_heads", None)
-    head = getattr(config, "head_dim", None) or (heads and config.hidden_size // heads)
-    kv_heads = getattr(config, "num_key_value_heads", None) or heads
+    heads, hidden = number_of(config, "num_attention_heads"), number_of(config, "hidden_size")
+    head = number_of(config, "head_dim") or (heads and hidden and hidden // heads)
+    kv_heads = number_of(config, "num_key_value_heads") or heads
     parts = {
         "c_attn": {"query": outputs // 3, "key": outputs // 3, "value": outputs // 3},  # of GPT-2
-        "qkv_proj": heads and {"query": heads * head, "key": kv_heads * head, "value": kv_heads * head},  # of Phi 3
+        "qkv_proj": head and {"query": heads * head, "key": kv_heads * head, "value": kv_heads * head},  # of Phi 3
         "gate_up_proj": {"gate": outputs // 2, "up": outputs // 2},
     }.get(name)
     return parts if parts and sum(parts.values()) == outputs else None
@@ -149,6 +149,15 @@ def config_of(model: torch.nn.Module):
     configs = (getattr(module, "config", None) for module in model.modules())
     config = next((config for config in configs if hasattr(config, "get_text_config")), None)
     return config and config.get_text_config()
+
+
+def number_of(config, name: str) -> int | None:
+    """A number of the configuration; None if there is none, or if layers or stages have others."""
+    try:
+        value = getattr(config, name, None)
+    except RuntimeError:  # transformers' AmbiguousGlobalPerLayerAttributeError
+        return None
+    return value if isinstance(value, int) else None
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
-from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, SymIntArgument, TensorArgument
 
 from accord.export_sharding import ExportError
 
@@ -22,14 +22,15 @@ class TracedWeight:
 
 @dataclass
 class TracedSymbol:
-    """A size that may change, by torch's name and the graph's. `may_exceed`: the model allows more than `max`, which is what engines
-    are made for."""
+    """A size that may change, by torch's name and the graph's. `may_exceed`, `may_fall_below`: the model allows more than `max`, less
+    than `min`, which are what engines are made for."""
 
     torch_name: str
     name: str
     min: int
     max: int
     may_exceed: bool = False
+    may_fall_below: bool = False
 
 
 @dataclass
@@ -49,12 +50,17 @@ def check_model(model: object, example_inputs: object) -> None:
         raise ExportError(
             f"the model is a {type(model).__name__}, not a torch.nn.Module; put a function into one's forward()"
         )
-    if model.training:
+    if model.training and _has_parts(model):
         raise ExportError("the model is in training mode; call model.eval() first")
     if example_inputs is not None and not isinstance(example_inputs, (tuple, list)):
         raise ExportError(
             f"example_inputs is a {type(example_inputs).__name__}; give a tuple of forward()'s arguments: (x,)"
         )
+
+
+def _has_parts(model: torch.nn.Module) -> bool:
+    """Whether it has modules or weights: without any it is a function, to which the mode means nothing."""
+    return any(True for _ in (*model.children(), *model.parameters(), *model.buffers()))
 
 
 def traced_program(
@@ -82,9 +88,15 @@ def traced_program(
     for spec in program.graph_signature.output_specs:
         if spec.kind != OutputKind.USER_OUTPUT:
             raise ExportError(f'the model changes "{spec.target}" while it runs; an engine keeps no such state')
-        if not isinstance(spec.arg, TensorArgument):
-            raise ExportError("the model returns something that is no tensor; an engine gives tensors only")
-        traced.outputs.append(nodes[spec.arg.name])
+        if isinstance(spec.arg, TensorArgument):
+            traced.outputs.append(nodes[spec.arg.name])
+        elif not isinstance(spec.arg, (ConstantArgument, SymIntArgument)):
+            raise ExportError(
+                f'the model returns "{spec.arg.name}", a number that it computes; a package gives tensors, sizes and constants unless '
+                "it is exported with options={}, which lets PyTorch compute the number"
+            )
+    if not traced.outputs:
+        raise ExportError("the model returns no tensor; an engine gives tensors")
     return traced
 
 

@@ -8,12 +8,15 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
+from torch.export.graph_signature import InputKind
 
 from accord import export_language_model as language_model
 from accord.checkpoint_files import find_references
+from accord.export_errors import explained
 from accord.export_families import with_default_sharding
 from accord.export_graph import ExportedGraph, GraphBuilder, decompose, memory_key
 from accord.export_modules import taken_apart
@@ -27,11 +30,13 @@ from accord.export_sharding import (
     apply_rules,
     plan_sharding,
 )
+from accord.export_structure import structure_of
 from accord.export_traced import check_model, traced_program
 from accord.export_weights import Format, plan_packings
 from accord.jit.modules import CompiledModule
 from accord.jit.modules import compile as accord_compile
 from accord.jit.saving import save_compiled, save_whole
+from accord.jit.symbols import derived_from, smallest_of
 from accord.package import Progress, write_package
 
 
@@ -85,6 +90,9 @@ def export(
         raise ExportError("a tokenizer goes with a language model, which is exported without example_inputs")
     check_model(model, example_inputs)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(
+            explained(model, partial(_run, model, example_inputs), of_any_length=example_inputs is None)
+        )
         stack.enter_context(torch.no_grad())
         stack.enter_context(taken_apart(model))
         plan = plan_sharding(model, with_default_sharding(model, sharding))
@@ -126,9 +134,10 @@ def export(
             language_model.check_attention(model, graph.document)
         _check_smallest(traced, decomposed, example_inputs)
         progress = progress or _terminal_progress()
+        structure = structure_of(decomposed, graph.document, lambda node: builder._size(node.meta["val"], node))
         if builder.groups:
             return save_whole(
-                program,
+                structure,
                 graph,
                 builder.groups,
                 path,
@@ -151,7 +160,16 @@ def export(
         facts,
         packings,
         references=references,
+        structure=None if facts is not None else structure,
     )
+
+
+def _run(model: torch.nn.Module, example_inputs: Sequence | None) -> object:
+    """The model in PyTorch; a language model with the tokens that it is traced with."""
+    if example_inputs is not None:
+        return model(*example_inputs)
+    tokens, *_ = language_model.example_inputs()
+    return model(input_ids=tokens[None], use_cache=False)
 
 
 def _check_language_model(model: torch.nn.Module, dynamic_shapes, output_names) -> None:
@@ -165,53 +183,81 @@ def _check_language_model(model: torch.nn.Module, dynamic_shapes, output_names) 
 
 
 def _user_inputs(program: torch.export.ExportedProgram) -> list[torch.fx.Node]:
-    names = set(program.graph_signature.user_inputs)
-    return [node for node in program.graph.nodes if node.op == "placeholder" and node.name in names]
+    """One for each leaf of the model's arguments."""
+    nodes = {node.name: node for node in program.graph.nodes}
+    specs = program.graph_signature.input_specs
+    return [nodes[spec.arg.name] for spec in specs if spec.kind == InputKind.USER_INPUT]
 
 
-def _shapes_by_position(model: torch.nn.Module, example_inputs: tuple[torch.Tensor, ...], dynamic_shapes) -> list:
-    """The dynamic shapes of each input in turn; a mapping gives them by the names of forward()'s parameters."""
-    if not isinstance(dynamic_shapes, Mapping):
-        return list(dynamic_shapes or [])
-    shapes = []
-    for name, given in inspect.signature(model.forward).bind(*example_inputs).arguments.items():
-        shape = dynamic_shapes.get(name)
-        shapes += (shape or [None] * len(given)) if isinstance(given, tuple) else [shape]  # a tuple is *inputs
-    return shapes
+def _shapes_by_position(model: torch.nn.Module, example_inputs: tuple, dynamic_shapes) -> list:
+    """The dynamic shapes of each leaf of the inputs in turn; a mapping gives them by the names of forward()'s parameters."""
+    arguments = inspect.signature(model.forward).bind(*example_inputs).arguments
+    if isinstance(dynamic_shapes, Mapping):
+        shapes = [dynamic_shapes.get(name) for name in arguments]
+    else:
+        shapes = list(dynamic_shapes or [])
+        shapes += [None] * (len(arguments) - len(shapes))
+    return [
+        leaf for value, shape in zip(arguments.values(), shapes, strict=False) for leaf in _leaf_shapes(value, shape)
+    ]
+
+
+def _leaf_shapes(value: object, shape: object) -> list:
+    if isinstance(value, Mapping):
+        return [leaf for key, one in value.items() for leaf in _leaf_shapes(one, (shape or {}).get(key))]
+    if isinstance(value, (tuple, list)):
+        return [
+            leaf
+            for one, of_it in zip(value, shape or [None] * len(value), strict=False)
+            for leaf in _leaf_shapes(one, of_it)
+        ]
+    return [shape]
 
 
 def _dimension_names(program: torch.export.ExportedProgram, shapes: list) -> dict[str, str]:
-    """torch's symbol -> the user's Dim name, or INPUT_dimN for a dimension that has none."""
+    """torch's symbol -> the user's Dim name, or INPUT_dimN for a dimension that has none. A symbol of which there are only derived
+    sizes (2 * h) is called as the dimension that these are derived from."""
     names: dict[str, str] = {}
+    derived_names: dict[str, str] = {}
     for index, node in enumerate(_user_inputs(program)):
         given = shapes[index] if index < len(shapes) else None
-        for dim, size in enumerate(node.meta["val"].shape):
-            if not isinstance(size, torch.SymInt) or not size.node.expr.is_Symbol:
+        sizes = node.meta["val"].shape if isinstance(node.meta["val"], torch.Tensor) else ()
+        for dim, size in enumerate(sizes):
+            derived = derived_from(size)
+            if derived is None:
                 continue
-            wanted = given.get(dim) if isinstance(given, Mapping) else (given[dim] if given else None)
-            name = getattr(wanted, "__name__", None)
-            names.setdefault(str(size.node.expr), name or f"{node.name}_dim{dim}")
-    return names
+            symbol, *line = derived
+            wanted = given.get(dim) if isinstance(given, Mapping) else given[dim] if given else None
+            is_plain = line == [1, 0]
+            name = getattr(wanted if is_plain else getattr(wanted, "root", None), "__name__", "")
+            name = name if name.isidentifier() else f"{node.name}_dim{dim}"
+            (names if is_plain else derived_names).setdefault(symbol, name)
+    return derived_names | names
 
 
-def _check_smallest(model, program: torch.export.ExportedProgram, example_inputs: tuple[torch.Tensor, ...]) -> None:
+def _check_smallest(model, program: torch.export.ExportedProgram, example_inputs: tuple) -> None:
     """torch traces as if a dynamic size were never 1; so the program is run at the smallest sizes it claims to serve
     and held against the model."""
-    smallest = {symbol: max(1, int(limits.lower)) for symbol, limits in program.range_constraints.items()}
+    smallest = {symbol: smallest_of(limits) for symbol, limits in program.range_constraints.items()}
+    leaves, nested = torch.utils._pytree.tree_flatten(example_inputs)
     narrowed = []
-    for node, tensor in zip(_user_inputs(program), example_inputs, strict=True):
-        for dim, size in enumerate(node.meta["val"].shape):
-            if isinstance(size, torch.SymInt):
-                least = int(size.node.expr.subs(smallest))
-                tensor = tensor.narrow(dim, 0, min(least, tensor.shape[dim]))
-        narrowed.append(tensor.contiguous())
-    shapes = ", ".join(str(list(tensor.shape)) for tensor in narrowed)
+    for node, leaf in zip(_user_inputs(program), leaves, strict=True):
+        if isinstance(leaf, torch.Tensor):
+            for dim, size in enumerate(node.meta["val"].shape):
+                if isinstance(size, torch.SymInt):
+                    least = int(size.node.expr.xreplace(smallest))
+                    leaf = leaf.narrow(dim, 0, min(least, leaf.shape[dim]))
+            leaf = leaf.contiguous()
+        narrowed.append(leaf)
+    shapes = ", ".join(str(list(leaf.shape)) for leaf in narrowed if isinstance(leaf, torch.Tensor))
+    inputs = torch.utils._pytree.tree_unflatten(narrowed, nested)
     try:
-        expected = _flat(model(*narrowed))
-        actual = _flat(program.module()(*narrowed))
+        expected = _flat(model(*inputs))
+        actual = _flat(program.module()(*inputs))
     except Exception as error:
         raise ExportError(
-            f"the model does not run at the smallest sizes its dimensions allow ({shapes}): {error}"
+            f"the model does not run at the smallest sizes its dimensions allow ({shapes}): {error}; raise the minimum of the dynamic "
+            "dimensions, or export without them"
         ) from error
     for one, other in zip(expected, actual, strict=True):
         if one.shape != other.shape or not torch.allclose(one, other, rtol=1e-3, atol=1e-4, equal_nan=True):
@@ -241,7 +287,7 @@ def _compiled_in_parts(
         )
     # What is built here only shows which ops engines take: nothing to keep.
     compiled = accord_compile(program, example_inputs, {**options, "engine_cache": False})
-    return compiled if compiled.report.ops("pytorch") else None
+    return compiled if compiled.report.ops("pytorch") or compiled.graph.computes_numbers() else None
 
 
 def _plan_of_parts(plan: ShardingPlan, model: torch.nn.Module) -> Callable[[list[ExportedGraph]], list[ShardingPlan]]:

@@ -23,6 +23,7 @@ import transformers
 from safetensors import safe_open
 
 from accord.engine_weight_names import by_package_names
+from accord.export_errors import told_of
 from accord.export_modules import taken_apart
 from accord.export_sharding import Column, Expert, ExportError, Row
 from accord.export_weights import Format
@@ -64,13 +65,11 @@ def export_checkpoint(
     weights, a tensor that the model lacks or does not know, a method that is unknown.
     """
     folder = Path(folder)
-    try:
+    with told_of(folder):
         model, codes = _model(folder, dtype)
         tokenizer = folder if (folder / "tokenizer.json").is_file() else None
         weights = codes if weights == "same" else weights
         return export(model, path=path, sharding=sharding, tokenizer=tokenizer, weights=weights, progress=progress)
-    except ExportError as error:
-        raise ExportError(f"{folder}: {error}") from error
 
 
 def _model(folder: Path, dtype: str | None) -> tuple[torch.nn.Module, dict[str, Float8Codes | Float8Experts]]:

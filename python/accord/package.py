@@ -24,8 +24,9 @@ from pathlib import Path
 import torch
 import xxhash
 
+from accord.call_structure import CallStructure
 from accord.checkpoint_files import SAFETENSORS_DTYPES, Reference
-from accord.export_check import check_loads
+from accord.export_loading import check_loads
 from accord.export_graph import DTYPES
 from accord.export_sharding import ExportError, ShardingPlan, TensorSharding, rule_entry
 from accord.export_weights import PackedTensor, Packing
@@ -123,10 +124,11 @@ def write_package(
     part: dict | None = None,
     references: Mapping[str, Reference] | None = None,
     root: Path | None = None,
+    structure: CallStructure | None = None,
 ) -> Path:
     """Writes the package at `path` (NAME.accord) as placed_at() says. `part`: of which program it is one rank's part. `references`: of
-    tensors that stay where they are, and are not packed; below `root` (by default the folder that the package is in) by relative paths. ExportError
-    also if the disk is full, and if no engine would load it."""
+    tensors that stay where they are, and are not packed; below `root` (by default the folder that the package is in) by relative paths. `structure`:
+    how the model is called. ExportError also if the disk is full, and if no engine would load it."""
     references = references or {}
     own = {name: tensor for name, tensor in tensors.items() if name not in references}
     files = _place(own, plan.tensors, packings or {})
@@ -138,7 +140,7 @@ def write_package(
             raise ExportError(f"{path}: the weights take {total:,} bytes, the disk has {free:,} free")
         absolute = Path(os.path.abspath(path))
         outside = _entries_outside(absolute, root or absolute.parent, stayed, references)
-        _write_files(folder, graph, files, outside, plan, producer, progress, language_model, part)
+        _write_files(folder, graph, files, outside, plan, producer, progress, language_model, part, structure)
         check_loads(folder, absolute, tensors, plan, part)
     return Path(os.path.abspath(path))
 
@@ -149,17 +151,19 @@ def placed_at(path: str | os.PathLike) -> Iterator[Path]:
     raises. An older package there is replaced in one step; anything else is left alone and an error."""
     destination = Path(os.path.abspath(path))
     _check_destination(destination)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", dir=destination.parent))
+    temporary = None
     try:
+        temporary = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", dir=destination.parent))
         yield temporary
         os.chmod(temporary, 0o755)
         _move(temporary, destination)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise ExportError(f"{destination}: the disk is full; nothing was written") from error
-        raise
+        raise ExportError(f"{destination}: {error}; nothing was written") from error
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _check_destination(destination: Path) -> None:
@@ -211,6 +215,7 @@ def _write_files(
     progress: Progress | None,
     language_model: LanguageModelFacts | None,
     part: dict | None,
+    structure: CallStructure | None,
 ) -> None:
     texts = {"graph.json": (json.dumps(graph, indent=1, allow_nan=False) + "\n").encode()}
     texts |= language_model.texts if language_model else {}
@@ -260,6 +265,8 @@ def _write_files(
         manifest["language_model"] = facts
     if part:
         manifest["part"] = part
+    if structure:
+        manifest["structure"] = structure.entry()
     write_manifest(folder, manifest)
 
 

@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
-from torch.utils import _pytree
 
 from accord._core import Communicator, Corrupt, Engine, EngineContext, Error, MemoryBudget, Mismatch, Unsupported
 from accord.jit.bound_engine import BoundEngine
-from accord.jit.modules import Expected, check_leaves, leaves_of
+from accord.jit.model_call import ModelCall, inputs_of
 from accord.jit.report import CollectiveReport, CompilationReport, PartitionReport
 from accord.jit.torch_partition import runner_of
 from accord.program_package import ProgramPart, RankProgram, check_torch_file, parts_for_places, read_program
@@ -70,23 +69,18 @@ class ProgramModule(torch.nn.Module):
             (part, _engine_runner(next(waiting)) if part.runs_in == "engine" else runners[part.name])
             for part in ranks.parts
         ]
-        self._ranks = ranks
-        self._expected = [_expected(entry) for entry in ranks.inputs]
-        self._in_spec, self._out_spec = map(_pytree.treespec_loads, (ranks.in_spec, ranks.out_spec))
+        self._call = ModelCall(ranks)
 
     def run(self, leaves) -> list:
         """From the leaves of the arguments to those of the outputs."""
-        check_leaves(leaves, self._expected)
-        values = {entry["name"]: leaf for entry, leaf in zip(self._ranks.inputs, leaves, strict=True)}
+        values = self._call.values_of(leaves)
         for part, runner in self._steps:
-            given = [values[one] if isinstance(one, str) else _size(values, *one) for one in part.inputs]
-            values.update(zip(part.outputs, runner(*given), strict=True))
-        return [values[entry["value"]] if "value" in entry else entry["constant"] for entry in self._ranks.outputs]
+            values.update(zip(part.outputs, runner(*inputs_of(part.inputs, values)), strict=True))
+        return self._call.structure.results(values)
 
     @torch.no_grad()
     def forward(self, *args, **kwargs):
-        leaves = leaves_of(args, kwargs, self._in_spec)
-        return _pytree.tree_unflatten(self.run(leaves), self._out_spec)
+        return self._call.nested(self.run(self._call.leaves_of(args, kwargs)))
 
 
 def load_program(
@@ -190,16 +184,6 @@ def _engine_runner(engine: BoundEngine) -> Runner:
         return engine.run([tensor.detach().contiguous() for tensor in given])
 
     return run
-
-
-def _size(values: Mapping, name: str, dim: int | None) -> int:
-    return int(values[name]) if dim is None else values[name].shape[dim]
-
-
-def _expected(entry: dict) -> Expected:
-    if "constant" in entry:
-        return Expected(value=entry["constant"])
-    return Expected(dtype=getattr(torch, entry["dtype"].removeprefix("torch.")), sizes=tuple(entry["shape"]))
 
 
 def _report(path: Path, ranks: RankProgram) -> CompilationReport:

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 from accord._core import Corrupt, InvalidArgument, Unsupported
+from accord.call_structure import CallStructure
 from accord.checkpoint_files import Reference
 from accord.export_sharding import ExportError, ShardingPlan
 from accord.export_weights import Packing
@@ -29,7 +30,8 @@ PROGRAM_VERSION = 1
 
 @dataclass(frozen=True)
 class ProgramPart:
-    """One part of a program as its manifest has it. `inputs`: names of values, and ["x", 0] for dimension 0 of x; `path`: in the
+    """One part of a program as its manifest has it. `inputs`: names of values, and ["x", 0] for dimension 0 of x,
+    ["x", 0, 2, 1] for h where that is 2 * h + 1; `path`: in the
     package's folder; `size` is that of a PyTorch partition's file."""
 
     name: str
@@ -46,15 +48,10 @@ class ProgramPart:
 
 
 @dataclass(frozen=True)
-class RankProgram:
-    """What one rank runs. `inputs` and `outputs` are the leaves of the model's arguments and of what it gives: {"name", "dtype",
-    "shape"} with None for sizes that may change, {"value": name}, or {"constant": value}."""
+class RankProgram(CallStructure):
+    """What one rank runs, and how the model is called."""
 
     groups: dict[str, list[int]]  # name -> members, by their ranks in the world
-    inputs: list[dict]
-    outputs: list[dict]
-    in_spec: str
-    out_spec: str
     parts: list[ProgramPart]
 
 

@@ -18,10 +18,7 @@ def compile_fx(
     module: torch.fx.GraphModule, example_inputs: Sequence, *, options: Mapping[str, object] | None = None
 ) -> Callable:
     """What torch.compile(model, backend="accord", options={...}) calls with each graph that it has traced. The options are those
-    of accord.jit.options.Options. A graph that is to be differentiated stays in PyTorch, and a warning says so."""
-    from torch._functorch.aot_autograd import aot_module_simplified
-    from torch.export.exported_program import _override_composite_implicit_decomp
-
+    of accord.jit.options.Options. A graph that is to be differentiated, or cannot be compiled, stays in PyTorch, and a warning says so."""
     chosen = Options.read(options)
     if torch.is_grad_enabled() and any(_needs_grad(value) for value in example_inputs):
         text = "accord: engines compute no gradients: call the model under torch.no_grad() or torch.inference_mode()"
@@ -29,6 +26,22 @@ def compile_fx(
             raise ExportError(text)
         warnings.warn(f"{text}; this call stays in PyTorch", stacklevel=2)
         return module.forward
+    try:
+        return _compiled(module, example_inputs, chosen)
+    except (torch._dynamo.exc.RestartAnalysis, torch._dynamo.exc.SkipFrame):
+        raise  # torch begins anew, or leaves the frame
+    except Exception as error:
+        if chosen.is_strict:
+            raise
+        reason = str(error).partition("\n")[0]
+        warnings.warn(f"accord: a graph stays in PyTorch: {type(error).__name__}: {reason}", stacklevel=2)
+        return module.forward
+
+
+def _compiled(module: torch.fx.GraphModule, example_inputs: Sequence, chosen: Options) -> Callable:
+    from torch._functorch.aot_autograd import aot_module_simplified
+    from torch.export.exported_program import _override_composite_implicit_decomp
+
     _fix_numbers(module, example_inputs)
     whole, others = decompositions()
     if any(_is_divided(value) for value in example_inputs):
@@ -90,4 +103,4 @@ def _compile(module: torch.fx.GraphModule, options: Options) -> Callable:
         for index in facts.static_input_indices
         if index not in changed and isinstance(placeholders[index].meta["val"], torch.Tensor)
     }
-    return make_boxed_func(CompiledGraph(module, weights, symbols_of(module), options))
+    return make_boxed_func(CompiledGraph(module, weights, symbols_of(module), options, just_in_time=True))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import sys
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
@@ -17,17 +18,28 @@ from dataclasses import dataclass, field, replace
 import torch
 
 import accord
-from accord.export_graph import GraphBuilder, place_of
+from accord.export_graph import GraphBuilder
 from accord.export_sharding import ExportError
 from accord.export_traced import TracedGraph, TracedSymbol, TracedWeight
 from accord.jit.bound_engine import BoundEngine
 from accord.jit.engine_builder import build_engine
 from accord.jit.lowering import lower
 from accord.jit.options import Options
-from accord.jit.partitioning import Block, Support, as_traced, blocks_of, copy_for_torch, counts, is_collective, is_wait
+from accord.jit.partitioning import (
+    Block,
+    Support,
+    as_traced,
+    blocks_of,
+    copy_for_torch,
+    counts,
+    is_collective,
+    is_number,
+    is_wait,
+)
 from accord.jit.report import CollectiveReport, CompilationReport, PartitionReport
 from accord.jit.symbols import limit_symbols, symbol_sources
 from accord.process_groups import logical_name, process_group
+from accord.source_places import place_of
 
 MOST_OF_SAME_WEIGHTS = 2  # sets of engines, for the places where the data of the same tensors was last
 
@@ -70,8 +82,10 @@ class CompiledGraph:
         symbols: Sequence[TracedSymbol],
         options: Options,
         name: str | None = None,
+        just_in_time: bool = False,
     ) -> None:
-        """weights: the arguments that are weights, by position, and their names. symbols: sizes that may change. Raises
+        """weights: the arguments that are weights, by position, and their names. symbols: sizes that may change. just_in_time: as
+        torch.compile has it: outputs lie in memory as PyTorch's, and a call that engines refuse runs in PyTorch. Raises
         ExportError where the options forbid what has to stay in PyTorch."""
         self.number = next(_numbers)
         self.report = CompilationReport(name or f"graph {self.number}")
@@ -79,15 +93,16 @@ class CompiledGraph:
         self._weights = dict(weights)
         self._positions = tuple(weights)
         self._options = options
-        self._symbols = list(symbols)
+        self._just_in_time = just_in_time
         self._lock = threading.RLock()
         self._variants: dict[tuple[int, ...], _Variant] = {}
         for node in module.graph.find_nodes(op="get_attr"):
             node.meta.setdefault("val", getattr(module, node.target))
-        lower(module.graph)
+        lower(module.graph, all_views=just_in_time)
         module.recompile()
         self.placeholders = module.graph.find_nodes(op="placeholder")
         self.symbol_sources = symbol_sources(self.placeholders)
+        self._symbols = [symbol for symbol in symbols if symbol.torch_name in self.symbol_sources]
         (output,) = module.graph.find_nodes(op="output")
         self._output_places = {node: place for place, node in reversed(list(enumerate(output.all_input_nodes)))}
         self._support = Support(module.graph, self._symbols, options)
@@ -97,11 +112,17 @@ class CompiledGraph:
     def __call__(self, *args):
         if self._limits and self._exceeds_limits(args):
             return self.module(*args)
-        return self._variant(args).runner(*args)
+        try:
+            return self._variant(args).runner(*args)
+        except (accord.Unsupported, accord.InvalidArgument):
+            # Refused before anything ran, on all ranks alike; collectives are not begun again.
+            if not self._just_in_time or self._options.pass_through_build_failures or self.report.collectives:
+                raise
+            return self.module(*args)
 
     def _exceeds_limits(self, args: Sequence) -> bool:
         values = self._symbol_values(args)
-        return any(values[name] > most for name, most in self._limits.items())
+        return any(not least <= values[name] <= most for name, (least, most) in self._limits.items())
 
     def build(self, *args) -> None:
         """Builds engines for calls with these weights."""
@@ -111,6 +132,26 @@ class CompiledGraph:
         """Its blocks in an order in which they can run, with the plans of those that run in engines."""
         plans = iter(self._engines)
         return [(block, next(plans) if block.in_engine else None) for block in self._blocks]
+
+    def output_leaves(self) -> list:
+        """Nodes and constants, one for each leaf of what it gives."""
+        (output,) = self.module.graph.find_nodes(op="output")
+        return list(output.args[0])
+
+    def computes_numbers(self) -> bool:
+        """Whether it gives numbers that are no sizes."""
+        nodes = [leaf for leaf in self.output_leaves() if isinstance(leaf, torch.fx.Node)]
+        return any(is_number(node) and self.size_of(node) is None for node in nodes)
+
+    def size_of(self, node: torch.fx.Node) -> int | str | None:
+        """What a node gives as a size over symbols; None if it is no number, or another."""
+        value = node.meta.get("val")
+        if not isinstance(value, torch.SymInt):
+            return None
+        try:
+            return self._support.size(value, node)
+        except ExportError:
+            return None
 
     def _variant(self, args: Sequence) -> _Variant:
         weights = [args[position] for position in self._positions]
@@ -150,16 +191,20 @@ class CompiledGraph:
         self._limits = self._find_limits()
         self._check_strictness()
 
-    def _find_limits(self) -> dict[str, int]:
-        """The largest sizes that engines are made for, of symbols of which the model allows more: such calls stay in PyTorch."""
-        limits: dict[str, int] = {}
+    def _find_limits(self) -> dict[str, tuple[int, int]]:
+        """The smallest and largest sizes that engines are made for, of symbols of which the model allows others: such calls stay in
+        PyTorch."""
+        limits: dict[str, tuple[int, int]] = {}
         given = {symbol.name: symbol for symbol in self._symbols}
         for plan in self._engines:
             for symbol in plan.document["symbols"]:
                 name, most = symbol["name"], symbol["max"]
-                if given[name].may_exceed or most < given[name].max:
-                    limits[name] = min(most, limits.get(name, most))
-        return limits
+                least = symbol["min"] if given[name].may_fall_below else -sys.maxsize
+                if not given[name].may_exceed and most == given[name].max:
+                    most = sys.maxsize
+                known_least, known_most = limits.get(name, (-sys.maxsize, sys.maxsize))
+                limits[name] = max(least, known_least), min(most, known_most)
+        return {name: limit for name, limit in limits.items() if limit != (-sys.maxsize, sys.maxsize)}
 
     def _check_strictness(self) -> None:
         left = [part for part in self.report.partitions if part.where == "pytorch"]
@@ -272,10 +317,7 @@ class CompiledGraph:
             self._support.refused[node] = message
 
     def _symbol_values(self, args: Sequence) -> dict[str, int]:
-        values = {}
-        for name, (position, dim) in self.symbol_sources.items():
-            values[name] = int(args[position]) if dim is None else args[position].shape[dim]
-        return values
+        return {name: source.value(args) for name, source in self.symbol_sources.items()}
 
     def _runner(self, engines: Sequence[BoundEngine]) -> torch.fx.GraphModule:
         """The graph with a call of an engine in the place of each of their blocks."""
@@ -288,9 +330,8 @@ class CompiledGraph:
                 if node.op == "get_attr":
                     held[node.target] = getattr(self.module, node.target)
         symbols: dict[str, torch.fx.Node] = {}
-        for name, (position, dim) in self.symbol_sources.items():
-            source = known[self.placeholders[position]]
-            symbols[name] = source if dim is None else graph.call_function(torch.ops.aten.sym_size.int, (source, dim))
+        for name, source in self.symbol_sources.items():
+            symbols[name] = source.read_in(graph, known[self.placeholders[source.position]])
         remaining = iter(engines)
         for block, plan in self.parts():
             if plan is None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import operator
+from collections import Counter
+
 import torch
 
 from accord.export_graph import core_aten
@@ -16,42 +19,53 @@ def decompositions() -> tuple[dict, dict]:
     return _split_decomp_table_to_cia_and_python_decomp(core_aten())
 
 
-def lower(graph: torch.fx.Graph) -> None:
-    """All rewrites, in place."""
+def lower(graph: torch.fx.Graph, all_views: bool) -> None:
+    """All rewrites, in place. all_views: outputs that are views lie in memory as torch has traced them."""
     _conversions_of_aten(graph)
     _whole_again(graph)
     _join_nothing(graph)
     _products_to_linear(graph)
-    _views_of_inputs_apart(graph)
+    _views_of_outputs_apart(graph, all_views)
     graph.eliminate_dead_code()
 
 
-VIEW_OF_INPUT = "accord_view_of_input"  # in the meta of nodes
+KEPT_VIEW = "accord_kept_view"  # in the meta of nodes
 
 
-def _views_of_inputs_apart(graph: torch.fx.Graph) -> None:
-    """Outputs that are views of inputs get nodes of their own, which stay in PyTorch: torch makes such an output anew of the
-    input and of the strides and offset that the graph's output has, which those of a copy are not."""
+def _views_of_outputs_apart(graph: torch.fx.Graph, all_views: bool) -> None:
+    """Outputs that are views get nodes of their own, which stay in PyTorch: those of inputs and those that share memory with another
+    output, which copies would not, or all of them. torch makes views of inputs anew by the strides and offset that they have here."""
     (output,) = graph.find_nodes(op="output")
-    for node in output.all_input_nodes:
-        chain = views_to(node)
-        if not chain or chain[-1].args[0].op != "placeholder":
+    chains = {node: views_to(node) for node in output.all_input_nodes}
+    shared = Counter(chain[-1].args[0] if chain else node for node, chain in chains.items())
+    copies: dict[torch.fx.Node, torch.fx.Node] = {}
+    for node, chain in chains.items():
+        if not chain:
             continue
-        copies = {}
+        base = chain[-1].args[0]
+        if not (all_views or shared[base] > 1 or base.op == "placeholder"):
+            continue
         with graph.inserting_before(output):
             for one in reversed(chain):
-                copies[one] = graph.node_copy(one, lambda given, known=copies: known.get(given, given))
-                copies[one].meta[VIEW_OF_INPUT] = True
-        output.replace_input_with(chain[0], copies[chain[0]])
+                if one not in copies:
+                    copies[one] = graph.node_copy(one, lambda given: copies.get(given, given))
+                    copies[one].meta[KEPT_VIEW] = True
+        output.replace_input_with(node, copies[node])
 
 
 def views_to(node: torch.fx.Node) -> list[torch.fx.Node]:
     """`node` and those before it, the last one first, that give views of what is no view."""
     chain = []
-    while isinstance(node.target, torch._ops.OpOverload) and node.target.is_view:
+    while _gives_view(node):
         chain.append(node)
         node = node.args[0]
     return chain
+
+
+def _gives_view(node: torch.fx.Node) -> bool:
+    if node.target is operator.getitem:
+        return _gives_view(node.args[0])
+    return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
 
 
 def _conversions_of_aten(graph: torch.fx.Graph) -> None:

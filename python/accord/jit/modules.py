@@ -1,23 +1,23 @@
-"""What is compiled ahead of its calls, as torch modules: a model (accord.compile), and the engine of a package."""
+"""Models that are compiled ahead of their calls, as torch modules: accord.compile."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-import accord
+from accord.export_errors import explained
 from accord.export_graph import decompose
 from accord.export_sharding import ExportError
 from accord.export_traced import check_model
-from accord.jit.bound_engine import BoundEngine
 from accord.jit.compiled_graph import CompiledGraph
+from accord.jit.model_call import Expected, check_leaves, leaves_of
 from accord.jit.options import Options
 from accord.jit.report import CompilationReport
-from accord.jit.symbols import traced_symbol
+from accord.jit.symbols import symbols_within
 
 
 class CompiledModule(torch.nn.Module):
@@ -41,7 +41,7 @@ class CompiledModule(torch.nn.Module):
         placeholders = [node for node in decomposed.graph.nodes if node.op == "placeholder"]
         for position, (spec, node) in enumerate(zip(signature.input_specs, placeholders, strict=True)):
             if spec.kind == InputKind.USER_INPUT:
-                self.inputs.append(expected_of(node.meta["val"]))
+                self.inputs.append(Expected.of(node.meta["val"]))
                 continue
             if not isinstance(spec.arg, TensorArgument):
                 raise ExportError(f'"{spec.target}" ({spec.kind.name}) cannot be compiled')
@@ -51,7 +51,7 @@ class CompiledModule(torch.nn.Module):
             _hold(self.model, spec.target, self.weights[-1])
         if list(self.weight_names) != list(range(len(self.weight_names))):
             raise ExportError("a program whose weights do not come first cannot be compiled")
-        symbols = [traced_symbol(str(symbol), limits) for symbol, limits in decomposed.range_constraints.items()]
+        symbols = symbols_within(decomposed.range_constraints)
         self.in_spec, self.out_spec = program.call_spec
         self.ranges = dict(decomposed.range_constraints)
         self.graph = CompiledGraph(decomposed.graph_module, self.weight_names, symbols, options)
@@ -84,67 +84,6 @@ class CompiledModule(torch.nn.Module):
         return torch.utils._pytree.tree_unflatten(self.graph(*self.weights, *leaves), self.out_spec)
 
 
-def leaves_of(args: tuple, kwargs: dict, in_spec) -> list:
-    """The leaves of a call's arguments; TypeError if they are not nested as those that a model was compiled for."""
-    leaves, given = torch.utils._pytree.tree_flatten((args, kwargs))
-    if given != in_spec:
-        raise TypeError(f"accord: the model was compiled for arguments {_nested(in_spec)}, not {_nested(given)}")
-    return leaves
-
-
-def check_leaves(leaves: Sequence, inputs: Sequence[Expected]) -> None:
-    """TypeError for what a model was not compiled for."""
-    if len(leaves) != len(inputs):
-        raise TypeError(f"accord: {len(leaves)} inputs were given, the model takes {len(inputs)}")
-    for number, (leaf, expected) in enumerate(zip(leaves, inputs, strict=True)):
-        if not expected.is_met_by(leaf):
-            raise TypeError(f"accord: input {number} was {expected} when the model was compiled, and is {_told(leaf)}")
-
-
-def _nested(spec) -> str:
-    """How arguments are nested, as a call of forward() that has a * for each."""
-    args, kwargs = torch.utils._pytree.tree_unflatten(["*"] * spec.num_leaves, spec)
-    told = [str(one) for one in args] + [f"{name}={value}" for name, value in kwargs.items()]
-    return f"({', '.join(told)})".replace("'*'", "*")
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What a compiled model takes at one place: a tensor, or a value that became part of the program."""
-
-    value: object = None
-    dtype: torch.dtype | None = None
-    sizes: tuple[int | None, ...] = ()  # None: any
-
-    def is_met_by(self, leaf: object) -> bool:
-        if self.dtype is None:
-            return type(leaf) is type(self.value) and leaf == self.value
-        return (
-            isinstance(leaf, torch.Tensor)
-            and leaf.dtype == self.dtype
-            and leaf.dim() == len(self.sizes)
-            and all(size in (None, now) for size, now in zip(self.sizes, leaf.shape, strict=True))
-        )
-
-    def __str__(self) -> str:
-        if self.dtype is None:
-            return repr(self.value)
-        return f"{self.dtype} [{', '.join('any' if size is None else str(size) for size in self.sizes)}]"
-
-
-def expected_of(example: object) -> Expected:
-    if not isinstance(example, torch.Tensor):
-        return Expected(value=example)
-    sizes = tuple(size if isinstance(size, int) else None for size in example.shape)
-    return Expected(dtype=example.dtype, sizes=sizes)
-
-
-def _told(leaf: object) -> str:
-    if isinstance(leaf, torch.Tensor):
-        return f"{leaf.dtype} {list(leaf.shape)}"
-    return repr(leaf) if isinstance(leaf, (int, float, str, type(None))) else f"a {type(leaf).__name__}"
-
-
 def _hold(module: torch.nn.Module, path: str, tensor: torch.Tensor) -> None:
     *outer, name = path.split(".")
     for piece in outer:
@@ -173,37 +112,13 @@ def compile(
     chosen = Options.read(options)
     if not isinstance(model, torch.export.ExportedProgram):
         check_model(model, example_inputs)
-        with torch.no_grad():
-            model = torch.export.export(model, tuple(example_inputs), dynamic_shapes=dynamic_shapes)
-    compiled = CompiledModule(model, chosen)
-    if example_inputs:
-        compiled.build(*example_inputs)
+    traced = model
+    with contextlib.ExitStack() as stack:
+        if not isinstance(model, torch.export.ExportedProgram):
+            stack.enter_context(explained(model, lambda: model(*example_inputs)))
+            stack.enter_context(torch.no_grad())
+            traced = torch.export.export(model, tuple(example_inputs), dynamic_shapes=dynamic_shapes)
+        compiled = CompiledModule(traced, chosen)
+        if example_inputs:
+            compiled.build(*example_inputs)
     return compiled
-
-
-class EngineModule(torch.nn.Module):
-    """The engine of a package as a module; Engine.module() says more."""
-
-    def __init__(self, engine: accord.Engine) -> None:
-        super().__init__()
-        self._bound = BoundEngine(engine, None)
-        self._bound.owned_by(self)
-        self._names = [info.name for info in engine.inputs]
-        self._outputs = [info.name for info in engine.outputs]
-
-    @property
-    def engine(self) -> accord.Engine:
-        return self._bound.engine
-
-    def forward(self, *args: torch.Tensor, **kwargs: torch.Tensor):
-        """One output alone, several as a tuple."""
-        given = dict(zip(self._names, args, strict=False))
-        if (
-            len(args) > len(self._names)
-            or given.keys() & kwargs.keys()
-            or given.keys() | kwargs.keys() != set(self._names)
-        ):
-            raise TypeError(f"accord: the engine takes {', '.join(self._names)}, each once, by position or by name")
-        given |= kwargs
-        outputs = self._bound.run([given[name].detach().contiguous() for name in self._names])
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)

@@ -54,6 +54,11 @@ class Options:
             raise ExportError("sums in all_reduce_dtype are not started ahead: leave out overlap_rows")
         return Options(**values)
 
+    @property
+    def is_strict(self) -> bool:
+        """Whether what cannot run in engines is an error, and not PyTorch's to run."""
+        return self.require_full_compilation or self.strict_collectives or self.pass_through_build_failures
+
     def of_load(self) -> dict[str, object]:
         """Those that are an engine's, by the names of accord.load()."""
         return {name: getattr(self, name) for name in ("threads", "overlap_rows", "all_reduce_dtype")}

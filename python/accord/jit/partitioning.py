@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -18,10 +18,11 @@ import torch
 from accord.export_graph import GraphBuilder
 from accord.export_sharding import ExportError
 from accord.export_traced import TracedGraph, TracedSymbol
-from accord.jit.lowering import VIEW_OF_INPUT, views_to
+from accord.jit.lowering import KEPT_VIEW, views_to
 from accord.jit.options import Options
 
 COLLECTIVES = ("_c10d_functional", "c10d_functional")
+ANY_SIZE = 11  # of a symbol without a value, where only the order of strides counts
 READ_MEMORY = (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_copy.default)
 
 
@@ -45,7 +46,7 @@ def counts(node: torch.fx.Node) -> bool:
     """Whether it is an op of its own in reports and sizes of blocks."""
     return (
         node.op == "call_function"
-        and VIEW_OF_INPUT not in node.meta
+        and KEPT_VIEW not in node.meta
         and node.target is not operator.getitem
         and not is_wait(node)
         and bool(_tensors_in(_value(node)))
@@ -77,19 +78,20 @@ class Support:
             if node.target in READ_MEMORY:
                 self._read_in_memory.update(views_to(node.args[0]))
 
+    def size(self, size: torch.SymInt, node: torch.fx.Node) -> int | str:
+        """As a graph has it; ExportError if it cannot."""
+        return self._builder._size(size, node)
+
     def reason_against(self, node: torch.fx.Node) -> str | None:
         op = str(node.target)
         if self._options.keeps_in_torch(op):
             return f"{op} is one of torch_executed_ops"
-        if VIEW_OF_INPUT in node.meta:
-            return f"{op} gives a view of an input"
+        if KEPT_VIEW in node.meta:
+            return f"{op} gives a view, which shares memory"
         if node in self.refused:
             return self.refused[node]
         if node in self._read_in_memory:
             return f"{op} gives a view, which is read by its strides"
-        for one in (node, *node.all_input_nodes):
-            if one in self._indescribable:
-                return self._indescribable[one]
         if is_wait(node) and not is_collective(node.args[0]):
             return f"{op} waits for what began elsewhere"
         tensors = [value for value in map(_value, (node, *node.all_input_nodes)) for value in _tensors_in(value)]
@@ -102,6 +104,9 @@ class Support:
                 return f"{op}: a size depends on data"
             if 0 in tensor.shape:
                 return f"{op}: a tensor without elements"
+        for one in (node, *node.all_input_nodes):
+            if one in self._indescribable:
+                return self._indescribable[one]
         try:
             name = self._builder.of_node.get(node)
             self._builder.read_call(node)
@@ -184,7 +189,7 @@ def copy_for_torch(
     """A copy of a node that stays in PyTorch, in another graph. `known`: what stands for other nodes there."""
     copied = graph.node_copy(node, known.__getitem__)
     # Engines give other strides than torch has traced.
-    if node.target is torch.ops.aten.view.default and VIEW_OF_INPUT not in node.meta:
+    if node.target is torch.ops.aten.view.default and KEPT_VIEW not in node.meta:
         copied.target = torch.ops.aten.reshape.default
     return copied
 
@@ -209,7 +214,7 @@ def as_traced(graph: torch.fx.Graph, copied: torch.fx.Node, node: torch.fx.Node)
 
 def _order_in_memory(tensor: torch.Tensor) -> list[int]:
     """Its dimensions from the outermost in memory on; as they are if there are gaps between its elements."""
-    sizes, strides = ([int(_hint(one)) for one in numbers] for numbers in (tensor.shape, tensor.stride()))
+    sizes, strides = (_hints(numbers) for numbers in (tensor.shape, tensor.stride()))
     order = sorted(range(tensor.dim()), key=lambda dim: -strides[dim])
     expected = 1
     for dim in reversed(order):
@@ -219,5 +224,14 @@ def _order_in_memory(tensor: torch.Tensor) -> list[int]:
     return order
 
 
-def _hint(size: int | torch.SymInt) -> int:
-    return size.node.hint if isinstance(size, torch.SymInt) else size
+def _hints(sizes: Sequence[int | torch.SymInt]) -> list[int]:
+    """The sizes as they were when torch traced them; symbols that depend on data, which had no value, as ANY_SIZE."""
+    found = []
+    for size in sizes:
+        if not isinstance(size, torch.SymInt):
+            found.append(size)
+        elif not _depends_on_data(size):
+            found.append(int(size.node.hint))
+        else:
+            found.append(int(size.node.expr.subs(dict.fromkeys(size.node.expr.free_symbols, ANY_SIZE))))
+    return found

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch.utils import _pytree
 
+from accord.call_structure import CallStructure, constant_entry, spec_to_text
 from accord.checkpoint_files import find_references
-from accord.export_graph import DTYPES, ExportedGraph
+from accord.export_graph import ExportedGraph
 from accord.export_sharding import ExportError, ShardingPlan
 from accord.export_weights import Format, plan_packings
-from accord.jit.compiled_graph import EnginePlan
+from accord.jit.compiled_graph import CompiledGraph, EnginePlan
 from accord.jit.modules import CompiledModule
-from accord.jit.partitioning import Block, counts, is_collective, is_wait
+from accord.jit.partitioning import Block, counts, is_collective, is_number, is_wait
 from accord.jit.torch_partition import TorchPartition, torch_partition
 from accord.package import Progress
 from accord.process_groups import logical_name, process_group
@@ -29,6 +29,7 @@ from accord.program_package import (
     write_program,
     write_torch_program,
 )
+from accord.symbolic_sizes import symbols_in
 
 
 @dataclass
@@ -92,11 +93,11 @@ def save_compiled(
                 size, sha256 = write_torch_program(folder, file, part.program)
                 parts.append(_torch_entry(compiled, part, f"pytorch {number}", file, sha256, size))
         return RankProgram(
-            groups=groups,
             inputs=_inputs(compiled),
             outputs=_outputs(compiled),
-            in_spec=_pytree.treespec_dumps(compiled.in_spec),
-            out_spec=_pytree.treespec_dumps(compiled.out_spec),
+            in_spec=spec_to_text(compiled.in_spec),
+            out_spec=spec_to_text(compiled.out_spec),
+            groups=groups,
             parts=parts,
         )
 
@@ -104,7 +105,7 @@ def save_compiled(
 
 
 def save_whole(
-    program: torch.export.ExportedProgram,
+    structure: CallStructure,
     graph: ExportedGraph,
     groups: Mapping[str, object],
     path: str | os.PathLike,
@@ -120,7 +121,6 @@ def save_whole(
     (packings,) = plan_packings([(graph, {})], weights)
     engine = EngineToWrite(graph.document, graph.tensors, ShardingPlan([], {}, list(groups)), packings)
     inputs, outputs = graph.document["inputs"], graph.document["outputs"]
-    in_spec, out_spec = map(_pytree.treespec_dumps, program.call_spec)
 
     def write(folder: Path, prefix: str, identity: str) -> RankProgram:
         _leave_in(checkpoint, [engine])
@@ -140,8 +140,7 @@ def save_whole(
             ],
             groups=list(groups),
         )
-        taken = [{**one, "shape": [size if isinstance(size, int) else None for size in one["shape"]]} for one in inputs]
-        return RankProgram(members, taken, [{"value": name} for name in outputs], in_spec, out_spec, [part])
+        return RankProgram(**structure.entry(), groups=members, parts=[part])
 
     return write_program(path, write, producer, of_each_rank=True)
 
@@ -181,7 +180,17 @@ def _cut(compiled: CompiledModule) -> _Cut:
         part = torch_partition(block, graph.module.graph, weights, compiled.ranges)
         if part is not None:
             cut.parts.append(part)
+    left = [leaf for leaf in graph.output_leaves() if _is_left(graph, leaf, weights)]
+    if left:
+        cut.parts.append(torch_partition(Block(False, left), graph.module.graph, weights, compiled.ranges, left))
     return cut
+
+
+def _is_left(graph: CompiledGraph, leaf: object, weights: Mapping[torch.fx.Node, object]) -> bool:
+    """Whether a leaf of the outputs is a weight, or a number that no size says, which no part gives yet."""
+    if not isinstance(leaf, torch.fx.Node):
+        return False
+    return leaf in weights or (is_number(leaf) and leaf.op != "placeholder" and graph.size_of(leaf) is None)
 
 
 def _weight(compiled: CompiledModule, source: int | torch.Tensor) -> torch.Tensor:
@@ -198,7 +207,7 @@ def _engine_entry(compiled: CompiledModule, part: _Engine, name: str, file: str,
         sha256=sha256,
         ops=_ops(part.plan.block),
         inputs=[node.name for node in part.plan.inputs]
-        + [[graph.placeholders[position].name, dim] for position, dim in sizes],
+        + [source.entry(graph.placeholders[source.position].name) for source in sizes],
         outputs=[node.name for node in part.plan.outputs],
         collectives=[
             [node.target._opname, logical_name(process_group(node.args[-1]))] for node in _collectives(part.plan.block)
@@ -219,7 +228,8 @@ def _torch_entry(
         ops=_ops(part.block),
         inputs=[node.name for node in part.inputs],
         outputs=[node.name for node in part.outputs],
-        reasons=list(dict.fromkeys(reasons[node] for node in part.block.nodes if node in reasons and counts(node))),
+        reasons=list(dict.fromkeys(reasons[node] for node in part.block.nodes if node in reasons and counts(node)))
+        or [f'the model returns "{node.name}", which no engine gives' for node in part.outputs if not counts(node)],
         size=size,
     )
 
@@ -235,37 +245,26 @@ def _collectives(block: Block) -> list[torch.fx.Node]:
 def _inputs(compiled: CompiledModule) -> list[dict]:
     """One for each leaf of the model's arguments."""
     nodes = compiled.graph.placeholders[len(compiled.weights) :]
-    entries = []
-    for node, expected in zip(nodes, compiled.inputs, strict=True):
-        if expected.dtype is None:
-            entries.append({"name": node.name, "constant": _constant(expected.value)})
-        else:
-            entries.append(
-                {
-                    "name": node.name,
-                    "dtype": DTYPES.get(expected.dtype, str(expected.dtype)),
-                    "shape": list(expected.sizes),
-                }
-            )
-    return entries
+    return [{"name": node.name, **one.entry()} for node, one in zip(nodes, compiled.inputs, strict=True)]
 
 
 def _outputs(compiled: CompiledModule) -> list[dict]:
-    graph = compiled.graph
-    weights = {graph.placeholders[position] for position in compiled.weight_names}
-    (output,) = graph.module.graph.find_nodes(op="output")
-    entries = []
-    for leaf in output.args[0]:
-        if not isinstance(leaf, torch.fx.Node):
-            entries.append({"constant": _constant(leaf)})
-        elif not isinstance(leaf.meta.get("val"), torch.Tensor) or leaf in weights or leaf.op == "get_attr":
-            raise ExportError(f'the model returns "{leaf.name}", a size or a weight of its own, which is not saved')
-        else:
-            entries.append({"value": leaf.name})
-    return entries
+    """One for each leaf of what the model gives."""
+    return [_output(compiled.graph, leaf) for leaf in compiled.graph.output_leaves()]
 
 
-def _constant(value: object) -> object:
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    raise ExportError(f"a {type(value).__name__} among the arguments or outputs of the model is not saved")
+def _output(graph: CompiledGraph, leaf: object) -> dict:
+    if not isinstance(leaf, torch.fx.Node):
+        return {"constant": constant_entry(leaf)}
+    size = graph.size_of(leaf)
+    if size is None:
+        return {"value": leaf.name}
+    if isinstance(size, int):
+        return {"constant": size}
+    sources = {symbol: graph.symbol_sources[symbol] for symbol in symbols_in(size)}
+    return {
+        "size": size,
+        "symbols": {
+            symbol: source.entry(graph.placeholders[source.position].name) for symbol, source in sources.items()
+        },
+    }

@@ -2,47 +2,119 @@
 
 from __future__ import annotations
 
-import re
+import operator
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
+import sympy
 import torch
 
 from accord.export_traced import TracedSymbol
+from accord.symbolic_sizes import evaluate, sources_of, symbol_value, symbols_in
 
 LARGEST_SIZE = 1 << 24  # of a symbol that has no limit
 MOST_TENSOR_BYTES = 1 << 46  # as src/engine/graph/graph_reader.cpp has it
 
 
-def symbol_sources(placeholders: Sequence[torch.fx.Node]) -> dict[str, tuple[int, int | None]]:
-    """Where each symbol's value can be read: an argument that is it, or a dimension of one."""
-    sources: dict[str, tuple[int, int | None]] = {}
+@dataclass(frozen=True)
+class SymbolSource:
+    """Where a symbol's value can be read: an argument that is factor * symbol + offset, or a dimension of one that is so long."""
+
+    position: int
+    dim: int | None
+    factor: int = 1
+    offset: int = 0
+
+    def value(self, args: Sequence) -> int:
+        size = int(args[self.position]) if self.dim is None else args[self.position].shape[self.dim]
+        return symbol_value(size, self.factor, self.offset)
+
+    def entry(self, name: str) -> list:
+        """As a package has it; name: the argument's."""
+        return [name, self.dim, *([] if _is_symbol(self) else [self.factor, self.offset])]
+
+    def read_in(self, graph: torch.fx.Graph, argument: torch.fx.Node) -> torch.fx.Node:
+        """Adds nodes that compute the value."""
+        size = argument
+        if self.dim is not None:
+            size = graph.call_function(torch.ops.aten.sym_size.int, (argument, self.dim))
+        if self.offset:
+            size = graph.call_function(operator.sub, (size, self.offset))
+        return size if self.factor == 1 else graph.call_function(operator.floordiv, (size, self.factor))
+
+
+def symbol_sources(placeholders: Sequence[torch.fx.Node]) -> dict[str, SymbolSource]:
+    """Those of each symbol that an argument gives, by itself if one does."""
+    found: dict[str, SymbolSource] = {}
     for position, node in enumerate(placeholders):
-        value = node.meta.get("val")
-        sizes = enumerate(value.shape) if isinstance(value, torch.Tensor) else [(None, value)]
-        for dim, size in sizes:
-            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-                sources.setdefault(str(size.node.expr), (position, dim))
-    return sources
+        for dim, size in _numbers_of(node):
+            derived = derived_from(size)
+            if derived is None:
+                continue
+            symbol, factor, offset = derived
+            if symbol not in found or ((factor, offset) == (1, 0) and not _is_symbol(found[symbol])):
+                found[symbol] = SymbolSource(position, dim, factor, offset)
+    return found
+
+
+def _is_symbol(source: SymbolSource) -> bool:
+    return (source.factor, source.offset) == (1, 0)
+
+
+def _numbers_of(node: torch.fx.Node) -> Iterator[tuple[int | None, object]]:
+    """The sizes of an argument with their dimensions, or the argument itself."""
+    value = node.meta.get("val")
+    yield from enumerate(value.shape) if isinstance(value, torch.Tensor) else [(None, value)]
+
+
+def derived_from(size: object) -> tuple[str, int, int] | None:
+    """The symbol, factor and offset of a size that is a symbol or grows with one alone: 2 * h + 1."""
+    if not isinstance(size, torch.SymInt):
+        return None
+    expression = sympy.expand(size.node.expr)
+    if len(expression.free_symbols) != 1:
+        return None
+    (symbol,) = expression.free_symbols
+    factor, offset = expression.coeff(symbol, 1), expression.coeff(symbol, 0)
+    is_linear = factor.is_Integer and offset.is_Integer and expression == factor * symbol + offset
+    return (str(symbol), int(factor), int(offset)) if is_linear and factor >= 1 else None
 
 
 def symbols_of(module: torch.fx.GraphModule) -> list[TracedSymbol]:
     """The sizes that may change, of a graph that torch.compile has traced, with the limits that it knows."""
-    found: dict[str, TracedSymbol] = {}
+    ranges = {}
     for node in module.graph.find_nodes(op="placeholder"):
-        value = node.meta.get("val")
-        for size in value.shape if isinstance(value, torch.Tensor) else (value,):
-            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-                limits = size.node.shape_env.var_to_range[size.node.expr]
-                name = str(size.node.expr)
-                found[name] = traced_symbol(name, limits)
-    return list(found.values())
+        for _, size in _numbers_of(node):
+            if derived_from(size) is not None:
+                (symbol,) = size.node.expr.free_symbols
+                ranges[symbol] = size.node.shape_env.var_to_range[symbol]
+    return symbols_within(ranges)
 
 
-def traced_symbol(name: str, limits) -> TracedSymbol:
-    """limits: torch's, which may have no end."""
+def symbols_within(ranges: Mapping) -> list[TracedSymbol]:
+    """Those of these symbols of torch's, with their limits, that engines can have as sizes."""
+    found = (_traced_symbol(str(symbol), limits) for symbol, limits in ranges.items())
+    return [symbol for symbol in found if symbol.min <= symbol.max]
+
+
+def _traced_symbol(name: str, limits) -> TracedSymbol:
+    """limits: torch's, which may have no end. Engines are made for sizes from 1 to LARGEST_SIZE."""
+    least = int(limits.lower) if limits.lower.is_Integer else -sys.maxsize  # of a number, which may be below 0
     most = int(limits.upper) if limits.upper.is_Integer else sys.maxsize
-    return TracedSymbol(name, name, max(1, int(limits.lower)), min(most, LARGEST_SIZE), most > LARGEST_SIZE)
+    return TracedSymbol(
+        name,
+        name,
+        smallest_of(limits),
+        min(most, LARGEST_SIZE),
+        may_exceed=most > LARGEST_SIZE,
+        may_fall_below=least < 1,
+    )
+
+
+def smallest_of(limits) -> int:
+    """The smallest size within torch's limits."""
+    return max(1, int(limits.lower)) if limits.lower.is_Integer else 1
 
 
 def _sizes_in(document: dict) -> list[str]:
@@ -67,8 +139,8 @@ def _sizes_in(document: dict) -> list[str]:
 
 def limit_symbols(document: dict) -> list[str]:
     """Keeps the symbols that the graph uses, with maxima at which no tensor is larger than one can be; gives those that
-    are no dimension of an input."""
-    used = {name for text in _sizes_in(document) for name in re.findall(r"[A-Za-z_]\w*", text)}
+    no dimension of an input gives."""
+    used = {name for text in _sizes_in(document) for name in symbols_in(text)}
     document["symbols"] = [symbol for symbol in document["symbols"] if symbol["name"] in used]
     shapes = [value["shape"] for value in document["inputs"]]
     shapes += [output["shape"] for node in document["nodes"] for output in node["outputs"]]
@@ -78,7 +150,7 @@ def limit_symbols(document: dict) -> list[str]:
             break  # the engine will say so
         for symbol in wide:
             symbol["max"] = max(symbol["min"], symbol["max"] // 2)
-    shown = {size for value in document["inputs"] for size in value["shape"]}
+    shown = sources_of(document["inputs"])
     return [symbol["name"] for symbol in document["symbols"] if symbol["name"] not in shown]
 
 
@@ -86,5 +158,5 @@ def _elements(shape: list, symbols: list[dict]) -> int:
     largest = {symbol["name"]: symbol["max"] for symbol in symbols}
     elements = 1
     for size in shape:
-        elements *= size if isinstance(size, int) else eval(size, {"__builtins__": {}}, largest)
+        elements *= evaluate(size, largest)
     return elements

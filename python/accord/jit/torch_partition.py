@@ -5,7 +5,7 @@ Sizes are computed where they are needed: the nodes that compute numbers go into
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +16,8 @@ from torch.export.graph_signature import (
     InputSpec,
     OutputKind,
     OutputSpec,
+    SymBoolArgument,
+    SymFloatArgument,
     SymIntArgument,
     TensorArgument,
 )
@@ -35,15 +37,21 @@ class TorchPartition:
 
 
 def torch_partition(
-    block: Block, graph: torch.fx.Graph, weights: Mapping[torch.fx.Node, tuple[str, torch.Tensor]], ranges: Mapping
+    block: Block,
+    graph: torch.fx.Graph,
+    weights: Mapping[torch.fx.Node, tuple[str, torch.Tensor]],
+    ranges: Mapping,
+    outputs: list[torch.fx.Node] | None = None,
 ) -> TorchPartition | None:
     """The program of a block of `graph`, in which some nodes stand for `weights`; None if nothing else uses what it computes.
-    ranges: of sizes, as an ExportedProgram has them."""
-    inside = _with_its_numbers(block, graph)
-    outputs = [node for node in inside if _is_tensor(node) and _is_used_outside(node, inside)]
+    ranges: of sizes, as an ExportedProgram has them. outputs: the block's numbers and weights that it gives, where these are wanted."""
+    inside = _with_its_numbers(block, graph, filter(is_number, outputs or ()))
+    if outputs is None:
+        outputs = [node for node in inside if _is_tensor(node) and _is_used_outside(node, inside)]
     if not outputs:
         return None
     sources = dict.fromkeys(one for node in inside for one in node.all_input_nodes if one not in inside)
+    sources |= dict.fromkeys(node for node in outputs if node not in inside)
     modules = [one for one in sources if isinstance(one.meta.get("val"), torch.nn.Module)]
     held = [one for one in sources if one in weights]
     inputs = [one for one in sources if one not in weights and one not in modules]
@@ -59,10 +67,14 @@ def torch_partition(
         known[node] = cut.node_copy(node)
     for node in inside:
         known[node] = copy_for_torch(cut, node, known)
+    for node in outputs:
+        if node in held:  # a caller may change what it is given
+            known[node] = cut.call_function(torch.ops.aten.clone.default, (known[node],))
+            known[node].meta["val"] = node.meta["val"]
     cut.output(tuple(known[node] for node in outputs))
     specs = [InputSpec(InputKind.BUFFER, TensorArgument(given_by[node].name), weights[node][0], True) for node in held]
-    given = [(TensorArgument if _is_tensor(node) else SymIntArgument)(given_by[node].name) for node in inputs]
-    made = [TensorArgument(known[node].name) for node in outputs]
+    given = [_argument(node)(given_by[node].name) for node in inputs]
+    made = [_argument(node)(known[node].name) for node in outputs]
     call = ModuleCallSignature(
         given, made, _pytree.tree_structure((tuple(inputs), {})), _pytree.tree_structure((*made,))
     )
@@ -92,9 +104,13 @@ def runner_of(program: ExportedProgram) -> Callable[..., tuple[torch.Tensor, ...
     return lambda *inputs: module(*weights, *inputs)
 
 
-def _with_its_numbers(block: Block, graph: torch.fx.Graph) -> dict[torch.fx.Node, None]:
-    """The block's nodes but for numbers that it does not use, and all that compute numbers for them, in the order of the graph."""
-    found = {node for node in block.nodes if not is_number(node)}
+def _with_its_numbers(
+    block: Block, graph: torch.fx.Graph, numbers: Iterable[torch.fx.Node]
+) -> dict[torch.fx.Node, None]:
+    """The block's nodes but for numbers that it does not use, `numbers`, and all that compute numbers for them, in the order of the
+    graph."""
+    found = {node for node in block.nodes if not is_number(node) and node.op == "call_function"}
+    found.update(numbers)
     waiting = list(found)
     while waiting:
         for one in waiting.pop().all_input_nodes:
@@ -107,6 +123,17 @@ def _with_its_numbers(block: Block, graph: torch.fx.Graph) -> dict[torch.fx.Node
 def _is_used_outside(node: torch.fx.Node, inside: Mapping[torch.fx.Node, None]) -> bool:
     """Numbers are computed wherever they are used, of the tensors that they come from."""
     return any(user not in inside or (is_number(user) and _is_used_outside(user, inside)) for user in node.users)
+
+
+def _argument(node: torch.fx.Node) -> type:
+    """How a signature has the node's value."""
+    kinds = (
+        (torch.Tensor, TensorArgument),
+        (torch.SymFloat, SymFloatArgument),
+        (torch.SymBool, SymBoolArgument),
+        (torch.SymInt, SymIntArgument),
+    )
+    return next(argument for kind, argument in kinds if isinstance(node.meta["val"], kind))
 
 
 def _is_tensor(node: torch.fx.Node) -> bool:

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "base/text.hpp"
+#include "engine/graph/derived_size.hpp"
 #include "engine/graph/dtypes.hpp"
 #include "engine/graph/graph.hpp"
 #include "engine/graph/strict_json.hpp"
@@ -83,7 +84,9 @@ class Reader {
       const auto where = fmt::format("graph.json: input {}", graph_.inputs.size());
       ACCORD_ASSIGN_OR_RETURN(const auto id, read_value(item, where));
       graph_.inputs.push_back(id);
-      for (const auto& size : graph_.values[static_cast<std::size_t>(id)].shape) sized.insert(size.to_string());
+      for (const auto& size : graph_.values[static_cast<std::size_t>(id)].shape) {
+        if (auto derived = derived_size(size)) sized.insert(std::move(derived->symbol));
+      }
     }
     for (const auto& symbol : graph_.symbols) {
       if (!sized.contains(symbol.name)) {

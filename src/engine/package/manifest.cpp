@@ -75,7 +75,7 @@ class Reader {
   Result<Manifest> read(const json& document) {
     static constexpr std::array<std::string_view, 7> kKeys = {"format", "format_version", "producer", "groups",
                                                               "rules",  "files",          "tensors"};
-    static constexpr std::array<std::string_view, 2> kOptional = {"language_model", "part"};
+    static constexpr std::array<std::string_view, 3> kOptional = {"language_model", "part", "structure"};
     ACCORD_RETURN_IF_ERROR(check_version(document));
     ACCORD_ASSIGN_OR_RETURN(const auto top, JsonObject::read(document, std::string(kWhere), kKeys, kOptional));
     manifest_.format_version = kFormatVersion;
@@ -89,6 +89,7 @@ class Reader {
     if (top.has("part")) {
       ACCORD_ASSIGN_OR_RETURN(manifest_.part, parse_part_entry(top.at("part")));
     }
+    if (top.has("structure")) ACCORD_RETURN_IF_ERROR(check_structure(top));
     return std::move(manifest_);
   }
 
@@ -154,6 +155,12 @@ class Reader {
     }
     manifest_.language_model = std::move(model);
     return {};
+  }
+
+  // For Python, which reads it itself: how the model's arguments and outputs are nested.
+  static Status check_structure(const JsonObject& top) {
+    static constexpr std::array<std::string_view, 4> kKeys = {"inputs", "outputs", "in_spec", "out_spec"};
+    return JsonObject::read(top.at("structure"), fmt::format("{}: structure", kWhere), kKeys).status();
   }
 
   Status read_text_file(const json& item, const std::string& where) {

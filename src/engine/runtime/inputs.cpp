@@ -1,21 +1,30 @@
-// First every dimension that is a symbol by itself gives that symbol its value; then all sizes are evaluated and compared. It
+// First every dimension that is a symbol, or derived from one (2*h + 1), gives that symbol its value; then all sizes are evaluated and compared. It
 // all happens before anything runs, so equal inputs fail alike on every rank and no collective is left waiting.
 #include "engine/runtime/inputs.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+
+#include "engine/graph/derived_size.hpp"
 
 namespace accord::engine {
 namespace {
 
-// The position of the symbol that `size` is, -1 if it is something else.
-std::ptrdiff_t lone_symbol(const Graph& graph, const SymbolicInt& size) {
-  const auto& terms = size.terms();
-  if (terms.size() != 1 || terms[0].factor != 1 || terms[0].symbols.size() != 1) return -1;
+// A dimension that gives a symbol its value.
+struct SymbolSource {
+  std::size_t symbol = 0;  // position among the graph's
+  DerivedSize size;
+};
+
+std::optional<SymbolSource> symbol_source(const Graph& graph, const SymbolicInt& size) {
+  auto derived = derived_size(size);
+  if (!derived) return std::nullopt;
   const auto found = std::find_if(graph.symbols.begin(), graph.symbols.end(),
-                                  [&](const Symbol& symbol) { return symbol.name == terms[0].symbols[0]; });
-  return found == graph.symbols.end() ? -1 : found - graph.symbols.begin();
+                                  [&](const Symbol& symbol) { return symbol.name == derived->symbol; });
+  if (found == graph.symbols.end()) return std::nullopt;
+  return SymbolSource{static_cast<std::size_t>(found - graph.symbols.begin()), *std::move(derived)};
 }
 
 Status wrong(const std::string& name, const std::string& what) {
@@ -78,20 +87,25 @@ Result<std::vector<std::int64_t>> match_inputs(const Graph& graph, std::span<con
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Value& value = graph.values[static_cast<std::size_t>(graph.inputs[i])];
     for (std::size_t dim = 0; dim < value.shape.size(); ++dim) {
-      const std::ptrdiff_t at = lone_symbol(graph, value.shape[dim]);
-      if (at < 0) continue;
-      const Symbol& symbol = graph.symbols[static_cast<std::size_t>(at)];
+      const auto source = symbol_source(graph, value.shape[dim]);
+      if (!source) continue;
+      const Symbol& symbol = graph.symbols[source->symbol];
       const std::int64_t size = inputs[i].shape[dim];
-      if (size < symbol.min || size > symbol.max) {
-        return wrong(value.name, fmt::format("dimension {} (\"{}\") is {}, outside {} to {}", dim, symbol.name, size,
-                                             symbol.min, symbol.max));
+      const std::string text = value.shape[dim].to_string();
+      const auto given = source->size.symbol_value(size);
+      if (!given) return wrong(value.name, fmt::format("dimension {} is {}, which no {} is", dim, size, text));
+      if (*given < symbol.min || *given > symbol.max) {
+        const auto limit = [&](std::int64_t end) { return end * source->size.factor + source->size.offset; };
+        return wrong(value.name, fmt::format("dimension {} (\"{}\") is {}, outside {} to {}", dim, text, size,
+                                             limit(symbol.min), limit(symbol.max)));
       }
-      std::int64_t& known = values[static_cast<std::size_t>(at)];
-      if (known != -1 && known != size) {
+      std::int64_t& known = values[source->symbol];
+      if (known != -1 && known != *given) {
+        const auto expected = known * source->size.factor + source->size.offset;
         return wrong(value.name, fmt::format("dimension {} (\"{}\") is {}, but {} in an earlier input or dimension",
-                                             dim, symbol.name, size, known));
+                                             dim, text, size, expected));
       }
-      known = size;
+      known = *given;
     }
   }
   const SymbolValues symbols = symbol_values(graph, values);

@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "engine/graph/derived_size.hpp"
 #include "engine/graph/graph.hpp"
 
 namespace accord::engine {
@@ -19,6 +20,19 @@ std::int64_t value_of(const std::string& text) {
   const auto value = size->evaluate(kSymbols);
   EXPECT_TRUE(value.ok()) << text;
   return *value;
+}
+
+TEST(DerivedSizes, give_their_symbol_its_value) {
+  const auto solved = [](const std::string& text, std::int64_t size) -> std::optional<std::int64_t> {
+    const auto derived = derived_size(*SymbolicInt::parse(text));
+    return derived ? derived->symbol_value(size) : std::nullopt;
+  };
+  EXPECT_EQ(solved("b", 7), 7);
+  EXPECT_EQ(solved("2*b", 14), 7);
+  EXPECT_EQ(solved("2*b", 15), std::nullopt);
+  EXPECT_EQ(solved("1 + b*3", 22), 7);
+  EXPECT_EQ(solved("b - 1", 6), 7);
+  for (const char* none : {"5", "b*n", "b*b", "b + n", "5 - b", "0*b"}) EXPECT_FALSE(solved(none, 4)) << none;
 }
 
 TEST(SymbolicInts, are_worth_what_the_text_says) {

@@ -1,0 +1,176 @@
+"""How a saved model is called: the structure of its arguments and of what it gives, as packages have it.
+
+docs/engine-format.md describes the entries. The specs are torch's own text; a named tuple goes by its module, its name and its fields,
+so that a process that does not have its class makes an equal one.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import importlib
+import json
+import math
+import re
+import sys
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from torch.utils import _pytree
+
+from accord._core import Corrupt, Unsupported
+from accord.export_sharding import ExportError
+from accord.symbolic_sizes import evaluate, read_symbol
+
+NAMED_TUPLE = "collections.namedtuple"  # in torch's text
+IMPORTED = (
+    "transformers",
+    "diffusers",
+)  # libraries whose modules register their classes of outputs when they are imported
+
+
+@dataclass(frozen=True)
+class CallStructure:
+    """`inputs` and `outputs` are the leaves of the model's arguments and of what it gives: {"name", "dtype", "shape"} with None for
+    sizes that may change, {"name", "number"}, {"value": name}, {"size", "symbols"}, or {"constant": value}."""
+
+    inputs: list[dict]
+    outputs: list[dict]
+    in_spec: str
+    out_spec: str
+
+    @staticmethod
+    def read(entry: Mapping) -> CallStructure:
+        return CallStructure(**{name: entry[name] for name in ("inputs", "outputs", "in_spec", "out_spec")})
+
+    def entry(self) -> dict:
+        return asdict(self)
+
+    def results(self, values: Mapping[str, object]) -> list:
+        """The leaves of what the model gives, of the values of its arguments and of what its parts gave."""
+        return [_result(entry, values) for entry in self.outputs]
+
+
+def _result(entry: dict, values: Mapping[str, object]) -> object:
+    if "value" in entry:
+        return values[entry["value"]]
+    if "size" in entry:
+        symbols = {symbol: read_symbol(values, *source) for symbol, source in entry["symbols"].items()}
+        return evaluate(entry["size"], symbols)
+    return constant_from(entry["constant"])
+
+
+def constant_entry(value: object) -> object:
+    """A number, text or None as JSON; ExportError for anything else."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": str(value)}
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    raise ExportError(
+        f"a {type(value).__name__} among the arguments or outputs of the model is not saved: tensors, numbers, text and None are"
+    )
+
+
+def constant_from(entry: object) -> object:
+    return float(entry["float"]) if isinstance(entry, dict) else entry
+
+
+def spec_to_text(spec: _pytree.TreeSpec) -> str:
+    """ExportError for classes that torch cannot write."""
+    for kind in _classes_in(spec):
+        _register(kind)
+    try:
+        return _pytree.treespec_dumps(spec)
+    except (NotImplementedError, TypeError) as error:
+        raise ExportError(
+            f"the structure of the model's arguments or outputs is not saved: {error}; use tuples, lists, dicts, named tuples, or "
+            "dataclasses that torch.export.register_dataclass knows"
+        ) from error
+
+
+def spec_from_text(text: str) -> _pytree.TreeSpec:
+    """Unsupported for classes that this process does not have."""
+    try:
+        _, top = json.loads(text)
+        _resolve(top)
+        return _pytree.treespec_loads(text)
+    except (ValueError, LookupError, TypeError) as error:
+        raise Corrupt(f"the structure of the model's arguments or outputs cannot be read: {error}") from error
+
+
+def _classes_in(spec: _pytree.TreeSpec) -> list[type]:
+    """Classes of named tuples and of nodes that somebody has registered."""
+    found, waiting = [], [spec]
+    while waiting:
+        one = waiting.pop()
+        if one.type is collections.namedtuple:
+            found.append(one.context)
+        elif one.type is not None:
+            found.append(one.type)
+        waiting += one.children() if hasattr(one, "children") else one.children_specs
+    return found
+
+
+def _register(kind: type) -> None:
+    """Gives a class a name in torch's text where it has none."""
+    known = _pytree.SUPPORTED_SERIALIZED_TYPES.get(kind)
+    if known is not None and known.serialized_type_name != _pytree.NO_SERIALIZED_TYPE_NAME_FOUND:
+        return
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    if _pytree.is_namedtuple_class(kind):
+        _pytree._register_namedtuple(kind, serialized_type_name=f"{name}({', '.join(kind._fields)})")
+        return
+    node = _pytree.SUPPORTED_NODES[kind]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that it is registered already
+        _pytree._private_register_pytree_node(
+            kind,
+            node.flatten_fn,
+            node.unflatten_fn,
+            serialized_type_name=name,
+            flatten_with_keys_fn=node.flatten_with_keys_fn,
+        )
+
+
+def _resolve(node: dict) -> None:
+    """Makes the classes that a node of torch's text and those below it name known to torch."""
+    name = node["context"] if node["type"] == NAMED_TUPLE else node["type"]
+    if name is not None and name not in _pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE:
+        _find(name, named_tuple=node["type"] == NAMED_TUPLE)
+    for child in node["children_spec"]:
+        _resolve(child)
+
+
+def _find(name: str, named_tuple: bool) -> None:
+    path, _, fields = name.removesuffix(")").partition("(")
+    fields = fields.split(", ") if fields else []
+    if path.split(".")[0] in IMPORTED:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(path.rpartition(".")[0])
+        if name in _pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE:
+            return
+    kind = _loaded_class(path)
+    if named_tuple and re.fullmatch(r"[\w.<>]+\(.*\)", name):
+        if list(getattr(kind, "_fields", ())) != fields:
+            kind = collections.namedtuple(path.rpartition(".")[2], fields)
+        _pytree._register_namedtuple(kind, serialized_type_name=name)
+    elif kind in _pytree.SUPPORTED_NODES:
+        _register(kind)
+    if name not in _pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE:
+        raise Unsupported(
+            f'the model takes or gives a "{path}", which this process does not know: import the module that defines it, and register '
+            "it as where the model was saved (torch.export.register_dataclass), before loading"
+        )
+
+
+def _loaded_class(path: str) -> type | None:
+    """The class of this path in a module that this process has imported."""
+    pieces = path.split(".")
+    for end in range(len(pieces) - 1, 0, -1):
+        found = sys.modules.get(".".join(pieces[:end]))
+        for piece in pieces[end:] if found is not None else ():
+            found = getattr(found, piece, None)
+        if isinstance(found, type):
+            return found
+    return None

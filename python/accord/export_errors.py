@@ -1,0 +1,138 @@
+"""Errors of torch.export, of a model's own code and of its libraries as ExportErrors: where in the model, why, and what to do.
+
+The module is the innermost one of the model that has a frame in the traceback, or in that of an error before it. The model is run once
+in PyTorch to tell inputs that it does not take from code that torch cannot trace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import traceback
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+import torch
+
+from accord._core import Error
+from accord.export_sharding import ExportError
+from accord.export_size_guards import SizeGuards, watched
+from accord.source_places import place_in
+
+MOST_OF_REASON = 400  # characters
+JUST_IN_TIME = 'run the model by torch.compile(model, backend="accord"), which leaves such code to PyTorch'
+DATA_DEPENDENT = ("GuardOnDataDependentSymNode", "DataDependentOutputException", "DynamicOutputShapeException")
+
+
+@contextlib.contextmanager
+def explained(model: torch.nn.Module, run: Callable[[], object], *, of_any_length: bool = False) -> Iterator[None]:
+    """Within it whatever fails raises ExportError. run: runs the model in PyTorch as it is traced. of_any_length: as a language model,
+    whose inputs and sizes are not the caller's."""
+    try:
+        with watched(model) as guards:
+            yield
+    except (ExportError, Error, MemoryError):
+        raise
+    except Exception as error:
+        raise ExportError(_explanation(model, run, error, guards, of_any_length)) from error
+
+
+@contextlib.contextmanager
+def told_of(what: object) -> Iterator[None]:
+    """Within it whatever fails raises ExportError, which begins with `what` is being read."""
+    try:
+        yield
+    except (Error, MemoryError):
+        raise
+    except Exception as error:
+        reason = str(error) if isinstance(error, ExportError) else _reason(error)
+        raise ExportError(f"{what}: {reason}") from error
+
+
+def _explanation(
+    model: torch.nn.Module, run: Callable[[], object], error: Exception, guards: SizeGuards, of_any_length: bool
+) -> str:
+    name = type(model).__name__
+    try:
+        with torch.no_grad():
+            run()
+    except MemoryError:
+        raise
+    except Exception as own:
+        remedy = (
+            "its forward() has to take input_ids alone, as PyTorch runs it"
+            if of_any_length
+            else "give example_inputs that it takes when PyTorch runs it"
+        )
+        return f"{name}: the model itself fails with these inputs{_place(model, own)}: {_reason(own)}; {remedy}"
+    text = str(error)
+    if "Constraints violated" in text or "Specializations unexpectedly required" in text:
+        remedy = (
+            "a language model is exported for any number of tokens, so give example_inputs for a package of one size"
+            if of_any_length
+            else "give dynamic_shapes that say so, or none"
+        )
+        where = _in_module(*(guards.module() or ("", model)))
+        return f"{name} cannot be exported for all sizes: {_of_constraints(text)}{where}; {remedy}, or {JUST_IN_TIME}"
+    if any(kind in {type(one).__name__ for one in _chain(error)} for kind in DATA_DEPENDENT):
+        return (
+            f"{name} cannot be exported: its code depends on values in tensors{_place(model, error)}: {_reason(error)}; choose by "
+            f"torch.where or torch.cond there, or {JUST_IN_TIME}"
+        )
+    if found := re.search(r"Found <class '([^']+)'> in (output|input)", text):
+        kind = found[1].rpartition(".")[2]
+        return (
+            f"{name} cannot be exported: {'it gives' if found[2] == 'output' else 'it takes'} a {kind}, which torch does not know; if "
+            f"that is a dataclass, call torch.export.register_dataclass({kind}) before"
+        )
+    return f"{name} cannot be exported{_place(model, error)}: {_reason(error)}; change that code, or {JUST_IN_TIME}"
+
+
+def _of_constraints(text: str) -> str:
+    """Which dimensions, and what torch would have instead."""
+    dims = ", ".join(dict.fromkeys(re.findall(r"(?:violated|required) \(([^)]*)\)", text))) or "a dimension"
+    _, _, fixes = text.partition("Suggested fixes:")
+    found = [line.strip() for line in fixes.splitlines() if re.match(r"\s+\w+ = ", line)]
+    hint = f" (torch finds {', '.join(found)})" if found else ""
+    return f"its code holds for some values of {dims} only{hint}"
+
+
+def _reason(error: Exception) -> str:
+    """In one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[0] if lines else "no message"
+    kind = type(error).__name__
+    return f"{kind}: {text[:MOST_OF_REASON]}{'...' if len(text) > MOST_OF_REASON else ''}".rstrip(".;: ")
+
+
+def _place(model: torch.nn.Module, error: Exception) -> str:
+    """In which module, and where in its code or in what that calls; nothing for an error outside of the model's code."""
+    names = {id(module): name for name, module in model.named_modules()}
+    place = ""
+    for one in _chain(error):  # the first error is the last one here, and the nearest to the cause
+        frames = _frames(one)
+        inside = [number for number, (frame, _) in enumerate(frames) if id(frame.f_locals.get("self")) in names]
+        if not inside:
+            continue
+        module = frames[inside[-1]][0].f_locals["self"]
+        path = names[id(module)]
+        code = place_in([(frame.f_code.co_filename, line) for frame, line in frames[inside[0] :]])
+        place = f"{_in_module(path, module)}{f' at {code}' if code else ''}"
+    return place
+
+
+def _in_module(path: str, module: torch.nn.Module) -> str:
+    return f', in module "{path}" ({type(module).__name__})' if path else ""
+
+
+def _frames(error: BaseException) -> list[tuple[FrameType, int]]:
+    return list(traceback.walk_tb(error.__traceback__))
+
+
+def _chain(error: BaseException | None) -> list[BaseException]:
+    """The error, that which it came from, and so on."""
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        error = error.__cause__ or error.__context__
+    return found

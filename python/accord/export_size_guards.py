@@ -1,0 +1,67 @@
+"""Where in a model its code came to hold for some sizes only.
+
+torch adds a guard to the sizes that it traces with wherever code depends on one. Hooks count the guards before and after each module: those
+that are new behind a module, and were not behind one inside of it, are the module's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import sympy
+import torch
+
+
+class SizeGuards:
+    """The guards of each module, in the order in which modules end."""
+
+    def __init__(self) -> None:
+        self._counts: list[int] = []  # of guards, where each module that is being traced began
+        self._attributed = 0
+        self._found: list[tuple[str, torch.nn.Module, list[sympy.Basic]]] = []
+
+    def module(self) -> tuple[str, torch.nn.Module] | None:
+        """The first one whose guards give a size one value, else the first that has guards."""
+        fixed = (one for one in self._found if any(isinstance(guard, sympy.Eq) for guard in one[2]))
+        found = next(fixed, next(iter(self._found), None))
+        return found and found[:2]
+
+    def begin(self, inputs: tuple) -> None:
+        self._counts.append(len(_guards_of(inputs)))
+
+    def end(self, path: str, module: torch.nn.Module, inputs: tuple) -> None:
+        began, guards = self._counts.pop(), _guards_of(inputs)
+        new = guards[max(began, self._attributed) :]
+        if new:
+            self._attributed = len(guards)
+            self._found.append((path, module, [guard.expr for guard in new]))
+
+
+def _guards_of(inputs: tuple) -> list:
+    for one in torch.utils._pytree.tree_leaves(inputs):
+        for size in one.shape if isinstance(one, torch.Tensor) else (one,):
+            if isinstance(size, torch.SymInt):
+                return size.node.shape_env.guards
+    return []
+
+
+@contextlib.contextmanager
+def watched(model: torch.nn.Module) -> Iterator[SizeGuards]:
+    """Within it the guards of what torch traces are counted."""
+    guards = SizeGuards()
+    handles = []
+    for path, module in model.named_modules():
+        handles.append(
+            module.register_forward_pre_hook(lambda _, args, kwargs: guards.begin((args, kwargs)), with_kwargs=True)
+        )
+        handles.append(
+            module.register_forward_hook(
+                lambda module, args, kwargs, __, path=path: guards.end(path, module, (args, kwargs)), with_kwargs=True
+            )
+        )
+    try:
+        yield guards
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,182 @@
+"""What cannot be exported ends in accord.ExportError, which says where in the model, why, and what to do."""
+
+import errno
+
+import pytest
+
+import accord
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
+X = torch.ones(4, 3)
+
+
+class Inner(torch.nn.Module):
+    """A function as a module inside of another one."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def model_of(function) -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Sequential(Inner(function))).eval()
+
+
+def ways(model, inputs, path, **options):
+    """The same by accord.export and by accord.compile."""
+    return (
+        lambda: accord.export(model, inputs, path=path / "m.accord", **options),
+        lambda: accord.compile(model, inputs, **options),
+    )
+
+
+def raising(error):
+    def function(x):
+        if not isinstance(x, torch.nn.Parameter) and type(x) is not torch.Tensor:  # a tensor of the tracer's
+            raise error
+        return x
+
+    return function
+
+
+def decided(x):
+    return x + 1 if x.sum().item() > 0 else x - 1
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "message"),
+    [
+        (
+            decided,
+            "GuardOnDataDependentSymNode",
+            r"depends on values in tensors.*torch.where or torch.cond there, or run",
+        ),
+        (
+            raising(TypeError("no operand")),
+            "TypeError",
+            r"TypeError: no operand; change that code, or run the model by",
+        ),
+        (raising(AttributeError("hidden_size")), "AttributeError", "AttributeError: hidden_size; change that code"),
+        (raising(KeyError("s39")), "KeyError", "KeyError: 's39'; change that code"),
+        (raising(RuntimeError("")), "RuntimeError", "RuntimeError: no message; change that code"),
+    ],
+    ids=["values", "TypeError", "AttributeError", "KeyError", "no message"],
+)
+def test_what_fails_while_a_model_is_traced_names_the_module_the_place_and_a_remedy(function, kind, message, tmp_path):
+    for way in ways(model_of(function), (X,), tmp_path):
+        with pytest.raises(accord.ExportError, match=message) as caught:
+            way()
+        assert 'in module "1.0" (Inner) at ' in str(caught.value)
+        assert "test_export_errors.py:" in str(caught.value)
+        assert caught.value.__cause__ is not None
+        chain, error = [], caught.value
+        while error is not None:
+            chain.append(type(error).__name__)
+            error = error.__cause__ or error.__context__
+        assert kind in chain
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_that_fails_in_pytorch_too_is_told_from_one_that_cannot_be_traced(tmp_path):
+    for function, inputs, message in (
+        (
+            lambda x: x @ torch.ones(5, 2),
+            (X,),
+            r'fails with these inputs, in module "1.0" \(Inner\) at .*: RuntimeError: mat1',
+        ),
+        (
+            lambda x: x + 1,
+            (X, X),
+            r"fails with these inputs.*: TypeError: .*takes 2 positional arguments but 3 were given",
+        ),
+        (lambda x: x + 1, (None,), r"fails with these inputs.*: TypeError: .*give example_inputs that it takes"),
+    ):
+        for way in ways(model_of(function), inputs, tmp_path):
+            with pytest.raises(accord.ExportError, match="the model itself " + message):
+                way()
+
+
+def test_sizes_that_a_model_does_not_take_are_told_with_torchs_own_findings(tmp_path):
+    batch = ({0: torch.export.Dim("batch", max=64)},)
+    for way in ways(model_of(lambda x: x.view(2, 2, 3) + 1), (X,), tmp_path, dynamic_shapes=batch):
+        message = (
+            r"its code holds for some values of batch only \(torch finds batch = 4\), "
+            r'in module "1.0" \(Inner\); give dynamic_shapes that say so'
+        )
+        with pytest.raises(accord.ExportError, match=message):
+            way()
+    for way in ways(model_of(torch.relu), (X,), tmp_path, dynamic_shapes=({7: torch.export.Dim("batch")},)):
+        with pytest.raises(accord.ExportError):
+            way()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_an_interrupt_and_a_lack_of_memory_pass(error, tmp_path):
+    for way in ways(model_of(raising(error())), (X,), tmp_path):
+        with pytest.raises(error):
+            way()
+
+
+def test_a_package_that_cannot_be_written_says_so(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path))
+
+    monkeypatch.setattr("tempfile.mkdtemp", refuse)
+    with pytest.raises(accord.ExportError, match=r"m.accord: .*Permission denied.*nothing was written"):
+        accord.export(model_of(torch.relu), (X,), path=tmp_path / "m.accord")
+
+
+def test_a_checkpoint_whose_reading_fails_is_named(tmp_path, monkeypatch):
+    def fail(*_):
+        raise AttributeError("'NoneType' object has no attribute 'dtype'")
+
+    monkeypatch.setattr("accord.float8_checkpoint._config", fail)
+    with pytest.raises(accord.ExportError, match="checkpoint: AttributeError: 'NoneType' object has no attribute"):
+        accord.export_checkpoint(tmp_path / "checkpoint", path=tmp_path / "m.accord")
+
+
+IMAGE = (torch.ones(1, 3, 64, 64),)
+
+
+def test_image_models_with_sizes_that_differ_by_stage_end_in_a_package_or_name_the_op(tmp_path):
+    segformer = transformers.SegformerModel(
+        transformers.SegformerConfig(depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 32, 32])
+    ).eval()
+    engine = accord.load(accord.export(segformer, IMAGE, path=tmp_path / "segformer.accord"))
+    with torch.no_grad():
+        expected = segformer(*IMAGE).last_hidden_state
+    torch.testing.assert_close(engine.module()(*IMAGE).last_hidden_state, expected, rtol=1e-4, atol=1e-4)
+    swin = transformers.SwinModel(
+        transformers.SwinConfig(
+            image_size=64, patch_size=4, embed_dim=24, depths=[1, 1], num_heads=[2, 4], window_size=4
+        )
+    ).eval()
+    program = accord.load(accord.export(swin, IMAGE, path=tmp_path / "swin.accord", options={}))
+    with torch.no_grad():
+        expected = swin(*IMAGE).last_hidden_state
+    torch.testing.assert_close(program.module()(*IMAGE).last_hidden_state, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_language_model_with_recurrent_state_says_which_sizes_it_takes(tmp_path):
+    config = transformers.BambaConfig(
+        vocab_size=128,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        mamba_n_heads=4,
+        mamba_d_head=32,
+        mamba_d_state=16,
+        attn_layer_indices=[1],
+        max_position_embeddings=128,
+    )
+    with pytest.raises(accord.ExportError, match="BambaForCausalLM cannot be exported") as caught:
+        accord.export(transformers.BambaForCausalLM(config).eval(), path=tmp_path / "m.accord")
+    assert 'in module "model.layers.0.mamba" (BambaMixer)' in str(caught.value)
+    assert len(str(caught.value)) < 600
