@@ -151,6 +151,13 @@ def config_of(model: torch.nn.Module):
     return config and config.get_text_config()
 
 
+def size_of(config, name: str) -> int | None:
+    """Its "layers" or "attention_heads"; of a decoder alone its own, where the configuration has those of an encoder, too."""
+    alone = getattr(config, "is_decoder", False) and not getattr(config, "is_encoder_decoder", False)
+    own = getattr(config, f"decoder_{name}", None) if alone else None
+    return own or getattr(config, {"layers": "num_hidden_layers"}.get(name, f"num_{name}"), None)
+
+
 @contextlib.contextmanager
 def taken_apart(model: torch.nn.Module) -> Iterator[None]:
     """Within it the modules of a model of transformers are those that sharding knows; other models stay as they are."""
