@@ -19,6 +19,7 @@
 #include "plan.hpp"
 #include "process.hpp"
 #include "sampling.hpp"
+#include "sharding.hpp"
 #include "status.hpp"
 #include "store.hpp"
 #include "text_stream.hpp"
@@ -62,6 +63,7 @@ NB_MODULE(_core, module) {
   accord::python::bind_text_stream(module);
   accord::python::bind_language_model(module);
   accord::python::bind_package(module);
+  accord::python::bind_sharding(module);
   accord::python::bind_packing(module);
   accord::python::bind_plans(module);
   accord::python::bind_tokenizer(module);

@@ -109,8 +109,8 @@ def compare(
         if language_model.is_language_model(model) and [info.name for info in engine.inputs][2:] == ["rows"]:
             if len(given) == 1:
                 given += [torch.arange(len(given[0]))] * 2
-            with language_model.captured_attention(model):
-                expected = _module_outputs(language_model.Steps(model).eval(), given, language_model.PREFIX)
+            with language_model.steps_of(model) as steps:
+                expected = _module_outputs(steps, given, language_model.PREFIX)
             prefix = language_model.PREFIX.removesuffix(".")
         else:
             expected = _module_outputs(model, given)

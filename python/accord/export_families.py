@@ -11,17 +11,23 @@ from dataclasses import dataclass
 
 import torch
 
-from accord.export_modules import Experts, config_of, number_of
-from accord.export_sharding import Column, ExportError, Row, default_unit, pattern_matcher
+from accord.export_modules import Experts, config_of, number_of, size_of
+from accord.export_replication import Choice
+from accord.export_sharding import Column, ExportError, Row, default_unit, pattern_matcher, shardable_layers
 
 # query, key, value and output of attention.
 ATTENTIONS = (
     ("*.self_attn.q_proj", "*.self_attn.k_proj", "*.self_attn.v_proj", "*.self_attn.o_proj"),  # Llama's, and most
     ("*.self_attn.q_proj", "*.self_attn.k_proj", "*.self_attn.v_proj", "*.self_attn.out_proj"),  # OPT, CLIP, Whisper
     ("*.self_attn.q_proj", "*.self_attn.k_proj", "*.self_attn.v_proj", "*.self_attn.dense"),  # Phi
-    ("*.qkv_proj.query", "*.qkv_proj.key", "*.qkv_proj.value", "*.self_attn.o_proj"),  # Phi 3
+    (
+        "*.self_attn.qkv_proj.query",
+        "*.self_attn.qkv_proj.key",
+        "*.self_attn.qkv_proj.value",
+        "*.self_attn.o_proj",
+    ),  # Phi 3
     ("*.attention.q_proj", "*.attention.k_proj", "*.attention.v_proj", "*.attention.o_proj"),  # ViT, DINOv2
-    ("*.c_attn.query", "*.c_attn.key", "*.c_attn.value", "*.attn.c_proj"),  # GPT-2
+    ("*.attn.c_attn.query", "*.attn.c_attn.key", "*.attn.c_attn.value", "*.attn.c_proj"),  # GPT-2
     ("*.attention.self.query", "*.attention.self.key", "*.attention.self.value", "*.attention.output.dense"),  # BERT
     ("*.attention.q_lin", "*.attention.k_lin", "*.attention.v_lin", "*.attention.out_lin"),  # DistilBERT
 )
@@ -55,8 +61,7 @@ class _Names:
     model: torch.nn.Module
 
     def all(self) -> dict[str, torch.nn.Module]:
-        kinds = (torch.nn.Linear, torch.nn.Embedding, Experts)
-        return {name: module for name, module in self.model.named_modules() if isinstance(module, kinds)}
+        return shardable_layers(self.model)
 
     def of(self, pattern: str) -> list[torch.nn.Module]:
         matcher = pattern_matcher(pattern)
@@ -66,45 +71,47 @@ class _Names:
         return all(self.of(pattern) for pattern in patterns)
 
 
-def default_sharding(model: torch.nn.Module) -> dict[str, Column | Row]:
-    """Rules for a model whose modules were taken apart (export_modules). ExportError if its layers have other names."""
+def _families(model: torch.nn.Module) -> list[dict[str, Column | Row]]:
+    """Rules for a model whose modules were taken apart (export_modules), by what they divide together. ExportError if its layers
+    have other names."""
     names = _Names(model)
-    rules: dict[str, Column | Row] = {**_attention(names, model), **_experts(names, model)}
+    families = [rules for rules in (_attention(names, model), _experts(names, model)) if rules]
     for columns, row in INNER:
-        if names.have(*columns, row) and row not in rules:
+        if names.have(*columns, row) and not any(row in rules for rules in families):
             unit = min(_unit(layer.in_features) for layer in names.of(row))
-            rules |= {pattern: Column(unit=unit) for pattern in columns} | {row: Row(unit=unit)}
-    if not rules:
+            families.append({pattern: Column(unit=unit) for pattern in columns} | {row: Row(unit=unit)})
+    if not families:
         raise ExportError(
             f'sharding="auto" knows no rules for {type(model).__name__}, whose layers have other names than those of the '
             "families that it knows; give the rules by name patterns"
         )
-    return rules | {pattern: style() for pattern, style in VOCABULARY if names.of(pattern)}
+    vocabulary = {pattern: style() for pattern, style in VOCABULARY if names.of(pattern)}
+    return [*families, vocabulary] if vocabulary else families
 
 
-def with_default_sharding(model: torch.nn.Module, sharding: object) -> object:
+def with_default_sharding(model: torch.nn.Module, sharding: object) -> Choice:
     """Where `sharding`, or its last rule, is "auto": the default for all layers, or for those that no rule before it matches."""
     if isinstance(sharding, str) and sharding == "auto":
-        return default_sharding(model)
+        sharding = {"*": "auto"}
     if not isinstance(sharding, Mapping) or "auto" not in [rule for rule in sharding.values() if isinstance(rule, str)]:
-        return sharding
+        return Choice(sharding)
     *first, last = sharding
     if last != "*" or any(isinstance(sharding[pattern], str) and sharding[pattern] == "auto" for pattern in first):
         raise ExportError('sharding: "auto" is for all layers that are left: {..., "*": "auto"}')
     given = [pattern_matcher(pattern) for pattern in first]
-    names = _Names(model)
-    left = [name for name in names.all() if not any(matcher.fullmatch(name) for matcher in given)]
-    rules = {pattern: sharding[pattern] for pattern in first}
-    for pattern, style in default_sharding(model).items():
-        matcher = pattern_matcher(pattern)
-        if pattern not in rules and any(matcher.fullmatch(name) for name in left):
-            rules[pattern] = style
-    return rules
+    left = [name for name in shardable_layers(model) if not any(matcher.fullmatch(name) for matcher in given)]
+    rules: dict[str, object] = {pattern: sharding[pattern] for pattern in first}
+    families = []
+    for family in _families(model):
+        matching = {pattern: pattern_matcher(pattern) for pattern in family if pattern not in rules}
+        families.append([one for one, matcher in matching.items() if any(matcher.fullmatch(name) for name in left)])
+        rules |= {pattern: family[pattern] for pattern in families[-1]}
+    return Choice(rules, [family for family in families if family])
 
 
 def _attention(names: _Names, model: torch.nn.Module) -> dict[str, Column | Row]:
     config = config_of(model)
-    heads, hidden = number_of(config, "num_attention_heads"), number_of(config, "hidden_size")
+    heads, hidden = size_of(config, "attention_heads"), number_of(config, "hidden_size")
     head = number_of(config, "head_dim") or (heads and hidden and hidden // heads)
     if not heads or not head:
         return {}

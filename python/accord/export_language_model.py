@@ -15,6 +15,8 @@ from pathlib import Path
 import torch
 
 from accord import chat_format
+from accord.export_modules import config_of, size_of
+from accord.export_positions import GivenPositions, first_position, given_positions
 from accord.export_sharding import ExportError
 from accord.package import LanguageModelFacts
 
@@ -87,15 +89,19 @@ _KNOWN_OPTIONS = {
 
 class Steps(torch.nn.Module):
     """A language model as an engine runs it: token ids [tokens], their positions [tokens], and the rows [rows] whose logits
-    are wanted; gives these [rows, vocabulary]."""
+    are wanted; gives these [rows, vocabulary]. `given`: of given_positions(model)."""
 
-    def __init__(self, model: torch.nn.Module):
+    def __init__(self, model: torch.nn.Module, given: GivenPositions):
         super().__init__()
         self.language_model = model
+        self.first_position = first_position(model)
+        self._given = given
 
     def forward(self, input_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        positions = positions[None] + self.first_position if self.first_position else positions[None]
+        self._given.value = positions
         return self.language_model(
-            input_ids=input_ids[None], position_ids=positions[None], logits_to_keep=rows, use_cache=False
+            input_ids=input_ids[None], position_ids=positions, logits_to_keep=rows, use_cache=False
         ).logits[0]
 
 
@@ -115,7 +121,14 @@ def dynamic_shapes() -> tuple[dict, ...]:
 
 
 @contextlib.contextmanager
-def captured_attention(model: torch.nn.Module) -> Iterator[None]:
+def steps_of(model: torch.nn.Module) -> Iterator[Steps]:
+    """The model as an engine runs it, within the block."""
+    with _captured_attention(model), given_positions(model) as given:
+        yield Steps(model, given).eval()
+
+
+@contextlib.contextmanager
+def _captured_attention(model: torch.nn.Module) -> Iterator[None]:
     """Within it the model's attention is the op accord.attention."""
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
@@ -145,16 +158,16 @@ def facts(model: torch.nn.Module, tokenizer: str | os.PathLike | None) -> Langua
         texts["tokenizer.json"] = path.read_bytes()
         if (chat := chat_format.of_folder(folder)) is not None:
             texts["chat_format.json"] = chat.encode()
-    longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    longest = getattr(config_of(model), "max_position_embeddings", None)
     if longest is None:
         raise ExportError(f"{type(model).__name__}: its configuration does not say how many tokens it takes")
-    return LanguageModelFacts(longest, stop_tokens, texts)
+    return LanguageModelFacts(longest - first_position(model), stop_tokens, texts)
 
 
 def check_attention(model: torch.nn.Module, document: dict) -> None:
     """ExportError if a layer's attention stays in the graph as the model wrote it: it would forget the tokens before."""
     kept = {node["arguments"]["layer"] for node in document["nodes"] if node["op"] == OP}
-    layers = model.config.get_text_config().num_hidden_layers
+    layers = size_of(config_of(model), "layers")
     if len(kept) != layers:
         raise ExportError(
             f"{type(model).__name__}: {len(kept)} of {layers} layers hand their attention over as transformers' "

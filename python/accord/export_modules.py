@@ -160,6 +160,13 @@ def number_of(config, name: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
+def size_of(config, name: str) -> int | None:
+    """Its "layers" or "attention_heads"; of a decoder alone its own, where the configuration has those of an encoder, too."""
+    alone = getattr(config, "is_decoder", False) and not getattr(config, "is_encoder_decoder", False)
+    own = number_of(config, f"decoder_{name}") if alone else None
+    return own or number_of(config, {"layers": "num_hidden_layers"}.get(name, f"num_{name}"))
+
+
 @contextlib.contextmanager
 def taken_apart(model: torch.nn.Module) -> Iterator[None]:
     """Within it the modules of a model of transformers are those that sharding knows; other models stay as they are."""

@@ -124,17 +124,22 @@ def default_unit(size: int) -> int:
     return 64 if unit < 16 and size >= 1024 else unit
 
 
-def plan_sharding(model: torch.nn.Module, sharding: Mapping[str, Style | str | object] | None) -> ShardingPlan:
-    """Applies the patterns to the model's linear layers and embeddings; a pattern that decides none is an error. Styles may
-    also be torch's, as parallelize_module takes them."""
+def shardable_layers(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
+    """The layers of the model that rules may divide, by their paths."""
     import torch  # not before it is needed: Column and Row are for programs without it, too
 
     from accord.export_modules import Experts
 
+    kinds = (torch.nn.Linear, torch.nn.Embedding, Experts)
+    return {name: module for name, module in model.named_modules() if isinstance(module, kinds)}
+
+
+def plan_sharding(model: torch.nn.Module, sharding: Mapping[str, Style | str | object] | None) -> ShardingPlan:
+    """Applies the patterns to the model's linear layers and embeddings; a pattern that decides none is an error. Styles may
+    also be torch's, as parallelize_module takes them."""
     if not isinstance(sharding, Mapping | None):
         raise ExportError(f'sharding is {sharding!r}; expected rules by name patterns, or "auto"')
-    kinds = (torch.nn.Linear, torch.nn.Embedding, Experts)
-    layers = {name: module for name, module in model.named_modules() if isinstance(module, kinds)}
+    layers = shardable_layers(model)
     undecided = dict(layers)
     rules: list[Rule] = []
     tensors: dict[str, TensorSharding] = {}

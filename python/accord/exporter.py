@@ -7,7 +7,7 @@ import importlib.metadata
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -16,10 +16,12 @@ from torch.export.graph_signature import InputKind
 
 from accord import export_language_model as language_model
 from accord.checkpoint_files import find_references
+from accord.export_check import check_language_model
 from accord.export_errors import explained
 from accord.export_families import with_default_sharding
 from accord.export_graph import ExportedGraph, GraphBuilder, decompose, memory_key
 from accord.export_modules import taken_apart
+from accord.export_replication import Choice, settled_plans
 from accord.export_sharding import (
     DIVIDED,
     ExportError,
@@ -52,6 +54,7 @@ def export(
     weights: str | Mapping[str, str | Format] | None = None,
     checkpoint: str | os.PathLike | None = None,
     options: Mapping[str, object] | None = None,
+    check: bool = True,
     progress: Progress | None = None,
 ) -> Path:
     """Exports `model` to the engine package `path` (NAME.accord) and gives its path.
@@ -79,6 +82,9 @@ def export(
     `options`: None, the default, makes an op that no engine knows an error. Given, with those of accord.compile() (min_block_size,
     torch_executed_ops, require_full_compilation, ...; {} for the defaults), such ops become PyTorch partitions of the package, which
     is then loaded by accord.load() in Python only; accord.inspect() tells which ops and why.
+    `check`: whether PyTorch runs the exported program before anything is written: at the smallest sizes of dynamic
+    dimensions against the model; a language model in six short runs, which find rows that depend on other rows outside
+    attention, and other logits than the model's.
     `progress`: called with (bytes written, bytes in all).
 
     The package has no rank or world size in it: shapes are global, and loading decides how many ranks share it. But a model
@@ -89,18 +95,18 @@ def export(
     if tokenizer is not None and example_inputs is not None:
         raise ExportError("a tokenizer goes with a language model, which is exported without example_inputs")
     check_model(model, example_inputs)
+    run = partial(_run, model, example_inputs)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(
-            explained(model, partial(_run, model, example_inputs), of_any_length=example_inputs is None)
-        )
+        stack.enter_context(explained(model, run, of_any_length=example_inputs is None))
         stack.enter_context(torch.no_grad())
         stack.enter_context(taken_apart(model))
-        plan = plan_sharding(model, with_default_sharding(model, sharding))
+        choice = with_default_sharding(model, sharding)
+        if not choice.families:
+            plan_sharding(model, choice.rules)  # mistakes are told before the model is traced
         traced, prefix, facts = model, "", None
         if example_inputs is None:
             _check_language_model(model, dynamic_shapes, output_names)
-            stack.enter_context(language_model.captured_attention(model))
-            traced, prefix = language_model.Steps(model), language_model.PREFIX
+            traced, prefix = stack.enter_context(language_model.steps_of(model)), language_model.PREFIX
             facts = language_model.facts(model, tokenizer)
             example_inputs, dynamic_shapes = language_model.example_inputs(), language_model.dynamic_shapes()
             output_names = ["logits"]
@@ -110,29 +116,31 @@ def export(
         if options is not None:
             compiled = _compiled_in_parts(program, example_inputs, options, facts is not None)
             if compiled is not None:
-                _check_smallest(traced, decomposed, example_inputs)
-                plan_of = _plan_of_parts(plan, model)
+                if check:
+                    _check_smallest(traced, decomposed, example_inputs)
                 return save_compiled(
                     compiled,
                     path,
                     _producer(),
-                    plan_of=plan_of,
+                    plan_of=lambda graphs: _plans(model, choice, graphs),
                     weights=weights,
                     checkpoint=checkpoint,
                     progress=progress or _terminal_progress(),
                 )
         names = _dimension_names(decomposed, _shapes_by_position(traced, example_inputs, dynamic_shapes))
         outputs = list(output_names) if output_names is not None else None
-        builder = GraphBuilder(traced_program(decomposed, names, prefix), outputs, prefix)
+        traced_graph = traced_program(decomposed, names, prefix)
+        builder = GraphBuilder(traced_graph, outputs, prefix)
         graph = builder.build()
-        if builder.groups and plan.rules:
+        if builder.groups and choice.rules:
             raise ExportError(
                 f"the model has collectives of its own, over {', '.join(builder.groups)}: its weights are one rank's part already, "
                 "and cannot be divided by sharding too"
             )
         if facts is not None:
             language_model.check_attention(model, graph.document)
-        _check_smallest(traced, decomposed, example_inputs)
+        if check:
+            _check_smallest(traced, decomposed, example_inputs)
         progress = progress or _terminal_progress()
         structure = structure_of(decomposed, graph.document, lambda node: builder._size(node.meta["val"], node))
         if builder.groups:
@@ -146,8 +154,10 @@ def export(
                 checkpoint=checkpoint,
                 progress=progress,
             )
-        plan, unused = _checked_plan(plan, graph, model)
-        _check_all_used(unused)
+        (plan,) = _plans(model, choice, [graph])
+    if facts is not None and check:
+        with explained(model, run, of_any_length=True):
+            check_language_model(model, traced_graph, facts.max_context)
     (packings,) = plan_packings([(graph, plan.tensors)], weights)
     (references,) = find_references(checkpoint, [(graph.tensors, packings)])
     return write_package(
@@ -290,20 +300,18 @@ def _compiled_in_parts(
     return compiled if compiled.report.ops("pytorch") or compiled.graph.computes_numbers() else None
 
 
-def _plan_of_parts(plan: ShardingPlan, model: torch.nn.Module) -> Callable[[list[ExportedGraph]], list[ShardingPlan]]:
-    """Gives each engine of a program those rules of the plan that decide layers of it."""
+def _plans(model: torch.nn.Module, choice: Choice, graphs: Sequence[ExportedGraph]) -> list[ShardingPlan]:
+    """Gives each engine of a program those rules that decide layers of it."""
 
-    def plans(graphs: list[ExportedGraph]) -> list[ShardingPlan]:
+    def plans_of(rules: Mapping[str, object], may_be_unused: set[str]) -> list[ShardingPlan]:
+        plan = plan_sharding(model, rules)
         checked = [_checked_plan(plan, graph, model) for graph in graphs]
-        _check_all_used([rule for rule in plan.rules if all(rule in unused for _, unused in checked)])
+        for rule in plan.rules:
+            if rule.pattern not in may_be_unused and all(rule in unused for _, unused in checked):
+                raise ExportError(f'sharding pattern "{rule.pattern}" decides no layer that the outputs need')
         return [one for one, _ in checked]
 
-    return plans
-
-
-def _check_all_used(unused: list[Rule]) -> None:
-    if unused:
-        raise ExportError(f'sharding pattern "{unused[0].pattern}" decides no layer that the outputs need')
+    return settled_plans(model, choice, graphs, plans_of)
 
 
 def _checked_plan(plan: ShardingPlan, graph: ExportedGraph, model: torch.nn.Module) -> tuple[ShardingPlan, list[Rule]]:

@@ -44,6 +44,7 @@ def export_checkpoint(
     dtype: str | None = None,
     weights: str | Mapping[str, str | Format] | None = "same",
     sharding: Mapping[str, Column | Row | Expert | str] | str | None = "auto",
+    check: bool = True,
     progress: Progress | None = None,
 ) -> Path:
     """Exports the language model whose weights are 8-bit floats in `folder` to the engine package `path` (NAME.accord) and gives its path.
@@ -56,7 +57,7 @@ def export_checkpoint(
     config.json.
     `weights`: "same" keeps the 8-bit floats and their scales, bit by bit; None makes `dtype` of all; what else export() takes is made of the
     numbers that the checkpoint stands for.
-    `sharding`, `progress`: as for export().
+    `sharding`, `check`, `progress`: as for export().
 
     Cost: the memory of the model in `dtype`, and of the 8-bit floats beside that.
     Scales of blocks are those of groups of inputs in the package: 128 inputs of an output share one, or fewer where the inputs are divided among
@@ -69,7 +70,9 @@ def export_checkpoint(
         model, codes = _model(folder, dtype)
         tokenizer = folder if (folder / "tokenizer.json").is_file() else None
         weights = codes if weights == "same" else weights
-        return export(model, path=path, sharding=sharding, tokenizer=tokenizer, weights=weights, progress=progress)
+        return export(
+            model, path=path, sharding=sharding, tokenizer=tokenizer, weights=weights, check=check, progress=progress
+        )
 
 
 def _model(folder: Path, dtype: str | None) -> tuple[torch.nn.Module, dict[str, Float8Codes | Float8Experts]]:

@@ -26,6 +26,8 @@ import transformers
 from accord.export_sharding import Column, ExportError, Row
 from accord.export_weights import Int4, Int8, Quantized
 from accord.exporter import export
+from accord.gguf_file import read_file
+from accord.gguf_keys import read_keys
 from accord.gguf_tokenizer import tokenizer_config, tokenizer_json
 from accord.package import Progress
 
@@ -46,7 +48,6 @@ NAMES = {
 }
 DTYPES = ("float32", "bfloat16", "float16")
 ROPE_FACTORS = "rope_freqs.weight"  # what Llama 3 divides its frequencies by
-STOPS = ("eos", "eot", "eom")  # ends of a text, of a turn, of a message
 
 
 def export_gguf(
@@ -56,9 +57,11 @@ def export_gguf(
     dtype: str = "float32",
     weights: str | Mapping[str, str | Int8 | Int4] | None = "same",
     sharding: Mapping[str, Column | Row | str] | str | None = "auto",
+    check: bool = True,
     progress: Progress | None = None,
 ) -> Path:
-    """Exports the language model in the GGUF `file` to the engine package `path` (NAME.accord) and gives its path.
+    """Exports the language model in the GGUF `file` to the engine package `path` (NAME.accord) and gives its path. Of a
+    file that was split `file` is any part; the others lie beside it.
 
     Files of the architecture "llama" (Llama, Mistral, SmolLM, ...) with weights of any type that the package gguf reads
     (F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q6_K, ...). The tokenizer (byte-level BPE, or of SentencePiece's kind)
@@ -67,88 +70,69 @@ def export_gguf(
     these types exactly, "bfloat16" or "float16".
     `weights`: "same" keeps matrices of Q4_0, Q4_1 and Q8_0 as they are, in 4 or 8 bits; None makes `dtype` of all; what else
     export() takes is made of the numbers that the file has.
-    `sharding`, `progress`: as for export().
+    `sharding`, `check`, `progress`: as for export().
 
-    Raises ExportError, which names what the file has that no engine knows: another architecture, a tensor, a tokenizer.
+    Raises ExportError, which names what the file has that no engine knows: another architecture, a key, a tensor, a
+    tokenizer; and what is damaged or missing.
     """
     if dtype not in DTYPES:
         near = difflib.get_close_matches(str(dtype), DTYPES, n=1)
         hint = f'; did you mean "{near[0]}"?' if near else f": use one of {', '.join(DTYPES)}"
         raise ExportError(f'engines compute in no dtype "{dtype}"{hint}')
+    facts, tensors = read_file(file)
     try:
-        reader = gguf.GGUFReader(file)
-    except (ValueError, IndexError) as error:
-        raise ExportError(f"{os.fspath(file)} is no GGUF file: {error}") from error
-    facts = {name: field.contents() for name, field in reader.fields.items()}
-    try:
-        tensors = {tensor.name: tensor for tensor in reader.tensors}
         model, quantized = _model(tensors, facts, getattr(torch, dtype))
+        texts = _tokenizer_texts(facts)
         with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "tokenizer.json").write_text(json.dumps(tokenizer_json(facts)), encoding="utf-8")
-            (Path(folder) / "tokenizer_config.json").write_text(json.dumps(tokenizer_config(facts)), encoding="utf-8")
+            for name, document in texts.items():
+                (Path(folder) / name).write_text(json.dumps(document), encoding="utf-8")
             weights = quantized if weights == "same" else weights
-            return export(model, path=path, sharding=sharding, tokenizer=folder, weights=weights, progress=progress)
+            return export(
+                model, path=path, sharding=sharding, tokenizer=folder, weights=weights, check=check, progress=progress
+            )
     except KeyError as error:
         raise ExportError(f"{os.fspath(file)} lacks {error}") from error
     except ExportError as error:
         raise ExportError(f"{os.fspath(file)}: {error}") from error
 
 
-def _config(facts: Mapping, tensors: Mapping) -> transformers.LlamaConfig:
-    architecture = facts["general.architecture"]
-    if architecture != "llama":
-        raise ExportError(f'its architecture is "{architecture}"; known is "llama"')
-    get = {name.removeprefix("llama."): value for name, value in facts.items()}.get
-    if get("expert_count"):
-        raise ExportError("it is a mixture of experts")
-    heads = facts["llama.attention.head_count"]
-    head = get("attention.key_length") or facts["llama.embedding_length"] // heads
-    if get("rope.dimension_count", head) != head or get("attention.value_length", head) != head:
-        raise ExportError(f"its heads of {head} are turned by their position, or read, in part only")
-    rope = {"rope_type": "default"}
-    if (scaling := get("rope.scaling.type", "none")) == "linear":
-        rope = {"rope_type": "linear", "factor": facts["llama.rope.scaling.factor"]}
-    elif scaling != "none":
-        raise ExportError(f'its positions are scaled by "{scaling}"; known are "none" and "linear"')
-    stops = [facts[f"tokenizer.ggml.{kind}_token_id"] for kind in STOPS if f"tokenizer.ggml.{kind}_token_id" in facts]
-    return transformers.LlamaConfig(
-        hidden_size=facts["llama.embedding_length"],
-        intermediate_size=facts["llama.feed_forward_length"],
-        num_hidden_layers=facts["llama.block_count"],
-        num_attention_heads=heads,
-        num_key_value_heads=get("attention.head_count_kv", heads),
-        head_dim=head,
-        vocab_size=int(tensors["token_embd.weight"].shape[1]),
-        max_position_embeddings=facts["llama.context_length"],
-        rms_norm_eps=facts["llama.attention.layer_norm_rms_epsilon"],
-        rope_parameters={**rope, "rope_theta": get("rope.freq_base", 10000.0)},
-        tie_word_embeddings="output.weight" not in tensors,
-        bos_token_id=facts.get("tokenizer.ggml.bos_token_id"),
-        eos_token_id=sorted(set(stops)) or None,
-    )
+def _tokenizer_texts(facts: Mapping) -> dict[str, dict]:
+    try:
+        return {"tokenizer.json": tokenizer_json(facts), "tokenizer_config.json": tokenizer_config(facts)}
+    except (IndexError, TypeError, ValueError, AttributeError) as error:
+        raise ExportError(f"the keys of its tokenizer contradict each other: {error}") from error
 
 
 def _model(
     tensors: Mapping, facts: Mapping, dtype: torch.dtype
 ) -> tuple[transformers.LlamaForCausalLM, dict[str, Quantized]]:
     """The model, and for each layer whose matrix has codes that can be kept these."""
-    config = _config(facts, tensors)
+    keys = read_keys(facts, tensors)
+    config = keys.config
     with torch.device("meta"):
         model = transformers.LlamaForCausalLM(config)
     used = set()
 
     def take(name: str) -> torch.Tensor:
         used.add(name)
-        return torch.from_numpy(gguf.dequantize(tensors[name].data, tensors[name].tensor_type).copy())
+        kind = tensors[name].tensor_type
+        try:
+            return torch.from_numpy(gguf.dequantize(tensors[name].data, kind).copy())
+        except NotImplementedError as error:
+            raise ExportError(
+                f'its tensor "{name}" is of the type {kind.name}, which the package gguf cannot read'
+            ) from error
 
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
     weights, quantized = {}, {}
-    for name in model.state_dict():
+    for name, expected in model.state_dict().items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
         (layer,) = re.findall(r"\.(\d+)\.", name) or [""]
         theirs = NAMES[name.replace(f".{layer}.", ".{}.") if layer else name].format(layer)
         module = name.split(".")[-2]
+        if (shape := [int(size) for size in reversed(tensors[theirs].shape)]) != list(expected.shape):
+            raise ExportError(f'its tensor "{theirs}" is {shape}, but its keys make it {list(expected.shape)}')
         order = _order(int(tensors[theirs].shape[1]), heads[module]) if module in heads else ...
         weights[name] = take(theirs)[order].to(dtype)
         is_product = module != "embed_tokens" or config.tie_word_embeddings
@@ -158,7 +142,16 @@ def _model(
     model.tie_weights()
     model.model.rotary_emb = type(model.model.rotary_emb)(config)
     if ROPE_FACTORS in tensors:
-        model.model.rotary_emb.inv_freq /= take(ROPE_FACTORS)
+        factors, frequencies = take(ROPE_FACTORS), model.model.rotary_emb.inv_freq
+        if factors.shape != frequencies.shape:
+            raise ExportError(
+                f'its tensor "{ROPE_FACTORS}" has {factors.numel()} factors for {frequencies.numel()} frequencies'
+            )
+        frequencies /= factors
+    model.model.rotary_emb.attention_scaling *= keys.rotary_scale
+    if keys.attention_scale is not None:
+        for decoder in model.model.layers:
+            decoder.self_attn.scaling = keys.attention_scale
     if unknown := sorted(tensors.keys() - used):
         raise ExportError(f"it has tensors that a Llama has not: {', '.join(unknown[:5])}")
     return model.eval(), quantized

@@ -7,6 +7,7 @@ import pytest
 import torch
 from export_reference import read_json, read_tensors, unpacked
 
+from accord import Engine
 from accord.export_sharding import Column, ExportError, Row, default_unit
 from accord.exporter import export
 
@@ -198,3 +199,54 @@ def test_a_weight_that_another_module_multiplies_with_is_refused_by_its_place(ex
 
     with pytest.raises(ExportError, match=r'"inner.weight" is used at \S+:\d+ \(module top\): a sharding pattern'):
         export_with({"inner": "column"}, Borrowed())
+
+
+class FeedForward(torch.nn.Module):
+    def __init__(self, norm: bool):
+        super().__init__()
+        self.fc1, self.fc2 = torch.nn.Linear(32, 64), torch.nn.Linear(64, 32)
+        self.norm = torch.nn.LayerNorm(64) if norm else torch.nn.Identity()
+
+    def forward(self, x):
+        return self.fc2(self.norm(self.fc1(x)))
+
+
+class FeedForwards(torch.nn.Module):
+    """A norm over all of what ranks would have parts of stands in some of the layers."""
+
+    def __init__(self, *norms: bool):
+        super().__init__()
+        self.layers = torch.nn.Sequential(*map(FeedForward, norms))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def loads_on_two_ranks(package):
+    for rank in range(2):
+        with Engine.load(package, {"tp": (rank, 2)}) as engine:
+            assert engine.groups["tp"] == (rank, 2)
+
+
+def test_auto_leaves_whole_what_two_ranks_cannot_share(export_with):
+    with pytest.warns(
+        UserWarning, match=r'"layers.2.fc1", "layers.2.fc2", which .*layer_norm.*"layers.2.norm"'
+    ) as told:
+        package = export_with("auto", FeedForwards(False, False, True, False))
+    assert len([one for one in told if "sharding=" in str(one.message)]) == 1
+    divided = {name.rpartition(".")[0] for name, sharding in shardings(package).items() if sharding}
+    assert divided == {f"layers.{layer}.{part}" for layer in (0, 1, 3) for part in ("fc1", "fc2")}
+    loads_on_two_ranks(package)
+
+
+def test_ranks_that_can_share_nothing_have_all_of_it(export_with):
+    with pytest.warns(UserWarning, match="every rank has all of"):
+        package = export_with("auto", FeedForwards(True, True))
+    assert not any(shardings(package).values())
+    loads_on_two_ranks(package)
+
+
+def test_rules_that_a_user_gave_are_not_given_up(export_with):
+    sharding = {"layers.0.*": Column(unit=16), "*": "auto"}
+    with pytest.raises(ExportError, match=r"in module .layers.0.fc2. .*needs a whole input"):
+        export_with(sharding, FeedForwards(False, False))

@@ -45,6 +45,23 @@ ENCODERS = {
 }
 
 
+class Scores(torch.nn.Module):
+    """What a masked language model gives each token, whose head is tied to its table: no rule divides the two alike."""
+
+    def __init__(self, model: torch.nn.Module):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids, attention_mask):
+        return self.model(input_ids=input_ids, attention_mask=attention_mask).logits
+
+
+MASKED = {
+    "bert": transformers.BertConfig(**SIZES),
+    "electra": transformers.ElectraConfig(**SIZES, embedding_size=32),
+}
+
+
 def sentences(batch: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(batch * 100 + length)
     ids = torch.randint(2, 320, (batch, length), generator=generator)
@@ -62,9 +79,12 @@ def run_at_each_size(comm, paths, batches):
     return results
 
 
-def test_encoders_give_the_same_embeddings_on_1_2_and_4_ranks(ranks, tmp_path):
+@pytest.mark.filterwarnings("ignore:sharding=")
+def test_encoders_give_the_same_on_1_2_and_4_ranks(ranks, tmp_path):
     torch.manual_seed(0)
-    models = [Embedding(transformers.AutoModel.from_config(config)).eval() for config in ENCODERS.values()]
+    models = {name: Embedding(transformers.AutoModel.from_config(config)).eval() for name, config in ENCODERS.items()}
+    tied = {f"masked {name}": transformers.AutoModelForMaskedLM.from_config(config) for name, config in MASKED.items()}
+    models |= {name: Scores(model).eval() for name, model in tied.items()}
     dims = {0: torch.export.Dim("batch", min=1, max=8), 1: torch.export.Dim("length", min=1, max=64)}
     paths = [
         str(
@@ -72,17 +92,42 @@ def test_encoders_give_the_same_embeddings_on_1_2_and_4_ranks(ranks, tmp_path):
                 model, sentences(2, 9), path=tmp_path / f"{name}.accord", sharding="auto", dynamic_shapes=(dims, dims)
             )
         )
-        for name, model in zip(ENCODERS, models, strict=True)
+        for name, model in models.items()
     ]
     batches = [sentences(1, 1), sentences(3, 40)]
     results = ranks(4).run(run_at_each_size, paths, [tuple(part.numpy() for part in batch) for batch in batches])
     with torch.no_grad():
-        expected = [[model(*batch) for batch in batches] for model in models]
+        expected = [[model(*batch) for batch in batches] for model in models.values()]
     for rank in results:
         for number, given in enumerate(rank):
             for one, wanted in zip(given, expected[number % len(models)], strict=True):
                 torch.testing.assert_close(torch.from_numpy(one), wanted, rtol=1e-4, atol=1e-6)
             assert all(map(np.array_equal, given, results[0][number]))
+
+
+def test_ranks_share_what_they_can_of_layers_that_rules_do_not_fit(ranks, tmp_path):
+    torch.manual_seed(0)
+    sizes = {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 320, "n_positions": 64}
+    models = {  # heads with one key for all, and norms over all heads and all of what feeds down_proj
+        "attn.c_attn.query": transformers.GPTBigCodeForCausalLM(transformers.GPTBigCodeConfig(**sizes)).eval(),
+        "self_attn.q_proj": transformers.BitNetForCausalLM(
+            transformers.BitNetConfig(**SIZES, num_key_value_heads=2)
+        ).eval(),
+    }
+    paths = []
+    for number, (layer, model) in enumerate(models.items()):
+        with pytest.warns(UserWarning, match=f'every rank has all of ".*{layer}"'):
+            paths.append(str(accord.export(model, path=tmp_path / f"{number}.accord", sharding="auto")))
+        assert accord.inspect(paths[-1])["sharded_bytes"] > 0
+    ids = np.random.default_rng(0).integers(0, 320, 40)
+    batch = ids, np.arange(40), np.arange(40)
+    results = ranks(4).run(run_at_each_size, paths, [batch])
+    with torch.no_grad():
+        expected = [model(torch.from_numpy(ids)[None]).logits[0] for model in models.values()]
+    for rank in results:
+        for number, (given,) in enumerate(rank):
+            torch.testing.assert_close(torch.from_numpy(given), expected[number % 2], rtol=1e-4, atol=1e-5)
+            assert np.array_equal(given, results[0][number][0])
 
 
 class ImageNetwork(torch.nn.Module):

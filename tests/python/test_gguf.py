@@ -15,126 +15,12 @@ import numpy as np
 import pytest
 from accord_command import ACCORD, ROOT
 from accord_command import accord as command
-from text_model import CONTEXT, CONVERSATIONS, TEMPLATE, TEXTS, torch, transformers
+from gguf_files import LLAMA3_ROPE, TYPES, gguf, logits_of, logits_of_engine, make_model, write
+from text_model import CONTEXT, CONVERSATIONS, TEXTS, torch, transformers
 
 import accord
 
-gguf = pytest.importorskip("gguf")
-
 README = (ROOT / "README.md").read_text()
-TYPES = ("Q4_1", "Q4_0", "Q8_0", "F16", "BF16", "Q6_K", "F32")
-SIZES = {
-    "hidden_size": 256,
-    "intermediate_size": 256,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 2,
-    "head_dim": 32,
-    "max_position_embeddings": CONTEXT,
-    "bos_token_id": 0,
-    "eos_token_id": 2,
-}
-LLAMA3_ROPE = {
-    "rope_type": "llama3",
-    "rope_theta": 10000.0,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64,
-}
-THEIR_NAMES = {  # of llama.cpp
-    "model.embed_tokens": "token_embd",
-    "model.norm": "output_norm",
-    "lm_head": "output",
-    "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}
-
-
-def make_model(vocabulary: int, **options) -> torch.nn.Module:
-    torch.manual_seed(2)
-    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES, vocab_size=vocabulary, **options)).eval()
-
-
-def add_tokenizer(writer, tokenizer, kind: str = "gpt2", pre: str = "gpt-2") -> None:
-    document = json.loads(tokenizer.backend_tokenizer.to_str())
-    tokens = sorted(document["model"]["vocab"], key=document["model"]["vocab"].get)
-    special = {token["id"] for token in document["added_tokens"]}
-    writer.add_tokenizer_model(kind)
-    writer.add_tokenizer_pre(pre)
-    writer.add_token_list(tokens)
-    writer.add_token_types([3 if id in special else 1 for id in range(len(tokens))])
-    writer.add_token_merges([" ".join(merge) for merge in document["model"]["merges"]])
-    writer.add_bos_token_id(0)
-    writer.add_eos_token_id(2)
-    writer.add_add_bos_token(True)
-    writer.add_chat_template(TEMPLATE)
-
-
-def random_q6_k(shape: tuple[int, ...]) -> np.ndarray:
-    """Blocks of 210 bytes for 256 numbers, the last two bytes of which are their scale in float16."""
-    chance = np.random.default_rng(0)
-    blocks = chance.integers(0, 256, (shape[0], shape[1] // 256, 210), dtype=np.uint8)
-    blocks[..., -2:] = np.full((*blocks.shape[:2], 1), 2e-5, np.float16).view(np.uint8)
-    return blocks.reshape(shape[0], -1)
-
-
-def llama_cpp_order(weight: np.ndarray, heads: int) -> np.ndarray:
-    """As llama.cpp's converter writes queries and keys."""
-    return weight.reshape(heads, 2, weight.shape[0] // heads // 2, -1).swapaxes(1, 2).reshape(weight.shape)
-
-
-def write(path: Path, model: torch.nn.Module, tokenizer, types=("F32",), architecture="llama", more=(), **tokens):
-    config = model.config
-    writer = gguf.GGUFWriter(path, architecture)
-    writer.add_context_length(CONTEXT)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_key_length(config.head_dim)
-    writer.add_value_length(config.head_dim)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(10000.0)
-    writer.add_vocab_size(config.vocab_size)
-    add_tokenizer(writer, tokenizer, **tokens)
-    for number, (name, parameter) in enumerate(model.named_parameters()):
-        weight = parameter.detach().numpy()
-        if "q_proj" in name:
-            weight = llama_cpp_order(weight, config.num_attention_heads)
-        if "k_proj" in name:
-            weight = llama_cpp_order(weight, config.num_key_value_heads)
-        kind = gguf.GGMLQuantizationType[types[number % len(types)] if weight.ndim == 2 else "F32"]
-        data = random_q6_k(weight.shape) if kind.name == "Q6_K" else gguf.quantize(weight, kind)
-        layer = re.sub(r"^model\.layers\.(\d+)\.", r"blk.\1.", name.removesuffix(".weight"))
-        for ours, theirs in THEIR_NAMES.items():
-            layer = layer.replace(ours, theirs)
-        writer.add_tensor(f"{layer}.weight", data, raw_dtype=kind)
-    for name, data in more:
-        writer.add_tensor(name, data)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
-
-
-def logits_of_engine(path: Path, ids: np.ndarray) -> torch.Tensor:
-    with accord.load(path) as engine:
-        return torch.from_dlpack(engine.run(ids, np.arange(len(ids)), np.arange(len(ids)))[0]).clone()
-
-
-def logits_of(model: torch.nn.Module, ids: np.ndarray) -> torch.Tensor:
-    with torch.no_grad():
-        return model(torch.from_numpy(ids)[None]).logits[0]
 
 
 def test_every_type_of_weight_is_what_transformers_reads(text_model, tmp_path):

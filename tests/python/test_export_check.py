@@ -1,0 +1,172 @@
+"""A language model is exported with the rows that an engine gives it, or refused by the module that is at fault."""
+
+import math
+
+import pytest
+
+import accord
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+VOCABULARY, CONTEXT = 160, 96
+OF_BART = {
+    "vocab_size": VOCABULARY,
+    "d_model": 64,
+    "decoder_layers": 2,
+    "decoder_attention_heads": 4,
+    "decoder_ffn_dim": 96,
+    "max_position_embeddings": CONTEXT,
+    "is_decoder": True,
+    "init_std": 0.5,
+    "pad_token_id": 1,
+    "eos_token_id": 2,
+}
+OF_ROBERTA = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 96,
+    "max_position_embeddings": CONTEXT + 2,
+    "is_decoder": True,
+    "initializer_range": 0.3,
+    "pad_token_id": 1,
+}
+# Their positions count rows, of learned tables and of sines; or begin behind the padding's id.
+DECODERS = {
+    **dict.fromkeys(("Bart", "Marian", "Blenderbot"), OF_BART),
+    **dict.fromkeys(("Camembert", "XLMRobertaXL"), OF_ROBERTA),
+}
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_decoder_with_positions_of_its_own_kind_is_continued_as_whole_runs_do(name, tmp_path):
+    torch.manual_seed(1)
+    config = getattr(transformers, f"{name}Config")(**DECODERS[name])
+    model = getattr(transformers, f"{name}ForCausalLM")(config).eval()
+    path = accord.export(model, path=tmp_path / "m.accord")
+    made = model.state_dict().keys()
+    assert made == getattr(transformers, f"{name}ForCausalLM")(config).state_dict().keys()  # the model is as it was
+    with accord.load(path) as engine:
+        language_model = accord.LanguageModel.create(engine)
+        assert language_model.max_context == CONTEXT
+        streams = [
+            language_model.submit(prompt, max_new_tokens=7, stop_tokens=[]) for prompt in ([5, 6, 7, 8], [9] * 20)
+        ]
+        for prompt, stream in zip(([5, 6, 7, 8], [9] * 20), streams, strict=True):
+            ids = list(prompt)
+            for _ in range(7):
+                ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+            assert prompt + [event.token for event in stream if event.token is not None] == ids
+
+
+class Wrapped(torch.nn.Module):
+    def __init__(self, inner: torch.nn.Module):
+        super().__init__()
+        self.inner = inner
+
+
+class RunningMean(Wrapped):
+    def forward(self, x):
+        return self.inner(x + 0.01 * x.cumsum(1) / torch.ones_like(x).cumsum(1))
+
+
+class CausalConvolution(Wrapped):
+    def __init__(self, inner):
+        super().__init__(inner)
+        self.convolution = torch.nn.Conv1d(64, 64, 3, padding=2, groups=64)
+
+    def forward(self, x):
+        return self.inner(self.convolution(x.mT)[..., : x.shape[1]].mT)
+
+
+class Mean(Wrapped):
+    def forward(self, x):
+        return self.inner(x + x.mean(1, keepdim=True))
+
+
+class LogScaled(Wrapped):
+    """No row that a test of a few rows sees is scaled."""
+
+    def forward(self, x):
+        at = torch.arange(1, x.shape[1] + 1).float().clamp(min=512)
+        return self.inner(x) * (at.log() / math.log(512))[None, :, None]
+
+
+class Divided(Wrapped):
+    def forward(self, x):
+        return self.inner(x) / x.shape[1]
+
+
+class Counted(Wrapped):
+    def forward(self, position_ids):
+        return self.inner(torch.arange(position_ids.shape[-1]))[None]
+
+
+class ShortWhenExported(Wrapped):
+    LAST = 50
+
+    def forward(self, position_ids):
+        return self.inner(position_ids.clamp(max=self.LAST) if torch.compiler.is_exporting() else position_ids)
+
+
+class VeryShortWhenExported(ShortWhenExported):
+    LAST = 3
+
+
+ROWS = "makes what depends on other rows, or on how many there are"
+OTHER = "the exported program gives other logits than the model, .*"
+FAULTS = {
+    "h.1.mlp.c_fc": [
+        (RunningMean, ROWS),
+        (CausalConvolution, ROWS),
+        (Mean, ROWS),
+        (Divided, ROWS),
+    ],
+    "h.1.attn.c_attn": [(LogScaled, ROWS)],
+    "wpe": [
+        (Counted, ROWS),
+        (VeryShortWhenExported, OTHER + "positions from 0; the first module that differs is"),
+        (ShortWhenExported, OTHER + f"positions from {CONTEXT - 8}; the first module that differs is"),
+    ],
+}
+
+
+def gpt2(place: str | None = None, kind: type[Wrapped] | None = None) -> torch.nn.Module:
+    sizes = {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": VOCABULARY, "n_positions": CONTEXT}
+    torch.manual_seed(1)
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes))
+    if place is not None:
+        parent, _, name = place.rpartition(".")
+        parent = model.transformer.get_submodule(parent)
+        setattr(parent, name, kind(getattr(parent, name)))
+    return model.eval()
+
+
+@pytest.mark.parametrize(
+    ("place", "kind", "what"), [(place, *fault) for place, faults in FAULTS.items() for fault in faults]
+)
+def test_a_model_whose_rows_would_be_others_is_refused_by_its_module(place, kind, what, tmp_path):
+    with pytest.raises(accord.ExportError, match=what) as refused:
+        accord.export(gpt2(place, kind), path=tmp_path / "m.accord")
+    assert f'"transformer.{place}' in str(refused.value)
+    assert "check=False" in str(refused.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_check_can_be_left_out(tmp_path):
+    model = gpt2("wpe", Counted)
+    ids = torch.tensor([5, 6, 7, 8])
+    with accord.load(accord.export(model, path=tmp_path / "m.accord", check=False)) as engine:
+        given = torch.from_dlpack(engine.run(ids, torch.arange(4), torch.arange(4))[0]).clone()
+    torch.testing.assert_close(given, model(ids[None]).logits[0], rtol=1e-4, atol=1e-5)  # one whole prompt is right
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_rounding_is_no_fault(dtype, tmp_path):
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2}
+    sizes |= {"num_hidden_layers": 12, "vocab_size": VOCABULARY, "num_local_experts": 8, "initializer_range": 0.3}
+    torch.manual_seed(1)
+    model = transformers.MixtralForCausalLM(transformers.MixtralConfig(**sizes)).eval().to(dtype)
+    accord.export(model, path=tmp_path / "m.accord")
