@@ -124,7 +124,9 @@ def test_the_engines_of_a_program_leave_their_weights_in_the_checkpoint(tmp_path
     model, file = InParts().eval(), tmp_path / "model.safetensors"
     safetensors.save_file({name: tensor.clone() for name, tensor in model.state_dict().items()}, file)
     options = {"min_block_size": 1}
-    program = accord.export(model, (IDS,), path=tmp_path / "m.accord", options=options, checkpoint=file, sharding=PLAN)
+    # A row layer would need the column layer before it in its own engine.
+    plan = {"up": PLAN["up"]}
+    program = accord.export(model, (IDS,), path=tmp_path / "m.accord", options=options, checkpoint=file, sharding=plan)
     saved = accord.compile(model, (IDS,), options).save(tmp_path / "c.accord", checkpoint=file, weights={"up": "int8"})
     moved = tmp_path / "moved"
     moved.mkdir()
