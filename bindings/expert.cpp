@@ -58,20 +58,26 @@ void decline(ExpertGroup& group, const ExpertHandle& handle, bool prepares, std:
   (void)group.decline(handle, prepares, {StatusCode::kInvalidArgument, std::string(why)});
 }
 
-/// What `make` makes of the arguments. If it throws, the other ranks are told; on GPUs they have not come yet.
+/// What `make` makes of arguments. If it throws, `tell` is called with why.
+template <typename Make, typename Tell>
+auto made_or_told(Make make, Tell tell) {
+  try {
+    return make();
+  } catch (nb::python_error& error) {
+    tell(error.what());
+    throw;
+  } catch (const std::exception& error) {
+    tell(error.what());
+    throw;
+  }
+}
+
+/// The same for a call of a group. On GPUs the other ranks have not come yet.
 template <typename Make>
 auto arguments_of(GroupHandle& self, const MapHandle& handle, bool prepares, Make make) {
   ExpertGroup& group = self.use();
   if (group.config().device.type != DeviceType::kCpu) return make();
-  try {
-    return make();
-  } catch (nb::python_error& error) {
-    decline(group, handle.handle, prepares, error.what());
-    throw;
-  } catch (const std::exception& error) {
-    decline(group, handle.handle, prepares, error.what());
-    throw;
-  }
+  return made_or_told(make, [&](std::string_view why) { decline(group, handle.handle, prepares, why); });
 }
 
 template <typename Run>
@@ -91,22 +97,29 @@ GroupHandle* make_group(CommunicatorHandle& communicator, int experts, int top_k
                         std::int64_t max_recv_rows, int alignment, nb::handle dtype, std::string_view overflow,
                         nb::handle placement, std::string_view algorithm, int ranks_per_host, nb::handle staging_bytes,
                         nb::handle device) {
-  ExpertGroupConfig config{.experts = experts,
-                           .top_k = top_k,
-                           .hidden = hidden,
-                           .max_tokens_per_rank = max_tokens_per_rank,
-                           .max_recv_rows = max_recv_rows,
-                           .alignment = alignment,
-                           .dtype = dtype_argument(dtype).value_or(DType::kBFloat16),
-                           .overflow = value_or_raise(overflow_policy_from_string(overflow)),
-                           .algorithm = value_or_raise(expert_algorithm_from_string(algorithm)),
-                           .ranks_per_host = ranks_per_host,
-                           .staging_bytes = size_argument(staging_bytes, "staging_bytes", "number of bytes"),
-                           .device = device_argument(device)};
-  if (!placement.is_none()) config.placement = nb::cast<ExpertPlacement>(placement);
+  const auto read = [&] {
+    ExpertGroupConfig config{.experts = experts,
+                             .top_k = top_k,
+                             .hidden = hidden,
+                             .max_tokens_per_rank = max_tokens_per_rank,
+                             .max_recv_rows = max_recv_rows,
+                             .alignment = alignment,
+                             .dtype = dtype_argument(dtype).value_or(DType::kBFloat16),
+                             .overflow = value_or_raise(overflow_policy_from_string(overflow)),
+                             .algorithm = value_or_raise(expert_algorithm_from_string(algorithm)),
+                             .ranks_per_host = ranks_per_host,
+                             .staging_bytes = size_argument(staging_bytes, "staging_bytes", "number of bytes"),
+                             .device = device_argument(device)};
+    if (!placement.is_none()) config.placement = nb::cast<ExpertPlacement>(placement);
+    return config;
+  };
   Communicator borrowed = communicator.use();
-  return new GroupHandle(value_or_raise(
-      run_in_step(borrowed, [borrowed, config]() mutable { return ExpertGroup::create(borrowed, config); })));
+  const auto create = [&](const Result<ExpertGroupConfig>& config) {
+    return run_in_step(borrowed, [borrowed, config]() mutable { return ExpertGroup::create(borrowed, config); });
+  };
+  const ExpertGroupConfig config = made_or_told(
+      read, [&](std::string_view why) { (void)create(Status(StatusCode::kInvalidArgument, std::string(why))); });
+  return new GroupHandle(value_or_raise(create(config)));
 }
 
 nb::dict config_of(GroupHandle& self) {

@@ -255,6 +255,8 @@ class ExpertGroup {
   /// Collective over `communicator`, which is borrowed: it is neither closed nor otherwise used, and may go before the group. kInvalidArgument names
   /// the field; kMismatch, the ranks and the field that differs.
   [[nodiscard]] static Result<ExpertGroup> create(Communicator& communicator, ExpertGroupConfig config);
+  /// The same on a rank that may have no configuration: why it has none is then an error on all ranks.
+  [[nodiscard]] static Result<ExpertGroup> create(Communicator& communicator, Result<ExpertGroupConfig> config);
 
   Rank rank() const;
   int size() const;

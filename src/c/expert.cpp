@@ -34,6 +34,7 @@ Result<DType> dtype_or(accord_dtype_t number, DType otherwise, std::string_view 
 }
 
 Result<ExpertGroupConfig> config_of(const accord_expert_config_t* given, int ranks, std::string_view function) {
+  if (given == nullptr) return c::null_argument(function, "config");
   ACCORD_ASSIGN_OR_RETURN(const accord_expert_config_t read, c::read_struct(given, function));
   ExpertGroupConfig config;
   config.experts = read.experts;
@@ -144,15 +145,13 @@ extern "C" accord_status_t accord_expert_group_create(accord_communicator_t* com
                                                       const accord_expert_config_t* config,
                                                       accord_expert_group_t** group) {
   if (group != nullptr) *group = nullptr;
-  return answer(__func__, {{"communicator", communicator}, {"config", config}, {"group", group}},
-                [&](std::string_view function) -> Status {
-                  accord::Communicator& borrowed = communicator->communicator;
-                  ACCORD_ASSIGN_OR_RETURN(ExpertGroupConfig read, config_of(config, borrowed.size(), function));
-                  ACCORD_ASSIGN_OR_RETURN(accord::ExpertGroup made,
-                                          accord::ExpertGroup::create(borrowed, std::move(read)));
-                  *group = new accord_expert_group{std::move(made)};
-                  return {};
-                });
+  return answer(__func__, {{"communicator", communicator}, {"group", group}}, [&](std::string_view function) -> Status {
+    accord::Communicator& borrowed = communicator->communicator;
+    ACCORD_ASSIGN_OR_RETURN(accord::ExpertGroup made,
+                            accord::ExpertGroup::create(borrowed, config_of(config, borrowed.size(), function)));
+    *group = new accord_expert_group{std::move(made)};
+    return {};
+  });
 }
 
 extern "C" accord_status_t accord_expert_group_add_window(accord_expert_group_t* group, accord_window_t* window) {

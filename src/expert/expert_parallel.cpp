@@ -87,6 +87,10 @@ void ExpertHandle::loads(std::span<std::int64_t> choices) const {
 ExpertGroup::ExpertGroup(std::shared_ptr<expert::Group> group) : group_(std::move(group)) {}
 
 Result<ExpertGroup> ExpertGroup::create(Communicator& communicator, ExpertGroupConfig config) {
+  return create(communicator, Result<ExpertGroupConfig>(std::move(config)));
+}
+
+Result<ExpertGroup> ExpertGroup::create(Communicator& communicator, Result<ExpertGroupConfig> config) {
   ACCORD_ASSIGN_OR_RETURN(std::shared_ptr<expert::Group> group, expert::Group::create(communicator, std::move(config)));
   return ExpertGroup(std::move(group));
 }

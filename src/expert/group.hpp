@@ -40,7 +40,7 @@ struct RowSize {
 /// The ranks, their memory, and what a call needs beside its arguments. One call at a time.
 class Group {
  public:
-  static Result<std::shared_ptr<Group>> create(Communicator& borrowed, ExpertGroupConfig config);
+  static Result<std::shared_ptr<Group>> create(Communicator& borrowed, Result<ExpertGroupConfig> config);
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;

@@ -27,8 +27,9 @@ std::size_t staging_of(const Resolved& resolved, int ranks) {
 
 }  // namespace
 
-Result<std::shared_ptr<Group>> Group::create(Communicator& borrowed, ExpertGroupConfig config) {
-  Result<Resolved> resolved = resolve(std::move(config), borrowed.size());
+Result<std::shared_ptr<Group>> Group::create(Communicator& borrowed, Result<ExpertGroupConfig> config) {
+  Result<Resolved> resolved =
+      config.ok() ? resolve(*std::move(config), borrowed.size()) : Result<Resolved>(config.status());
   Result<std::optional<Communicator>> made = borrowed.split(0, borrowed.rank(), borrowed.name() + ".experts");
   if (!made.ok()) return made.status().with_context("expert group");
   Communicator own = **made;

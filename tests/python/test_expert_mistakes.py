@@ -83,6 +83,29 @@ def test_what_python_refuses_on_one_rank_is_told_to_the_others_at_once(wrong, te
     on_threads(2, body)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"overflow": "drop"}, 'unknown overflow policy "drop"'),
+        ({"algorithm": "ring"}, 'unknown expert algorithm "ring"'),
+        ({"dtype": "bfloat61"}, 'unknown dtype "bfloat61"'),
+        ({"staging_bytes": -1}, "staging_bytes"),
+        ({"placement": [1, 2]}, ""),
+        ({"device": "cuda:x"}, 'device is "cuda:x"'),
+    ],
+)
+def test_a_configuration_that_one_rank_cannot_read_is_an_error_on_all(wrong, text):
+    def body(comm):
+        given = {"experts": 4, "top_k": 1, "hidden": 2, "max_tokens_per_rank": 4}
+        with pytest.raises((accord.InvalidArgument, TypeError, RuntimeError), match=re.escape(text)) as caught:
+            ExpertGroup(comm, **given, **(wrong if comm.rank == 1 else {}))
+        if comm.rank == 0:
+            assert "rank 1: " in str(caught.value)
+        ExpertGroup(comm, **given).close()
+
+    on_threads(2, body)
+
+
 def test_windows_that_differ_are_refused():
     def body(comm):
         group = ExpertGroup(comm, experts=2, top_k=1, hidden=4, max_tokens_per_rank=4, dtype="float32")

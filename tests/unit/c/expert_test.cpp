@@ -219,6 +219,9 @@ TEST(CExperts, mistakes_are_refused) {
     wrong.overflow = 7;
     EXPECT_EQ(accord_expert_group_create(communicator, &wrong, &other), ACCORD_INVALID_ARGUMENT);
     EXPECT_THAT(accord_last_error(), HasSubstr("overflow 7 is none of accord.h, which has 0 to 2"));
+    wrong.overflow = rank == 1 ? 7 : 0;
+    EXPECT_EQ(accord_expert_group_create(communicator, &wrong, &other), ACCORD_INVALID_ARGUMENT);
+    EXPECT_THAT(accord_last_error(), HasSubstr("rank 1: accord_expert_group_create: overflow 7"));
     wrong = config();
     wrong.top_k = rank == 1 ? 9 : 2;
     EXPECT_EQ(accord_expert_group_create(communicator, &wrong, &other), ACCORD_INVALID_ARGUMENT);
