@@ -85,7 +85,11 @@ def _explanation(
             f"{name} cannot be exported: {'it gives' if found[2] == 'output' else 'it takes'} a {kind}, which torch does not know; if "
             f"that is a dataclass, call torch.export.register_dataclass({kind}) before"
         )
-    return f"{name} cannot be exported{_place(model, error)}: {_reason(error)}; change that code, or {JUST_IN_TIME}"
+    place = _place(model, error)
+    remedy = (
+        "change that code" if place else "change dynamic_shapes" if "dynamic_shapes" in text else "change its inputs"
+    )
+    return f"{name} cannot be exported{place}: {_reason(error)}; {remedy}, or {JUST_IN_TIME}"
 
 
 def _of_constraints(text: str) -> str:

@@ -52,6 +52,8 @@ def watched(model: torch.nn.Module) -> Iterator[SizeGuards]:
     guards = SizeGuards()
     handles = []
     for path, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            continue  # takes no such hooks
         handles.append(
             module.register_forward_pre_hook(lambda _, args, kwargs: guards.begin((args, kwargs)), with_kwargs=True)
         )

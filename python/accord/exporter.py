@@ -31,7 +31,7 @@ from accord.export_sharding import (
     plan_sharding,
 )
 from accord.export_structure import structure_of
-from accord.export_traced import check_model, traced_program
+from accord.export_traced import check_arguments, check_model, check_patterns, traced_program
 from accord.export_weights import Format, plan_packings
 from accord.jit.modules import CompiledModule
 from accord.jit.modules import compile as accord_compile
@@ -89,6 +89,17 @@ def export(
     if tokenizer is not None and example_inputs is not None:
         raise ExportError("a tokenizer goes with a language model, which is exported without example_inputs")
     check_model(model, example_inputs)
+    check_arguments(
+        path=path,
+        dynamic_shapes=dynamic_shapes,
+        output_names=output_names,
+        tokenizer=tokenizer,
+        checkpoint=checkpoint,
+        options=options,
+        progress=progress,
+    )
+    check_patterns("sharding", sharding)
+    check_patterns("weights", weights)
     with contextlib.ExitStack() as stack:
         stack.enter_context(
             explained(model, partial(_run, model, example_inputs), of_any_length=example_inputs is None)
@@ -273,6 +284,8 @@ def _flat(outputs) -> list[torch.Tensor]:
 
 def save(compiled: CompiledModule, path: str | os.PathLike, *, weights=None, checkpoint=None) -> Path:
     """What CompiledModule.save() says."""
+    check_arguments(path=path, checkpoint=checkpoint)
+    check_patterns("weights", weights)
     progress = _terminal_progress()
     return save_compiled(compiled, path, _producer(), weights=weights, checkpoint=checkpoint, progress=progress)
 
