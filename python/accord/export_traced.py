@@ -23,8 +23,8 @@ class TracedWeight:
 
 @dataclass
 class TracedSymbol:
-    """A size that may change, by torch's name and the graph's. `may_exceed`, `may_fall_below`: the model allows more than `max`, less
-    than `min`, which are what engines are made for."""
+    """A size that may change, by torch's name and the graph's. `may_exceed`, `may_fall_below`: the model allows more
+    than `max`, less than `min`, which are what engines are made for."""
 
     torch_name: str
     name: str
@@ -131,7 +131,8 @@ def traced_program(
             traced.outputs.append(nodes[spec.arg.name])
         elif not isinstance(spec.arg, (ConstantArgument, SymIntArgument)):
             raise ExportError(
-                f'the model returns "{spec.arg.name}", a number that it computes; a package gives tensors, sizes and constants unless '
+                f'the model returns "{spec.arg.name}", a number that it computes; a package gives tensors, sizes '
+                "and constants unless "
                 "it is exported with options={}, which lets PyTorch compute the number"
             )
     if not traced.outputs:

@@ -201,7 +201,8 @@ def _user_inputs(program: torch.export.ExportedProgram) -> list[torch.fx.Node]:
 
 
 def _shapes_by_position(model: torch.nn.Module, example_inputs: tuple, dynamic_shapes) -> list:
-    """The dynamic shapes of each leaf of the inputs in turn; a mapping gives them by the names of forward()'s parameters."""
+    """The dynamic shapes of each leaf of the inputs in turn; a mapping gives them by the names of forward()'s
+    parameters."""
     arguments = inspect.signature(model.forward).bind(*example_inputs).arguments
     if isinstance(dynamic_shapes, Mapping):
         shapes = [dynamic_shapes.get(name) for name in arguments]
@@ -226,8 +227,8 @@ def _leaf_shapes(value: object, shape: object) -> list:
 
 
 def _dimension_names(program: torch.export.ExportedProgram, shapes: list) -> dict[str, str]:
-    """torch's symbol -> the user's Dim name, or INPUT_dimN for a dimension that has none. A symbol of which there are only derived
-    sizes (2 * h) is called as the dimension that these are derived from."""
+    """torch's symbol -> the user's Dim name, or INPUT_dimN for a dimension that has none. A symbol of which there are
+    only derived sizes (2 * h) is called as the dimension that these are derived from."""
     names: dict[str, str] = {}
     derived_names: dict[str, str] = {}
     for index, node in enumerate(_user_inputs(program)):
