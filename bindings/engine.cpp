@@ -365,7 +365,8 @@ ResourceExhausted.)")
           "module",
           [](nb::object self) { return nb::module_::import_("accord.jit.engine_module").attr("EngineModule")(self); },
           nb::sig("def module(self) -> torch.nn.Module"),
-          R"(The engine as a torch.nn.Module: called as the model that was exported, it gives what the model gives, in memory of its own.
+          R"(The engine as a torch.nn.Module: called as the model that was exported, it gives what the model gives, in
+          memory of its own.
 Called with the engine's inputs by position or by name it does the same.
 
 Its groups are those that the engine is bound to, or what accord.distributed_context() and accord.set_groups() say.

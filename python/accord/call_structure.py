@@ -1,7 +1,7 @@
 """How a saved model is called: the structure of its arguments and of what it gives, as packages have it.
 
-docs/engine-format.md describes the entries. The specs are torch's own text; a named tuple goes by its module, its name and its fields,
-so that a process that does not have its class makes an equal one.
+docs/engine-format.md describes the entries. The specs are torch's own text; a named tuple goes by its module, its name
+and its fields, so that a process that does not have its class makes an equal one.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ IMPORTED = (
 
 @dataclass(frozen=True)
 class CallStructure:
-    """`inputs` and `outputs` are the leaves of the model's arguments and of what it gives: {"name", "dtype", "shape"} with None for
-    sizes that may change, {"name", "number"}, {"value": name}, {"size", "symbols"}, or {"constant": value}."""
+    """`inputs` and `outputs` are the leaves of the model's arguments and of what it gives: {"name", "dtype", "shape"}
+    with None for sizes that may change, {"name", "number"}, {"value": name}, {"size", "symbols"}, or {"constant":
+    value}."""
 
     inputs: list[dict]
     outputs: list[dict]
@@ -159,7 +160,8 @@ def _find(name: str, named_tuple: bool) -> None:
         _register(kind)
     if name not in _pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE:
         raise Unsupported(
-            f'the model takes or gives a "{path}", which this process does not know: import the module that defines it, and register '
+            f'the model takes or gives a "{path}", which this process does not know: import the '
+            "module that defines it, and register "
             "it as where the model was saved (torch.export.register_dataclass), before loading"
         )
 

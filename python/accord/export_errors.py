@@ -1,7 +1,8 @@
-"""Errors of torch.export, of a model's own code and of its libraries as ExportErrors: where in the model, why, and what to do.
+"""Errors of torch.export, of a model's own code and of its libraries as ExportErrors: where in the model, why, and
+what to do.
 
-The module is the innermost one of the model that has a frame in the traceback, or in that of an error before it. The model is run once
-in PyTorch to tell inputs that it does not take from code that torch cannot trace.
+The module is the innermost one of the model that has a frame in the traceback, or in that of an error before it. The
+model is run once in PyTorch to tell inputs that it does not take from code that torch cannot trace.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ DATA_DEPENDENT = ("GuardOnDataDependentSymNode", "DataDependentOutputException",
 
 @contextlib.contextmanager
 def explained(model: torch.nn.Module, run: Callable[[], object], *, of_any_length: bool = False) -> Iterator[None]:
-    """Within it whatever fails raises ExportError. run: runs the model in PyTorch as it is traced. of_any_length: as a language model,
-    whose inputs and sizes are not the caller's."""
+    """Within it whatever fails raises ExportError. run: runs the model in PyTorch as it is traced. of_any_length: as a
+    language model, whose inputs and sizes are not the caller's."""
     try:
         with watched(model) as guards:
             yield
@@ -85,7 +86,11 @@ def _explanation(
             f"{name} cannot be exported: {'it gives' if found[2] == 'output' else 'it takes'} a {kind}, which torch does not know; if "
             f"that is a dataclass, call torch.export.register_dataclass({kind}) before"
         )
-    return f"{name} cannot be exported{_place(model, error)}: {_reason(error)}; change that code, or {JUST_IN_TIME}"
+    place = _place(model, error)
+    remedy = (
+        "change that code" if place else "change dynamic_shapes" if "dynamic_shapes" in text else "change its inputs"
+    )
+    return f"{name} cannot be exported{place}: {_reason(error)}; {remedy}, or {JUST_IN_TIME}"
 
 
 def _of_constraints(text: str) -> str:
@@ -106,7 +111,8 @@ def _reason(error: Exception) -> str:
 
 
 def _place(model: torch.nn.Module, error: Exception) -> str:
-    """In which module, and where in its code or in what that calls; nothing for an error outside of the model's code."""
+    """In which module, and where in its code or in what that calls; nothing for an error outside of the model's
+    code."""
     names = {id(module): name for name, module in model.named_modules()}
     place = ""
     for one in _chain(error):  # the first error is the last one here, and the nearest to the cause

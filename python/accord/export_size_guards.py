@@ -1,7 +1,7 @@
 """Where in a model its code came to hold for some sizes only.
 
-torch adds a guard to the sizes that it traces with wherever code depends on one. Hooks count the guards before and after each module: those
-that are new behind a module, and were not behind one inside of it, are the module's.
+torch adds a guard to the sizes that it traces with wherever code depends on one. Hooks count the guards before and
+after each module: those that are new behind a module, and were not behind one inside of it, are the module's.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ def watched(model: torch.nn.Module) -> Iterator[SizeGuards]:
     guards = SizeGuards()
     handles = []
     for path, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            continue  # takes no such hooks
         handles.append(
             module.register_forward_pre_hook(lambda _, args, kwargs: guards.begin((args, kwargs)), with_kwargs=True)
         )

@@ -14,8 +14,8 @@ from accord.symbolic_sizes import sources_of, symbols_in
 def structure_of(
     program: torch.export.ExportedProgram, document: dict, size_of: Callable[[torch.fx.Node], int | str]
 ) -> CallStructure:
-    """document: of the graph that was built of the program. size_of: of a node that gives a number, as the graph has sizes;
-    ExportError for another number."""
+    """document: of the graph that was built of the program. size_of: of a node that gives a number, as the graph has
+    sizes; ExportError for another number."""
     in_spec, out_spec = map(spec_to_text, program.call_spec)
     shapes = {entry["name"]: entry for entry in document["inputs"]}
     sources = sources_of(document["inputs"])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -22,8 +23,8 @@ class TracedWeight:
 
 @dataclass
 class TracedSymbol:
-    """A size that may change, by torch's name and the graph's. `may_exceed`, `may_fall_below`: the model allows more than `max`, less
-    than `min`, which are what engines are made for."""
+    """A size that may change, by torch's name and the graph's. `may_exceed`, `may_fall_below`: the model allows more
+    than `max`, less than `min`, which are what engines are made for."""
 
     torch_name: str
     name: str
@@ -50,12 +51,50 @@ def check_model(model: object, example_inputs: object) -> None:
         raise ExportError(
             f"the model is a {type(model).__name__}, not a torch.nn.Module; put a function into one's forward()"
         )
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ExportError(
+            "the model is a TorchScript module, which torch.export does not trace; give the model in Python"
+        )
     if model.training and _has_parts(model):
         raise ExportError("the model is in training mode; call model.eval() first")
     if example_inputs is not None and not isinstance(example_inputs, (tuple, list)):
         raise ExportError(
             f"example_inputs is a {type(example_inputs).__name__}; give a tuple of forward()'s arguments: (x,)"
         )
+
+
+_TEXTS = (str, os.PathLike)
+# The types of arguments, and what to say of others. None is each one's default, or refused where there is none.
+_ARGUMENTS = {
+    "path": (_TEXTS, "the name of a package, NAME.accord"),
+    "checkpoint": (_TEXTS, "a safetensors file, or a folder of them"),
+    "folder": (_TEXTS, "the folder of a checkpoint"),
+    "tokenizer": (_TEXTS, "a tokenizer.json, or the folder that has one"),
+    "dynamic_shapes": ((Mapping, tuple, list), "the dimensions of each input: ({0: Dim('batch', max=64)},)"),
+    "output_names": ((tuple, list), "a list of names"),
+    "options": (Mapping, 'a mapping like {"min_block_size": 1}'),
+    "progress": (Callable, "a function of the bytes written and the bytes in all"),
+}
+
+
+def check_arguments(**given: object) -> None:
+    """ExportError for arguments of accord.export() and its like that are of no type that these take."""
+    for name, value in given.items():
+        types, expected = _ARGUMENTS[name]
+        if (value is None and name in ("path", "folder")) or (value is not None and not isinstance(value, types)):
+            raise ExportError(f"{name} is {value!r}; give {expected}")
+    names = given.get("output_names") or ()
+    if not all(isinstance(name, str) for name in names):
+        raise ExportError(f"output_names is {names!r}; give a list of names")
+
+
+def check_patterns(name: str, rules: object) -> None:
+    """ExportError for rules by pattern whose patterns are no text."""
+    for pattern in rules if isinstance(rules, Mapping) else ():
+        if not isinstance(pattern, str):
+            raise ExportError(
+                f'{name}: the pattern {pattern!r} is no text; give names of modules, "*" stands for any characters'
+            )
 
 
 def _has_parts(model: torch.nn.Module) -> bool:
@@ -92,7 +131,8 @@ def traced_program(
             traced.outputs.append(nodes[spec.arg.name])
         elif not isinstance(spec.arg, (ConstantArgument, SymIntArgument)):
             raise ExportError(
-                f'the model returns "{spec.arg.name}", a number that it computes; a package gives tensors, sizes and constants unless '
+                f'the model returns "{spec.arg.name}", a number that it computes; a package gives tensors, sizes '
+                "and constants unless "
                 "it is exported with options={}, which lets PyTorch compute the number"
             )
     if not traced.outputs:

@@ -336,7 +336,7 @@ def _format(given) -> Format | Quantized | Float8Codes | Float8Experts | None:
         if given.group not in GROUPS:
             raise ExportError(f"weights in groups of {given.group}: groups are of 32, 64 or 128 inputs")
         return given
-    if given in NAMED:
+    if isinstance(given, str) and given in NAMED:
         return NAMED[given]
     near = difflib.get_close_matches(str(given), NAMED, n=1)
     hint = (

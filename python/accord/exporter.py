@@ -33,7 +33,7 @@ from accord.export_sharding import (
     plan_sharding,
 )
 from accord.export_structure import structure_of
-from accord.export_traced import check_model, traced_program
+from accord.export_traced import check_arguments, check_model, check_patterns, traced_program
 from accord.export_weights import Format, plan_packings
 from accord.jit.modules import CompiledModule
 from accord.jit.modules import compile as accord_compile
@@ -95,6 +95,17 @@ def export(
     if tokenizer is not None and example_inputs is not None:
         raise ExportError("a tokenizer goes with a language model, which is exported without example_inputs")
     check_model(model, example_inputs)
+    check_arguments(
+        path=path,
+        dynamic_shapes=dynamic_shapes,
+        output_names=output_names,
+        tokenizer=tokenizer,
+        checkpoint=checkpoint,
+        options=options,
+        progress=progress,
+    )
+    check_patterns("sharding", sharding)
+    check_patterns("weights", weights)
     run = partial(_run, model, example_inputs)
     with contextlib.ExitStack() as stack:
         stack.enter_context(explained(model, run, of_any_length=example_inputs is None))
@@ -200,7 +211,8 @@ def _user_inputs(program: torch.export.ExportedProgram) -> list[torch.fx.Node]:
 
 
 def _shapes_by_position(model: torch.nn.Module, example_inputs: tuple, dynamic_shapes) -> list:
-    """The dynamic shapes of each leaf of the inputs in turn; a mapping gives them by the names of forward()'s parameters."""
+    """The dynamic shapes of each leaf of the inputs in turn; a mapping gives them by the names of forward()'s
+    parameters."""
     arguments = inspect.signature(model.forward).bind(*example_inputs).arguments
     if isinstance(dynamic_shapes, Mapping):
         shapes = [dynamic_shapes.get(name) for name in arguments]
@@ -225,8 +237,8 @@ def _leaf_shapes(value: object, shape: object) -> list:
 
 
 def _dimension_names(program: torch.export.ExportedProgram, shapes: list) -> dict[str, str]:
-    """torch's symbol -> the user's Dim name, or INPUT_dimN for a dimension that has none. A symbol of which there are only derived
-    sizes (2 * h) is called as the dimension that these are derived from."""
+    """torch's symbol -> the user's Dim name, or INPUT_dimN for a dimension that has none. A symbol of which there are
+    only derived sizes (2 * h) is called as the dimension that these are derived from."""
     names: dict[str, str] = {}
     derived_names: dict[str, str] = {}
     for index, node in enumerate(_user_inputs(program)):
@@ -283,6 +295,8 @@ def _flat(outputs) -> list[torch.Tensor]:
 
 def save(compiled: CompiledModule, path: str | os.PathLike, *, weights=None, checkpoint=None) -> Path:
     """What CompiledModule.save() says."""
+    check_arguments(path=path, checkpoint=checkpoint)
+    check_patterns("weights", weights)
     progress = _terminal_progress()
     return save_compiled(compiled, path, _producer(), weights=weights, checkpoint=checkpoint, progress=progress)
 

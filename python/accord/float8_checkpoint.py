@@ -26,6 +26,7 @@ from accord.engine_weight_names import by_package_names
 from accord.export_errors import told_of
 from accord.export_modules import taken_apart
 from accord.export_sharding import Column, Expert, ExportError, Row
+from accord.export_traced import check_arguments
 from accord.export_weights import Format
 from accord.exporter import export
 from accord.float8_codes import Float8Codes, Float8Experts
@@ -65,6 +66,7 @@ def export_checkpoint(
     Raises ExportError, which names what is wrong: a scale that is missing, of another shape or no number, experts that lack some of their
     weights, a tensor that the model lacks or does not know, a method that is unknown.
     """
+    check_arguments(folder=folder, path=path, progress=progress)
     folder = Path(folder)
     with told_of(folder):
         model, codes = _model(folder, dtype)

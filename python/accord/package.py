@@ -126,9 +126,10 @@ def write_package(
     root: Path | None = None,
     structure: CallStructure | None = None,
 ) -> Path:
-    """Writes the package at `path` (NAME.accord) as placed_at() says. `part`: of which program it is one rank's part. `references`: of
-    tensors that stay where they are, and are not packed; below `root` (by default the folder that the package is in) by relative paths. `structure`:
-    how the model is called. ExportError also if the disk is full, and if no engine would load it."""
+    """Writes the package at `path` (NAME.accord) as placed_at() says. `part`: of which program it is one rank's part.
+    `references`: of tensors that stay where they are, and are not packed; below `root` (by default the folder that the
+    package is in) by relative paths. `structure`: how the model is called. ExportError also if the disk is full, and if
+    no engine would load it."""
     references = references or {}
     own = {name: tensor for name, tensor in tensors.items() if name not in references}
     files = _place(own, plan.tensors, packings or {})

@@ -42,7 +42,8 @@ def read_symbol(values: Mapping, name: str, dim: int | None, factor: int = 1, of
 
 
 def sources_of(inputs: Sequence[dict]) -> dict[str, list]:
-    """Where each symbol can be read, of a graph with these inputs: name, dimension, and factor and offset where they count."""
+    """Where each symbol can be read, of a graph with these inputs: name, dimension, and factor and offset where they
+    count."""
     sources: dict[str, list] = {}
     for entry in inputs:
         for dim, size in enumerate(entry["shape"]):

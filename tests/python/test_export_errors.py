@@ -115,6 +115,35 @@ def test_sizes_that_a_model_does_not_take_are_told_with_torchs_own_findings(tmp_
             way()
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"path": None}, "path is None; give the name of a package"),
+        ({"sharding": {5: "column"}}, "sharding: the pattern 5 is no text"),
+        ({"weights": {5: "int8"}}, "weights: the pattern 5 is no text"),
+        ({"weights": ["int8"]}, r"weights: \['int8'\] is no format of weights"),
+        ({"options": 5}, 'options is 5; give a mapping like {"min_block_size": 1}'),
+        ({"output_names": "y"}, "output_names is 'y'; give a list of names"),
+        ({"output_names": [5]}, r"output_names is \[5\]; give a list of names"),
+        ({"dynamic_shapes": 5}, "dynamic_shapes is 5; give the dimensions of each input"),
+        ({"dynamic_shapes": ({0: "b"},)}, "UserError: Unexpected dimension .*; change dynamic_shapes"),
+        ({"checkpoint": 5}, "checkpoint is 5; give a safetensors file"),
+        ({"progress": 5}, "progress is 5; give a function"),
+    ],
+)
+def test_arguments_of_wrong_types_are_told_from_faults_of_the_model(given, message, tmp_path):
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU()).eval()
+    with pytest.raises(accord.ExportError, match=message):
+        accord.export(model, (X,), **({"path": tmp_path / "m.accord"} | given))
+    if "options" in given or "dynamic_shapes" in given:
+        with pytest.raises(accord.ExportError, match=message):
+            accord.compile(model, (X,), **given)
+    with pytest.raises(accord.ExportError, match="example_inputs is None"):
+        accord.compile(model, None)
+    with pytest.raises(accord.ExportError, match="is a TorchScript module"):
+        accord.compile(torch.jit.script(torch.nn.ReLU()).eval(), (X,))
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
 def test_an_interrupt_and_a_lack_of_memory_pass(error, tmp_path):
     for way in ways(model_of(raising(error())), (X,), tmp_path):

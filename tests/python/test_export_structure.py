@@ -1,4 +1,4 @@
-"""What a saved model returns has the structure that the model returned, from packages of one engine and of several parts."""
+"""Saved models return the structure that the model returned, from packages of one engine and of several parts."""
 
 import collections
 import dataclasses
@@ -70,8 +70,10 @@ def assert_same(got, expected) -> None:
     assert nested == as_wanted
     for one, other in zip(leaves, wanted, strict=True):
         assert type(one) is type(other)
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5) if isinstance(one, (torch.Tensor, float)) else None
-        assert isinstance(one, (torch.Tensor, float)) or one == other
+        if isinstance(one, (torch.Tensor, float)):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+        else:
+            assert one == other
 
 
 def x(rows: int) -> torch.Tensor:

@@ -84,9 +84,9 @@ class CompiledGraph:
         name: str | None = None,
         just_in_time: bool = False,
     ) -> None:
-        """weights: the arguments that are weights, by position, and their names. symbols: sizes that may change. just_in_time: as
-        torch.compile has it: outputs lie in memory as PyTorch's, and a call that engines refuse runs in PyTorch. Raises
-        ExportError where the options forbid what has to stay in PyTorch."""
+        """weights: the arguments that are weights, by position, and their names. symbols: sizes that may change.
+        just_in_time: as torch.compile has it: outputs lie in memory as PyTorch's, and a call that engines refuse runs
+        in PyTorch. Raises ExportError where the options forbid what has to stay in PyTorch."""
         self.number = next(_numbers)
         self.report = CompilationReport(name or f"graph {self.number}")
         self.module = module
@@ -192,8 +192,8 @@ class CompiledGraph:
         self._check_strictness()
 
     def _find_limits(self) -> dict[str, tuple[int, int]]:
-        """The smallest and largest sizes that engines are made for, of symbols of which the model allows others: such calls stay in
-        PyTorch."""
+        """The smallest and largest sizes that engines are made for, of symbols of which the model allows others: such
+        calls stay in PyTorch."""
         limits: dict[str, tuple[int, int]] = {}
         given = {symbol.name: symbol for symbol in self._symbols}
         for plan in self._engines:

@@ -31,7 +31,8 @@ class EngineModule(torch.nn.Module):
         return self._bound.engine
 
     def forward(self, *args, **kwargs):
-        """What the model gives. Of a package that does not say how that is nested: one output alone, several as a tuple."""
+        """What the model gives. Of a package that does not say how that is nested: one output alone, several as a
+        tuple."""
         if self._call is not None and self._call.fits(args, kwargs):
             values = self._call.values_of(self._call.leaves_of(args, kwargs))
             return self._nested(values, inputs_of(self._inputs, values))

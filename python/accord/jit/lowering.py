@@ -33,8 +33,9 @@ KEPT_VIEW = "accord_kept_view"  # in the meta of nodes
 
 
 def _views_of_outputs_apart(graph: torch.fx.Graph, all_views: bool) -> None:
-    """Outputs that are views get nodes of their own, which stay in PyTorch: those of inputs and those that share memory with another
-    output, which copies would not, or all of them. torch makes views of inputs anew by the strides and offset that they have here."""
+    """Outputs that are views get nodes of their own, which stay in PyTorch: those of inputs and those that share
+    memory with another output, which copies would not, or all of them. torch makes views of inputs anew by the strides
+    and offset that they have here."""
     (output,) = graph.find_nodes(op="output")
     chains = {node: views_to(node) for node in output.all_input_nodes}
     shared = Counter(chain[-1].args[0] if chain else node for node, chain in chains.items())

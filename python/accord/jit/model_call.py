@@ -18,7 +18,8 @@ NUMBERS = {"int": int, "float": float}
 
 @dataclass(frozen=True)
 class Expected:
-    """What a compiled model takes at one place: a tensor, a number that may change, or a value that became part of the program."""
+    """What a compiled model takes at one place: a tensor, a number that may change, or a value that became part of the
+    program."""
 
     value: object = None
     dtype: torch.dtype | None = None

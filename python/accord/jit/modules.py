@@ -12,7 +12,7 @@ import torch
 from accord.export_errors import explained
 from accord.export_graph import decompose
 from accord.export_sharding import ExportError
-from accord.export_traced import check_model
+from accord.export_traced import check_arguments, check_model
 from accord.jit.compiled_graph import CompiledGraph
 from accord.jit.model_call import Expected, check_leaves, leaves_of
 from accord.jit.options import Options
@@ -109,7 +109,10 @@ def compile(
     PyTorch. `options`: those of torch.compile(backend="accord"), docs/compile.md; an unknown one is an error. `dynamic_shapes`: as
     for torch.export. `model` may be a program that torch.export has made. Raises ExportError, which says what to do.
     """
+    check_arguments(options=options, dynamic_shapes=dynamic_shapes)
     chosen = Options.read(options)
+    if example_inputs is None:
+        raise ExportError("example_inputs is None; give a tuple of forward()'s arguments: (x,)")
     if not isinstance(model, torch.export.ExportedProgram):
         check_model(model, example_inputs)
     traced = model

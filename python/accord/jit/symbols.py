@@ -19,7 +19,8 @@ MOST_TENSOR_BYTES = 1 << 46  # as src/engine/graph/graph_reader.cpp has it
 
 @dataclass(frozen=True)
 class SymbolSource:
-    """Where a symbol's value can be read: an argument that is factor * symbol + offset, or a dimension of one that is so long."""
+    """Where a symbol's value can be read: an argument that is factor * symbol + offset, or a dimension of one that is
+    so long."""
 
     position: int
     dim: int | None

@@ -43,8 +43,9 @@ def torch_partition(
     ranges: Mapping,
     outputs: list[torch.fx.Node] | None = None,
 ) -> TorchPartition | None:
-    """The program of a block of `graph`, in which some nodes stand for `weights`; None if nothing else uses what it computes.
-    ranges: of sizes, as an ExportedProgram has them. outputs: the block's numbers and weights that it gives, where these are wanted."""
+    """The program of a block of `graph`, in which some nodes stand for `weights`; None if nothing else uses what it
+    computes. ranges: of sizes, as an ExportedProgram has them. outputs: the block's numbers and weights that it gives,
+    where these are wanted."""
     inside = _with_its_numbers(block, graph, filter(is_number, outputs or ()))
     if outputs is None:
         outputs = [node for node in inside if _is_tensor(node) and _is_used_outside(node, inside)]
@@ -107,8 +108,8 @@ def runner_of(program: ExportedProgram) -> Callable[..., tuple[torch.Tensor, ...
 def _with_its_numbers(
     block: Block, graph: torch.fx.Graph, numbers: Iterable[torch.fx.Node]
 ) -> dict[torch.fx.Node, None]:
-    """The block's nodes but for numbers that it does not use, `numbers`, and all that compute numbers for them, in the order of the
-    graph."""
+    """The block's nodes but for numbers that it does not use, `numbers`, and all that compute numbers for them, in the
+    order of the graph."""
     found = {node for node in block.nodes if not is_number(node) and node.op == "call_function"}
     found.update(numbers)
     waiting = list(found)

@@ -1,5 +1,6 @@
-// First every dimension that is a symbol, or derived from one (2*h + 1), gives that symbol its value; then all sizes are evaluated and compared. It
-// all happens before anything runs, so equal inputs fail alike on every rank and no collective is left waiting.
+// First every dimension that is a symbol, or derived from one (2*h + 1), gives that symbol its value; then all sizes
+// are evaluated and compared. It all happens before anything runs, so equal inputs fail alike on every rank and no
+// collective is left waiting.
 #include "engine/runtime/inputs.hpp"
 
 #include <fmt/format.h>
