@@ -152,8 +152,9 @@ bool lacks_data(const nb::dlpack::dltensor& tensor) {
 }
 
 [[noreturn]] void raise_without_memory(nb::handle object, std::string_view argument) {
-  raise_type(text(argument, "this " + class_name(object) +
-                                " has elements, but no memory of its own; pass a tensor that has, such as the one that it holds"));
+  raise_type(text(
+      argument, "this " + class_name(object) +
+                    " has elements, but no memory of its own; pass a tensor that has, such as the one that it holds"));
 }
 
 /// What torch gives for the result of a functional collective, once that is there. Other tensors without memory are refused.

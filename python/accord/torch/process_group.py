@@ -18,7 +18,17 @@ import accord
 from accord._integers import integers
 from accord.torch import c10d
 from accord.torch.any_source import AnySource, ReceiveWork
-from accord.torch.arguments import Tensors, check_parts, form_of, list_of, options, root_of, single, split_counts, split_sizes
+from accord.torch.arguments import (
+    Tensors,
+    check_parts,
+    form_of,
+    list_of,
+    options,
+    root_of,
+    single,
+    split_counts,
+    split_sizes,
+)
 from accord.torch.calls import Calls
 from accord.torch.devices import OtherDevices, on_its_device
 from accord.torch.errors import as_torch_error

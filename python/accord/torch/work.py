@@ -205,16 +205,16 @@ class Works(dist.Work):
         self._works = works
 
     def wait(self, timeout: timedelta = _AS_LONG_AS_IT_TAKES) -> bool:
-        return all([work.wait(timeout) for work in self._works])
+        return all(work.wait(timeout) for work in self._works)
 
     def synchronize(self) -> None:
         self.wait()
 
     def is_completed(self) -> bool:
-        return all([work.is_completed() for work in self._works])
+        return all(work.is_completed() for work in self._works)
 
     def is_success(self) -> bool:
-        return all([work.is_success() for work in self._works])
+        return all(work.is_success() for work in self._works)
 
     def exception(self) -> accord.Error | None:
         return next((error for work in self._works if (error := work.exception()) is not None), None)
