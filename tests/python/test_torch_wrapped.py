@@ -129,14 +129,19 @@ def kinds_of_tensors(group):
             lambda t: dist.isend(t, 1 - dist.get_rank()),
             lambda t: dist.irecv(t, 1 - dist.get_rank()),
             lambda t: dist.all_gather([torch.zeros(2), t], torch.ones(2)),
-            lambda t: accord.torch.communicator().send_async(t, 1 - dist.get_rank()) if t.is_cpu else dist.broadcast(t, 0),
+            lambda t: (
+                accord.torch.communicator().send_async(t, 1 - dist.get_rank()) if t.is_cpu else dist.broadcast(t, 0)
+            ),
         ):
             try:
                 call(tensor)
                 said[name].append("")
             except TypeError as error:
                 said[name].append(str(error))
-    for wrong in (lambda: dist.isend(torch.ones(2), 1 - dist.get_rank(), tag=-1), lambda: group.send([torch.ones(2)], 9)):
+    for wrong in (
+        lambda: dist.isend(torch.ones(2), 1 - dist.get_rank(), tag=-1),
+        lambda: group.send([torch.ones(2)], 9),
+    ):
         try:
             wrong()
             said["arguments"] = "taken"

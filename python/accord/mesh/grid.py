@@ -49,7 +49,9 @@ class HyperCommGrid:
         needed = self.size + self.rank_offset
         world_size = dist.get_world_size() if dist.is_initialized() else needed
         if needed > world_size:
-            text = f"mesh: a grid of {self.size} ranks from rank {self.rank_offset} on, but there are {world_size} ranks"
+            text = (
+                f"mesh: a grid of {self.size} ranks from rank {self.rank_offset} on, but there are {world_size} ranks"
+            )
             raise accord.InvalidArgument(text)
 
     def register_view(self, name: str, shape: Sequence[int], dim_names: Sequence[str]) -> None:

@@ -138,7 +138,9 @@ def register_group(
     return group
 
 
-Replacement = Callable[[Callable[..., Any], dict[str, Any]], Any]  # of a function and the arguments of a call, by the function's own names
+Replacement = Callable[
+    [Callable[..., Any], dict[str, Any]], Any
+]  # of a function and the arguments of a call, by the function's own names
 
 
 def _replaced(original: Callable[..., Any], instead: Replacement) -> Callable[..., Any]:

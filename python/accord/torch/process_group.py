@@ -127,9 +127,7 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
 
     @on_its_device
     def broadcast(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None, root: int = 0) -> dist.Work:
-        opts = options(
-            c10d.BroadcastOptions, opts, timeout, rootRank=root_of(opts, root, "broadcast"), rootTensor=0
-        )
+        opts = options(c10d.BroadcastOptions, opts, timeout, rootRank=root_of(opts, root, "broadcast"), rootTensor=0)
         tensor = single(tensors, "broadcast")
         back: list[CopyBack] = []
         is_root = self._comm.rank == opts.rootRank

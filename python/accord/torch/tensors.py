@@ -74,7 +74,9 @@ class NoMemory(Exception):
     """A tensor has no memory of its own, or a class that wants to be asked for it; accord.torch.dispatcher may come to what it holds."""
 
     def __init__(self, tensor: torch.Tensor, call: str) -> None:
-        super().__init__(f"{call} of a {type(tensor).__name__} of shape {tuple(tensor.shape)}, which has no memory of its own")
+        super().__init__(
+            f"{call} of a {type(tensor).__name__} of shape {tuple(tensor.shape)}, which has no memory of its own"
+        )
 
 
 def dtype_name(dtype: torch.dtype) -> str:
