@@ -1,7 +1,7 @@
 // The buffer protocol is asked first, since that is quickest for NumPy (0.2 us). Objects without it are asked for DLPack:
 // by the C function table of their type where it has one (torch: 0.1 us against 4 us for the Python method), else by
-// __dlpack__. Arrays of ml_dtypes' bfloat16 and
-// 8-bit floats have a buffer without a format; their dtype's name tells what they hold.
+// __dlpack__. That gives a null pointer for a tensor that holds others. Arrays of ml_dtypes' bfloat16 and 8-bit floats have a buffer
+// without a format; their dtype's name tells what they hold.
 #include "array.hpp"
 
 #include <algorithm>
@@ -146,6 +146,23 @@ void check_contiguous(bool contiguous, std::string_view argument) {
                        "numpy.ascontiguousarray(...) or tensor.contiguous()"));
 }
 
+bool lacks_data(const nb::dlpack::dltensor& tensor) {
+  const auto is_positive = [](std::int64_t extent) { return extent > 0; };
+  return tensor.data == nullptr && std::all_of(tensor.shape, tensor.shape + tensor.ndim, is_positive);
+}
+
+[[noreturn]] void raise_without_memory(nb::handle object, std::string_view argument) {
+  raise_type(text(
+      argument, "this " + class_name(object) +
+                    " has elements, but no memory of its own; pass a tensor that has, such as the one that it holds"));
+}
+
+/// What torch gives for the result of a functional collective, once that is there. Other tensors without memory are refused.
+nb::object held_tensor(nb::handle object, std::string_view argument) {
+  if (!nb::hasattr(object, "trigger_wait")) raise_without_memory(object, argument);
+  return object.attr("trigger_wait")();
+}
+
 bool is_row_major(const nb::dlpack::dltensor& tensor) {
   if (tensor.strides == nullptr) return true;
   std::int64_t expected = 1;
@@ -189,9 +206,16 @@ Device device_of(const nb::dlpack::dltensor& tensor, std::string_view argument, 
 
 ArrayView::ArrayView(nb::handle object, std::string_view argument, Access access, std::optional<DType> dtype,
                      Memory memory) {
+  nb::object held;
   try {
     if (PyObject_CheckBuffer(object.ptr()) && take_buffer(object, argument, access, dtype)) return;
     take_dlpack(object, argument, memory);
+    if (lacks_memory()) {
+      release();
+      held = held_tensor(object, argument);
+      take_dlpack(held, argument, memory);
+      if (lacks_memory()) raise_without_memory(held, argument);
+    }
     if (versioned_ != nullptr)
       read_dlpack(versioned_->tensor, (versioned_->flags & kDlpackReadOnly) != 0, argument, access, dtype, memory);
     else
@@ -203,6 +227,10 @@ ArrayView::ArrayView(nb::handle object, std::string_view argument, Access access
 }
 
 ArrayView::~ArrayView() { release(); }
+
+bool ArrayView::lacks_memory() const {
+  return versioned_ != nullptr ? lacks_data(versioned_->tensor) : lacks_data(unversioned_->tensor);
+}
 
 void ArrayView::release() {
   if (view_.obj != nullptr) PyBuffer_Release(&view_);

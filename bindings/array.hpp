@@ -68,6 +68,8 @@ class ArrayView {
   void find_stream(const DlpackExchange& exchange, std::string_view argument);
   void read_dlpack(const nb::dlpack::dltensor& tensor, bool read_only, std::string_view argument, Access access,
                    std::optional<DType> dtype, Memory memory);
+  /// Elements, but no memory.
+  bool lacks_memory() const;
   void release();
 
   Buffer buffer_;

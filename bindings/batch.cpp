@@ -91,7 +91,7 @@ Holds its arrays in place. It may be started again before the last start has end
       R"(Calls of one communicator that are listed first and then run together; Communicator.batch() gives one.
 
 Messages to and from any ranks are under way at the same time, so ranks may list theirs in any order; collectives run in the order
-of the list. As a context manager it runs them at the end, unless the block raised. run(), start() and prepare() empty it.)");
+of the list. As a context manager it runs them at the end; if the block raises, it forgets them. run(), start() and prepare() empty it.)");
   const auto timeout = nb::arg("timeout") = nb::none();
   const auto stream = nb::arg("stream") = nb::none();
   batch
@@ -110,7 +110,10 @@ of the list. As a context manager it runs them at the end, unless the block rais
       .def(
           "__exit__",
           [](Batch& self, nb::handle type, nb::handle, nb::handle) {
-            if (type.is_none()) self.run(nb::none(), nb::none());
+            if (type.is_none())
+              self.run(nb::none(), nb::none());
+            else
+              self.clear();
           },
           nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none());
   communicator.def(

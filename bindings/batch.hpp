@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "accord/communicator.hpp"
@@ -29,7 +30,7 @@ class PreparedHandle {
   HeldArguments arguments_;
 };
 
-/// Calls that were listed and not run yet; run(), start() and prepare() empty it.
+/// Calls that were listed and not run yet; run(), start(), prepare() and clear() empty it.
 class Batch {
  public:
   /// `communicator`: a Python Communicator.
@@ -39,6 +40,7 @@ class Batch {
   Communicator& communicator() { return nb::cast<CommunicatorHandle&>(communicator_).use(); }
   void add(std::shared_ptr<const CallArguments> arguments) { arguments_.push_back(std::move(arguments)); }
   std::size_t size() const { return arguments_.size(); }
+  void clear() { const HeldArguments forgotten = std::exchange(arguments_, {}); }
 
   void run(nb::handle timeout, nb::handle stream);
   WorkHandle start(nb::handle timeout, nb::handle stream);

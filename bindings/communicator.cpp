@@ -6,6 +6,7 @@
 
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "communicator_calls.hpp"
@@ -67,10 +68,20 @@ std::optional<CommunicatorHandle> split(CommunicatorHandle& self, int color, int
   return std::optional<CommunicatorHandle>(CommunicatorHandle(std::move(*made)));
 }
 
-std::optional<CommunicatorHandle> split_ranks(CommunicatorHandle& self, const std::vector<Rank>& ranks,
+std::vector<Rank> ranks_argument(nb::handle given) {
+  std::vector<Rank> ranks;
+  for (const std::int64_t number : integers_of(given)) {
+    if (!std::in_range<Rank>(number)) raise_invalid("ranks: " + std::to_string(number) + " is no rank");
+    ranks.push_back(static_cast<Rank>(number));
+  }
+  return ranks;
+}
+
+std::optional<CommunicatorHandle> split_ranks(CommunicatorHandle& self, nb::handle given,
                                               std::optional<std::string> name, nb::handle timeout,
                                               std::optional<std::string> transport, std::string select,
                                               std::string hints) {
+  const std::vector<Rank> ranks = ranks_argument(given);
   Communicator communicator = self.use();
   std::string label = communicator.name();
   for (std::size_t i = 0; i < ranks.size(); ++i) label.append(i == 0 ? "/" : ",").append(std::to_string(ranks[i]));

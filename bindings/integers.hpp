@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "status.hpp"
 
@@ -21,6 +22,19 @@ inline std::int64_t integer_of(nb::handle value) {
   const std::int64_t number = PyLong_AsLongLong(index.ptr());
   if (PyErr_Occurred() != nullptr) throw nb::python_error();
   return number;
+}
+
+/// A whole number, or those in a list, in an array or tensor of one dimension, or in whatever else gives one after the other. Others are
+/// Python's own error.
+inline std::vector<std::int64_t> integers_of(nb::handle value) {
+  const nb::object items = nb::steal(PyObject_GetIter(value.ptr()));
+  if (!items.is_valid()) {  // arrays without dimensions say so when they are asked
+    PyErr_Clear();
+    return {integer_of(value)};
+  }
+  std::vector<std::int64_t> numbers;
+  for (const nb::handle item : value) numbers.push_back(integer_of(item));
+  return numbers;
 }
 
 /// InvalidArgument that names `argument` and what it is no `what`, "number of bytes", if it is negative, too large or no whole number.

@@ -29,11 +29,10 @@ using namespace nb::literals;
 std::string setting_text(nb::handle value) {
   if (nb::isinstance<nb::bool_>(value)) return nb::cast<bool>(value) ? "true" : "false";
   if (nb::isinstance<nb::str>(value)) return nb::cast<std::string>(value);
-  if (!nb::isinstance<nb::sequence>(value)) return std::to_string(integer_of(value));
   std::string text;
-  for (nb::handle item : value) {
+  for (const std::int64_t number : integers_of(value)) {
     if (!text.empty()) text += 'x';
-    text += std::to_string(integer_of(item));
+    text += std::to_string(number);
   }
   return text;
 }

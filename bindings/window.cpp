@@ -17,18 +17,10 @@
 namespace accord::python {
 namespace {
 
-/// An int or a sequence of them.
 std::vector<std::int64_t> shape_argument(nb::handle shape) {
-  std::vector<std::int64_t> extents;
-  const auto add = [&](nb::handle extent) {
-    extents.push_back(integer_of(extent));
-    if (extents.back() < 0) raise_invalid("shape: " + std::to_string(extents.back()) + " is negative");
-  };
-  if (PyIndex_Check(shape.ptr())) {
-    add(shape);
-  } else {
-    for (const nb::handle extent : shape) add(extent);
-  }
+  std::vector<std::int64_t> extents = integers_of(shape);
+  for (const std::int64_t extent : extents)
+    if (extent < 0) raise_invalid("shape: " + std::to_string(extent) + " is negative");
   return extents;
 }
 

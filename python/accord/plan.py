@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from accord import _core
+from accord._integers import integer
 
 __all__ = ["Chunk", "OnRank", "Program", "Space", "import_mscclpp", "register", "verify"]
 
@@ -42,9 +43,11 @@ class Space:
         self._name = name
 
     def __getitem__(self, index: int) -> Chunk:
-        if not isinstance(index, int) or index < 0:
-            raise IndexError(f"{self._name} of rank {self._rank} has chunks from 0 on, not {index!r}")
-        return Chunk(self._rank, self._name, index)
+        place = f"the place of a chunk in {self._name} of rank {self._rank}"
+        number = integer(index, place, IndexError)
+        if number < 0:
+            raise IndexError(f"{place} is {number}; chunks are counted from 0")
+        return Chunk(self._rank, self._name, number)
 
 
 class OnRank:
@@ -63,7 +66,7 @@ class OnRank:
 
     def lane(self, lane: int) -> OnRank:
         """The same rank; steps go to that lane. Lanes run at the same time."""
-        return OnRank(self._program, self.index, lane)
+        return OnRank(self._program, self.index, integer(lane, "the lane"))
 
     def copy(self, source: Chunk, destinations: Chunk | Iterable[Chunk]) -> OnRank:
         """Copies `source` to one or two destinations. At most one of all is in a peer's memory: scratch, registered buffers, or multicast of every rank."""
@@ -78,11 +81,11 @@ class OnRank:
 
     def signal(self, peer: OnRank | int, id: int = 0) -> OnRank:
         """What was done before is visible to `peer` after its wait. Once a round for each id."""
-        return self._add({"step": "signal", "peer": _rank(peer), "id": id})
+        return self._add({"step": "signal", "peer": _rank(peer), "id": integer(id, "the id of a signal")})
 
     def wait(self, peer: OnRank | int, id: int = 0) -> OnRank:
         """Waits for that signal of `peer`."""
-        return self._add({"step": "wait", "peer": _rank(peer), "id": id})
+        return self._add({"step": "wait", "peer": _rank(peer), "id": integer(id, "the id of a signal")})
 
     def put_packets(self, source: Chunk, destination: Chunk) -> OnRank:
         """Puts the rank's own memory into packets of a peer; chunk i of them is for rank i % ranks."""
@@ -90,7 +93,7 @@ class OnRank:
 
     def lane_barrier(self, id: int = 0) -> OnRank:
         """All lanes of the rank meet."""
-        return self._add({"step": "lane_barrier", "id": id})
+        return self._add({"step": "lane_barrier", "id": integer(id, "the id of a barrier")})
 
     def _add(self, step: dict) -> OnRank:
         self._program._add(self.index, self._lane, step)
@@ -119,6 +122,7 @@ class Program:
         pacing: str = "by_executor",
         buffers: str = "anywhere",
     ) -> None:
+        ranks, chunks, root = integer(ranks, "ranks"), integer(chunks, "chunks"), integer(root, "root")
         inputs, outputs = _core.parts_of_buffers(collective, ranks)
         self.collective = collective
         self.ranks = ranks
@@ -135,9 +139,10 @@ class Program:
 
     def rank(self, index: int) -> OnRank:
         """What rank `index` does, in lane 0."""
-        if not 0 <= index < self.ranks:
-            raise IndexError(f"there is no rank {index}, only ranks 0 to {self.ranks - 1}")
-        return OnRank(self, index)
+        number = integer(index, "the rank", IndexError)
+        if not 0 <= number < self.ranks:
+            raise IndexError(f"there is no rank {number}, only ranks 0 to {self.ranks - 1}")
+        return OnRank(self, number)
 
     def json(self) -> str:
         """The plan as text, a step a line: docs/plan-format.md."""
@@ -242,4 +247,4 @@ def _chunks(chunks: Chunk | Iterable[Chunk]) -> list[Chunk]:
 
 
 def _rank(peer: OnRank | int) -> int:
-    return peer.index if isinstance(peer, OnRank) else peer
+    return peer.index if isinstance(peer, OnRank) else integer(peer, "the peer")

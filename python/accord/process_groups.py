@@ -39,7 +39,7 @@ def place_in(group: Group) -> tuple[int, int]:
     """This rank's place (rank, size) in the group."""
     if isinstance(group, accord.Communicator):
         return group.rank, group.size
-    return dist.get_rank(group), dist.get_world_size(group)
+    return group.rank(), group.size()  # dist.get_rank() asks by ranks of the default group, and a group may have others
 
 
 def timeout_of(group: dist.ProcessGroup) -> timedelta:

@@ -199,12 +199,19 @@ import torch.distributed as dist
 c10d = dist.distributed_c10d
 c10d._TORCHCOMM_AVAILABLE = c10d.dist_config.use_torchcomms = True
 c10d.new_comm, c10d.FlightRecorderHook, c10d._BackendWrapper = Comm, None, None
-try:
+from datetime import timedelta
+def foreign():  # a group of ranks of another job
+    c10d._new_process_group_helper(3, 1, [], "gloo", dist.HashStore(), group_name="weights", timeout=timedelta(seconds=60))
+def default():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=2, world_size=5)
-except RuntimeError as error:
-    assert str(error) == "seen"
-(arguments, keywords, rank, size), = asked
-assert arguments == ("accord", torch.device("cpu")) and (rank, size) == ("2", "5"), asked
+for make in (foreign, default, foreign):
+    try:
+        make()
+    except RuntimeError as error:
+        assert str(error) == "seen"
+assert all(arguments == ("accord", torch.device("cpu")) for arguments, *_ in asked), asked
+assert [(rank, size) for _, _, rank, size in asked] == [("1", "3"), ("2", "5"), ("1", "3")], asked
+assert (os.environ["TORCHCOMM_RANK"], os.environ["TORCHCOMM_SIZE"]) == ("2", "5")
 """
 
 
@@ -221,3 +228,79 @@ def test_torchcomms_is_asked_for_accord_and_told_the_rank(tmp_path):
         [sys.executable, program], env=environment, capture_output=True, text=True, check=False, timeout=120
     )
     assert result.returncode == 0, result.stderr
+
+
+CALLED_IN_EVERY_WAY = """
+import inspect, torch, torch.distributed as dist
+from datetime import timedelta
+c10d = dist.distributed_c10d
+dist.init_process_group("gloo", None, timedelta(seconds=60), 1, 0, dist.HashStore(), "", None, None)
+make = c10d._new_process_group_helper
+names = list(inspect.signature(make).parameters)
+needed = {"group_size": 1, "group_rank": 0, "global_ranks_in_group": [], "backend": "gloo", "store": dist.HashStore()}
+for count in range(len(needed) + 1):
+    arguments = needed | {"group_name": f"made {count}", "timeout": timedelta(seconds=60)}
+    group, _ = make(*[arguments.pop(name) for name in names[:count]], **arguments)
+    c10d._world.pg_group_ranks[group] = {0: 0}
+    values = torch.ones(2)
+    dist.broadcast(values, 0, group=group)
+    assert type(group).__module__ == "accord.torch.process_group", group
+for wrong in ({}, needed | {"nothing": 1}):
+    try:
+        make(**wrong)
+    except TypeError as error:
+        assert "_new_process_group_helper()" in str(error), error
+    else:
+        raise AssertionError(wrong)
+c10d._set_pg_timeout(timeout=timedelta(seconds=30), group=dist.group.WORLD)
+with c10d._coalescing_manager(group=None, device=torch.device("cpu"), async_ops=True):
+    pass
+import accord.torch.route
+told = accord.torch.route.report()
+assert [group["description"] for group in told] == ["default_pg"] + ["undefined"] * 6, told
+"""
+
+
+def test_what_the_switch_replaces_is_called_in_every_way_that_torch_allows(tmp_path):
+    program = python_file(tmp_path, CALLED_IN_EVERY_WAY)
+    environment = program_environment(ACCORD_ROUTE="1")
+    result = subprocess.run(
+        [sys.executable, program], env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert result.returncode == 0, result.stderr
+
+
+WITH_FOREIGN_RANKS = """
+import os, subprocess, sys, torch, torch.distributed as dist
+from datetime import timedelta
+c10d = dist.distributed_c10d
+port = int(os.environ["MASTER_PORT"]) + 11
+
+def weights(rank):
+    store = dist.TCPStore("127.0.0.1", port, 2, rank == 0, timeout=timedelta(seconds=30))
+    group, _ = c10d._new_process_group_helper(2, rank, [], "accord", store, group_name="weights", timeout=timedelta(seconds=30))
+    c10d._world.pg_group_ranks[group] = {0: 0, 1: 1}
+    values = torch.full((4,), float(rank + 1))
+    dist.broadcast(values, 0, group=group)
+    assert values.tolist() == [1.0] * 4
+
+if len(sys.argv) > 1:  # another job's rank 1
+    sys.exit(weights(1))
+dist.init_process_group("accord", timeout=timedelta(seconds=30))
+if dist.get_rank() == 1:
+    dist.destroy_process_group()
+    sys.exit(0)
+import accord.torch
+while accord.torch.communicator().gone() != [1]:
+    pass
+alone = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE")}
+other = subprocess.Popen([sys.executable, __file__, "1"], env=alone)
+weights(0)
+assert other.wait(60) == 0
+"""
+
+
+def test_a_group_with_ranks_of_another_job_asks_nothing_of_the_default_group(tmp_path):
+    program = python_file(tmp_path, WITH_FOREIGN_RANKS)
+    result = accord("run", "-n", 2, program, env=program_environment(), timeout=120)
+    assert result.returncode == 0, result.stdout + result.stderr

@@ -10,12 +10,17 @@ from typing import Any
 import torch.distributed as dist
 
 import accord
+from accord._integers import integer, integers
 from accord.mesh import MeshPlan
 from accord.mesh.torch_mesh import TorchMesh
 from accord.torch.fates import NOTHING_TO_CHANGE, fate_of, refuse_unused, set_in
 from accord.torch.process_group import ProcessGroup
 
 _Dims = str | Sequence[str]
+
+
+def _sizes(shape: Sequence[int]) -> list[int]:
+    return integers(shape, "mesh: the sizes of a grid", accord.InvalidArgument)
 
 
 class HyperCommGrid:
@@ -33,27 +38,32 @@ class HyperCommGrid:
         self, shape: Sequence[int], dim_names: Sequence[str], rank_offset: int = 0, backend: str | None = None
     ) -> None:
         """backend: what programs give megatron-core; groups are accord's, and report() says so."""
-        self.shape, self.dim_names = list(shape), list(dim_names)
-        self.rank_offset, self.backend = rank_offset, backend
-        self.size = math.prod(shape)
+        self.shape, self.dim_names = _sizes(shape), list(dim_names)
+        self.rank_offset = integer(rank_offset, "mesh: rank_offset", accord.InvalidArgument)
+        self.backend = backend
+        self.size = math.prod(self.shape)
         self._views: dict[str | None, dict[str, int]] = {}
         self._meshes: dict[str, TorchMesh] = {}
         self._fates: dict[str, list[dict[str, Any]]] = {}
-        self._add_view(None, shape, dim_names)
-        world_size = dist.get_world_size() if dist.is_initialized() else self.size + rank_offset
-        if self.size + rank_offset > world_size:
-            text = f"mesh: a grid of {self.size} ranks from rank {rank_offset} on, but there are {world_size} ranks"
+        self._add_view(None, self.shape, dim_names)
+        needed = self.size + self.rank_offset
+        world_size = dist.get_world_size() if dist.is_initialized() else needed
+        if needed > world_size:
+            text = (
+                f"mesh: a grid of {self.size} ranks from rank {self.rank_offset} on, but there are {world_size} ranks"
+            )
             raise accord.InvalidArgument(text)
 
     def register_view(self, name: str, shape: Sequence[int], dim_names: Sequence[str]) -> None:
         """Another grid over the same ranks, which the other calls take by `view=name`."""
         if name in self._views:
             raise accord.InvalidArgument(f'mesh: there is a view "{name}" already')
-        if math.prod(shape) != self.size:
-            raise accord.InvalidArgument(f'mesh: view "{name}" has {math.prod(shape)} ranks, the grid {self.size}')
-        self._add_view(name, shape, dim_names)
+        sizes = _sizes(shape)
+        if math.prod(sizes) != self.size:
+            raise accord.InvalidArgument(f'mesh: view "{name}" has {math.prod(sizes)} ranks, the grid {self.size}')
+        self._add_view(name, sizes, dim_names)
 
-    def _add_view(self, name: str | None, shape: Sequence[int], dim_names: Sequence[str]) -> None:
+    def _add_view(self, name: str | None, shape: list[int], dim_names: Sequence[str]) -> None:
         if len(shape) != len(dim_names):
             raise accord.InvalidArgument(f"mesh: {len(shape)} sizes for {len(dim_names)} names of dimensions")
         sizes = dict(zip(dim_names, shape, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import numbers
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -11,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 import accord
+from accord._integers import integer, integers
 from accord.mesh import MeshPlan
 from accord.mesh.options import group_options
 from accord.torch.fates import fate_of
@@ -59,7 +61,7 @@ class MegatronArguments:
 
     def plan(self, world_size: int) -> MeshPlan:
         """For a job of `world_size` ranks. InvalidArgument names what cannot be."""
-        self._check()
+        self._read()
         options = group_options(self.nccl_communicator_config_path, self.high_priority_stream_groups or ())
         if self.pipeline_model_parallel_comm_backend is not None:
             options.setdefault("pp", {})["backend"] = self.pipeline_model_parallel_comm_backend
@@ -91,12 +93,19 @@ class MegatronArguments:
         key = "inter_ep_dp" if self.sharp_enabled_group == "dp_replica" else "dp_cp"
         return [{"key": key} | fate_of("use_sharp", "true", "not applicable", "CPU ranks have no SHARP")]
 
-    def _check(self) -> None:
+    def _read(self) -> None:
+        """Whole numbers become Python's. InvalidArgument names what is wrong."""
         for field in fields(self):
             value = getattr(self, field.name)
             is_count = field.type in ("int", "int | None") and not (value is None and field.default is None)
-            if is_count and (not isinstance(value, int) or isinstance(value, bool)):
+            if not is_count:
+                continue
+            if isinstance(value, bool):
                 raise accord.InvalidArgument(f"mesh: {field.name} is {value!r}, no whole number")
+            setattr(self, field.name, integer(value, f"mesh: {field.name}", accord.InvalidArgument))
+        levels, name = self.hierarchical_context_parallel_sizes, "mesh: hierarchical_context_parallel_sizes"
+        if levels is not None:
+            self.hierarchical_context_parallel_sizes = integers(levels, name, accord.InvalidArgument)
         if not _is_time(self.distributed_timeout_minutes):
             text = f"mesh: distributed_timeout_minutes is {self.distributed_timeout_minutes!r}"
             raise accord.InvalidArgument(f"{text}; give a number above 0, at most {_MOST_MINUTES}")
@@ -139,9 +148,9 @@ def timeout_of(signature: inspect.Signature, positional: Sequence[Any], keywords
     minutes = None
     with contextlib.suppress(TypeError):
         minutes = signature.bind(*positional, **keywords).arguments.get("distributed_timeout_minutes")
-    return timedelta(minutes=minutes if _is_time(minutes) else MegatronArguments.distributed_timeout_minutes)
+    return timedelta(minutes=float(minutes) if _is_time(minutes) else MegatronArguments.distributed_timeout_minutes)
 
 
 def _is_time(minutes: Any) -> bool:
-    is_number = isinstance(minutes, int | float) and not isinstance(minutes, bool)
+    is_number = isinstance(minutes, numbers.Real) and not isinstance(minutes, bool)
     return is_number and 0 < minutes <= _MOST_MINUTES

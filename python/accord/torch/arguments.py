@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from accord._integers import integer, integers
 from accord.torch.tensors import counts_of
 
 Tensors = Sequence[torch.Tensor]
@@ -24,6 +25,12 @@ def options(kind: type, given: Any, timeout: timedelta | None = None, **fields: 
     if timeout is not None:
         made.timeout = timeout
     return made
+
+
+def root_of(given: Any, root: Any, call: str) -> int:
+    """The root of a call by hand: `given` if that is a number in the place of torch's options."""
+    is_number = given is not None and not hasattr(given, "rootRank")
+    return integer(given if is_number else root, f"accord: the root of {call}")
 
 
 def single(tensors: Tensors | torch.Tensor, call: str) -> torch.Tensor:
@@ -56,7 +63,12 @@ def form_of(call: str, parts: Tensors) -> tuple[str, tuple]:
     return f"{call}_v", (counts,)
 
 
-def split_counts(tensor: torch.Tensor, sizes: Sequence[int], size: int, what: str, memory: torch.Tensor) -> list[int]:
+def split_sizes(given: Any, what: str) -> list[int]:
+    """None and nothing in a list mean the same."""
+    return [] if given is None else integers(given, f"accord: all_to_all: the {what} split sizes")
+
+
+def split_counts(tensor: torch.Tensor, sizes: list[int], size: int, what: str, memory: torch.Tensor) -> list[int]:
     """Elements of each of `size` parts of `memory`, which is that of `tensor`, whose first dimension is divided into `sizes`; equal parts
     if there are none."""
     rows = tensor.size(0) if tensor.dim() > 0 else 1
@@ -66,7 +78,7 @@ def split_counts(tensor: torch.Tensor, sizes: Sequence[int], size: int, what: st
         sizes = [rows // size] * size
     elif len(sizes) != size or min(sizes) < 0 or sum(sizes) != rows:
         raise ValueError(
-            f"accord: all_to_all: {what} splits {list(sizes)} for {size} ranks and {rows} rows: one for each rank, which "
+            f"accord: all_to_all: {what} splits {sizes} for {size} ranks and {rows} rows: one for each rank, which "
             "add up to the rows"
         )
     row = memory.numel() // rows if rows else 0

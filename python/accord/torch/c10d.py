@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import types
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
@@ -29,6 +30,7 @@ from torch.distributed.distributed_c10d import (
 )
 
 __all__ = [
+    "OF_THE_DEFAULT_GROUP",
     "AllToAllOptions",
     "AllgatherOptions",
     "AllreduceCoalescedOptions",
@@ -41,6 +43,7 @@ __all__ = [
     "ScatterOptions",
     "backends_of",
     "carried_by",
+    "end_blocks_left_by_errors",
     "factor_of",
     "is_registered",
     "let_timeouts_be_set",
@@ -57,6 +60,9 @@ __all__ = [
     "torchcomms_enabled",
     "without_torchcomms",
 ]
+
+
+OF_THE_DEFAULT_GROUP = "default_pg"  #: what torch calls it, as a description of the group
 
 
 def profiler_enabled() -> bool:
@@ -132,25 +138,34 @@ def register_group(
     return group
 
 
-def replace_making_of_groups(make: Callable[..., Any]) -> None:
-    """Every group of torch.distributed, the default one too, comes from `make(original, *arguments)`, whose arguments are those of
-    `original`: size, rank, ranks, backend, store, name, backend_options, timeout, pg_tag, device_id, group_desc."""
-    original = distributed_c10d._new_process_group_helper
-
-    def replacement(*arguments: Any, **keywords: Any) -> Any:
-        return make(original, *arguments, **keywords)
-
-    distributed_c10d._new_process_group_helper = replacement
+Replacement = Callable[
+    [Callable[..., Any], dict[str, Any]], Any
+]  # of a function and the arguments of a call, by the function's own names
 
 
-def replace_initializing(initialize: Callable[..., None]) -> None:
-    """init_process_group, also of those who know it by `from torch.distributed import` later on, is `initialize(original, *arguments)`."""
-    original = distributed_c10d.init_process_group
+def _replaced(original: Callable[..., Any], instead: Replacement) -> Callable[..., Any]:
+    """A function that is called as `original` is, in every way, and does `instead`."""
+    signature = inspect.signature(original)
 
     @functools.wraps(original)
-    def replacement(*arguments: Any, **keywords: Any) -> None:
-        initialize(original, *arguments, **keywords)
+    def replacement(*arguments: Any, **keywords: Any) -> Any:
+        try:
+            bound = signature.bind(*arguments, **keywords)
+        except TypeError:
+            return original(*arguments, **keywords)  # says what is wrong with them
+        return instead(original, dict(bound.arguments))
 
+    return replacement
+
+
+def replace_making_of_groups(make: Replacement) -> None:
+    """Every group of torch.distributed, the default one too, comes from `make`."""
+    distributed_c10d._new_process_group_helper = _replaced(distributed_c10d._new_process_group_helper, make)
+
+
+def replace_initializing(initialize: Replacement) -> None:
+    """init_process_group, also of those who know it by `from torch.distributed import` later on, is `initialize`."""
+    replacement = _replaced(distributed_c10d.init_process_group, initialize)
     distributed_c10d.init_process_group = dist.init_process_group = replacement
 
 
@@ -175,6 +190,33 @@ def let_timeouts_be_set(kind: type[dist.ProcessGroup]) -> None:
             original(timeout, group)
 
     distributed_c10d._set_pg_timeout = replacement
+
+
+@functools.cache
+def end_blocks_left_by_errors(kind: type[dist.ProcessGroup]) -> None:
+    """A coalescing block over a group of `kind` that an error leaves lists no calls after that. torch would go on to list them, and drop them.
+
+    What is replaced is the generator behind torch's context manager, so that programs that imported that before have it, too.
+    """
+    manager = distributed_c10d._coalescing_manager
+    cell = manager.__closure__[manager.__code__.co_freevars.index("func")]
+    original = contextlib.contextmanager(cell.cell_contents)
+
+    @functools.wraps(cell.cell_contents)
+    def replacement(group: dist.ProcessGroup | None = None, *arguments: Any, **keywords: Any) -> Iterator[Any]:
+        has_begun = False
+        try:
+            with original(group, *arguments, **keywords) as block:
+                has_begun = True
+                yield block
+        except BaseException:
+            left = group or dist.group.WORLD
+            if has_begun and isinstance(left, kind):
+                distributed_c10d._world.pg_coalesce_state.pop(left, None)
+                left.drop_listed()
+            raise
+
+    cell.cell_contents = replacement
 
 
 def is_registered(group: dist.ProcessGroup) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -16,21 +15,13 @@ import accord
 from accord.torch import c10d, streams
 from accord.torch.arguments import Tensors
 from accord.torch.errors import as_torch_error
+from accord.torch.listed import Listed, ListedWork
 from accord.torch.ranges import Range, recorded
 from accord.torch.tensors import CopyBack
-from accord.torch.work import DeviceWork, FinishedWork, Work, copy_back
+from accord.torch.work import DeviceWork, FinishedWork, Work, begun, copy_back
 
 _FINISHED = FinishedWork()
 _UNSET = c10d.BarrierOptions().timeout
-
-
-@dataclass
-class _Listed:
-    """Calls that are to run as one."""
-
-    batch: accord.Batch
-    back: list[CopyBack] = field(default_factory=list)
-    device: torch.device | None = None  # of those that came; None: the CPU
 
 
 class Calls:
@@ -41,7 +32,7 @@ class Calls:
         self._global_ranks = global_ranks
         self._sequence_number = 0
         self._new_timeout: timedelta | None = None
-        self._batches: dict[int, _Listed] = {}  # of threads that list calls, by thread
+        self._batches: dict[int, Listed] = {}  # of threads that list calls, by thread
 
     def _run(
         self,
@@ -95,7 +86,7 @@ class Calls:
             getattr(listed.batch, call)(*arguments, **keywords)
             listed.back.extend(back)
             listed.device = streams.device_of_call()
-            return _FINISHED
+            return ListedWork(listed, tensors)
         if self._new_timeout is not None:
             keywords.setdefault("timeout", self._new_timeout)
         start = getattr(self._comm, f"{call}_async")
@@ -135,8 +126,8 @@ class Calls:
         self._sequence_number += 1
         try:
             if device is not None:
-                return DeviceWork(start(), tensors, back, self._global_ranks, device)
-            return Work(start(), tensors, back, self._global_ranks)
+                return DeviceWork(begun(start()), tensors, back, self._global_ranks, device)
+            return Work(begun(start()), tensors, back, self._global_ranks)
         except accord.Error as error:
             raise as_torch_error(error, self._global_ranks) from None
 
@@ -146,18 +137,26 @@ class Calls:
 
     def _start_coalescing(self, device: torch.device) -> None:
         if threading.get_ident() in self._batches:
-            raise RuntimeError(
-                "accord: this thread lists calls of the group already; a block before was left by an error"
-            )
-        self._batches[threading.get_ident()] = _Listed(self._comm.batch())
+            raise RuntimeError("accord: this thread lists calls of the group already, in a block that has not ended")
+        self._batches[threading.get_ident()] = Listed(self._comm.batch())
 
     def _end_coalescing(self, device: torch.device) -> dist.Work:
-        listed = self._batches.pop(threading.get_ident())
+        listed = self._batches[threading.get_ident()]
         stream = None if listed.device is None else streams.current(listed.device)
         started = functools.partial(
             self._work_of, lambda: listed.batch.start(self._new_timeout, stream), (), listed.back, listed.device
         )
-        return recorded("coalesced", (), started) if c10d.profiler_enabled() else started()
+        try:
+            listed.work = recorded("coalesced", (), started) if c10d.profiler_enabled() else started()
+        finally:
+            self.drop_listed()
+        return listed.work
+
+    def drop_listed(self) -> None:
+        """Calls of this thread run again when they are made; those that it has listed and not started never do."""
+        listed = self._batches.pop(threading.get_ident(), None)
+        if listed is not None:
+            listed.is_open = False
 
 
 def _reads(arguments: Sequence, given: Tensors | None) -> Tensors:

@@ -14,7 +14,9 @@ import torch
 import torch.distributed as dist
 
 from accord.torch import c10d, streams
+from accord.torch.dispatcher import with_memory
 from accord.torch.tensors import WrongDevice
+from accord.torch.work import as_one
 
 
 class OtherDevices:
@@ -63,16 +65,17 @@ class OtherDevices:
 
 
 def on_its_device(method: Callable) -> Callable:
-    """A call of the process group that is for a GPU where the tensors lie on one of accord's, or goes to the other group where they lie on its device."""
+    """A call of the process group that is for a GPU where the tensors lie on one of accord's, or goes to the other group where they lie on its device.
+    Tensors may hold others: the call is for those."""
 
     @functools.wraps(method)
     def call(self: Any, *arguments: Any, **keywords: Any) -> dist.Work:
         try:
-            return method(self, *arguments, **keywords)
+            return as_one(with_memory(method, (self, *arguments), keywords))
         except WrongDevice as wrong:
             if self._others.are_own(wrong.device):
                 with streams.call_on(wrong.device):
-                    return method(self, *arguments, **keywords)
+                    return as_one(with_memory(method, (self, *arguments), keywords))
             other = self._others.group_for(wrong.device)
             if other is None:
                 raise TypeError(str(wrong)) from None

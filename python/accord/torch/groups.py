@@ -10,10 +10,12 @@ from typing import Any
 import torch.distributed as dist
 
 import accord
+from accord._integers import integers
 from accord.torch import c10d
 from accord.torch.errors import as_torch_error
 from accord.torch.monitored_barrier import announce
 from accord.torch.process_group import ProcessGroup
+from accord.torch.rendezvous import keep_open
 from accord.torch.watched_store import WatchedStore
 
 
@@ -51,8 +53,9 @@ def from_communicator(
     this process; the communicator's. timeout: what torch is told; calls take the communicator's. The group closes the communicator when it is
     destroyed.
     """
+    ranks = integers(ranks, "accord: the ranks of a group")
     if len(ranks) != communicator.size or ranks[communicator.rank] != dist.get_rank():
-        text = f"ranks {list(ranks)} are not those of {communicator!r} on rank {dist.get_rank()} of the default group"
+        text = f"ranks {ranks} are not those of {communicator!r} on rank {dist.get_rank()} of the default group"
         raise accord.InvalidArgument(text)
     return c10d.register_group(Ready(communicator), ranks, name or communicator.name, timeout, description)
 
@@ -62,14 +65,18 @@ def create(options: Any, backend_options: Options | Ready | None) -> ProcessGrou
     if backend_options is not None and not isinstance(backend_options, Options | Ready):
         raise TypeError(f"accord: pg_options is a {type(backend_options).__name__}; pass accord.torch.Options(...)")
     c10d.let_timeouts_be_set(ProcessGroup)
+    c10d.end_blocks_left_by_errors(ProcessGroup)
+    # Without any it is the default group, or one of ranks of other jobs, which programs make by what torch makes its groups by.
     global_ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
     if options.group_rank == 0:
+        keep_open(options.store)
         announce(options.store)
     if isinstance(backend_options, Ready):
         return ProcessGroup(backend_options.communicator, options.store, global_ranks, options.timeout)
     chosen = backend_options or Options()
     name, world = str(options.group_id), dist.group.WORLD
-    watched = world.communicator if isinstance(world, ProcessGroup) else None
+    is_part = isinstance(world, ProcessGroup) and len(options.global_ranks_in_group) > 0
+    watched = world.communicator if is_part else None
     store = WatchedStore(options.store, name, watched, global_ranks)
     try:
         comm = accord.Communicator.create(

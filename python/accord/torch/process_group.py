@@ -15,9 +15,20 @@ import torch
 import torch.distributed as dist
 
 import accord
+from accord._integers import integers
 from accord.torch import c10d
 from accord.torch.any_source import AnySource, ReceiveWork
-from accord.torch.arguments import Tensors, check_parts, form_of, list_of, options, single, split_counts
+from accord.torch.arguments import (
+    Tensors,
+    check_parts,
+    form_of,
+    list_of,
+    options,
+    root_of,
+    single,
+    split_counts,
+    split_sizes,
+)
 from accord.torch.calls import Calls
 from accord.torch.devices import OtherDevices, on_its_device
 from accord.torch.errors import as_torch_error
@@ -116,9 +127,7 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
 
     @on_its_device
     def broadcast(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None, root: int = 0) -> dist.Work:
-        opts = options(
-            c10d.BroadcastOptions, opts, timeout, rootRank=opts if isinstance(opts, int) else root, rootTensor=0
-        )
+        opts = options(c10d.BroadcastOptions, opts, timeout, rootRank=root_of(opts, root, "broadcast"), rootTensor=0)
         tensor = single(tensors, "broadcast")
         back: list[CopyBack] = []
         is_root = self._comm.rank == opts.rootRank
@@ -129,7 +138,7 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
     def reduce(
         self, tensors: Any, opts: Any = None, op: Any = None, timeout: timedelta | None = None, root: int = 0
     ) -> dist.Work:
-        opts = options(c10d.ReduceOptions, opts, timeout, rootRank=opts if isinstance(opts, int) else root, reduceOp=op)
+        opts = options(c10d.ReduceOptions, opts, timeout, rootRank=root_of(opts, root, "reduce"), reduceOp=op)
         tensor = single(tensors, "reduce")
         back: list[CopyBack] = []
         name, factor = op_of(opts.reduceOp)
@@ -181,7 +190,7 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
     def gather(
         self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: timedelta | None = None, root: int = 0
     ) -> dist.Work:
-        opts = options(c10d.GatherOptions, opts, timeout, rootRank=opts if isinstance(opts, int) else root)
+        opts = options(c10d.GatherOptions, opts, timeout, rootRank=root_of(opts, root, "gather"))
         tensor = single(input_tensors, "gather")
         memory = source(tensor, "gather")
         if self._comm.rank != opts.rootRank:
@@ -210,7 +219,7 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
     def scatter(
         self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: timedelta | None = None, root: int = 0
     ) -> dist.Work:
-        opts = options(c10d.ScatterOptions, opts, timeout, rootRank=opts if isinstance(opts, int) else root)
+        opts = options(c10d.ScatterOptions, opts, timeout, rootRank=root_of(opts, root, "scatter"))
         output = single(output_tensors, "scatter")
         back: list[CopyBack] = []
         memory = target(output, "scatter", back)
@@ -274,17 +283,18 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
         self,
         output: torch.Tensor,
         input: torch.Tensor,
-        output_split_sizes: Sequence[int],
-        input_split_sizes: Sequence[int],
+        output_split_sizes: Any,
+        input_split_sizes: Any,
         opts: Any = None,
     ) -> dist.Work:
         opts = options(c10d.AllToAllOptions, opts, opts)
         back: list[CopyBack] = []
         arguments = source(input, "all_to_all"), target(output, "all_to_all", back)
-        if not output_split_sizes and not input_split_sizes:
+        sent_sizes, received_sizes = split_sizes(input_split_sizes, "input"), split_sizes(output_split_sizes, "output")
+        if not sent_sizes and not received_sizes:
             return self._run("all_to_all", opts, (output,), back, *arguments)
-        sent = split_counts(input, input_split_sizes, self._comm.size, "input", arguments[0])
-        received = split_counts(output, output_split_sizes, self._comm.size, "output", arguments[1])
+        sent = split_counts(input, sent_sizes, self._comm.size, "input", arguments[0])
+        received = split_counts(output, received_sizes, self._comm.size, "output", arguments[1])
         return self._run("all_to_all_v", opts, (output,), back, arguments[0], sent, arguments[1], received)
 
     @on_its_device
@@ -342,7 +352,7 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
 
     def split_group(
         self,
-        new_ranks: list[int],
+        new_ranks: Any,
         timeout: timedelta | None = None,
         opts: Any = None,
         group_name: str | None = None,
@@ -351,6 +361,7 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
     ) -> ProcessGroup | None:
         """A group of the listed ranks of this one, in that order; None on the others. It is known to torch.distributed's functions only if
         dist.split_group made it. `opts` and `device_types` are for backends of other devices."""
+        new_ranks = integers(new_ranks, "accord: split_group: the ranks")
         if self._comm.rank not in new_ranks:
             return None
         name = group_name or f"{self._comm.name}/{','.join(map(str, new_ranks))}"

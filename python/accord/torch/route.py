@@ -13,7 +13,7 @@ import contextlib
 import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -84,66 +84,73 @@ def report() -> list[dict[str, Any]]:
     return [asdict(group) for group in _groups]
 
 
-def _initialize(original: Callable[..., None], *arguments: Any, **keywords: Any) -> None:
+def _initialize(original: Callable[..., None], asked: dict[str, Any]) -> None:
     """init_process_group. A program that binds itself to a device that this machine lacks runs without."""
-    device = keywords.get("device_id")
+    device = asked.get("device_id")
     if device is not None and torch.accelerator.device_count() == 0:
-        keywords["device_id"] = None
-    original(*arguments, **keywords)
-    if device is not None and _groups and keywords["device_id"] is None:
+        asked["device_id"] = None
+    original(**asked)
+    if device is not None and _groups and asked["device_id"] is None:
         why = "this machine has no such device"
         _groups[-1].options.append(fate_of("device_id", device, "not applicable", why))
 
 
-def _make(
-    original: Callable[..., Any],
-    size: int,
-    rank: int,
-    ranks: list[int],
-    backend: str,
-    store: dist.Store,
-    name: str,
-    backend_options: Any = None,
-    timeout: timedelta | None = None,
-    pg_tag: str | None = None,
-    device_id: Any = None,
-    group_desc: str | None = None,
-    **more: Any,
-) -> Any:
-    keywords = {"timeout": timeout, "pg_tag": pg_tag, "group_desc": group_desc, **more}
-    asked = str(backend)
-    if isinstance(backend_options, Options | Ready) or not _is_routed(asked):
-        keywords |= {"backend_options": backend_options, "device_id": device_id}
-        made = original(size, rank, ranks, backend, store, name, **keywords)
-        if isinstance(backend_options, Ready):  # of a mesh: to the program it is as its other groups are
+def _make(original: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """_new_process_group_helper, whose names of arguments are torch's."""
+    asked, options = str(arguments["backend"]), arguments.get("backend_options")
+    if isinstance(options, Options | Ready) or not _is_routed(asked):
+        made = original(**arguments)
+        if isinstance(options, Ready):  # of a mesh: to the program it is as its other groups are
             c10d.name_backends(made[0], _default_group.asked, {"cpu": "accord"})
         return made
     others = {kind: carrier for kind, carrier in c10d.carried_by(asked).items() if kind != "cpu" and _is_here(kind)}
     by_torchcomms = c10d.torchcomms_enabled()
-    if not ranks:  # the default group
+    description, rank, size = arguments.get("group_desc"), arguments["group_rank"], arguments["group_size"]
+    is_default = description == c10d.OF_THE_DEFAULT_GROUP
+    if is_default:
         _default_group.rank, _default_group.asked = rank, asked
     if by_torchcomms:
         with contextlib.suppress(ImportError):
             importlib.import_module("accord.torchcomms")  # newer torch asks what torchcomms has
-        if not ranks:  # torchcomms finds its place by these
-            os.environ.setdefault("TORCHCOMM_RANK", str(rank))
-            os.environ.setdefault("TORCHCOMM_SIZE", str(size))
         # torch splits later groups by the kinds of device in the name that was asked for: all of them have a backend.
         kinds = {"cpu": "accord"} | dict.fromkeys(c10d.carried_by(asked), "accord") | others
         carried = ",".join(f"{kind}:{carrier}" for kind, carrier in kinds.items())
-        made = original(size, rank, ranks, dist.Backend(carried), store, name, device_id=device_id, **keywords)
+        with _place_for_torchcomms(rank, size, is_default):
+            made = original(**arguments | {"backend": dist.Backend(carried), "backend_options": None})
     else:
-        options = Options(of_other_devices=backend_options)
-        made = original(size, rank, ranks, dist.Backend("accord"), store, name, backend_options=options, **keywords)
+        routed = {"backend": dist.Backend("accord"), "backend_options": Options(of_other_devices=options)}
+        made = original(**arguments | routed | {"device_id": None})
     group = made[0]
     if group is None or group == dist.GroupMember.NON_GROUP_MEMBER:
         return made
     c10d.name_backends(group, asked, {"cpu": "accord", **others})
-    fates = _fates(backend_options, timeout, others, by_torchcomms)
+    fates = _fates(options, arguments.get("timeout"), others, by_torchcomms)
     # A torch that finds torchcomms without this backend makes the group itself.
     by = "torch.distributed" if isinstance(group, ProcessGroup) else "torchcomms"
-    _groups.append(RoutedGroup(name, group_desc or "undefined", size, asked, "accord", others, by, fates))
+    name = arguments["group_name"]
+    _groups.append(RoutedGroup(name, description or "undefined", size, asked, "accord", others, by, fates))
     return made
+
+
+@contextlib.contextmanager
+def _place_for_torchcomms(rank: int, size: int, is_default: bool) -> Iterator[None]:
+    """torchcomms finds this rank's place in a group by the environment. There the default group's stays, as programs may make more by it; ranks
+    of another job have a place of their own in a group with them."""
+    place = {"TORCHCOMM_RANK": str(rank), "TORCHCOMM_SIZE": str(size)}
+    if is_default:
+        for name, value in place.items():
+            os.environ.setdefault(name, value)
+        yield
+        return
+    before = {name: os.environ.get(name) for name in place}
+    os.environ.update(place)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
 
 
 def _is_routed(asked: str) -> bool:

@@ -70,6 +70,15 @@ class WrongDevice(Exception):
         self.device = device
 
 
+class NoMemory(Exception):
+    """A tensor has no memory of its own, or a class that wants to be asked for it; accord.torch.dispatcher may come to what it holds."""
+
+    def __init__(self, tensor: torch.Tensor, call: str) -> None:
+        super().__init__(
+            f"{call} of a {type(tensor).__name__} of shape {tuple(tensor.shape)}, which has no memory of its own"
+        )
+
+
 def dtype_name(dtype: torch.dtype) -> str:
     """As accord calls it."""
     return str(dtype).removeprefix("torch.")
@@ -89,6 +98,21 @@ def check(tensor: torch.Tensor, call: str) -> None:
             f"accord: {call} of a tensor of layout {tensor.layout}: only dense ones can be used; pass "
             "tensor.to_dense(), and to DDP an Embedding with sparse=False"
         )
+    if not _has_memory(tensor):
+        raise NoMemory(tensor, call)
+
+
+_ASKS_NOBODY = torch.Tensor.__torch_dispatch__
+
+
+def _has_memory(tensor: torch.Tensor) -> bool:
+    kind = type(tensor)
+    if kind is not torch.Tensor and kind.__torch_dispatch__ is not _ASKS_NOBODY:
+        return False
+    try:
+        return (tensor.data_ptr() != 0 or tensor.numel() == 0) and not tensor.is_nested
+    except RuntimeError:  # there is not even a storage
+        return False
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:

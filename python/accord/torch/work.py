@@ -188,6 +188,49 @@ class FinishedWork(dist.Work):
         return future
 
 
+def begun(work: accord.Work) -> accord.Work:
+    """`work`, just started. Raises what is wrong with its arguments, as torch's backends do: a program may never wait for a message that it sends."""
+    error = work.error
+    if isinstance(error, accord.InvalidArgument | accord.Unsupported):
+        raise error
+    return work
+
+
+@never_compiled
+class Works(dist.Work):
+    """Several as one: it ends with the last of them."""
+
+    def __init__(self, works: Sequence[dist.Work]) -> None:
+        super().__init__()
+        self._works = works
+
+    def wait(self, timeout: timedelta = _AS_LONG_AS_IT_TAKES) -> bool:
+        return all(work.wait(timeout) for work in self._works)
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def is_completed(self) -> bool:
+        return all(work.is_completed() for work in self._works)
+
+    def is_success(self) -> bool:
+        return all(work.is_success() for work in self._works)
+
+    def exception(self) -> accord.Error | None:
+        return next((error for work in self._works if (error := work.exception()) is not None), None)
+
+    def result(self) -> list[torch.Tensor]:
+        return [tensor for work in self._works for tensor in work.result()]
+
+    def get_future(self) -> torch.futures.Future:
+        ended = torch.futures.collect_all([work.get_future() for work in self._works])
+        return ended.then(lambda _: self.result())
+
+
+def as_one(works: Sequence[dist.Work]) -> dist.Work:
+    return works[0] if len(works) == 1 else Works(works)
+
+
 def copy_back(back: Sequence[CopyBack]) -> None:
     """Gives tensors what was received in their place."""
     for tensor, memory in back:

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torchcomms import RedOpType, ReduceOp
 
+from accord._integers import integers
+
 _OPS = {
     RedOpType.SUM: "sum",
     RedOpType.PRODUCT: "product",
@@ -45,6 +47,7 @@ def parts_of(tensor: torch.Tensor, splits: Sequence[int], size: int, what: str) 
     if tensor.dim() == 0:
         raise RuntimeError(f"all_to_all_v_single: {what} has no dimension that could be split")
     rows = tensor.size(0)
+    splits = integers(splits, f"all_to_all_v_single: the split sizes of {what}", RuntimeError)
     if not splits:
         if rows % size:
             raise RuntimeError(

@@ -17,24 +17,26 @@ from torchcomms import CommOptions, TorchCommBackend
 
 import accord
 from accord.torch import streams
+from accord.torch.dispatcher import with_memory
 from accord.torch.errors import as_torch_error
 from accord.torch.tensors import CopyBack, WrongDevice, counts_of, joined_source, joined_target, source, target
-from accord.torch.work import copy_back
+from accord.torch.work import begun, copy_back
 from accord.torchcomms import rendezvous
 from accord.torchcomms.arguments import Operation, Timeout, operation_of, parts_of
-from accord.torchcomms.work import DeviceWork, Work
+from accord.torchcomms.work import DeviceWork, Work, as_one
 
 
 def _raises_torch_errors(method: Callable) -> Callable:
-    """The same, for the communicator's device; what it raises is a RuntimeError, as with torchcomms' other backends; one of accord's stays one of accord's too."""
+    """The same, for the communicator's device and for what tensors hold; what it raises is a RuntimeError, as with torchcomms' other backends; one of
+    accord's stays one of accord's too."""
 
     @functools.wraps(method)
     def call(self: Backend, *arguments: Any, **keywords: Any) -> Any:
         try:
             if self._device is None:
-                return method(self, *arguments, **keywords)
+                return as_one(with_memory(method, (self, *arguments), keywords))
             with streams.call_on(self._device):
-                return method(self, *arguments, **keywords)
+                return as_one(with_memory(method, (self, *arguments), keywords))
         except accord.Error as error:
             raise as_torch_error(error, range(self._size)) from None
         except WrongDevice as wrong:
@@ -153,6 +155,7 @@ class Backend(TorchCommBackend):
         return {"stream": streams.current(self._device)}
 
     def _work(self, work: accord.Work, back: Sequence[CopyBack]) -> Work:
+        begun(work)
         return (
             Work(work, back, self._size) if self._device is None else DeviceWork(work, back, self._size, self._device)
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -42,3 +43,22 @@ class DeviceWork(Work):
 
     def _wait(self) -> None:
         self._work.block(streams.current(self._device))
+
+
+class Works:
+    """Several as one."""
+
+    def __init__(self, works: Sequence[Work]) -> None:
+        self._works = works
+
+    def wait(self) -> None:
+        for work in self._works:
+            work.wait()
+
+
+def as_one(results: Sequence[Any]) -> Any:
+    """Of the results of one call, or of the same call for each tensor that its tensors hold."""
+    if len(results) == 1:
+        return results[0]
+    works = [work for work in results if work is not None]
+    return Works(works) if works else None

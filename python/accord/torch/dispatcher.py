@@ -1,0 +1,79 @@
+"""Tensors without memory of their own: the results of functional collectives, and other classes of tensors that hold tensors.
+
+Torch's dispatcher knows how to come from those to the tensors that they hold: it asks their class (__torch_dispatch__), or unwraps them itself where
+functions are transformed. torch's own backends get their tensors from it. So a call of accord's that has such a tensor goes through an operator of the
+dispatcher, whose kernel calls again with what it is given: once, or for a class that holds several tensors once for each. What the
+dispatcher or the class does not know to unwrap is refused.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree
+
+from accord.torch.tensors import NoMemory
+
+# Like those of torch's collectives, its schema does not say that tensors are written: with that the dispatcher would refuse to unwrap some.
+_library = torch.library.Library("accord", "DEF")
+_library.define("call(Tensor[] tensors, int number) -> ()")
+
+_numbers = itertools.count()
+_under_way: dict[int, Callable[[Sequence[torch.Tensor]], None]] = {}
+
+
+def _kernel(tensors: Sequence[torch.Tensor], number: int) -> None:
+    _under_way[number](tensors)
+
+
+for _key in ("CPU", "CUDA"):
+    _library.impl("call", _kernel, _key)
+
+
+def with_memory(call: Callable[..., Any], arguments: Sequence[Any], keywords: dict[str, Any]) -> list[Any]:
+    """What `call` gives, which is called once if all tensors have memory, however deep they lie in lists.
+
+    Else it is called with the tensors in their place, as often as these come from the dispatcher. It raises NoMemory before it does anything.
+    TypeError names a tensor that has none either way.
+    """
+    try:
+        return [call(*arguments, **keywords)]
+    except NoMemory as found:
+        missing = found
+    leaves, structure = _pytree.tree_flatten((arguments, keywords))
+    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    given: list[Any] = []
+    failures: list[BaseException] = []
+
+    def call_with(tensors: Sequence[torch.Tensor]) -> None:
+        filled = list(leaves)
+        for place, tensor in zip(places, tensors, strict=True):
+            filled[place] = tensor
+        positional, named = _pytree.tree_unflatten(filled, structure)
+        try:
+            given.append(call(*positional, **named))
+        except BaseException as error:
+            failures.append(error)
+            raise
+
+    number = next(_numbers)
+    _under_way[number] = call_with
+    try:
+        torch.ops.accord.call([leaves[place] for place in places], number)
+    except Exception as error:
+        if failures and not isinstance(failures[0], NoMemory):
+            raise failures[0] from None
+        raise TypeError(f"accord: {missing}: {_first_line(error)}") from error
+    finally:
+        del _under_way[number]
+    if not given:
+        raise TypeError(f"accord: {missing}, and its class does nothing for the call")
+    return given
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
