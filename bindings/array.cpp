@@ -1,7 +1,7 @@
 // The buffer protocol is asked first, since that is quickest for NumPy (0.2 us). Objects without it are asked for DLPack:
 // by the C function table of their type where it has one (torch: 0.1 us against 4 us for the Python method), else by
-// __dlpack__. That gives a null pointer for a tensor that holds others. Arrays of ml_dtypes' bfloat16 and 8-bit floats have a buffer
-// without a format; their dtype's name tells what they hold.
+// __dlpack__. That gives a null pointer for a tensor that holds others. Arrays of ml_dtypes' bfloat16 and 8-bit
+// floats have a buffer without a format; their dtype's name tells what they hold.
 #include "array.hpp"
 
 #include <algorithm>
@@ -157,7 +157,8 @@ bool lacks_data(const nb::dlpack::dltensor& tensor) {
                     " has elements, but no memory of its own; pass a tensor that has, such as the one that it holds"));
 }
 
-/// What torch gives for the result of a functional collective, once that is there. Other tensors without memory are refused.
+/// What torch gives for the result of a functional collective, once that is there. Other tensors without memory are
+/// refused.
 nb::object held_tensor(nb::handle object, std::string_view argument) {
   if (!nb::hasattr(object, "trigger_wait")) raise_without_memory(object, argument);
   return object.attr("trigger_wait")();

@@ -24,8 +24,8 @@ inline std::int64_t integer_of(nb::handle value) {
   return number;
 }
 
-/// A whole number, or those in a list, in an array or tensor of one dimension, or in whatever else gives one after the other. Others are
-/// Python's own error.
+/// A whole number, or those in a list, in an array or tensor of one dimension, or in whatever else gives one after
+/// the other. Others are Python's own error.
 inline std::vector<std::int64_t> integers_of(nb::handle value) {
   const nb::object items = nb::steal(PyObject_GetIter(value.ptr()));
   if (!items.is_valid()) {  // arrays without dimensions say so when they are asked

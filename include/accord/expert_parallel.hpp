@@ -118,8 +118,9 @@ class ExpertHandle {
   int alignment() const;
   /// Of its group.
   int experts() const;
-  /// Counts its maps: one more where prepare() made another map than the last one, so a map that is prepared again for equal ids keeps its
-  /// number. On GPUs, where the host does not know the ids, one more for each prepare(). Alike on all ranks.
+  /// Counts its maps: one more where prepare() made another map than the last one, so a map that is prepared again
+  /// for equal ids keeps its number. On GPUs, where the host does not know the ids, one more for each prepare().
+  /// Alike on all ranks.
   std::uint64_t generation() const;
 
   // On GPUs.
@@ -132,8 +133,9 @@ class ExpertHandle {
 
   // The rest REQUIRES: prepared().
 
-  /// Equal for equal maps of a handle, whatever it was in between, and alike on all ranks; two different maps share one with a chance of
-  /// 2^-64. A backward finds by it that the map is that of its forward, also where activation recompute has prepared it again.
+  /// Equal for equal maps of a handle, whatever it was in between, and alike on all ranks; two different maps share
+  /// one with a chance of 2^-64. A backward finds by it that the map is that of its forward, also where activation
+  /// recompute has prepared it again.
   std::uint64_t fingerprint() const;
   /// Tokens of this rank.
   std::int64_t tokens() const;

@@ -27,8 +27,8 @@ struct LanguageModelOptions {
   std::int32_t max_rows = 512;          ///< tokens that one step computes: longer prompts take several steps
 };
 
-/// The events of one request, to be taken as they come. One thread at a time; its end cancels what has not ended. Until it has given
-/// its last event it keeps its model, also when no handle of that is left.
+/// The events of one request, to be taken as they come. One thread at a time; its end cancels what has not ended.
+/// Until it has given its last event it keeps its model, also when no handle of that is left.
 class GenerationStream {
  public:
   RequestId id() const;
@@ -47,7 +47,8 @@ class GenerationStream {
 
 /// A language model on all ranks of an engine: rank 0 takes requests, decides what is computed and samples; the others follow.
 ///
-/// A handle: copies refer to the same model. Thread-safe. On rank 0 the last handle stops it, or the last stream that still goes on.
+/// A handle: copies refer to the same model. Thread-safe. On rank 0 the last handle stops it, or the last stream that
+/// still goes on.
 class LanguageModel {
  public:
   /// Makes the cache and, on rank 0, the thread that runs the model. Collective over the engine's groups, and agreed: if one rank

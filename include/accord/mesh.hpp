@@ -65,7 +65,8 @@ struct MeshConfig {
 };
 
 /// Reads "tp=8,pp=8,cp=2,ep=16", with the names of the fields of MeshConfig; lists as "hierarchical_cp=2x4". What is not said is as in
-/// `defaults`. kInvalidArgument names what is unknown, said twice, no number, or another world_size than that of `defaults`.
+/// `defaults`. kInvalidArgument names what is unknown, said twice, no number, or another world_size than that of
+/// `defaults`.
 Result<MeshConfig> parse_mesh_config(std::string_view text, MeshConfig defaults = {});
 
 /// Groups of one kind: each rank is in one of them, or in none.

@@ -1,4 +1,5 @@
-"""Whole numbers as programs give them: those of Python and NumPy, tensors of one element, and whatever else has __index__."""
+"""Whole numbers as programs give them: those of Python and NumPy, tensors of one element, and whatever else has
+__index__."""
 
 from __future__ import annotations
 

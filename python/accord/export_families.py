@@ -72,8 +72,8 @@ class _Names:
 
 
 def _families(model: torch.nn.Module) -> list[dict[str, Column | Row]]:
-    """Rules for a model whose modules were taken apart (export_modules), by what they divide together. ExportError if its layers
-    have other names."""
+    """Rules for a model whose modules were taken apart (export_modules), by what they divide together. ExportError if
+    its layers have other names."""
     names = _Names(model)
     families = [rules for rules in (_attention(names, model), _experts(names, model)) if rules]
     for columns, row in INNER:

@@ -1,4 +1,5 @@
-"""Whether what was written can be loaded. The loader of engines is asked itself, so that export and load cannot disagree."""
+"""Whether what was written can be loaded. The loader of engines is asked itself, so that export and load cannot
+disagree."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ Places = dict[str, tuple[int, int]]  # (rank, size) in each group
 def check_loads(
     folder: Path, name: Path, tensors: Mapping[str, torch.Tensor], plan: ShardingPlan, part: dict | None
 ) -> None:
-    """ExportError if accord.load() would refuse the package in `folder`, which will be called `name`: on one rank, and on each of two
-    that share what the plan divides; of a part of a program, in its places."""
+    """ExportError if accord.load() would refuse the package in `folder`, which will be called `name`: on one rank,
+    and on each of two that share what the plan divides; of a part of a program, in its places."""
     for places in [_of_part(part)] if part else _of_plan(tensors, plan):
         try:
             _core.check_loads(folder, places)

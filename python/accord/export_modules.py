@@ -161,7 +161,8 @@ def number_of(config, name: str) -> int | None:
 
 
 def size_of(config, name: str) -> int | None:
-    """Its "layers" or "attention_heads"; of a decoder alone its own, where the configuration has those of an encoder, too."""
+    """Its "layers" or "attention_heads"; of a decoder alone its own, where the configuration has those of an encoder,
+    too."""
     alone = getattr(config, "is_decoder", False) and not getattr(config, "is_encoder_decoder", False)
     own = number_of(config, f"decoder_{name}") if alone else None
     return own or number_of(config, {"layers": "num_hidden_layers"}.get(name, f"num_{name}"))

@@ -90,7 +90,8 @@ def settled_plans(
 
 
 def _layers_by_place(model: torch.nn.Module, choice: Choice) -> dict[Place, list[str]]:
-    """The layers that the chosen patterns decide. Tables and heads, whose patterns have no place before them, are one."""
+    """The layers that the chosen patterns decide. Tables and heads, whose patterns have no place before them, are
+    one."""
     matchers = [(pattern, pattern_matcher(pattern)) for pattern in choice.rules]
     of_family = {pattern: family[0] for family in choice.families for pattern in family}
     placed: dict[Place, list[str]] = {}

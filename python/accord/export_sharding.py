@@ -135,8 +135,8 @@ def shardable_layers(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
 
 
 def plan_sharding(model: torch.nn.Module, sharding: Mapping[str, Style | str | object] | None) -> ShardingPlan:
-    """Applies the patterns to the model's linear layers and embeddings; a pattern that decides none is an error. Styles may
-    also be torch's, as parallelize_module takes them."""
+    """Applies the patterns to the model's linear layers and embeddings; a pattern that decides none is an error.
+    Styles may also be torch's, as parallelize_module takes them."""
     if not isinstance(sharding, Mapping | None):
         raise ExportError(f'sharding is {sharding!r}; expected rules by name patterns, or "auto"')
     layers = shardable_layers(model)

@@ -1,8 +1,9 @@
 // Launchers differ in names only. What they do not give is a place to meet: with MASTER_ADDR it is a TCP store that rank 0
 // hosts; jobs of mpirun within one host meet at a port made of the job's name. MASTER_PORT itself belongs to PyTorch, whose
-// store rank 0 or its launcher serves there, so accord's begins at the port after it. Other programs may listen there too, so the
-// store carries the job's name and a client goes on looking until it finds it. Jobs that were started by hand have no name, and two of
-// them may be given one MASTER_PORT: each process leaves its place in the store, so that a second one of its rank is refused.
+// store rank 0 or its launcher serves there, so accord's begins at the port after it. Other programs may listen there
+// too, so the store carries the job's name and a client goes on looking until it finds it. Jobs that were started by
+// hand have no name, and two of them may be given one MASTER_PORT: each process leaves its place in the store, so
+// that a second one of its rank is refused.
 #include "comm/environment.hpp"
 
 #include <fmt/format.h>

@@ -26,9 +26,9 @@ struct JobPlace {
 /// without any of them one rank. Pure. kInvalidArgument names the variable that is missing or wrong.
 Result<JobPlace> job_place(const std::map<std::string, std::string>& environment);
 
-/// The store of the job, made on first use and kept as long as the process: rank 0, or its launcher, hosts it at the first free port
-/// of kPortsTried from `port`, the others find it there. kWrongState if another job of the same name is there already, or another
-/// process of this rank; kNotFound at once if `address` has no address.
+/// The store of the job, made on first use and kept as long as the process: rank 0, or its launcher, hosts it at the
+/// first free port of kPortsTried from `port`, the others find it there. kWrongState if another job of the same name
+/// is there already, or another process of this rank; kNotFound at once if `address` has no address.
 Result<std::shared_ptr<Store>> job_store(const JobPlace& job, Deadline deadline);
 inline constexpr int kPortsTried = 16;
 

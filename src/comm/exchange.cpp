@@ -1,9 +1,10 @@
 // The ranks of a group may meet in one store many times under one name, and not every time do all of them come. So rank 0
 // gives each attempt a number, its generation, that was never used before: it counts "generations" up and shows the
 // number at "open" until all have come or its time is over. The others wait for an open generation and go into it, once
-// each: "joined/RANK" tells which was the last, so that nobody goes back into one that failed. "entered/RANK" is counted up there: a second
-// process of one rank that comes at the same time is refused. When ranks disagree rank 0 leaves its generation open, and those who
-// are still to come find the disagreement too and need not wait for a timeout.
+// each: "joined/RANK" tells which was the last, so that nobody goes back into one that failed. "entered/RANK" is
+// counted up there: a second process of one rank that comes at the same time is refused. When ranks disagree rank 0
+// leaves its generation open, and those who are still to come find the disagreement too and need not wait for a
+// timeout.
 //
 // Within a generation a step is one key for each rank, which each sets for itself and reads of all others; the last one to
 // have read removes them.
@@ -80,8 +81,8 @@ class StoreExchange {
                   fmt::format("{}: {} of {} did not come in time", where(), ranks_text(missing), size_), missing);
   }
 
-  /// Rank 0 comes late also where it hosts a store that keeps it until all ranks have connected. `before`: the last generation that a
-  /// process of this rank went into.
+  /// Rank 0 comes late also where it hosts a store that keeps it until all ranks have connected. `before`: the last
+  /// generation that a process of this rank went into.
   Status was_not_opened(std::int64_t before) const {
     const Result<std::int64_t> generations = store_->add(key("generations"), 0);
     const std::string who = before > 0 ? fmt::format("a process came as rank {} before", rank_)

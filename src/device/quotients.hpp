@@ -1,6 +1,7 @@
 #pragma once
-// Division of floats that rounds to whole numbers, as PyTorch does it. Beside operands of 16 bits each step is rounded to their dtype: so
-// 2048 // 3 is 684 in bfloat16, whose neighbours of 682 are 680 and 684. With `dtype` float32 nothing more is rounded.
+// Division of floats that rounds to whole numbers, as PyTorch does it. Beside operands of 16 bits each step is
+// rounded to their dtype: so 2048 // 3 is 684 in bfloat16, whose neighbours of 682 are 680 and 684. With `dtype`
+// float32 nothing more is rounded.
 
 #include <cmath>
 

@@ -1,8 +1,8 @@
 #pragma once
 // The fingerprint of a routing map: a sum over the choices of all ranks, so that a device adds it up in any order.
 //
-// Equal maps have equal fingerprints on all ranks, on the CPU and on devices. Two different maps share one with a chance of 2^-64, which
-// is enough to find that a map was replaced.
+// Equal maps have equal fingerprints on all ranks, on the CPU and on devices. Two different maps share one with a
+// chance of 2^-64, which is enough to find that a map was replaced.
 
 #include <cstdint>
 

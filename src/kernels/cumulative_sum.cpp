@@ -1,5 +1,5 @@
-// The other dimensions are walked as rows. Lines that lie side by side in a row run along `dim` together, a block of them at a time,
-// each with an accumulator on the stack, so that memory is read in order either way.
+// The other dimensions are walked as rows. Lines that lie side by side in a row run along `dim` together, a block of
+// them at a time, each with an accumulator on the stack, so that memory is read in order either way.
 #include "kernels/cumulative_sum.hpp"
 
 #include <fmt/format.h>

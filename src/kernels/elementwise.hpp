@@ -45,12 +45,12 @@ Status unary(UnaryOp op, const ConstView& x, const View& y);
 /// y = x ^ exponent, as std::pow; exact for 2, 3, -1, 0.5 and -0.5 up to their own roundings. float32.
 Status pow_scalar(const ConstView& x, double exponent, const View& y);
 
-/// Arithmetic: float32, int32, int64 (wraps; kDiv of integers truncates, division by zero is kInvalidArgument), result of the
-/// same dtype. Comparisons: float32, int32, int64, uint8, bool, result bool. Logical: any dtype (0 is false), result bool.
-/// kMin and kMax give NaN if either side is NaN, as torch.minimum. kFloorDiv rounds down, kTruncDiv (of floats only) toward 0; of
-/// floats kFloorDiv is exact as Python's is: 6 // 0.3 is 19, since 0.3 is a little more than that. Of two operands of one 16-bit
-/// dtype both round each step to it (device/quotients.hpp).
-/// kPow of integers wraps; a negative exponent gives 0 unless the base is 1 or -1.
+/// Arithmetic: float32, int32, int64 (wraps; kDiv of integers truncates, division by zero is kInvalidArgument),
+/// result of the same dtype. Comparisons: float32, int32, int64, uint8, bool, result bool. Logical: any dtype (0 is
+/// false), result bool. kMin and kMax give NaN if either side is NaN, as torch.minimum. kFloorDiv rounds down,
+/// kTruncDiv (of floats only) toward 0; of floats kFloorDiv is exact as Python's is: 6 // 0.3 is 19, since 0.3 is a
+/// little more than that. Of two operands of one 16-bit dtype both round each step to it (device/quotients.hpp). kPow
+/// of integers wraps; a negative exponent gives 0 unless the base is 1 or -1.
 enum class BinaryOp : std::uint8_t {
   kAdd,
   kSub,
@@ -101,9 +101,10 @@ Status fill(Scalar value, const View& y);
 /// y[i] = start + i * step over one dimension; float32, int32, int64 (wraps).
 Status arange(Scalar start, Scalar step, const View& y);
 
-/// Converts as PyTorch does on x86. Float to int32 and int64 truncates; what is out of range, and NaN, gives the lowest number. To
-/// uint8 goes by way of int64, of which the low 8 bits stay. Integers wrap. To bool: not zero. Between float32, int32, int64, uint8
-/// and bool, and float16 and bfloat16 by way of float32 (to nearest even). The same dtype copies.
+/// Converts as PyTorch does on x86. Float to int32 and int64 truncates; what is out of range, and NaN, gives the
+/// lowest number. To uint8 goes by way of int64, of which the low 8 bits stay. Integers wrap. To bool: not zero.
+/// Between float32, int32, int64, uint8 and bool, and float16 and bfloat16 by way of float32 (to nearest even). The
+/// same dtype copies.
 Status convert(const ConstView& x, const View& y);
 
 }  // namespace accord::kernels

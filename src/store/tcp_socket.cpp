@@ -77,8 +77,8 @@ Result<Address> address_of(int fd) {
 
 constexpr Duration kComesBack = std::chrono::seconds(2);
 
-// True if a connection to `address` and the port of `listening` comes back here, as through an address that a router or a cluster's
-// service forwards to this machine.
+// True if a connection to `address` and the port of `listening` comes back here, as through an address that a router
+// or a cluster's service forwards to this machine.
 bool leads_here(Address address, int listening, const std::string& url) {
   const Result<int> port = port_of(listening);
   if (!port.ok()) return false;

@@ -19,13 +19,13 @@ struct Address {
 /// "tcp://10.0.0.1:29500", "tcp://[::1]:29500".
 std::string tcp_url(const std::string& host, int port);
 
-/// All addresses of `host` (a name, or a number of IPv4 or IPv6, in brackets or not). kNotFound if it has none, kIo if nobody who
-/// might know answers for now.
+/// All addresses of `host` (a name, or a number of IPv4 or IPv6, in brackets or not). kNotFound if it has none, kIo
+/// if nobody who might know answers for now.
 Result<std::vector<Address>> resolve(const std::string& host, int port);
 
 /// A non-blocking listening socket. A loopback host is served on that address only; any other on all addresses of the
-/// machine, since a machine may know itself by another address than its peers do. Port 0 takes a free one. kInvalidArgument if
-/// `host` is another machine.
+/// machine, since a machine may know itself by another address than its peers do. Port 0 takes a free one.
+/// kInvalidArgument if `host` is another machine.
 Result<UniqueFd> listen_at(const std::string& host, int port);
 
 /// True if `address` is one of this machine's.

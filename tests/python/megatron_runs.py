@@ -136,8 +136,9 @@ def gpt(tensor: int, pipeline: int, sequence: bool) -> list[float]:
 
 
 def experts(dispatcher: str, parallel: int, recompute: str = "") -> list[torch.Tensor]:
-    """What a MoE layer of four experts over `parallel` ranks gives, and the gradients of its input and router. recompute: "full" runs the
-    layer again in its backward, as recompute_granularity does with whole layers; "moe" is one of its recompute_modules."""
+    """What a MoE layer of four experts over `parallel` ranks gives, and the gradients of its input and router.
+    recompute: "full" runs the layer again in its backward, as recompute_granularity does with whole layers; "moe" is
+    one of its recompute_modules."""
     from megatron.core.models.gpt.moe_module_specs import get_moe_module_spec
     from megatron.core.transformer.moe import moe_utils
 
@@ -174,7 +175,8 @@ def experts(dispatcher: str, parallel: int, recompute: str = "") -> list[torch.T
 
 
 def recomputed_calls(experts, dispatch, combine) -> list[list[torch.Tensor]]:
-    """Gradients through two layers of accord's calls that share a handle: without recompute, and by each of megatron-core's functions."""
+    """Gradients through two layers of accord's calls that share a handle: without recompute, and by each of
+    megatron-core's functions."""
     handles = [experts.handle(), experts.handle()]
     generator = torch.Generator().manual_seed(dist.get_rank())
     x = torch.randn(5, 8, generator=generator)

@@ -18,7 +18,8 @@ Expected = tuple[Call, list[torch.Tensor]]
 
 
 def run_packages(_, path, packages):
-    """In a process with devices: of each package, with its inputs, the bytes of the outputs, or why there is no kernel."""
+    """In a process with devices: of each package, with its inputs, the bytes of the outputs, or why there is no
+    kernel."""
     import torch
     from host_devices import library
 

@@ -1,7 +1,7 @@
 """Calls of every op of engines, by dtype, over values at which kernels go wrong: for tests against eager PyTorch.
 
-A Call is one node of a graph: an op of ATen, its arguments, and its inputs among them. What it shall give is what PyTorch gives for
-the same call.
+A Call is one node of a graph: an op of ATen, its arguments, and its inputs among them. What it shall give is what
+PyTorch gives for the same call.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class Call:
     inputs: list[torch.Tensor]
     arguments: dict
     exact: bool = True
-    # Below: inputs of two dimensions are views of their transposes; outputs are sums, in which what is left may be small beside the terms;
-    # inputs that are parameters of the graph.
+    # Below: inputs of two dimensions are views of their transposes; outputs are sums, in which what is left may be
+    # small beside the terms; inputs that are parameters of the graph.
     strided: bool = False
     sums: bool = False
     label: str = ""

@@ -1,4 +1,5 @@
-"""Whatever accord.export writes accord.load takes, on one rank and on two; what has no kernel is refused by export, with its place in the model."""
+"""Whatever accord.export writes accord.load takes, on one rank and on two; what has no kernel is refused by export,
+with its place in the model."""
 
 import itertools
 

@@ -1,4 +1,5 @@
-"""Ranks started by hand, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT: what is wrong with them is said, and two jobs never mix."""
+"""Ranks started by hand, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT: what is wrong with them is said, and two
+jobs never mix."""
 
 import re
 import socket

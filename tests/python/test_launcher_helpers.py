@@ -1,4 +1,5 @@
-"""`accord run` and the processes that ranks start: signals go to the ranks, and nothing is left of a rank that has ended."""
+"""`accord run` and the processes that ranks start: signals go to the ranks, and nothing is left of a rank that has
+ended."""
 
 import os
 import re
@@ -8,8 +9,8 @@ import socket
 import pytest
 from accord_command import end, is_running, next_line, python_file, start_accord, wait_until
 
-# A rank with helpers of each kind, whose numbers it prints: one in its process group, one that ignores SIGTERM, one in a session of its
-# own, and a daemon, whose parent has ended. The first argument says how it ends.
+# A rank with helpers of each kind, whose numbers it prints: one in its process group, one that ignores SIGTERM, one
+# in a session of its own, and a daemon, whose parent has ended. The first argument says how it ends.
 RANK = """
 import os, signal, subprocess, sys
 

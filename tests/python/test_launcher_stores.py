@@ -8,7 +8,8 @@ from accord_command import accord, end, program_environment, python_file, start_
 
 torch = pytest.importorskip("torch")
 
-# All that a client of PyTorch's store can ask, on one rank or the other; with "own" as an argument rank 0 hosts the store by PyTorch itself.
+# All that a client of PyTorch's store can ask, on one rank or the other; with "own" as an argument rank 0 hosts the
+# store by PyTorch itself.
 CALLS = """
 import datetime, json, os, sys
 from torch.distributed import TCPStore

@@ -1,4 +1,5 @@
-"""Megatron's getters over a mesh against megatron-core's own, with every keyword that they have: one process that is some rank of many."""
+"""Megatron's getters over a mesh against megatron-core's own, with every keyword that they have: one process that is
+some rank of many."""
 
 import contextlib
 import importlib.util

@@ -1,5 +1,5 @@
-"""Engines give PyTorch's numbers for every op and dtype that they take, also where numbers are special: infinite, none, of either
-sign of zero, past 2^24, at the ends of a dtype."""
+"""Engines give PyTorch's numbers for every op and dtype that they take, also where numbers are special: infinite,
+none, of either sign of zero, past 2^24, at the ends of a dtype."""
 
 import itertools
 

@@ -1,4 +1,5 @@
-"""Whole numbers of every kind in every call, blocks that errors leave, and groups that are made one after the other at one port."""
+"""Whole numbers of every kind in every call, blocks that errors leave, and groups that are made one after the other
+at one port."""
 # ruff: noqa: F821 (what ranks.py gives to functions)
 
 import socket

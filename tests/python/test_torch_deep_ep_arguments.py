@@ -1,4 +1,5 @@
-"""What DeepEP's calls take: its arguments and no others, scales as it makes them, and a call that is refused on one rank harms nothing."""
+"""What DeepEP's calls take: its arguments and no others, scales as it makes them, and a call that is refused on one
+rank harms nothing."""
 # ruff: noqa: F821 (what ranks.py gives to functions)
 
 import inspect
@@ -32,7 +33,8 @@ def test_arguments_are_deep_eps_in_its_order(name):
 
 
 def refused_on_one_rank(group):
-    """(what rank 1 did wrong, what this rank heard); after each the next good call gives every row to the ranks it should."""
+    """(what rank 1 did wrong, what this rank heard); after each the next good call gives every row to the ranks it
+    should."""
     from accord.moe import deep_ep
 
     rank, buffer = dist.get_rank(), deep_ep.Buffer(group)
@@ -136,7 +138,8 @@ def test_a_call_that_is_refused_on_one_rank_is_refused_on_all_and_harms_nothing(
 
 
 def scales_of_powers(group):
-    """What arrives with use_fp8 of rows with blocks of known largest elements; 520 columns are four blocks and a part of one."""
+    """What arrives with use_fp8 of rows with blocks of known largest elements; 520 columns are four blocks and a part
+    of one."""
     from accord.moe import deep_ep
 
     buffer = deep_ep.Buffer(group)

@@ -1,4 +1,5 @@
-"""Activation recompute around experts: the gradients are those without it, bit for bit, in the orders of pipelines and by each library's way."""
+"""Activation recompute around experts: the gradients are those without it, bit for bit, in the orders of pipelines
+and by each library's way."""
 # ruff: noqa: F821 (what ranks.py gives to functions)
 
 import importlib.util
@@ -136,7 +137,8 @@ def test_a_map_that_is_prepared_again_for_equal_ids_of_all_ranks_is_the_same(tor
 
 
 def other_ids(group):
-    """Backwards that come when rank 1 has prepared the handle for other ids, and when the ids are those of the forward again."""
+    """Backwards that come when rank 1 has prepared the handle for other ids, and when the ids are those of the
+    forward again."""
     import accord.torch
     from accord import moe
 
@@ -169,7 +171,8 @@ def test_a_handle_prepared_for_other_ids_is_refused_on_all_ranks_until_it_has_th
 
 
 def by_megatron(group, folder):
-    """Differences that megatron-core's recompute makes: of a MoE layer through accord's DeepEP and its all-gather, and around accord's calls."""
+    """Differences that megatron-core's recompute makes: of a MoE layer through accord's DeepEP and its all-gather,
+    and around accord's calls."""
     import accord.torch
     from accord import moe
     from accord.moe import deep_ep

@@ -1,4 +1,5 @@
-"""Tensors that hold other tensors, or nothing, in plain calls: the same as over gloo, or an error at once that names them."""
+"""Tensors that hold other tensors, or nothing, in plain calls: the same as over gloo, or an error at once that names
+them."""
 # ruff: noqa: F821 (what ranks.py gives to functions)
 
 import pytest
@@ -71,7 +72,8 @@ def test_the_result_of_a_functional_collective_is_a_tensor_like_any_other(torch_
 
 
 def kinds_of_tensors(group):
-    """What becomes of other tensors that have no memory of their own; of those that two ranks send each other nothing may be left over."""
+    """What becomes of other tensors that have no memory of their own; of those that two ranks send each other nothing
+    may be left over."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor, Replicate

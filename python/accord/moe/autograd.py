@@ -1,8 +1,8 @@
 """Dispatch and combine with their backwards, for torch's autograd.
 
-Backwards are collectives too: every rank has to run them, in the same order, whatever its part in the loss. A backward needs the map of its
-forward. Activation recompute prepares the handle once more for the same ids, which gives that map again; another map is refused, and so it
-is on all ranks, as maps follow from the ids of all of them.
+Backwards are collectives too: every rank has to run them, in the same order, whatever its part in the loss. A
+backward needs the map of its forward. Activation recompute prepares the handle once more for the same ids, which
+gives that map again; another map is refused, and so it is on all ranks, as maps follow from the ids of all of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _BYTES = {torch.float8_e4m3fn: "float8_e4m3fn", torch.float8_e5m2: "float8_e5m2"
 
 
 class _Map:
-    """Which map a handle is. On a GPU the fingerprint stays there until a handle that was prepared again makes it needed: reading it waits."""
+    """Which map a handle is. On a GPU the fingerprint stays there until a handle that was prepared again makes it
+    needed: reading it waits."""
 
     def __init__(self, handle: ExpertHandle, device: torch.device) -> None:
         self.generation = handle.generation
@@ -40,8 +41,9 @@ class _Map:
 
 
 def _remember(ctx: FunctionCtx, group: ExpertGroup, handle: ExpertHandle, rows: torch.Tensor) -> None:
-    """What the backward needs. The saved tensor has no elements: torch.utils.checkpoint runs a forward again when something that it saved is
-    asked for, and where microbatches share a handle, that has to come before the backward looks at the map."""
+    """What the backward needs. The saved tensor has no elements: torch.utils.checkpoint runs a forward again when
+    something that it saved is asked for, and where microbatches share a handle, that has to come before the backward
+    looks at the map."""
     ctx.group, ctx.handle, ctx.map = group, handle, _Map(handle, rows.device)
     ctx.save_for_backward(rows.new_empty(0))
 

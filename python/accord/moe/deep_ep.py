@@ -5,13 +5,14 @@
     buffer = deep_ep.Buffer(group)
     layout = buffer.get_dispatch_layout(topk_idx, num_experts)
 
-`install()` makes it what `import deep_ep` gives, for programs and libraries (Megatron's flex dispatcher) that have that line. The process group
-may be of any backend. What DeepEP is told of its GPUs' resources (buffer sizes, SMs, queue pairs, configs) and events means nothing here: calls
-are done when they return. Arguments that would change what a call gives do what they say or are Unsupported; others than DeepEP's are a TypeError.
+`install()` makes it what `import deep_ep` gives, for programs and libraries (Megatron's flex dispatcher) that have
+that line. The process group may be of any backend. What DeepEP is told of its GPUs' resources (buffer sizes, SMs,
+queue pairs, configs) and events means nothing here: calls are done when they return. Arguments that would change what
+a call gives do what they say or are Unsupported; others than DeepEP's are a TypeError.
 
-Rows arrive by (source rank, token), each once for each rank that it goes to, with the local ids of the experts there; the low-latency
-calls give them expert by expert. Sums are those of `accord.moe`: in float32, in a fixed order, rounded once. What is wrong with one rank's arguments
-is an error on all ranks, and the buffer goes on.
+Rows arrive by (source rank, token), each once for each rank that it goes to, with the local ids of the experts there;
+the low-latency calls give them expert by expert. Sums are those of `accord.moe`: in float32, in a fixed order,
+rounded once. What is wrong with one rank's arguments is an error on all ranks, and the buffer goes on.
 """
 
 from __future__ import annotations
@@ -88,8 +89,9 @@ class Buffer:
         *,
         use_fabric: bool = False,
     ) -> None:
-        """group: of torch.distributed, of any backend, or a communicator; its timeout is that of all calls. Collective. enable_shrink and comm (of
-        mpi4py) are Unsupported; the other arguments say what DeepEP does with its GPUs' memory and queues, and are not used."""
+        """group: of torch.distributed, of any backend, or a communicator; its timeout is that of all calls.
+        Collective. enable_shrink and comm (of mpi4py) are Unsupported; the other arguments say what DeepEP does with
+        its GPUs' memory and queues, and are not used."""
         refused = None
         if enable_shrink:
             refused = Unsupported("enable_shrink: ranks cannot be masked; make a buffer of the ranks that are left")
@@ -283,10 +285,11 @@ class Buffer:
         async_finish: bool = False,
         return_recv_hook: bool = False,
     ) -> tuple[Rows, torch.Tensor, tuple, EventOverlap, Callable[[], None]]:
-        """The rows of each local expert: [local experts, ranks x num_max_dispatch_tokens_per_rank, hidden], of which the first recv_count count;
-        with use_fp8 a pair of float8_e4m3fn rows and their scales [..., ceil(hidden / 128)]. round_scale: these are powers of two; use_ue8m0: four
-        of their exponents in an int32, [..., ceil(hidden / 512)]. Also recv_count [local experts], a handle, an event, and a hook, which has
-        nothing left to do. num_max_dispatch_tokens_per_rank: alike on all ranks, none of which has more tokens. Collective."""
+        """The rows of each local expert: [local experts, ranks x num_max_dispatch_tokens_per_rank, hidden], of which
+        the first recv_count count; with use_fp8 a pair of float8_e4m3fn rows and their scales [..., ceil(hidden /
+        128)]. round_scale: these are powers of two; use_ue8m0: four of their exponents in an int32, [..., ceil(hidden
+        / 512)]. Also recv_count [local experts], a handle, an event, and a hook, which has nothing left to do.
+        num_max_dispatch_tokens_per_rank: alike on all ranks, none of which has more tokens. Collective."""
         with self.exchange.arguments("low_latency_dispatch"):
             alike = arguments.check_rows(x, arguments.SUMS)
             local = self._local_experts(num_experts)

@@ -1,4 +1,5 @@
-"""What the calls of DeepEP's interface take: which arguments there are, and what one rank by itself can find wrong with them."""
+"""What the calls of DeepEP's interface take: which arguments there are, and what one rank by itself can find wrong
+with them."""
 
 from __future__ import annotations
 
@@ -69,7 +70,8 @@ def begins_together(make: Callable) -> Callable:
 
 
 def check_rows(x: Any, dtypes: tuple[torch.dtype, ...], count: int | None = None) -> dict[str, Any]:
-    """What has to be alike on all ranks of rows [count, hidden] of one of `dtypes`, which float8 rows have in a pair with their scales."""
+    """What has to be alike on all ranks of rows [count, hidden] of one of `dtypes`, which float8 rows have in a pair
+    with their scales."""
     x, scales = x if isinstance(x, tuple) else (x, None)
     if not isinstance(x, torch.Tensor) or x.dim() != 2:
         found = list(x.shape) if isinstance(x, torch.Tensor) else type(x).__name__

@@ -1,7 +1,8 @@
 """How the ranks of a DeepEP buffer come to a call together, and the expert groups that move its rows.
 
-A call begins with one all_gather: what has to be alike on all ranks, how many tokens each has, and what is wrong with a rank's arguments. So
-an error is one of all ranks, which all go on afterwards, and an expert group is made by all of them or by none.
+A call begins with one all_gather: what has to be alike on all ranks, how many tokens each has, and what is wrong with
+a rank's arguments. So an error is one of all ranks, which all go on afterwards, and an expert group is made by all of
+them or by none.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class Exchange:
             raise
 
     def agree(self, call: str, alike: Mapping[str, Any], tokens: int = 0) -> list[int]:
-        """The tokens of all ranks. InvalidArgument: what is wrong with another rank's arguments. Mismatch: what differs of `alike`."""
+        """The tokens of all ranks. InvalidArgument: what is wrong with another rank's arguments. Mismatch: what
+        differs of `alike`."""
         records = self._gather({"call": call, "alike": dict(alike), "tokens": tokens})
         for rank, record in enumerate(records):
             if "error" in record:
@@ -93,7 +95,8 @@ class Exchange:
         return Route(self, self._routes, ids, most_tokens, experts)
 
     def handle(self, route: Route, rows: torch.Tensor) -> tuple[ExpertGroup, ExpertHandle]:
-        """The map of a route for rows of this width, and its expert group, which is made at the first use, and again for more tokens."""
+        """The map of a route for rows of this width, and its expert group, which is made at the first use, and again
+        for more tokens."""
         hidden, top_k = rows.shape[1], route.ids.shape[1]
         key = (hidden, route.experts, top_k)
         group = self._groups.get(key)

@@ -11,8 +11,8 @@ _EXPONENTS_OF_WORD = 4
 
 
 def in_float8(x: torch.Tensor, *, round_scale: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    """The rows, and their scales [tokens, ceil(hidden / 128)] float32: each takes the largest element of its block to the largest there is.
-    round_scale: the scales are powers of two, the next ones above."""
+    """The rows, and their scales [tokens, ceil(hidden / 128)] float32: each takes the largest element of its block to
+    the largest there is. round_scale: the scales are powers of two, the next ones above."""
     tokens, hidden = x.shape
     blocks = torch.nn.functional.pad(x.float(), (0, -hidden % SCALE_BLOCK)).view(tokens, -1, SCALE_BLOCK)
     scales = blocks.abs().amax(-1).clamp(min=_LEAST) / _LARGEST
@@ -24,8 +24,8 @@ def in_float8(x: torch.Tensor, *, round_scale: bool = False) -> tuple[torch.Tens
 
 
 def in_ue8m0(scales: torch.Tensor) -> torch.Tensor:
-    """Powers of two by their exponents, a byte for each (float32's, 127 is 1), four of them in an int32, the first one lowest:
-    [..., ceil(blocks / 4)]. Zero stays zero."""
+    """Powers of two by their exponents, a byte for each (float32's, 127 is 1), four of them in an int32, the first
+    one lowest: [..., ceil(blocks / 4)]. Zero stays zero."""
     exponents = (scales.contiguous().view(torch.int32) >> 23).to(torch.uint8)
     padded = torch.nn.functional.pad(exponents, (0, -scales.shape[-1] % _EXPONENTS_OF_WORD))
     return padded.contiguous().view(torch.int32)

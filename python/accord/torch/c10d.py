@@ -194,9 +194,11 @@ def let_timeouts_be_set(kind: type[dist.ProcessGroup]) -> None:
 
 @functools.cache
 def end_blocks_left_by_errors(kind: type[dist.ProcessGroup]) -> None:
-    """A coalescing block over a group of `kind` that an error leaves lists no calls after that. torch would go on to list them, and drop them.
+    """A coalescing block over a group of `kind` that an error leaves lists no calls after that. torch would go on to
+    list them, and drop them.
 
-    What is replaced is the generator behind torch's context manager, so that programs that imported that before have it, too.
+    What is replaced is the generator behind torch's context manager, so that programs that imported that before have
+    it, too.
     """
     manager = distributed_c10d._coalescing_manager
     cell = manager.__closure__[manager.__code__.co_freevars.index("func")]

@@ -65,8 +65,8 @@ class OtherDevices:
 
 
 def on_its_device(method: Callable) -> Callable:
-    """A call of the process group that is for a GPU where the tensors lie on one of accord's, or goes to the other group where they lie on its device.
-    Tensors may hold others: the call is for those."""
+    """A call of the process group that is for a GPU where the tensors lie on one of accord's, or goes to the other
+    group where they lie on its device. Tensors may hold others: the call is for those."""
 
     @functools.wraps(method)
     def call(self: Any, *arguments: Any, **keywords: Any) -> dist.Work:

@@ -1,9 +1,11 @@
-"""Tensors without memory of their own: the results of functional collectives, and other classes of tensors that hold tensors.
+"""Tensors without memory of their own: the results of functional collectives, and other classes of tensors that hold
+tensors.
 
-Torch's dispatcher knows how to come from those to the tensors that they hold: it asks their class (__torch_dispatch__), or unwraps them itself where
-functions are transformed. torch's own backends get their tensors from it. So a call of accord's that has such a tensor goes through an operator of the
-dispatcher, whose kernel calls again with what it is given: once, or for a class that holds several tensors once for each. What the
-dispatcher or the class does not know to unwrap is refused.
+Torch's dispatcher knows how to come from those to the tensors that they hold: it asks their class
+(__torch_dispatch__), or unwraps them itself where functions are transformed. torch's own backends get their tensors
+from it. So a call of accord's that has such a tensor goes through an operator of the dispatcher, whose kernel calls
+again with what it is given: once, or for a class that holds several tensors once for each. What the dispatcher or the
+class does not know to unwrap is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from torch.utils import _pytree
 
 from accord.torch.tensors import NoMemory
 
-# Like those of torch's collectives, its schema does not say that tensors are written: with that the dispatcher would refuse to unwrap some.
+# Like those of torch's collectives, its schema does not say that tensors are written: with that the dispatcher would
+# refuse to unwrap some.
 _library = torch.library.Library("accord", "DEF")
 _library.define("call(Tensor[] tensors, int number) -> ()")
 
@@ -36,8 +39,8 @@ for _key in ("CPU", "CUDA"):
 def with_memory(call: Callable[..., Any], arguments: Sequence[Any], keywords: dict[str, Any]) -> list[Any]:
     """What `call` gives, which is called once if all tensors have memory, however deep they lie in lists.
 
-    Else it is called with the tensors in their place, as often as these come from the dispatcher. It raises NoMemory before it does anything.
-    TypeError names a tensor that has none either way.
+    Else it is called with the tensors in their place, as often as these come from the dispatcher. It raises NoMemory
+    before it does anything. TypeError names a tensor that has none either way.
     """
     try:
         return [call(*arguments, **keywords)]

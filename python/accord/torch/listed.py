@@ -29,7 +29,8 @@ class Listed:
 
 @never_compiled
 class ListedWork(dist.Work):
-    """One of those calls. Inside the block wait() does nothing, as torch waits there for every call that is not asynchronous."""
+    """One of those calls. Inside the block wait() does nothing, as torch waits there for every call that is not
+    asynchronous."""
 
     def __init__(self, listed: Listed, tensors: Sequence[torch.Tensor]) -> None:
         super().__init__()

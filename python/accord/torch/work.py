@@ -47,8 +47,9 @@ class Work(dist.Work):
 
     _range: Range | None = None
     _awaited = True
-    # C++ may have been given a Work (by DDP.join) and wait for it when Python has let go of it; but it finds wait() in the Python object
-    # only, and without that would wait for ever. So those that nobody has waited for are kept, the latest of them.
+    # C++ may have been given a Work (by DDP.join) and wait for it when Python has let go of it; but it finds wait()
+    # in the Python object only, and without that would wait for ever. So those that nobody has waited for are kept,
+    # the latest of them.
     _kept: ClassVar[deque[Work]] = deque(maxlen=16)
 
     def __init__(
@@ -189,7 +190,8 @@ class FinishedWork(dist.Work):
 
 
 def begun(work: accord.Work) -> accord.Work:
-    """`work`, just started. Raises what is wrong with its arguments, as torch's backends do: a program may never wait for a message that it sends."""
+    """`work`, just started. Raises what is wrong with its arguments, as torch's backends do: a program may never wait
+    for a message that it sends."""
     error = work.error
     if isinstance(error, accord.InvalidArgument | accord.Unsupported):
         raise error

@@ -27,8 +27,8 @@ from accord.torchcomms.work import DeviceWork, Work, as_one
 
 
 def _raises_torch_errors(method: Callable) -> Callable:
-    """The same, for the communicator's device and for what tensors hold; what it raises is a RuntimeError, as with torchcomms' other backends; one of
-    accord's stays one of accord's too."""
+    """The same, for the communicator's device and for what tensors hold; what it raises is a RuntimeError, as with
+    torchcomms' other backends; one of accord's stays one of accord's too."""
 
     @functools.wraps(method)
     def call(self: Backend, *arguments: Any, **keywords: Any) -> Any:

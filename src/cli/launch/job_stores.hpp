@@ -11,8 +11,8 @@
 
 namespace accord::cli {
 
-/// PyTorch's store at MASTER_PORT and accord's at a port after it, empty at first; they end with this object. So no rank has to outlive
-/// the others.
+/// PyTorch's store at MASTER_PORT and accord's at a port after it, empty at first; they end with this object. So no
+/// rank has to outlive the others.
 class JobStores {
  public:
   /// Hosts the stores for the ranks of `start` and writes into it where they are. kIo if --master-port is taken.

@@ -1,7 +1,7 @@
-// Ranks are looked at in each turn of the loop. Several that exited since the last look cannot be put in order; one that a signal
-// killed is then blamed before one that exited with an error, as the latter is often the answer to the former, and the
-// lower rank before the higher. Their guards end what they leave running. Once all of that is gone the pipes are read to their
-// end, for at most the grace, as a process elsewhere may have got one.
+// Ranks are looked at in each turn of the loop. Several that exited since the last look cannot be put in order; one
+// that a signal killed is then blamed before one that exited with an error, as the latter is often the answer to the
+// former, and the lower rank before the higher. Their guards end what they leave running. Once all of that is gone
+// the pipes are read to their end, for at most the grace, as a process elsewhere may have got one.
 #include "cli/launch/local_ranks.hpp"
 
 #include <fmt/format.h>

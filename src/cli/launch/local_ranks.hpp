@@ -15,8 +15,8 @@
 
 namespace accord::cli {
 
-/// Idle -> Running -> Ending (told to end, within the grace) -> Killed -> Draining (all ranks and their helpers are gone; their
-/// output is read to its end) -> Idle. Running may go to Draining at once. Not thread-safe.
+/// Idle -> Running -> Ending (told to end, within the grace) -> Killed -> Draining (all ranks and their helpers are
+/// gone; their output is read to its end) -> Idle. Running may go to Draining at once. Not thread-safe.
 class LocalRanks {
  public:
   LocalRanks(const Job& job, Console& console) : job_(job), console_(console) {}

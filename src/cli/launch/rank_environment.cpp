@@ -1,5 +1,6 @@
-// The names are torchrun's, so that a program cannot tell the two launchers apart. With TORCHELASTIC_USE_AGENT_STORE=True all ranks
-// of torch.distributed are clients of the store at MASTER_ADDR:MASTER_PORT.
+// The names are torchrun's, so that a program cannot tell the two launchers apart. With
+// TORCHELASTIC_USE_AGENT_STORE=True all ranks of torch.distributed are clients of the store at
+// MASTER_ADDR:MASTER_PORT.
 #include "cli/launch/rank_environment.hpp"
 
 #include <fmt/format.h>

@@ -1,11 +1,12 @@
-// The guard is what the kernel calls a subreaper: whatever the rank starts, and whatever that starts, stays below the guard,
-// also after its parent has ended, in process groups and sessions of its own. So helpers (workers of a DataLoader,
-// subprocesses, daemons) are found when the rank has ended: they get SIGTERM, and after the grace SIGKILL. The guard leads a session of
-// its own, which no signal to the launcher's process group reaches; the end of the launcher is the end of the control socket,
-// and the rank asks the kernel to be killed when its guard dies.
+// The guard is what the kernel calls a subreaper: whatever the rank starts, and whatever that starts, stays below the
+// guard, also after its parent has ended, in process groups and sessions of its own. So helpers (workers of a
+// DataLoader, subprocesses, daemons) are found when the rank has ended: they get SIGTERM, and after the grace
+// SIGKILL. The guard leads a session of its own, which no signal to the launcher's process group reaches; the end of
+// the launcher is the end of the control socket, and the rank asks the kernel to be killed when its guard dies.
 //
-// The launcher may have threads, so the guard makes system calls only and allocates nothing. A pipe that closes on exec brings
-// back the errno of a failed exec, so that a program that does not exist is an error and not a rank that failed.
+// The launcher may have threads, so the guard makes system calls only and allocates nothing. A pipe that closes on
+// exec brings back the errno of a failed exec, so that a program that does not exist is an error and not a rank that
+// failed.
 #include "cli/launch/rank_guard.hpp"
 
 #include <dirent.h>
@@ -65,7 +66,8 @@ int exec_error(int report) {
   return got == static_cast<ssize_t>(sizeof error) ? error : 0;
 }
 
-// All but the standard ones and `kept`: an end of another guard's socket that stayed open here would hide its launcher's death.
+// All but the standard ones and `kept`: an end of another guard's socket that stayed open here would hide its
+// launcher's death.
 void close_descriptors(int kept) {
   const auto close_all = [](unsigned first, unsigned last) {
     if (first > last || syscall(SYS_close_range, first, last, 0U) == 0) return;

@@ -35,8 +35,9 @@ struct GuardReport {
   std::int32_t number = 0;
 };
 
-/// In a new child of the launcher: starts the rank and stays until the rank and all its helpers have ended. The launcher sends
-/// numbers of signals (int): a signal goes to the rank alone, but SIGKILL, and the end of the launcher, end all.
+/// In a new child of the launcher: starts the rank and stays until the rank and all its helpers have ended. The
+/// launcher sends numbers of signals (int): a signal goes to the rank alone, but SIGKILL, and the end of the
+/// launcher, end all.
 [[noreturn]] void guard_rank(const GuardPlan& plan);
 
 }  // namespace accord::cli

@@ -1,6 +1,6 @@
-// A rank is started by its guard (rank_guard.cpp), and the two ends of a socket are all that the launcher keeps of both: orders
-// go one way, reports come the other, and its end tells that nothing of the rank is left. Everything the guard needs is made
-// before the fork.
+// A rank is started by its guard (rank_guard.cpp), and the two ends of a socket are all that the launcher keeps of
+// both: orders go one way, reports come the other, and its end tells that nothing of the rank is left. Everything the
+// guard needs is made before the fork.
 #include "cli/launch/rank_process.hpp"
 
 #include <fcntl.h>

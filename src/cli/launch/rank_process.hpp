@@ -36,8 +36,8 @@ struct Exit {
   bool clean() const { return code == 0 && signal == 0; }
 };
 
-/// A rank under a guard of its own, which outlives it until its helpers, the processes that it started and those that these
-/// started, have ended as well. All of them end with the launcher, however that ends. Not thread-safe.
+/// A rank under a guard of its own, which outlives it until its helpers, the processes that it started and those that
+/// these started, have ended as well. All of them end with the launcher, however that ends. Not thread-safe.
 class RankProcess {
  public:
   /// kNotFound or kIo with the reason if the program cannot be executed.

@@ -1,5 +1,6 @@
-// All sockets are non-blocking and in one epoll, whose descriptor is what the launcher's loop watches, so that its turns do not grow
-// with the number of ranks. A client that is slow to read its answers is served again when its socket has room.
+// All sockets are non-blocking and in one epoll, whose descriptor is what the launcher's loop watches, so that its
+// turns do not grow with the number of ranks. A client that is slow to read its answers is served again when its
+// socket has room.
 #include "cli/launch/torch_store.hpp"
 
 #include <poll.h>

@@ -1,7 +1,8 @@
-// The protocol of PyTorch's TCPStore, by torch/csrc/distributed/c10d/TCPStoreBackend.hpp of PyTorch 2.11 to 2.13, which its
-// two servers (libuv and poll) speak alike. A request is one byte that tells its kind, then its fields; a text is its length (u64) and its
-// bytes; numbers are in the byte order of the machine. The first request has to be VALIDATE. A client may send requests
-// before it has read the answers to earlier ones, and CANCEL_WAIT while it waits.
+// The protocol of PyTorch's TCPStore, by torch/csrc/distributed/c10d/TCPStoreBackend.hpp of PyTorch 2.11 to 2.13,
+// which its two servers (libuv and poll) speak alike. A request is one byte that tells its kind, then its fields; a
+// text is its length (u64) and its bytes; numbers are in the byte order of the machine. The first request has to be
+// VALIDATE. A client may send requests before it has read the answers to earlier ones, and CANCEL_WAIT while it
+// waits.
 //
 //   VALIDATE u32 magic                PING u32                 -> u32, the same
 //   SET key value                     COMPARE_SET key old new  -> value
@@ -72,7 +73,8 @@ std::optional<std::int64_t> number_in(const std::string& text) {
 
 }  // namespace
 
-/// Reads the fields of one request, as far as they have come. After a read that failed, wrong() tells whether more bytes can mend it.
+/// Reads the fields of one request, as far as they have come. After a read that failed, wrong() tells whether more
+/// bytes can mend it.
 class TorchStoreTable::Request {
  public:
   explicit Request(std::string_view bytes) : bytes_(bytes) {}

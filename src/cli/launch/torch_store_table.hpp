@@ -11,8 +11,8 @@
 
 namespace accord::cli {
 
-/// The keys, counters and queues of one store, and who waits for what. Pure: bytes in, bytes out; no I/O, no time. Clients have numbers
-/// that the caller gives and never uses twice.
+/// The keys, counters and queues of one store, and who waits for what. Pure: bytes in, bytes out; no I/O, no time.
+/// Clients have numbers that the caller gives and never uses twice.
 class TorchStoreTable {
  public:
   using Client = std::uint64_t;

@@ -47,7 +47,8 @@ ACCORD_ON_DEVICE inline std::int64_t whole_of(kernels::UnaryOp op, std::int64_t 
   }
 }
 
-/// Comparisons give 0 or 1. NaN of either side goes through kMin and kMax. `dtype`: to which steps are rounded in between.
+/// Comparisons give 0 or 1. NaN of either side goes through kMin and kMax. `dtype`: to which steps are rounded in
+/// between.
 ACCORD_ON_DEVICE inline float real_of(kernels::BinaryOp op, float a, float b, DType dtype) {
   using kernels::BinaryOp;
   switch (op) {

@@ -20,7 +20,8 @@ Step gather_rows_on_device(const Node* node, const RowLookup& lookup);
 /// Whether ids below 0 count from a dimension's end.
 enum class FromEnd : std::uint8_t { kNo, kYes };
 
-/// y = x[.., ids, ..]: tensors of ids at adjacent dimensions [first, first + ids.size()), broadcast to `picked`. x and y are contiguous.
+/// y = x[.., ids, ..]: tensors of ids at adjacent dimensions [first, first + ids.size()), broadcast to `picked`. x
+/// and y are contiguous.
 struct Picking {
   Tensor x;
   std::vector<Tensor> ids;

@@ -11,12 +11,12 @@ namespace accord::engine {
 /// The sizes that all inputs broadcast to; kCorrupt if they do not.
 Result<Sizes> broadcast_sizes(const Preparation& op, std::initializer_list<Tensor> inputs);
 
-/// The wider of two dtypes, as PyTorch promotes tensors: bool < uint8 < int32 < int64 < 16-bit floats < float32. Of float16 and bfloat16
-/// neither holds the other: that is float32.
+/// The wider of two dtypes, as PyTorch promotes tensors: bool < uint8 < int32 < int64 < 16-bit floats < float32. Of
+/// float16 and bfloat16 neither holds the other: that is float32.
 DType wider(DType a, DType b);
 
-/// What PyTorch computes in with a tensor and a number, or a tensor without dimensions, of `number`: the tensor's dtype, unless the
-/// number is of a higher kind (bool < whole < real).
+/// What PyTorch computes in with a tensor and a number, or a tensor without dimensions, of `number`: the tensor's
+/// dtype, unless the number is of a higher kind (bool < whole < real).
 DType with_number(DType tensor, DType number);
 /// What PyTorch computes in with two tensors.
 DType common_dtype(const Tensor& a, const Tensor& b);

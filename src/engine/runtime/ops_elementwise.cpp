@@ -61,7 +61,8 @@ Status prepare_sum(Preparation& op, BinaryOp kind) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, operand(op, "self", dtype, dtype));
   ACCORD_ASSIGN_OR_RETURN(const Tensor other, operand(op, "other", dtype, dtype));
   ACCORD_ASSIGN_OR_RETURN(const Tensor factor, operand(op, "alpha", dtype, dtype));
-  // PyTorch rounds the factor to the dtype, and what is scaled here and there: where it runs by vectors, only once it is added.
+  // PyTorch rounds the factor to the dtype, and what is scaled here and there: where it runs by vectors, only once it
+  // is added.
   ACCORD_ASSIGN_OR_RETURN(const Tensor scaled,
                           op.scratch(kernels::is_real(dtype) ? DType::kFloat32 : dtype, other.sizes()));
   add_binary(op, BinaryOp::kMul, other, factor, scaled);

@@ -1,5 +1,5 @@
-// Ops with truth values: comparisons bring their operands to the dtype that PyTorch compares them in, logical ops to bool, where
-// chooses between two tensors in the output's dtype.
+// Ops with truth values: comparisons bring their operands to the dtype that PyTorch compares them in, logical ops to
+// bool, where chooses between two tensors in the output's dtype.
 #include "engine/device/device_steps.hpp"
 #include "engine/runtime/blocks.hpp"
 #include "engine/runtime/elementwise_steps.hpp"

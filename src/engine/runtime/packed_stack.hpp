@@ -13,8 +13,8 @@ namespace accord::engine {
 
 class PackedStack {
  public:
-  /// Packs row-major weights [experts, out, in] of a real dtype, each in that dtype; without `weights` the memory is left zero.
-  /// kUnsupported for other ones.
+  /// Packs row-major weights [experts, out, in] of a real dtype, each in that dtype; without `weights` the memory is
+  /// left zero. kUnsupported for other ones.
   static Result<PackedStack> of_experts(const std::byte* weights, DType dtype, const std::vector<std::int64_t>& shape,
                                         const std::string& name);
   /// Packs a row-major weight [out, in, ..] of a convolution of `groups` groups as [groups, out / groups, .. * in]: the channels

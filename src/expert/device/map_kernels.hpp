@@ -211,8 +211,8 @@ struct LayOut {
   }
 };
 
-/// Slots, what is in those of this rank, and the fingerprint; choices beyond the capacity are dropped where that is the policy. Shared
-/// memory: kChunk int32.
+/// Slots, what is in those of this rank, and the fingerprint; choices beyond the capacity are dropped where that is
+/// the policy. Shared memory: kChunk int32.
 struct NumberSlots {
   static constexpr const char* kName = "expert_number_slots";
   static constexpr int kThreads = 256;
