@@ -48,6 +48,31 @@ def test_subgroups(torch_ranks):
     assert {f["counted"] for f in found} == {1}
 
 
+def made_by_their_members(group):
+    """Groups that only their members make, which torch gives one name, and the communicators of engines over them."""
+    from accord.process_groups import shared_communicator
+
+    pair = [0, 1] if dist.get_rank() < 2 else [2, 3]
+    sums, shared = [], []
+    for _ in range(8):
+        mine = dist.new_group(pair)
+        x = torch.tensor([float(dist.get_rank())])
+        dist.all_reduce(x, group=mine)
+        mine.monitored_barrier()
+        sums.append(x.item())
+        y = np.array([float(dist.get_rank())])
+        shared_communicator(mine).communicator.all_reduce(y)
+        shared.append(y.item())
+    return mine.group_name, sums, shared
+
+
+def test_groups_of_one_name_without_a_rank_in_common(torch_ranks):
+    found = torch_ranks(4).run(made_by_their_members)
+    assert len({name for name, _, _ in found}) == 1
+    for rank, (_, sums, shared) in enumerate(found):
+        assert sums == shared == [1.0 if rank < 2 else 5.0] * 8
+
+
 def again(group, folder):
     """Ends the group and makes it again, some times, with operations under way and subgroups left behind."""
     import gc

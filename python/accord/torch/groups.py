@@ -69,16 +69,19 @@ def create(options: Any, backend_options: Options | Ready | None) -> ProcessGrou
     # Without any it is the default group, or one of ranks of other jobs, which programs make by what torch makes its
     # groups by.
     global_ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
+    # Groups without a rank in common may have one name: torch counts the groups that a rank has made, and programs let
+    # only the members of a group make it. The name leads to one place in torch's store.
+    group_store = dist.PrefixStore(f"first rank {min(global_ranks)}", options.store)
     if options.group_rank == 0:
         keep_open(options.store)
-        announce(options.store)
+        announce(group_store)
     if isinstance(backend_options, Ready):
-        return ProcessGroup(backend_options.communicator, options.store, global_ranks, options.timeout)
+        return ProcessGroup(backend_options.communicator, group_store, global_ranks, options.timeout)
     chosen = backend_options or Options()
     name, world = str(options.group_id), dist.group.WORLD
     is_part = isinstance(world, ProcessGroup) and len(options.global_ranks_in_group) > 0
     watched = world.communicator if is_part else None
-    store = WatchedStore(options.store, name, watched, global_ranks)
+    store = WatchedStore(group_store, name, watched, global_ranks)
     try:
         comm = accord.Communicator.create(
             store,
@@ -93,7 +96,7 @@ def create(options: Any, backend_options: Options | Ready | None) -> ProcessGrou
         window = comm.window(chosen.window_bytes) if chosen.window_bytes else None
     except accord.Error as error:
         raise as_torch_error(store.cause_of(error), global_ranks) from None
-    group = ProcessGroup(comm, options.store, global_ranks, options.timeout, window, chosen.of_other_devices)
+    group = ProcessGroup(comm, group_store, global_ranks, options.timeout, window, chosen.of_other_devices)
     group.options_given = backend_options
     return group
 
