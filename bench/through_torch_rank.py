@@ -5,7 +5,7 @@ import sys
 
 import torch
 import torch.distributed as dist
-from collectives_torch import Call, gloo, serve
+from collectives_torch import Call, gloo, keep_to_one_core, serve
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
@@ -42,6 +42,7 @@ def training_step(kind: str) -> Call:
 
 def main() -> None:
     backend, path = sys.argv[1:]
+    keep_to_one_core(int(os.environ["RANK"]))
     torch.set_num_threads(1)
     dist.init_process_group(backend)
     collective = gloo()
