@@ -157,8 +157,8 @@ bool lacks_data(const nb::dlpack::dltensor& tensor) {
                     " has elements, but no memory of its own; pass a tensor that has, such as the one that it holds"));
 }
 
-/// What torch gives for the result of a functional collective, once that is there. Other tensors without memory are
-/// refused.
+/// Waits for the result of a functional collective and gives the tensor that it holds. Refuses other tensors without
+/// memory.
 nb::object held_tensor(nb::handle object, std::string_view argument) {
   if (!nb::hasattr(object, "trigger_wait")) raise_without_memory(object, argument);
   return object.attr("trigger_wait")();

@@ -58,7 +58,7 @@ void decline(ExpertGroup& group, const ExpertHandle& handle, bool prepares, std:
   (void)group.decline(handle, prepares, {StatusCode::kInvalidArgument, std::string(why)});
 }
 
-/// What `make` makes of arguments. If it throws, `tell` is called with why.
+/// Returns `make()`. If it throws, calls `tell` with the reason first.
 template <typename Make, typename Tell>
 auto made_or_told(Make make, Tell tell) {
   try {

@@ -168,7 +168,7 @@ Status read_route(std::string_view text, Config&) {
   return one_of("mode", text, kModes);  // python/accord/torch/route.py does it
 }
 
-// What comm/environment.cpp compares with the job's name.
+// comm/environment.cpp reads the value and compares it with the job's name.
 Status read_job_store(std::string_view, Config&) { return Status(); }
 
 struct Variable {

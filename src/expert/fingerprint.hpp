@@ -17,7 +17,7 @@ ACCORD_ON_DEVICE inline std::uint64_t spread(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-/// What the k-th choice of a token of `rank` adds if it goes to `place`.
+/// The k-th choice of a token of `rank`, sent to `place`: its term in the fingerprint.
 ACCORD_ON_DEVICE inline std::uint64_t mark_of_choice(int rank, std::int64_t token, int k, int place) {
   return spread(static_cast<std::uint64_t>(rank) * 0x9E3779B97F4A7C15ULL +
                 static_cast<std::uint64_t>(token) * 0xC2B2AE3D27D4EB4FULL +
@@ -25,7 +25,7 @@ ACCORD_ON_DEVICE inline std::uint64_t mark_of_choice(int rank, std::int64_t toke
                 (static_cast<std::uint64_t>(place) + 1) * 0xD6E8FEB86659FD93ULL);
 }
 
-/// What the number of tokens of `rank` adds.
+/// The number of tokens of `rank`: its term in the fingerprint.
 ACCORD_ON_DEVICE inline std::uint64_t mark_of_tokens(int rank, std::int64_t tokens) {
   return spread(static_cast<std::uint64_t>(rank) * 0xA0761D6478BD642FULL +
                 static_cast<std::uint64_t>(tokens) * 0xE7037ED1A0B428DBULL + 1);

@@ -237,7 +237,7 @@ RowKernel SelectTyped(BinaryOp op, DType input, DType output) {
   return nullptr;
 }
 
-// Of floats that were widened from 16 bits.
+// Kernels of floats that were widened from 16 bits.
 template <DType kDType>
 RowKernel SelectNarrow(BinaryOp op) {
   if (op == BinaryOp::kFloorDiv) return BinaryRow<FloorDivFloat<kDType>, float, float>;

@@ -10,7 +10,7 @@ namespace accord::kernels {
 RowKernel unary_row_kernel(UnaryOp op, DType input, DType output);
 /// `exponent` is read from parameters.real[0]. Roots are taken as such unless parameters.integer[0] is 1.
 RowKernel pow_row_kernel();
-/// Of `input` float16 and bfloat16 only those that round in between, in rows of float32.
+/// For `input` float16 and bfloat16 only the ops that round between steps, over rows of float32.
 RowKernel binary_row_kernel(BinaryOp op, DType input, DType output);
 RowKernel convert_row_kernel(DType input, DType output);
 /// Of `count` elements without gaps. REQUIRES: there is a kernel.

@@ -10,7 +10,7 @@
 
 namespace accord::cli {
 
-/// What a guard needs, ready for use without memory allocation.
+/// Everything that a guard needs after the fork, prepared before it: a forked child must not allocate memory.
 struct GuardPlan {
   std::vector<char*> arguments;
   std::vector<char*> environment;
@@ -29,7 +29,7 @@ enum class GuardEvent : std::int32_t {
   kKilled,      ///< by signal `number`
 };
 
-/// What a guard tells its launcher. The end of the socket tells that nothing of the rank is left.
+/// A message of a guard to its launcher. The end of the socket says that no process of the rank is left.
 struct GuardReport {
   GuardEvent event = GuardEvent::kStarted;
   std::int32_t number = 0;

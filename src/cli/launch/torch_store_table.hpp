@@ -1,5 +1,5 @@
 #pragma once
-// What a torch.distributed TCPStore answers to the bytes of its clients.
+// The server side of torch.distributed's TCPStore protocol: bytes of clients in, answers out. No sockets.
 
 #include <cstddef>
 #include <cstdint>

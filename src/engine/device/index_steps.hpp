@@ -17,7 +17,7 @@ struct RowLookup {
 };
 Step gather_rows_on_device(const Node* node, const RowLookup& lookup);
 
-/// Whether ids below 0 count from a dimension's end.
+/// kYes: ids below 0 count from the end of the dimension.
 enum class FromEnd : std::uint8_t { kNo, kYes };
 
 /// y = x[.., ids, ..]: tensors of ids at adjacent dimensions [first, first + ids.size()), broadcast to `picked`. x

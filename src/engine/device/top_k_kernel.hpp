@@ -42,7 +42,7 @@ struct TopK {
     std::int64_t index = 0;
   };
 
-  // Of elements of up to 32 bits one number has the order and the place.
+  // Elements of up to 32 bits: one 64-bit number holds both the order and the place.
   template <typename Block>
   ACCORD_ON_DEVICE Place next(Block& block, std::int64_t begin, const Place& last) const {
     std::uint64_t best = 0;

@@ -15,10 +15,10 @@ Result<Sizes> broadcast_sizes(const Preparation& op, std::initializer_list<Tenso
 /// float16 and bfloat16 neither holds the other: that is float32.
 DType wider(DType a, DType b);
 
-/// What PyTorch computes in with a tensor and a number, or a tensor without dimensions, of `number`: the tensor's
-/// dtype, unless the number is of a higher kind (bool < whole < real).
+/// PyTorch's result dtype of a tensor and a number, or a tensor without dimensions, of dtype `number`: the tensor's
+/// dtype, unless the number is of a higher kind (bool < integer < float).
 DType with_number(DType tensor, DType number);
-/// What PyTorch computes in with two tensors.
+/// PyTorch's result dtype of two tensors.
 DType common_dtype(const Tensor& a, const Tensor& b);
 
 /// `tensor`, or a copy of it in the wider `dtype`; kCorrupt if it is narrower.

@@ -38,8 +38,8 @@ class LoadedEngine {
   static Result<std::shared_ptr<LoadedEngine>> load(const std::string& path,
                                                     const std::map<std::string, GroupPlace>& places,
                                                     const LoadOptions& options);
-  /// Whether load() takes the package, on the CPU. Does all that it does but read weights; so what is damaged there
-  /// is not seen. Cost: the metadata, whatever the weights' size.
+  /// Checks that load() takes the package on the CPU. Does everything that load() does except read weights, so damaged
+  /// weights are not noticed. Cost: reading the metadata, whatever the weights' size.
   static Status check_loads(const std::string& path, const std::map<std::string, GroupPlace>& places);
   static Result<std::shared_ptr<LoadedEngine>> assemble(const EngineParts& parts,
                                                         const std::map<std::string, GroupPlace>& places,

@@ -15,7 +15,7 @@ bool is_product(const Node& node) { return node.op == "aten.mm.default" || node.
 bool is_embedding(const Node& node) { return node.op == "aten.embedding.default" || node.op == "accord.embedding"; }
 bool is_convolution(const Node& node) { return node.op == "aten.convolution.default"; }
 
-// What the node reads as packed weights.
+// The inputs that the node reads as packed weights.
 std::vector<ValueId> packed_weights(const Node& node) {
   std::vector<ValueId> weights;
   for (const std::string_view name : {is_product(node) ? "mat2" : "weight", "gate"}) {

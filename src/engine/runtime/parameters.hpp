@@ -65,8 +65,8 @@ PackedStack packed_part(const TensorEntry& entry, const TensorPart& part, const 
 /// Bytes that loading `parts` takes on the CPU, as they lie in the package: of all that the graph uses. Float8 counts as what it becomes.
 std::uint64_t planned_bytes(const Package& package, const Graph& graph, const std::vector<TensorPart>& parts);
 
-/// Whether weights are read. Left out, what lies in the package as it is used is mapped and not checked, all else is
-/// zeros in memory that no page stands behind; a program can be prepared, not run.
+/// kRead: weights are read and checked. kLeftOut: weights that are used in place are mapped and not checked, and others
+/// are zeros in memory without pages, so a program can be prepared but not run.
 enum class Contents : std::uint8_t { kRead, kLeftOut };
 
 /// Maps and checks the granules of `parts` (one for each of the graph's parameters) that the graph uses. What lies in the package
