@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 import accord
+from accord.torch import streams
 from accord.torch.c10d import never_compiled
 from accord.torch.tensors import CopyBack
 
@@ -25,6 +26,12 @@ class Listed:
     device: torch.device | None = None  # of those that came; None: the CPU
     is_open: bool = True  # until the block ends
     work: dist.Work | None = None  # once they have begun
+
+    def add(self, tensors: Sequence[torch.Tensor], back: Sequence[CopyBack]) -> ListedWork:
+        """Notes a call that is in the batch now."""
+        self.back.extend(back)
+        self.device = streams.device_of_call()
+        return ListedWork(self, tensors)
 
 
 @never_compiled
