@@ -196,7 +196,7 @@ Result<std::shared_ptr<Store>> host_store(const JobPlace& job, Deadline deadline
 
 namespace {
 
-/// What a job's own rank would like to know of a store that is another's.
+/// The part of an error that describes the other job whose store this is.
 std::string stranger_text(const std::string& url, const std::string& job) {
   std::vector<std::string_view> parts = split_text(job, '/');
   const std::string_view size = parts.size() >= 3 ? parts[2] : "?";

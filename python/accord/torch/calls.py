@@ -154,7 +154,7 @@ class Calls:
         return listed.work
 
     def drop_listed(self) -> None:
-        """Calls of this thread run again when they are made; those that it has listed and not started never do."""
+        """Ends this thread's block: later calls run when they are made; listed calls that have not started never run."""
         listed = self._batches.pop(threading.get_ident(), None)
         if listed is not None:
             listed.is_open = False

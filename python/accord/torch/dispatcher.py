@@ -1,11 +1,11 @@
 """Tensors without memory of their own: the results of functional collectives, and other classes of tensors that hold
 tensors.
 
-Torch's dispatcher knows how to come from those to the tensors that they hold: it asks their class
+Torch's dispatcher finds the tensors that they hold: it asks their class
 (__torch_dispatch__), or unwraps them itself where functions are transformed. torch's own backends get their tensors
 from it. So a call of accord's that has such a tensor goes through an operator of the dispatcher, whose kernel calls
-again with what it is given: once, or for a class that holds several tensors once for each. What the dispatcher or the
-class does not know to unwrap is refused.
+again with what it is given: once, or once for each tensor of a class that holds several. A tensor that neither the
+dispatcher nor its class unwraps is refused.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ for _key in ("CPU", "CUDA"):
 
 
 def with_memory(call: Callable[..., Any], arguments: Sequence[Any], keywords: dict[str, Any]) -> list[Any]:
-    """What `call` gives, which is called once if all tensors have memory, however deep they lie in lists.
+    """Calls `call` once if all tensors have memory, however deep they lie in lists, and returns what it returns.
 
-    Else it is called with the tensors in their place, as often as these come from the dispatcher. It raises NoMemory
-    before it does anything. TypeError names a tensor that has none either way.
+    Otherwise calls it once for each set of tensors that the dispatcher unwraps, with these in the place of the given
+    ones. REQUIRES: `call` raises NoMemory before it does anything. TypeError names a tensor that has no memory even
+    then.
     """
     try:
         return [call(*arguments, **keywords)]

@@ -19,11 +19,11 @@ _AS_LONG_AS_IT_TAKES = timedelta(0)  # what torch passes where no timeout is giv
 
 @dataclass
 class Listed:
-    """Those of one block."""
+    """The calls of one block."""
 
     batch: accord.Batch
     back: list[CopyBack] = field(default_factory=list)
-    device: torch.device | None = None  # of those that came; None: the CPU
+    device: torch.device | None = None  # of the calls; None: the CPU
     is_open: bool = True  # until the block ends
     work: dist.Work | None = None  # once they have begun
 

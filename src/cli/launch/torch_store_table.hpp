@@ -1,5 +1,5 @@
 #pragma once
-// What a torch.distributed TCPStore answers to the bytes of its clients.
+// The answers of a torch.distributed TCPStore to the bytes of its clients.
 
 #include <cstddef>
 #include <cstdint>
