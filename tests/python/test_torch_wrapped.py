@@ -160,6 +160,7 @@ def test_other_tensors_without_memory_are_unwrapped_by_torch_or_refused_at_once(
         assert said.pop("arguments") == "InvalidArgument"
         for name, texts in said.items():
             assert all(name in text for text in texts) and len(texts) == 6, (name, texts)
+        assert all("to_local()" in text for text in said["DTensor"][:5])
         assert values == [2.0, 2.0]
 
 

@@ -24,6 +24,8 @@ from accord.torch.tensors import NoMemory
 _library = torch.library.Library("accord", "DEF")
 _library.define("call(Tensor[] tensors, int number) -> ()")
 
+_REMEDY = "pass a tensor that has, such as the one that it holds (DTensor.to_local())"
+
 _numbers = itertools.count()
 _under_way: dict[int, Callable[[Sequence[torch.Tensor]], None]] = {}
 
@@ -70,11 +72,11 @@ def with_memory(call: Callable[..., Any], arguments: Sequence[Any], keywords: di
     except Exception as error:
         if failures and not isinstance(failures[0], NoMemory):
             raise failures[0] from None
-        raise TypeError(f"accord: {missing}: {_first_line(error)}") from error
+        raise TypeError(f"accord: {missing}; {_REMEDY} ({_first_line(error)})") from error
     finally:
         del _under_way[number]
     if not given:
-        raise TypeError(f"accord: {missing}, and its class does nothing for the call")
+        raise TypeError(f"accord: {missing}, and its class does nothing for the call; {_REMEDY}")
     return given
 
 
