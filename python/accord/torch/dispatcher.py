@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
+import accord
 from accord.torch.tensors import NoMemory
 
 # Like those of torch's collectives, its schema does not say that tensors are written: with that the dispatcher would
@@ -69,6 +70,8 @@ def with_memory(call: Callable[..., Any], arguments: Sequence[Any], keywords: di
     _under_way[number] = call_with
     try:
         torch.ops.accord.call([leaves[place] for place in places], number)
+    except accord.Error:
+        raise  # the functional collective that gives the tensor has failed
     except Exception as error:
         if failures and not isinstance(failures[0], NoMemory):
             raise failures[0] from None
