@@ -8,7 +8,7 @@ from typing import Any
 
 
 def integer(value: Any, what: str, error: type[Exception] = TypeError) -> int:
-    """`error` if it is none. what: it is called so there, as in "accord: the tag"."""
+    """`value` as an int. Raises `error`, which calls it `what` (as in "accord: the tag"), if it is not a whole number."""
     try:
         return operator.index(value)
     except TypeError:
@@ -16,7 +16,7 @@ def integer(value: Any, what: str, error: type[Exception] = TypeError) -> int:
 
 
 def integers(values: Any, what: str, error: type[Exception] = TypeError) -> list[int]:
-    """Those in a list, a tuple, an array or tensor of one dimension, or whatever else gives one after the other."""
+    """The whole numbers in a list, a tuple, an array or tensor of one dimension, or any other iterable."""
     try:
         return [operator.index(value) for value in values]
     except TypeError:

@@ -144,7 +144,7 @@ Seen store_at(const JobPlace& job, int port, Deadline deadline) {
   return {*std::move(found), *std::move(name)};
 }
 
-/// True if the process that published `theirs` as its place has certainly ended.
+/// Whether the process that left `theirs` as its place is gone for certain.
 bool is_gone(const topology::Place& theirs, const topology::Place& mine) {
   return theirs.host == mine.host && theirs.process_space == mine.process_space && kill(theirs.process, 0) != 0 &&
          errno == ESRCH;
@@ -196,7 +196,7 @@ Result<std::shared_ptr<Store>> host_store(const JobPlace& job, Deadline deadline
 
 namespace {
 
-/// Describes a store that belongs to another job, for the error of a rank that found it.
+/// The part of an error that describes the other job whose store this is.
 std::string stranger_text(const std::string& url, const std::string& job) {
   std::vector<std::string_view> parts = split_text(job, '/');
   const std::string_view size = parts.size() >= 3 ? parts[2] : "?";

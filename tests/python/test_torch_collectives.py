@@ -228,6 +228,47 @@ def test_coalesced_forms(torch_ranks):
         assert lists == [[[0.0], [0.0, 0.0]], [[1.0], [1.0, 1.0]]]
 
 
+def coalesced_for_a_device(group):
+    """Blocks that name a device: torch lists their calls itself and makes one of them inside the group's own block."""
+    rank, found = dist.get_rank(), []
+
+    def block(*, is_async):
+        return dist.distributed_c10d._coalescing_manager(group, torch.device("cpu"), async_ops=is_async)
+
+    for is_async in (False, True):
+        sums = [torch.full((count,), float(rank + 1)) for count in (2, 3)]
+        with block(is_async=is_async) as works:
+            for tensor in sums:
+                dist.all_reduce(tensor)
+        gathered, wide = torch.empty(4), torch.zeros(2, 2)  # every other element of `wide` is written
+        if is_async:
+            works.wait()
+        with block(is_async=is_async) as works:
+            dist.all_gather_into_tensor(gathered, torch.full((2,), float(rank)))
+            dist.all_gather_into_tensor(wide[:, 0], torch.full((1,), float(rank)))
+        if is_async:
+            works.wait()
+        halves, last = torch.empty(1), torch.full((1,), float(rank))
+        with block(is_async=is_async) as works:
+            dist.reduce_scatter_tensor(halves, torch.arange(2.0))
+            dist.broadcast(last, 1)
+        if is_async:
+            works.wait()
+        found.append([t.tolist() for t in (*sums, gathered, wide, halves, last)])
+    try:
+        with dist.distributed_c10d._time_estimator(group, torch.device("cpu")):
+            pass
+    except NotImplementedError:
+        found.append("no estimates")
+    return found
+
+
+def test_a_coalescing_block_ends_with_all_of_its_calls(torch_ranks):
+    for rank, found in enumerate(torch_ranks(2).run(coalesced_for_a_device)):
+        sums = [[3.0, 3.0], [3.0, 3.0, 3.0], [0.0, 0.0, 1.0, 1.0], [[0.0, 0.0], [1.0, 0.0]], [2.0 * rank], [1.0]]
+        assert found == [sums, sums, "no estimates"]
+
+
 def factors(group):
     from torch._C._distributed_c10d import _make_nccl_premul_sum
 

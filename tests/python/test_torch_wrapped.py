@@ -160,7 +160,25 @@ def test_other_tensors_without_memory_are_unwrapped_by_torch_or_refused_at_once(
         assert said.pop("arguments") == "InvalidArgument"
         for name, texts in said.items():
             assert all(name in text for text in texts) and len(texts) == 6, (name, texts)
+        assert all("to_local()" in text for text in said["DTensor"][:5])
         assert values == [2.0, 2.0]
+
+
+def failed(group):
+    """A plain call with the result of a functional collective that has failed, over another group."""
+    import torch.distributed._functional_collectives as functional
+
+    other = dist.new_group([0, 1])
+    result = functional.all_reduce(torch.ones(2 + dist.get_rank()), "sum", other)
+    try:
+        dist.all_reduce(result)
+    except RuntimeError as error:
+        return type(error).__name__
+    return "taken"
+
+
+def test_a_functional_collective_that_has_failed_says_so_in_the_call_with_its_result(torch_ranks):
+    assert torch_ranks(2).run(failed) == ["Mismatch", "Mismatch"]
 
 
 def transformed(group):

@@ -15,7 +15,7 @@ import accord
 from accord.torch import c10d, streams
 from accord.torch.arguments import Tensors
 from accord.torch.errors import as_torch_error
-from accord.torch.listed import Listed, ListedWork
+from accord.torch.listed import Listed
 from accord.torch.ranges import Range, recorded
 from accord.torch.tensors import CopyBack
 from accord.torch.work import DeviceWork, FinishedWork, Work, begun, copy_back
@@ -84,9 +84,7 @@ class Calls:
         if listed is not None:
             keywords.pop("timeout", None)
             getattr(listed.batch, call)(*arguments, **keywords)
-            listed.back.extend(back)
-            listed.device = streams.device_of_call()
-            return ListedWork(listed, tensors)
+            return listed.add(tensors, back)
         if self._new_timeout is not None:
             keywords.setdefault("timeout", self._new_timeout)
         start = getattr(self._comm, f"{call}_async")
@@ -107,10 +105,13 @@ class Calls:
         calls: Sequence[tuple],
         **keywords: Any,
     ) -> dist.Work:
-        """The same call with several arguments, as one."""
-        batch = self._comm.batch()
+        """The same call with several arguments, as one; in a coalescing block as part of it."""
+        listed = self._batches.get(threading.get_ident()) if self._batches else None
+        batch = self._comm.batch() if listed is None else listed.batch
         for arguments in calls:
             getattr(batch, call)(*arguments, **keywords)
+        if listed is not None:
+            return listed.add(tensors, back)
         timeout = self._new_timeout if opts.timeout == _UNSET else opts.timeout
         device = streams.device_of_call()
         stream = None if device is None else streams.current(device)
@@ -153,7 +154,7 @@ class Calls:
         return listed.work
 
     def drop_listed(self) -> None:
-        """Calls of this thread run again when they are made; those that it has listed and not started never do."""
+        """Ends this thread's block: later calls run when they are made; listed calls that have not started never run."""
         listed = self._batches.pop(threading.get_ident(), None)
         if listed is not None:
             listed.is_open = False

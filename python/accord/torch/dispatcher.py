@@ -1,11 +1,11 @@
 """Tensors without memory of their own: the results of functional collectives, and other classes of tensors that hold
 tensors.
 
-Torch's dispatcher knows how to come from those to the tensors that they hold: it asks their class
+Torch's dispatcher finds the tensors that they hold: it asks their class
 (__torch_dispatch__), or unwraps them itself where functions are transformed. torch's own backends get their tensors
 from it. So a call of accord's that has such a tensor goes through an operator of the dispatcher, whose kernel calls
-again with what it is given: once, or for a class that holds several tensors once for each. What the dispatcher or the
-class does not know to unwrap is refused.
+again with what it is given: once, or once for each tensor of a class that holds several. A tensor that neither the
+dispatcher nor its class unwraps is refused.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
+import accord
 from accord.torch.tensors import NoMemory
 
 # Like those of torch's collectives, its schema does not say that tensors are written: with that the dispatcher would
 # refuse to unwrap some.
 _library = torch.library.Library("accord", "DEF")
 _library.define("call(Tensor[] tensors, int number) -> ()")
+
+_REMEDY = "pass a tensor that has, such as the one that it holds (DTensor.to_local())"
 
 _numbers = itertools.count()
 _under_way: dict[int, Callable[[Sequence[torch.Tensor]], None]] = {}
@@ -37,10 +40,11 @@ for _key in ("CPU", "CUDA"):
 
 
 def with_memory(call: Callable[..., Any], arguments: Sequence[Any], keywords: dict[str, Any]) -> list[Any]:
-    """What `call` gives, which is called once if all tensors have memory, however deep they lie in lists.
+    """Calls `call` once if all tensors have memory, however deep they lie in lists, and returns what it returns.
 
-    Else it is called with the tensors in their place, as often as these come from the dispatcher. It raises NoMemory
-    before it does anything. TypeError names a tensor that has none either way.
+    Otherwise calls it once for each set of tensors that the dispatcher unwraps, with these in the place of the given
+    ones. REQUIRES: `call` raises NoMemory before it does anything. TypeError names a tensor that has no memory even
+    then.
     """
     try:
         return [call(*arguments, **keywords)]
@@ -66,14 +70,16 @@ def with_memory(call: Callable[..., Any], arguments: Sequence[Any], keywords: di
     _under_way[number] = call_with
     try:
         torch.ops.accord.call([leaves[place] for place in places], number)
+    except accord.Error:
+        raise  # the functional collective that gives the tensor has failed
     except Exception as error:
         if failures and not isinstance(failures[0], NoMemory):
             raise failures[0] from None
-        raise TypeError(f"accord: {missing}: {_first_line(error)}") from error
+        raise TypeError(f"accord: {missing}; {_REMEDY} ({_first_line(error)})") from error
     finally:
         del _under_way[number]
     if not given:
-        raise TypeError(f"accord: {missing}, and its class does nothing for the call")
+        raise TypeError(f"accord: {missing}, and its class does nothing for the call; {_REMEDY}")
     return given
 
 

@@ -24,7 +24,7 @@ class Identity:
     supports_coalescing = False
     supports_shrinking = False
     supports_splitting = False
-    _supports_time_estimate = False
+    supports_time_estimate = False
 
     @property
     def _device_types(self) -> list[torch.device]:

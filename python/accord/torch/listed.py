@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 import accord
+from accord.torch import streams
 from accord.torch.c10d import never_compiled
 from accord.torch.tensors import CopyBack
 
@@ -18,13 +19,19 @@ _AS_LONG_AS_IT_TAKES = timedelta(0)  # what torch passes where no timeout is giv
 
 @dataclass
 class Listed:
-    """Those of one block."""
+    """The calls of one block."""
 
     batch: accord.Batch
     back: list[CopyBack] = field(default_factory=list)
-    device: torch.device | None = None  # of those that came; None: the CPU
+    device: torch.device | None = None  # of the calls; None: the CPU
     is_open: bool = True  # until the block ends
     work: dist.Work | None = None  # once they have begun
+
+    def add(self, tensors: Sequence[torch.Tensor], back: Sequence[CopyBack]) -> ListedWork:
+        """Notes a call that is in the batch now."""
+        self.back.extend(back)
+        self.device = streams.device_of_call()
+        return ListedWork(self, tensors)
 
 
 @never_compiled

@@ -29,8 +29,8 @@ from accord.torch.process_group import ProcessGroup
 VARIABLE = "ACCORD_ROUTE"
 _ON, _REPORT = ("1", "on"), "report"
 
-# What a program means by another name than these is its own: accord itself, backends of other packages, those without
-# ranks of their own.
+# Groups of other backends stay as they are: accord itself, backends of other packages, and backends without ranks of
+# their own.
 _ROUTED = ("gloo", "nccl", "ucc", "xccl", "undefined")
 
 
@@ -135,8 +135,9 @@ def _make(original: Callable[..., Any], arguments: dict[str, Any]) -> Any:
 
 @contextlib.contextmanager
 def _place_for_torchcomms(rank: int, size: int, is_default: bool) -> Iterator[None]:
-    """torchcomms finds this rank's place in a group by the environment. There the default group's stays, as programs
-    may make more by it; ranks of another job have a place of their own in a group with them."""
+    """torchcomms finds this rank's place in a group by the environment. The place in the default group
+    stays there, as programs may make more communicators by it. In a group with ranks of another job, this rank has
+    another place, which is set while the group is made."""
     place = {"TORCHCOMM_RANK": str(rank), "TORCHCOMM_SIZE": str(size)}
     if is_default:
         for name, value in place.items():

@@ -71,8 +71,8 @@ class WrongDevice(Exception):
 
 
 class NoMemory(Exception):
-    """A tensor has no memory of its own, or a class that wants to be asked for it; accord.torch.dispatcher may come
-    to what it holds."""
+    """A tensor has no memory of its own, or its class handles calls itself; accord.torch.dispatcher may find the
+    tensors that it holds."""
 
     def __init__(self, tensor: torch.Tensor, call: str) -> None:
         super().__init__(

@@ -57,7 +57,7 @@ class Works:
 
 
 def as_one(results: Sequence[Any]) -> Any:
-    """Of the results of one call, or of the same call for each tensor that its tensors hold."""
+    """One result for a call that ran once, or once for each tensor that its tensors hold."""
     if len(results) == 1:
         return results[0]
     works = [work for work in results if work is not None]

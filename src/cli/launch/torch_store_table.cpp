@@ -316,7 +316,7 @@ void TorchStoreTable::put(const std::string& key, std::string value) {
   wake(key, std::numeric_limits<std::size_t>::max());
 }
 
-// Wakes clients that wait for `key`, until `most` of them have no other key to wait for.
+// Notes for the clients that wait for `key` that it is there, until `most` of them wait for nothing else.
 void TorchStoreTable::wake(const std::string& key, std::size_t most) {
   const auto found = waiting_.find(key);
   if (found == waiting_.end()) return;

@@ -1,5 +1,5 @@
 #pragma once
-// The server side of torch.distributed's TCPStore protocol: bytes of clients in, answers out. No sockets.
+// The answers of a torch.distributed TCPStore to the bytes of its clients.
 
 #include <cstddef>
 #include <cstdint>
