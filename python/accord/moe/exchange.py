@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from accord import process_groups
-from accord._core import Communicator, ExpertGroup, ExpertHandle, InvalidArgument, Mismatch
+from accord._core import Communicator, ExpertGroup, ExpertHandle, InvalidArgument, Mismatch, WrongState
 from accord.moe.autograd import dtype_of, memory_of
 
 Rows = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
@@ -47,13 +47,14 @@ class Exchange:
         self.rank, self.size = process_groups.place_in(group)
         self._shared = process_groups.shared_communicator(group, failure)
         self._groups: dict[tuple, ExpertGroup] = {}
-        self._routes = 0
+        self._routes, self._is_closed = 0, False
 
     @property
     def communicator(self) -> Communicator:
         return self._shared.communicator
 
     def close(self) -> None:
+        self._is_closed = True
         for group in self._groups.values():
             group.close()
         self._groups.clear()
@@ -85,6 +86,8 @@ class Exchange:
         return [record["tokens"] for record in records]
 
     def _gather(self, record: Mapping[str, Any]) -> list[dict[str, Any]]:
+        if self._is_closed:
+            raise WrongState(f"{record['call']}: the buffer was destroyed; make another one")
         mine = torch.frombuffer(bytearray(json.dumps(record).encode().ljust(_RECORD_BYTES)), dtype=torch.uint8)
         everyones = torch.empty(self.size, _RECORD_BYTES, dtype=torch.uint8)
         self.communicator.all_gather(mine, everyones.view(-1))
