@@ -347,8 +347,8 @@ def get_hierarchical_context_parallel_groups(check_initialized: bool = True) -> 
 def get_hybrid_data_context_parallel_groups(
     check_initialized: bool = True, group_size: int | None = None
 ) -> ProcessGroup | None:
-    """The group of `group_size` neighbours of data and context parallel; all of them if that many. Other sizes than
-    the planned ones are InvalidArgument, whatever check_initialized is."""
+    """The group of `group_size` neighbours of data and context parallel, which may be all of them. Sizes that were
+    not planned are InvalidArgument, whatever check_initialized is."""
     if group_size == get_data_parallel_world_size(with_context_parallel=True):
         return _group_of("dp_cp", check_initialized)
     prefix = "hybrid_dp_cp_"

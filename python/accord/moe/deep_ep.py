@@ -8,11 +8,11 @@
 `install()` makes it what `import deep_ep` gives, for programs and libraries (Megatron's flex dispatcher) that have
 that line. The process group may be of any backend. What DeepEP is told of its GPUs' resources (buffer sizes, SMs,
 queue pairs, configs) and events means nothing here: calls are done when they return. Arguments that would change what
-a call gives do what they say or are Unsupported; others than DeepEP's are a TypeError.
+a call gives do what they say or are Unsupported; arguments that DeepEP does not have are a TypeError.
 
 Rows arrive by (source rank, token), each once for each rank that it goes to, with the local ids of the experts there;
 the low-latency calls give them expert by expert. Sums are those of `accord.moe`: in float32, in a fixed order,
-rounded once. What is wrong with one rank's arguments is an error on all ranks, and the buffer goes on.
+rounded once. What is wrong with one rank's arguments is an error on all ranks, and the buffer works afterwards.
 """
 
 from __future__ import annotations

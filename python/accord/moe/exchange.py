@@ -1,8 +1,8 @@
 """How the ranks of a DeepEP buffer come to a call together, and the expert groups that move its rows.
 
 A call begins with one all_gather: what has to be alike on all ranks, how many tokens each has, and what is wrong with
-a rank's arguments. So an error is one of all ranks, which all go on afterwards, and an expert group is made by all of
-them or by none.
+a rank's arguments. So all ranks raise an error or none does, the buffer works afterwards, and all ranks make an expert
+group or none does.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Exchange:
 
     @contextlib.contextmanager
     def arguments(self, call: str) -> Iterator[None]:
-        """What this rank finds wrong with its arguments, inside, is told to the ranks that come to the call."""
+        """An error that is raised inside is told to the other ranks of the call."""
         try:
             yield
         except Exception as error:
@@ -119,7 +119,7 @@ class Exchange:
         return group, route.prepared[group]
 
     def send(self, route: Route, x: Rows, rows: int = 0, otherwise: float = 0) -> Rows:
-        """What of x arrives here: as many rows as come, or `rows` of them, then filled up with `otherwise`."""
+        """The rows of x that arrive on this rank. rows: so many are given, the last ones full of `otherwise`."""
         x, scales = x if isinstance(x, tuple) else (x, None)
         group, handle = self.handle(route, x)
         most = max(of_rank["recv_rows"] for of_rank in handle.ranks)
