@@ -26,7 +26,11 @@ namespace {
 namespace nb = nanobind;
 using namespace nb::literals;
 
-std::string setting_text(nb::handle value) {
+[[noreturn]] void raise_no_whole_number(const std::string& what, nb::handle value) {
+  raise_invalid("mesh: " + what + " is " + nb::cast<std::string>(nb::repr(value)) + ", no whole number of 64 bits");
+}
+
+std::string setting_text(const std::string& name, nb::handle value) try {
   if (nb::isinstance<nb::bool_>(value)) return nb::cast<bool>(value) ? "true" : "false";
   if (nb::isinstance<nb::str>(value)) return nb::cast<std::string>(value);
   std::string text;
@@ -35,6 +39,8 @@ std::string setting_text(nb::handle value) {
     text += std::to_string(number);
   }
   return text;
+} catch (nb::python_error&) {
+  raise_no_whole_number(name, value);
 }
 
 /// `what`: of the thing that should be called by a text.
@@ -86,9 +92,8 @@ MeshPlan make_plan(std::string_view sizes, int world_size, const nb::object& opt
   std::string text(sizes);
   for (const auto& [name, value] : more) {
     if (!text.empty()) text += ',';
-    text += nb::cast<std::string>(name);
-    text += '=';
-    text += setting_text(value);
+    const auto setting = nb::cast<std::string>(name);
+    text += setting + '=' + setting_text(setting, value);
   }
   MeshConfig config = value_or_raise(parse_mesh_config(text, {.world_size = world_size}));
   if (!options.is_none()) {
@@ -107,9 +112,13 @@ MeshPlan plan_of_axes(const nb::dict& sizes, const std::vector<std::vector<std::
   std::vector<MeshAxis> axes;
   for (const auto& [name_object, size] : sizes) {
     const std::string name = name_in(name_object, "the name of an axis");
-    if (nb::isinstance<nb::bool_>(size) || PyIndex_Check(size.ptr()) == 0)
-      raise_invalid("mesh: axis \"" + name + "\" is " + nb::cast<std::string>(nb::repr(size)) + ", no whole number");
-    const std::int64_t number = integer_of(size);
+    if (nb::isinstance<nb::bool_>(size)) raise_no_whole_number("axis \"" + name + "\"", size);
+    std::int64_t number = 0;
+    try {
+      number = integer_of(size);
+    } catch (nb::python_error&) {
+      raise_no_whole_number("axis \"" + name + "\"", size);
+    }
     const auto most = std::int64_t{std::numeric_limits<int>::max()};
     axes.push_back({name, static_cast<int>(std::clamp(number, -most, most))});
   }

@@ -85,14 +85,14 @@ std::string product_text(std::span<const std::pair<const char*, int>> factors) {
 
 // The ranks that the sizes of the dense layers' axes say. A size that cannot be is left for check_numbers() to tell of.
 Result<int> ranks_of_sizes(const MeshConfig& config) {
+  const auto sizes = {config.tp, config.gtp, config.cp, config.pp};
+  if (std::any_of(sizes.begin(), sizes.end(), [](int size) { return size < 1; })) return 1;
   if (config.dp == 0) {
     return invalid(
         "dp has no size, so the sizes do not say how many ranks there are: give world_size (--world), or dp");
   }
-  std::int64_t ranks = 1;
-  for (const int size : {config.tp, config.gtp, config.cp, config.pp, config.dp}) {
-    ranks = std::min<std::int64_t>(ranks * std::max(size, 1), kMostRanks + 1);
-  }
+  std::int64_t ranks = std::max(config.dp, 1);
+  for (const int size : sizes) ranks = std::min<std::int64_t>(ranks * size, kMostRanks + 1);
   return static_cast<int>(ranks);
 }
 
@@ -361,7 +361,9 @@ namespace accord {
 
 Result<MeshConfig> parse_mesh_config(std::string_view text, MeshConfig defaults) {
   std::set<std::string_view> seen;
-  for (const std::string_view part : split_text(text, ',')) {
+  for (const std::string_view spaced : split_text(text, ',')) {
+    const std::size_t first = std::min(spaced.find_first_not_of(' '), spaced.size());
+    const std::string_view part = spaced.substr(first, spaced.find_last_not_of(' ') + 1 - first);
     const std::size_t equals = part.find('=');
     if (equals == std::string_view::npos) {
       return Status(StatusCode::kInvalidArgument,

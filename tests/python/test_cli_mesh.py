@@ -84,6 +84,8 @@ def test_sizes_that_say_the_number_of_ranks_need_no_world():
     assert shown("tp=2,world_size=8")["world_size"] == 8
     same = accord("mesh", "show", "tp=2,dp=4", "--check", "tp=2")
     assert same.returncode == 0, same.stderr
+    spaced = accord("mesh", "show", " tp=2, dp=4 ", "--check", "tp=2")
+    assert spaced.returncode == 0, spaced.stderr
 
 
 @pytest.mark.parametrize(
@@ -96,6 +98,9 @@ def test_sizes_that_say_the_number_of_ranks_need_no_world():
         (("tp=2", "--world", 8, "--check", "tp=x"), "tp"),
         (("tp=2", "--world", 0), "--world: 0 is not more than 0"),
         (("tp=2",), "dp has no size"),
+        (("tp=0",), "tp is 0; it is 1 to 1048576"),
+        (("cp=-2",), "cp is -2; it is 1 to 1048576"),
+        (("tp=2, ,dp=2",), '"" has no value'),
         (("tp=2,dp=2", "--world", 8), "dp is 2, but of 8 ranks"),
         (("tp=2,world_size=8", "--world", 4), "world_size=8, but 4 ranks are given"),
         (("tp=2,dp=2", "--check", "dp=8"), "dp is 8, but of 4 ranks"),

@@ -273,3 +273,11 @@ def test_ranks_that_are_not_there_are_refused():
             plan.groups_of(rank)
     with pytest.raises(accord.NotFound, match='did you mean "tp_cp"'):
         plan.all_groups("tp-cp")
+
+
+@pytest.mark.parametrize("size", [2.0, None, 1 << 70, [1, 2.5]])
+def test_a_size_that_is_no_whole_number_is_named(size):
+    with pytest.raises(accord.InvalidArgument, match=r"mesh: tp is .*, no whole number of 64 bits"):
+        MeshPlan(tp=size, dp=2)
+    with pytest.raises(accord.InvalidArgument, match=r'mesh: axis "a" is .*, no whole number of 64 bits'):
+        MeshPlan.of_axes({"a": size}, [["a"]])

@@ -15,12 +15,13 @@ dist = pytest.importorskip("torch.distributed")
 pytest.importorskip("megatron.core")
 
 import accord  # noqa: E402
+from accord.mesh import megatron_overrides as overrides  # noqa: E402
 from accord.mesh import parallel_state as ours  # noqa: E402
 from accord.mesh import torch_mesh  # noqa: E402
 from accord.mesh.megatron_arguments import MegatronArguments  # noqa: E402
 
 VALUES = {"group_size": [None, 1, 2, 3, 4, 8, 16, 32], "vp_stage": [None, 0, 1, 2]}
-REFUSALS = (AssertionError, KeyError, TypeError, accord.Error)
+REFUSALS = (AssertionError, IndexError, KeyError, TypeError, ZeroDivisionError, accord.Error)
 
 
 def theirs():
@@ -119,11 +120,13 @@ def our_state(rank, world, arguments):
     given = MegatronArguments(**arguments)
     planned = SimpleNamespace(plan=given.plan(world), rank=rank, has_groups=True, group=lambda _: None)
     mesh = torch_mesh.TorchMesh(planned, SimpleNamespace(shared=None), "mesh", None)
-    virtual = None if given.virtual_pipeline_model_parallel_size is None else 0
+    virtual = given.virtual_pipeline_model_parallel_size
     with (
         mock.patch.object(torch_mesh, "from_communicator", lambda _, ranks, **__: SimpleNamespace(ranks=ranks)),
         mock.patch.object(torch_mesh.c10d, "is_registered", lambda _: True),
-        mock.patch.object(ours, "_state", ours._State(mesh, given, virtual)),
+        mock.patch.object(ours, "_state", ours._State(mesh, given)),
+        mock.patch.dict(overrides.sizes, {} if virtual is None else {"virtual": virtual}),
+        mock.patch.dict(overrides.ranks, {} if virtual is None else {"virtual": 0}),
     ):
         yield
 
@@ -166,3 +169,61 @@ def test_before_groups_are_made_getters_say_so_as_megatron_cores():
         expected, found = answers(theirs()), answers(ours)
     assert found == expected
     assert found["get_inter_distributed_optimizer_instance_group", ("check_initialized", False)] is None
+
+
+def setters():
+    """Their names in both, and the parameter that each has."""
+    for name, function in inspect.getmembers(theirs(), inspect.isfunction):
+        if name.startswith("set_"):
+            yield name, list(inspect.signature(function).parameters)
+
+
+def differences_after(module, calls):
+    """Answers with every number that `calls` set, one after the other, and again taken back."""
+    found = []
+    for name, value in calls:
+        getattr(module, name)(value)
+        found.append(answers(module))
+    for name, _ in calls:
+        getattr(module, name)(None)
+    return [*found, answers(module)]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("has_groups", [True, False])
+def test_setters_set_what_getters_answer_as_megatron_cores(has_groups):
+    names = list(setters())
+    assert len(names) == 11
+    for name, parameters in names:
+        assert list(inspect.signature(getattr(ours, name)).parameters) == parameters, name
+    arguments = {"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2}
+    # Sizes first, none of them that of the groups.
+    calls = [(name, 1 + index % 2) for index, (name, _) in enumerate(sorted(names, key=lambda each: "rank" in each[0]))]
+    for order in (calls, calls[::-1]):
+        with rank_of(5, 8):
+            module = theirs()
+            if has_groups:
+                module.initialize_model_parallel(**arguments)
+            expected = differences_after(module, order)
+            with our_state(5, 8, arguments) if has_groups else contextlib.nullcontext():
+                found = differences_after(ours, order)
+        for step, (theirs_now, ours_now) in enumerate(zip(expected, found, strict=True)):
+            assert theirs_now == ours_now, order[: step + 1]
+        assert expected[-1] != expected[-2]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_destroy_model_parallel_forgets_what_was_set():
+    with rank_of(1, 4):
+        before = answers(ours)
+        for name, _ in setters():
+            getattr(ours, name)(3)
+        assert ours.get_tensor_model_parallel_rank() == 3 and answers(ours) != before
+        ours.destroy_model_parallel()
+        assert answers(ours) == before
+
+
+def test_is_unitialized_is_there_and_deprecated():
+    for module in (theirs(), ours):
+        with pytest.warns(DeprecationWarning):
+            assert module.is_unitialized()

@@ -48,7 +48,7 @@ def refused_on_one_rank(group):
         return buffer.low_latency_dispatch(x, ids, most, 4, **{"use_fp8": False} | more)
 
     def dispatch(x=x, **more):
-        return buffer.dispatch(x, **known, topk_idx=ids, topk_weights=weights, **more)
+        return buffer.dispatch(x, **known | {"topk_idx": ids, "topk_weights": weights} | more)
 
     def good():
         packed, _, handle, _, _ = latency()
@@ -69,7 +69,8 @@ def refused_on_one_rank(group):
         return buffer.combine(x, handle, **more)
 
     def finish(packed=packed, **more):
-        return buffer.low_latency_combine(packed, ids, weights, made, **more)
+        given = {"topk_idx": ids, "topk_weights": weights, "handle": made}
+        return buffer.low_latency_combine(packed, **given | more)
 
     rows = dispatch(x)[0]
     cases = {
@@ -92,6 +93,20 @@ def refused_on_one_rank(group):
         "float8 sums": (lambda: combine(rows.to(torch.float8_e4m3fn)), lambda: combine(rows)),
         "logfmt": (lambda: finish(use_logfmt=True), finish),
         "another call": (lambda: latency(), lambda: combine(rows)),
+        "most is a fraction": (lambda: latency(most=8.0), latency),
+        "no ids": (lambda: latency(ids=None), latency),
+        "no memory": (lambda: latency(x.to("meta")), latency),
+        "sparse": (lambda: latency(x.to_sparse(), use_fp8=True), lambda: latency(use_fp8=True)),
+        "round_scale": (lambda: latency(use_fp8=True, round_scale=True), lambda: latency(use_fp8=True)),
+        "alignment of 0": (lambda: dispatch(expert_alignment=0), dispatch),
+        "layout": (lambda: dispatch(is_token_in_rank=layout[3].int()), dispatch),
+        "wide layout": (lambda: dispatch(is_token_in_rank=torch.ones(4, 3, dtype=torch.bool)), dispatch),
+        "experts": (lambda: dispatch(num_tokens_per_expert=layout[2].float()), dispatch),
+        "weights alone": (lambda: dispatch(topk_idx=None), dispatch),
+        "handle of the other kind": (lambda: dispatch(x, handle=made, topk_idx=None, topk_weights=None), dispatch),
+        "handle of the other kind, too": (lambda: finish(handle=handle), finish),
+        "weights of combine": (lambda: combine(rows, topk_weights=torch.ones(1, 2)), lambda: combine(rows)),
+        "other choices": (lambda: finish(topk_idx=ids.flip(0)), finish),
     }
     heard = {}
     for name, (wrong, right) in cases.items():
@@ -117,7 +132,7 @@ def test_a_call_that_is_refused_on_one_rank_is_refused_on_all_and_harms_nothing(
         "two ends": "async_finish and return_recv_hook exclude each other",
         "waits": "dispatch_wait_recv_cost_stats: waits are not counted here",
         "ue8m0 alone": "use_ue8m0 takes round_scale=True",
-        "no tensor": "x is list, it has to be a tensor [tokens, hidden]",
+        "no tensor": "x is list, it has to be a tensor",
         "hidden of dispatch": "dispatch: hidden is 128 on rank 0 and 64 on rank 1",
         "tokens of dispatch": "x has 3 rows, it has to have 4",
         "misspelt": 'did you mean "expert_alignment"?',
@@ -127,6 +142,20 @@ def test_a_call_that_is_refused_on_one_rank_is_refused_on_all_and_harms_nothing(
         "float8 sums": "x is float8_e4m3fn, it has to be one of float64, float32, float16, bfloat16",
         "logfmt": "use_logfmt: rows are sent as they are",
         "another call": "rank 1 called low_latency_dispatch, rank 0 combine",
+        "most is a fraction": "num_max_dispatch_tokens_per_rank is 8.0, no whole number",
+        "no ids": "topk_idx is NoneType, it has to be a tensor",
+        "no memory": "x is strided on meta, it has to be a dense tensor on cpu",
+        "sparse": "x is sparse_coo on cpu, it has to be a dense tensor on cpu",
+        "round_scale": "round_scale is False on rank 0 and True on rank 1",
+        "alignment of 0": "expert_alignment is 0, it has to be 1 or more",
+        "layout": "is_token_in_rank is [4, 2] int32, it has to be [tokens, 2] bool",
+        "wide layout": "is_token_in_rank is [4, 3] bool, it has to be [tokens, 2] bool",
+        "experts": "num_tokens_per_expert is [4] float32, it has to be [experts] int32",
+        "weights alone": "topk_weights takes topk_idx",
+        "handle of the other kind": "the handle is one of low_latency_dispatch, it has to be one of dispatch",
+        "handle of the other kind, too": "the handle is one of dispatch, it has to be one of low_latency_dispatch",
+        "weights of combine": "topk_weights is [1, 2], it has to be [",
+        "other choices": "topk_idx differs from that of the dispatch",
     }
     assert list(first) == list(second) == list(texts)
     for name, text in texts.items():
@@ -135,6 +164,51 @@ def test_a_call_that_is_refused_on_one_rank_is_refused_on_all_and_harms_nothing(
         assert second[name].startswith("TypeError") and "rank 1: TypeError" in first[name]
     for name in ("waits", "logfmt"):
         assert second[name].startswith("Unsupported")
+
+
+def few_tokens_and_numbers(group):
+    """Calls of ranks without tokens, whole numbers of other kinds, rows with infinite blocks, and a destroyed
+    buffer."""
+    import numpy
+
+    from accord import WrongState
+    from accord.moe import deep_ep
+
+    rank, buffer = dist.get_rank(), deep_ep.Buffer(group)
+    arrived = []
+    for with_tokens in ([], [0], [1]):
+        own = 3 if rank in with_tokens else 0
+        x, ids = torch.full((own, 130), 2.0), torch.tensor([[0, 1]] * 3)[:own]
+        for number in (int, numpy.int32, torch.tensor):
+            (rows, scales), counts, *_ = buffer.low_latency_dispatch(x, ids, number(4), number(2))
+        assert rows.shape == (1, 8, 130) and scales.shape == (1, 8, 2)
+        found = rows[0, :, 0].float() * scales[0, :, 0]
+        assert torch.allclose(found, torch.tensor([2.0] * counts + [0.0] * (8 - counts)))
+        layout = buffer.get_dispatch_layout(ids, numpy.int64(2))
+        known = {"num_tokens_per_rank": layout[0], "num_tokens_per_expert": layout[2], "is_token_in_rank": layout[3]}
+        plain, *_ = buffer.dispatch(x, **known, topk_idx=ids, expert_alignment=numpy.int64(1))
+        arrived.append((int(counts), len(plain)))
+    x = torch.ones(1, 256)
+    x[0, 3] = float("inf")
+    given = {"use_fp8": True, "round_scale": True}
+    (_, scales), *_ = buffer.low_latency_dispatch(x, torch.tensor([[rank]]), 1, 2, **given)
+    assert scales[0, 0].tolist() == [float("inf"), 2.0**-8]
+    buffer.destroy()
+    try:
+        buffer.low_latency_dispatch(x, torch.tensor([[rank]]), 1, 2)
+    except WrongState as error:
+        return arrived, str(error)
+
+
+def test_ranks_without_tokens_take_part_and_numbers_may_be_of_any_kind(torch_ranks):
+    for arrived, error in torch_ranks(2).run(few_tokens_and_numbers):
+        assert arrived == [(0, 0), (3, 3), (3, 3)]
+        assert error == "low_latency_dispatch: the buffer was destroyed; make another one"
+
+
+def test_a_config_has_deep_eps_names():
+    config = deep_ep.Config(num_sms=8, num_max_nvl_chunked_send_tokens=4)
+    assert (config.num_sms, config.num_max_rdma_chunked_recv_tokens) == (8, 256)
 
 
 def scales_of_powers(group):

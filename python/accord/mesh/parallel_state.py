@@ -8,6 +8,7 @@ destroy_model_parallel()
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,9 @@ import torch.distributed as dist
 
 import accord
 from accord.mesh import MeshPlan
+from accord.mesh import megatron_overrides as overrides
 from accord.mesh.megatron_arguments import MegatronArguments, timeout_of
+from accord.mesh.megatron_overrides import *  # noqa: F403 (the set_*() functions)
 from accord.mesh.torch_mesh import TorchMesh
 from accord.torch.fates import refuse_unused
 from accord.torch.process_group import ProcessGroup
@@ -26,7 +29,6 @@ from accord.torch.process_group import ProcessGroup
 class _State:
     mesh: TorchMesh
     arguments: MegatronArguments
-    virtual_pipeline_rank: int | None
 
 
 _state: _State | None = None
@@ -53,12 +55,16 @@ def initialize_model_parallel(*positional: Any, strict: bool = False, **keywords
 
     timeout = timeout_of(inspect.signature(MegatronArguments), positional, keywords)
     mesh = TorchMesh.create(plan, timeout=timeout, strict=strict)
-    _state = _State(mesh, arguments, None if arguments.virtual_pipeline_model_parallel_size is None else 0)
+    _state = _State(mesh, arguments)
+    if arguments.virtual_pipeline_model_parallel_size is not None:
+        overrides.sizes[overrides.VIRTUAL] = arguments.virtual_pipeline_model_parallel_size
+        overrides.ranks[overrides.VIRTUAL] = 0
 
 
 def destroy_model_parallel() -> None:
-    """Ends all groups of this rank. Idempotent."""
+    """Ends all groups of this rank, and forgets what set_*() said. Idempotent."""
     global _state
+    overrides.forget()
     if _state is not None:
         _state.mesh.close()
     _state = None
@@ -69,6 +75,12 @@ def model_parallel_is_initialized() -> bool:
 
 
 is_initialized = model_parallel_is_initialized
+
+
+def is_unitialized() -> bool:
+    """Deprecated, and misspelt as Megatron has it."""
+    warnings.warn("is_unitialized is deprecated, use is_initialized", DeprecationWarning, stacklevel=2)
+    return not is_initialized()
 
 
 def mesh() -> TorchMesh:
@@ -109,7 +121,7 @@ def _group(family: str) -> Callable[..., ProcessGroup | None]:
 
 def _world_size(family: str) -> Callable[[], int]:
     def get() -> int:
-        return len(mesh().ranks(family))
+        return _size(family)
 
     get.__doc__ = f'Ranks of the group "{family}" that this rank is in.'
     return get
@@ -138,8 +150,14 @@ def _ranks(family: str) -> list[int]:
     return ranks
 
 
+def _size(family: str) -> int:
+    said = overrides.sizes.get(family)
+    return len(mesh().ranks(family)) if said is None else said
+
+
 def _place(family: str) -> int:
-    return _ranks(family).index(dist.get_rank())
+    said = overrides.ranks.get(family)
+    return _ranks(family).index(dist.get_rank()) if said is None else said
 
 
 get_model_parallel_group = _group("mp")
@@ -175,13 +193,15 @@ get_expert_tensor_parallel_group = _group("ep_tp")
 
 
 def get_expert_tensor_parallel_world_size() -> int | None:
-    """Ranks of the group "ep_tp" that this rank is in; None before there are any, as Megatron has it."""
-    return None if _state is None else len(mesh().ranks("ep_tp"))
+    """Ranks of the group "ep_tp" that this rank is in. Before there are groups what was set for it, or else for "tp"."""
+    known = "ep_tp" in overrides.sizes or _state is not None
+    return _size("ep_tp") if known else overrides.sizes.get("tp")
 
 
 def get_expert_tensor_parallel_rank() -> int | None:
-    """This rank's number in its group "ep_tp"; None before there are any, as Megatron has it."""
-    return None if _state is None else _place("ep_tp")
+    """This rank's number in its group "ep_tp". Before there are groups what was set for it, or else for "tp"."""
+    known = "ep_tp" in overrides.ranks or _state is not None
+    return _place("ep_tp") if known else overrides.ranks.get("tp")
 
 
 get_expert_tensor_and_model_parallel_group = _group("tp_ep_mp")
@@ -200,30 +220,32 @@ def get_context_parallel_global_ranks(check_initialized: bool = True) -> list[in
 
 def get_pipeline_model_parallel_last_rank() -> int:
     """The rank of the job that has the last stage of this rank's pipeline."""
-    return _ranks("pp")[-1]
+    return _stage_rank(_size("pp") - 1)
 
 
 def get_pipeline_model_parallel_next_rank() -> int:
     """The rank of the job that has the next stage; the first one's after the last."""
-    ranks = _ranks("pp")
-    return ranks[(_place("pp") + 1) % len(ranks)]
+    return _stage_rank((_place("pp") + 1) % _size("pp"))
 
 
 def get_pipeline_model_parallel_prev_rank() -> int:
     """The rank of the job that has the stage before; the last one's before the first."""
-    return _ranks("pp")[_place("pp") - 1]
+    return _stage_rank((_place("pp") - 1) % _size("pp"))
+
+
+def _stage_rank(stage: int) -> int:
+    ranks = _ranks("pp")
+    if stage >= len(ranks):
+        raise accord.InvalidArgument(f"mesh: there is no stage {stage}: the pipeline of this rank has {len(ranks)}")
+    return ranks[stage]
 
 
 def get_virtual_pipeline_model_parallel_world_size() -> int | None:
-    return None if _state is None else _state.arguments.virtual_pipeline_model_parallel_size
+    return overrides.sizes.get(overrides.VIRTUAL)
 
 
 def get_virtual_pipeline_model_parallel_rank() -> int | None:
-    return None if _state is None else _state.virtual_pipeline_rank
-
-
-def set_virtual_pipeline_model_parallel_rank(rank: int) -> None:
-    _used().virtual_pipeline_rank = rank
+    return overrides.ranks.get(overrides.VIRTUAL)
 
 
 def is_pipeline_first_stage(ignore_virtual: bool = True, vp_stage: int | None = None) -> bool:
@@ -233,7 +255,7 @@ def is_pipeline_first_stage(ignore_virtual: bool = True, vp_stage: int | None = 
 
 def is_pipeline_last_stage(ignore_virtual: bool = True, vp_stage: int | None = None) -> bool:
     """vp_stage: this rank's virtual stage, where ignore_virtual is false and there are some."""
-    return _is_virtual_stage(ignore_virtual, vp_stage, last=True) and _place("pp") == len(_ranks("pp")) - 1
+    return _is_virtual_stage(ignore_virtual, vp_stage, last=True) and _place("pp") == _size("pp") - 1
 
 
 def _is_virtual_stage(ignore_virtual: bool, vp_stage: int | None, *, last: bool) -> bool:
@@ -292,7 +314,8 @@ def get_data_parallel_world_size(with_context_parallel: bool = False, partial_da
 
 
 def get_data_parallel_rank(with_context_parallel: bool = False, partial_data_parallel: bool = False) -> int:
-    return _place(_data_parallel(with_context_parallel, partial_data_parallel))
+    said = overrides.ranks.get("dp")
+    return _place(_data_parallel(with_context_parallel, partial_data_parallel)) if said is None else said
 
 
 def get_data_parallel_src_rank(with_context_parallel: bool = False) -> int:
@@ -324,8 +347,8 @@ def get_hierarchical_context_parallel_groups(check_initialized: bool = True) -> 
 def get_hybrid_data_context_parallel_groups(
     check_initialized: bool = True, group_size: int | None = None
 ) -> ProcessGroup | None:
-    """The group of `group_size` neighbours of data and context parallel; all of them if that many. Other sizes than
-    the planned ones are InvalidArgument, whatever check_initialized is."""
+    """The group of `group_size` neighbours of data and context parallel, which may be all of them. Sizes that were
+    not planned are InvalidArgument, whatever check_initialized is."""
     if group_size == get_data_parallel_world_size(with_context_parallel=True):
         return _group_of("dp_cp", check_initialized)
     prefix = "hybrid_dp_cp_"

@@ -21,8 +21,8 @@ _BYTES = {torch.float8_e4m3fn: "float8_e4m3fn", torch.float8_e5m2: "float8_e5m2"
 
 
 class _Map:
-    """Which map a handle is. On a GPU the fingerprint stays there until a handle that was prepared again makes it
-    needed: reading it waits."""
+    """Which map a handle has. On a GPU the fingerprint stays there, because reading it waits. It is read only if the
+    handle was prepared again."""
 
     def __init__(self, handle: ExpertHandle, device: torch.device) -> None:
         self.generation = handle.generation
@@ -41,9 +41,9 @@ class _Map:
 
 
 def _remember(ctx: FunctionCtx, group: ExpertGroup, handle: ExpertHandle, rows: torch.Tensor) -> None:
-    """What the backward needs. The saved tensor has no elements: torch.utils.checkpoint runs a forward again when
-    something that it saved is asked for, and where microbatches share a handle, that has to come before the backward
-    looks at the map."""
+    """Keeps what the backward needs. The saved tensor has no elements. torch.utils.checkpoint runs the forward again
+    when a saved tensor is asked for. Where microbatches share a handle, that must come before the backward looks at
+    the map."""
     ctx.group, ctx.handle, ctx.map = group, handle, _Map(handle, rows.device)
     ctx.save_for_backward(rows.new_empty(0))
 
@@ -59,7 +59,7 @@ def _remembered(ctx: FunctionCtx) -> tuple[ExpertGroup, ExpertHandle]:
 
 @contextlib.contextmanager
 def _told(group: ExpertGroup, handle: ExpertHandle) -> Iterator[None]:
-    """What fails inside, before this rank has come to the call, is told to the ranks that wait for it."""
+    """An error inside, before this rank has come to the call, is told to the ranks that wait for it."""
     try:
         yield
     except Exception as error:

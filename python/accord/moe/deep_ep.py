@@ -8,17 +8,18 @@
 `install()` makes it what `import deep_ep` gives, for programs and libraries (Megatron's flex dispatcher) that have
 that line. The process group may be of any backend. What DeepEP is told of its GPUs' resources (buffer sizes, SMs,
 queue pairs, configs) and events means nothing here: calls are done when they return. Arguments that would change what
-a call gives do what they say or are Unsupported; others than DeepEP's are a TypeError.
+a call gives do what they say or are Unsupported; arguments that DeepEP does not have are a TypeError.
 
 Rows arrive by (source rank, token), each once for each rank that it goes to, with the local ids of the experts there;
 the low-latency calls give them expert by expert. Sums are those of `accord.moe`: in float32, in a fixed order,
-rounded once. What is wrong with one rank's arguments is an error on all ranks, and the buffer goes on.
+rounded once. What is wrong with one rank's arguments is an error on all ranks, and the buffer works afterwards.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -55,11 +56,15 @@ class EventOverlap:
         pass
 
 
+@dataclass
 class Config:
     """The resources of a GPU kernel; kept as they are given."""
 
-    def __init__(self, *numbers: int) -> None:
-        self.numbers = numbers
+    num_sms: int = 20
+    num_max_nvl_chunked_send_tokens: int = 6
+    num_max_nvl_chunked_recv_tokens: int = 256
+    num_max_rdma_chunked_send_tokens: int = 6
+    num_max_rdma_chunked_recv_tokens: int = 256
 
     def get_nvl_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int:
         return 0
@@ -146,10 +151,11 @@ class Buffer:
     ) -> tuple[torch.Tensor, None, torch.Tensor, torch.Tensor, EventOverlap]:
         """Of [tokens, top_k] ids, -1 for none: tokens to each rank [ranks], None, choices of each expert [experts], whether a token goes
         to a rank [tokens, ranks], an event. Not collective. InvalidArgument: the ranks do not divide the experts."""
+        num_experts = arguments.count_of("num_experts", num_experts, 1)
         local = self._local_experts(num_experts)
+        arguments.check_choices(topk_idx, None, len(arguments.tensor_of("topk_idx", topk_idx)))
         chosen = (topk_idx >= 0) & (topk_idx < num_experts)
         ids = topk_idx.to(torch.int64).masked_fill(~chosen, 0)
-        per_expert = torch.zeros(num_experts, dtype=torch.int64)
         of_experts = torch.zeros(len(topk_idx), num_experts, dtype=torch.bool)
         rows = torch.arange(len(topk_idx)).unsqueeze(1).expand_as(ids)
         of_experts[rows[chosen], ids[chosen]] = True
@@ -189,15 +195,22 @@ class Buffer:
                     raise InvalidArgument(
                         "dispatch with a handle takes neither topk_idx nor topk_weights: its layout is known"
                     )
-                route, worst = arguments.route_of(handle, self.exchange)
+                route, worst = arguments.route_of(handle, self.exchange, int)
                 alike = arguments.check_rows(x, arguments.ROWS, len(route.ids)) | {"handle": route.number}
             elif is_token_in_rank is None or num_tokens_per_expert is None:
                 raise InvalidArgument(
                     "dispatch takes the results of get_dispatch_layout, or the handle of an earlier dispatch"
                 )
             else:
+                arguments.check_layout(is_token_in_rank, num_tokens_per_expert, self.group_size)
                 local = self._local_experts(len(num_tokens_per_expert))
                 tokens = len(is_token_in_rank)
+                expert_alignment = arguments.count_of("expert_alignment", expert_alignment, 1)
+                num_worst_tokens = arguments.count_of("num_worst_tokens", num_worst_tokens)
+                if topk_idx is not None:
+                    arguments.check_choices(topk_idx, topk_weights, tokens)
+                elif topk_weights is not None:
+                    raise InvalidArgument("topk_weights takes topk_idx: it has the weights of those choices")
                 alike = arguments.check_rows(x, arguments.ROWS, tokens) | {
                     "number of experts": len(num_tokens_per_expert),
                     "top_k": None if topk_idx is None else topk_idx.shape[1],
@@ -205,7 +218,6 @@ class Buffer:
                     "expert_alignment": expert_alignment,
                     "num_worst_tokens": num_worst_tokens,
                 }
-                arguments.check_choices(topk_idx, topk_weights, tokens)
         if handle is not None:
             self.exchange.agree("dispatch", alike)
             return self.exchange.send(route, x, worst), None, None, None, None, EventOverlap(EventHandle())
@@ -217,7 +229,7 @@ class Buffer:
         received = self.exchange.send(route, x, num_worst_tokens)
         made = route, num_worst_tokens
         if topk_idx is None:
-            arriving = num_tokens_per_expert.clone()
+            arriving = num_tokens_per_expert.to(torch.int64, copy=True).contiguous()
             self.exchange.communicator.all_reduce(arriving)
             own = arriving[self.rank * local : (self.rank + 1) * local]
             listed = [] if num_worst_tokens else (-(-own // expert_alignment) * expert_alignment).tolist()
@@ -253,12 +265,12 @@ class Buffer:
         """The sum of each token's rows over the ranks it went to, without weights: [tokens, hidden], the same sum of topk_weights
         [N, top_k] (what a backward wants), and an event. x: [N, hidden], in the order of dispatch. Collective."""
         with self.exchange.arguments("combine"):
-            route, _ = arguments.route_of(handle, self.exchange)
+            route, _ = arguments.route_of(handle, self.exchange, int)
             alike = arguments.check_rows(x, arguments.SUMS) | {"handle": route.number}
-            alike["width of topk_weights"] = None if topk_weights is None else topk_weights.shape[1]
+            alike["width of topk_weights"] = arguments.width_of(topk_weights, len(x))
             biases = () if bias is None else bias if isinstance(bias, tuple) else (bias,)
             for each in biases:
-                if each.shape != (len(route.ids), x.shape[1]):
+                if arguments.tensor_of("bias", each).shape != (len(route.ids), x.shape[1]):
                     raise InvalidArgument(f"bias is {list(each.shape)}, the sums are {[len(route.ids), x.shape[1]]}")
         self.exchange.agree("combine", alike)
         combined = self.exchange.add(route, x)
@@ -292,6 +304,8 @@ class Buffer:
         num_max_dispatch_tokens_per_rank: alike on all ranks, none of which has more tokens. Collective."""
         with self.exchange.arguments("low_latency_dispatch"):
             alike = arguments.check_rows(x, arguments.SUMS)
+            num_experts = arguments.count_of("num_experts", num_experts, 1)
+            most = arguments.count_of("num_max_dispatch_tokens_per_rank", num_max_dispatch_tokens_per_rank)
             local = self._local_experts(num_experts)
             stats = cumulative_local_expert_recv_stats
             arguments.check_choices(topk_idx, None, len(x))
@@ -301,20 +315,18 @@ class Buffer:
             if use_ue8m0 and not round_scale:
                 raise InvalidArgument("use_ue8m0 takes round_scale=True: it has no other scales than powers of two")
             alike |= {
-                "num_max_dispatch_tokens_per_rank": num_max_dispatch_tokens_per_rank,
+                "num_max_dispatch_tokens_per_rank": most,
                 "num_experts": num_experts,
                 "top_k": topk_idx.shape[1],
-                "use_fp8": use_fp8,
+                "use_fp8": bool(use_fp8),
+                "round_scale": bool(round_scale),
             }
+            sent = in_float8(x, round_scale=round_scale) if use_fp8 else x
         counts = self.exchange.agree("low_latency_dispatch", alike, len(x))
         for rank, tokens in enumerate(counts):
-            if tokens > num_max_dispatch_tokens_per_rank:
-                raise InvalidArgument(
-                    f"rank {rank} has {tokens} tokens, num_max_dispatch_tokens_per_rank is "
-                    f"{num_max_dispatch_tokens_per_rank}"
-                )
-        route = self.exchange.route(topk_idx, num_max_dispatch_tokens_per_rank, num_experts)
-        sent = in_float8(x, round_scale=round_scale) if use_fp8 else x
+            if tokens > most:
+                raise InvalidArgument(f"rank {rank} has {tokens} tokens, num_max_dispatch_tokens_per_rank is {most}")
+        route = self.exchange.route(topk_idx, most, num_experts)
         rows = self.exchange.send(route, sent)
         _, prepared = self.exchange.handle(route, x)
         counts = prepared.counts
@@ -322,7 +334,7 @@ class Buffer:
             stats += torch.tensor(counts, dtype=stats.dtype)
 
         def by_expert(flat: torch.Tensor) -> torch.Tensor:
-            of_experts = flat.new_zeros(local, self.group_size * num_max_dispatch_tokens_per_rank, flat.shape[1])
+            of_experts = flat.new_zeros(local, self.group_size * most, flat.shape[1])
             for expert, piece in zip(of_experts, flat.split(counts), strict=True):
                 expert[: len(piece)] = piece
             return of_experts
@@ -350,7 +362,7 @@ class Buffer:
         """The sum of each token's rows, each times its weight ([tokens, top_k]): [tokens, hidden], an event and a hook. x: as low_latency_dispatch
         gave the rows. use_logfmt and zero_copy are Unsupported. Collective."""
         with self.exchange.arguments("low_latency_combine"):
-            route, counts = arguments.route_of(handle, self.exchange)
+            route, counts = arguments.route_of(handle, self.exchange, list)
             arguments.check_end(async_finish, return_recv_hook)
             arguments.refuse_waits("combine_wait_recv_cost_stats", combine_wait_recv_cost_stats)
             if use_logfmt:
@@ -358,13 +370,11 @@ class Buffer:
             if zero_copy:
                 raise Unsupported("zero_copy: there is no buffer of the library's to put rows into; pass them as x")
             places = len(counts), self.group_size * route.most_tokens
-            if x.dim() != 3 or x.shape[:2] != places:
+            if arguments.tensor_of("x", x).dim() != 3 or x.shape[:2] != places:
                 raise InvalidArgument(f"x is {list(x.shape)}, it has to be [{places[0]}, {places[1]}, hidden]")
             alike = arguments.check_rows(x.flatten(0, 1), arguments.SUMS) | {"handle": route.number}
-            arguments.check_choices(topk_idx, topk_weights, len(route.ids))
-            if topk_weights.shape != route.ids.shape:
-                raise InvalidArgument(f"topk_weights is {list(topk_weights.shape)}, ids were {list(route.ids.shape)}")
-            if out is not None and out.shape != (len(route.ids), x.shape[2]):
+            arguments.check_same_choices(topk_idx, topk_weights, route)
+            if out is not None and arguments.tensor_of("out", out).shape != (len(route.ids), x.shape[2]):
                 raise InvalidArgument(f"out is {list(out.shape)}, the sums are {[len(route.ids), x.shape[2]]}")
         self.exchange.agree("low_latency_combine", alike)
         flat = torch.cat([of_expert[:count] for of_expert, count in zip(x, counts, strict=True)])

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from accord._core import InvalidArgument, Unsupported
+from accord._integers import integer
 from accord.moe.exchange import Exchange, Route, name_of
 from accord.moe.float8_rows import SCALE_BLOCK
 
@@ -69,36 +70,84 @@ def begins_together(make: Callable) -> Callable:
     return construct
 
 
+def count_of(name: str, value: Any, least: int = 0) -> int:
+    """A whole number of any kind as Python's."""
+    count = integer(value, name, InvalidArgument)
+    if count < least:
+        raise InvalidArgument(f"{name} is {count}, it has to be {least} or more")
+    return count
+
+
+def tensor_of(name: str, value: Any) -> torch.Tensor:
+    """The same tensor, if the calls can read its memory."""
+    if not isinstance(value, torch.Tensor):
+        raise InvalidArgument(f"{name} is {type(value).__name__}, it has to be a tensor")
+    if value.device.type != "cpu" or value.layout != torch.strided:
+        layout = str(value.layout).removeprefix("torch.")
+        raise InvalidArgument(f"{name} is {layout} on {value.device}, it has to be a dense tensor on cpu")
+    return value
+
+
 def check_rows(x: Any, dtypes: tuple[torch.dtype, ...], count: int | None = None) -> dict[str, Any]:
     """What has to be alike on all ranks of rows [count, hidden] of one of `dtypes`, which float8 rows have in a pair
     with their scales."""
+    if isinstance(x, tuple) and len(x) != 2:
+        raise InvalidArgument(f"x is a tuple of {len(x)}, it has to be rows, or a pair of them and their scales")
     x, scales = x if isinstance(x, tuple) else (x, None)
-    if not isinstance(x, torch.Tensor) or x.dim() != 2:
-        found = list(x.shape) if isinstance(x, torch.Tensor) else type(x).__name__
-        raise InvalidArgument(f"x is {found}, it has to be a tensor [tokens, hidden]")
+    if tensor_of("x", x).dim() != 2:
+        raise InvalidArgument(f"x is {list(x.shape)}, it has to be a tensor [tokens, hidden]")
     if x.dtype not in dtypes:
         raise InvalidArgument(f"x is {name_of(x.dtype)}, it has to be one of {', '.join(map(name_of, dtypes))}")
     if count is not None and len(x) != count:
         raise InvalidArgument(f"x has {len(x)} rows, it has to have {count}")
     blocks = -(-x.shape[1] // SCALE_BLOCK)
-    if scales is not None and (scales.shape != (len(x), blocks) or scales.dtype != torch.float32):
+    if scales is not None and (tensor_of("scales", scales).shape != (len(x), blocks) or scales.dtype != torch.float32):
         found = f"{list(scales.shape)} {name_of(scales.dtype)}"
         raise InvalidArgument(f"scales are {found}, they have to be {[len(x), blocks]} float32")
     return {"hidden": x.shape[1], "dtype": name_of(x.dtype), "scales": "left out" if scales is None else "given"}
 
 
-def check_choices(topk_idx: torch.Tensor | None, topk_weights: torch.Tensor | None, tokens: int) -> None:
-    if topk_idx is not None:
-        if topk_idx.dim() != 2 or len(topk_idx) != tokens:
-            raise InvalidArgument(f"topk_idx is {list(topk_idx.shape)}, it has to be [{tokens}, top_k]")
-        if topk_idx.dtype not in IDS:
-            raise InvalidArgument(f"topk_idx is {name_of(topk_idx.dtype)}, it has to be int64 or int32")
-    if topk_weights is not None and topk_idx is not None and topk_weights.shape != topk_idx.shape:
+def check_choices(topk_idx: torch.Tensor, topk_weights: torch.Tensor | None, tokens: int) -> None:
+    if tensor_of("topk_idx", topk_idx).dim() != 2 or len(topk_idx) != tokens:
+        raise InvalidArgument(f"topk_idx is {list(topk_idx.shape)}, it has to be [{tokens}, top_k]")
+    if topk_idx.dtype not in IDS:
+        raise InvalidArgument(f"topk_idx is {name_of(topk_idx.dtype)}, it has to be int64 or int32")
+    if topk_weights is None:
+        return
+    if tensor_of("topk_weights", topk_weights).shape != topk_idx.shape:
         raise InvalidArgument(f"topk_weights is {list(topk_weights.shape)}, topk_idx is {list(topk_idx.shape)}")
 
 
+def check_same_choices(topk_idx: torch.Tensor, topk_weights: torch.Tensor, route: Route) -> None:
+    """A combine takes the choices of its dispatch, which are in the route."""
+    check_choices(topk_idx, tensor_of("topk_weights", topk_weights), len(route.ids))
+    if not torch.equal(topk_idx.long(), route.ids.long()):
+        raise InvalidArgument("topk_idx differs from that of the dispatch; a combine takes the same choices")
+
+
+def width_of(topk_weights: torch.Tensor | None, rows: int) -> int | None:
+    """The choices that each of the rows has a weight for; None without weights."""
+    if topk_weights is None:
+        return None
+    if tensor_of("topk_weights", topk_weights).dim() != 2 or len(topk_weights) != rows:
+        raise InvalidArgument(f"topk_weights is {list(topk_weights.shape)}, it has to be [{rows}, top_k]")
+    return topk_weights.shape[1]
+
+
+def check_layout(is_token_in_rank: torch.Tensor, num_tokens_per_expert: torch.Tensor, ranks: int) -> None:
+    """Both have to be as get_dispatch_layout gives them."""
+    if tensor_of("is_token_in_rank", is_token_in_rank).shape[1:] != (ranks,) or is_token_in_rank.dtype != torch.bool:
+        found = f"{list(is_token_in_rank.shape)} {name_of(is_token_in_rank.dtype)}"
+        raise InvalidArgument(f"is_token_in_rank is {found}, it has to be [tokens, {ranks}] bool")
+    if tensor_of("num_tokens_per_expert", num_tokens_per_expert).dim() != 1 or num_tokens_per_expert.dtype not in IDS:
+        found = f"{list(num_tokens_per_expert.shape)} {name_of(num_tokens_per_expert.dtype)}"
+        raise InvalidArgument(f"num_tokens_per_expert is {found}, it has to be [experts] int32")
+
+
 def check_stats(stats: torch.Tensor | None, experts: int) -> None:
-    if stats is not None and (stats.shape != (experts,) or stats.dtype not in IDS):
+    if stats is None:
+        return
+    if tensor_of("cumulative_local_expert_recv_stats", stats).shape != (experts,) or stats.dtype not in IDS:
         found = f"{list(stats.shape)} {name_of(stats.dtype)}"
         raise InvalidArgument(f"cumulative_local_expert_recv_stats is {found}, it has to be [{experts}] int32")
 
@@ -115,9 +164,13 @@ def refuse_waits(name: str, stats: torch.Tensor | None) -> None:
         raise Unsupported(f"{name}: waits are not counted here; accord.moe.ExpertGroup.statistics() has them")
 
 
-def route_of(handle: Any, exchange: Exchange) -> tuple[Route, Any]:
-    """The route of a dispatch of this buffer, and what its handle has beside it."""
+def route_of(handle: Any, exchange: Exchange, beside: type) -> tuple[Route, Any]:
+    """The route of a dispatch of this buffer, and what its handle has beside it: an int after dispatch, a list after
+    low_latency_dispatch."""
     is_ours = isinstance(handle, tuple) and len(handle) == 2 and isinstance(handle[0], Route)
     if not is_ours or handle[0].exchange is not exchange:
         raise InvalidArgument("the handle is not one that a dispatch of this buffer gave")
+    if not isinstance(handle[1], beside):
+        found, wanted = ("low_latency_dispatch", "dispatch") if beside is int else ("dispatch", "low_latency_dispatch")
+        raise InvalidArgument(f"the handle is one of {found}, it has to be one of {wanted}")
     return handle

@@ -1,8 +1,8 @@
 """How the ranks of a DeepEP buffer come to a call together, and the expert groups that move its rows.
 
 A call begins with one all_gather: what has to be alike on all ranks, how many tokens each has, and what is wrong with
-a rank's arguments. So an error is one of all ranks, which all go on afterwards, and an expert group is made by all of
-them or by none.
+a rank's arguments. So all ranks raise an error or none does, the buffer works afterwards, and all ranks make an expert
+group or none does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from accord import process_groups
-from accord._core import Communicator, ExpertGroup, ExpertHandle, InvalidArgument, Mismatch
+from accord._core import Communicator, ExpertGroup, ExpertHandle, InvalidArgument, Mismatch, WrongState
 from accord.moe.autograd import dtype_of, memory_of
 
 Rows = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
@@ -47,20 +47,21 @@ class Exchange:
         self.rank, self.size = process_groups.place_in(group)
         self._shared = process_groups.shared_communicator(group, failure)
         self._groups: dict[tuple, ExpertGroup] = {}
-        self._routes = 0
+        self._routes, self._is_closed = 0, False
 
     @property
     def communicator(self) -> Communicator:
         return self._shared.communicator
 
     def close(self) -> None:
+        self._is_closed = True
         for group in self._groups.values():
             group.close()
         self._groups.clear()
 
     @contextlib.contextmanager
     def arguments(self, call: str) -> Iterator[None]:
-        """What this rank finds wrong with its arguments, inside, is told to the ranks that come to the call."""
+        """An error that is raised inside is told to the other ranks of the call."""
         try:
             yield
         except Exception as error:
@@ -85,6 +86,8 @@ class Exchange:
         return [record["tokens"] for record in records]
 
     def _gather(self, record: Mapping[str, Any]) -> list[dict[str, Any]]:
+        if self._is_closed:
+            raise WrongState(f"{record['call']}: the buffer was destroyed; make another one")
         mine = torch.frombuffer(bytearray(json.dumps(record).encode().ljust(_RECORD_BYTES)), dtype=torch.uint8)
         everyones = torch.empty(self.size, _RECORD_BYTES, dtype=torch.uint8)
         self.communicator.all_gather(mine, everyones.view(-1))
@@ -116,7 +119,7 @@ class Exchange:
         return group, route.prepared[group]
 
     def send(self, route: Route, x: Rows, rows: int = 0, otherwise: float = 0) -> Rows:
-        """What of x arrives here: as many rows as come, or `rows` of them, then filled up with `otherwise`."""
+        """The rows of x that arrive on this rank. rows: so many are given, the last ones full of `otherwise`."""
         x, scales = x if isinstance(x, tuple) else (x, None)
         group, handle = self.handle(route, x)
         most = max(of_rank["recv_rows"] for of_rank in handle.ranks)

@@ -13,13 +13,14 @@ _EXPONENTS_OF_WORD = 4
 def in_float8(x: torch.Tensor, *, round_scale: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
     """The rows, and their scales [tokens, ceil(hidden / 128)] float32: each takes the largest element of its block to
     the largest there is. round_scale: the scales are powers of two, the next ones above."""
-    tokens, hidden = x.shape
-    blocks = torch.nn.functional.pad(x.float(), (0, -hidden % SCALE_BLOCK)).view(tokens, -1, SCALE_BLOCK)
+    hidden = x.shape[1]
+    blocks = torch.nn.functional.pad(x.float(), (0, -hidden % SCALE_BLOCK)).unflatten(1, (-1, SCALE_BLOCK))
     scales = blocks.abs().amax(-1).clamp(min=_LEAST) / _LARGEST
     if round_scale:
         fraction, exponent = torch.frexp(scales)
-        scales = torch.ldexp(torch.ones_like(scales), torch.where(fraction == 0.5, exponent - 1, exponent))
-    scaled = (blocks / scales.unsqueeze(-1)).view(tokens, -1)[:, :hidden]
+        powers = torch.ldexp(torch.ones_like(scales), torch.where(fraction == 0.5, exponent - 1, exponent))
+        scales = powers.where(scales.isfinite(), scales)
+    scaled = (blocks / scales.unsqueeze(-1)).flatten(1)[:, :hidden]
     return scaled.to(torch.float8_e4m3fn).contiguous(), scales
 
 

@@ -1,0 +1,80 @@
+"""Numbers that a program sets in place of those of its groups: Megatron's set_*() functions.
+
+A program that plans a job, or builds one rank's part of a model, sets what the getters shall answer; that works without
+groups, too. None takes a number back, and so does destroy_model_parallel(), with all of them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import accord
+from accord._integers import integer
+
+__all__ = [
+    "set_data_parallel_rank",
+    "set_expert_model_parallel_rank",
+    "set_expert_model_parallel_world_size",
+    "set_expert_tensor_parallel_rank",
+    "set_expert_tensor_parallel_world_size",
+    "set_pipeline_model_parallel_rank",
+    "set_pipeline_model_parallel_world_size",
+    "set_tensor_model_parallel_rank",
+    "set_tensor_model_parallel_world_size",
+    "set_virtual_pipeline_model_parallel_rank",
+    "set_virtual_pipeline_model_parallel_world_size",
+]
+
+VIRTUAL = "virtual"  # the stages of a rank's own pipeline
+
+sizes: dict[str, int] = {}  # by the name of the family
+ranks: dict[str, int] = {}
+
+
+def forget() -> None:
+    sizes.clear()
+    ranks.clear()
+
+
+def _put(numbers: dict[str, int], family: str, name: str, value: Any) -> None:
+    if value is None:
+        numbers.pop(family, None)
+    else:
+        numbers[family] = integer(value, f"mesh: {name}", accord.InvalidArgument)
+
+
+def _world_size(family: str) -> Callable[[int | None], None]:
+    def put(world_size: int | None) -> None:
+        _put(sizes, family, "world_size", world_size)
+
+    put.__doc__ = f'Sets what the getters answer for the size of "{family}". None: its group answers again.'
+    return put
+
+
+def _rank(family: str) -> Callable[[int | None], None]:
+    def put(rank: int | None) -> None:
+        _put(ranks, family, "rank", rank)
+
+    put.__doc__ = f'Sets what the getters answer for this rank in "{family}". None: its group answers again.'
+    return put
+
+
+set_tensor_model_parallel_world_size = _world_size("tp")
+set_tensor_model_parallel_rank = _rank("tp")
+set_pipeline_model_parallel_world_size = _world_size("pp")
+set_pipeline_model_parallel_rank = _rank("pp")
+set_virtual_pipeline_model_parallel_world_size = _world_size(VIRTUAL)
+set_data_parallel_rank = _rank("dp")
+set_expert_model_parallel_world_size = _world_size("ep")
+set_expert_model_parallel_rank = _rank("ep")
+set_expert_tensor_parallel_world_size = _world_size("ep_tp")
+set_expert_tensor_parallel_rank = _rank("ep_tp")
+
+
+def set_virtual_pipeline_model_parallel_rank(rank: int | None) -> None:
+    """Sets the stage of this rank's own that runs."""
+    text = "set_virtual_pipeline_model_parallel_rank is deprecated; pass vp_stage to is_pipeline_first_stage and others"
+    warnings.warn(text, DeprecationWarning, stacklevel=2)
+    _put(ranks, VIRTUAL, "rank", rank)
