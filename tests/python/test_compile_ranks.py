@@ -223,7 +223,7 @@ def groups_at_run_time(group):
         del held
         gc.collect()
         names = list(process_groups._shared)
-        assert names == [f"accord/engines/{other.group_name}"], names
+        assert names == [f"accord/engines/{other.group_name}/0"], names
         # A group of another size, one in another order, and one of another name.
         alone = dist.new_subgroups(1)[0]
         mine = accord.Communicator.create(

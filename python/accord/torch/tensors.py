@@ -104,10 +104,13 @@ def check(tensor: torch.Tensor, call: str) -> None:
 
 
 _ASKS_NOBODY = torch.Tensor.__torch_dispatch__
+_LENDS_BY_TORCH = torch.Tensor.__dlpack__
 
 
 def _has_memory(tensor: torch.Tensor) -> bool:
     kind = type(tensor)
+    if kind.__dlpack__ is not _LENDS_BY_TORCH:  # the class lends its memory itself
+        return True
     if kind is not torch.Tensor and kind.__torch_dispatch__ is not _ASKS_NOBODY:
         return False
     try:
