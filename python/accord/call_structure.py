@@ -24,10 +24,8 @@ from accord.export_sharding import ExportError
 from accord.symbolic_sizes import evaluate, read_symbol
 
 NAMED_TUPLE = "collections.namedtuple"  # in torch's text
-IMPORTED = (
-    "transformers",
-    "diffusers",
-)  # libraries whose modules register their classes of outputs when they are imported
+# Libraries whose modules register their classes of outputs when they are imported.
+IMPORTED = ("transformers", "diffusers")
 
 
 @dataclass(frozen=True)
@@ -161,8 +159,7 @@ def _find(name: str, named_tuple: bool) -> None:
     if name not in _pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE:
         raise Unsupported(
             f'the model takes or gives a "{path}", which this process does not know: import the '
-            "module that defines it, and register "
-            "it as where the model was saved (torch.export.register_dataclass), before loading"
+            "module that defines it, and register it as where the model was saved (torch.export.register_dataclass), before loading"
         )
 
 

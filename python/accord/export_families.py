@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from accord.export_modules import Experts, config_of, number_of, size_of
+from accord.export_modules import Experts, config_of, heads_of
 from accord.export_replication import Choice
 from accord.export_sharding import Column, ExportError, Row, default_unit, pattern_matcher, shardable_layers
 
@@ -111,11 +111,9 @@ def with_default_sharding(model: torch.nn.Module, sharding: object) -> Choice:
 
 def _attention(names: _Names, model: torch.nn.Module) -> dict[str, Column | Row]:
     config = config_of(model)
-    heads, hidden = size_of(config, "attention_heads"), number_of(config, "hidden_size")
-    head = number_of(config, "head_dim") or (heads and hidden and hidden // heads)
+    heads, kv_heads, head = heads_of(config)
     if not heads or not head:
         return {}
-    kv_heads = number_of(config, "num_key_value_heads") or heads
     norms = [module for name, module in model.named_modules() if name.endswith(".q_norm")]
     if any(norm.weight.numel() > head for norm in norms if getattr(norm, "weight", None) is not None):
         return {}  # a norm over all heads needs all of them

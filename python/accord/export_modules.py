@@ -119,9 +119,7 @@ def _linear(weight: torch.Tensor, bias: torch.Tensor | None) -> torch.nn.Linear:
 
 def _parts_of(name: str, outputs: int, config) -> dict[str, int] | None:
     """The sizes of what a layer of this name computes at once; None if that is one thing."""
-    heads, hidden = number_of(config, "num_attention_heads"), number_of(config, "hidden_size")
-    head = number_of(config, "head_dim") or (heads and hidden and hidden // heads)
-    kv_heads = number_of(config, "num_key_value_heads") or heads
+    heads, kv_heads, head = heads_of(config)
     parts = {
         "c_attn": {"query": outputs // 3, "key": outputs // 3, "value": outputs // 3},  # of GPT-2
         "qkv_proj": head and {"query": heads * head, "key": kv_heads * head, "value": kv_heads * head},  # of Phi 3
@@ -166,6 +164,13 @@ def size_of(config, name: str) -> int | None:
     alone = getattr(config, "is_decoder", False) and not getattr(config, "is_encoder_decoder", False)
     own = number_of(config, f"decoder_{name}") if alone else None
     return own or number_of(config, {"layers": "num_hidden_layers"}.get(name, f"num_{name}"))
+
+
+def heads_of(config) -> tuple[int | None, int | None, int | None]:
+    """The heads of attention, those of keys and values, and the size of one; None for what is not known."""
+    heads, hidden = size_of(config, "attention_heads"), number_of(config, "hidden_size")
+    head = number_of(config, "head_dim") or (heads and hidden and hidden // heads)
+    return heads, number_of(config, "num_key_value_heads") or heads, head
 
 
 @contextlib.contextmanager

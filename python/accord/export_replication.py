@@ -23,6 +23,7 @@ from accord.export_sharding import Column, ExportError, ShardingPlan, pattern_ma
 RANKS = 2
 GROUP = Column().group
 Place = tuple[str, str]  # the first pattern of a family of rules, and what its * stands for
+Accepted = tuple[list[Place], list[ShardingPlan]]  # what ranks can share, and the plans for that
 
 
 @dataclass(frozen=True)
@@ -70,11 +71,11 @@ def settled_plans(
 
     refused: dict[Place, str] = {}
 
-    def kept(places: list[Place], accepted: list[Place]) -> list[Place]:
+    def kept(places: list[Place], accepted: Accepted) -> Accepted:
         """`accepted`, which can be shared, with those of `places` that can be besides."""
         try:
-            plans_with(accepted + places)
-            return accepted + places
+            together = [*accepted[0], *places]
+            return together, plans_with(together)
         except ExportError as error:
             if len(places) <= 1:
                 refused.update((place, str(error)) for place in places)
@@ -82,7 +83,9 @@ def settled_plans(
         half = len(places) // 2
         return kept(places[half:], kept(places[:half], accepted))
 
-    plans = plans_with(kept(list(layers), []))
+    accepted, plans = kept(list(layers), ([], []))
+    if not accepted:
+        plans = plans_with([])
     _warn(layers, refused)
     if not any(GROUP in plan.groups for plan in plans):  # ranks that have all of it may load it, too
         plans[0] = replace(plans[0], groups=sorted([*plans[0].groups, GROUP]))

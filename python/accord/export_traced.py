@@ -132,8 +132,7 @@ def traced_program(
         elif not isinstance(spec.arg, (ConstantArgument, SymIntArgument)):
             raise ExportError(
                 f'the model returns "{spec.arg.name}", a number that it computes; a package gives tensors, sizes '
-                "and constants unless "
-                "it is exported with options={}, which lets PyTorch compute the number"
+                "and constants unless it is exported with options={}, which lets PyTorch compute the number"
             )
     if not traced.outputs:
         raise ExportError("the model returns no tensor; an engine gives tensors")

@@ -77,8 +77,7 @@ def shared_communicator(
         return SharedCommunicator(group, group.name)
     rank, size = place_in(group)
     # Groups of one name that have no rank in common share a place in torch's store (accord/torch/groups.py).
-    first = min(dist.distributed_c10d._world.pg_group_ranks.get(group) or {0: 0})
-    store, prefix = _meeting_store(group), f"accord/engines/{group.group_name}/{first}"
+    store, prefix = _meeting_store(group), f"accord/engines/{group.group_name}/{c10d.first_rank_of(group)}"
     held = _shared.get(prefix)
     if held is not None and not held.serves(rank, size):
         held = None

@@ -144,7 +144,7 @@ Seen store_at(const JobPlace& job, int port, Deadline deadline) {
   return {*std::move(found), *std::move(name)};
 }
 
-/// Whether the process that left `theirs` as its place is gone for certain.
+/// True if the process that published `theirs` as its place has certainly ended.
 bool is_gone(const topology::Place& theirs, const topology::Place& mine) {
   return theirs.host == mine.host && theirs.process_space == mine.process_space && kill(theirs.process, 0) != 0 &&
          errno == ESRCH;

@@ -215,6 +215,14 @@ assert (os.environ["TORCHCOMM_RANK"], os.environ["TORCHCOMM_SIZE"]) == ("2", "5"
 """
 
 
+def _ends_well_with_the_switch(program):
+    environment = program_environment(ACCORD_ROUTE="1")
+    result = subprocess.run(
+        [sys.executable, program], env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert result.returncode == 0, result.stderr
+
+
 def test_torchcomms_is_asked_for_accord_and_told_the_rank(tmp_path):
     import torch.distributed as dist
 
@@ -222,12 +230,7 @@ def test_torchcomms_is_asked_for_accord_and_told_the_rank(tmp_path):
         pytest.skip("this torch has no torchcomms")
     if hasattr(dist.distributed_c10d, "_torchcomms_handles_backend"):
         pytest.skip("this torch asks torchcomms itself what it has, which needs the real one")
-    program = python_file(tmp_path, THROUGH_TORCHCOMMS)
-    environment = program_environment(ACCORD_ROUTE="1")
-    result = subprocess.run(
-        [sys.executable, program], env=environment, capture_output=True, text=True, check=False, timeout=120
-    )
-    assert result.returncode == 0, result.stderr
+    _ends_well_with_the_switch(python_file(tmp_path, THROUGH_TORCHCOMMS))
 
 
 CALLED_IN_EVERY_WAY = """
@@ -262,12 +265,7 @@ assert [group["description"] for group in told] == ["default_pg"] + ["undefined"
 
 
 def test_what_the_switch_replaces_is_called_in_every_way_that_torch_allows(tmp_path):
-    program = python_file(tmp_path, CALLED_IN_EVERY_WAY)
-    environment = program_environment(ACCORD_ROUTE="1")
-    result = subprocess.run(
-        [sys.executable, program], env=environment, capture_output=True, text=True, check=False, timeout=120
-    )
-    assert result.returncode == 0, result.stderr
+    _ends_well_with_the_switch(python_file(tmp_path, CALLED_IN_EVERY_WAY))
 
 
 WITH_FOREIGN_RANKS = """

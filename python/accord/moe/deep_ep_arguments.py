@@ -14,8 +14,9 @@ import torch.distributed as dist
 
 from accord._core import InvalidArgument, Unsupported
 from accord._integers import integer
-from accord.moe.exchange import Exchange, Route, name_of
+from accord.moe.exchange import Exchange, Route
 from accord.moe.float8_rows import SCALE_BLOCK
+from accord.torch.tensors import dtype_name
 
 IDS = (torch.int32, torch.int64)
 SUMS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -97,21 +98,21 @@ def check_rows(x: Any, dtypes: tuple[torch.dtype, ...], count: int | None = None
     if tensor_of("x", x).dim() != 2:
         raise InvalidArgument(f"x is {list(x.shape)}, it has to be a tensor [tokens, hidden]")
     if x.dtype not in dtypes:
-        raise InvalidArgument(f"x is {name_of(x.dtype)}, it has to be one of {', '.join(map(name_of, dtypes))}")
+        raise InvalidArgument(f"x is {dtype_name(x.dtype)}, it has to be one of {', '.join(map(dtype_name, dtypes))}")
     if count is not None and len(x) != count:
         raise InvalidArgument(f"x has {len(x)} rows, it has to have {count}")
     blocks = -(-x.shape[1] // SCALE_BLOCK)
     if scales is not None and (tensor_of("scales", scales).shape != (len(x), blocks) or scales.dtype != torch.float32):
-        found = f"{list(scales.shape)} {name_of(scales.dtype)}"
+        found = f"{list(scales.shape)} {dtype_name(scales.dtype)}"
         raise InvalidArgument(f"scales are {found}, they have to be {[len(x), blocks]} float32")
-    return {"hidden": x.shape[1], "dtype": name_of(x.dtype), "scales": "left out" if scales is None else "given"}
+    return {"hidden": x.shape[1], "dtype": dtype_name(x.dtype), "scales": "left out" if scales is None else "given"}
 
 
 def check_choices(topk_idx: torch.Tensor, topk_weights: torch.Tensor | None, tokens: int) -> None:
     if tensor_of("topk_idx", topk_idx).dim() != 2 or len(topk_idx) != tokens:
         raise InvalidArgument(f"topk_idx is {list(topk_idx.shape)}, it has to be [{tokens}, top_k]")
     if topk_idx.dtype not in IDS:
-        raise InvalidArgument(f"topk_idx is {name_of(topk_idx.dtype)}, it has to be int64 or int32")
+        raise InvalidArgument(f"topk_idx is {dtype_name(topk_idx.dtype)}, it has to be int64 or int32")
     if topk_weights is None:
         return
     if tensor_of("topk_weights", topk_weights).shape != topk_idx.shape:
@@ -137,10 +138,10 @@ def width_of(topk_weights: torch.Tensor | None, rows: int) -> int | None:
 def check_layout(is_token_in_rank: torch.Tensor, num_tokens_per_expert: torch.Tensor, ranks: int) -> None:
     """Both have to be as get_dispatch_layout gives them."""
     if tensor_of("is_token_in_rank", is_token_in_rank).shape[1:] != (ranks,) or is_token_in_rank.dtype != torch.bool:
-        found = f"{list(is_token_in_rank.shape)} {name_of(is_token_in_rank.dtype)}"
+        found = f"{list(is_token_in_rank.shape)} {dtype_name(is_token_in_rank.dtype)}"
         raise InvalidArgument(f"is_token_in_rank is {found}, it has to be [tokens, {ranks}] bool")
     if tensor_of("num_tokens_per_expert", num_tokens_per_expert).dim() != 1 or num_tokens_per_expert.dtype not in IDS:
-        found = f"{list(num_tokens_per_expert.shape)} {name_of(num_tokens_per_expert.dtype)}"
+        found = f"{list(num_tokens_per_expert.shape)} {dtype_name(num_tokens_per_expert.dtype)}"
         raise InvalidArgument(f"num_tokens_per_expert is {found}, it has to be [experts] int32")
 
 
@@ -148,7 +149,7 @@ def check_stats(stats: torch.Tensor | None, experts: int) -> None:
     if stats is None:
         return
     if tensor_of("cumulative_local_expert_recv_stats", stats).shape != (experts,) or stats.dtype not in IDS:
-        found = f"{list(stats.shape)} {name_of(stats.dtype)}"
+        found = f"{list(stats.shape)} {dtype_name(stats.dtype)}"
         raise InvalidArgument(f"cumulative_local_expert_recv_stats is {found}, it has to be [{experts}] int32")
 
 

@@ -25,10 +25,6 @@ _RECORD_BYTES = 1024
 _MOST_TEXT = 400  # of an error
 
 
-def name_of(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
 class Route:
     """The map of one dispatch: rows to ranks, or to experts."""
 

@@ -45,6 +45,7 @@ __all__ = [
     "carried_by",
     "end_blocks_left_by_errors",
     "factor_of",
+    "first_rank_of",
     "is_registered",
     "let_timeouts_be_set",
     "make_group",
@@ -138,9 +139,8 @@ def register_group(
     return group
 
 
-Replacement = Callable[
-    [Callable[..., Any], dict[str, Any]], Any
-]  # of a function and the arguments of a call, by the function's own names
+# Takes a function, and the arguments of a call of it by the function's own names.
+Replacement = Callable[[Callable[..., Any], dict[str, Any]], Any]
 
 
 def _replaced(original: Callable[..., Any], instead: Replacement) -> Callable[..., Any]:
@@ -219,6 +219,11 @@ def end_blocks_left_by_errors(kind: type[dist.ProcessGroup]) -> None:
             raise
 
     cell.cell_contents = replacement
+
+
+def first_rank_of(group: dist.ProcessGroup) -> int:
+    """The lowest rank of the default group among the members; 0 if torch knows no such ranks of them."""
+    return min(distributed_c10d._world.pg_group_ranks.get(group) or (0,))
 
 
 def is_registered(group: dist.ProcessGroup) -> bool:

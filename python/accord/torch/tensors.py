@@ -109,10 +109,11 @@ _LENDS_BY_TORCH = torch.Tensor.__dlpack__
 
 def _has_memory(tensor: torch.Tensor) -> bool:
     kind = type(tensor)
-    if kind.__dlpack__ is not _LENDS_BY_TORCH:  # the class lends its memory itself
-        return True
-    if kind is not torch.Tensor and kind.__torch_dispatch__ is not _ASKS_NOBODY:
-        return False
+    if kind is not torch.Tensor:
+        if kind.__dlpack__ is not _LENDS_BY_TORCH:  # the class lends its memory itself
+            return True
+        if kind.__torch_dispatch__ is not _ASKS_NOBODY:
+            return False
     try:
         return (tensor.data_ptr() != 0 or tensor.numel() == 0) and not tensor.is_nested
     except RuntimeError:  # there is not even a storage

@@ -20,7 +20,7 @@ from accord.torch.ranges import Range
 from accord.torch.tensors import CopyBack
 
 _KEPT_BYTES = 4096  # of the tensors of a Work that is kept: the one of DDP.join is a number
-_AS_LONG_AS_IT_TAKES = timedelta(0)  # what torch passes where no timeout is given
+AS_LONG_AS_IT_TAKES = timedelta(0)  # what torch passes where no timeout is given
 
 
 class Results:
@@ -76,9 +76,9 @@ class Work(dist.Work):
         self._range = span
         self._work.on_end(lambda _: span.end())
 
-    def wait(self, timeout: timedelta = _AS_LONG_AS_IT_TAKES) -> bool:
+    def wait(self, timeout: timedelta = AS_LONG_AS_IT_TAKES) -> bool:
         self._awaited = True
-        limit = timeout if timeout > _AS_LONG_AS_IT_TAKES else None
+        limit = timeout if timeout > AS_LONG_AS_IT_TAKES else None
         try:
             ended = self._work.wait(limit)
         except accord.Error as error:
@@ -136,8 +136,8 @@ class DeviceWork(Work):
         self._results = Results(work, back, by_themselves=False)
         self._device = device
 
-    def wait(self, timeout: timedelta = _AS_LONG_AS_IT_TAKES) -> bool:
-        if timeout > _AS_LONG_AS_IT_TAKES:
+    def wait(self, timeout: timedelta = AS_LONG_AS_IT_TAKES) -> bool:
+        if timeout > AS_LONG_AS_IT_TAKES:
             return super().wait(timeout)
         self._awaited = True
         try:
@@ -165,7 +165,7 @@ class FinishedWork(dist.Work):
         super().__init__()
         self._tensors = list(tensors)
 
-    def wait(self, timeout: timedelta = _AS_LONG_AS_IT_TAKES) -> bool:
+    def wait(self, timeout: timedelta = AS_LONG_AS_IT_TAKES) -> bool:
         return True
 
     def synchronize(self) -> None:
@@ -206,7 +206,7 @@ class Works(dist.Work):
         super().__init__()
         self._works = works
 
-    def wait(self, timeout: timedelta = _AS_LONG_AS_IT_TAKES) -> bool:
+    def wait(self, timeout: timedelta = AS_LONG_AS_IT_TAKES) -> bool:
         return all(work.wait(timeout) for work in self._works)
 
     def synchronize(self) -> None:

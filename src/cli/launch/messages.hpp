@@ -54,9 +54,10 @@ struct Start {  ///< start your ranks
   int world_size = 1;
   std::string master_host;
   int master_port = 0;
-  bool hosts_torch_store =
-      true;               ///< the launcher of node 0 serves PyTorch's store at the master port, else rank 0 has to
-  std::string job_store;  ///< the job whose store accord's ranks find after it; empty: there is none yet
+  /// The launcher of node 0 serves PyTorch's store at the master port, else rank 0 has to.
+  bool hosts_torch_store = true;
+  /// The job whose store accord's ranks find at a port after it; empty: there is none yet.
+  std::string job_store;
 };
 struct Stop {  ///< end your ranks: because of a failure, or of a signal that a launcher got
   int generation = 0;
