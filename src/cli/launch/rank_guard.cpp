@@ -1,7 +1,8 @@
 // The guard is what the kernel calls a subreaper: whatever the rank starts, and whatever that starts, stays below the
 // guard, also after its parent has ended, in process groups and sessions of its own. So helpers (workers of a
 // DataLoader, subprocesses, daemons) are found when the rank has ended: they get SIGTERM, and after the grace
-// SIGKILL. The guard leads a session of its own, which no signal to the launcher's process group reaches; the end of
+// SIGKILL. A shell passes no signal on to the commands that it waits for, so these are signalled with it, and have
+// the grace for themselves before their helpers get SIGTERM. The guard leads a session of its own, which no signal to the launcher's process group reaches; the end of
 // the launcher is the end of the control socket, and the rank asks the kernel to be killed when its guard dies.
 //
 // The launcher may have threads, so the guard makes system calls only and allocates nothing. A pipe that closes on
@@ -78,19 +79,35 @@ void close_descriptors(int kept) {
   close_all(static_cast<unsigned>(kept) + 1, ~0U);
 }
 
+/// A name below a process's folder in /proc.
+class ProcessPath {
+ public:
+  ProcessPath(pid_t process, std::string_view name) {
+    char* const after = std::to_chars(text_.data() + kFolder.size(), text_.data() + 32, process).ptr;
+    std::memcpy(text_.data(), kFolder.data(), kFolder.size());
+    std::memcpy(after, name.data(), std::min(name.size(), sizeof text_ - 33));
+  }
+  const char* text() const { return text_.data(); }
+
+ private:
+  static constexpr std::string_view kFolder = "/proc/";
+  std::array<char, 64> text_ = {};
+};
+
+// The beginning of a file below a process's folder in /proc; empty if there is no such process.
+std::string_view read_file(pid_t process, std::string_view name, std::array<char, 2048>& buffer) {
+  const int file = open(ProcessPath(process, name).text(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return {};
+  const ssize_t got = read(file, buffer.data(), buffer.size());
+  close(file);
+  return {buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0))};
+}
+
 // The parent of a process, 0 if there is no such process.
 pid_t parent_of(pid_t process) {
-  std::array<char, 512> text = {"/proc/"};
-  char* const number = text.data() + std::strlen(text.data());
-  char* const after = std::to_chars(number, text.data() + text.size() - 8, process).ptr;
-  std::memcpy(after, "/stat", sizeof "/stat");
-  const int file = open(text.data(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return 0;
-  const ssize_t got = read(file, text.data(), text.size());
-  close(file);
-  if (got <= 0) return 0;
+  std::array<char, 2048> buffer;
   // "7 (its name) S 3 ...", where the name may hold anything.
-  const std::string_view stat(text.data(), static_cast<std::size_t>(got));
+  const std::string_view stat = read_file(process, "/stat", buffer);
   const std::size_t name_end = stat.rfind(')');
   if (name_end == std::string_view::npos || name_end + 4 >= stat.size()) return 0;
   pid_t parent = 0;
@@ -106,8 +123,45 @@ bool descends(pid_t process, pid_t ancestor) {
   return false;
 }
 
-// To all processes below this one.
-void signal_descendants(std::initializer_list<int> signals) {
+bool is_shell(pid_t process) {
+  constexpr std::array<std::string_view, 10> kShells = {"ash",  "bash", "busybox", "csh",  "dash",
+                                                        "fish", "ksh",  "mksh",    "tcsh", "zsh"};
+  std::array<char, 512> program;
+  const ssize_t length = readlink(ProcessPath(process, "/exe").text(), program.data(), program.size());
+  if (length <= 0) return false;
+  const std::string_view path(program.data(), static_cast<std::size_t>(length));
+  return std::ranges::find(kShells, path.substr(path.rfind('/') + 1)) != kShells.end();
+}
+
+bool catches(pid_t process, int signal) {
+  constexpr std::string_view kField = "SigCgt:\t";
+  std::array<char, 2048> buffer;
+  const std::string_view status = read_file(process, "/status", buffer);
+  const std::size_t at = status.find(kField);
+  if (at == std::string_view::npos) return false;
+  std::uint64_t caught = 0;
+  std::from_chars(status.data() + at + kField.size(), status.data() + status.size(), caught, 16);
+  return (caught >> (signal - 1) & 1) != 0;
+}
+
+// A shell without a trap for a signal that shall end nothing would end by it.
+void deliver(int signal, pid_t process) {
+  const bool ends = signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
+  if (ends || !is_shell(process) || catches(process, signal)) kill(process, signal);
+}
+
+// Whether `process` is a command of the shell `rank`, or of a shell that is one.
+bool is_command_of(pid_t process, pid_t rank) {
+  do {
+    process = parent_of(process);
+    if (process <= 1 || !is_shell(process)) return false;
+  } while (process != rank);
+  return true;
+}
+
+// Calls act(process) for each process below this one.
+template <typename Act>
+void for_each_descendant(const Act& act) {
   const pid_t self = getpid();
   const int folder = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) return;
@@ -118,11 +172,16 @@ void signal_descendants(std::initializer_list<int> signals) {
       at += entry->d_reclen;
       pid_t process = 0;
       const char* const end = entry->d_name + std::strlen(entry->d_name);
-      if (std::from_chars(entry->d_name, end, process).ptr != end || !descends(process, self)) continue;
-      for (const int signal : signals) kill(process, signal);
+      if (std::from_chars(entry->d_name, end, process).ptr == end && descends(process, self)) act(process);
     }
   }
   close(folder);
+}
+
+void signal_descendants(std::initializer_list<int> signals) {
+  for_each_descendant([&](pid_t process) {
+    for (const int signal : signals) kill(process, signal);
+  });
 }
 
 /// From the start of the rank to the end of the last helper.
@@ -155,13 +214,35 @@ class Guard {
     for (;;) {
       siginfo_t info = {};
       if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG) != 0) return errno != ECHILD;
-      if (info.si_pid == 0) return true;
+      if (info.si_pid == 0) break;
       if (info.si_pid != rank_) continue;
       rank_ = 0;
       report({info.si_code == CLD_EXITED ? GuardEvent::kExited : GuardEvent::kKilled, info.si_status});
-      signal_descendants({SIGTERM, SIGCONT});  // a stopped one would not notice the first
       if (!killing_) deadline_ = Deadline::in(grace_);
     }
+    if (rank_ == 0 && !ending_helpers_ && !commands_run()) {
+      ending_helpers_ = true;
+      signal_descendants({SIGTERM, SIGCONT});  // a stopped one would not notice the first
+    }
+    return true;
+  }
+
+  bool commands_run() const {
+    return std::any_of(commands_.begin(), commands_.begin() + command_count_,
+                       [self = getpid()](pid_t command) { return descends(command, self); });
+  }
+
+  void signal_rank(int signal) {
+    if (is_shell(rank_)) {
+      for_each_descendant([&](pid_t process) {
+        if (!is_command_of(process, rank_)) return;
+        deliver(signal, process);
+        const auto known = commands_.begin() + command_count_;
+        if (command_count_ == commands_.size() || std::find(commands_.begin(), known, process) != known) return;
+        commands_[command_count_++] = process;
+      });
+    }
+    deliver(signal, rank_);
   }
 
   void obey() {
@@ -169,7 +250,7 @@ class Guard {
     const ssize_t got = recv(control_, &signal, sizeof signal, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got == static_cast<ssize_t>(sizeof signal) && signal != SIGKILL) {
-      if (rank_ != 0) kill(rank_, signal);
+      if (rank_ != 0) signal_rank(signal);
       return;
     }
     if (got <= 0) control_ = -1;  // poll() passes over it
@@ -185,6 +266,9 @@ class Guard {
   int children_ = -1;
   const Duration grace_;
   pid_t rank_;  ///< 0: it has ended
+  std::array<pid_t, 16> commands_ = {};  ///< of the shell that is the rank, which were signalled with it
+  std::size_t command_count_ = 0;
+  bool ending_helpers_ = false;
   bool killing_ = false;
   Deadline deadline_ = Deadline::never();  ///< of those that are left
 };

@@ -36,8 +36,8 @@ struct GuardReport {
 };
 
 /// In a new child of the launcher: starts the rank and stays until the rank and all its helpers have ended. The
-/// launcher sends numbers of signals (int): a signal goes to the rank alone, but SIGKILL, and the end of the
-/// launcher, end all.
+/// launcher sends numbers of signals (int): a signal goes to the rank alone, or to a shell and its commands,
+/// but SIGKILL, and the end of the launcher, end all.
 [[noreturn]] void guard_rank(const GuardPlan& plan);
 
 }  // namespace accord::cli
