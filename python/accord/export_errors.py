@@ -22,6 +22,7 @@ from accord.source_places import place_in
 
 MOST_OF_REASON = 400  # characters
 JUST_IN_TIME = 'run the model by torch.compile(model, backend="accord"), which leaves such code to PyTorch'
+PYTORCH_PARTITIONS = "options={} leaves such ops to PyTorch"
 DATA_DEPENDENT = ("GuardOnDataDependentSymNode", "DataDependentOutputException", "DynamicOutputShapeException")
 
 
@@ -48,6 +49,16 @@ def told_of(what: object) -> Iterator[None]:
     except Exception as error:
         reason = str(error) if isinstance(error, ExportError) else _reason(error)
         raise ExportError(f"{what}: {reason}") from error
+
+
+@contextlib.contextmanager
+def advised(remedy: str) -> Iterator[None]:
+    """Within it each ExportError ends with `remedy`."""
+    try:
+        yield
+    except ExportError as error:
+        error.args = (f"{error}; {remedy}",)
+        raise
 
 
 def _explanation(

@@ -8,7 +8,6 @@ names of their argument; assertions go, their constraints are the ranges of the 
 
 from __future__ import annotations
 
-import difflib
 import math
 import operator
 import re
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 
 import sympy
 import torch
+from torch.export._remove_effect_tokens_pass import _remove_effect_tokens
 
 from accord.export_arguments import argument_names, equal, is_integer_zero, renamed, values_in
 from accord.export_joined import SLICE, SPLIT, Joined
@@ -51,8 +51,9 @@ class ExportedGraph:
 
 
 def decompose(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """The program in core ATen, but for the ops of KEPT_WHOLE."""
-    return program.run_decompositions(core_aten())
+    """The program in core ATen, but for the ops of KEPT_WHOLE; what has effects of its own (a check that raises, a
+    print) is a call as any other, without torch's tokens for their order."""
+    return _remove_effect_tokens(program.run_decompositions(core_aten()))
 
 
 def core_aten() -> dict:
@@ -91,8 +92,6 @@ class GraphBuilder:
         for node in self.traced.nodes:
             if node.op == "call_function":
                 self.read_call(node)
-            elif node.op not in ("placeholder", "output"):
-                raise ExportError(f"{place_of(node)}: a graph with {node.op} nodes cannot be exported")
         outputs = self._read_outputs()
         self._drop_unused(outputs)
         uses: dict[str, list[tuple[str, str, str]]] = {}
@@ -153,11 +152,9 @@ class GraphBuilder:
         if op == ENLARGE:
             op, arguments = self._enlargement(node)
         if op not in ARGUMENTS:
-            near = difflib.get_close_matches(op, ARGUMENTS, n=1)
-            hint = f'; the nearest that there is: "{near[0]}"' if near else ""
-            raise UnsupportedOpError(
-                f'unsupported op "{op}" at {place_of(node)}, in module "{self._module(node)}"{hint}'
-            )
+            module = self._module(node)
+            where = f', in module "{module}"' if module else ""
+            raise UnsupportedOpError(f'unsupported op "{op}" at {place_of(node)}{where}')
         arguments = arguments or self._read_arguments(node, op)
         base = op.split(".")[1].strip("_")
         number = self.counters.get(base, 0)
@@ -276,6 +273,10 @@ class GraphBuilder:
             items = [item.meta["val"] if isinstance(item, torch.fx.Node) else item for item in given]
             if all(isinstance(item, (int, torch.SymInt)) and not isinstance(item, bool) for item in items):
                 return [self._size(item, node) for item in items]
+        if isinstance(given, torch.Tensor):
+            raise ExportError(f"{place_of(node)}: a tensor without elements is an argument")
+        if isinstance(given, torch.SymFloat):
+            raise ExportError(f"{place_of(node)}: a number taken out of a tensor is an argument; keep it in a tensor")
         raise ExportError(f"{place_of(node)}: an argument of type {type(given).__name__} cannot be exported")
 
     def _size(self, size: int | torch.SymInt, node: torch.fx.Node) -> int | str:

@@ -10,6 +10,7 @@ import torch
 
 import accord
 from accord import _core
+from accord.export_errors import PYTORCH_PARTITIONS
 from accord.export_sharding import ExportError, ShardingPlan, TensorSharding
 
 BATCH_GROUP = "dp"  # whose ranks divide the batch: how many there may be depends on the inputs, too
@@ -28,7 +29,7 @@ def check_loads(
         except (accord.Unsupported, accord.Corrupt, accord.InvalidArgument) as error:
             text = str(error).replace(str(folder), str(name))
             where = "".join(f', as rank {rank} of {size} in group "{group}"' for group, (rank, size) in places.items())
-            advice = "give other sharding rules" if where and not part else "options={} leaves such ops to PyTorch"
+            advice = "give other sharding rules" if where and not part else PYTORCH_PARTITIONS
             raise ExportError(f"no engine can run this model{where}: {text}; {advice}") from error
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, SymIntArgument, TensorArgument
 
+from accord.export_errors import JUST_IN_TIME
 from accord.export_sharding import ExportError
 
 
@@ -126,7 +127,10 @@ def traced_program(
         traced.weights.append(TracedWeight(node, spec.target.removeprefix(prefix), tensor.detach()))
     for spec in program.graph_signature.output_specs:
         if spec.kind != OutputKind.USER_OUTPUT:
-            raise ExportError(f'the model changes "{spec.target}" while it runs; an engine keeps no such state')
+            raise ExportError(
+                f'the model changes "{spec.target}" while it runs, and an engine keeps no such state; give the new value as an '
+                f"output, or {JUST_IN_TIME}"
+            )
         if isinstance(spec.arg, TensorArgument):
             traced.outputs.append(nodes[spec.arg.name])
         elif not isinstance(spec.arg, (ConstantArgument, SymIntArgument)):

@@ -17,7 +17,7 @@ from torch.export.graph_signature import InputKind
 from accord import export_language_model as language_model
 from accord.checkpoint_files import find_references
 from accord.export_check import check_language_model
-from accord.export_errors import explained
+from accord.export_errors import JUST_IN_TIME, PYTORCH_PARTITIONS, advised, explained
 from accord.export_families import with_default_sharding
 from accord.export_graph import ExportedGraph, GraphBuilder, decompose, memory_key
 from accord.export_modules import taken_apart
@@ -142,7 +142,8 @@ def export(
         outputs = list(output_names) if output_names is not None else None
         traced_graph = traced_program(decomposed, names, prefix)
         builder = GraphBuilder(traced_graph, outputs, prefix)
-        graph = builder.build()
+        with advised(JUST_IN_TIME if facts is not None else PYTORCH_PARTITIONS):
+            graph = builder.build()
         if builder.groups and choice.rules:
             raise ExportError(
                 f"the model has collectives of its own, over {', '.join(builder.groups)}: its weights are one rank's part already, "

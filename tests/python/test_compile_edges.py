@@ -51,6 +51,40 @@ def test_what_reads_memory_by_strides_reads_it_as_in_pytorch(run, x, tmp_path):
     torch.testing.assert_close(accord.load(package).module()(x), model(x))
 
 
+@pytest.mark.parametrize(
+    "join",
+    [
+        lambda x: torch.cat([x]),
+        lambda x: torch.cat([x[:0], x]),
+        lambda x: torch.cat([torch.zeros(0), x.long()]),  # the dtype is that of the empty one
+        lambda x: torch.cat([x.long(), torch.zeros(0, 16), x.long()]),
+        lambda x: torch.stack([x])[0],
+    ],
+    ids=["one", "one and nothing", "dtype of nothing", "several and nothing", "stack"],
+)
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_what_cat_gives_is_new_memory_of_the_dtype_of_all_parts(join, dynamic):
+    torch._dynamo.reset()
+    x = ROWS.clone()
+    got = torch.compile(join, backend="accord", dynamic=dynamic, options={"min_block_size": 1})(x)
+    torch.testing.assert_close(got, join(x))
+    got.zero_()
+    assert torch.equal(x, ROWS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"mode": "max-autotune"}, 'mode="max-autotune" is one of inductor\'s'),
+        ({"options": "fast"}, "options is 'fast'; give a mapping"),
+    ],
+)
+def test_arguments_of_torch_compile_that_are_not_for_accord_are_refused(arguments, message):
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=message):
+        torch.compile(lambda x: x + 1, backend="accord", **arguments)(ROWS)
+
+
 @torch.no_grad()
 def test_outputs_lie_in_memory_as_those_of_pytorch():
     model = Odd(lambda self, x: (self.layer(x).t().relu(), self.layer(x).view(4, 4, 4).permute(2, 0, 1))).eval()

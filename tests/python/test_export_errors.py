@@ -49,6 +49,52 @@ def decided(x):
 
 
 @pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (torch.erfinv, r'unsupported op "aten\.erfinv\.default" at \S+:\d+, in module "1\.0"'),
+        (lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), 'unsupported op "cond" at .*in module "1.0"'),
+        (lambda x: x * x[0, 0].item(), "a number taken out of a tensor is an argument; keep it in a tensor"),
+        (
+            lambda x: torch.linalg.inv(x @ x.mT + torch.eye(4)),
+            r'unsupported op "aten\.linalg_inv_ex\.default" at .*in module "1.0"',
+        ),
+        (lambda x: x[:0], r"an output has no elements"),
+    ],
+    ids=["unsupported", "cond", "item", "check", "empty"],
+)
+def test_what_engines_do_not_run_is_refused_with_the_option_that_leaves_it_to_pytorch(function, message, tmp_path):
+    with pytest.raises(accord.ExportError, match=message + r".*; options=\{\} leaves such ops to PyTorch$"):
+        accord.export(model_of(function), (X,), path=tmp_path / "m.accord")
+    path = accord.export(model_of(function), (X,), path=tmp_path / "m.accord", options={"min_block_size": 1})
+    torch.testing.assert_close(accord.load(path).module()(X), function(X))
+
+
+def test_a_check_of_an_op_of_pytorchs_raises_in_a_compiled_model():
+    compiled = accord.compile(model_of(lambda x: torch.linalg.inv(x * 2)), (torch.eye(4),), {"min_block_size": 1})
+    torch.testing.assert_close(compiled(torch.eye(4)), torch.eye(4) / 2)
+    with pytest.raises(torch.linalg.LinAlgError, match="singular"):
+        compiled(torch.zeros(4, 4))
+
+
+def test_a_model_that_changes_state_is_refused_with_what_can_run_it(tmp_path):
+    class Counts(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(1))
+
+        def forward(self, x):
+            self.calls.add_(1)
+            return x + self.calls
+
+    with pytest.raises(
+        accord.ExportError, match=r'changes "calls" while it runs.*torch.compile\(model, backend="accord"\)'
+    ):
+        accord.export(Counts().eval(), (X,), path=tmp_path / "m.accord")
+    run = torch.compile(Counts().eval(), backend="accord", options={"min_block_size": 1})
+    assert [run(X)[0, 0].item() for _ in range(2)] == [2, 3]
+
+
+@pytest.mark.parametrize(
     ("function", "kind", "message"),
     [
         (

@@ -102,11 +102,13 @@ def _whole_again(graph: torch.fx.Graph) -> None:
 
 
 def _join_nothing(graph: torch.fx.Graph) -> None:
-    """cat of tensors of which some have no elements: without those."""
+    """cat of tensors of which some have no elements: without those, unless they decide the dtype."""
     for node in graph.find_nodes(op="call_function", target=aten.cat.default):
         parts = [part for part in node.args[0] if 0 not in part.meta["val"].shape]
+        if node.meta["val"].dtype not in {part.meta["val"].dtype for part in parts}:
+            continue
         if len(parts) == 1:
-            node.replace_all_uses_with(parts[0])
+            node.target, node.args, node.kwargs = aten.clone.default, (parts[0],), {}
         elif 0 < len(parts) < len(node.args[0]):
             node.args = (parts, *node.args[1:])
 

@@ -109,7 +109,7 @@ def compile(
     PyTorch. `options`: those of torch.compile(backend="accord"), docs/compile.md; an unknown one is an error. `dynamic_shapes`: as
     for torch.export. `model` may be a program that torch.export has made. Raises ExportError, which says what to do.
     """
-    check_arguments(options=options, dynamic_shapes=dynamic_shapes)
+    check_arguments(dynamic_shapes=dynamic_shapes)
     chosen = Options.read(options)
     if example_inputs is None:
         raise ExportError("example_inputs is None; give a tuple of forward()'s arguments: (x,)")

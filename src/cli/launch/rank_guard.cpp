@@ -265,7 +265,7 @@ class Guard {
   int control_;
   int children_ = -1;
   const Duration grace_;
-  pid_t rank_;  ///< 0: it has ended
+  pid_t rank_;                           ///< 0: it has ended
   std::array<pid_t, 16> commands_ = {};  ///< of the shell that is the rank, which were signalled with it
   std::size_t command_count_ = 0;
   bool ending_helpers_ = false;
