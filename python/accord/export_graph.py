@@ -276,7 +276,9 @@ class GraphBuilder:
         if isinstance(given, torch.Tensor):
             raise ExportError(f"{place_of(node)}: a tensor without elements is an argument")
         if isinstance(given, torch.SymFloat):
-            raise ExportError(f"{place_of(node)}: a number taken out of a tensor is an argument; keep it in a tensor")
+            raise ExportError(
+                f"{place_of(node)}: an argument is a number that is computed from a size or taken out of a tensor"
+            )
         raise ExportError(f"{place_of(node)}: an argument of type {type(given).__name__} cannot be exported")
 
     def _size(self, size: int | torch.SymInt, node: torch.fx.Node) -> int | str:

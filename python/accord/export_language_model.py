@@ -106,8 +106,9 @@ class Steps(torch.nn.Module):
 
 
 def is_language_model(model: torch.nn.Module) -> bool:
-    """Whether it is a causal language model of transformers."""
-    return hasattr(model, "config") and type(model).__name__.endswith(("ForCausalLM", "LMHeadModel"))
+    """Whether it is a causal language model of transformers, or a class of the user's that is made from one."""
+    kinds = (kind.__name__ for kind in type(model).__mro__)
+    return hasattr(model, "config") and any(kind.endswith(("ForCausalLM", "LMHeadModel")) for kind in kinds)
 
 
 def example_inputs() -> tuple[torch.Tensor, ...]:

@@ -40,6 +40,14 @@ DECODERS = {
 }
 
 
+def greedy(model, prompt: list[int], tokens: int) -> list[int]:
+    """What the model itself continues a prompt with, all of it computed anew for each token."""
+    ids = list(prompt)
+    for _ in range(tokens):
+        ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+    return ids[len(prompt) :]
+
+
 @pytest.mark.parametrize("name", DECODERS)
 def test_a_decoder_with_positions_of_its_own_kind_is_continued_as_whole_runs_do(name, tmp_path):
     torch.manual_seed(1)
@@ -55,10 +63,25 @@ def test_a_decoder_with_positions_of_its_own_kind_is_continued_as_whole_runs_do(
             language_model.submit(prompt, max_new_tokens=7, stop_tokens=[]) for prompt in ([5, 6, 7, 8], [9] * 20)
         ]
         for prompt, stream in zip(([5, 6, 7, 8], [9] * 20), streams, strict=True):
-            ids = list(prompt)
-            for _ in range(7):
-                ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
-            assert prompt + [event.token for event in stream if event.token is not None] == ids
+            assert [event.token for event in stream if event.token is not None] == greedy(model, prompt, 7)
+
+
+class Scaled(transformers.GPT2LMHeadModel):
+    """A user's own, whose class is not called as those of transformers."""
+
+    def forward(self, *arguments, **named):
+        made = super().forward(*arguments, **named)
+        made.logits = made.logits.tanh() * torch.linspace(-1, 1, VOCABULARY)
+        return made
+
+
+def test_a_class_that_is_made_from_a_language_model_is_one(tmp_path):
+    torch.manual_seed(1)
+    model = Scaled(transformers.GPT2Config(n_embd=64, n_layer=2, n_head=4, vocab_size=VOCABULARY)).eval()
+    with accord.load(accord.export(model, path=tmp_path / "m.accord")) as engine:
+        language_model = accord.LanguageModel.create(engine)
+        stream = language_model.submit([5, 6, 7], max_new_tokens=7, stop_tokens=[])
+        assert [event.token for event in stream if event.token is not None] == greedy(model, [5, 6, 7], 7)
 
 
 class Wrapped(torch.nn.Module):
