@@ -38,7 +38,7 @@ MAX_DIMS = 8  # of a tensor, as the C++ side has it
 
 
 class UnsupportedOpError(ExportError):
-    """An op that no engine knows; the message names it and its place in the source model."""
+    """An op, a dtype or a size that no engine knows; the message names it and its place in the source model."""
 
 
 @dataclass
@@ -91,6 +91,8 @@ class GraphBuilder:
         for node in self.traced.nodes:
             if node.op == "call_function":
                 self.read_call(node)
+            elif node.op == "get_attr":
+                raise self._unsupported_op(next(iter(node.users), node))  # a part of the graph that the op runs
             elif node.op not in ("placeholder", "output"):
                 raise ExportError(f"{place_of(node)}: a graph with {node.op} nodes cannot be exported")
         outputs = self._read_outputs()
@@ -153,11 +155,7 @@ class GraphBuilder:
         if op == ENLARGE:
             op, arguments = self._enlargement(node)
         if op not in ARGUMENTS:
-            near = difflib.get_close_matches(op, ARGUMENTS, n=1)
-            hint = f'; the nearest that there is: "{near[0]}"' if near else ""
-            raise UnsupportedOpError(
-                f'unsupported op "{op}" at {place_of(node)}, in module "{self._module(node)}"{hint}'
-            )
+            raise self._unsupported_op(node)
         arguments = arguments or self._read_arguments(node, op)
         base = op.split(".")[1].strip("_")
         number = self.counters.get(base, 0)
@@ -178,6 +176,15 @@ class GraphBuilder:
                 "source": place_of(node),
             }
         )
+
+    def _unsupported_op(self, node: torch.fx.Node) -> UnsupportedOpError:
+        op = str(node.target)
+        near = difflib.get_close_matches(op, ARGUMENTS, n=1)
+        hint = f'; the nearest that there is: "{near[0]}"' if near else ""
+        return UnsupportedOpError(f'unsupported op "{op}" at {self._place(node)}{hint}')
+
+    def _place(self, node: torch.fx.Node) -> str:
+        return f'{place_of(node)}, in module "{self._module(node)}"'
 
     def _enlargement(self, node: torch.fx.Node) -> tuple[str, dict]:
         """Factors become the sizes that they give, if they are whole ones."""
@@ -276,7 +283,11 @@ class GraphBuilder:
             items = [item.meta["val"] if isinstance(item, torch.fx.Node) else item for item in given]
             if all(isinstance(item, (int, torch.SymInt)) and not isinstance(item, bool) for item in items):
                 return [self._size(item, node) for item in items]
-        raise ExportError(f"{place_of(node)}: an argument of type {type(given).__name__} cannot be exported")
+        kind = "number computed from tensors" if isinstance(given, torch.SymFloat) else type(given).__name__
+        raise UnsupportedOpError(
+            f'unsupported argument of op "{node.target}" at {self._place(node)}: a {kind}; engines take tensors, '
+            "sizes, and numbers that are constant"
+        )
 
     def _size(self, size: int | torch.SymInt, node: torch.fx.Node) -> int | str:
         """A number, or an expression over the symbols: a sum of products."""
@@ -288,7 +299,7 @@ class GraphBuilder:
         unknown = [str(symbol) for symbol in expression.free_symbols if str(symbol) not in self.symbols]
         if unknown or not expression.is_polynomial(*expression.free_symbols):
             what = f"depends on {', '.join(unknown)}, which no input has" if unknown else "is no sum of products"
-            raise ExportError(f"{place_of(node)}: the size {size} {what}; such a graph cannot be exported")
+            raise UnsupportedOpError(f"unsupported size {size} at {self._place(node)}: it {what}")
         terms = []
         for powers, factor in sympy.Poly(expression).terms():
             factors = [] if factor == 1 and any(powers) else [str(factor)]
@@ -299,9 +310,10 @@ class GraphBuilder:
 
     def _dtype(self, dtype: torch.dtype, node: torch.fx.Node) -> str:
         if dtype not in DTYPES:
-            raise ExportError(
-                f"{place_of(node)}: dtype {dtype} is not supported; there are {', '.join(DTYPES.values())}"
-            )
+            weight = next((one.name for one in self.traced.weights if one.node is node), None)
+            where = f'"{node.name}"' if node.op == "placeholder" else f'op "{node.target}" at {self._place(node)}'
+            where = f'weight "{weight}"' if weight else where
+            raise UnsupportedOpError(f"{where}: dtype {dtype} is not supported; there are {', '.join(DTYPES.values())}")
         return DTYPES[dtype]
 
     def _new_value(self, node: torch.fx.Node, name: str) -> dict:
@@ -312,7 +324,7 @@ class GraphBuilder:
         if not isinstance(value, torch.Tensor):
             raise ExportError(f'{place_of(node)}: "{node.name}" gives something that is no tensor')
         if value.dim() > MAX_DIMS:
-            raise ExportError(
+            raise UnsupportedOpError(
                 f'{place_of(node)}: "{node.name}" has {value.dim()} dimensions; engines take up to {MAX_DIMS}'
             )
         described = {

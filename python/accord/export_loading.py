@@ -14,6 +14,8 @@ from accord.export_sharding import ExportError, ShardingPlan, TensorSharding
 
 BATCH_GROUP = "dp"  # whose ranks divide the batch: how many there may be depends on the inputs, too
 
+LEFT_TO_PYTORCH = "options={} leaves such ops to PyTorch"
+
 Places = dict[str, tuple[int, int]]  # (rank, size) in each group
 
 
@@ -28,7 +30,7 @@ def check_loads(
         except (accord.Unsupported, accord.Corrupt, accord.InvalidArgument) as error:
             text = str(error).replace(str(folder), str(name))
             where = "".join(f', as rank {rank} of {size} in group "{group}"' for group, (rank, size) in places.items())
-            advice = "give other sharding rules" if where and not part else "options={} leaves such ops to PyTorch"
+            advice = "give other sharding rules" if where and not part else LEFT_TO_PYTORCH
             raise ExportError(f"no engine can run this model{where}: {text}; {advice}") from error
 
 
