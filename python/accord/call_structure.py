@@ -80,12 +80,15 @@ def spec_to_text(spec: _pytree.TreeSpec) -> str:
     for kind in _classes_in(spec):
         _register(kind)
     try:
-        return _pytree.treespec_dumps(spec)
-    except (NotImplementedError, TypeError) as error:
+        text = _pytree.treespec_dumps(spec)
+        if _pytree.treespec_loads(text) != spec:
+            raise TypeError("JSON does not keep the keys of its dicts, which may be text and numbers")
+    except (NotImplementedError, TypeError, ImportError, AttributeError) as error:
         raise ExportError(
             f"the structure of the model's arguments or outputs is not saved: {error}; use tuples, lists, dicts, named tuples, or "
             "dataclasses that torch.export.register_dataclass knows"
         ) from error
+    return text
 
 
 def spec_from_text(text: str) -> _pytree.TreeSpec:
@@ -94,6 +97,8 @@ def spec_from_text(text: str) -> _pytree.TreeSpec:
         _, top = json.loads(text)
         _resolve(top)
         return _pytree.treespec_loads(text)
+    except (ImportError, AttributeError) as error:
+        raise Unsupported(f"a class that the model takes or gives cannot be imported: {error}") from error
     except (ValueError, LookupError, TypeError) as error:
         raise Corrupt(f"the structure of the model's arguments or outputs cannot be read: {error}") from error
 

@@ -250,7 +250,7 @@ class _Lockstep:
         return right
 
     def _compare(self, node: torch.fx.Node, given: torch.Tensor, right: torch.Tensor) -> None:
-        if given.shape == right.shape and _close(given, right):
+        if given.shape == right.shape and close(given, right):
             return
         module = ([""] + [path.removeprefix(PREFIX) for path, _ in _stack(node)])[-1]
         raise ExportError(
@@ -260,7 +260,8 @@ class _Lockstep:
         )
 
 
-def _close(given: torch.Tensor, right: torch.Tensor) -> bool:
+def close(given: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether tensors of one shape differ by no more than rounding makes."""
     if not right.is_floating_point():
         return torch.equal(given, right)
     finite = right[right.isfinite()]

@@ -8,6 +8,7 @@ model is run once in PyTorch to tell inputs that it does not take from code that
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import traceback
 from collections.abc import Callable, Iterator
@@ -98,10 +99,21 @@ def _explanation(
             f"that is a dataclass, call torch.export.register_dataclass({kind}) before"
         )
     place = _place(model, error)
-    remedy = (
-        "change that code" if place else "change dynamic_shapes" if "dynamic_shapes" in text else "change its inputs"
-    )
+    if place:
+        remedy = "change that code"
+    elif _is_of_dynamic_shapes(error):
+        remedy = "change dynamic_shapes, or example_inputs to what they say"
+    else:
+        remedy = "change the model or its inputs"
     return f"{name} cannot be exported{place}: {_reason(error)}; {remedy}, or {JUST_IN_TIME}"
+
+
+def _is_of_dynamic_shapes(error: Exception) -> bool:
+    return "dynamic_shapes" in str(error) or any(
+        type(one).__name__ == "ConstraintViolationError"
+        or any(os.path.basename(frame.f_code.co_filename) == "dynamic_shapes.py" for frame, _ in _frames(one))
+        for one in _chain(error)
+    )
 
 
 def _of_constraints(text: str) -> str:
@@ -109,6 +121,7 @@ def _of_constraints(text: str) -> str:
     dims = ", ".join(dict.fromkeys(re.findall(r"(?:violated|required) \(([^)]*)\)", text))) or "a dimension"
     _, _, fixes = text.partition("Suggested fixes:")
     found = [line.strip() for line in fixes.splitlines() if re.match(r"\s+\w+ = ", line)]
+    found = found or re.findall(r"generated guard (.*?)\.?$", text, re.MULTILINE)
     hint = f" (torch finds {', '.join(found)})" if found else ""
     return f"its code holds for some values of {dims} only{hint}"
 

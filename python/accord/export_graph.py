@@ -38,7 +38,7 @@ MAX_DIMS = 8  # of a tensor, as the C++ side has it
 
 
 class UnsupportedOpError(ExportError):
-    """An op that no engine knows; the message names it and its place in the source model."""
+    """An op, a dtype or a size that no engine knows; the message names it and its place in the source model."""
 
 
 @dataclass
@@ -152,9 +152,7 @@ class GraphBuilder:
         if op == ENLARGE:
             op, arguments = self._enlargement(node)
         if op not in ARGUMENTS:
-            module = self._module(node)
-            where = f', in module "{module}"' if module else ""
-            raise UnsupportedOpError(f'unsupported op "{op}" at {place_of(node)}{where}')
+            raise UnsupportedOpError(f'unsupported op "{op}" at {self._place(node)}')
         arguments = arguments or self._read_arguments(node, op)
         base = op.split(".")[1].strip("_")
         number = self.counters.get(base, 0)
@@ -175,6 +173,10 @@ class GraphBuilder:
                 "source": place_of(node),
             }
         )
+
+    def _place(self, node: torch.fx.Node) -> str:
+        module = self._module(node)
+        return f'{place_of(node)}, in module "{module}"' if module else place_of(node)
 
     def _enlargement(self, node: torch.fx.Node) -> tuple[str, dict]:
         """Factors become the sizes that they give, if they are whole ones."""
@@ -273,13 +275,15 @@ class GraphBuilder:
             items = [item.meta["val"] if isinstance(item, torch.fx.Node) else item for item in given]
             if all(isinstance(item, (int, torch.SymInt)) and not isinstance(item, bool) for item in items):
                 return [self._size(item, node) for item in items]
+        kind = type(given).__name__
         if isinstance(given, torch.Tensor):
-            raise ExportError(f"{place_of(node)}: a tensor without elements is an argument")
-        if isinstance(given, torch.SymFloat):
-            raise ExportError(
-                f"{place_of(node)}: an argument is a number that is computed from a size or taken out of a tensor"
-            )
-        raise ExportError(f"{place_of(node)}: an argument of type {type(given).__name__} cannot be exported")
+            kind = "tensor without elements"
+        elif isinstance(given, torch.SymFloat):
+            kind = "number that is computed from a size or taken out of a tensor"
+        raise UnsupportedOpError(
+            f'unsupported argument of op "{node.target}" at {self._place(node)}: a {kind}; engines take tensors, '
+            "sizes, and numbers that are constant"
+        )
 
     def _size(self, size: int | torch.SymInt, node: torch.fx.Node) -> int | str:
         """A number, or an expression over the symbols: a sum of products."""
@@ -291,7 +295,7 @@ class GraphBuilder:
         unknown = [str(symbol) for symbol in expression.free_symbols if str(symbol) not in self.symbols]
         if unknown or not expression.is_polynomial(*expression.free_symbols):
             what = f"depends on {', '.join(unknown)}, which no input has" if unknown else "is no sum of products"
-            raise ExportError(f"{place_of(node)}: the size {size} {what}; such a graph cannot be exported")
+            raise UnsupportedOpError(f"unsupported size {size} at {self._place(node)}: it {what}")
         terms = []
         for powers, factor in sympy.Poly(expression).terms():
             factors = [] if factor == 1 and any(powers) else [str(factor)]
@@ -302,9 +306,10 @@ class GraphBuilder:
 
     def _dtype(self, dtype: torch.dtype, node: torch.fx.Node) -> str:
         if dtype not in DTYPES:
-            raise ExportError(
-                f"{place_of(node)}: dtype {dtype} is not supported; there are {', '.join(DTYPES.values())}"
-            )
+            weight = next((one.name for one in self.traced.weights if one.node is node), None)
+            where = f'"{node.name}"' if node.op == "placeholder" else f'op "{node.target}" at {self._place(node)}'
+            where = f'weight "{weight}"' if weight else where
+            raise UnsupportedOpError(f"{where}: dtype {dtype} is not supported; there are {', '.join(DTYPES.values())}")
         return DTYPES[dtype]
 
     def _new_value(self, node: torch.fx.Node, name: str) -> dict:
@@ -315,7 +320,7 @@ class GraphBuilder:
         if not isinstance(value, torch.Tensor):
             raise ExportError(f'{place_of(node)}: "{node.name}" gives something that is no tensor')
         if value.dim() > MAX_DIMS:
-            raise ExportError(
+            raise UnsupportedOpError(
                 f'{place_of(node)}: "{node.name}" has {value.dim()} dimensions; engines take up to {MAX_DIMS}'
             )
         described = {

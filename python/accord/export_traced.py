@@ -48,6 +48,8 @@ class TracedGraph:
 
 def check_model(model: object, example_inputs: object) -> None:
     """ExportError for what torch.export takes for something else, or ends with an error of its own code for."""
+    if isinstance(model, torch.export.ExportedProgram):
+        raise ExportError("the model is a program of torch.export; accord.compile(program).save(path) saves it")
     if not isinstance(model, torch.nn.Module):
         raise ExportError(
             f"the model is a {type(model).__name__}, not a torch.nn.Module; put a function into one's forward()"
@@ -56,7 +58,8 @@ def check_model(model: object, example_inputs: object) -> None:
         raise ExportError(
             "the model is a TorchScript module, which torch.export does not trace; give the model in Python"
         )
-    if model.training and _has_parts(model):
+    # A module of such a program keeps the mode that it was traced in: its eval() raises.
+    if model.training and "eval" not in vars(model) and _has_parts(model):
         raise ExportError("the model is in training mode; call model.eval() first")
     if example_inputs is not None and not isinstance(example_inputs, (tuple, list)):
         raise ExportError(
@@ -64,6 +67,7 @@ def check_model(model: object, example_inputs: object) -> None:
         )
 
 
+MOST_OF_NAME = 512  # bytes, as in packages
 _TEXTS = (str, os.PathLike)
 # The types of arguments, and what to say of others. None is each one's default, or refused where there is none.
 _ARGUMENTS = {
@@ -84,9 +88,13 @@ def check_arguments(**given: object) -> None:
         types, expected = _ARGUMENTS[name]
         if (value is None and name in ("path", "folder")) or (value is not None and not isinstance(value, types)):
             raise ExportError(f"{name} is {value!r}; give {expected}")
+        if isinstance(value, _TEXTS) and "\0" in os.fspath(value):
+            raise ExportError(f"{name} is {value!r}; a path has no zeros in it")
     names = given.get("output_names") or ()
-    if not all(isinstance(name, str) for name in names):
-        raise ExportError(f"output_names is {names!r}; give a list of names")
+    if not all(
+        isinstance(name, str) and name.isprintable() and 0 < len(name.encode()) <= MOST_OF_NAME for name in names
+    ):
+        raise ExportError(f"output_names is {names!r}; give a list of names of 1 to {MOST_OF_NAME} printable bytes")
 
 
 def check_patterns(name: str, rules: object) -> None:

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torch.export.graph_signature import InputKind
 
 from accord import export_language_model as language_model
 from accord.checkpoint_files import find_references
@@ -32,13 +31,14 @@ from accord.export_sharding import (
     apply_rules,
     plan_sharding,
 )
+from accord.export_smallest import check_smallest, user_inputs
 from accord.export_structure import structure_of
 from accord.export_traced import check_arguments, check_model, check_patterns, traced_program
 from accord.export_weights import Format, plan_packings
 from accord.jit.modules import CompiledModule
 from accord.jit.modules import compile as accord_compile
 from accord.jit.saving import save_compiled, save_whole
-from accord.jit.symbols import derived_from, smallest_of
+from accord.jit.symbols import derived_from
 from accord.package import Progress, write_package
 
 
@@ -83,14 +83,14 @@ def export(
     torch_executed_ops, require_full_compilation, ...; {} for the defaults), such ops become PyTorch partitions of the package, which
     is then loaded by accord.load() in Python only; accord.inspect() tells which ops and why.
     `check`: whether PyTorch runs the exported program before anything is written: at the smallest sizes of dynamic
-    dimensions against the model; a language model in six short runs, which find rows that depend on other rows outside
+    dimensions against the model, which must give the same when it runs again; a language model in six short runs, which find rows that depend on other rows outside
     attention, and other logits than the model's.
     `progress`: called with (bytes written, bytes in all).
 
     The package has no rank or world size in it: shapes are global, and loading decides how many ranks share it. But a model
     that has functional collectives of its own is one rank's part: all ranks of torch.distributed's world export theirs together, to
     one `path`, and exactly as many ranks load it. An older package at `path` is replaced. Raises ExportError, which says where in the model and what to do;
-    UnsupportedOpError for an op that no engine knows.
+    UnsupportedOpError for an op, a dtype or a size that no engine knows.
     """
     if tokenizer is not None and example_inputs is not None:
         raise ExportError("a tokenizer goes with a language model, which is exported without example_inputs")
@@ -128,7 +128,7 @@ def export(
             compiled = _compiled_in_parts(program, example_inputs, options, facts is not None)
             if compiled is not None:
                 if check:
-                    _check_smallest(traced, decomposed, example_inputs)
+                    check_smallest(traced, decomposed, example_inputs)
                 return save_compiled(
                     compiled,
                     path,
@@ -152,7 +152,7 @@ def export(
         if facts is not None:
             language_model.check_attention(model, graph.document)
         if check:
-            _check_smallest(traced, decomposed, example_inputs)
+            check_smallest(traced, decomposed, example_inputs)
         progress = progress or _terminal_progress()
         structure = structure_of(decomposed, graph.document, lambda node: builder._size(node.meta["val"], node))
         if builder.groups:
@@ -204,13 +204,6 @@ def _check_language_model(model: torch.nn.Module, dynamic_shapes, output_names) 
             )
 
 
-def _user_inputs(program: torch.export.ExportedProgram) -> list[torch.fx.Node]:
-    """One for each leaf of the model's arguments."""
-    nodes = {node.name: node for node in program.graph.nodes}
-    specs = program.graph_signature.input_specs
-    return [nodes[spec.arg.name] for spec in specs if spec.kind == InputKind.USER_INPUT]
-
-
 def _shapes_by_position(model: torch.nn.Module, example_inputs: tuple, dynamic_shapes) -> list:
     """The dynamic shapes of each leaf of the inputs in turn; a mapping gives them by the names of forward()'s
     parameters."""
@@ -242,7 +235,7 @@ def _dimension_names(program: torch.export.ExportedProgram, shapes: list) -> dic
     only derived sizes (2 * h) is called as the dimension that these are derived from."""
     names: dict[str, str] = {}
     derived_names: dict[str, str] = {}
-    for index, node in enumerate(_user_inputs(program)):
+    for index, node in enumerate(user_inputs(program)):
         given = shapes[index] if index < len(shapes) else None
         sizes = node.meta["val"].shape if isinstance(node.meta["val"], torch.Tensor) else ()
         for dim, size in enumerate(sizes):
@@ -256,42 +249,6 @@ def _dimension_names(program: torch.export.ExportedProgram, shapes: list) -> dic
             name = name if name.isidentifier() else f"{node.name}_dim{dim}"
             (names if is_plain else derived_names).setdefault(symbol, name)
     return derived_names | names
-
-
-def _check_smallest(model, program: torch.export.ExportedProgram, example_inputs: tuple) -> None:
-    """torch traces as if a dynamic size were never 1; so the program is run at the smallest sizes it claims to serve
-    and held against the model."""
-    smallest = {symbol: smallest_of(limits) for symbol, limits in program.range_constraints.items()}
-    leaves, nested = torch.utils._pytree.tree_flatten(example_inputs)
-    narrowed = []
-    for node, leaf in zip(_user_inputs(program), leaves, strict=True):
-        if isinstance(leaf, torch.Tensor):
-            for dim, size in enumerate(node.meta["val"].shape):
-                if isinstance(size, torch.SymInt):
-                    least = int(size.node.expr.xreplace(smallest))
-                    leaf = leaf.narrow(dim, 0, min(least, leaf.shape[dim]))
-            leaf = leaf.contiguous()
-        narrowed.append(leaf)
-    shapes = ", ".join(str(list(leaf.shape)) for leaf in narrowed if isinstance(leaf, torch.Tensor))
-    inputs = torch.utils._pytree.tree_unflatten(narrowed, nested)
-    try:
-        expected = _flat(model(*inputs))
-        actual = _flat(program.module()(*inputs))
-    except Exception as error:
-        raise ExportError(
-            f"the model does not run at the smallest sizes its dimensions allow ({shapes}): {error}; raise the minimum of the dynamic "
-            "dimensions, or export without them"
-        ) from error
-    for one, other in zip(expected, actual, strict=True):
-        if one.shape != other.shape or not torch.allclose(one, other, rtol=1e-3, atol=1e-4, equal_nan=True):
-            raise ExportError(
-                f"at the smallest sizes ({shapes}) the exported program differs from the model; "
-                "raise the minimum of the dynamic dimensions, or export without them"
-            )
-
-
-def _flat(outputs) -> list[torch.Tensor]:
-    return [leaf for leaf in torch.utils._pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
 
 
 def save(compiled: CompiledModule, path: str | os.PathLike, *, weights=None, checkpoint=None) -> Path:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 import torch
 
+GENERATED = "<eval_with_key>"  # torch's name for the code of graphs
+
 
 def place_of(node: torch.fx.Node) -> str:
     """file:line of the innermost frame that is not torch's own, relative to where Python found it."""
@@ -19,7 +21,7 @@ def place_of(node: torch.fx.Node) -> str:
 def place_in(frames: Sequence[tuple[str, int | str]], of_torch: bool = False) -> str | None:
     """file:line of the innermost of these frames that is neither torch's nor accord's own; None if there is none."""
     own = () if of_torch else (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
-    others = [frame for frame in frames if not frame[0].startswith(own)]
+    others = [frame for frame in frames if not frame[0].startswith((*own, GENERATED))]
     if not others:
         return None
     path, line = others[-1]

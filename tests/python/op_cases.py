@@ -74,6 +74,7 @@ def binary_calls() -> Iterator[Call]:
                 other.flip(0).repeat(4 * size // len(other))[: 2 * size],
             ],
             " number": [matrix(a), other[-1]],
+            " element": [matrix(a), other[-1:]],
             " other number": [one[-1], divisors(matrix(b)) if op == "aten.div.Tensor_mode" else matrix(b)],
         }
         for more, (label, inputs) in itertools.product(several, forms.items()):

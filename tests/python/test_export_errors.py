@@ -1,6 +1,7 @@
 """What cannot be exported ends in accord.ExportError, which says where in the model, why, and what to do."""
 
 import errno
+import random
 
 import pytest
 
@@ -59,8 +60,9 @@ def decided(x):
             r'unsupported op "aten\.linalg_inv_ex\.default" at .*in module "1.0"',
         ),
         (lambda x: x[:0], r"an output has no elements"),
+        (lambda x: x.double() * 2, r'"aten._to_copy.default" at .*py:.*, in module "1.0": dtype torch.float64'),
     ],
-    ids=["unsupported", "cond", "item", "check", "empty"],
+    ids=["unsupported", "cond", "item", "check", "empty", "double"],
 )
 def test_what_engines_do_not_run_is_refused_with_the_option_that_leaves_it_to_pytorch(function, message, tmp_path):
     with pytest.raises(accord.ExportError, match=message + r".*; options=\{\} leaves such ops to PyTorch$"):
@@ -171,6 +173,10 @@ def test_sizes_that_a_model_does_not_take_are_told_with_torchs_own_findings(tmp_
         ({"options": 5}, 'options is 5; give a mapping like {"min_block_size": 1}'),
         ({"output_names": "y"}, "output_names is 'y'; give a list of names"),
         ({"output_names": [5]}, r"output_names is \[5\]; give a list of names"),
+        ({"output_names": ["\ud800"]}, "give a list of names of 1 to 512 printable bytes"),
+        ({"output_names": [""]}, "give a list of names of 1 to 512 printable bytes"),
+        ({"path": "a\0b.accord"}, "a path has no zeros in it"),
+        ({"dynamic_shapes": ({0: torch.export.Dim("b", max=3)},)}, r"4 not in range \[2, 3\]; change dynamic_shapes"),
         ({"dynamic_shapes": 5}, "dynamic_shapes is 5; give the dimensions of each input"),
         ({"dynamic_shapes": ({0: "b"},)}, "UserError: Unexpected dimension .*; change dynamic_shapes"),
         ({"checkpoint": 5}, "checkpoint is 5; give a safetensors file"),
@@ -188,6 +194,97 @@ def test_arguments_of_wrong_types_are_told_from_faults_of_the_model(given, messa
         accord.compile(model, None)
     with pytest.raises(accord.ExportError, match="is a TorchScript module"):
         accord.compile(torch.jit.script(torch.nn.ReLU()).eval(), (X,))
+
+
+def test_a_size_that_torch_finds_no_fix_for_is_told_with_its_condition(tmp_path):
+    length = ({2: torch.export.Dim("length", min=3, max=64)},)
+    with pytest.raises(accord.ExportError, match=r"values of length only \(torch finds .*size\(\)\[2\]\) != 1\)"):
+        accord.export(
+            torch.nn.Conv1d(4, 6, 3).eval(), (torch.ones(2, 4, 9),), path=tmp_path / "m.accord", dynamic_shapes=length
+        )
+
+
+def test_inputs_that_fail_in_pytorch_alone_are_not_told_as_sizes(tmp_path):
+    """torch traces a linear layer of whole numbers."""
+    with pytest.raises(accord.ExportError, match="the model itself fails with these inputs.*same dtype"):
+        accord.export(torch.nn.Linear(3, 3).eval(), (X.long(),), path=tmp_path / "m.accord")
+
+
+def test_a_weight_of_a_dtype_that_engines_lack_is_named(tmp_path):
+    model = model_of(lambda x: x + 1)
+    model[1].register_buffer("table", torch.ones(3, dtype=torch.float64))
+    model[1].append(Inner(lambda x: x * model[1].table.float()))
+    with pytest.raises(accord.UnsupportedOpError, match='weight "1.table": dtype torch.float64 is not supported'):
+        accord.export(model, (X,), path=tmp_path / "m.accord")
+
+
+class Remembers(torch.nn.Module):
+    """A model with state of its own, outside of its buffers."""
+
+    def __init__(self, remember):
+        super().__init__()
+        self.remember = remember
+        self.calls, self.seen, self.last = 0, [], None
+
+    def forward(self, x):
+        return self.remember(self, x)
+
+
+def count(model, x):
+    model.calls += 1
+    return x * model.calls
+
+
+def collect(model, x):
+    model.seen.append(x)
+    return x * len(model.seen)
+
+
+def keep(model, x):
+    before = torch.zeros(3) if model.last is None else model.last
+    model.last = x
+    return x + before
+
+
+@pytest.mark.parametrize("remember", [count, collect, keep, lambda _, x: x * random.random()])
+@pytest.mark.parametrize("options", [None, {"min_block_size": 1}])
+def test_a_model_that_gives_something_else_when_it_is_called_again_is_refused(remember, options, tmp_path):
+    model = Remembers(remember).eval()
+    model(X)
+    with pytest.raises(accord.ExportError, match="other values when it is called again"):
+        accord.export(model, (X,), path=tmp_path / "m.accord", options=options)
+
+
+def test_what_a_model_computes_once_and_keeps_is_exported(tmp_path):
+    def table(model, x):
+        if model.last is None:
+            model.last = torch.arange(3.0)
+        return x + model.last
+
+    model = Remembers(table).eval()
+    loaded = accord.load(accord.export(model, (X,), path=tmp_path / "m.accord")).module()
+    assert torch.equal(loaded(X), X + torch.arange(3.0))
+
+
+def test_programs_of_torch_are_exported_by_their_modules_or_told_how(tmp_path):
+    model = torch.nn.Linear(3, 3).eval()
+    program = torch.export.export(model, (X,))
+    with pytest.raises(accord.ExportError, match=r"accord.compile\(program\).save\(path\)"):
+        accord.export(program, (X,), path=tmp_path / "m.accord")
+    for package in (
+        accord.compile(program).save(tmp_path / "a.accord"),
+        accord.export(program.module(), (X,), path=tmp_path / "b.accord"),
+    ):
+        with torch.no_grad():
+            assert torch.allclose(accord.load(package).module()(X), model(X))
+
+
+def test_rounding_of_16_bits_is_no_difference_from_the_model(tmp_path):
+    """PyTorch computes logit in float32 and rounds once, its decomposition rounds each step."""
+    x = torch.rand(64, generator=torch.Generator().manual_seed(0)).half()
+    model = model_of(lambda x: torch.logit(x, 1e-3))
+    loaded = accord.load(accord.export(model, (x,), path=tmp_path / "m.accord")).module()
+    assert torch.allclose(loaded(x), model(x), rtol=2**-8, atol=2**-8)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])

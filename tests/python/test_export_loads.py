@@ -43,6 +43,10 @@ REFUSED = {  # what the error says beside the place -> model, input
         torch.ones(1, 3, 8),
     ),
     r"aten.layer_norm.*float32 \[2, 4, 4\]": (torch.nn.LayerNorm((4, 4)), torch.ones(2, 4, 4)),
+    r"aten.gather.*of a scalar.*float32 \[\]": (
+        Model(lambda x: x.gather(0, torch.zeros((), dtype=torch.int64))),
+        torch.tensor(2.0),
+    ),
     r"aten.topk.*last dimension only.*float32 \[4, 3\]": (Model(lambda x: x.topk(2, dim=0)), FLOATS),
     r"aten.bitwise_and.*bool only.*int64 \[4, 3\]": (Model(lambda n: n & 3), WHOLE),
     r"aten.mm.*int64 \[4, 3\]": (Model(lambda n: n @ n.t()), WHOLE),

@@ -6,6 +6,7 @@ import hashlib
 import json
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -163,6 +164,7 @@ def test_what_cannot_be_saved_says_why(tmp_path):
         ),
         (lambda self, x: x.shape[0], "the model returns no tensor"),
         (lambda self, x: (torch.relu(x), x.shape[0] / 3), "a number that it computes; .* with options={}"),
+        (lambda self, x: {(1, 2): torch.relu(x)}, "is not saved: JSON does not keep the keys of its dicts"),
     ):
         with pytest.raises(accord.ExportError, match=message):
             accord.export(Returns(function).eval(), (x(4),), path=tmp_path / "a.accord", dynamic_shapes=BATCH)
@@ -184,6 +186,31 @@ def run_both(comm, paths, x):
 
     outs = [accord.load(path, {"tp": comm}).module()(torch.tensor(x)) for path in paths]
     return [(type(out).__name__, out._fields, out.first["y"].tolist(), out.first["rows"], out.second) for out in outs]
+
+
+@torch.no_grad()
+def test_ranks_that_are_threads_of_one_process_call_their_modules(tmp_path):
+    model, given = Layers().eval(), x(4)
+    package = accord.export(
+        model,
+        (given,),
+        path=tmp_path / "m.accord",
+        sharding={"up": accord.Column(unit=4), "down": accord.Row(unit=4)},
+    )
+    store, found = accord.MemoryStore(), {}
+
+    def run(rank):
+        comm = accord.Communicator.create(store, rank, 2, timeout=20)
+        found[rank] = accord.load(package, {"tp": comm}).module()(given)
+
+    ranks = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(2)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join(60)
+    assert sorted(found) == [0, 1]
+    for out in found.values():
+        assert torch.allclose(out.first["y"], model(given).first["y"], atol=1e-6)
 
 
 def test_structure_is_the_same_on_two_ranks(fresh_ranks, tmp_path):

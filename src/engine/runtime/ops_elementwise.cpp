@@ -16,18 +16,19 @@ using kernels::BinaryOp;
 using kernels::Scalar;
 using kernels::UnaryOp;
 
-// As PyTorch rounds a number beside 16-bit floats: to their dtype, unless they are multiplied with it or divided by it.
+// As PyTorch rounds a number, or a tensor of one element, beside 16-bit floats: to their dtype, unless they are
+// multiplied with it or divided by it.
 DType number_dtype(BinaryOp kind, DType dtype) {
   const bool exact =
       kind == BinaryOp::kMul || kind == BinaryOp::kDiv || kind == BinaryOp::kFloorDiv || kind == BinaryOp::kTruncDiv;
   return exact && kernels::is_real(dtype) ? DType::kFloat32 : dtype;
 }
 
-// A tensor argument in `dtype`, or a number as a tensor without dimensions, in `number`.
+// A tensor argument in `dtype`, one of one element in `number`, or a number as a tensor without dimensions in `number`.
 Result<Tensor> operand(Preparation& op, std::string_view name, DType dtype, DType number) {
   if (op.is_tensor(name)) {
     ACCORD_ASSIGN_OR_RETURN(const Tensor given, op.tensor(name));
-    return promoted(op, given, given.dims() == 0 ? number : dtype);
+    return given.count() == 1 ? op.converted(given, number) : promoted(op, given, dtype);
   }
   ACCORD_ASSIGN_OR_RETURN(const Scalar value, op.scalar(name));
   return op.constant(value, number);

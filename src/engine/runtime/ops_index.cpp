@@ -123,6 +123,7 @@ Status prepare_gather(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor index, op.tensor("index"));
   ACCORD_RETURN_IF_ERROR(op.require(index, {DType::kInt32, DType::kInt64}));
   ACCORD_ASSIGN_OR_RETURN(const int dim, op.dimension("dim", self.dims()));
+  if (self.dims() == 0) return op.unsupported("elements of a scalar");
   if (self.dims() != index.dims()) return op.corrupt("its index does not have as many dimensions as its input");
   for (int i = 0; i < self.dims(); ++i) {
     if (i != dim && index.size(i) > self.size(i)) return op.corrupt("its index is larger than its input");
