@@ -7,6 +7,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <typeinfo>
@@ -18,6 +19,7 @@
 #include "communicator.hpp"
 #include "engine.hpp"
 #include "gil.hpp"
+#include "integers.hpp"
 #include "interrupt.hpp"
 #include "process.hpp"
 #include "status.hpp"
@@ -132,6 +134,25 @@ const std::map<std::string, Option>& options_by_name() {
   return table;
 }
 
+// Token ids, as a list, or an array or a tensor of one dimension.
+std::vector<TokenId> prompt_of(nb::handle prompt) {
+  std::vector<std::int64_t> numbers;
+  try {
+    numbers = integers_of(prompt);
+  } catch (const nb::python_error&) {
+    const bool is_text = nb::isinstance<nb::str>(prompt);
+    throw nb::type_error(("prompt: expected a list of token ids, got " + std::string(nb::repr(prompt).c_str()) +
+                          (is_text ? "; generate() takes a text" : ""))
+                             .c_str());
+  }
+  std::vector<TokenId> tokens;
+  for (const std::int64_t number : numbers) {
+    if (!std::in_range<TokenId>(number)) raise_invalid("prompt: " + std::to_string(number) + " is no token id");
+    tokens.push_back(static_cast<TokenId>(number));
+  }
+  return tokens;
+}
+
 GenerationRequest request_of(std::vector<TokenId> prompt, const nb::kwargs& options) {
   GenerationRequest request;
   request.prompt = std::move(prompt);
@@ -195,14 +216,15 @@ all_ranks connects the ranks of an engine that is bound to several groups. Raise
 language model, InvalidArgument for options that cannot be, ResourceExhausted.)")
       .def(
           "submit",
-          [](ModelHandle& self, std::vector<TokenId> prompt, const nb::kwargs& options) {
-            GenerationRequest request = request_of(std::move(prompt), options);
+          [](ModelHandle& self, nb::handle prompt, const nb::kwargs& options) {
+            GenerationRequest request = request_of(prompt_of(prompt), options);
             return StreamHandle{ProcessBound<GenerationStream>(value_or_raise(self.use().submit(std::move(request))))};
           },
           nb::arg("prompt"), nb::arg("options"),
           nb::sig("def submit(self, prompt: collections.abc.Sequence[int], **options: typing.Any) -> GenerationStream"),
           R"(Rank 0: continues a prompt, and gives the events as they come.
 
+prompt: token ids, as a list, or an array or a tensor of one dimension.
 Options: max_new_tokens, temperature (0: the best token), top_k, top_p, min_p, repetition_penalty, presence_penalty,
 frequency_penalty, biases (token -> what is added to its logit), seed, stop_tokens, stop_sequences, samples,
 logprobs (how many of the best to tell), priority. Equal seeds give equal tokens, whatever else is in the batch

@@ -73,6 +73,7 @@ _TEXTS = (str, os.PathLike)
 _ARGUMENTS = {
     "path": (_TEXTS, "the name of a package, NAME.accord"),
     "checkpoint": (_TEXTS, "a safetensors file, or a folder of them"),
+    "file": (_TEXTS, "a GGUF file"),
     "folder": (_TEXTS, "the folder of a checkpoint"),
     "tokenizer": (_TEXTS, "a tokenizer.json, or the folder that has one"),
     "dynamic_shapes": ((Mapping, tuple, list), "the dimensions of each input: ({0: Dim('batch', max=64)},)"),
@@ -86,7 +87,9 @@ def check_arguments(**given: object) -> None:
     """ExportError for arguments of accord.export() and its like that are of no type that these take."""
     for name, value in given.items():
         types, expected = _ARGUMENTS[name]
-        if (value is None and name in ("path", "folder")) or (value is not None and not isinstance(value, types)):
+        if (value is None and name in ("path", "file", "folder")) or (
+            value is not None and not isinstance(value, types)
+        ):
             raise ExportError(f"{name} is {value!r}; give {expected}")
         if isinstance(value, _TEXTS) and "\0" in os.fspath(value):
             raise ExportError(f"{name} is {value!r}; a path has no zeros in it")

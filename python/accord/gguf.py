@@ -24,6 +24,7 @@ import torch
 import transformers
 
 from accord.export_sharding import Column, ExportError, Row
+from accord.export_traced import check_arguments
 from accord.export_weights import Int4, Int8, Quantized
 from accord.exporter import export
 from accord.gguf_file import read_file
@@ -75,6 +76,7 @@ def export_gguf(
     Raises ExportError, which names what the file has that no engine knows: another architecture, a key, a tensor, a
     tokenizer; and what is damaged or missing.
     """
+    check_arguments(file=file, path=path, progress=progress)
     if dtype not in DTYPES:
         near = difflib.get_close_matches(str(dtype), DTYPES, n=1)
         hint = f'; did you mean "{near[0]}"?' if near else f": use one of {', '.join(DTYPES)}"

@@ -66,8 +66,11 @@ def _parts(file: Path, reader: gguf.GGUFReader, count: int) -> list[Path]:
 
 
 def _open(file: Path) -> gguf.GGUFReader:
-    with open(file, "rb") as opened:
-        begins = opened.read(4)
+    try:
+        with open(file, "rb") as opened:
+            begins = opened.read(4)
+    except OSError as error:
+        raise ExportError(f"{file}: {error.strerror}") from error
     named = PART.fullmatch(file.name)
     part = f"; by its name it is part {int(named[2])} of {int(named[3])}: {JOIN}" if named else ""
     if begins != b"GGUF":

@@ -89,6 +89,10 @@ def test_what_is_no_gguf_file_is_named(tmp_path):
     (tmp_path / "model.gguf").write_bytes(b"PK" + bytes(100))
     with pytest.raises(accord.ExportError, match="model.gguf is no GGUF file"):
         accord.export_gguf(tmp_path / "model.gguf", path=tmp_path / "model.accord")
+    with pytest.raises(accord.ExportError, match="other.gguf: No such file"):
+        accord.export_gguf(tmp_path / "other.gguf", path=tmp_path / "model.accord")
+    with pytest.raises(accord.ExportError, match="file is None; give a GGUF file"):
+        accord.export_gguf(None, path=tmp_path / "model.accord")
 
 
 def merged(text: str, scores: dict[str, float]) -> list[str]:

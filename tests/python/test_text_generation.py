@@ -6,11 +6,13 @@ import sys
 from pathlib import Path
 
 import accord_command
+import numpy as np
 import pytest
 from text_model import CONTEXT, CONVERSATIONS, TEXTS
 
 import accord
 
+torch = pytest.importorskip("torch")
 QUESTIONS = [conversation[:1] for conversation in CONVERSATIONS]
 PROMPTS = ["The quick", "Ça", "One", "日", "", "étudient 👍🏽", *QUESTIONS, [*CONVERSATIONS[1], *QUESTIONS[2]]]
 
@@ -171,3 +173,18 @@ def test_the_guide_generates_on_ranks_of_a_launcher(text_model, tmp_path):
     assert told.returncode == 0, told.stderr
     assert told.stdout.count("[0] ") > 0
     assert "[1] " not in told.stdout
+
+
+def test_a_prompt_may_be_an_array_or_a_tensor_and_is_no_text(model):
+    prompts = [1, 2, 3], np.array([1, 2, 3]), torch.tensor([1, 2, 3])
+    first, *others = ([event.token for event in model.submit(prompt, max_new_tokens=4)] for prompt in prompts)
+    assert others == [first, first]
+    for prompt, message in (
+        ("text", r"prompt: expected a list of token ids, got 'text'; generate\(\) takes a text"),
+        ([1.5], r"prompt: expected a list of token ids, got \[1.5\]"),
+        (torch.ones(2, 2, dtype=torch.int64), "prompt: expected a list of token ids, got tensor"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            model.submit(prompt)
+    with pytest.raises(accord.InvalidArgument, match="prompt: 4294967296 is no token id"):
+        model.submit([2**32])
