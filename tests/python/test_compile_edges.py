@@ -1,5 +1,8 @@
 """Models that engines and PyTorch share in odd ways: strides that are read, dtypes that engines lack; and arguments that are none."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -126,3 +129,23 @@ def test_calls_with_other_arguments_are_refused_in_few_words(tmp_path):
         with pytest.raises(TypeError, match=message):
             program.run(*given)
     torch.testing.assert_close(program.run(ROWS)[0], model(ROWS))
+
+
+@torch.no_grad()
+def test_modes_and_options_that_are_no_mapping_are_refused():
+    function = torch.nn.ReLU()
+    for given, message in (
+        ({"mode": "reduce-overhead"}, 'accord has no mode "reduce-overhead": torch.compile\'s modes are for inductor'),
+        ({"options": "threads"}, "options is 'threads'; give a mapping like"),
+        ({"options": ["threads"]}, r"options is \['threads'\]; give a mapping like"),
+    ):
+        torch._dynamo.reset()
+        with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=f"ExportError: {message}"):
+            torch.compile(function, backend="accord", **given)(ROWS)
+
+
+def test_a_compiled_module_says_how_it_is_kept():
+    compiled = accord.compile(torch.nn.ReLU(), (ROWS,), {"min_block_size": 1})
+    for keep in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match=r"neither copied nor pickled: write it by save\(path\), and load that"):
+            keep(compiled)

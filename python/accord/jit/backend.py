@@ -15,11 +15,17 @@ from accord.jit.symbols import symbols_of
 
 
 def compile_fx(
-    module: torch.fx.GraphModule, example_inputs: Sequence, *, options: Mapping[str, object] | None = None
+    module: torch.fx.GraphModule,
+    example_inputs: Sequence,
+    *,
+    options: Mapping[str, object] | None = None,
+    mode: str | None = None,
 ) -> Callable:
     """What torch.compile(model, backend="accord", options={...}) calls with each graph that it has traced. The options
     are those of accord.jit.options.Options. A graph that is to be differentiated, or cannot be compiled, stays in
     PyTorch, and a warning says so."""
+    if mode is not None:
+        raise ExportError(f'accord has no mode "{mode}": torch.compile\'s modes are for inductor; leave it out')
     chosen = Options.read(options)
     if torch.is_grad_enabled() and any(_needs_grad(value) for value in example_inputs):
         text = "accord: engines compute no gradients: call the model under torch.no_grad() or torch.inference_mode()"

@@ -10,6 +10,7 @@ import torch
 
 from accord.export_ops import ARGUMENTS
 from accord.export_sharding import ExportError
+from accord.export_traced import check_arguments
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,9 @@ class Options:
 
     @staticmethod
     def read(given: Mapping[str, object] | None) -> Options:
-        """ExportError for a name that is none, with the nearest, and for a value that cannot be."""
+        """ExportError for a name that is none, with the nearest, and for a value that cannot be, or no mapping."""
         known = {field.name: field for field in fields(Options)}
+        check_arguments(options=given)
         values = dict(given or {})
         for name, value in values.items():
             if name not in known:
