@@ -13,6 +13,7 @@
 #include "information.hpp"
 #include "interrupt.hpp"
 #include "language_model.hpp"
+#include "memory_samples.hpp"
 #include "mesh.hpp"
 #include "package.hpp"
 #include "packing.hpp"
@@ -65,6 +66,7 @@ NB_MODULE(_core, module) {
   accord::python::bind_package(module);
   accord::python::bind_sharding(module);
   accord::python::bind_packing(module);
+  accord::python::bind_memory_samples(module);
   accord::python::bind_plans(module);
   accord::python::bind_tokenizer(module);
   accord::python::bind_information(module);

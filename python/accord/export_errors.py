@@ -85,8 +85,11 @@ def _explanation(
             if of_any_length
             else "give dynamic_shapes that say so, or none"
         )
-        where = _in_module(*(guards.module() or ("", model)))
-        return f"{name} cannot be exported for all sizes: {_of_constraints(text)}{where}; {remedy}, or {JUST_IN_TIME}"
+        fixes = _suggested_fixes(text)
+        equal_sizes = bool(fixes) and all(re.fullmatch(r"\w+ = [A-Za-z_]\w*", fix) for fix in fixes)
+        where = _in_module(*(guards.module(equal_sizes=equal_sizes) or ("", model)))
+        reason = _of_constraints(text, fixes)
+        return f"{name} cannot be exported for all sizes: {reason}{where}; {remedy}, or {JUST_IN_TIME}"
     if any(kind in {type(one).__name__ for one in _chain(error)} for kind in DATA_DEPENDENT):
         return (
             f"{name} cannot be exported: its code depends on values in tensors{_place(model, error)}: {_reason(error)}; choose by "
@@ -116,13 +119,17 @@ def _is_of_dynamic_shapes(error: Exception) -> bool:
     )
 
 
-def _of_constraints(text: str) -> str:
-    """Which dimensions, and what torch would have instead."""
-    dims = ", ".join(dict.fromkeys(re.findall(r"(?:violated|required) \(([^)]*)\)", text))) or "a dimension"
+def _suggested_fixes(text: str) -> list[str]:
+    """What torch would have sizes be ("batch = 4"), or else the guards that it made."""
     _, _, fixes = text.partition("Suggested fixes:")
     found = [line.strip() for line in fixes.splitlines() if re.match(r"\s+\w+ = ", line)]
-    found = found or re.findall(r"generated guard (.*?)\.?$", text, re.MULTILINE)
-    hint = f" (torch finds {', '.join(found)})" if found else ""
+    return found or re.findall(r"generated guard (.*?)\.?$", text, re.MULTILINE)
+
+
+def _of_constraints(text: str, fixes: list[str]) -> str:
+    """Which dimensions, and what torch would have instead."""
+    dims = ", ".join(dict.fromkeys(re.findall(r"(?:violated|required) \(([^)]*)\)", text))) or "a dimension"
+    hint = f" (torch finds {', '.join(fixes)})" if fixes else ""
     return f"its code holds for some values of {dims} only{hint}"
 
 

@@ -23,6 +23,7 @@ from accord.package import LanguageModelFacts
 OP = "accord.attention.default"
 NAME = "accord"  # of our attention in transformers' registries
 MOST_TOKENS = 1 << 16  # of one run
+ANY_LENGTH = "a language model is exported for any number of tokens, one as well"
 PREFIX = "language_model."  # of the module paths below Steps
 
 

@@ -21,10 +21,16 @@ class SizeGuards:
         self._attributed = 0
         self._found: list[tuple[str, torch.nn.Module, list[sympy.Basic]]] = []
 
-    def module(self) -> tuple[str, torch.nn.Module] | None:
-        """The first one whose guards give a size one value, else the first that has guards."""
-        fixed = (one for one in self._found if any(isinstance(guard, sympy.Eq) for guard in one[2]))
-        found = next(fixed, next(iter(self._found), None))
+    def module(self, *, equal_sizes: bool) -> tuple[str, torch.nn.Module] | None:
+        """The first one whose guards give a size one value, else the first that has guards. equal_sizes: whether it is
+        that two sizes have to be equal, which otherwise they are by intention."""
+
+        def rank(guard: sympy.Basic) -> int:
+            if not isinstance(guard, sympy.Eq):
+                return 1
+            return 2 if not equal_sizes and guard.lhs.is_Symbol and guard.rhs.is_Symbol else 0
+
+        found = min(self._found, key=lambda one: min(map(rank, one[2])), default=None)
         return found and found[:2]
 
     def begin(self, inputs: tuple) -> None:

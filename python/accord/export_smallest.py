@@ -11,6 +11,8 @@ from accord.export_check import close
 from accord.export_sharding import ExportError
 from accord.jit.symbols import smallest_of
 
+RAISE_MINIMUM = "raise the minimum of the dynamic dimensions, or export without them"
+
 
 def user_inputs(program: torch.export.ExportedProgram) -> list[torch.fx.Node]:
     """One for each leaf of the model's arguments."""
@@ -19,9 +21,14 @@ def user_inputs(program: torch.export.ExportedProgram) -> list[torch.fx.Node]:
     return [nodes[spec.arg.name] for spec in specs if spec.kind == InputKind.USER_INPUT]
 
 
-def check_smallest(model, program: torch.export.ExportedProgram, example_inputs: tuple) -> None:
+def check_smallest(
+    model,
+    program: torch.export.ExportedProgram,
+    example_inputs: tuple,
+    remedy: str = RAISE_MINIMUM,
+) -> None:
     """torch traces as if a dynamic size were never 1; so the program is run at the smallest sizes it claims to serve
-    and held against the model."""
+    and held against the model. `remedy`: what to do about one that serves larger sizes only."""
     smallest = {symbol: smallest_of(limits) for symbol, limits in program.range_constraints.items()}
     leaves, nested = torch.utils._pytree.tree_flatten(example_inputs)
     narrowed = []
@@ -49,8 +56,7 @@ def check_smallest(model, program: torch.export.ExportedProgram, example_inputs:
         if not narrower:
             raise
         raise ExportError(
-            f"the model does not run at the smallest sizes its dimensions allow ({shapes}): {error}; raise the minimum of the dynamic "
-            "dimensions, or export without them"
+            f"the model does not run at the smallest sizes its dimensions allow ({shapes}): {error}; {remedy}"
         ) from error
     if not _alike(expected, again):
         raise ExportError(
@@ -58,11 +64,8 @@ def check_smallest(model, program: torch.export.ExportedProgram, example_inputs:
             "draws random numbers, and an engine does neither; make what it keeps or draws an input"
         )
     if not _alike(expected, actual):
-        remedy = (
-            "raise the minimum of the dynamic dimensions, or export without them"
-            if narrower
-            else "if that is rounding, leave this check out by check=False"
-        )
+        if not narrower:
+            remedy = "if that is rounding, leave this check out by check=False"
         raise ExportError(f"at the smallest sizes ({shapes}) the exported program differs from the model; {remedy}")
 
 

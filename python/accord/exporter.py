@@ -31,7 +31,7 @@ from accord.export_sharding import (
     apply_rules,
     plan_sharding,
 )
-from accord.export_smallest import check_smallest, user_inputs
+from accord.export_smallest import RAISE_MINIMUM, check_smallest, user_inputs
 from accord.export_structure import structure_of
 from accord.export_traced import check_arguments, check_model, check_patterns, traced_program
 from accord.export_weights import Format, plan_packings
@@ -152,7 +152,8 @@ def export(
         if facts is not None:
             language_model.check_attention(model, graph.document)
         if check:
-            check_smallest(traced, decomposed, example_inputs)
+            remedy = RAISE_MINIMUM if facts is None else language_model.ANY_LENGTH
+            check_smallest(traced, decomposed, example_inputs, remedy)
         progress = progress or _terminal_progress()
         structure = structure_of(decomposed, graph.document, lambda node: builder._size(node.meta["val"], node))
         if builder.groups:

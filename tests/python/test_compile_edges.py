@@ -1,5 +1,8 @@
 """Models that engines and PyTorch share in odd ways: strides that are read, dtypes that engines lack; and arguments that are none."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -160,3 +163,10 @@ def test_calls_with_other_arguments_are_refused_in_few_words(tmp_path):
         with pytest.raises(TypeError, match=message):
             program.run(*given)
     torch.testing.assert_close(program.run(ROWS)[0], model(ROWS))
+
+
+def test_a_compiled_module_says_how_it_is_kept():
+    compiled = accord.compile(torch.nn.ReLU(), (ROWS,), {"min_block_size": 1})
+    for keep in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match=r"neither copied nor pickled: write it by save\(path\), and load that"):
+            keep(compiled)

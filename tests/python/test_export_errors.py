@@ -163,6 +163,32 @@ def test_sizes_that_a_model_does_not_take_are_told_with_torchs_own_findings(tmp_
             way()
 
 
+class Both(torch.nn.Module):
+    """Two inputs of as many rows, of which `inner` gets the sum."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = Inner(inner)
+
+    def forward(self, x, y):
+        return self.inner(x + y)
+
+
+def test_sizes_that_are_meant_to_be_equal_are_not_what_is_at_fault(tmp_path):
+    batch = torch.export.Dim("batch", max=64)
+    for inner in (lambda x: x * 2 if x.shape[0] < 30 else x, lambda x: x.view(4, 3) + 1):
+        for way in ways(Both(inner).eval(), (X, X), tmp_path, dynamic_shapes=({0: batch}, {0: batch})):
+            with pytest.raises(accord.ExportError, match=r'of batch only \(torch finds .*\), in module "inner"'):
+                way()
+
+
+def test_what_fails_at_all_sizes_is_not_told_to_be_one_of_small_sizes(tmp_path):
+    with pytest.raises(
+        accord.ExportError, match="the model itself fails with these inputs: RuntimeError: mat1 and mat2"
+    ):
+        accord.export(torch.nn.Linear(3, 2).bfloat16().eval(), (X,), path=tmp_path / "m.accord")
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

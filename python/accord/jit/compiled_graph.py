@@ -38,6 +38,7 @@ from accord.jit.partitioning import (
 )
 from accord.jit.report import CollectiveReport, CompilationReport, PartitionReport
 from accord.jit.symbols import limit_symbols, symbol_sources
+from accord.jit.weight_state import WeightState
 from accord.process_groups import logical_name, process_group
 from accord.source_places import place_of
 
@@ -66,7 +67,7 @@ class EnginePlan:
 class _Variant:
     """Engines built for one set of weights."""
 
-    versions: tuple[int, ...]
+    state: WeightState
     runner: torch.fx.GraphModule
     weights: list[weakref.ref] = field(default_factory=list)
 
@@ -157,7 +158,7 @@ class CompiledGraph:
         weights = [args[position] for position in self._positions]
         addresses = tuple([weight.data_ptr() for weight in weights])
         variant = self._variants.get(addresses)
-        if variant is None or variant.versions != tuple(map(_version, weights)):
+        if variant is None or not variant.state.holds(weights):
             variant = self._build(args, weights, addresses)
         return variant
 
@@ -259,13 +260,13 @@ class CompiledGraph:
 
     def _build(self, args: Sequence, weights: Sequence[torch.Tensor], addresses: tuple[int, ...]) -> _Variant:
         with self._lock:
-            versions = tuple(map(_version, weights))
             variant = self._variants.get(addresses)
-            if variant is not None and variant.versions == versions:  # another thread has built it
+            if variant is not None and variant.state.holds(weights):  # another thread has built it
                 return variant
             self._forget_earlier(weights)
+            state = WeightState(weights)
             engines = self._build_engines(args, new=variant is None)
-            variant = _Variant(versions, self._runner(engines))
+            variant = _Variant(state, self._runner(engines))
             forget = self._variants.pop
             for weight in weights:
                 variant.weights.append(weakref.ref(weight, lambda _: forget(addresses, None)))
@@ -370,10 +371,6 @@ def _item(outputs: list[torch.Tensor], index: int) -> torch.Tensor:
 
 def _is_tensor(node: torch.fx.Node) -> bool:
     return isinstance(node.meta.get("val"), torch.Tensor)
-
-
-def _version(tensor: torch.Tensor) -> int:
-    return -1 if tensor.is_inference() else tensor._version
 
 
 def compilation_report(module: torch.nn.Module | None = None) -> list[CompilationReport]:

@@ -78,6 +78,12 @@ class CompiledModule(torch.nn.Module):
 
         return save(self, path, weights=weights, checkpoint=checkpoint)
 
+    def __reduce__(self):
+        raise TypeError(
+            "accord: a compiled module is neither copied nor pickled: write it by save(path), and load that by "
+            "accord.load(path).module()"
+        )
+
     def forward(self, *args, **kwargs):
         leaves = leaves_of(args, kwargs, self.in_spec)
         check_leaves(leaves, self.inputs)

@@ -42,9 +42,9 @@ class Options:
 
     @staticmethod
     def read(given: Mapping[str, object] | None) -> Options:
-        """ExportError for a name that is none, with the nearest, and for a value that cannot be."""
-        check_arguments(options=given)
+        """ExportError for a name that is none, with the nearest, and for a value that cannot be, or no mapping."""
         known = {field.name: field for field in fields(Options)}
+        check_arguments(options=given)
         values = dict(given or {})
         for name, value in values.items():
             if name not in known:

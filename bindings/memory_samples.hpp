@@ -1,0 +1,10 @@
+#pragma once
+// accord._core.hash_of_pieces: how the engines of torch.compile notice weights that were changed unseen.
+
+#include <nanobind/nanobind.h>
+
+namespace accord::python {
+
+void bind_memory_samples(nanobind::module_& module);
+
+}  // namespace accord::python

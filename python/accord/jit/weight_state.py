@@ -1,0 +1,48 @@
+"""What tells whether weights are as they were when engines were built of them.
+
+torch counts the changes of a tensor, but not what is written through `.data`, by NumPy, by a collective (broadcast,
+recv), by another process, or into tensors made in inference mode. So some elements of each weight are compared, too:
+all of a small one, and SAMPLES of a large one, as many as cost little beside a run.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import torch
+
+from accord._core import hash_of_pieces
+
+SAMPLES = 64  # elements of a weight that has more
+
+
+class WeightState:
+    """Of weights that lie where they lay; it keeps none of them."""
+
+    def __init__(self, weights: Sequence[torch.Tensor]) -> None:
+        self._versions = _versions(weights)
+        self._pieces = b"".join(map(_pieces, weights))
+        self._hash = hash_of_pieces(self._pieces)
+
+    def holds(self, weights: Sequence[torch.Tensor]) -> bool:
+        return self._versions == _versions(weights) and self._hash == hash_of_pieces(self._pieces)
+
+
+def _versions(weights: Sequence[torch.Tensor]) -> list[int]:
+    return [-1 if weight.is_inference() else weight._version for weight in weights]
+
+
+def _pieces(weight: torch.Tensor) -> bytes:
+    """Address and size of each sample."""
+    if weight.device.type != "cpu" or weight.layout != torch.strided or weight.numel() == 0:
+        return b""
+    begin, size = weight.data_ptr(), weight.itemsize
+    if weight.numel() <= SAMPLES and weight.is_contiguous():
+        return struct.pack("=QQ", begin, weight.nbytes)
+    chosen = torch.linspace(0, weight.numel() - 1, min(SAMPLES, weight.numel()), dtype=torch.float64).long()
+    offsets = torch.zeros_like(chosen)
+    for length, stride in zip(reversed(weight.shape), reversed(weight.stride()), strict=True):
+        offsets += chosen % length * stride
+        chosen //= length
+    return b"".join(struct.pack("=QQ", begin + offset * size, size) for offset in offsets.tolist())
