@@ -70,66 +70,6 @@ def test_naming_the_backend_is_enough_and_other_batches_and_lengths_compile_noth
     assert accord.compilation_report(model)[0].builds == 3
 
 
-def of_a_base(model):
-    """Makes the weight a view that has its own count of changes."""
-    base = torch.rand(20, 30)
-    model.up.weight = torch.nn.Parameter(torch.as_strided(base.data, (16, 8), (1, 20)))
-    return base
-
-
-UNCOUNTED = {
-    "data": lambda model, base: model.up.weight.data.mul_(-1),
-    "a row of data": lambda model, base: model.up.bias.data[3].fill_(7),
-    "numpy": lambda model, base: model.table.weight.detach().numpy().fill(0.25),
-    "a base": lambda model, base: base.mul_(2),
-    "dlpack": lambda model, base: torch.from_dlpack(model.up.weight.detach()).neg_(),
-}
-
-
-@pytest.mark.parametrize("change", UNCOUNTED.values(), ids=UNCOUNTED)
-@torch.no_grad()
-def test_weights_that_torch_does_not_know_to_have_changed_are_seen(change, fresh):
-    model = Model().eval()
-    base = of_a_base(model)
-    compiled = torch.compile(model, backend="accord", dynamic=True, options={"min_block_size": 1})
-    for _ in range(2):
-        assert_same(compiled(tokens(2, 5)), model(tokens(2, 5)))
-        versions = [weight._version for weight in model.parameters()]
-        change(model, base)
-        assert versions == [weight._version for weight in model.parameters()]
-    assert_same(compiled(tokens(2, 5)), model(tokens(2, 5)))
-
-
-def test_weights_made_in_inference_mode_may_change_too(fresh):
-    with torch.inference_mode():
-        model = Model().eval()
-        compiled = torch.compile(model, backend="accord", dynamic=True, options={"min_block_size": 1})
-        for _ in range(3):
-            assert_same(compiled(tokens(2, 5)), model(tokens(2, 5)))
-            model.up.weight.mul_(1.5)
-    (report,) = accord.compilation_report(model)
-    assert report.builds == 3
-
-
-@torch.no_grad()
-def test_large_weights_are_compared_from_end_to_end_and_other_bytes_between_them_are_not():
-    from accord.jit.weight_state import WeightState
-
-    whole = torch.zeros(100, 200)
-    part = whole[10:90, ::2]
-    states = {"whole": WeightState([whole]), "part": WeightState([part])}
-    held = {"whole": [whole], "part": [part]}
-    for changed, place in (({"whole"}, (0, 0)), ({"whole"}, (99, 199)), ({"whole", "part"}, (slice(10, 90),))):
-        whole.data[place] += 1
-        assert {name for name, state in states.items() if not state.holds(held[name])} == changed
-        states = {name: WeightState(weights) for name, weights in held.items()}
-    part.data[0, 0], part.data[-1, -1] = -1, -1
-    assert not states["part"].holds([part])
-    states = {"part": WeightState([part])}
-    whole.data[:, 1::2] = 5
-    assert states["part"].holds([part])
-
-
 @torch.no_grad()
 def test_outputs_that_are_views_of_inputs_stay_so(fresh):
     class Views(torch.nn.Module):

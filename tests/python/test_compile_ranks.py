@@ -47,36 +47,6 @@ def test_a_model_divided_by_parallelize_module_runs_in_one_engine_whatever_the_b
     assert first[:2] == (1, [("all_reduce", "engine")])
 
 
-def weights_from_other_ranks(group):
-    rank, other = dist.get_rank(), 1 - dist.get_rank()
-
-    def exchange(weight):
-        given = torch.full_like(weight, rank + 2.0)
-        return [dist.P2POp(dist.isend, given, other), dist.P2POp(dist.irecv, weight, other)]
-
-    ways = (
-        lambda weight: dist.broadcast(weight, 0),
-        lambda weight: dist.all_reduce(weight.detach(), async_op=True).wait(),
-        lambda weight: dist.scatter(weight, [torch.ones_like(weight)] * 2 if rank == 0 else None),
-        lambda weight: [work.wait() for work in dist.batch_isend_irecv(exchange(weight))],
-    )
-    torch.manual_seed(rank)
-    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 6)).eval()
-    compiled = torch.compile(model, backend="accord", options={"require_full_compilation": True})
-    x = torch.rand(4, 6)
-    with torch.no_grad():
-        compiled(x)
-        for way in ways:
-            for weight in model.parameters():
-                way(weight)
-            torch.testing.assert_close(compiled(x), model(x))
-
-
-@pytest.mark.parametrize("backend", ["gloo", "accord"])
-def test_weights_that_a_collective_or_a_message_brought_are_seen(torch_ranks, backend):
-    torch_ranks(2).run(weights_from_other_ranks, backend=backend, deadline=120)
-
-
 def all_collectives(group):
 
     class Model(torch.nn.Module):
