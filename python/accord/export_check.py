@@ -6,7 +6,8 @@ if the model takes positions, go whole through the model and through the program
 each op of the program runs on rows of both sequences, in other numbers and at other places than before. Its inputs
 are the rows that the whole sequences had there, so it must give the rows of the whole sequences: errors do not add
 up, and the first op that differs is the one at fault. Attention takes these rows as they are, as the engine's own
-sees the right ones.
+sees the right ones. What short sequences do not show is read: the functions of masks, and ops that reach for rows far
+away.
 
 The program shares the model's weights. Two runs of the model and four of the program, of at most 8 rows each; values
 are dropped after their last use.
@@ -16,11 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 import torch
 
 from accord.export_graph import place_of
 from accord.export_language_model import OP, PREFIX
+from accord.export_masks import check_masks
 from accord.export_modules import config_of
 from accord.export_positions import first_position, takes_positions
 from accord.export_sharding import ExportError
@@ -54,6 +57,7 @@ def check_language_model(model: torch.nn.Module, traced: TracedGraph, longest: i
     ordinary = torch.tensor([id for id in range(min(config.vocab_size, 1 << 16)) if id != padding] or [0])
     chosen = torch.randint(len(ordinary), (2, min(LENGTH, longest)), generator=torch.Generator().manual_seed(0))
     first, second = ordinary[chosen]
+    check_masks(model, first, longest)
     begins = longest - len(second) if takes_positions(model) else 0
     sequences = [_run_model(model, first, 0), _run_model(model, second, begins)]
     lockstep = _Lockstep(type(model).__name__, traced, sequences)
@@ -211,6 +215,8 @@ class _Lockstep:
         if node not in self.varying:
             args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda one: values[one][0])
             return [node.target(*args, **kwargs)] * len(self.inputs)
+        if _reaches_far(node):
+            self._refuse(node)
         results = []
         for run in range(len(self.inputs)):
             if run >= len(self.modules) and str(node.target) == OP:
@@ -252,12 +258,37 @@ class _Lockstep:
     def _compare(self, node: torch.fx.Node, given: torch.Tensor, right: torch.Tensor) -> None:
         if given.shape == right.shape and close(given, right):
             return
+        self._refuse(node)
+
+    def _refuse(self, node: torch.fx.Node) -> NoReturn:
         module = ([""] + [path.removeprefix(PREFIX) for path, _ in _stack(node)])[-1]
         raise ExportError(
             f'{self.kind}: in module "{module}" {node.target} at {place_of(node)} makes what depends on other rows, '
             "or on how many there are. An engine computes rows of several sequences together, and new tokens one by one: "
             f"only attention sees other rows, and positions are those of position_ids. {_REMEDY}"
         )
+
+
+def _reaches_far(node: torch.fx.Node) -> bool:
+    """Whether the op takes rows from places that short sequences may not have: a convolution over rows (perhaps a
+    dilated one), or what puts some rows more before or behind them, or leaves some out (a delay)."""
+    value = node.meta.get("val")
+    shapes = [one.shape for one in torch.utils._pytree.tree_leaves(value) if isinstance(one, torch.Tensor)]
+    if any(_begins_above_zero(size) for shape in shapes for size in shape):
+        return True
+    if not getattr(node.target, "_opname", "").startswith("conv"):
+        return False
+    rows, kernel = (one.meta["val"].shape for one in node.args[:2])
+    along = zip(rows[2 - len(kernel) :], kernel[2:], strict=True)
+    return any(isinstance(length, torch.SymInt) and size != 1 for length, size in along)
+
+
+def _begins_above_zero(size: int | torch.SymInt) -> bool:
+    """Whether a size that depends on symbols has a constant part: tokens + 12."""
+    if not isinstance(size, torch.SymInt):
+        return False
+    expression = size.node.expr
+    return expression.subs(dict.fromkeys(expression.free_symbols, 0)) != 0
 
 
 def close(given: torch.Tensor, right: torch.Tensor) -> bool:

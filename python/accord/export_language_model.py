@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -125,18 +125,19 @@ def dynamic_shapes() -> tuple[dict, ...]:
 @contextlib.contextmanager
 def steps_of(model: torch.nn.Module) -> Iterator[Steps]:
     """The model as an engine runs it, within the block."""
-    with _captured_attention(model), given_positions(model) as given:
+    with attention_by(model, _attend, lambda *_, **__: None), given_positions(model) as given:
         yield Steps(model, given).eval()
 
 
 @contextlib.contextmanager
-def _captured_attention(model: torch.nn.Module) -> Iterator[None]:
-    """Within it the model's attention is the op accord.attention."""
+def attention_by(model: torch.nn.Module, attend: Callable, make_mask: Callable) -> Iterator[None]:
+    """Within it the model's attention is `attend`, and its masks are what `make_mask` gives; both are called as
+    transformers calls its own."""
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
 
-    AttentionInterface.register(NAME, _attend)
-    AttentionMaskInterface.register(NAME, lambda *_, **__: None)
+    AttentionInterface.register(NAME, attend)
+    AttentionMaskInterface.register(NAME, make_mask)
     before = model.config._attn_implementation
     model.set_attn_implementation(NAME)
     try:

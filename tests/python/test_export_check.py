@@ -104,6 +104,32 @@ class CausalConvolution(Wrapped):
         return self.inner(self.convolution(x.mT)[..., : x.shape[1]].mT)
 
 
+class DilatedConvolution(Wrapped):
+    """Of 16 rows before, which no short sequence has."""
+
+    def __init__(self, inner):
+        super().__init__(inner)
+        self.convolution = torch.nn.Conv1d(64, 64, 3, padding="same", dilation=16)
+
+    def forward(self, x):
+        return self.inner(self.convolution(x.mT).mT)
+
+
+class Delay(Wrapped):
+    def forward(self, x):
+        return self.inner(x + torch.cat([torch.zeros(1, 12, 64), x], 1)[:, : x.shape[1]])
+
+
+class ConvolutionOfChannels(Wrapped):
+    def __init__(self, inner):
+        super().__init__(inner)
+        self.pointwise, self.channels = torch.nn.Conv1d(64, 64, 1), torch.nn.Conv1d(1, 1, 3, padding=1)
+
+    def forward(self, x):
+        y = self.pointwise(x.mT).mT
+        return self.inner(self.channels(y.transpose(0, 1)).transpose(0, 1))
+
+
 class Mean(Wrapped):
     def forward(self, x):
         return self.inner(x + x.mean(1, keepdim=True))
@@ -144,6 +170,8 @@ FAULTS = {
     "h.1.mlp.c_fc": [
         (RunningMean, ROWS),
         (CausalConvolution, ROWS),
+        (DilatedConvolution, ROWS),
+        (Delay, ROWS),
         (Mean, ROWS),
         (Divided, ROWS),
     ],
@@ -193,3 +221,57 @@ def test_rounding_is_no_fault(dtype, tmp_path):
     torch.manual_seed(1)
     model = transformers.MixtralForCausalLM(transformers.MixtralConfig(**sizes)).eval().to(dtype)
     accord.export(model, path=tmp_path / "m.accord")
+
+
+def test_convolutions_of_single_rows_are_no_fault(tmp_path):
+    accord.export(gpt2("h.1.mlp.c_fc", ConvolutionOfChannels), path=tmp_path / "m.accord")
+
+
+def dilated(**arguments):
+    return transformers.masking_utils.create_causal_mask(
+        **arguments, and_mask_function=lambda batch, head, at, before: (at - before) % 20 < 15
+    )
+
+
+def with_first_rows(**arguments):
+    return transformers.masking_utils.create_sliding_window_causal_mask(
+        **arguments, or_mask_function=lambda batch, head, at, before: (before < 4) & (before <= at)
+    )
+
+
+def of_no_order(**arguments):
+    return transformers.masking_utils.create_causal_mask(
+        **arguments, or_mask_function=lambda batch, head, at, before: before >= 0
+    )
+
+
+# Layers of Llama hand over no window, those of Mistral one of 16.
+MASKS = {
+    "chunks": ("Llama", "create_chunked_causal_mask", "hides token 0 from token 16. .* causal, without a window"),
+    "a window that no layer has": ("Llama", "create_sliding_window_causal_mask", "hides token 0 from token 16"),
+    "a window that the mask lacks": (
+        "Mistral",
+        "create_causal_mask",
+        "shows token 0 to token 16. .* causal, with a window of 16",
+    ),
+    "gaps": ("Llama", dilated, r"hides token 0 from token 15"),
+    "sinks": ("Mistral", with_first_rows, "shows token 0 to token 16"),
+    "no order": ("Llama", of_no_order, "shows token 1 to token 0"),
+}
+
+
+@pytest.mark.parametrize(("family", "make", "what"), MASKS.values(), ids=MASKS)
+def test_a_mask_that_no_engine_makes_is_refused(family, make, what, tmp_path, monkeypatch):
+    import transformers.models.llama.modeling_llama as llama
+    import transformers.models.mistral.modeling_mistral as mistral
+
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 2, "num_key_value_heads": 2}
+    sizes |= {"num_hidden_layers": 1, "vocab_size": 32, "max_position_embeddings": CONTEXT, "sliding_window": 16}
+    config = getattr(transformers, f"{family}Config")(**sizes, attention_chunk_size=16)
+    model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
+    make = getattr(transformers.masking_utils, make) if isinstance(make, str) else make
+    monkeypatch.setattr(llama, "create_causal_mask", make)
+    monkeypatch.setattr(mistral, "create_sliding_window_causal_mask", make)
+    with pytest.raises(accord.ExportError, match=f'in module "model.layers.0.self_attn" the mask {what}') as refused:
+        accord.export(model, path=tmp_path / "m.accord")
+    assert "export the model with example_inputs (whole sequences)" in str(refused.value)
