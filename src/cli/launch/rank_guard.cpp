@@ -233,14 +233,17 @@ class Guard {
   }
 
   void signal_rank(int signal) {
+    // All are found before the first is signalled: when a shell dies, its commands are another's children.
     if (is_shell(rank_)) {
       for_each_descendant([&](pid_t process) {
-        if (!is_command_of(process, rank_)) return;
-        deliver(signal, process);
         const auto known = commands_.begin() + command_count_;
         if (command_count_ == commands_.size() || std::find(commands_.begin(), known, process) != known) return;
-        commands_[command_count_++] = process;
+        if (is_command_of(process, rank_)) commands_[command_count_++] = process;
       });
+    }
+    const pid_t self = getpid();
+    for (std::size_t i = 0; i < command_count_; ++i) {
+      if (descends(commands_[i], self)) deliver(signal, commands_[i]);
     }
     deliver(signal, rank_);
   }
@@ -266,7 +269,7 @@ class Guard {
   int children_ = -1;
   const Duration grace_;
   pid_t rank_;                           ///< 0: it has ended
-  std::array<pid_t, 16> commands_ = {};  ///< of the shell that is the rank, which were signalled with it
+  std::array<pid_t, 64> commands_ = {};  ///< of the shell that is the rank, which were signalled with it
   std::size_t command_count_ = 0;
   bool ending_helpers_ = false;
   bool killing_ = false;
