@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +67,8 @@ def find_references(
     files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
     if not files or not all(file.is_file() for file in files):
         raise ExportError(f"checkpoint {path}: there are no safetensors files")
+    if path.is_dir():
+        _check_index(path, files)
     found: list[dict[str, Reference]] = [{} for _ in parts]
     for file in files:
         opened, header = _read_header(file)
@@ -91,14 +92,49 @@ def find_references(
 
 def _read_header(path: Path) -> tuple[CheckpointFile, dict]:
     """The file, and its tensors by name."""
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        length = file.read(8)
+        text = file.read(min(int.from_bytes(length, "little"), size))
     try:
-        with open(path, "rb") as file:
-            length = file.read(8)
-            text = file.read(struct.unpack("<Q", length)[0])
-            size = os.fstat(file.fileno()).st_size
         header = json.loads(text)
-        header.pop("__metadata__", None)
-    except (struct.error, ValueError, OverflowError, MemoryError) as error:
-        raise ExportError(f"{path}: no safetensors file: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ExportError(
+            f"{path}: no safetensors file: it begins with no header ({size:,} bytes are there)"
+        ) from error
+    if not isinstance(header, dict):
+        raise ExportError(f"{path}: no safetensors file: its header is no table of tensors")
+    header.pop("__metadata__", None)
+    for name, entry in header.items():
+        _check_entry(path, name, entry, size - 8 - len(text))
     sha256 = hashlib.sha256(length + text).hexdigest()
     return CheckpointFile(path, size, 8 + len(text), sha256), header
+
+
+def _check_entry(path: Path, name: str, entry: object, size: int) -> None:
+    """size: of all data in the file."""
+    fields = entry if isinstance(entry, dict) else {}
+    numbers = [fields.get(field) for field in ("shape", "data_offsets")]
+    if not isinstance(fields.get("dtype"), str) or not all(map(_is_numbers, numbers)) or len(numbers[1]) != 2:
+        raise ExportError(f'{path} is damaged: its header says of "{name}" no dtype, shape and place')
+    begin, end = numbers[1]
+    if begin > end or end > size:
+        raise ExportError(
+            f'{path} is damaged, or its end is missing: "{name}" lies at bytes {begin:,} to {end:,} of {size:,}'
+        )
+
+
+def _is_numbers(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(one, int) and one >= 0 for one in value)
+
+
+def _check_index(folder: Path, files: Sequence[Path]) -> None:
+    """ExportError if files that the folder's index names are not there."""
+    for index in sorted(folder.glob("*.safetensors.index.json")):
+        try:
+            named = set(json.loads(index.read_bytes())["weight_map"].values())
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ExportError(f"{index} is damaged: it has no table of weights and files") from error
+        missing = sorted(map(str, named - {file.name for file in files}))
+        if missing:
+            raise ExportError(f"checkpoint {folder}: {index.name} names files that are not there: {', '.join(missing)}")

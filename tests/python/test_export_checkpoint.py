@@ -166,3 +166,53 @@ def test_a_checkpoint_without_such_weights_is_refused(tmp_path):
     (tmp_path / "other.safetensors").write_bytes(b"\xff" * 9)
     with pytest.raises(accord.ExportError, match="no safetensors file"):
         accord.export(model, (IDS,), path=path, checkpoint=tmp_path / "other.safetensors")
+
+
+def header_with(changes):
+    """A change of a file's header, which leaves its data as they are."""
+
+    def change(data: bytes) -> bytes:
+        length = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + length])
+        header["up.weight"] = changes(header["up.weight"])
+        text = json.dumps(header).encode()
+        return len(text).to_bytes(8, "little") + text + data[8 + length :]
+
+    return change
+
+
+DAMAGES = {
+    "nothing": (lambda data: b"", "no safetensors file: it begins with no header .0 bytes are there"),
+    "noise": (lambda data: b"x" * 100, "no safetensors file: it begins with no header .100 bytes are there"),
+    "a list": (lambda data: b"\2\0\0\0\0\0\0\0[]", "no safetensors file: its header is no table of tensors"),
+    "no end": (lambda data: data[:-8], "is damaged, or its end is missing: "),
+    "a number": (header_with(lambda _: 5), 'is damaged: its header says of "up.weight" no dtype, shape and place'),
+    "no shape": (header_with(lambda entry: entry | {"shape": None}), 'says of "up.weight" no dtype, shape and place'),
+    "a place before": (header_with(lambda entry: entry | {"data_offsets": [-8, 8]}), 'says of "up.weight" no dtype'),
+    "a place behind": (header_with(lambda entry: entry | {"data_offsets": [0, 1 << 40]}), "or its end is missing"),
+}
+
+
+@pytest.mark.parametrize(("change", "what"), DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_file_of_a_checkpoint_is_named(change, what, tmp_path):
+    model, file = Model().eval(), tmp_path / "model.safetensors"
+    safetensors.save_model(model, file)
+    file.write_bytes(change(file.read_bytes()))
+    with pytest.raises(accord.ExportError, match=rf"model\.safetensors.* {what}|model\.safetensors: {what}"):
+        accord.export(model, (IDS,), path=tmp_path / "m.accord", checkpoint=tmp_path)
+
+
+def test_files_that_an_index_names_have_to_be_there(tmp_path):
+    model, index = Model().eval(), tmp_path / "model.safetensors.index.json"
+    safetensors.save_model(model, tmp_path / "model-1.safetensors")
+    index.write_text(
+        json.dumps({"weight_map": {"up.weight": "model-1.safetensors", "norm.bias": "model-2.safetensors"}})
+    )
+    with pytest.raises(accord.ExportError, match=r"names files that are not there: model-2\.safetensors"):
+        accord.export(model, (IDS,), path=tmp_path / "m.accord", checkpoint=tmp_path)
+    for text in ("{", "[]", '{"weight_map": 5}'):
+        index.write_text(text)
+        with pytest.raises(accord.ExportError, match=r"index\.json is damaged: it has no table of weights and files"):
+            accord.export(model, (IDS,), path=tmp_path / "m.accord", checkpoint=tmp_path)
+    index.unlink()
+    accord.export(model, (IDS,), path=tmp_path / "m.accord", checkpoint=tmp_path)
