@@ -1,4 +1,4 @@
-"""Whether an exported program gives what its model gives, at the smallest sizes, and whether the model gives it again."""
+"""Holds an exported program against its model at the smallest sizes, and the model against itself when called again."""
 
 from __future__ import annotations
 

@@ -83,8 +83,8 @@ def export(
     torch_executed_ops, require_full_compilation, ...; {} for the defaults), such ops become PyTorch partitions of the package, which
     is then loaded by accord.load() in Python only; accord.inspect() tells which ops and why.
     `check`: whether PyTorch runs the exported program before anything is written: at the smallest sizes of dynamic
-    dimensions against the model, which must give the same when it runs again; a language model in six short runs, which find rows that depend on other rows outside
-    attention, and other logits than the model's.
+    dimensions against the model, which must give the same when it runs again; a language model in six short runs, which
+    find rows that depend on other rows outside attention, and other logits than the model's.
     `progress`: called with (bytes written, bytes in all).
 
     The package has no rank or world size in it: shapes are global, and loading decides how many ranks share it. But a model

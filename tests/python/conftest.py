@@ -84,3 +84,12 @@ def text_model(tmp_path_factory: pytest.TempPathFactory):
     from text_model import make_text_model
 
     return make_text_model(tmp_path_factory.mktemp("text_model"))
+
+
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    """Without what torch has compiled before, and compiles after."""
+    torch = pytest.importorskip("torch")
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()

@@ -41,14 +41,6 @@ def assert_same(got: dict[str, torch.Tensor], expected: dict[str, torch.Tensor])
         torch.testing.assert_close(got[name], tensor, rtol=1e-5, atol=1e-5)
 
 
-@pytest.fixture
-def fresh():
-    """Without what torch has compiled before, and compiles after."""
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
 @torch.no_grad()
 def test_naming_the_backend_is_enough_and_other_batches_and_lengths_compile_nothing(fresh):
     model = Model().eval()

@@ -24,14 +24,6 @@ def tokens(*shape: int) -> torch.Tensor:
     return torch.randint(0, 10, shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
-@pytest.fixture
-def fresh():
-    """Without what torch has compiled before, and compiles after."""
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
 def of_a_base(model):
     """Makes the weight a view that has its own count of changes."""
     base = torch.rand(20, 30)

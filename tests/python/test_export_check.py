@@ -8,6 +8,7 @@ import accord
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
+from whole_runs import greedy  # noqa: E402
 
 VOCABULARY, CONTEXT = 160, 96
 OF_BART = {
@@ -38,14 +39,6 @@ DECODERS = {
     **dict.fromkeys(("Bart", "Marian", "Blenderbot"), OF_BART),
     **dict.fromkeys(("Camembert", "XLMRobertaXL"), OF_ROBERTA),
 }
-
-
-def greedy(model, prompt: list[int], tokens: int) -> list[int]:
-    """What the model itself continues a prompt with, all of it computed anew for each token."""
-    ids = list(prompt)
-    for _ in range(tokens):
-        ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
-    return ids[len(prompt) :]
 
 
 @pytest.mark.parametrize("name", DECODERS)

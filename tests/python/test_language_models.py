@@ -13,6 +13,8 @@ from language_runs import LENGTHS, PROMPTS, STEPS, VOCABULARY, answers, continue
 import accord
 
 torch = pytest.importorskip("torch")
+from whole_runs import greedy  # noqa: E402
+
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
 
@@ -259,14 +261,6 @@ def test_a_model_with_attention_of_its_own_is_refused(tmp_path):
     model = transformers.FalconForCausalLM(transformers.FalconConfig(**sizes)).eval()
     with pytest.raises(accord.ExportError, match="FalconForCausalLM: 0 of 2 layers hand their attention over"):
         accord.export(model, path=tmp_path / "m.accord")
-
-
-def greedy(model: torch.nn.Module, prompt: list[int], count: int) -> list[int]:
-    """The best tokens, one whole run of the model for each."""
-    ids = np.array(prompt)
-    for _ in range(count):
-        ids = np.append(ids, logits_of(model, ids)[-1].argmax().item())
-    return ids[len(prompt) :].tolist()
 
 
 @pytest.fixture(scope="module")

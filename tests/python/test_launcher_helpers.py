@@ -79,25 +79,21 @@ def launch():
     end(*started)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_reaches_ranks_while_their_helpers_live_and_these_end_afterwards(launch, program, number):
-    job = launch("-n", 2, "--grace", 3, program, "stay")
-    ranks = processes_of_ranks([job], 2)
-    job.send_signal(signal.SIGUSR1)
-    assert sorted(next_line(job.stdout) for _ in range(2)) == ["[0] SIGUSR1 4\n", "[1] SIGUSR1 4\n"]
-    job.send_signal(number)
-    output, _ = job.communicate(timeout=60)
-    assert sorted(output.splitlines()) == [f"[{rank}] {number.name} 4" for rank in range(2)]
-    assert job.returncode == 128 + number
-    wait_until_gone([*ranks[0], *ranks[1]])
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_to_a_rank_that_is_a_shell_reaches_the_commands_that_it_waits_for(launch, program, tmp_path, number):
-    script = tmp_path / "train.sh"
+def script_that_runs(program, folder):
+    """A rank that is a shell, which waits for another one, which waits for the program."""
+    script = folder / "train.sh"
     script.write_text(f'#!/bin/bash\n(python {program} "$@"; exit $?)\nexit 7\n')
     script.chmod(0o755)
-    job = launch("-n", 2, "--grace", 3, script, "stay")
+    return script
+
+
+@pytest.mark.parametrize("in_shells", [False, True], ids=["alone", "in shells"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_reaches_ranks_while_their_helpers_live_and_these_end_afterwards(
+    launch, program, tmp_path, number, in_shells
+):
+    program = script_that_runs(program, tmp_path) if in_shells else program
+    job = launch("-n", 2, "--grace", 3, program, "stay")
     ranks = processes_of_ranks([job], 2)
     job.send_signal(signal.SIGUSR1)
     assert sorted(next_line(job.stdout) for _ in range(2)) == ["[0] SIGUSR1 4\n", "[1] SIGUSR1 4\n"]
@@ -110,11 +106,12 @@ def test_a_signal_to_a_rank_that_is_a_shell_reaches_the_commands_that_it_waits_f
 
 def test_a_trap_of_a_shell_is_called(launch, tmp_path):
     script = tmp_path / "train.sh"
-    script.write_text("#!/bin/bash\ntrap 'echo trapped' USR1\necho ready\nsleep 600\necho next\nsleep 600\n")
+    command = "python -c 'import signal; print(\"ready\", flush=True); signal.pause()'"
+    script.write_text(f"#!/bin/bash\ntrap 'echo trapped' USR1\n{command}\necho next\nsleep 600\n")
     script.chmod(0o755)
     job = launch("-n", 1, script)
     assert next_line(job.stdout) == "[0] ready\n"
-    job.send_signal(signal.SIGUSR1)  # ends `sleep`, as it has no handler
+    job.send_signal(signal.SIGUSR1)  # ends the command, as it has no handler
     assert sorted(next_line(job.stdout) for _ in range(2)) == ["[0] next\n", "[0] trapped\n"]
     job.send_signal(signal.SIGTERM)
     job.communicate(timeout=60)

@@ -96,8 +96,8 @@ class BoundEngine:
         """Binds the engine to what is asked for now. Collective over these groups if they are others than before."""
         with _lock:
             wish = next((one for one in reversed(tuple(_wishes)) if one.applies_to(self)), None)
-            # One that was loaded with its groups has them: nothing to do, so that ranks which are threads of one process do
-            # not wait for each other here.
+            # One that was loaded with its groups has them. Ranks that are threads of one process must not wait for
+            # each other here.
             if wish is not self._wish or self.engine.state == "unbound":
                 self._bind_to(wish)
             self._seen = _changes

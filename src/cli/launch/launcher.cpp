@@ -17,6 +17,7 @@
 
 #include "accord/info.hpp"
 #include "cli/launch/meeting.hpp"
+#include "cli/launch/rank_guard.hpp"
 #include "store/tcp_socket.hpp"
 
 namespace accord::cli {
@@ -24,9 +25,7 @@ namespace {
 
 constexpr int kOwnNode = 0;  // of a launcher that has a Coordinator
 
-// Signals that end the job, and those that are only passed on.
-constexpr std::array kEnding = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
-constexpr std::array kPassedOn = {SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT};
+constexpr std::array kPassedOn = {SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT};  // and end nothing
 
 // A closed standard descriptor would become the number of one of our pipes.
 void open_standard_descriptors() {
@@ -49,7 +48,7 @@ UniqueFd take_signals() {
   signal(SIGCHLD, SIG_DFL);
   sigset_t taken;
   sigemptyset(&taken);
-  for (const int number : kEnding)
+  for (const int number : kEndingSignals)
     if (!is_ignored(number)) sigaddset(&taken, number);
   for (const int number : kPassedOn)
     if (!is_ignored(number)) sigaddset(&taken, number);
@@ -159,7 +158,7 @@ void Launcher::on_signal() {
   signalfd_siginfo info = {};
   while (read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
     const int number = static_cast<int>(info.ssi_signo);
-    if (std::find(kEnding.begin(), kEnding.end(), number) != kEnding.end()) {
+    if (std::ranges::find(kEndingSignals, number) != kEndingSignals.end()) {
       on_interrupt(number);
     } else if (number != SIGCHLD) {
       ranks_.pass_on(number);

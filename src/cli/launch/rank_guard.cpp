@@ -2,8 +2,9 @@
 // guard, also after its parent has ended, in process groups and sessions of its own. So helpers (workers of a
 // DataLoader, subprocesses, daemons) are found when the rank has ended: they get SIGTERM, and after the grace
 // SIGKILL. A shell passes no signal on to the commands that it waits for, so these are signalled with it, and have
-// the grace for themselves before their helpers get SIGTERM. The guard leads a session of its own, which no signal to the launcher's process group reaches; the end of
-// the launcher is the end of the control socket, and the rank asks the kernel to be killed when its guard dies.
+// the grace for themselves before their helpers get SIGTERM. The guard leads a session of its own, which no signal to
+// the launcher's process group reaches; the end of the launcher is the end of the control socket, and the rank asks the
+// kernel to be killed when its guard dies.
 //
 // The launcher may have threads, so the guard makes system calls only and allocates nothing. A pipe that closes on
 // exec brings back the errno of a failed exec, so that a program that does not exist is an error and not a rank that
@@ -146,11 +147,11 @@ bool catches(pid_t process, int signal) {
 
 // A shell without a trap for a signal that shall end nothing would end by it.
 void deliver(int signal, pid_t process) {
-  const bool ends = signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
+  const bool ends = std::ranges::find(kEndingSignals, signal) != kEndingSignals.end();
   if (ends || !is_shell(process) || catches(process, signal)) kill(process, signal);
 }
 
-// Whether `process` is a command of the shell `rank`, or of a shell that is one.
+// True if `process` is a command of the shell `rank`, or of a shell that is one.
 bool is_command_of(pid_t process, pid_t rank) {
   do {
     process = parent_of(process);

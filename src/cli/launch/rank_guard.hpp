@@ -2,13 +2,18 @@
 // The process between the launcher and a rank.
 
 #include <sched.h>
+#include <signal.h>
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
 #include "accord/store.hpp"
 
 namespace accord::cli {
+
+/// They end the job after the grace; the others that are passed on end nothing.
+inline constexpr std::array kEndingSignals = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
 /// Everything that a guard needs after the fork, prepared before it: a forked child must not allocate memory.
 struct GuardPlan {
