@@ -42,7 +42,8 @@ Result<std::shared_ptr<Store>> make_file_store(const std::string& path);
 enum class StoreRole : std::uint8_t { kHost, kClient };
 
 /// A store over TCP at `host`:`port`. The kHost serves it from a thread until its Store is destroyed, and is a client too;
-/// port 0 takes a free one (see describe()). A client retries the connection until `timeout`.
+/// port 0 takes a free one (see describe()). A client retries the connection until `timeout`. Errors: kNotFound at once if
+/// `host` has no address, kTimeout if nobody answers, kIo if `port` cannot be served.
 Result<std::shared_ptr<Store>> make_tcp_store(StoreRole role, const std::string& host, int port, Duration timeout);
 
 /// `store` seen through a prefix: key "k" is `prefix`/k there.

@@ -4,7 +4,7 @@ import json
 import socket
 
 import pytest
-from accord_command import accord, end, program_environment, python_file, start_accord
+from accord_command import ACCORD, accord, end, program_environment, python_file, start_accord
 
 torch = pytest.importorskip("torch")
 
@@ -170,6 +170,13 @@ def test_programs_that_follow_each_other_on_every_rank_use_one_store(tmp_path):
     result = accord("run", "-n", 2, "sh", "-c", f"python3 {program} && python3 {program}", env=program_environment())
     assert result.returncode == 0, result.stderr
     assert sorted(result.stdout.splitlines()) == ["[0] 2"] * 2 + ["[1] 2"] * 2
+
+
+def test_a_job_of_one_rank_inside_a_rank_does_not_inherit_the_store_of_the_outer_job():
+    inner = [ACCORD, "run", "-n", 1, "sh", "-c", 'echo "inner [$ACCORD_JOB_STORE]"']
+    result = accord("run", "-n", 2, *inner)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("inner []") == 2, result.stdout
 
 
 def test_a_port_that_is_taken_is_an_error_at_once():
