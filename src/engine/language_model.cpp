@@ -83,7 +83,7 @@ struct GenerationStream::State {
 };
 
 GenerationStream::GenerationStream(engine::TokenStream stream, std::shared_ptr<const void> model)
-    : state_(std::make_shared<State>(std::move(model), std::move(stream))) {}
+    : state_(std::make_shared<State>(State{std::move(model), std::move(stream)})) {}
 
 RequestId GenerationStream::id() const { return state_->tokens.id(); }
 
