@@ -67,7 +67,7 @@ def load(
     accord.Program, which has run() and module() too and needs PyTorch.
 
     groups: the communicator of each logical group of the package (`{"tp": comm}`); a group that is absent has one rank.
-    device: "cpu", or "cuda:0" for an engine on that GPU: weights go there, run() takes arrays of NumPy's or of that GPU and gives arrays on
+    device: "cpu", or "cuda:0" (or torch's own devices) for an engine on that GPU: weights go there, run() takes arrays of NumPy's or of that GPU and gives arrays on
     the CPU. An op without a kernel for GPUs is refused, as are the three options after threads. docs/gpu.md.
     threads: that it computes with on this rank; 0 is ACCORD_THREADS, which is 1 unless set. Weights are read and
     checked by more, up to 16, which end with loading.
@@ -98,7 +98,7 @@ def load(
     packages), TypeError (an option that there is not, with the nearest one).
     """
     of_engines = {
-        "device": device,
+        "device": str(device),  # torch.device reads so
         "threads": threads,
         "canonical_ranks": canonical_ranks,
         "overlap_rows": overlap_rows,

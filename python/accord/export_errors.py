@@ -98,8 +98,12 @@ def _explanation(
     if found := re.search(r"Found <class '([^']+)'> in (output|input)", text):
         kind = found[1].rpartition(".")[2]
         return (
-            f"{name} cannot be exported: {'it gives' if found[2] == 'output' else 'it takes'} a {kind}, which torch does not know; if "
-            f"that is a dataclass, call torch.export.register_dataclass({kind}) before"
+            f"{name} cannot be exported: {'it gives' if found[2] == 'output' else 'it takes'} a {kind}, which torch does not know; "
+            "tensors go in tuples, lists and dicts, and in dataclasses after torch.export.register_dataclass(CLASS)"
+        )
+    if "User output nan is not" in text:
+        return (
+            f"{name} cannot be exported: it gives nan itself, which torch.export does not keep; give torch.tensor(nan)"
         )
     place = _place(model, error)
     if place:
@@ -128,7 +132,7 @@ def _suggested_fixes(text: str) -> list[str]:
 
 def _of_constraints(text: str, fixes: list[str]) -> str:
     """Which dimensions, and what torch would have instead."""
-    dims = ", ".join(dict.fromkeys(re.findall(r"(?:violated|required) \(([^)]*)\)", text))) or "a dimension"
+    dims = ", ".join(dict.fromkeys(re.findall(r"(?:violated|required) \((.*?)\)[!.]", text))) or "a dimension"
     hint = f" (torch finds {', '.join(fixes)})" if fixes else ""
     return f"its code holds for some values of {dims} only{hint}"
 

@@ -344,8 +344,6 @@ class GraphBuilder:
             outputs.append(name if made_here and name not in outputs else self._copy(node))
         if self.output_names is None:
             return outputs
-        if len(self.output_names) != len(outputs):
-            raise ExportError(f"{len(self.output_names)} output names for {len(outputs)} outputs of the model")
         for old, new in zip(list(outputs), self.output_names, strict=True):
             self._rename(old, new)
         return list(self.output_names)

@@ -261,11 +261,11 @@ def _style(pattern: str, given: Style | str) -> Style:
             f'sharding pattern "{pattern}": expected "column", "row", "expert", accord.Column, accord.Row or accord.Expert, '
             f"got {type(given).__name__}"
         )
-    if given.unit is not None and (not isinstance(given.unit, int) or given.unit < 1):
+    if given.unit is not None and (type(given.unit) is not int or given.unit < 1):
         raise ExportError(f'sharding pattern "{pattern}": a unit is a whole number from 1 up, got {given.unit!r}')
-    if not isinstance(given.together, int) or given.together < 1:
+    if type(given.together) is not int or given.together < 1:
         raise ExportError(f'sharding pattern "{pattern}": together is a number of units, got {given.together!r}')
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", given.group):
+    if not isinstance(given.group, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", given.group):
         raise ExportError(f'sharding pattern "{pattern}": "{given.group}" cannot be the name of a group')
     return given
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, SymIntArgument, TensorArgument
+from torch.nn.parameter import is_lazy
 
 from accord.export_errors import JUST_IN_TIME
 from accord.export_sharding import ExportError
@@ -65,8 +67,57 @@ def check_model(model: object, example_inputs: object) -> None:
         raise ExportError(
             f"example_inputs is a {type(example_inputs).__name__}; give a tuple of forward()'s arguments: (x,)"
         )
+    for name, module in model.named_modules():
+        if type(module).__module__.startswith(_QUANTIZED_MODULES):
+            raise ExportError(
+                f'module "{name}" ({type(module).__name__}) is quantized by torch.ao, in ops that torch.export does not '
+                'trace; give the model as it was before, and weights="int8"'
+            )
+    named = (*model.named_parameters(), *model.named_buffers())
+    inputs = ((f"example_inputs[{index}]", value) for index, value in enumerate(example_inputs or ()))
+    for name, value in (*((f'"{name}"', value) for name, value in named), *inputs):
+        for is_so, what, remedy in _UNTRACED_TENSORS:
+            if isinstance(value, torch.Tensor) and is_so(value):
+                raise ExportError(f"{name} is {what}, which torch.export does not trace; {remedy}")
+    for name, value in named:
+        if value.is_inference():
+            raise ExportError(
+                f'"{name}" was made within torch.inference_mode(), and torch.export does not trace that; make the model '
+                "within torch.no_grad() instead"
+            )
 
 
+def check_dimensions(model: torch.nn.Module, example_inputs: Sequence, dynamic_shapes: object) -> None:
+    """ExportError for a dimension in dynamic_shapes that its input does not have; torch tells other mistakes."""
+    inputs: object = tuple(example_inputs)
+    if isinstance(dynamic_shapes, Mapping):
+        try:
+            inputs = inspect.signature(model.forward).bind(*example_inputs).arguments
+        except TypeError:  # the model does not take these inputs, which running it tells
+            return
+    _check_dimensions(inputs, dynamic_shapes)
+
+
+def _check_dimensions(value: object, shapes: object) -> None:
+    if isinstance(value, torch.Tensor):
+        for dim in shapes if isinstance(shapes, Mapping) else ():
+            if type(dim) is not int or not -value.ndim <= dim < value.ndim:
+                raise ExportError(f"dynamic_shapes names dimension {dim!r} of an input of shape {list(value.shape)}")
+    elif isinstance(value, Mapping) and isinstance(shapes, Mapping):
+        for key in value.keys() & shapes.keys():
+            _check_dimensions(value[key], shapes[key])
+    elif isinstance(value, (tuple, list)) and isinstance(shapes, (tuple, list)):
+        for one, shape in zip(value, shapes, strict=False):
+            _check_dimensions(one, shape)
+
+
+_QUANTIZED_MODULES = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.ao.nn.sparse.quantized")
+_UNTRACED_TENSORS = (
+    (is_lazy, "of no shape yet, of a lazy module", "run the model once before"),
+    (lambda tensor: tensor.is_nested, "a nested tensor", "pad it to one shape, and mask what was added"),
+    (lambda tensor: tensor.layout != torch.strided, "a sparse tensor", "give its to_dense()"),
+    (lambda tensor: tensor.is_quantized, "a quantized tensor", "give its dequantize()"),
+)
 MOST_OF_NAME = 512  # bytes, as in packages
 _TEXTS = (str, os.PathLike)
 # The types of arguments, and what to say of others. None is each one's default, or refused where there is none.

@@ -33,7 +33,14 @@ from accord.export_sharding import (
 )
 from accord.export_smallest import RAISE_MINIMUM, check_smallest, user_inputs
 from accord.export_structure import structure_of
-from accord.export_traced import check_arguments, check_model, check_patterns, traced_program
+from accord.export_traced import (
+    TracedGraph,
+    check_arguments,
+    check_dimensions,
+    check_model,
+    check_patterns,
+    traced_program,
+)
 from accord.export_weights import Format, plan_packings
 from accord.jit.modules import CompiledModule
 from accord.jit.modules import compile as accord_compile
@@ -122,6 +129,7 @@ def export(
             example_inputs, dynamic_shapes = language_model.example_inputs(), language_model.dynamic_shapes()
             output_names = ["logits"]
         example_inputs = tuple(example_inputs)
+        check_dimensions(traced, example_inputs, dynamic_shapes)
         program = torch.export.export(traced, example_inputs, dynamic_shapes=dynamic_shapes)
         decomposed = decompose(program)
         if options is not None:
@@ -141,6 +149,8 @@ def export(
         names = _dimension_names(decomposed, _shapes_by_position(traced, example_inputs, dynamic_shapes))
         outputs = list(output_names) if output_names is not None else None
         traced_graph = traced_program(decomposed, names, prefix)
+        if outputs is not None:
+            _check_output_names(outputs, traced_graph)
         builder = GraphBuilder(traced_graph, outputs, prefix)
         with advised(JUST_IN_TIME if facts is not None else PYTORCH_PARTITIONS):
             graph = builder.build()
@@ -205,6 +215,16 @@ def _check_language_model(model: torch.nn.Module, dynamic_shapes, output_names) 
             )
 
 
+def _check_output_names(names: Sequence[str], traced: TracedGraph) -> None:
+    if len(names) != len(traced.outputs):
+        raise ExportError(f"{len(names)} output names for {len(traced.outputs)} outputs of the model")
+    taken = {node.name for node in traced.inputs}
+    for name in names:
+        if name in taken:
+            raise ExportError(f'output name "{name}" is already the name of another output, or of an input')
+        taken.add(name)
+
+
 def _shapes_by_position(model: torch.nn.Module, example_inputs: tuple, dynamic_shapes) -> list:
     """The dynamic shapes of each leaf of the inputs in turn; a mapping gives them by the names of forward()'s
     parameters."""
@@ -244,7 +264,13 @@ def _dimension_names(program: torch.export.ExportedProgram, shapes: list) -> dic
             if derived is None:
                 continue
             symbol, *line = derived
-            wanted = given.get(dim) if isinstance(given, Mapping) else given[dim] if given else None
+            wanted = (
+                given.get(dim, given.get(dim - len(sizes)))
+                if isinstance(given, Mapping)
+                else given[dim]
+                if given
+                else None
+            )
             is_plain = line == [1, 0]
             name = getattr(wanted if is_plain else getattr(wanted, "root", None), "__name__", "")
             name = name if name.isidentifier() else f"{node.name}_dim{dim}"

@@ -2,6 +2,7 @@
 
 import errno
 import random
+import warnings
 
 import pytest
 
@@ -158,9 +159,6 @@ def test_sizes_that_a_model_does_not_take_are_told_with_torchs_own_findings(tmp_
         )
         with pytest.raises(accord.ExportError, match=message):
             way()
-    for way in ways(model_of(torch.relu), (X,), tmp_path, dynamic_shapes=({7: torch.export.Dim("batch")},)):
-        with pytest.raises(accord.ExportError):
-            way()
 
 
 class Both(torch.nn.Module):
@@ -207,6 +205,13 @@ def test_what_fails_at_all_sizes_is_not_told_to_be_one_of_small_sizes(tmp_path):
         ({"dynamic_shapes": ({0: "b"},)}, "UserError: Unexpected dimension .*; change dynamic_shapes"),
         ({"checkpoint": 5}, "checkpoint is 5; give a safetensors file"),
         ({"progress": 5}, "progress is 5; give a function"),
+        ({"dynamic_shapes": ({7: torch.export.Dim("b")},)}, r"names dimension 7 of an input of shape \[4, 3\]$"),
+        ({"dynamic_shapes": {"input": {"0": torch.export.Dim("b")}}}, "names dimension '0' of an input of shape"),
+        ({"output_names": ["y", "z"]}, "2 output names for 1 outputs of the model$"),
+        ({"output_names": ["input"]}, 'name "input" is already the name of another output, or of an input$'),
+        ({"weights": accord.Int4(minima="no")}, "weights with minima 'no': give True or False"),
+        ({"sharding": {"0": accord.Column(unit=True)}}, "a unit is a whole number from 1 up, got True"),
+        ({"sharding": {"0": accord.Column(group=3)}}, '"3" cannot be the name of a group'),
     ],
 )
 def test_arguments_of_wrong_types_are_told_from_faults_of_the_model(given, message, tmp_path):
@@ -220,6 +225,68 @@ def test_arguments_of_wrong_types_are_told_from_faults_of_the_model(given, messa
         accord.compile(model, None)
     with pytest.raises(accord.ExportError, match="is a TorchScript module"):
         accord.compile(torch.jit.script(torch.nn.ReLU()).eval(), (X,))
+
+
+def quantized_by_torch() -> torch.nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(torch.nn.Linear(3, 3)).eval())
+
+
+def with_buffer(value) -> torch.nn.Module:
+    model = torch.nn.Sequential(torch.nn.ReLU())
+    model[0].register_buffer("table", value)
+    return model.eval()
+
+
+def made_in_inference_mode() -> torch.nn.Module:
+    with torch.inference_mode():
+        return torch.nn.Linear(3, 3).eval()
+
+
+@pytest.mark.parametrize(
+    ("model", "made", "message"),
+    [
+        (
+            quantized_by_torch,
+            lambda: X,
+            r'module "0" \(Linear\) is quantized by torch.ao.*; give the model as it was before',
+        ),
+        (
+            made_in_inference_mode,
+            lambda: X,
+            r'"weight" was made within torch.inference_mode\(\).*torch.no_grad\(\) instead',
+        ),
+        (lambda: torch.nn.LazyLinear(3).eval(), lambda: X, '"weight" is of no shape yet.*; run the model once before'),
+        (
+            lambda: with_buffer(torch.eye(3).to_sparse()),
+            lambda: X,
+            r'"0.table" is a sparse tensor.*; give its to_dense\(\)',
+        ),
+        (lambda: with_buffer(torch.eye(3).to_sparse_csr()), lambda: X, '"0.table" is a sparse tensor'),
+        (
+            torch.nn.ReLU,
+            lambda: torch.nested.nested_tensor([X, X[:1]]),
+            r"example_inputs\[0\] is a nested tensor.*; pad it to one shape",
+        ),
+        (torch.nn.ReLU, X.to_sparse, r"example_inputs\[0\] is a sparse tensor"),
+        (torch.nn.ReLU, lambda: torch.quantize_per_tensor(X, 0.1, 0, torch.qint8), r"\[0\] is a quantized tensor"),
+        (lambda: model_of(lambda x: (x, float("nan"))), lambda: X, r"gives nan itself.*; give torch.tensor\(nan\)"),
+    ],
+)
+def test_kinds_of_tensors_that_torch_does_not_trace_are_named_with_what_to_do(model, made, message, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        inputs = (made(),)
+    for way in ways(model(), inputs, tmp_path):
+        with pytest.raises(accord.ExportError, match=message):
+            way()
+
+
+def test_a_module_names_what_is_no_tensor(tmp_path):
+    engine = accord.load(accord.export(torch.nn.ReLU(), (X,), path=tmp_path / "m.accord"))
+    with pytest.raises(TypeError, match="input is a list; a module takes tensors"):
+        engine.module()([[1.0]])
 
 
 def test_a_size_that_torch_finds_no_fix_for_is_told_with_its_condition(tmp_path):

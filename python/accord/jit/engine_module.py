@@ -56,6 +56,9 @@ class EngineModule(torch.nn.Module):
             or given.keys() | kwargs.keys() != set(self._names)
         ):
             raise TypeError(f"accord: the engine takes {', '.join(self._names)}, each once, by position or by name")
+        for name, value in (given | kwargs).items():
+            if not isinstance(value, torch.Tensor):
+                raise TypeError(f"accord: {name} is a {type(value).__name__}; a module takes tensors")
         return given | kwargs
 
     def _read_structure(self, package: Path) -> None:

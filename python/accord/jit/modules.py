@@ -12,7 +12,7 @@ import torch
 from accord.export_errors import explained
 from accord.export_graph import decompose
 from accord.export_sharding import ExportError
-from accord.export_traced import check_arguments, check_model
+from accord.export_traced import check_arguments, check_dimensions, check_model
 from accord.jit.compiled_graph import CompiledGraph
 from accord.jit.model_call import Expected, check_leaves, leaves_of
 from accord.jit.options import Options
@@ -126,6 +126,7 @@ def compile(
         if not isinstance(model, torch.export.ExportedProgram):
             stack.enter_context(explained(model, lambda: model(*example_inputs)))
             stack.enter_context(torch.no_grad())
+            check_dimensions(model, example_inputs, dynamic_shapes)
             traced = torch.export.export(model, tuple(example_inputs), dynamic_shapes=dynamic_shapes)
         compiled = CompiledModule(traced, chosen)
         if example_inputs:
