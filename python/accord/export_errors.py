@@ -95,17 +95,20 @@ def _explanation(
             f"{name} cannot be exported: its code depends on values in tensors{_place(model, error)}: {_reason(error)}; choose by "
             f"torch.where or torch.cond there, or {JUST_IN_TIME}"
         )
-    if found := re.search(r"Found <class '([^']+)'> in (output|input)", text):
+    place = _place(model, error)
+    found = re.search(r"Found <class '([^']+)'> in (output|input)", text)
+    if not found and not place:  # torch 2.11 looks outputs up in a set
+        found = re.search(r"unhashable type: '([^']+)'()", text)
+    if found:
         kind = found[1].rpartition(".")[2]
         return (
-            f"{name} cannot be exported: {'it gives' if found[2] == 'output' else 'it takes'} a {kind}, which torch does not know; "
+            f"{name} cannot be exported: {'it takes' if found[2] == 'input' else 'it gives'} a {kind}, which torch does not know; "
             "tensors go in tuples, lists and dicts, and in dataclasses after torch.export.register_dataclass(CLASS)"
         )
     if "User output nan is not" in text:
         return (
             f"{name} cannot be exported: it gives nan itself, which torch.export does not keep; give torch.tensor(nan)"
         )
-    place = _place(model, error)
     if place:
         remedy = "change that code"
     elif _is_of_dynamic_shapes(error):

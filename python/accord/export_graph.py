@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 
 import sympy
 import torch
+from torch._higher_order_ops.effects import has_effects
 from torch.export._remove_effect_tokens_pass import _remove_effect_tokens
 
 from accord.export_arguments import argument_names, equal, is_integer_zero, renamed, values_in
 from accord.export_joined import SLICE, SPLIT, Joined
-from accord.export_ops import ARGUMENTS, IGNORED, KEPT_WHOLE
+from accord.export_ops import ARGUMENTS, CHECKED, IGNORED, KEPT_WHOLE
 from accord.export_sharding import ExportError
 from accord.export_traced import TracedGraph
 from accord.source_places import place_of
@@ -57,9 +58,10 @@ def decompose(program: torch.export.ExportedProgram) -> torch.export.ExportedPro
 
 
 def core_aten() -> dict:
-    """torch's table to core ATen without the ops that engines keep whole."""
+    """torch's table to core ATen without the ops that are kept whole."""
     table = torch.export.default_decompositions()
-    for name in KEPT_WHOLE:
+    check_is_kept = has_effects(torch.ops.aten._linalg_check_errors.default)
+    for name in KEPT_WHOLE if check_is_kept else KEPT_WHOLE + CHECKED:
         _, op, overload = name.split(".")
         table.pop(getattr(getattr(torch.ops.aten, op), overload), None)
     return table

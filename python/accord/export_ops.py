@@ -148,3 +148,15 @@ KEPT_WHOLE = (
     "aten.embedding.default",
     "aten.scaled_dot_product_attention.default",
 )
+# Ops that are others and a check that raises. Kept whole where torch drops the check, before 2.13.
+CHECKED = (
+    "aten.inverse.default",
+    "aten.linalg_inv.default",
+    "aten.linalg_cholesky.default",
+    "aten.linalg_solve.default",
+    "aten.linalg_lu_factor.default",
+    "aten.linalg_ldl_factor.default",
+    "aten.linalg_matrix_power.default",
+    "aten.linalg_tensorinv.default",
+    "aten.linalg_tensorsolve.default",
+)

@@ -2,7 +2,6 @@
 
 import errno
 import random
-import warnings
 
 import pytest
 
@@ -58,7 +57,7 @@ def decided(x):
         (lambda x: x * x[0, 0].item(), "a number that is computed from a size or taken out of a tensor"),
         (
             lambda x: torch.linalg.inv(x @ x.mT + torch.eye(4)),
-            r'unsupported op "aten\.linalg_inv_ex\.default" at .*in module "1.0"',
+            r'unsupported op "aten\.linalg_inv(_ex)?\.default" at .*in module "1.0"',
         ),
         (lambda x: x[:0], r"an output has no elements"),
         (lambda x: x.double() * 2, r'"aten._to_copy.default" at .*py:.*, in module "1.0": dtype torch.float64'),
@@ -72,10 +71,21 @@ def test_what_engines_do_not_run_is_refused_with_the_option_that_leaves_it_to_py
     torch.testing.assert_close(accord.load(path).module()(X), function(X))
 
 
-def test_a_check_of_an_op_of_pytorchs_raises_in_a_compiled_model():
-    compiled = accord.compile(model_of(lambda x: torch.linalg.inv(x * 2)), (torch.eye(4),), {"min_block_size": 1})
-    torch.testing.assert_close(compiled(torch.eye(4)), torch.eye(4) / 2)
-    with pytest.raises(torch.linalg.LinAlgError, match="singular"):
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.linalg.inv,
+        torch.inverse,
+        lambda x: torch.linalg.solve(x, torch.eye(4)),
+        lambda x: torch.linalg.tensorsolve(x, torch.ones(4)),
+        lambda x: torch.linalg.matrix_power(x, -2),
+        lambda x: torch.linalg.cholesky(x - torch.eye(4)),
+    ],
+)
+def test_a_check_of_an_op_of_pytorchs_raises_in_a_compiled_model(function):
+    compiled = accord.compile(model_of(lambda x: function(x * 2)), (torch.eye(4),), {"min_block_size": 1})
+    torch.testing.assert_close(compiled(torch.eye(4)), function(torch.eye(4) * 2))
+    with pytest.raises(torch.linalg.LinAlgError):
         compiled(torch.zeros(4, 4))
 
 
@@ -136,7 +146,7 @@ def test_a_model_that_fails_in_pytorch_too_is_told_from_one_that_cannot_be_trace
         (
             lambda x: x @ torch.ones(5, 2),
             (X,),
-            r'fails with these inputs, in module "1.0" \(Inner\) at .*: RuntimeError: mat1',
+            r'fails with these inputs, in module "1.0" \(Inner\) at .*: RuntimeError: .*mat1',
         ),
         (
             lambda x: x + 1,
@@ -225,68 +235,6 @@ def test_arguments_of_wrong_types_are_told_from_faults_of_the_model(given, messa
         accord.compile(model, None)
     with pytest.raises(accord.ExportError, match="is a TorchScript module"):
         accord.compile(torch.jit.script(torch.nn.ReLU()).eval(), (X,))
-
-
-def quantized_by_torch() -> torch.nn.Module:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(torch.nn.Linear(3, 3)).eval())
-
-
-def with_buffer(value) -> torch.nn.Module:
-    model = torch.nn.Sequential(torch.nn.ReLU())
-    model[0].register_buffer("table", value)
-    return model.eval()
-
-
-def made_in_inference_mode() -> torch.nn.Module:
-    with torch.inference_mode():
-        return torch.nn.Linear(3, 3).eval()
-
-
-@pytest.mark.parametrize(
-    ("model", "made", "message"),
-    [
-        (
-            quantized_by_torch,
-            lambda: X,
-            r'module "0" \(Linear\) is quantized by torch.ao.*; give the model as it was before',
-        ),
-        (
-            made_in_inference_mode,
-            lambda: X,
-            r'"weight" was made within torch.inference_mode\(\).*torch.no_grad\(\) instead',
-        ),
-        (lambda: torch.nn.LazyLinear(3).eval(), lambda: X, '"weight" is of no shape yet.*; run the model once before'),
-        (
-            lambda: with_buffer(torch.eye(3).to_sparse()),
-            lambda: X,
-            r'"0.table" is a sparse tensor.*; give its to_dense\(\)',
-        ),
-        (lambda: with_buffer(torch.eye(3).to_sparse_csr()), lambda: X, '"0.table" is a sparse tensor'),
-        (
-            torch.nn.ReLU,
-            lambda: torch.nested.nested_tensor([X, X[:1]]),
-            r"example_inputs\[0\] is a nested tensor.*; pad it to one shape",
-        ),
-        (torch.nn.ReLU, X.to_sparse, r"example_inputs\[0\] is a sparse tensor"),
-        (torch.nn.ReLU, lambda: torch.quantize_per_tensor(X, 0.1, 0, torch.qint8), r"\[0\] is a quantized tensor"),
-        (lambda: model_of(lambda x: (x, float("nan"))), lambda: X, r"gives nan itself.*; give torch.tensor\(nan\)"),
-    ],
-)
-def test_kinds_of_tensors_that_torch_does_not_trace_are_named_with_what_to_do(model, made, message, tmp_path):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        inputs = (made(),)
-    for way in ways(model(), inputs, tmp_path):
-        with pytest.raises(accord.ExportError, match=message):
-            way()
-
-
-def test_a_module_names_what_is_no_tensor(tmp_path):
-    engine = accord.load(accord.export(torch.nn.ReLU(), (X,), path=tmp_path / "m.accord"))
-    with pytest.raises(TypeError, match="input is a list; a module takes tensors"):
-        engine.module()([[1.0]])
 
 
 def test_a_size_that_torch_finds_no_fix_for_is_told_with_its_condition(tmp_path):

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 
+import pytest
 from accord_command import wait_until
 from ranks import TORCH_PROGRAM
 
@@ -206,6 +207,39 @@ def mixed(group, folder):
 def test_other_devices_go_to_the_backend_that_was_named_for_them(torch_ranks, tmp_path):
     for x, devices, said in torch_ranks(2).run(mixed, str(tmp_path)):
         assert x == [2.0] * 3 and devices == ["cpu", "meta"] and "sparse" in said
+
+
+def split_by_torch(group):
+    """Groups of dist.split_group, one in another order, one of a split group, one with a timeout of its own."""
+    from datetime import timedelta
+
+    rank, found = dist.get_rank(), []
+
+    def made_and_used(**how):
+        part = dist.split_group(**how)
+        if part is dist.GroupMember.NON_GROUP_MEMBER:
+            found.append(None)
+            return None
+        x = torch.full((2,), float(rank + 1))
+        dist.all_reduce(x, group=part)
+        ranks = dist.get_process_group_ranks(part)
+        timeout = part._get_backend(torch.device("cpu")).options._timeout.total_seconds()
+        found.append((x.tolist(), dist.get_rank(part), ranks, part.group_desc, timeout, dist.get_backend(part)))
+        return part
+
+    pair = made_and_used(split_ranks=[[1, 0], [2]])
+    made_and_used(split_ranks=[[0, 2]], timeout=timedelta(seconds=77), group_desc="ends", backend=dist.get_backend())
+    made_and_used(parent_pg=pair, split_ranks=[[0]])
+    dist.barrier()
+    return found
+
+
+def test_torch_splits_groups(torch_ranks):
+    pytest.importorskip("torch", "2.15", reason="torch splits groups without an accelerator from 2.15")
+    over_gloo = torch_ranks(3).run(split_by_torch, backend="gloo")
+    over_accord = torch_ranks(3).run(split_by_torch)
+    assert over_accord == [[one and (*one[:-1], "accord") for one in rank] for rank in over_gloo]
+    assert over_accord[0][1] == ([4.0, 4.0], 0, [0, 2], "ends", 77.0, "accord") and over_accord[1][1] is None
 
 
 def futures(group):

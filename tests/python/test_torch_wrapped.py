@@ -3,6 +3,7 @@ them."""
 # ruff: noqa: F821 (what ranks.py gives to functions)
 
 import pytest
+from ranks import torch_is
 
 
 def pending_everywhere(group):
@@ -38,8 +39,9 @@ def pending_everywhere(group):
         call("reduce_scatter", dist.reduce_scatter, into, [pending(), torch.ones(2)], outputs=[into])
         call("reduce_scatter_tensor", dist.reduce_scatter_tensor, into, pending(count=4), outputs=[into])
         call("all_to_all_single", dist.all_to_all_single, into, pending(), outputs=[into])
-        parts = [pending(count=1), pending(count=1)]
-        call("all_to_all", dist.all_to_all, parts, [pending(count=1) for _ in range(2)], outputs=parts)
+        if not torch.__version__.startswith("2.11."):  # in which gloo does not have it
+            parts = [pending(count=1), pending(count=1)]
+            call("all_to_all", dist.all_to_all, parts, [pending(count=1) for _ in range(2)], outputs=parts)
         parts = [pending(), pending()]
         call("gather", dist.gather, pending(), parts if rank == 0 else None, 0, outputs=parts)
         inputs = [pending(), pending()]
@@ -67,7 +69,7 @@ def pending_everywhere(group):
 
 def test_the_result_of_a_functional_collective_is_a_tensor_like_any_other(torch_ranks):
     over_gloo = torch_ranks(2).run(pending_everywhere, backend="gloo")
-    assert len(over_gloo[0]) == 22
+    assert len(over_gloo[0]) == (20 if torch_is("2.11") else 22)
     assert torch_ranks(2).run(pending_everywhere) == over_gloo
 
 

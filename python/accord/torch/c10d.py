@@ -169,6 +169,12 @@ def replace_initializing(initialize: Replacement) -> None:
     distributed_c10d.init_process_group = dist.init_process_group = replacement
 
 
+@functools.cache
+def record_by_itself(backend: str) -> None:
+    """torch attaches no recorder of calls to groups of `backend`, which has its own; before 2.15 it knew of none to attach."""
+    getattr(distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set()).add(backend)
+
+
 def timeout_of(group: dist.ProcessGroup) -> timedelta:
     """What its backends' calls take; 30 minutes for those that do not say, as torch does."""
     told = (getattr(group._get_backend(device), "options", None) for device in group._device_types)

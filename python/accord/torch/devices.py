@@ -30,13 +30,22 @@ class OtherDevices:
         self._groups: dict[str, dist.ProcessGroup | None] = {}
         self._making = threading.RLock()
         self._made_now: str | None = None
+        self._inherited: dict[str, str] = {}
+
+    def inherit(self, parent: OtherDevices, devices: list[torch.device] | None) -> None:
+        """Until torch knows this group it has the backends of the one that it was split from, for all devices or these."""
+        kinds = None if devices is None else {device.type for device in devices}
+        self._inherited = {kind: name for kind, name in parent._backends().items() if kinds is None or kind in kinds}
+
+    def _backends(self) -> dict[str, str]:
+        return c10d.backends_of(self._group()) or self._inherited
 
     def group_for(self, device: torch.device) -> dist.ProcessGroup | None:
         """None if the program named no backend for `device`."""
         with self._making:
             if device.type not in self._groups:
                 group = self._group()
-                name = c10d.backends_of(group).get(device.type)
+                name = self._backends().get(device.type)
                 self._made_now = device.type
                 try:
                     self._groups[device.type] = name and c10d.make_group(
@@ -49,15 +58,15 @@ class OtherDevices:
     def named(self) -> list[str]:
         """The kinds of device that the program named backends for, the CPU among them; not one whose group is made now, as what makes it
         may ask."""
-        return [kind for kind in c10d.backends_of(self._group()) if kind != self._made_now]
+        return [kind for kind in self._backends() if kind != self._made_now]
 
     def are_own(self, device: torch.device) -> bool:
         """Whether the program named accord for `device`: "cuda" in "cpu:accord,cuda:accord"."""
-        return device.type == "cuda" and c10d.backends_of(self._group()).get("cuda") == "accord"
+        return device.type == "cuda" and self._backends().get("cuda") == "accord"
 
     def wait_for_own(self) -> None:
         """What this rank has in its current stream of a GPU of accord's is over."""
-        if torch.cuda.is_initialized() and c10d.backends_of(self._group()).get("cuda") == "accord":
+        if torch.cuda.is_initialized() and self._backends().get("cuda") == "accord":
             streams.current(torch.device("cuda", torch.cuda.current_device())).synchronize()
 
     def groups(self) -> list[dist.ProcessGroup]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -13,18 +15,35 @@ class Identity:
 
     _others: Any
     _sequence_number: int
+    _timeout: timedelta
 
     def __init__(self, name: str, store: dist.Store) -> None:
         self._name = name
         self._description = "undefined"
         self._store = store
+        self._splits = 0
 
     # torch asks a group for its backend for a device, and that for what it can do. This one is its own backend.
 
     supports_coalescing = False
     supports_shrinking = False
-    supports_splitting = False
-    supports_time_estimate = False
+    supports_splitting = True
+    supports_time_estimate = _supports_time_estimate = False
+
+    @property
+    def options(self) -> types.SimpleNamespace:
+        """What torch reads of a backend's options."""
+        return types.SimpleNamespace(backend="accord", _timeout=self._timeout)
+
+    def comm_split_count(self) -> int:
+        """How often it was split: dist.split_group describes groups by it."""
+        return self._splits
+
+    def perform_nocolor_split(self, device: torch.device) -> None:
+        """Ranks outside a new group have no part in making it."""
+
+    def eager_connect_single_device(self, device: torch.device) -> None:
+        """Groups are connected when they are made."""
 
     @property
     def _device_types(self) -> list[torch.device]:
