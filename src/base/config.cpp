@@ -288,7 +288,7 @@ Result<Config> parse_config(const std::map<std::string, std::string>& environmen
 
 Result<GroupHints> parse_hints(std::string_view text, GroupHints hints) {
   Config config;
-  config.hints = hints;
+  config.hints = std::move(hints);
   std::vector<std::string_view> names, given;
   for (const Variable& variable : kVariables)
     if (!variable.hint.empty()) names.push_back(variable.hint);

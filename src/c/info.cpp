@@ -94,6 +94,7 @@ constexpr std::array kParts = {Part{"cuda", cuda_part}, Part{"cublaslt", cublasl
 
 std::vector<PartInfo> find_parts() {
   std::vector<PartInfo> found;
+  found.reserve(kParts.size());
   for (const Part& part : kParts) found.push_back(part.find());
   return found;
 }

@@ -36,7 +36,7 @@ Status DeviceBackends::check(const Call& call) const {
 Status DeviceBackends::agree(std::span<const Call> calls, Deadline deadline) {
   if (std::none_of(calls.begin(), calls.end(), is_collective)) return nccl_.agree(calls, deadline);
   if (!without_nccl_) {
-    const Status agreed = nccl_.agree(calls, deadline);
+    Status agreed = nccl_.agree(calls, deadline);
     // That a rank has none is no failure of the group: it may have plans.
     const bool lacks = agreed.code() == StatusCode::kNotFound || agreed.code() == StatusCode::kUnsupported;
     if (!agreed.ok() && (!lacks || !group_.healthy())) return agreed;
@@ -108,7 +108,7 @@ Result<const exec::DevicePlan*> DeviceBackends::decide(const Call& call, const e
 
 Status DeviceBackends::connect_multicast(Deadline deadline) {
   if (without_multicast_) return {};
-  const Status connected = plans_.connect_multicast(deadline);
+  Status connected = plans_.connect_multicast(deadline);
   if (!connected.ok() && (connected.code() == StatusCode::kTimeout || !group_.healthy())) return connected;
   without_multicast_ = connected;
   if (!connected.ok() && explains() && group_.rank() == 0)

@@ -29,6 +29,7 @@ constexpr std::size_t kExamined = 64;
 
 DeviceChannel::DeviceChannel(Group& group) : group_(group) {}
 
+// NOLINTNEXTLINE(bugprone-exception-escape): a lack of memory here ends the process
 DeviceChannel::~DeviceChannel() { close(); }
 
 std::string DeviceChannel::where(const UnderWay& one) const {

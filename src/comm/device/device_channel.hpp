@@ -41,6 +41,7 @@ struct KernelCall {
 class DeviceChannel final : public WorkDriver {
  public:
   explicit DeviceChannel(Group& group);
+  // NOLINTNEXTLINE(bugprone-exception-escape): a lack of memory there ends the process
   ~DeviceChannel() override;
 
   /// Whether a call is on a device's memory, which makes it this channel's.

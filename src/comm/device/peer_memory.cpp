@@ -119,7 +119,7 @@ Status PeerMemory::open(Group& group, Rank rank, const std::string& said) {
 }
 
 Result<std::unique_ptr<PeerMemory>> PeerMemory::create(Group& group, device::Runtime& runtime, Device device,
-                                                       std::size_t bytes, Deadline deadline, Status ready) {
+                                                       std::size_t bytes, Deadline deadline, const Status& ready) {
   std::unique_ptr<PeerMemory> memory(new PeerMemory(runtime, device, bytes));
   json mine;
   Status failure = ready.ok() ? memory->allocate() : ready;

@@ -21,7 +21,7 @@ class PeerMemory {
   /// Collective over the group: all ranks get it, or all an error. kUnsupported if the GPU of one rank does not reach that of another (another
   /// host, no way between them); `bytes` at least 64 KiB. `ready`: whether this rank can go on; if not, that is an error of all.
   static Result<std::unique_ptr<PeerMemory>> create(Group& group, device::Runtime& runtime, Device device,
-                                                    std::size_t bytes, Deadline deadline, Status ready = {});
+                                                    std::size_t bytes, Deadline deadline, const Status& ready = {});
   ~PeerMemory();
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;

@@ -31,6 +31,7 @@ PlanBackend::PlanBackend(Group& group, device::Runtime& runtime, Device device, 
                                   group.options().hints.slot_bytes)),
       stop_(std::move(stop)) {}
 
+// NOLINTNEXTLINE(bugprone-exception-escape): a lack of memory here ends the process
 PlanBackend::~PlanBackend() {
   if (is_under_way()) stop_->set();
   abort();
@@ -38,7 +39,7 @@ PlanBackend::~PlanBackend() {
   if (is_under_way()) {
     (void)memory_.release();
     (void)multicast_.release();
-    (void)new std::shared_ptr<StopWord>(stop_);
+    (void)new std::shared_ptr<StopWord>(stop_);  // NOLINT(bugprone-unhandled-exception-at-new)
   }
   if (memory_ != nullptr && !group_.device_channel().has_parted()) {
     (void)memory_.release();

@@ -25,6 +25,7 @@ class PlanBackend {
   /// `stop`: set before abort(), which ends the waits of its kernels.
   PlanBackend(Group& group, device::Runtime& runtime, Device device, std::shared_ptr<StopWord> stop);
   /// Ends what is under way, and waits a little for that.
+  // NOLINTNEXTLINE(bugprone-exception-escape): a lack of memory there ends the process
   ~PlanBackend();
   PlanBackend(const PlanBackend&) = delete;
   PlanBackend& operator=(const PlanBackend&) = delete;

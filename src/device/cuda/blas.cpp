@@ -68,7 +68,7 @@ struct Shape {
   SecondIs second_is = SecondIs::kRows;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   bool has_workspace = false, has_scales = false;
-  auto operator<=>(const Shape&) const = default;
+  auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 sees a 0 in it
 };
 
 Shape shape_of(const Product& p, Device device, const Alignments& alignments) {

@@ -97,7 +97,7 @@ Status add_library_product(Preparation& op, Tensor a, Tensor b, const Tensor& c,
   const LibraryProduct product = product_of(a, b, c, extras);
   if (c.count() == 0) return Status();
   if (product.call.k == 0) return op.unsupported("a product over nothing");
-  const Step step = [product](const Execution& execution) { return product.run(execution); };
+  Step step = [product](const Execution& execution) { return product.run(execution); };
   op.step_always(step, [&] { return step; });
   return Status();
 }

@@ -240,7 +240,7 @@ Status prepare_cached_attention(Preparation& op) {
     ACCORD_ASSIGN_OR_RETURN(attention.partial,
                             op.scratch(DType::kFloat32, {call.rows, call.heads, splits, v.size(3) + 2}));
   }
-  const Step step = [attention](const Execution& execution) { return run_cached_attention(attention, execution); };
+  Step step = [attention](const Execution& execution) { return run_cached_attention(attention, execution); };
   op.step_always(step, [&] { return step; });
   return Status();
 }
@@ -256,7 +256,7 @@ Status prepare_rotary(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_ordered(0, x.sizes(), kTokensFirst));
   const Rotary kernel{x.size(2),          x.size(1),          x.size(3),       rows_of_heads(x),
                       rows_of_heads(cos), rows_of_heads(sin), rows_of_heads(y)};
-  const Step step = [=](const Execution& execution) {
+  Step step = [=](const Execution& execution) {
     Rotary placed = kernel;
     placed.x.data = execution.address(x);
     placed.cos.data = execution.address(cos);
@@ -368,7 +368,7 @@ Status prepare_attention(Preparation& op) {
   kernel.k_batch_stride = k.stride(0);
   kernel.v_batch_stride = v.stride(0);
   kernel.output_batch_stride = attention.output.stride(0);
-  const Step step = [attention](const Execution& execution) { return run_attention(attention, execution); };
+  Step step = [attention](const Execution& execution) { return run_attention(attention, execution); };
   op.step_always(step, [&] { return step; });
   return Status();
 }

@@ -52,7 +52,7 @@ Status add_sorting(Preparation& op, Sorting& sorting) {
   ACCORD_ASSIGN_OR_RETURN(sorting.places, op.scratch(DType::kInt64, {choices}));
   constexpr auto kTileBytes = static_cast<std::int64_t>(sizeof(ExpertTile));
   ACCORD_ASSIGN_OR_RETURN(sorting.tiles, op.scratch(DType::kUInt8, {sorting.tile_count * kTileBytes}));
-  const Step step = [sorting, node = &op.node()](const Execution& execution) {
+  Step step = [sorting, node = &op.node()](const Execution& execution) {
     GroupChoices placed = kernel_of(sorting);
     placed.ids = execution.address(sorting.ids);
     placed.tokens = execution.data<std::int64_t>(sorting.tokens);
@@ -77,7 +77,7 @@ Result<Tensor> sorted_rows(Preparation& op, const Tensor& input, const Sorting& 
   ACCORD_ASSIGN_OR_RETURN(const Tensor rows, op.scratch(input.dtype, sizes));
   // Behind the rows of this rank's experts are those of a table's row that others have: zeros.
   const RowLookup lookup{sorting.tokens, input, rows, input.size(1), 0, input.size(0) + 1};
-  const Step step = gather_rows_on_device(&op.node(), lookup);
+  Step step = gather_rows_on_device(&op.node(), lookup);
   op.step_always(step, [&] { return step; });
   return rows;
 }
@@ -146,7 +146,7 @@ void add_product(Preparation& op, const Layer& layer, const Sorting& sorting, co
   kernel.tile_count = sorting.tile_count;
   kernel.weight_bytes = call.n * call.k * bytes_of(layer.weight);
   kernel.y_row_bytes = call.n * bytes_of(y);
-  const Step step = [=](const Execution& execution) {
+  Step step = [=](const Execution& execution) {
     ExpertProduct placed = kernel;
     placed.tiles = execution.data<const ExpertTile>(sorting.tiles);
     placed.call.x = execution.address(x);
@@ -160,7 +160,7 @@ void add_product(Preparation& op, const Layer& layer, const Sorting& sorting, co
 
 void add_combination(Preparation& op, const Tensor& weights, const Sorting& sorting, const Tensor& made,
                      const Tensor& output) {
-  const Step step = [=](const Execution& execution) {
+  Step step = [=](const Execution& execution) {
     CombineChoices kernel;
     kernel.rows = output.size(0);
     kernel.top_k = weights.size(1);

@@ -77,7 +77,7 @@ Result<std::optional<Tensor>> as_bias(Preparation& op, const std::optional<Tenso
 }
 
 void add_unary_in_place(Preparation& op, UnaryOp kind, const Tensor& y) {
-  const Step step = unary_on_device(kind, y, y);
+  Step step = unary_on_device(kind, y, y);
   op.step_always(step, [&] { return step; });
 }
 
@@ -91,7 +91,7 @@ Tensor as_group(Tensor matrix) {
 
 void add_bias(Preparation& op, const Tensor& y, const std::optional<Tensor>& bias) {
   if (!bias) return;
-  const Step step = binary_on_device(&op.node(), kernels::BinaryOp::kAdd, y, *bias, y);
+  Step step = binary_on_device(&op.node(), kernels::BinaryOp::kAdd, y, *bias, y);
   op.step_always(step, [&] { return step; });
 }
 
@@ -178,7 +178,7 @@ Status add_product_by_kernel(Preparation& op, const Tensor& x, const Layer& laye
   kernel.activates = layer.activation.has_value();
   kernel.activation = layer.activation.value_or(UnaryOp::kRelu);
   kernel.y_dtype = y.dtype;
-  const Step step = [=](const Execution& execution) {
+  Step step = [=](const Execution& execution) {
     const auto address = [&](const std::optional<Tensor>& tensor) -> std::byte* {
       return tensor ? execution.address(*tensor) : nullptr;
     };
@@ -223,7 +223,7 @@ Status add_products(Preparation& op, Input& x, const Layer& layer, const Tensor&
   ACCORD_ASSIGN_OR_RETURN(const Tensor gated, op.scratch(y.dtype, y.sizes()));
   ACCORD_RETURN_IF_ERROR(add_products(op, x, {*layer.gate, {}, layer.gate_bias, {}, layer.activation}, gated));
   ACCORD_RETURN_IF_ERROR(add_products(op, x, {layer.weight, {}, layer.bias, {}, {}}, y));
-  const Step step = binary_on_device(&op.node(), kernels::BinaryOp::kMul, y, gated, y);
+  Step step = binary_on_device(&op.node(), kernels::BinaryOp::kMul, y, gated, y);
   op.step_always(step, [&] { return step; });
   return Status();
 }
@@ -304,7 +304,7 @@ Status prepare_product(Preparation& op, std::string_view x_name, std::string_vie
       ACCORD_ASSIGN_OR_RETURN(extras.bias, as_bias(op, bias, sizes[1], y.dtype));
     } else {
       ACCORD_ASSIGN_OR_RETURN(bias.layout, kernels::broadcast_layout(bias.layout, sizes));
-      const Step step = convert_on_device(bias, y);
+      Step step = convert_on_device(bias, y);
       op.step_always(step, [&] { return step; });
       extras.beta = static_cast<float>(beta);
     }

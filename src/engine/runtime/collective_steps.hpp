@@ -31,7 +31,7 @@ inline CallOptions call_options(const Execution& execution) {
 /// Adds a step that calls `call` with the group's communicator; its failure tells of the node.
 template <typename Call>
 void add_call(Preparation& op, int group, Call call) {
-  const Step step = [group, call, node = &op.node()](const Execution& execution) {
+  Step step = [group, call, node = &op.node()](const Execution& execution) {
     Communicator communicator = *execution.communicators[static_cast<std::size_t>(group)];
     const Status status = call(communicator, execution);
     return status.ok() ? status : status.with_context(node_text(*node));

@@ -34,7 +34,7 @@ Status prepare_all_reduce(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, self.sizes(), {self}));
   ACCORD_ASSIGN_OR_RETURN(const AllReduce step,
                           prepare_step(op, {.group = *group, .op = reduce, .input = self, .output = y}));
-  const Step run = [step](const Execution& execution) { return run_step(step, execution); };
+  Step run = [step](const Execution& execution) { return run_step(step, execution); };
   op.step_always(run, [&] { return run; });
   return Status();
 }
@@ -52,7 +52,7 @@ Status prepare_all_reduce_start(Preparation& op) {
   if (!group) return op.unsupported("a group of one rank has nothing to start");
   ACCORD_ASSIGN_OR_RETURN(const Tensor self, op.contiguous(given));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, op.make_over(0, self.sizes(), {self}));
-  const Step step = [=](const Execution& execution) {
+  Step step = [=](const Execution& execution) {
     if (self.storage != y.storage) ACCORD_RETURN_IF_ERROR(copy(self, y, execution));
     Communicator communicator = *execution.communicators[static_cast<std::size_t>(*group)];
     execution.started->push_back(
@@ -66,7 +66,7 @@ Status prepare_all_reduce_start(Preparation& op) {
 Status prepare_all_reduce_wait(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor sum, op.tensor("self"));
   op.alias(0, sum);
-  const Step step = [storage = sum.storage, node = &op.node()](const Execution& execution) {
+  Step step = [storage = sum.storage, node = &op.node()](const Execution& execution) {
     std::vector<StartedSum>& started = *execution.started;
     const auto found =
         std::find_if(started.begin(), started.end(), [&](const StartedSum& one) { return one.storage == storage; });

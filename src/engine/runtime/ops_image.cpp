@@ -161,7 +161,7 @@ Status prepare_group_norm(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor x, channels_last(op, image));
   ACCORD_ASSIGN_OR_RETURN(const Tensor y, make_channels_last(op, input.sizes()));
   if (op.is_on_device()) {
-    const Step step = group_norm_on_device({groups, static_cast<float>(eps), x, y, weight, bias});
+    Step step = group_norm_on_device({groups, static_cast<float>(eps), x, y, weight, bias});
     op.step_always(step, [&] { return step; });
     return Status();
   }

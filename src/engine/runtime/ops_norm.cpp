@@ -9,7 +9,7 @@ namespace accord::engine {
 namespace {
 
 void add_norm(Preparation& op, const Norm& norm) {
-  const Step step = [norm](const Execution& execution) { return run_norm(norm, execution); };
+  Step step = [norm](const Execution& execution) { return run_norm(norm, execution); };
   op.step(step, [&] { return step; });
 }
 
@@ -85,7 +85,7 @@ Status prepare_all_reduce_norm(Preparation& op, NormKind kind) {
   ACCORD_ASSIGN_OR_RETURN(norm.x, rows_of(op, reduced));
   ACCORD_ASSIGN_OR_RETURN(const AllReduce sum,
                           prepare_step(op, {.group = *group, .input = partial, .output = reduced}));
-  const Step step = [norm, sum](const Execution& execution) {
+  Step step = [norm, sum](const Execution& execution) {
     if (execution.on_device != nullptr) return run_sum_and_norm_on_device(sum, norm, execution);
     ACCORD_RETURN_IF_ERROR(run_step(sum, execution));
     return run_norm(norm, execution);

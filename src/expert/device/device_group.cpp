@@ -135,6 +135,7 @@ Status DeviceGroup::connect() {
   ACCORD_ASSIGN_OR_RETURN(shared_, comm::PeerMemory::create(group_, runtime_, device_, layout.bytes,
                                                             Deadline::in(group_.options().timeout)));
   std::vector<std::byte*> memory;
+  memory.reserve(static_cast<std::size_t>(group_.size()));
   for (Rank rank = 0; rank < group_.size(); ++rank) memory.push_back(shared_->of(rank));
   const std::size_t bytes = memory.size() * sizeof(std::byte*);
   std::byte* const words = own_.data() + round_up(bytes, std::size_t{256});
@@ -154,7 +155,7 @@ DeviceGroup::~DeviceGroup() {
   // A kernel that still runs keeps the memory of all, and what it reads of the host's.
   if (!own_.wait()) {
     (void)shared_.release();
-    (void)new std::shared_ptr<comm::StopWord>(stop_);
+    (void)new std::shared_ptr<comm::StopWord>(stop_);  // NOLINT(bugprone-unhandled-exception-at-new)
   }
   if (shared_ != nullptr && !group_.device_channel().part_from_peers()) (void)shared_.release();
   if (stream_.handle != nullptr) (void)runtime_.destroy_stream(device_, stream_);

@@ -28,6 +28,7 @@ bool DeviceMemory::wait() const {
   return false;
 }
 
+// NOLINTNEXTLINE(bugprone-exception-escape): a lack of memory here ends the process
 DeviceMemory::~DeviceMemory() {
   if (data_ != nullptr && wait()) (void)runtime_.release(device_, data_);
 }

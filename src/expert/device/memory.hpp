@@ -15,6 +15,7 @@ namespace accord::expert {
 class DeviceMemory {
  public:
   static Result<DeviceMemory> allocate(device::Runtime& runtime, Device device, std::size_t bytes);
+  // NOLINTNEXTLINE(bugprone-exception-escape): a lack of memory there ends the process
   ~DeviceMemory();
   DeviceMemory(DeviceMemory&& other) noexcept
       : runtime_(other.runtime_),
