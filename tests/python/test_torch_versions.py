@@ -44,6 +44,8 @@ def uses(group):
     assert not c10d.is_registered(made)
 
     assert group._device_types == [torch.device("cpu")] and group._get_backend(torch.device("cpu")) is group
+    assert group.supports_splitting == c10d.splits_own_backend_only() == (torch.__version__ >= "2.15")
+    assert group.options._timeout == group.timeout
     try:
         group._get_backend(torch.device("cuda"))
     except RuntimeError as error:

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from accord.torch import c10d
+
 
 class Identity:
     """Part of a process group."""
@@ -27,7 +29,7 @@ class Identity:
 
     supports_coalescing = False
     supports_shrinking = False
-    supports_splitting = True
+    supports_splitting = c10d.splits_own_backend_only()
     supports_time_estimate = _supports_time_estimate = False
 
     @property
