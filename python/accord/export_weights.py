@@ -335,7 +335,7 @@ def _format(given) -> Format | Quantized | Float8Codes | Float8Experts | None:
     if isinstance(given, (Int8, Int4, Quantized)):
         if given.group not in GROUPS:
             raise ExportError(f"weights in groups of {given.group}: groups are of 32, 64 or 128 inputs")
-        if not isinstance(getattr(given, "minima", False), bool):
+        if isinstance(given, Int4) and not isinstance(given.minima, bool):
             raise ExportError(f"weights with minima {given.minima!r}: give True or False")
         return given
     if isinstance(given, str) and given in NAMED:
