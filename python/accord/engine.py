@@ -67,8 +67,8 @@ def load(
     accord.Program, which has run() and module() too and needs PyTorch.
 
     groups: the communicator of each logical group of the package (`{"tp": comm}`); a group that is absent has one rank.
-    device: "cpu", or "cuda:0" (or torch's own devices) for an engine on that GPU: weights go there, run() takes arrays of NumPy's or of that GPU and gives arrays on
-    the CPU. An op without a kernel for GPUs is refused, as are the three options after threads. docs/gpu.md.
+    device: "cpu", or "cuda:0" (or torch's own devices) for an engine on that GPU: weights go there, run() takes arrays of
+    NumPy's or of that GPU and gives arrays on the CPU. An op without a kernel for GPUs is refused, as are the three options after threads. docs/gpu.md.
     threads: that it computes with on this rank; 0 is ACCORD_THREADS, which is 1 unless set. Weights are read and
     checked by more, up to 16, which end with loading.
     canonical_ranks: if not 0, a power of two; outputs have the same bits on any number of ranks that divides it.

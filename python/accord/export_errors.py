@@ -96,13 +96,13 @@ def _explanation(
             f"torch.where or torch.cond there, or {JUST_IN_TIME}"
         )
     place = _place(model, error)
-    found = re.search(r"Found <class '([^']+)'> in (output|input)", text)
+    found = re.search(r"Found <class '([^']+)'> in (?:output|input)", text)
     if not found and not place:  # torch 2.11 looks outputs up in a set
-        found = re.search(r"unhashable type: '([^']+)'()", text)
+        found = re.search(r"unhashable type: '([^']+)'", text)
     if found:
-        kind = found[1].rpartition(".")[2]
+        verb, kind = "takes" if found[0].endswith("input") else "gives", found[1].rpartition(".")[2]
         return (
-            f"{name} cannot be exported: {'it takes' if found[2] == 'input' else 'it gives'} a {kind}, which torch does not know; "
+            f"{name} cannot be exported: it {verb} a {kind}, which torch does not know; "
             "tensors go in tuples, lists and dicts, and in dataclasses after torch.export.register_dataclass(CLASS)"
         )
     if "User output nan is not" in text:

@@ -148,7 +148,7 @@ KEPT_WHOLE = (
     "aten.embedding.default",
     "aten.scaled_dot_product_attention.default",
 )
-# Ops that are others and a check that raises. Kept whole where torch drops the check, before 2.13.
+# Ops that are others and a check that raises. Kept whole where torch drops the check (2.11).
 CHECKED = (
     "aten.inverse.default",
     "aten.linalg_inv.default",

@@ -70,8 +70,8 @@ def check_model(model: object, example_inputs: object) -> None:
     for name, module in model.named_modules():
         if type(module).__module__.startswith(_QUANTIZED_MODULES):
             raise ExportError(
-                f'module "{name}" ({type(module).__name__}) is quantized by torch.ao, in ops that torch.export does not '
-                'trace; give the model as it was before, and weights="int8"'
+                f'module "{name}" ({type(module).__name__}) is quantized by torch.ao, in ops that torch.export '
+                'does not trace; give the model as it was before, and weights="int8"'
             )
     named = (*model.named_parameters(), *model.named_buffers())
     inputs = ((f"example_inputs[{index}]", value) for index, value in enumerate(example_inputs or ()))
@@ -82,8 +82,8 @@ def check_model(model: object, example_inputs: object) -> None:
     for name, value in named:
         if value.is_inference():
             raise ExportError(
-                f'"{name}" was made within torch.inference_mode(), and torch.export does not trace that; make the model '
-                "within torch.no_grad() instead"
+                f'"{name}" was made within torch.inference_mode(), and torch.export does not trace that; make the '
+                "model within torch.no_grad() instead"
             )
 
 
@@ -104,7 +104,7 @@ def _check_dimensions(value: object, shapes: object) -> None:
             if type(dim) is not int or not -value.ndim <= dim < value.ndim:
                 raise ExportError(f"dynamic_shapes names dimension {dim!r} of an input of shape {list(value.shape)}")
     elif isinstance(value, Mapping) and isinstance(shapes, Mapping):
-        for key in value.keys() & shapes.keys():
+        for key in (key for key in shapes if key in value):
             _check_dimensions(value[key], shapes[key])
     elif isinstance(value, (tuple, list)) and isinstance(shapes, (tuple, list)):
         for one, shape in zip(value, shapes, strict=False):

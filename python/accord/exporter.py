@@ -264,13 +264,11 @@ def _dimension_names(program: torch.export.ExportedProgram, shapes: list) -> dic
             if derived is None:
                 continue
             symbol, *line = derived
-            wanted = (
-                given.get(dim, given.get(dim - len(sizes)))
-                if isinstance(given, Mapping)
-                else given[dim]
-                if given
-                else None
-            )
+            wanted = None
+            if isinstance(given, Mapping):
+                wanted = given.get(dim, given.get(dim - len(sizes)))
+            elif given:
+                wanted = given[dim]
             is_plain = line == [1, 0]
             name = getattr(wanted if is_plain else getattr(wanted, "root", None), "__name__", "")
             name = name if name.isidentifier() else f"{node.name}_dim{dim}"

@@ -3,22 +3,12 @@
 import warnings
 
 import pytest
+from function_module import Function
 
 import accord
 
 torch = pytest.importorskip("torch")
 X = torch.ones(4, 3)
-
-
-class Inner(torch.nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x):
-        return self.function(x)
 
 
 def quantized_by_torch() -> torch.nn.Module:
@@ -65,7 +55,11 @@ def made_in_inference_mode() -> torch.nn.Module:
         ),
         (torch.nn.ReLU, X.to_sparse, r"example_inputs\[0\] is a sparse tensor"),
         (torch.nn.ReLU, lambda: torch.quantize_per_tensor(X, 0.1, 0, torch.qint8), r"\[0\] is a quantized tensor"),
-        (lambda: Inner(lambda x: (x, float("nan"))).eval(), lambda: X, r"gives nan itself.*; give torch.tensor\(nan\)"),
+        (
+            lambda: Function(lambda x: (x, float("nan"))).eval(),
+            lambda: X,
+            r"gives nan itself.*; give torch.tensor\(nan\)",
+        ),
     ],
 )
 def test_kinds_of_tensors_that_torch_does_not_trace_are_named_with_what_to_do(model, made, message, tmp_path):

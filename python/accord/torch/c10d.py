@@ -170,13 +170,13 @@ def replace_initializing(initialize: Replacement) -> None:
 
 
 def splits_own_backend_only() -> bool:
-    """Whether torch (2.15) asks a group to be split for another of the same backend alone; an older one hands it to NCCL, too."""
+    """Whether torch (2.15) asks a group to be split for one of the same backend alone; older ones hand it to NCCL, too."""
     return "requested_backend" in inspect.signature(distributed_c10d._get_split_source).parameters
 
 
 @functools.cache
 def record_by_itself(backend: str) -> None:
-    """torch attaches no recorder of calls to groups of `backend`, which has its own; before 2.15 it knew of none to attach."""
+    """torch (2.15) attaches no recorder of calls to groups of `backend`, which has its own."""
     getattr(distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set()).add(backend)
 
 

@@ -33,7 +33,7 @@ class OtherDevices:
         self._inherited: dict[str, str] = {}
 
     def inherit(self, parent: OtherDevices, devices: list[torch.device] | None) -> None:
-        """Until torch knows this group it has the backends of the one that it was split from, for all devices or these."""
+        """Until torch knows this group it has the backends of `parent`, which was split, for all devices or these."""
         kinds = None if devices is None else {device.type for device in devices}
         self._inherited = {kind: name for kind, name in parent._backends().items() if kinds is None or kind in kinds}
 

@@ -360,8 +360,8 @@ class ProcessGroup(Calls, Identity, dist.ProcessGroup):
         device_types: Any = None,
     ) -> ProcessGroup | None:
         """A group of the listed ranks of this one, in that order; None on the others. It is known to torch.distributed's functions only if
-        dist.split_group made it, which torch lets groups without an accelerator do from 2.15. `device_types`: those that it is
-        for; None is all that this one is for. `opts` are for backends of other devices."""
+        dist.split_group made it, which torch lets groups without an accelerator do from 2.15. `device_types`: those
+        that it is for; None is all that this one is for. `opts` are for backends of other devices."""
         new_ranks = integers(new_ranks, "accord: split_group: the ranks")
         self._splits += 1
         if self._comm.rank not in new_ranks:
