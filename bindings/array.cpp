@@ -41,7 +41,8 @@ std::string take_error() {
   std::string line = "?";
   if (value != nullptr) {
     const nb::object message = nb::steal(PyObject_Str(value));
-    line = std::string(Py_TYPE(value)->tp_name) + ": " + (message.is_valid() ? nb::cast<std::string>(message) : "?");
+    const std::string kind = nb::cast<std::string>(nb::handle(value).type().attr("__name__"));
+    line = kind + ": " + (message.is_valid() ? nb::cast<std::string>(message) : "?");
   }
   line.resize(std::min(line.find('\n'), line.size()));
   Py_XDECREF(type);

@@ -128,9 +128,8 @@ class PythonStore final : public Store {
   static std::optional<std::string> bytes_of(const nb::object& value) {
     if (value.is_none()) return std::nullopt;
     if (nb::isinstance<nb::str>(value)) return nb::cast<std::string>(value);
-    const nb::object bytes = nb::steal(PyBytes_FromObject(value.ptr()));
-    if (!bytes.is_valid()) throw nb::python_error();
-    return std::string(PyBytes_AS_STRING(bytes.ptr()), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes.ptr())));
+    const nb::bytes bytes(value);
+    return std::string(bytes.c_str(), bytes.size());
   }
 
   nb::object object_;

@@ -45,9 +45,8 @@ std::string value_argument(nb::handle value) {
   if (PyObject_CheckBuffer(value.ptr()) == 0)
     throw nb::type_error(
         (std::string("value: expected bytes or str, got ") + nb::type_name(value.type()).c_str()).c_str());
-  const nb::object bytes = nb::steal(PyBytes_FromObject(value.ptr()));
-  if (!bytes.is_valid()) throw nb::python_error();
-  return {PyBytes_AS_STRING(bytes.ptr()), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes.ptr()))};
+  const nb::bytes bytes(value);
+  return {bytes.c_str(), bytes.size()};
 }
 
 nb::bytes get(AnyStore& self, std::string key, nb::handle timeout) {
