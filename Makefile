@@ -1,5 +1,5 @@
 # The front door: each word calls a script, which says what it does.
-.PHONY: build setup demo test test-full test-gpu bench format lint clean
+.PHONY: build setup demo test test-full test-gpu bench wheel format lint clean
 build:
 	@scripts/build
 setup:
@@ -14,6 +14,8 @@ test-gpu:
 	@scripts/test-gpu
 bench:
 	@scripts/bench $(NAME)
+wheel:
+	@scripts/wheel
 format:
 	@scripts/format
 lint:

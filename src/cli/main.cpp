@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -66,12 +67,30 @@ std::vector<std::string> take_after_dashes(int& argc, char** argv) {
   return {dashes, end};
 }
 
+// Prints the folder that lies at `path` from where this program does; in a build's folder it is not there.
+int print_folder(const char* path) {
+  std::error_code unread;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", unread);
+  const std::filesystem::path folder = (program.parent_path() / path).lexically_normal();
+  if (unread || !std::filesystem::is_directory(folder, unread)) {
+    fmt::print(stderr, "accord: this is no installed accord: there is no {}\n", folder.string());
+    return kFailure;
+  }
+  fmt::print("{}\n", folder.string());
+  return kSuccess;
+}
+
 int run(int argc, char** argv) {
   const std::vector<std::string> after_dashes = take_after_dashes(argc, argv);
   CLI::App app("accord: collectives, launching and compiled model engines across ranks", "accord");
   app.set_version_flag("--version", std::string(version()));
   app.require_subcommand(0, 1);
   Action chosen;
+  const auto print = [&chosen](const char* path) { chosen = [path] { return print_folder(path); }; };
+  app.add_flag_callback(
+      "--cmake-dir", [print] { print(ACCORD_CMAKE_DIR); }, "Print the folder that CMake finds accord by (accord_DIR)");
+  app.add_flag_callback(
+      "--include-dir", [print] { print(ACCORD_INCLUDE_DIR); }, "Print the folder of the headers");
   add_info(app, chosen);
   add_run(app, chosen, after_dashes);
   add_diagnose(app, chosen);

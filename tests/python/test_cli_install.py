@@ -46,6 +46,15 @@ def test_a_cpp_project_finds_the_package_and_its_program_runs_on_two_ranks(consu
     assert sorted(output.splitlines()) == [f"[{rank}] rank {rank} of 2: the sum is 1" for rank in range(2)]
 
 
+def test_the_command_tells_where_the_package_and_the_headers_are(consumer):
+    accord = consumer / "prefix/bin/accord"
+    assert (Path(run(accord, "--cmake-dir").strip()) / "accordConfig.cmake").exists()
+    assert run(accord, "--include-dir") == f"{consumer / 'prefix/include'}\n"
+    of_a_build = subprocess.run([BUILD / "bin/accord", "--cmake-dir"], capture_output=True, text=True, check=False)
+    assert of_a_build.returncode == 1
+    assert "this is no installed accord" in of_a_build.stderr
+
+
 def test_a_c_program_asks_for_features(consumer):
     which = consumer / "build/which_accord"
     assert re.fullmatch(r"accord \d+\.\d+\.\d+: shm is available\n", run(which))

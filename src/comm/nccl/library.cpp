@@ -26,10 +26,12 @@ std::string file_of(const void* symbol) {
   return dladdr(symbol, &place) != 0 && place.dli_fname != nullptr ? place.dli_fname : std::string();
 }
 
-/// PyPI's package, in the same site-packages as accord's.
+/// PyPI's package, in the same site-packages as accord/lib/libaccord.so.0.
 std::string path_beside_this_library() {
-  const std::filesystem::path here = file_of(reinterpret_cast<const void*>(&version_text));
-  return (here.parent_path().parent_path() / "nvidia" / "nccl" / "lib" / kName).string();
+  std::error_code unread;
+  const std::filesystem::path here =
+      std::filesystem::weakly_canonical(file_of(reinterpret_cast<const void*>(&version_text)), unread);
+  return (here.parent_path().parent_path().parent_path() / "nvidia" / "nccl" / "lib" / kName).string();
 }
 
 template <typename Function>

@@ -21,11 +21,14 @@ std::string file_of(const void* symbol) {
   return dladdr(symbol, &place) != 0 && place.dli_fname != nullptr ? place.dli_fname : std::string();
 }
 
-/// Where PyPI's packages have it, in the same site-packages as accord's: of CUDA 13 all libraries lie in one folder.
+/// Where PyPI's packages have it, in the same site-packages as accord/lib/libaccord.so.0: of CUDA 13 all libraries lie in
+/// one folder.
 std::string path_beside_this_library() {
-  const std::filesystem::path here = file_of(reinterpret_cast<const void*>(&load_blas_library));
+  std::error_code unread;
+  const std::filesystem::path here =
+      std::filesystem::weakly_canonical(file_of(reinterpret_cast<const void*>(&load_blas_library)), unread);
   const std::string folder = CUBLAS_VER_MAJOR >= 13 ? fmt::format("cu{}", CUBLAS_VER_MAJOR) : std::string("cublas");
-  return (here.parent_path().parent_path() / "nvidia" / folder / "lib" / library_name()).string();
+  return (here.parent_path().parent_path().parent_path() / "nvidia" / folder / "lib" / library_name()).string();
 }
 
 /// The first name that `handle` lacks; null if it has all.
