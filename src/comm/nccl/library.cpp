@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 
 #include <atomic>
-#include <filesystem>
 #include <mutex>
 #include <utility>
 #include <vector>
 
 #include "base/config.hpp"
+#include "base/shared_library.hpp"
 
 namespace accord::comm::nccl {
 namespace {
@@ -19,20 +19,6 @@ constexpr int kOldest = 21800;
 constexpr int kFirstWithRegistration = 21900;
 constexpr int kFirstWithWindows = 22700;
 constexpr int kFirstWithRevoke = 22800;
-
-/// Where a symbol's library lies.
-std::string file_of(const void* symbol) {
-  Dl_info place = {};
-  return dladdr(symbol, &place) != 0 && place.dli_fname != nullptr ? place.dli_fname : std::string();
-}
-
-/// PyPI's package, in the same site-packages as accord/lib/libaccord.so.0.
-std::string path_beside_this_library() {
-  std::error_code unread;
-  const std::filesystem::path here =
-      std::filesystem::weakly_canonical(file_of(reinterpret_cast<const void*>(&version_text)), unread);
-  return (here.parent_path().parent_path().parent_path() / "nvidia" / "nccl" / "lib" / kName).string();
-}
 
 template <typename Function>
 bool find(void* library, const char* name, Function& function) {
@@ -102,7 +88,7 @@ Result<std::unique_ptr<const Library>> library_of(void* handle, const std::strin
   if (!find(handle, "ncclGetVersion", library->call.GetVersion) ||
       library->call.GetVersion(&library->version) != kSuccess)
     return Status(StatusCode::kUnsupported, fmt::format("{} does not tell its version by ncclGetVersion", path));
-  if (const std::string file = file_of(reinterpret_cast<const void*>(library->call.GetVersion)); !file.empty())
+  if (const std::string file = library_file_of(reinterpret_cast<const void*>(library->call.GetVersion)); !file.empty())
     library->path = file;
   if (library->version < kOldest)
     return Status(StatusCode::kUnsupported, fmt::format("{} is NCCL {}, older than {}", library->path,
@@ -121,7 +107,8 @@ Result<std::unique_ptr<const Library>> search() {
   }
   if (void* const loaded = dlopen(kName, RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD)) return library_of(loaded, kName);
   std::string tried;
-  for (const std::string& path : {suggested, path_beside_this_library(), std::string(kName)}) {
+  for (const std::string& path :
+       {suggested, path_in_site_packages(fmt::format("nvidia/nccl/lib/{}", kName)), std::string(kName)}) {
     if (path.empty()) continue;
     Result<std::unique_ptr<const Library>> found = load(path);
     if (found.ok()) return found;

@@ -6,29 +6,20 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <vector>
 
 #include "base/config.hpp"
+#include "base/shared_library.hpp"
 
 namespace accord::device::cuda {
 namespace {
 
 std::string library_name() { return fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR); }
 
-std::string file_of(const void* symbol) {
-  Dl_info place = {};
-  return dladdr(symbol, &place) != 0 && place.dli_fname != nullptr ? place.dli_fname : std::string();
-}
-
-/// Where PyPI's packages have it, in the same site-packages as accord/lib/libaccord.so.0: of CUDA 13 all libraries lie in
-/// one folder.
-std::string path_beside_this_library() {
-  std::error_code unread;
-  const std::filesystem::path here =
-      std::filesystem::weakly_canonical(file_of(reinterpret_cast<const void*>(&load_blas_library)), unread);
+/// Where PyPI's packages have it: of CUDA 13 all libraries lie in one folder.
+std::string path_of_package() {
   const std::string folder = CUBLAS_VER_MAJOR >= 13 ? fmt::format("cu{}", CUBLAS_VER_MAJOR) : std::string("cublas");
-  return (here.parent_path().parent_path().parent_path() / "nvidia" / folder / "lib" / library_name()).string();
+  return path_in_site_packages(fmt::format("nvidia/{}/lib/{}", folder, library_name()));
 }
 
 /// The first name that `handle` lacks; null if it has all.
@@ -62,7 +53,7 @@ Result<std::unique_ptr<const BlasLibrary>> library_of(void* handle, const std::s
   library->path = path;
   if (const char* missing = find_all(handle, *library))
     return Status(StatusCode::kUnsupported, fmt::format("{} has no {}", path, missing));
-  if (const std::string file = file_of(reinterpret_cast<const void*>(library->GetVersion)); !file.empty())
+  if (const std::string file = library_file_of(reinterpret_cast<const void*>(library->GetVersion)); !file.empty())
     library->path = file;
   const std::size_t version = library->GetVersion();
   library->version = fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
@@ -81,7 +72,7 @@ Result<std::unique_ptr<const BlasLibrary>> search() {
   const std::string name = library_name();
   if (void* const loaded = dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD)) return library_of(loaded, name);
   std::string tried;
-  for (const std::string& path : {path_beside_this_library(), name}) {
+  for (const std::string& path : {path_of_package(), name}) {
     Result<std::unique_ptr<const BlasLibrary>> found = load_blas_library(path);
     if (found.ok()) return found;
     tried += fmt::format("; {}", found.status().message());
