@@ -38,7 +38,7 @@ if rank == 0:
 meet("first")
 tell("get", "before")
 if rank == 1:
-    store.wait(["large", "small"], long)
+    store.wait(["large", "written"], long)
     tell("multi_get", ["small", "before"])
     told.append(["large", len(store.get("large"))])
     for call in (("append", "small", "er"), ("get", "small"), ("compare_set", "small", "smaller", "least"),
@@ -59,6 +59,7 @@ else:
     store.set("small", "")
     store.set("small", "small")
     store.set("after", "done")
+    store.set("written", "")
 if hasattr(store, "barrier"):
     store.barrier("all", 2, long)
 meet("last")
