@@ -1,6 +1,7 @@
 # Checks what was asked for, before anything is looked for: an option that does not exist or has no meaning is an error, and
 # ON is an error where the part cannot be built.
-set(accord_options ACCORD_CUDA ACCORD_HWLOC ACCORD_UCX ACCORD_PYTHON ACCORD_TORCHCOMMS ACCORD_TESTS ACCORD_BENCH ACCORD_FUZZ ACCORD_SANITIZE)
+set(accord_options ACCORD_CUDA ACCORD_HWLOC ACCORD_UCX ACCORD_PYTHON ACCORD_TORCHCOMMS ACCORD_TESTS ACCORD_BENCH ACCORD_FUZZ ACCORD_UNITY
+    ACCORD_SANITIZE)
 get_cmake_property(accord_cached CACHE_VARIABLES)
 foreach(name IN LISTS accord_cached)
   if(name MATCHES "^ACCORD_" AND NOT name IN_LIST accord_options)

@@ -61,7 +61,7 @@ Status write_and_flush(const std::string& path, std::string_view contents) {
   const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (!file.valid()) return errno_status(errno, path);
   while (!contents.empty()) {
-    const ssize_t written = write(file.get(), contents.data(), contents.size());
+    const ssize_t written = ::write(file.get(), contents.data(), contents.size());
     if (written < 0 && errno != EINTR) return errno_status(errno, path);
     if (written > 0) contents.remove_prefix(static_cast<std::size_t>(written));
   }
@@ -132,7 +132,7 @@ Status read_all(int fd, std::span<std::byte> bytes, Deadline deadline, std::stri
   while (!bytes.empty()) {
     if (kind != Kind::kSocket) ACCORD_RETURN_IF_ERROR(wait_readable(fd, deadline, what));
     const ssize_t got = kind == Kind::kSocket ? recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT)
-                                              : read(fd, bytes.data(), bytes.size());
+                                              : ::read(fd, bytes.data(), bytes.size());
     if (got > 0) {
       bytes = bytes.subspan(static_cast<std::size_t>(got));
     } else if (got == 0 || peer_ended(errno)) {
@@ -152,7 +152,7 @@ Status write_all(int fd, std::span<const std::byte> bytes, Deadline deadline, st
     if (kind != Kind::kSocket) ACCORD_RETURN_IF_ERROR(wait_writable(fd, deadline, what));
     const std::size_t piece = kind == Kind::kPipe ? std::min<std::size_t>(bytes.size(), PIPE_BUF) : bytes.size();
     const ssize_t put = kind == Kind::kSocket ? send(fd, bytes.data(), piece, MSG_DONTWAIT | MSG_NOSIGNAL)
-                                              : write(fd, bytes.data(), piece);
+                                              : ::write(fd, bytes.data(), piece);
     if (put >= 0) {
       bytes = bytes.subspan(static_cast<std::size_t>(put));
     } else if (peer_ended(errno)) {
@@ -177,7 +177,7 @@ Result<std::string> read_file(const std::string& path, std::size_t limit) {
   std::size_t filled = 0;
   for (;;) {
     contents.resize(room);
-    const ssize_t got = read(file.get(), contents.data() + filled, room - filled);
+    const ssize_t got = ::read(file.get(), contents.data() + filled, room - filled);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return errno_status(errno, path);
     if (got == 0) break;

@@ -1,7 +1,9 @@
 #pragma once
-// Sizes that are whole numbers of something.
+// Sizes that are whole numbers of something, and counts as sizes.
 
 #include <concepts>
+#include <cstddef>
+#include <cstdint>
 #include <type_traits>
 
 namespace accord {
@@ -17,5 +19,8 @@ template <std::integral T>
 constexpr T round_up(T value, std::type_identity_t<T> step) {
   return quotient_up(value, step) * step;
 }
+
+/// A count or an index as a size. REQUIRES: count >= 0.
+constexpr std::size_t to_size(std::int64_t count) { return static_cast<std::size_t>(count); }
 
 }  // namespace accord

@@ -30,7 +30,7 @@ namespace {
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 40;
 
-struct Options {
+struct BenchOptions {
   std::vector<std::string> operations;
   bool all = false;
   int ranks = 0;  // 0: not said
@@ -60,7 +60,7 @@ struct Sweep {
   std::string select;
 };
 
-Result<std::vector<const BenchOperation*>> operations_of(const Options& options) {
+Result<std::vector<const BenchOperation*>> operations_of(const BenchOptions& options) {
   std::vector<const BenchOperation*> chosen;
   for (const std::string& name : options.operations) {
     ACCORD_ASSIGN_OR_RETURN(const BenchOperation* operation, bench_operation(name));
@@ -75,7 +75,7 @@ Result<std::vector<const BenchOperation*>> operations_of(const Options& options)
   return chosen;
 }
 
-Result<std::vector<std::size_t>> sizes_of(const Options& options, DType dtype) {
+Result<std::vector<std::size_t>> sizes_of(const BenchOptions& options, DType dtype) {
   ACCORD_ASSIGN_OR_RETURN(const std::size_t least, parse_bytes(options.least));
   ACCORD_ASSIGN_OR_RETURN(const std::size_t most, parse_bytes(options.most));
   const std::size_t element = size_of(dtype);
@@ -91,7 +91,7 @@ Result<std::vector<std::size_t>> sizes_of(const Options& options, DType dtype) {
 }
 
 // What names no files that can both be written.
-Status check_outputs(const Options& options) {
+Status check_outputs(const BenchOptions& options) {
   if (options.plot == "-")
     return {StatusCode::kInvalidArgument, "--plot writes a file; standard output is for --json alone"};
   if (options.json.empty() || options.plot.empty() || options.json == "-") return {};
@@ -103,7 +103,7 @@ Status check_outputs(const Options& options) {
   return {StatusCode::kInvalidArgument, fmt::format("--json and --plot are to write one file, {}", options.json)};
 }
 
-Result<Sweep> sweep_of(const Options& options) {
+Result<Sweep> sweep_of(const BenchOptions& options) {
   ACCORD_RETURN_IF_ERROR(check_outputs(options));
   Sweep sweep{.operations = {}, .sizes = {}, .effort = {}, .algorithms = options.algorithms, .select = options.select};
   ACCORD_ASSIGN_OR_RETURN(sweep.operations, operations_of(options));
@@ -219,7 +219,7 @@ Status measure_all(const CommandRanks& ranks, const Sweep& sweep, const Interrup
   return {};
 }
 
-Status write_results(const Options& options, const BenchReport& report) {
+Status write_results(const BenchOptions& options, const BenchReport& report) {
   if (!options.json.empty()) {
     const std::string text =
         to_json(report).dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
@@ -241,7 +241,7 @@ Status all_right(const BenchReport& report) {
 }
 
 // One line, and where to find what was measured.
-void tell_interrupted(const Options& options, const BenchReport& report) {
+void tell_interrupted(const BenchOptions& options, const BenchReport& report) {
   std::string kept = report.rows.empty()       ? "nothing was measured before"
                      : report.rows.size() == 1 ? "1 result was measured before"
                                                : fmt::format("{} results were measured before", report.rows.size());
@@ -250,7 +250,7 @@ void tell_interrupted(const Options& options, const BenchReport& report) {
   fmt::print(stderr, "accord bench: interrupted; {}\n", kept);
 }
 
-Status bench(const Options& options, const Sweep& sweep, Results& results) {
+Status bench(const BenchOptions& options, const Sweep& sweep, Results& results) {
   // Now, as what was measured for an hour is not to be lost at its end.
   ACCORD_ASSIGN_OR_RETURN(const comm::JobPlace place, comm::job_place(process_environment()));
   for (const std::string& file : {options.json, options.plot})
@@ -289,7 +289,7 @@ Status bench(const Options& options, const Sweep& sweep, Results& results) {
   return all_right(report);
 }
 
-int run(const Options& options) {
+int run(const BenchOptions& options) {
   const Result<Sweep> sweep = sweep_of(options);
   Results results;
   const Status status = sweep.ok() ? bench(options, *sweep, results) : sweep.status();
@@ -303,7 +303,7 @@ int run(const Options& options) {
 
 void add_bench(CLI::App& app, Action& chosen) {
   CLI::App* command = app.add_subcommand("bench", "Measure collectives and messages over a range of sizes");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<BenchOptions>();
   command->add_option("operations", options->operations, "all_reduce, ..., send_recv, send_recv_bandwidth, ...");
   command->add_flag("--all", options->all, "Every operation");
   command->add_option("-n,--ranks", options->ranks, "Ranks that are started here; under a launcher its ranks [2]")

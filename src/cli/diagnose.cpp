@@ -17,7 +17,7 @@
 namespace accord::cli {
 namespace {
 
-struct Options {
+struct DiagnoseOptions {
   std::vector<std::string> paths;
   std::vector<int> processes;
   std::string dump_directory;
@@ -25,13 +25,13 @@ struct Options {
   bool as_json = false;
 };
 
-Result<std::vector<GroupEvidence>> evidence_of(const Options& options) {
+Result<std::vector<GroupEvidence>> evidence_of(const DiagnoseOptions& options) {
   if (!options.processes.empty()) return attach(options.processes);
   ACCORD_ASSIGN_OR_RETURN(std::vector<FlightLog> logs, read_dumps(options.paths));
   return group_by_communicator(std::move(logs));
 }
 
-Status run(const Options& options) {
+Status run(const DiagnoseOptions& options) {
   ACCORD_ASSIGN_OR_RETURN(const std::vector<GroupEvidence> groups, evidence_of(options));
   if (!options.dump_directory.empty()) ACCORD_RETURN_IF_ERROR(write_dumps(groups, options.dump_directory));
   if (!options.trace_file.empty()) ACCORD_RETURN_IF_ERROR(write_file(options.trace_file, to_trace(groups)));
@@ -40,7 +40,7 @@ Status run(const Options& options) {
   return {};
 }
 
-int diagnose_and_tell(const Options& options) {
+int diagnose_and_tell(const DiagnoseOptions& options) {
   if (options.paths.empty() == options.processes.empty()) {
     fmt::print(stderr, "accord diagnose: give it the dumps (directories or files), or processes with --pid\n");
     return kWrongUse;
@@ -56,7 +56,7 @@ int diagnose_and_tell(const Options& options) {
 void add_diagnose(CLI::App& app, Action& chosen) {
   CLI::App* diagnose = app.add_subcommand(
       "diagnose", "Which rank is at which call, and who waits for whom: from dumps, or of a job that hangs now");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<DiagnoseOptions>();
   diagnose->add_option("dumps", options->paths, "Directories or files that ranks have dumped");
   diagnose->add_option("--pid", options->processes, "A process of the job: a rank, or what started ranks (a launcher)")
       ->check(positive_number());

@@ -28,7 +28,7 @@ namespace {
 
 constexpr int kMostRuns = 1'000'000;
 
-struct RunOptions {
+struct EngineRunOptions {
   std::string package;
   std::string inputs;
   std::string outputs;
@@ -116,7 +116,7 @@ struct RunResult {
   std::string trace;            ///< as well
 };
 
-Result<RunResult> run_engine(const RunOptions& options, Engine& engine, const GroupChoice& group) {
+Result<RunResult> run_engine(const EngineRunOptions& options, Engine& engine, const GroupChoice& group) {
   ACCORD_ASSIGN_OR_RETURN(std::vector<NamedTensor> inputs, read_inputs(options.inputs, engine.inputs()));
   const std::vector<TensorView> views = views_of(inputs);
   ACCORD_ASSIGN_OR_RETURN(EngineContext context, engine.create_context());
@@ -168,7 +168,7 @@ Status ranks_equal(const std::vector<RankFigures>& ranks) {
 
 double seconds(std::int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
 
-nlohmann::ordered_json report_json(const RunOptions& options, const std::vector<RankFigures>& ranks,
+nlohmann::ordered_json report_json(const EngineRunOptions& options, const std::vector<RankFigures>& ranks,
                                    const std::vector<OpTime>& profile) {
   auto list = nlohmann::ordered_json::array();
   for (const RankFigures& rank : ranks) {
@@ -205,7 +205,7 @@ void print_profile(const std::vector<OpTime>& profile, int runs) {
   }
 }
 
-void print_report(const RunOptions& options, const std::vector<RankFigures>& ranks) {
+void print_report(const EngineRunOptions& options, const std::vector<RankFigures>& ranks) {
   fmt::print("{} on {} rank{}, {} run{}\n", options.package, ranks.size(), ranks.size() == 1 ? "" : "s", options.repeat,
              options.repeat == 1 ? "" : "s");
   fmt::print("{:>5} {:>12} {:>12} {:>12} {:>14} {:>14} {:>12}  {}\n", "rank", "median ms", "minimum ms", "load ms",
@@ -220,7 +220,7 @@ void print_report(const RunOptions& options, const std::vector<RankFigures>& ran
   }
 }
 
-Status run(const RunOptions& options) {
+Status run(const EngineRunOptions& options) {
   ACCORD_ASSIGN_OR_RETURN(const Communicator comm, Communicator::from_environment());
   ACCORD_ASSIGN_OR_RETURN(const GroupChoice group, choose_groups(options.package, options.load, comm.size()));
   ACCORD_ASSIGN_OR_RETURN(Engine engine, load_on_ranks(options.package, comm, group, options.load));
@@ -244,7 +244,7 @@ Status run(const RunOptions& options) {
 void add_engine_run(CLI::App& engine, Action& chosen) {
   CLI::App* command =
       engine.add_subcommand("run", "Run a package on every rank of a job: accord run -n 2 accord engine run ...");
-  const auto options = std::make_shared<RunOptions>();
+  const auto options = std::make_shared<EngineRunOptions>();
   command->add_option("package", options->package, "The package's directory")->required();
   command
       ->add_option("--inputs", options->inputs,

@@ -11,7 +11,7 @@
 namespace accord::cli {
 namespace {
 
-constexpr double kLeft = 30, kTop = 60, kGap = 34;
+constexpr double kMeshLeft = 30, kMeshTop = 60, kMeshGap = 34;
 
 /// Colors that neighbours tell apart.
 std::string color_of(std::size_t group) {
@@ -41,19 +41,20 @@ std::string mesh_chart(const MeshPlan& plan, int family, Rank rank) {
   };
   const int tp = size_of_axis("tp"), stages = size_of_axis("pp"), rows = plan.world_size() / tp / stages;
   const double side = std::clamp(960.0 / std::max(tp, 1), 6.0, 34.0);
-  const double stage_height = rows * side + kGap;
+  const double stage_height = rows * side + kMeshGap;
   std::map<int, std::map<int, int>> next_row;  // by stage and tensor-parallel rank
   std::string body = fmt::format("<text x=\"12\" y=\"28\" font-size=\"16\">{} ranks in the colors of {}: {}</text>\n",
                                  plan.world_size(), svg_escaped(facts.name), svg_escaped(facts.description));
   for (int stage = 0; stage < stages && stages > 1; ++stage)
-    body += fmt::format("<text x=\"{}\" y=\"{:.1f}\">stage {}</text>\n", kLeft, kTop + stage * stage_height - 6, stage);
+    body += fmt::format("<text x=\"{}\" y=\"{:.1f}\">stage {}</text>\n", kMeshLeft, kMeshTop + stage * stage_height - 6,
+                        stage);
   const std::vector<Rank> own = plan.ranks_of(family, rank);
   for (Rank at = plan.rank_offset(); at < plan.rank_offset() + plan.world_size(); ++at) {
     const int across = *plan.coordinate("tp", at), stage = *plan.coordinate("pp", at);
     const int row = next_row[stage][across]++;
     const auto group = group_of.find(at);
     const bool is_own = std::binary_search(own.begin(), own.end(), at);
-    const double x = kLeft + across * side, y = kTop + stage * stage_height + row * side;
+    const double x = kMeshLeft + across * side, y = kMeshTop + stage * stage_height + row * side;
     body += fmt::format(
         "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\" stroke=\"{}\" "
         "stroke-width=\"{}\"><title>{}</title></rect>\n",
@@ -65,8 +66,8 @@ std::string mesh_chart(const MeshPlan& plan, int family, Rank rank) {
       body += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"9\" text-anchor=\"middle\">{}</text>\n",
                           x + side / 2, y + side / 2 + 3, at);
   }
-  const double width = std::max(kLeft + tp * side + 30, 640.0);
-  return svg_head(static_cast<int>(width), static_cast<int>(kTop + stages * stage_height), "") + body + "</svg>\n";
+  const double width = std::max(kMeshLeft + tp * side + 30, 640.0);
+  return svg_head(static_cast<int>(width), static_cast<int>(kMeshTop + stages * stage_height), "") + body + "</svg>\n";
 }
 
 }  // namespace accord::cli

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct MeshShowOptions {
   std::string sizes;
   int world = 0;
   int rank = -1;
@@ -74,7 +74,7 @@ std::string names_of(const MeshPlan& plan, const std::vector<int>& families) {
   return names;
 }
 
-std::string text_of(const MeshPlan& plan, Rank rank, const Options& options) {
+std::string text_of(const MeshPlan& plan, Rank rank, const MeshShowOptions& options) {
   const Costs costs = costs_of(plan, rank);
   std::string text = fmt::format("{} ranks{}\n", plan.world_size(),
                                  plan.rank_offset() > 0 ? fmt::format(" from rank {} on", plan.rank_offset()) : "");
@@ -103,7 +103,7 @@ std::string text_of(const MeshPlan& plan, Rank rank, const Options& options) {
   return text;
 }
 
-Json json_of(const MeshPlan& plan, Rank rank, const Options& options) {
+Json json_of(const MeshPlan& plan, Rank rank, const MeshShowOptions& options) {
   const Costs costs = costs_of(plan, rank);
   const auto axes = [](std::span<const MeshAxis> given) {
     Json json = Json::object();
@@ -168,7 +168,7 @@ std::vector<Difference> differences(const MeshPlan& one, const MeshPlan& other) 
   return found;
 }
 
-Result<int> compare(const MeshPlan& plan, const Options& options) {
+Result<int> compare(const MeshPlan& plan, const MeshShowOptions& options) {
   ACCORD_ASSIGN_OR_RETURN(const MeshPlan other, plan_of(options.check, plan.world_size()));
   const std::vector<Difference> found = differences(plan, other);
   if (options.as_json) {
@@ -182,7 +182,7 @@ Result<int> compare(const MeshPlan& plan, const Options& options) {
   return found.empty() ? kSuccess : kFailure;
 }
 
-Result<int> show(const Options& options) {
+Result<int> show(const MeshShowOptions& options) {
   ACCORD_ASSIGN_OR_RETURN(const MeshPlan plan, plan_of(options.sizes, options.world));
   if (!options.check.empty()) return compare(plan, options);
   const Rank rank = options.rank < 0 ? plan.rank_offset() : options.rank;
@@ -208,7 +208,7 @@ Result<int> show(const Options& options) {
 }  // namespace
 
 void add_mesh_show(CLI::App& mesh, Action& chosen) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<MeshShowOptions>();
   CLI::App* command =
       mesh.add_subcommand("show", "Show the groups that follow from a job's parallelism, or compare two");
   command

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct MoeBalanceOptions {
   std::string report;
   int ranks = 0;
   int per_rank = 0;
@@ -33,7 +33,7 @@ Result<std::vector<double>> work_of(const ExpertPlacement& lists, const expert::
   return work;
 }
 
-Status balance(const Options& options) {
+Status balance(const MoeBalanceOptions& options) {
   ACCORD_ASSIGN_OR_RETURN(const expert::Report report, read_report(options.report));
   const int ranks = options.ranks > 0 ? options.ranks : report.size;
   const int per_rank = options.per_rank > 0 ? options.per_rank : (report.experts + ranks - 1) / ranks;
@@ -50,7 +50,7 @@ Status balance(const Options& options) {
 }  // namespace
 
 void add_moe_balance(CLI::App& moe, Action& chosen) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<MoeBalanceOptions>();
   CLI::App* command = moe.add_subcommand(
       "balance",
       "Print a placement of experts, as JSON, that evens out the loads of a report: a list of ids for each rank");

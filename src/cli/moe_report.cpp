@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Counts = std::vector<std::int64_t>;
 
-struct Options {
+struct MoeReportOptions {
   std::vector<std::string> reports;
   std::string chart;
   bool as_json = false;
@@ -138,7 +138,7 @@ std::string json_of(const JoinedReport& joined) {
   return json.dump(2) + "\n";
 }
 
-Status show(const Options& options) {
+Status show(const MoeReportOptions& options) {
   ACCORD_ASSIGN_OR_RETURN(const JoinedReport joined, read_reports(options.reports));
   if (!options.chart.empty()) ACCORD_RETURN_IF_ERROR(write_file(options.chart, moe_chart(joined)));
   fmt::print("{}", options.as_json ? json_of(joined) : text_of(joined));
@@ -148,7 +148,7 @@ Status show(const Options& options) {
 }  // namespace
 
 void add_moe_report(CLI::App& moe, Action& chosen) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<MoeReportOptions>();
   CLI::App* command = moe.add_subcommand(
       "report", "Show the rows from rank to rank, the choices of each expert, what was dropped and who was waited for");
   command

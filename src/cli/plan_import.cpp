@@ -11,14 +11,14 @@
 namespace accord::cli {
 namespace {
 
-struct Options {
+struct PlanImportOptions {
   std::string input;
   std::string output;
   std::string name;
   bool without_switch = false;
 };
 
-int import_plan(const Options& options) {
+int import_plan(const PlanImportOptions& options) {
   const Result<std::string> text = read_file(options.input);
   if (!text.ok()) return plan_failure("import", text.status());
   Result<plan::Plan> made =
@@ -35,7 +35,7 @@ int import_plan(const Options& options) {
 
 void add_plan_import(CLI::App& plan, Action& chosen) {
   CLI::App* command = plan.add_subcommand("import", "Make a plan of an execution plan of MSCCL++ (its JSON)");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<PlanImportOptions>();
   command->add_option("file", options->input, "The execution plan")->required()->type_name("FILE");
   command->add_option("-o,--output", options->output, "The file; standard output without it")->type_name("FILE");
   command->add_option("--name", options->name, "The plan's name; without it that of the execution plan");

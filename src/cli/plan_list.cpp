@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct PlanListOptions {
   std::string collective;
   int ranks = 4;
   PlanCallText call;
@@ -33,7 +33,7 @@ std::vector<std::string> needs_of(const plan::Plan& plan) {
   return needs;
 }
 
-Result<Json> row_of(const plan::AlgorithmEntry& entry, const Options& options) {
+Result<Json> row_of(const plan::AlgorithmEntry& entry, const PlanListOptions& options) {
   ACCORD_ASSIGN_OR_RETURN(const PlanCall call, read_plan_call(options.call, entry.collective));
   const int ranks = entry.collective == Collective::kSendRecv ? 2 : options.ranks;
   ACCORD_ASSIGN_OR_RETURN(const plan::Plan plan,
@@ -50,7 +50,7 @@ Result<Json> row_of(const plan::AlgorithmEntry& entry, const Options& options) {
   return row;
 }
 
-Result<Json> rows_of(const Options& options) {
+Result<Json> rows_of(const PlanListOptions& options) {
   Json rows = Json::array();
   if (!options.collective.empty()) ACCORD_RETURN_IF_ERROR(collective_from_string(options.collective).status());
   for (const plan::AlgorithmEntry& entry : plan::algorithms()) {
@@ -70,7 +70,7 @@ std::string needs_text(const Json& row) {
   return text;
 }
 
-int list(const Options& options) {
+int list(const PlanListOptions& options) {
   const Result<Json> rows = rows_of(options);
   if (!rows.ok()) return plan_failure("list", rows.status());
   if (options.as_json) {
@@ -95,7 +95,7 @@ int list(const Options& options) {
 
 void add_plan_list(CLI::App& plan, Action& chosen) {
   CLI::App* command = plan.add_subcommand("list", "All algorithms, with steps, bytes and predicted time");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<PlanListOptions>();
   command->add_option("collective", options->collective, "Only those of this collective");
   command->add_option("-n,--ranks", options->ranks, "Ranks")->check(CLI::Range(1, 1024))->capture_default_str();
   command->add_option("--bytes", options->call.bytes, "Of the caller's buffer; of one part where it is divided")

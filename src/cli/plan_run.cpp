@@ -25,7 +25,7 @@ namespace {
 
 constexpr int kWarmUp = 3;
 
-struct Options {
+struct PlanRunOptions {
   PlanSource source;
   PlanCallText call;
   std::string transport = "inproc";
@@ -136,7 +136,7 @@ Result<std::vector<double>> run_ranks(const Run& run) {
   return slowest;
 }
 
-Result<Run> prepare(plan::Plan plan, std::string name, const Options& options) {
+Result<Run> prepare(plan::Plan plan, std::string name, const PlanRunOptions& options) {
   ACCORD_ASSIGN_OR_RETURN(const PlanCall call, read_plan_call(options.call, plan.collective));
   Run run{.plan = std::move(plan),
           .name = std::move(name),
@@ -165,7 +165,7 @@ std::string name_in_tables(const plan::Plan& plan) {
   return name.empty() || is_built_in ? name + ".given" : name;
 }
 
-int run_plan(const Options& options) {
+int run_plan(const PlanRunOptions& options) {
   const Result<plan::Plan> plan = read_plan_source(options.source);
   if (!plan.ok()) return plan_failure("run", plan.status());
   const std::string name = name_in_tables(*plan);
@@ -204,7 +204,7 @@ int run_plan(const Options& options) {
 
 void add_plan_run(CLI::App& plan, Action& chosen) {
   CLI::App* command = plan.add_subcommand("run", "Run a plan on threads of this process, check the result and time it");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<PlanRunOptions>();
   add_plan_source(*command, options->source);
   command->add_option("--bytes", options->call.bytes, "Of the caller's buffer; of one part where it is divided")
       ->capture_default_str();

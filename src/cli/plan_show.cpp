@@ -14,7 +14,7 @@
 namespace accord::cli {
 namespace {
 
-struct Options {
+struct PlanShowOptions {
   PlanSource source;
   PlanCallText call;
   std::string svg;
@@ -53,7 +53,7 @@ void print_text(const plan::Plan& plan, const Drawing& drawing, const PlanCall& 
   if (!figures.runs.ok()) fmt::print("  does not run as it is: {}\n", figures.runs.message());
 }
 
-Status show(const plan::Plan& plan, const Options& options) {
+Status show(const plan::Plan& plan, const PlanShowOptions& options) {
   ACCORD_ASSIGN_OR_RETURN(const PlanCall call, read_plan_call(options.call, plan.collective));
   ACCORD_ASSIGN_OR_RETURN(const Drawing drawing, draw(plan));
   const PlanFigures figures = figures_of(plan, call);
@@ -70,7 +70,7 @@ Status show(const plan::Plan& plan, const Options& options) {
 
 void add_plan_show(CLI::App& plan, Action& chosen) {
   CLI::App* command = plan.add_subcommand("show", "Draw a plan, with its steps, bytes and predicted time");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<PlanShowOptions>();
   add_plan_source(*command, options->source);
   command->add_option("--bytes", options->call.bytes, "Of the caller's buffer; of one part where it is divided")
       ->capture_default_str();

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int kRowHeight = 44;
 constexpr int kBoxHeight = 24;
-constexpr int kGap = 34;  // between columns, for the arrows
-constexpr int kTop = 56;
+constexpr int kPlanGap = 34;  // between columns, for the arrows
+constexpr int kPlanTop = 56;
 constexpr int kCharacter = 7;
 
 std::string_view color_of(plan::StepKind kind) {
@@ -34,9 +34,9 @@ struct Box {
   int width = 0;
 };
 
-class Page {
+class PlanPage {
  public:
-  explicit Page(const Drawing& drawing) : drawing_(drawing) {
+  explicit PlanPage(const Drawing& drawing) : drawing_(drawing) {
     for (const std::string& row : drawing.rows) margin_ = std::max(margin_, width_of(row) + 24);
     std::vector<int> widths(static_cast<std::size_t>(drawing.columns), 40);
     for (const DrawnStep& step : drawing.steps) {
@@ -47,15 +47,15 @@ class Page {
     std::vector<int> lefts;
     for (const int width : widths) {
       lefts.push_back(x);
-      x += width + kGap;
+      x += width + kPlanGap;
     }
     width_ = x;
     for (const DrawnStep& step : drawing.steps) {
       const auto column = static_cast<std::size_t>(step.column);
       const int row = drawing.first_row[static_cast<std::size_t>(step.place.rank)] + step.place.lane;
-      boxes_.push_back({lefts[column], kTop + row * kRowHeight + (kRowHeight - kBoxHeight) / 2, widths[column]});
+      boxes_.push_back({lefts[column], kPlanTop + row * kRowHeight + (kRowHeight - kBoxHeight) / 2, widths[column]});
     }
-    height_ = kTop + static_cast<int>(drawing.rows.size()) * kRowHeight + 12;
+    height_ = kPlanTop + static_cast<int>(drawing.rows.size()) * kRowHeight + 12;
   }
 
   std::string document(std::string_view title) const {
@@ -74,10 +74,10 @@ class Page {
   static int width_of(std::string_view text) { return kCharacter * static_cast<int>(text.size()); }
 
   std::string row_text(int row) const {
-    const int middle = kTop + row * kRowHeight + kRowHeight / 2;
+    const int middle = kPlanTop + row * kRowHeight + kRowHeight / 2;
     return fmt::format(
         "<line x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\" stroke=\"#dddddd\"/>\n<text x=\"12\" y=\"{}\">{}</text>\n",
-        margin_ - 8, middle, width_ - kGap, middle, middle + 4,
+        margin_ - 8, middle, width_ - kPlanGap, middle, middle + 4,
         svg_escaped(drawing_.rows[static_cast<std::size_t>(row)]));
   }
 
@@ -109,7 +109,7 @@ class Page {
 }  // namespace
 
 std::string to_svg(const Drawing& drawing, const plan::Plan& plan) {
-  return Page(drawing).document(fmt::format("{} ({}, {} ranks)", plan.name, to_string(plan.collective), plan.size));
+  return PlanPage(drawing).document(fmt::format("{} ({}, {} ranks)", plan.name, to_string(plan.collective), plan.size));
 }
 
 }  // namespace accord::cli

@@ -11,12 +11,12 @@
 namespace accord::cli {
 namespace {
 
-struct Options {
+struct PlanVerifyOptions {
   PlanSource source;
   bool as_json = false;
 };
 
-int verify(const Options& options) {
+int verify(const PlanVerifyOptions& options) {
   const Result<plan::Plan> plan = read_plan_source(options.source);
   if (!plan.ok()) return plan_failure("verify", plan.status());
   const Status status = plan::verify_for_calls(*plan);
@@ -39,7 +39,7 @@ int verify(const Options& options) {
 
 void add_plan_verify(CLI::App& plan, Action& chosen) {
   CLI::App* command = plan.add_subcommand("verify", "Prove a plan right, or name the step that is wrong (exit code 1)");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<PlanVerifyOptions>();
   add_plan_source(*command, options->source);
   command->add_flag("--json", options->as_json, "One JSON object");
   command->callback([options, &chosen] { chosen = [options] { return verify(*options); }; });

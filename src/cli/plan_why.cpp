@@ -23,7 +23,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct PlanWhyOptions {
   std::string collective;
   int ranks = 2;
   int hosts = 1;
@@ -130,7 +130,7 @@ Result<topology::Topology> topology_of(int ranks, int hosts) {
   return topology::Topology(std::move(places));
 }
 
-Result<Question> question_of(const Options& options) {
+Result<Question> question_of(const PlanWhyOptions& options) {
   ACCORD_ASSIGN_OR_RETURN(const Collective collective, collective_from_string(options.collective));
   ACCORD_ASSIGN_OR_RETURN(const PlanCall call, read_plan_call(options.call, collective));
   for (const std::string& path : options.plans) {
@@ -222,7 +222,7 @@ Result<Json> alternatives(const Question& question, const plan::Choice& choice) 
   return answer;
 }
 
-Result<Json> answer_of(const Options& options) {
+Result<Json> answer_of(const PlanWhyOptions& options) {
   ACCORD_ASSIGN_OR_RETURN(const Question question, question_of(options));
   ACCORD_ASSIGN_OR_RETURN(const plan::Choice choice, question.selector.choose(question.selected, question.topology));
   ACCORD_ASSIGN_OR_RETURN(Json others, alternatives(question, choice));
@@ -263,7 +263,7 @@ void print_text(const Json& answer) {
   }
 }
 
-int why(const Options& options) {
+int why(const PlanWhyOptions& options) {
   const Result<Json> answer = answer_of(options);
   if (!answer.ok()) return plan_failure("why", answer.status());
   if (options.as_json) {
@@ -278,7 +278,7 @@ int why(const Options& options) {
 
 void add_plan_why(CLI::App& plan, Action& chosen) {
   CLI::App* command = plan.add_subcommand("why", "Which algorithm serves a call, by which rule, and what others cost");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<PlanWhyOptions>();
   command->add_option("collective", options->collective, "all_reduce, ...")->required();
   command->add_option("bytes", options->call.bytes, "Of the caller's buffer; of one part where it is divided")
       ->capture_default_str();

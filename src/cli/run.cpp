@@ -21,7 +21,7 @@ namespace {
 constexpr int kDefaultEndpointPort = 29400;  // torchrun's
 
 // The options as they are written.
-struct RunOptions {
+struct LaunchOptions {
   std::string ranks_here = "1";
   std::string nodes = "1";
   int node = -1;
@@ -69,7 +69,7 @@ Result<int> nodes_of(const std::string& text) {
   return wrong(fmt::format("--nnodes {}: the number of nodes cannot change while a job runs; give one number", text));
 }
 
-Status read_endpoint(const RunOptions& options, Job& job) {
+Status read_endpoint(const LaunchOptions& options, Job& job) {
   std::string host = options.endpoint;
   job.endpoint_port = kDefaultEndpointPort;
   const std::size_t colon = host.rfind(':');
@@ -92,7 +92,7 @@ Status read_endpoint(const RunOptions& options, Job& job) {
   return Status();
 }
 
-std::vector<std::string> command_of(const RunOptions& options, const std::vector<std::string>& program) {
+std::vector<std::string> command_of(const LaunchOptions& options, const std::vector<std::string>& program) {
   const bool is_script = program[0].ends_with(".py") && !options.no_python;
   if (!is_script && !options.is_module) return program;
   const char* python = std::getenv("PYTHON_EXEC");  // torchrun's too
@@ -102,7 +102,7 @@ std::vector<std::string> command_of(const RunOptions& options, const std::vector
   return command;
 }
 
-Result<Job> job_of(const RunOptions& options, const std::vector<std::string>& program) {
+Result<Job> job_of(const LaunchOptions& options, const std::vector<std::string>& program) {
   Job job = options.job;
   if (program.empty()) return wrong("no program to run: accord run [options] PROGRAM [arguments]");
   if (options.is_module && options.no_python) return wrong("--module and --no-python exclude each other");
@@ -152,7 +152,7 @@ Result<std::vector<std::string>> program_of(const CLI::App& run, const std::vect
   return program;
 }
 
-int run_job(const CLI::App& run, const RunOptions& options, const std::vector<std::string>& after_dashes) {
+int run_job(const CLI::App& run, const LaunchOptions& options, const std::vector<std::string>& after_dashes) {
   const Result<std::vector<std::string>> program = program_of(run, after_dashes);
   const Result<Job> job = program.ok() ? job_of(options, *program) : Result<Job>(program.status());
   if (!job.ok()) {
@@ -175,7 +175,7 @@ std::string spellings(const std::string& names) {
   return all;
 }
 
-void add_options(CLI::App& run, RunOptions& options) {
+void add_options(CLI::App& run, LaunchOptions& options) {
   const auto add = [&](const char* names, auto& variable, const char* meaning) {
     return run.add_option(spellings(names), variable, meaning);
   };
@@ -222,7 +222,7 @@ void add_run(CLI::App& app, Action& chosen, const std::vector<std::string>& afte
       "others are ended; the exit code is that of the first failure. SIGINT, SIGTERM, SIGHUP, SIGQUIT are passed on "
       "and end the job.\n");
   run->prefix_command();
-  const auto options = std::make_shared<RunOptions>();
+  const auto options = std::make_shared<LaunchOptions>();
   add_options(*run, *options);
   run->callback([run, options, &chosen, &after_dashes] {
     chosen = [run, options, &after_dashes] { return run_job(*run, *options, after_dashes); };

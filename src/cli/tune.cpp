@@ -34,7 +34,7 @@ namespace {
 constexpr double kStillInTheRace = 1.5;  // of the best, after the first look
 constexpr std::size_t kMostInTheRace = 4;
 
-struct Options {
+struct TuneOptions {
   std::vector<std::string> collectives;
   int ranks = 0;  // 0: not said
   std::string output = "accord.table";
@@ -64,7 +64,7 @@ std::string today() {
   return fmt::format("{:04}-{:02}-{:02}", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday);
 }
 
-Result<std::vector<const BenchOperation*>> operations_of(const Options& options) {
+Result<std::vector<const BenchOperation*>> operations_of(const TuneOptions& options) {
   std::vector<const BenchOperation*> operations;
   for (const BenchOperation& operation : bench_operations()) {
     const bool is_collective = to_string(operation.collective) == operation.name;
@@ -79,7 +79,7 @@ Result<std::vector<const BenchOperation*>> operations_of(const Options& options)
 }
 
 // REQUIRES: this process is not bound to a share of the cores yet.
-Result<Task> task_of(const Options& options) {
+Result<Task> task_of(const TuneOptions& options) {
   Task task;
   ACCORD_RETURN_IF_ERROR(config().status());
   if (!config()->select.empty())
@@ -251,7 +251,7 @@ class Tuner {
 };
 
 // The exit code.
-Result<int> tune(const Options& options, Task task) {
+Result<int> tune(const TuneOptions& options, Task task) {
   ACCORD_ASSIGN_OR_RETURN(const comm::JobPlace place, comm::job_place(process_environment()));
   for (const std::string& file : {task.output, task.output + ".partial"})
     if (place.rank == 0) ACCORD_RETURN_IF_ERROR(check_writable(file));
@@ -290,7 +290,7 @@ Result<int> tune(const Options& options, Task task) {
   return kSuccess;
 }
 
-int run(const Options& options) {
+int run(const TuneOptions& options) {
   const Result<Task> task = task_of(options);
   const Result<int> code = task.ok() ? tune(options, *task) : Result<int>(task.status());
   if (code.ok()) return *code;
@@ -304,7 +304,7 @@ int run(const Options& options) {
 void add_tune(CLI::App& app, Action& chosen) {
   CLI::App* command =
       app.add_subcommand("tune", "Measure which algorithm is best on this machine, and write a selection table");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TuneOptions>();
   command->add_option("collectives", options->collectives, "Those to tune [all]");
   command->add_option("-n,--ranks", options->ranks, "Ranks that are started here; under a launcher its ranks [2]")
       ->check(CLI::Range(2, 1024));

@@ -16,7 +16,7 @@ namespace accord::comm {
 namespace {
 
 /// The progress thread polls a stuck operation this often between two looks for failures.
-constexpr std::uint32_t kLookEvery = 256;
+constexpr std::uint32_t kStuckPolls = 256;
 /// A rank that has a core to itself looks some 0.5 us in one place before it does anything else. Of ranks that share cores only
 /// as many run as there are cores: if no more are missing than run beside this one they may come in less time than its
 /// core takes to go to another and come back.
@@ -296,7 +296,7 @@ Channel::Advance Channel::advance(Ended& ended, exec::Patience patience) {
     tell_not_waiting();
     return Advance::kMoved;
   }
-  if (progress == exec::Progress::kMismatch || ++front_stuck_ % kLookEvery == 0) {
+  if (progress == exec::Progress::kMismatch || ++front_stuck_ % kStuckPolls == 0) {
     const Status failure = examine(progress, operation.record, work->deadline());
     if (!failure.ok())
       if (std::optional<Status> end = conclude(failure)) {

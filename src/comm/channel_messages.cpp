@@ -18,7 +18,7 @@ namespace accord::comm {
 namespace {
 
 /// A receive that hopes looks for another message at each power of two of its polls, and this often once they are many.
-constexpr std::uint32_t kLookEvery = 64;
+constexpr std::uint32_t kHopefulPolls = 64;
 
 std::size_t bytes_of(const exec::RequestRecord& record) { return record.count * size_of(record.dtype); }
 
@@ -56,7 +56,7 @@ exec::Progress Channel::look_for_others(exec::Progress progress) {
   }
   ++polls_in_hope_;
   const bool due =
-      polls_in_hope_ > 1 && ((polls_in_hope_ & (polls_in_hope_ - 1)) == 0 || polls_in_hope_ % kLookEvery == 0);
+      polls_in_hope_ > 1 && ((polls_in_hope_ & (polls_in_hope_ - 1)) == 0 || polls_in_hope_ % kHopefulPolls == 0);
   if (progress == exec::Progress::kPending && !due) return progress;
   std::uint64_t its_word = 0;
   exec::RequestRecord next;

@@ -120,7 +120,7 @@ namespace {
 
 /// How long one port may take to answer.
 constexpr Duration kTry = std::chrono::milliseconds(200);
-constexpr auto kPause = std::chrono::milliseconds(20);
+constexpr auto kEnvironmentPause = std::chrono::milliseconds(20);
 
 /// The store of a job at one port.
 struct Seen {
@@ -219,7 +219,7 @@ Result<std::shared_ptr<Store>> find_store(const JobPlace& job, Deadline deadline
       }
       if (seen.store != nullptr) strangers += stranger_text(seen.store->describe(), seen.job);
     }
-    std::this_thread::sleep_for(std::min<Duration>(kPause, deadline.remaining()));
+    std::this_thread::sleep_for(std::min<Duration>(kEnvironmentPause, deadline.remaining()));
   } while (!deadline.passed());
   return Status(
       StatusCode::kTimeout,

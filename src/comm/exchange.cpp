@@ -22,7 +22,7 @@ namespace accord::comm {
 namespace {
 
 /// Between two looks at a generation that this rank has been in before; there is one only after a failure.
-constexpr auto kPause = std::chrono::milliseconds(10);
+constexpr auto kExchangePause = std::chrono::milliseconds(10);
 
 std::string key_in_group(std::string_view group, std::string_view what) {
   return fmt::format("accord/{}/{}", group, what);
@@ -127,7 +127,7 @@ class StoreExchange {
       ACCORD_ASSIGN_OR_RETURN(open, parse_integer(*shown, key("open")));
       if (open > *last) break;
       if (deadline_.passed()) return was_not_opened(*last);
-      std::this_thread::sleep_for(kPause);
+      std::this_thread::sleep_for(kExchangePause);
     }
     generation_ = open;
     const Result<std::int64_t> processes = store_->add(entered(rank_), 1);
@@ -154,7 +154,7 @@ void await_readers(Store& store, const JoinRequest& request, std::string_view st
   while (!request.deadline.passed()) {
     const Result<std::int64_t> count = store.add(readers, 0);
     if (!count.ok() || *count >= request.size) return;
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(kExchangePause);
   }
 }
 

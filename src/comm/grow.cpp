@@ -22,8 +22,8 @@
 namespace accord::comm {
 namespace {
 
-constexpr Duration kLookEvery = std::chrono::milliseconds(100);
-constexpr auto kPause = std::chrono::milliseconds(10);
+constexpr Duration kStoreWait = std::chrono::milliseconds(100);
+constexpr auto kGrowPause = std::chrono::milliseconds(10);
 
 /// A store whose waits end when `look` gives a failure.
 class WatchedStore final : public Store {
@@ -38,7 +38,7 @@ class WatchedStore final : public Store {
   Result<std::string> get(std::string_view key, Duration timeout) override {
     const Deadline deadline = Deadline::in(timeout);
     while (true) {
-      Result<std::string> value = store_->get(key, std::min(kLookEvery, deadline.remaining()));
+      Result<std::string> value = store_->get(key, std::min(kStoreWait, deadline.remaining()));
       if (value.status().code() != StatusCode::kTimeout || deadline.passed()) return value;
       ACCORD_RETURN_IF_ERROR(look_());
     }
@@ -213,7 +213,7 @@ Result<std::shared_ptr<Group>> join_growing(const std::shared_ptr<Store>& store,
     if (deadline.passed())
       return Status(StatusCode::kTimeout,
                     fmt::format("{}: {} ranks joined before this one, as many as were wanted", where, growth.added));
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(kGrowPause);
   }
 }
 

@@ -34,7 +34,7 @@ using transport::PeerState;
 
 constexpr int kMostAttempts = 8;
 constexpr int kMostShrunk = 4096;
-constexpr Duration kNewsTake = std::chrono::seconds(5);
+constexpr Duration kShrinkNewsTake = std::chrono::seconds(5);
 
 // Offsets on a board, and within a note.
 constexpr std::size_t kCame = 0;  ///< kHere once the view is there, and what else holds
@@ -178,7 +178,7 @@ class Survivors {
 
   /// A peer that could not be connected to has died or begun again, which soon shows in its state or its view.
   void await_other_view(const View& attempted) {
-    const Deadline soon = Deadline::in(std::min<Duration>(kNewsTake, deadline_.remaining()));
+    const Deadline soon = Deadline::in(std::min<Duration>(kShrinkNewsTake, deadline_.remaining()));
     Waiter waiter(WaitPolicy::kYield);
     do {
       narrow();

@@ -24,7 +24,7 @@
 namespace accord::comm {
 namespace {
 
-constexpr Duration kNewsTake = std::chrono::seconds(1);
+constexpr Duration kSplitNewsTake = std::chrono::seconds(1);
 
 /// The request of this rank to join the group of `members`, which are ranks of `parent`.
 JoinRequest request_for(const Group& parent, std::span<const Rank> members, GroupOptions options, Deadline deadline) {
@@ -65,7 +65,7 @@ Result<std::shared_ptr<Group>> connect_members(
       });
   if (made.ok() || !all_told) return made;
   Waiter waiter(WaitPolicy::kYield);
-  const Deadline soon = Deadline::in(kNewsTake);
+  const Deadline soon = Deadline::in(kSplitNewsTake);
   while (made.status().code() == StatusCode::kPeerLost && !soon.passed()) {
     ACCORD_RETURN_IF_ERROR(look());
     waiter.pause();

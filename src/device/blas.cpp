@@ -9,13 +9,13 @@
 namespace accord::device {
 namespace {
 
-std::atomic<Blas*> replacement = nullptr;
+std::atomic<Blas*> blas_replacement = nullptr;
 
 }  // namespace
 
 Result<Blas*> blas_of(DeviceType type) {
   if (type == DeviceType::kCpu) return Status(StatusCode::kInvalidArgument, "the cpu's products are no device's");
-  if (Blas* const given = replacement.load(std::memory_order_acquire)) return given;
+  if (Blas* const given = blas_replacement.load(std::memory_order_acquire)) return given;
 #ifdef ACCORD_HAS_CUDA
   return cuda::blas();
 #else
@@ -24,7 +24,7 @@ Result<Blas*> blas_of(DeviceType type) {
 }
 
 void replace_blas(DeviceType type, Blas* blas) {
-  if (type == DeviceType::kCuda) replacement.store(blas, std::memory_order_release);
+  if (type == DeviceType::kCuda) blas_replacement.store(blas, std::memory_order_release);
 }
 
 }  // namespace accord::device

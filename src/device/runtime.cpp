@@ -11,13 +11,13 @@
 namespace accord::device {
 namespace {
 
-std::atomic<Runtime*> replacement = nullptr;
+std::atomic<Runtime*> runtime_replacement = nullptr;
 
 }  // namespace
 
 Result<Runtime*> runtime_of(DeviceType type) {
   if (type == DeviceType::kCpu) return Status(StatusCode::kInvalidArgument, "the cpu is no device with streams");
-  Runtime* runtime = replacement.load(std::memory_order_acquire);
+  Runtime* runtime = runtime_replacement.load(std::memory_order_acquire);
 #ifdef ACCORD_HAS_CUDA
   if (runtime == nullptr) runtime = &cuda::runtime();
 #endif
@@ -27,7 +27,7 @@ Result<Runtime*> runtime_of(DeviceType type) {
 }
 
 void replace_runtime(DeviceType type, Runtime* runtime) {
-  if (type == DeviceType::kCuda) replacement.store(runtime, std::memory_order_release);
+  if (type == DeviceType::kCuda) runtime_replacement.store(runtime, std::memory_order_release);
 }
 
 Status launch(Runtime& runtime, const Kernel& kernel, const void* arguments, const Grid& grid, Device device,

@@ -12,7 +12,7 @@
 namespace accord {
 namespace {
 
-Status invalid(std::string message) {
+Status invalid_balance(std::string message) {
   return {StatusCode::kInvalidArgument, "balancing experts: " + std::move(message)};
 }
 
@@ -31,14 +31,15 @@ std::vector<int> replicas_of(std::span<const double> loads, int places) {
 }  // namespace
 
 Result<ExpertPlacement> balance_experts(std::span<const double> loads, int ranks, int per_rank) {
-  if (loads.empty()) return invalid("there are no loads");
-  if (ranks < 1 || per_rank < 1) return invalid(fmt::format("{} experts on each of {} ranks", per_rank, ranks));
+  if (loads.empty()) return invalid_balance("there are no loads");
+  if (ranks < 1 || per_rank < 1) return invalid_balance(fmt::format("{} experts on each of {} ranks", per_rank, ranks));
   for (std::size_t e = 0; e < loads.size(); ++e)
     if (!std::isfinite(loads[e]) || loads[e] < 0)
-      return invalid(fmt::format("the load of expert {} is {}", e, loads[e]));
+      return invalid_balance(fmt::format("the load of expert {} is {}", e, loads[e]));
   const std::int64_t places = std::int64_t{ranks} * per_rank;
   if (places < static_cast<std::int64_t>(loads.size()) || places > (1 << 24))
-    return invalid(fmt::format("{} ranks of {} have {} places for {} experts", ranks, per_rank, places, loads.size()));
+    return invalid_balance(
+        fmt::format("{} ranks of {} have {} places for {} experts", ranks, per_rank, places, loads.size()));
 
   const std::vector<int> replicas = replicas_of(loads, static_cast<int>(places));
   std::vector<int> order;

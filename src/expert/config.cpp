@@ -38,7 +38,7 @@ Result<ExpertAlgorithm> expert_algorithm_from_string(std::string_view name) {
 namespace accord::expert {
 namespace {
 
-Status invalid(std::string message) { return {StatusCode::kInvalidArgument, std::move(message)}; }
+Status invalid_config(std::string message) { return {StatusCode::kInvalidArgument, std::move(message)}; }
 
 constexpr std::int64_t kMost32 = std::numeric_limits<std::int32_t>::max();
 
@@ -80,7 +80,7 @@ std::array<Field, kFields> fields_of(const Resolved& resolved) {
 Status check(const ExpertGroupConfig& config, int ranks) {
   const auto at_least = [](std::string_view name, std::int64_t value, std::int64_t least, std::int64_t most = kMost32) {
     if (value >= least && value <= most) return Status();
-    return invalid(fmt::format("{} is {}, it has to be {} to {}", name, value, least, most));
+    return invalid_config(fmt::format("{} is {}, it has to be {} to {}", name, value, least, most));
   };
   ACCORD_RETURN_IF_ERROR(at_least("experts", config.experts, 1, kMostExperts));
   ACCORD_RETURN_IF_ERROR(at_least("top_k", config.top_k, 1, config.experts));
@@ -92,13 +92,13 @@ Status check(const ExpertGroupConfig& config, int ranks) {
   ACCORD_RETURN_IF_ERROR(at_least("staging_bytes", static_cast<std::int64_t>(config.staging_bytes), 0,
                                   std::numeric_limits<std::int64_t>::max() / 2));
   if (kind_of(config.dtype) != DTypeKind::kFloat)
-    return invalid(fmt::format("dtype is {}, rows are floats", to_string(config.dtype)));
+    return invalid_config(fmt::format("dtype is {}, rows are floats", to_string(config.dtype)));
   if (std::int64_t{ranks} * config.max_tokens_per_rank * config.top_k > kMost32)
-    return invalid(
+    return invalid_config(
         fmt::format("max_tokens_per_rank is {}: with {} ranks and top_k {} there may be more than {} choices",
                     config.max_tokens_per_rank, ranks, config.top_k, kMost32));
   if (config.max_recv_rows == 0 && config.overflow != OverflowPolicy::kFail)
-    return invalid(
+    return invalid_config(
         fmt::format("overflow is {}, but without max_recv_rows nothing overflows", to_string(config.overflow)));
   if (config.device.type == DeviceType::kCpu) return {};
   const auto refused = [&](std::string_view what) {
@@ -133,7 +133,7 @@ Result<Resolved> resolve(ExpertGroupConfig config, int ranks) {
   const std::int64_t most_rows = std::int64_t{ranks} * config.max_tokens_per_rank * config.top_k +
                                  std::int64_t{placement.places()} * (config.alignment - 1);
   if (most_rows > kMost32)
-    return invalid(fmt::format("alignment is {}: a rank may have more than {} rows", config.alignment, kMost32));
+    return invalid_config(fmt::format("alignment is {}: a rank may have more than {} rows", config.alignment, kMost32));
   if (config.device.type == DeviceType::kCpu && config.staging_bytes == 0)
     config.staging_bytes = default_staging(config);
   return Resolved{std::move(config), std::move(placement)};
@@ -143,9 +143,9 @@ Result<ExpertLayerConfig> resolve(ExpertLayerConfig layer, const ExpertGroupConf
   if (layer.top_k == 0) layer.top_k = group.top_k;
   if (layer.alignment == 0) layer.alignment = group.alignment;
   if (layer.top_k < 1 || layer.top_k > group.top_k)
-    return invalid(fmt::format("top_k is {}, the group's is {}", layer.top_k, group.top_k));
+    return invalid_config(fmt::format("top_k is {}, the group's is {}", layer.top_k, group.top_k));
   if (layer.alignment < 1 || layer.alignment > group.alignment)
-    return invalid(fmt::format("alignment is {}, the group's is {}", layer.alignment, group.alignment));
+    return invalid_config(fmt::format("alignment is {}, the group's is {}", layer.alignment, group.alignment));
   return layer;
 }
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "base/rounding.hpp"
 #include "comm/group.hpp"
 #include "comm/window/shared_window.hpp"
 #include "expert/checks.hpp"
@@ -16,8 +17,6 @@
 
 namespace accord::expert {
 namespace {
-
-std::size_t sz(std::int64_t count) { return static_cast<std::size_t>(count); }
 
 const std::byte* bytes_of(const ConstBuffer& buffer) { return static_cast<const std::byte*>(buffer.data); }
 std::byte* bytes_of(const Buffer& buffer) { return static_cast<std::byte*>(buffer.data); }
@@ -42,7 +41,7 @@ Given weights_given(const ConstBuffer& one, const ConstBuffer& other, std::int64
 std::uint8_t number(DType dtype) { return static_cast<std::uint8_t>(dtype); }
 
 RowSize row_size(int hidden, DType dtype, bool scales) {
-  return {row_bytes(hidden, dtype), scales ? sizeof(float) * sz(scales_of_row(hidden)) : 0};
+  return {row_bytes(hidden, dtype), scales ? sizeof(float) * to_size(scales_of_row(hidden)) : 0};
 }
 
 }  // namespace
@@ -144,7 +143,7 @@ std::byte* Group::address(exec::PlaceWord place, Rank rank) const {
 std::span<std::byte> Group::staging(Rank rank, std::int64_t round) const {
   const std::span<std::byte> memory = staging_.peer(rank);
   const std::size_t half = memory.size() / 2 / 64 * 64;
-  return memory.subspan(sz(round % 2) * half, half);
+  return memory.subspan(to_size(round % 2) * half, half);
 }
 
 Status Group::prepare(Handle& handle, const ExpertRouting& routing) {
@@ -202,10 +201,10 @@ Status Group::gather_ids(Handle& handle) {
     routing.first_token[r + 1] = routing.first_token[r] + records[r].tokens;
     routing.ranks[r].out_of_range = records[r].out_of_range;
     routing.ranks[r].duplicates = records[r].duplicates;
-    counts_[r] = sz(records[r].tokens * handle.layer.top_k);
+    counts_[r] = to_size(records[r].tokens * handle.layer.top_k);
   }
   return communicator_.all_gather_v({ids_.data(), counts_[rank()], DType::kInt32},
-                                    {routing.expert.data(), sz(routing.choices()), DType::kInt32, {}}, counts_);
+                                    {routing.expert.data(), to_size(routing.choices()), DType::kInt32, {}}, counts_);
 }
 
 Status Group::overflow(Handle& handle, const ConstBuffer& weights) {

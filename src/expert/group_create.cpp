@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "base/rounding.hpp"
 #include "comm/group.hpp"
 #include "expert/group.hpp"
 #include "expert/rows_back.hpp"
@@ -15,14 +16,13 @@ std::uint64_t next_id() {
   return ++next;
 }
 
-std::size_t sz(std::int64_t count) { return static_cast<std::size_t>(count); }
-
 /// So much that every rank has room for a row of each, and for the pieces of a token of each.
 std::size_t staging_of(const Resolved& resolved, int ranks) {
   const ExpertGroupConfig& config = resolved.config;
-  const std::size_t row = row_bytes(config.hidden, config.dtype) + sizeof(float) * sz(scales_of_row(config.hidden));
+  const std::size_t row =
+      row_bytes(config.hidden, config.dtype) + sizeof(float) * to_size(scales_of_row(config.hidden));
   const std::size_t piece = least_back_staging(config, most_nodes(resolved.placement, config.top_k));
-  return std::max(config.staging_bytes, 2 * sz(ranks) * round_up(std::max(row, piece), std::size_t{64}));
+  return std::max(config.staging_bytes, 2 * to_size(ranks) * round_up(std::max(row, piece), std::size_t{64}));
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ Result<std::shared_ptr<Group>> Group::create(Communicator& borrowed, Result<Expe
   ACCORD_RETURN_IF_ERROR(agree(own, *resolved).with_context("expert group"));
   if (device != nullptr) ACCORD_RETURN_IF_ERROR(device->connect().with_context("expert group"));
   ACCORD_ASSIGN_OR_RETURN(Window staging, own.window(device != nullptr ? 0 : staging_of(*resolved, own.size())));
-  Domains domains(std::vector<int>(sz(own.size())));
+  Domains domains(std::vector<int>(to_size(own.size())));
   if (device == nullptr) {
     ACCORD_ASSIGN_OR_RETURN(domains, find_domains(own, staging, resolved->config));
   }
@@ -64,14 +64,14 @@ Group::Group(Communicator communicator, Resolved resolved, Window staging, Domai
       most_nodes_(most_nodes(*placement_, config_.top_k)),
       rendezvous_(communicator_),
       id_(next_id()),
-      ids_(sz(config_.max_tokens_per_rank) * sz(config_.top_k)),
-      gathered_weights_(ids_.size() * sz(size())),
-      counts_(sz(size())),
-      back_counts_(sz(size())),
-      leaves_(sz(config_.top_k)),
+      ids_(to_size(config_.max_tokens_per_rank) * to_size(config_.top_k)),
+      gathered_weights_(ids_.size() * to_size(size())),
+      counts_(to_size(size())),
+      back_counts_(to_size(size())),
+      leaves_(to_size(config_.top_k)),
       operands_(leaves_.size()),
       keys_(leaves_.size()),
-      pieces_(sz(size())),
+      pieces_(to_size(size())),
       merge_order_(config_.top_k),
       device_(std::move(device)) {
   for (Rank r = 0; r < size(); ++r) {

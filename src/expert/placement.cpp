@@ -27,7 +27,9 @@ Result<ExpertPlacement> uniform_expert_placement(int experts, int ranks) {
 namespace accord::expert {
 namespace {
 
-Status invalid(std::string message) { return {StatusCode::kInvalidArgument, "placement: " + std::move(message)}; }
+Status invalid_placement(std::string message) {
+  return {StatusCode::kInvalidArgument, "placement: " + std::move(message)};
+}
 
 /// Whether [first, last] and nothing else below `experts` has their common leading bits.
 bool is_subtree(int first, int last, int experts) {
@@ -40,7 +42,7 @@ bool is_subtree(int first, int last, int experts) {
 
 Result<Placement> make_placement(const ExpertPlacement& lists, int experts, int ranks) {
   if (lists.size() != static_cast<std::size_t>(ranks))
-    return invalid(fmt::format("there are lists for {} ranks, the group has {}", lists.size(), ranks));
+    return invalid_placement(fmt::format("there are lists for {} ranks, the group has {}", lists.size(), ranks));
   Placement placement;
   placement.experts = experts;
   placement.first_place.push_back(0);
@@ -49,17 +51,18 @@ Result<Placement> make_placement(const ExpertPlacement& lists, int experts, int 
     const std::vector<int>& list = lists[rank];
     for (const int expert : list) {
       if (expert < 0 || expert >= experts)
-        return invalid(fmt::format("rank {} has expert {}, there are 0 to {}", rank, expert, experts - 1));
+        return invalid_placement(fmt::format("rank {} has expert {}, there are 0 to {}", rank, expert, experts - 1));
       ++replicas[expert];
     }
     if (!std::is_sorted(list.begin(), list.end()))
-      return invalid(fmt::format("the experts of rank {} are not in ascending order", rank));
+      return invalid_placement(fmt::format("the experts of rank {} are not in ascending order", rank));
     placement.expert.insert(placement.expert.end(), list.begin(), list.end());
     placement.holder.insert(placement.holder.end(), list.size(), rank);
     placement.first_place.push_back(placement.places());
   }
   const auto missing = std::find(replicas.begin(), replicas.end(), 0);
-  if (missing != replicas.end()) return invalid(fmt::format("no rank has expert {}", missing - replicas.begin()));
+  if (missing != replicas.end())
+    return invalid_placement(fmt::format("no rank has expert {}", missing - replicas.begin()));
 
   placement.first_replica.resize(experts + 1, 0);
   std::partial_sum(replicas.begin(), replicas.end(), placement.first_replica.begin() + 1);

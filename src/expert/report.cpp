@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_node.hpp"
+#include "expert/config.hpp"
 
 namespace accord::expert {
 namespace {
@@ -16,7 +17,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kFormat = "expert report";
 constexpr int kVersion = 1;
-constexpr int kMostRanks = 1 << 16, kMostExperts = 1 << 24;
+constexpr int kMostRanks = 1 << 16;
 
 struct ListField {
   std::string_view name;

@@ -17,10 +17,7 @@
 namespace accord::mesh {
 namespace {
 
-constexpr int kMostRanks = 1 << 20;
 constexpr std::string_view kAxes[] = {"tp", "gtp", "cp", "ep", "dp", "pp"};
-
-Status invalid(const std::string& why) { return Status(StatusCode::kInvalidArgument, "mesh: " + why); }
 
 /// A whole number of the config and its name.
 struct Number {
@@ -276,6 +273,8 @@ Status set_field(MeshConfig& config, std::string_view name, std::string_view val
 }
 
 }  // namespace
+
+Status invalid(const std::string& why) { return Status(StatusCode::kInvalidArgument, "mesh: " + why); }
 
 int expert_dp(const MeshConfig& config) {
   return config.world_size / (config.etp * config.egtp * config.ep * config.pp);

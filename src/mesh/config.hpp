@@ -9,6 +9,11 @@
 
 namespace accord::mesh {
 
+inline constexpr int kMostRanks = 1 << 20;
+
+/// kInvalidArgument: "mesh: `why`".
+Status invalid(const std::string& why);
+
 /// With everything that was left out. kInvalidArgument: which number cannot be, and why.
 Result<MeshConfig> resolved(MeshConfig config);
 

@@ -31,10 +31,7 @@ const MeshGroupOptions& Plan::options_of(const Family& family) const {
 
 namespace {
 
-Status invalid(const std::string& why) { return Status(StatusCode::kInvalidArgument, "mesh: " + why); }
-
 Status check_axes(std::span<const MeshAxis> axes, int rank_offset) {
-  constexpr std::int64_t kMostRanks = 1 << 20;
   std::set<std::string_view> names;
   std::int64_t ranks = 1;
   if (axes.empty()) return invalid("there is no axis");

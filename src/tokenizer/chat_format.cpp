@@ -16,10 +16,8 @@
 #include "tokenizer/utf8.hpp"
 
 namespace accord {
-namespace {
-
-constexpr std::size_t kMostBytes = std::size_t{1} << 20;
-constexpr std::size_t kMostDateBytes = 256;
+// Named, since ChatFormat::Table is made of them.
+namespace chat_format {
 
 // Text, or today's date as strftime writes it.
 struct Part {
@@ -28,6 +26,17 @@ struct Part {
 };
 using Parts = std::vector<Part>;
 using ByRole = std::map<std::string, Parts, std::less<>>;
+
+}  // namespace chat_format
+
+namespace {
+
+using chat_format::ByRole;
+using chat_format::Part;
+using chat_format::Parts;
+
+constexpr std::size_t kMostFormatBytes = std::size_t{1} << 20;
+constexpr std::size_t kMostDateBytes = 256;
 
 Result<Part> read_part(const JsonNode& node) {
   if (!node.json().is_object()) {
@@ -119,7 +128,7 @@ struct ChatFormat::Table {
 };
 
 Result<ChatFormat> ChatFormat::load(const std::string& path) {
-  ACCORD_ASSIGN_OR_RETURN(const std::string text, read_file(path, kMostBytes));
+  ACCORD_ASSIGN_OR_RETURN(const std::string text, read_file(path, kMostFormatBytes));
   return parse(text, path);
 }
 

@@ -13,7 +13,7 @@
 namespace accord::tokenizer {
 namespace {
 
-class ByteLevel : public Decoder {
+class ByteLevelDecoder : public Decoder {
  public:
   Status apply(std::vector<std::string>& tokens) const override {
     std::string bytes;
@@ -29,9 +29,9 @@ void replace_all(std::string& text, std::string_view what, std::string_view by) 
     text.replace(at, what.size(), by);
 }
 
-class WordPiece : public Decoder {
+class WordPieceDecoder : public Decoder {
  public:
-  WordPiece(std::string prefix, bool cleans_up) : prefix_(std::move(prefix)), cleans_up_(cleans_up) {}
+  WordPieceDecoder(std::string prefix, bool cleans_up) : prefix_(std::move(prefix)), cleans_up_(cleans_up) {}
   Status apply(std::vector<std::string>& tokens) const override {
     constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kCleanUp = {{{" .", "."},
                                                                                          {" ?", "?"},
@@ -64,9 +64,10 @@ class WordPiece : public Decoder {
   bool cleans_up_;
 };
 
-class Metaspace : public Decoder {
+class MetaspaceDecoder : public Decoder {
  public:
-  Metaspace(std::string replacement, bool prepends) : replacement_(std::move(replacement)), prepends_(prepends) {}
+  MetaspaceDecoder(std::string replacement, bool prepends)
+      : replacement_(std::move(replacement)), prepends_(prepends) {}
   Status apply(std::vector<std::string>& tokens) const override {
     for (std::size_t i = 0; i < tokens.size(); ++i)
       replace_all(tokens[i], replacement_, i == 0 && prepends_ ? "" : " ");
@@ -126,9 +127,9 @@ class Fuse : public Decoder {
   }
 };
 
-class Replace : public Decoder {
+class ReplaceDecoder : public Decoder {
  public:
-  Replace(Pattern pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
+  ReplaceDecoder(Pattern pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
   Status apply(std::vector<std::string>& tokens) const override {
     for (std::string& token : tokens) {
       std::string made;
@@ -148,9 +149,9 @@ class Replace : public Decoder {
 };
 
 // Takes up to so many of one character from both ends of each text.
-class Strip : public Decoder {
+class StripDecoder : public Decoder {
  public:
-  Strip(std::string content, int start, int stop) : content_(std::move(content)), start_(start), stop_(stop) {}
+  StripDecoder(std::string content, int start, int stop) : content_(std::move(content)), start_(start), stop_(stop) {}
   Status apply(std::vector<std::string>& tokens) const override {
     for (std::string& token : tokens) {
       std::string_view left = token;
@@ -167,51 +168,51 @@ class Strip : public Decoder {
   int stop_;
 };
 
-using Made = Result<std::unique_ptr<Decoder>>;
+using DecoderResult = Result<std::unique_ptr<Decoder>>;
 
-Made read_metaspace(const JsonNode& node) {
+DecoderResult read_metaspace_decoder(const JsonNode& node) {
   ACCORD_RETURN_IF_ERROR(
       check_component(node, {"replacement"}, {"prepend_scheme", "add_prefix_space", "split", "str_rep"}));
   ACCORD_ASSIGN_OR_RETURN(std::string replacement, read_character(node.at("replacement")));
   ACCORD_ASSIGN_OR_RETURN(const bool adds_prefix, boolean_or(node, "add_prefix_space", true));
   const bool never = node.has("prepend_scheme") && node.at("prepend_scheme").json() == "never";
-  return Made(std::make_unique<Metaspace>(std::move(replacement), adds_prefix && !never));
+  return DecoderResult(std::make_unique<MetaspaceDecoder>(std::move(replacement), adds_prefix && !never));
 }
 
-Made read_strip(const JsonNode& node) {
+DecoderResult read_strip_decoder(const JsonNode& node) {
   constexpr int kMost = 1 << 20;
   ACCORD_RETURN_IF_ERROR(check_component(node, {"content", "start", "stop"}));
   ACCORD_ASSIGN_OR_RETURN(std::string content, read_character(node.at("content")));
   ACCORD_ASSIGN_OR_RETURN(const int start, node.at("start").integer(0, kMost));
   ACCORD_ASSIGN_OR_RETURN(const int stop, node.at("stop").integer(0, kMost));
-  return Made(std::make_unique<Strip>(std::move(content), start, stop));
+  return DecoderResult(std::make_unique<StripDecoder>(std::move(content), start, stop));
 }
 
-Made read_one(const JsonNode& node) {
+DecoderResult read_decoder(const JsonNode& node) {
   constexpr std::array<std::string_view, 8> kTypes = {"ByteLevel", "WordPiece", "Metaspace", "ByteFallback",
                                                       "Fuse",      "Replace",   "Strip",     "Sequence"};
   ACCORD_ASSIGN_OR_RETURN(const std::string type, component_type(node, "decoder", kTypes));
-  if (type == "Metaspace") return read_metaspace(node);
-  if (type == "Strip") return read_strip(node);
+  if (type == "Metaspace") return read_metaspace_decoder(node);
+  if (type == "Strip") return read_strip_decoder(node);
   if (type == "ByteLevel") {
     ACCORD_RETURN_IF_ERROR(check_component(node, {}, {"add_prefix_space", "trim_offsets", "use_regex"}));
-    return Made(std::make_unique<ByteLevel>());
+    return DecoderResult(std::make_unique<ByteLevelDecoder>());
   }
   if (type == "WordPiece") {
     ACCORD_RETURN_IF_ERROR(check_component(node, {"prefix", "cleanup"}));
     ACCORD_ASSIGN_OR_RETURN(std::string prefix, node.at("prefix").text());
     ACCORD_ASSIGN_OR_RETURN(const bool cleans_up, node.at("cleanup").boolean());
-    return Made(std::make_unique<WordPiece>(std::move(prefix), cleans_up));
+    return DecoderResult(std::make_unique<WordPieceDecoder>(std::move(prefix), cleans_up));
   }
   if (type == "Replace") {
     ACCORD_RETURN_IF_ERROR(check_component(node, {"pattern", "content"}));
     ACCORD_ASSIGN_OR_RETURN(Pattern pattern, Pattern::read(node.at("pattern")));
     ACCORD_ASSIGN_OR_RETURN(std::string content, node.at("content").text());
-    return Made(std::make_unique<Replace>(std::move(pattern), std::move(content)));
+    return DecoderResult(std::make_unique<ReplaceDecoder>(std::move(pattern), std::move(content)));
   }
   ACCORD_RETURN_IF_ERROR(check_component(node, {}));
-  if (type == "Fuse") return Made(std::make_unique<Fuse>());
-  return Made(std::make_unique<ByteFallback>());
+  if (type == "Fuse") return DecoderResult(std::make_unique<Fuse>());
+  return DecoderResult(std::make_unique<ByteFallback>());
 }
 
 }  // namespace
@@ -219,7 +220,7 @@ Made read_one(const JsonNode& node) {
 Result<Decoders> read_decoders(const JsonNode& node) {
   Decoders made;
   made.joins_by_space = node.json().is_null();
-  if (!made.joins_by_space) ACCORD_RETURN_IF_ERROR(read_sequence(node, "decoders", made.list, read_one));
+  if (!made.joins_by_space) ACCORD_RETURN_IF_ERROR(read_sequence(node, "decoders", made.list, read_decoder));
   return made;
 }
 

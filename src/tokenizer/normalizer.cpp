@@ -94,9 +94,10 @@ class BertNormalizer : public Normalizer {
   }
 };
 
-class Replace : public Normalizer {
+class ReplaceNormalizer : public Normalizer {
  public:
-  Replace(Pattern pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
+  ReplaceNormalizer(Pattern pattern, std::string content)
+      : pattern_(std::move(pattern)), content_(std::move(content)) {}
   Status apply(NormalText& text) const override {
     std::string made;
     made.reserve(text.text.size());
@@ -121,9 +122,9 @@ class Replace : public Normalizer {
   std::string content_;
 };
 
-class Prepend : public Normalizer {
+class PrependNormalizer : public Normalizer {
  public:
-  explicit Prepend(std::string prefix) : prefix_(std::move(prefix)) {}
+  explicit PrependNormalizer(std::string prefix) : prefix_(std::move(prefix)) {}
   Status apply(NormalText& text) const override {
     if (!text.text.empty()) text.text.insert(0, prefix_);
     return {};
@@ -133,9 +134,9 @@ class Prepend : public Normalizer {
   std::string prefix_;
 };
 
-class Strip : public Normalizer {
+class StripNormalizer : public Normalizer {
  public:
-  Strip(bool left, bool right) : left_(left), right_(right) {}
+  StripNormalizer(bool left, bool right) : left_(left), right_(right) {}
   Status apply(NormalText& text) const override {
     std::size_t begin = 0;
     std::size_t end = 0;  // behind the last character that is no space
@@ -160,56 +161,56 @@ class Strip : public Normalizer {
   bool right_;
 };
 
-using Made = Result<std::unique_ptr<Normalizer>>;
+using NormalizerResult = Result<std::unique_ptr<Normalizer>>;
 
-Made read_bert(const JsonNode& node) {
+NormalizerResult read_bert_normalizer(const JsonNode& node) {
   ACCORD_RETURN_IF_ERROR(check_component(node, {"clean_text", "handle_chinese_chars", "lowercase"}, {"strip_accents"}));
   auto made = std::make_unique<BertNormalizer>();
   ACCORD_ASSIGN_OR_RETURN(made->clean_text, node.at("clean_text").boolean());
   ACCORD_ASSIGN_OR_RETURN(made->handle_chinese_chars, node.at("handle_chinese_chars").boolean());
   ACCORD_ASSIGN_OR_RETURN(made->lowercase, node.at("lowercase").boolean());
   ACCORD_ASSIGN_OR_RETURN(made->strip_accents, boolean_or(node, "strip_accents", made->lowercase));
-  return Made(std::move(made));
+  return NormalizerResult(std::move(made));
 }
 
-Made read_one(const JsonNode& node) {
+NormalizerResult read_normalizer(const JsonNode& node) {
   constexpr std::array<std::string_view, 11> kTypes = {"BertNormalizer", "Strip", "StripAccents", "NFC",     "NFD",
                                                        "NFKC",           "NFKD",  "Lowercase",    "Replace", "Prepend",
                                                        "Sequence"};
   ACCORD_ASSIGN_OR_RETURN(const std::string type, component_type(node, "normalizer", kTypes));
-  if (type == "BertNormalizer") return read_bert(node);
+  if (type == "BertNormalizer") return read_bert_normalizer(node);
   if (type == "Replace") {
     ACCORD_RETURN_IF_ERROR(check_component(node, {"pattern", "content"}));
     ACCORD_ASSIGN_OR_RETURN(Pattern pattern, Pattern::read(node.at("pattern")));
     ACCORD_ASSIGN_OR_RETURN(std::string content, node.at("content").text());
-    return Made(std::make_unique<Replace>(std::move(pattern), std::move(content)));
+    return NormalizerResult(std::make_unique<ReplaceNormalizer>(std::move(pattern), std::move(content)));
   }
   if (type == "Prepend") {
     ACCORD_RETURN_IF_ERROR(check_component(node, {"prepend"}));
     ACCORD_ASSIGN_OR_RETURN(std::string prefix, node.at("prepend").text());
-    return Made(std::make_unique<Prepend>(std::move(prefix)));
+    return NormalizerResult(std::make_unique<PrependNormalizer>(std::move(prefix)));
   }
   if (type == "Strip") {
     ACCORD_RETURN_IF_ERROR(check_component(node, {"strip_left", "strip_right"}));
     ACCORD_ASSIGN_OR_RETURN(const bool left, node.at("strip_left").boolean());
     ACCORD_ASSIGN_OR_RETURN(const bool right, node.at("strip_right").boolean());
-    return Made(std::make_unique<Strip>(left, right));
+    return NormalizerResult(std::make_unique<StripNormalizer>(left, right));
   }
   ACCORD_RETURN_IF_ERROR(check_component(node, {}));
-  if (type == "Lowercase") return Made(std::make_unique<Lowercase>());
-  if (type == "StripAccents") return Made(std::make_unique<StripAccents>());
+  if (type == "Lowercase") return NormalizerResult(std::make_unique<Lowercase>());
+  if (type == "StripAccents") return NormalizerResult(std::make_unique<StripAccents>());
   const NormalForm form = type == "NFC"    ? NormalForm::kNfc
                           : type == "NFD"  ? NormalForm::kNfd
                           : type == "NFKC" ? NormalForm::kNfkc
                                            : NormalForm::kNfkd;
-  return Made(std::make_unique<NormalForms>(form));
+  return NormalizerResult(std::make_unique<NormalForms>(form));
 }
 
 }  // namespace
 
 Result<std::vector<std::unique_ptr<Normalizer>>> read_normalizers(const JsonNode& node) {
   std::vector<std::unique_ptr<Normalizer>> normalizers;
-  if (!node.json().is_null()) ACCORD_RETURN_IF_ERROR(read_sequence(node, "normalizers", normalizers, read_one));
+  if (!node.json().is_null()) ACCORD_RETURN_IF_ERROR(read_sequence(node, "normalizers", normalizers, read_normalizer));
   return normalizers;
 }
 

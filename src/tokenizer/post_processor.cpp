@@ -11,7 +11,7 @@
 namespace accord::tokenizer {
 namespace {
 
-using Kind = FramePiece::Kind;
+using PieceKind = FramePiece::Kind;
 
 // ["[SEP]", 102]
 Result<FramePiece> read_special_pair(const JsonNode& node) {
@@ -19,7 +19,7 @@ Result<FramePiece> read_special_pair(const JsonNode& node) {
   if (items.size() != 2) return node.error("expected a token and its id");
   ACCORD_RETURN_IF_ERROR(items[0].text().status());
   ACCORD_ASSIGN_OR_RETURN(const TokenId id, read_token_id(items[1]));
-  return FramePiece{Kind::kSpecial, 0, {id}};
+  return FramePiece{PieceKind::kSpecial, 0, {id}};
 }
 
 FramePiece with_type(FramePiece piece, TokenId type_id) {
@@ -33,7 +33,7 @@ Result<Frames> read_bert(const JsonNode& node) {
   ACCORD_ASSIGN_OR_RETURN(const FramePiece cls, read_special_pair(node.at("cls")));
   Frames frames;
   frames.single = {cls, {}, sep};
-  frames.pair = {cls, {}, sep, {Kind::kSecond, 1, {}}, with_type(sep, 1)};
+  frames.pair = {cls, {}, sep, {PieceKind::kSecond, 1, {}}, with_type(sep, 1)};
   return frames;
 }
 
@@ -43,7 +43,7 @@ Result<Frames> read_roberta(const JsonNode& node) {
   ACCORD_ASSIGN_OR_RETURN(const FramePiece cls, read_special_pair(node.at("cls")));
   Frames frames;
   frames.single = {cls, {}, sep};
-  frames.pair = {cls, {}, sep, sep, {Kind::kSecond, 0, {}}, sep};
+  frames.pair = {cls, {}, sep, sep, {PieceKind::kSecond, 0, {}}, sep};
   return frames;
 }
 
@@ -74,12 +74,12 @@ Result<FramePiece> read_piece(const JsonNode& node, const SpecialIds& special) {
   ACCORD_ASSIGN_OR_RETURN(made.type_id, read_token_id(piece.at("type_id")));
   if (is_sequence) {
     if (id != "A" && id != "B") return piece.at("id").error("expected \"A\" or \"B\"");
-    made.kind = id == "A" ? Kind::kFirst : Kind::kSecond;
+    made.kind = id == "A" ? PieceKind::kFirst : PieceKind::kSecond;
     return made;
   }
   const auto found = special.find(id);
   if (found == special.end()) return piece.at("id").error(fmt::format("special_tokens has no {}", quoted_text(id)));
-  made.kind = Kind::kSpecial;
+  made.kind = PieceKind::kSpecial;
   made.ids = found->second;
   return made;
 }
@@ -100,14 +100,14 @@ Result<Frames> read_template(const JsonNode& node) {
   Frames frames;
   ACCORD_ASSIGN_OR_RETURN(frames.single, read_frame(node.at("single"), special));
   ACCORD_ASSIGN_OR_RETURN(frames.pair, read_frame(node.at("pair"), special));
-  if (std::ranges::any_of(frames.single, [](const FramePiece& piece) { return piece.kind == Kind::kSecond; })) {
+  if (std::ranges::any_of(frames.single, [](const FramePiece& piece) { return piece.kind == PieceKind::kSecond; })) {
     return node.at("single").error("uses the second text, which there is none of");
   }
   return frames;
 }
 
 // Nothing for ByteLevel, which is about offsets only.
-Result<std::optional<Frames>> read_one(const JsonNode& node) {
+Result<std::optional<Frames>> read_post_processor(const JsonNode& node) {
   constexpr std::array<std::string_view, 5> kTypes = {"BertProcessing", "RobertaProcessing", "ByteLevel",
                                                       "TemplateProcessing", "Sequence"};
   ACCORD_ASSIGN_OR_RETURN(const std::string type, component_type(node, "post_processor", kTypes));
@@ -146,7 +146,7 @@ void cut(std::vector<TokenId>& ids, std::size_t length, Side side) {
 Result<Frames> read_frames(const JsonNode& node) {
   if (node.json().is_null()) return Frames();
   std::vector<std::optional<Frames>> list;
-  ACCORD_RETURN_IF_ERROR(read_sequence(node, "processors", list, read_one));
+  ACCORD_RETURN_IF_ERROR(read_sequence(node, "processors", list, read_post_processor));
   std::erase(list, std::nullopt);
   if (list.size() > 1)
     return node.error_as(StatusCode::kUnsupported, "accord has no post_processor of several that add tokens");

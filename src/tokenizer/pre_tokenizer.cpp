@@ -1,4 +1,4 @@
-// A split only cuts the words of the list; the text stays. ByteLevel and Metaspace, which change it, write it anew.
+// A split only cuts the words of the list; the text stays. ByteLevelPreTokenizer and MetaspacePreTokenizer, which change it, write it anew.
 
 #include "tokenizer/pre_tokenizer.hpp"
 
@@ -61,9 +61,9 @@ void segments_of_characters(IsOne is_one, std::string_view text, std::vector<Seg
   if (end < text.size()) segments.push_back({end, text.size(), false});
 }
 
-class Split : public PreTokenizer {
+class SplitPreTokenizer : public PreTokenizer {
  public:
-  Split(Pattern pattern, SplitBehavior behavior, bool is_inverted)
+  SplitPreTokenizer(Pattern pattern, SplitBehavior behavior, bool is_inverted)
       : pattern_(std::move(pattern)), behavior_(behavior), is_inverted_(is_inverted) {}
   Status apply(Words& words) const override {
     return split_each(words, [&](std::string_view text, std::vector<Segment>& segments) -> Status {
@@ -113,7 +113,7 @@ class BertPreTokenizer : public PreTokenizer {
 };
 
 // Runs of word characters, and runs of what is neither that nor space.
-class Whitespace : public PreTokenizer {
+class WhitespacePreTokenizer : public PreTokenizer {
  public:
   Status apply(Words& words) const override {
     enum class Kind : std::uint8_t { kSpace, kWord, kOther };
@@ -136,9 +136,9 @@ class Whitespace : public PreTokenizer {
 };
 
 // GPT-2's way: an optional space before the text, its regex, and bytes spelled in an alphabet of printable characters.
-class ByteLevel : public PreTokenizer {
+class ByteLevelPreTokenizer : public PreTokenizer {
  public:
-  ByteLevel(bool add_prefix_space, std::optional<Pattern> pattern)
+  ByteLevelPreTokenizer(bool add_prefix_space, std::optional<Pattern> pattern)
       : add_prefix_space_(add_prefix_space), pattern_(std::move(pattern)) {}
 
   Status apply(Words& words) const override {
@@ -181,10 +181,10 @@ class ByteLevel : public PreTokenizer {
 };
 
 // SentencePiece's way: spaces become a visible character, which begins a word.
-class Metaspace : public PreTokenizer {
+class MetaspacePreTokenizer : public PreTokenizer {
  public:
   enum class Prepend : std::uint8_t { kFirst, kNever, kAlways };
-  Metaspace(std::string replacement, Prepend prepend, bool splits)
+  MetaspacePreTokenizer(std::string replacement, Prepend prepend, bool splits)
       : replacement_(std::move(replacement)),
         pattern_(Pattern::of_text(replacement_)),
         prepend_(prepend),
@@ -223,11 +223,11 @@ class Metaspace : public PreTokenizer {
   bool splits_;
 };
 
-using Made = Result<std::unique_ptr<PreTokenizer>>;
+using PreTokenizerResult = Result<std::unique_ptr<PreTokenizer>>;
 
 constexpr std::string_view kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-Made read_byte_level(const JsonNode& node) {
+PreTokenizerResult read_byte_level(const JsonNode& node) {
   ACCORD_RETURN_IF_ERROR(check_component(node, {"add_prefix_space", "trim_offsets"}, {"use_regex"}));
   ACCORD_ASSIGN_OR_RETURN(const bool add_prefix_space, node.at("add_prefix_space").boolean());
   ACCORD_ASSIGN_OR_RETURN(const bool uses_regex, boolean_or(node, "use_regex", true));
@@ -235,48 +235,48 @@ Made read_byte_level(const JsonNode& node) {
   if (uses_regex) {
     ACCORD_ASSIGN_OR_RETURN(pattern, Pattern::of_regex(kGpt2));
   }
-  return Made(std::make_unique<ByteLevel>(add_prefix_space, std::move(pattern)));
+  return PreTokenizerResult(std::make_unique<ByteLevelPreTokenizer>(add_prefix_space, std::move(pattern)));
 }
 
-Made read_metaspace(const JsonNode& node) {
+PreTokenizerResult read_metaspace_pre_tokenizer(const JsonNode& node) {
   constexpr std::array<std::string_view, 3> kSchemes = {"first", "never", "always"};
   ACCORD_RETURN_IF_ERROR(
       check_component(node, {"replacement"}, {"prepend_scheme", "add_prefix_space", "split", "str_rep"}));
   ACCORD_ASSIGN_OR_RETURN(std::string replacement, read_character(node.at("replacement")));
   ACCORD_ASSIGN_OR_RETURN(const bool adds_prefix, boolean_or(node, "add_prefix_space", true));
   ACCORD_ASSIGN_OR_RETURN(const bool splits, boolean_or(node, "split", true));
-  auto prepend = adds_prefix ? Metaspace::Prepend::kAlways : Metaspace::Prepend::kNever;
+  auto prepend = adds_prefix ? MetaspacePreTokenizer::Prepend::kAlways : MetaspacePreTokenizer::Prepend::kNever;
   if (node.has("prepend_scheme")) {
     const JsonNode scheme_node = node.at("prepend_scheme");
     ACCORD_ASSIGN_OR_RETURN(const std::string scheme, scheme_node.text());
     const auto found = std::ranges::find(kSchemes, scheme);
     if (found == kSchemes.end()) return scheme_node.error(unknown_name("scheme", scheme, kSchemes).message());
-    prepend = static_cast<Metaspace::Prepend>(found - kSchemes.begin());
-    if (!adds_prefix && prepend != Metaspace::Prepend::kNever) {
+    prepend = static_cast<MetaspacePreTokenizer::Prepend>(found - kSchemes.begin());
+    if (!adds_prefix && prepend != MetaspacePreTokenizer::Prepend::kNever) {
       return scheme_node.error("add_prefix_space is false, prepend_scheme is not \"never\"");
     }
   }
-  return Made(std::make_unique<Metaspace>(std::move(replacement), prepend, splits));
+  return PreTokenizerResult(std::make_unique<MetaspacePreTokenizer>(std::move(replacement), prepend, splits));
 }
 
-Made read_split(const JsonNode& node) {
+PreTokenizerResult read_split_pre_tokenizer(const JsonNode& node) {
   ACCORD_RETURN_IF_ERROR(check_component(node, {"pattern", "behavior", "invert"}));
   ACCORD_ASSIGN_OR_RETURN(Pattern pattern, Pattern::read(node.at("pattern")));
   ACCORD_ASSIGN_OR_RETURN(const SplitBehavior behavior, read_split_behavior(node.at("behavior")));
   ACCORD_ASSIGN_OR_RETURN(const bool is_inverted, node.at("invert").boolean());
-  return Made(std::make_unique<Split>(std::move(pattern), behavior, is_inverted));
+  return PreTokenizerResult(std::make_unique<SplitPreTokenizer>(std::move(pattern), behavior, is_inverted));
 }
 
-Made read_one(const JsonNode& node) {
+PreTokenizerResult read_pre_tokenizer(const JsonNode& node) {
   constexpr std::array<std::string_view, 9> kTypes = {"BertPreTokenizer", "ByteLevel",       "Metaspace",
                                                       "Whitespace",       "Sequence",        "Split",
                                                       "Punctuation",      "WhitespaceSplit", "Digits"};
   ACCORD_ASSIGN_OR_RETURN(const std::string type, component_type(node, "pre_tokenizer", kTypes));
   if (type == "ByteLevel") return read_byte_level(node);
-  if (type == "Metaspace") return read_metaspace(node);
-  if (type == "Split") return read_split(node);
+  if (type == "Metaspace") return read_metaspace_pre_tokenizer(node);
+  if (type == "Split") return read_split_pre_tokenizer(node);
   const auto at_characters = [](SplitCharacters::IsOne is_one, SplitBehavior behavior) {
-    return Made(std::make_unique<SplitCharacters>(is_one, behavior));
+    return PreTokenizerResult(std::make_unique<SplitCharacters>(is_one, behavior));
   };
   if (type == "Digits") {
     ACCORD_RETURN_IF_ERROR(check_component(node, {"individual_digits"}));
@@ -292,8 +292,8 @@ Made read_one(const JsonNode& node) {
     return at_characters(is_punctuation, behavior);
   }
   ACCORD_RETURN_IF_ERROR(check_component(node, {}));
-  if (type == "Whitespace") return Made(std::make_unique<Whitespace>());
-  if (type == "BertPreTokenizer") return Made(std::make_unique<BertPreTokenizer>());
+  if (type == "Whitespace") return PreTokenizerResult(std::make_unique<WhitespacePreTokenizer>());
+  if (type == "BertPreTokenizer") return PreTokenizerResult(std::make_unique<BertPreTokenizer>());
   return at_characters(is_space, SplitBehavior::kRemoved);
 }
 
@@ -302,11 +302,11 @@ Made read_one(const JsonNode& node) {
 Result<PreTokenizers> read_pre_tokenizers(const JsonNode& node) {
   PreTokenizers made;
   if (node.json().is_null()) return made;
-  ByteLevel* last_bytes = nullptr;
-  const auto read = [&](const JsonNode& item) -> Made {
-    ACCORD_ASSIGN_OR_RETURN(auto one, read_one(item));
-    last_bytes = dynamic_cast<ByteLevel*>(one.get());
-    return Made(std::move(one));
+  ByteLevelPreTokenizer* last_bytes = nullptr;
+  const auto read = [&](const JsonNode& item) -> PreTokenizerResult {
+    ACCORD_ASSIGN_OR_RETURN(auto one, read_pre_tokenizer(item));
+    last_bytes = dynamic_cast<ByteLevelPreTokenizer*>(one.get());
+    return PreTokenizerResult(std::move(one));
   };
   ACCORD_RETURN_IF_ERROR(read_sequence(node, "pretokenizers", made.list, read));
   made.ends_in_bytes = last_bytes != nullptr;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint64_t kListening = 0;
 
-bool would_wait() { return errno == EAGAIN || errno == EWOULDBLOCK; }
+bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 
 Status watch(int epoll, int operation, int fd, std::uint32_t events, std::uint64_t number) {
   epoll_event event = {};
@@ -69,7 +69,7 @@ bool TorchStore::receive(Client client, Connection& connection) {
   std::array<char, 65536> bytes;
   const ssize_t got = recv(connection.fd.get(), bytes.data(), bytes.size(), 0);  // epoll tells of more
   if (got > 0) return table_.receive(client, std::string_view(bytes.data(), static_cast<std::size_t>(got)));
-  return got < 0 && (would_wait() || errno == EINTR);
+  return got < 0 && (would_block() || errno == EINTR);
 }
 
 void TorchStore::answer() {
@@ -86,7 +86,7 @@ bool TorchStore::flush(Client client, Connection& connection) {
   while (!connection.unsent.empty()) {
     const ssize_t sent = send(connection.fd.get(), connection.unsent.data(), connection.unsent.size(), MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && !would_wait()) return false;
+    if (sent < 0 && !would_block()) return false;
     if (sent < 0) return watch(epoll_.get(), EPOLL_CTL_MOD, connection.fd.get(), EPOLLIN | EPOLLOUT, client).ok();
     connection.unsent.erase(0, static_cast<std::size_t>(sent));
   }

@@ -13,7 +13,7 @@
 namespace accord::comm {
 namespace {
 
-constexpr std::chrono::seconds kPatience(5);
+constexpr std::chrono::seconds kPartingPatience(5);
 
 }  // namespace
 
@@ -79,7 +79,7 @@ bool DeviceChannel::part_from_peers() {
     return !closed_ && std::ranges::any_of(ranks, [this](Rank rank) { return loses_memory_of_this_rank(rank); }) &&
            std::ranges::any_of(ranks, [this](Rank rank) { return may_use_memory(rank); });
   };
-  const Deadline deadline = Deadline::in(kPatience);
+  const Deadline deadline = Deadline::in(kPartingPatience);
   Waiter waiter(WaitPolicy::kYield);
   (void)end_works(Ending::kOver);
   while (is_any_left()) {

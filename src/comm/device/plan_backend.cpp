@@ -19,7 +19,7 @@ namespace {
 /// Thread blocks that a call takes unless max_ctas says otherwise: ranks that share a GPU have to run side by side on it.
 constexpr int kInstances = 16;
 /// For kernels that have to end. One that stands behind what is not accord's may take longer.
-constexpr std::chrono::seconds kPatience(5);
+constexpr std::chrono::seconds kStopPatience(5);
 
 }  // namespace
 
@@ -154,7 +154,7 @@ void PlanBackend::abort() {
   const std::lock_guard lock(launches_);
   aborted_ = true;
   Waiter waiter(WaitPolicy::kYield);
-  const Deadline deadline = Deadline::in(kPatience);
+  const Deadline deadline = Deadline::in(kStopPatience);
   while (is_under_way() && !deadline.passed()) (void)waiter.pause();
 }
 

@@ -175,7 +175,7 @@ Order read_order(const ordered_json& json, int size) {
   return order;
 }
 
-Counters read_counters(const ordered_json& json) {
+Counters counters_from_json(const ordered_json& json) {
   Counters counters;
   counters.failures = read<std::uint64_t>(json, "failures");
   counters.waits = read<std::uint64_t>(json, "waits");
@@ -220,7 +220,7 @@ FlightLog read_log(const ordered_json& json) {
   log.created_ns = read<std::int64_t>(json, "created_ns");
   log.taken_ns = read<std::int64_t>(json, "taken_ns");
   log.taken_unix_ns = read<std::int64_t>(json, "taken_unix_ns");
-  log.counters = read_counters(field(json, "counters"));
+  log.counters = counters_from_json(field(json, "counters"));
   for (const ordered_json& order : list(json, "orders")) log.orders.push_back(read_order(order, log.size()));
   return log;
 }

@@ -33,10 +33,6 @@ Result<Tensor> tiles_of(Preparation& op, std::int64_t groups, std::int64_t rows)
   return op.constant(DType::kUInt8, {static_cast<std::int64_t>(bytes.size())}, bytes);
 }
 
-void add_step(Preparation& op, const Step& step) {
-  op.step_always(step, [&] { return step; });
-}
-
 // Without gaps, and at an address that words of 16 bytes have: where rows are whole words, kernels read them by such.
 Result<Tensor> whole(Preparation& op, const Tensor& tensor) {
   constexpr std::int64_t kAligned = sizeof(device::Words);

@@ -35,6 +35,16 @@ Shape shape_along(const Tensor& tensor, std::span<const int> dims) {
 
 }  // namespace
 
+void add_step(Preparation& op, const Step& step) {
+  op.step_always(step, [&] { return step; });
+}
+
+Tensor transposed(Tensor matrix) {
+  static constexpr int kOrder[] = {1, 0};
+  matrix.layout = kernels::permuted_layout(matrix.layout, kOrder);
+  return matrix;
+}
+
 Shape shape_of(const kernels::Layout& layout) {
   Shape shape{layout.dims, {}};
   std::copy_n(layout.sizes.begin(), layout.dims, shape.sizes);

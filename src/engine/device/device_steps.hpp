@@ -20,6 +20,11 @@ Operand operand_of(const Tensor& tensor, std::span<const std::int64_t> sizes);
 /// Joins dimensions that lie behind each other in all operands, so that kernels divide less.
 void join_dimensions(Shape& shape, std::span<Operand> operands);
 
+/// Has `op` take `step` at every run.
+void add_step(Preparation& op, const Step& step);
+/// A matrix [rows, columns] as [columns, rows].
+Tensor transposed(Tensor matrix);
+
 /// What a kernel of `run` tells faults of `node` by.
 FaultReport report_of(const DeviceRun& run, const Node* node);
 

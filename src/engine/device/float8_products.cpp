@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/device/device_run.hpp"
+#include "engine/device/device_steps.hpp"
 #include "engine/device/float8_kernels.hpp"
 
 namespace accord::engine {
@@ -11,22 +12,12 @@ namespace {
 // Of a weight in the dtype of its inputs: less than the second-level cache of a large GPU holds.
 constexpr std::int64_t kWidenedBytes = std::int64_t{32} << 20;
 
-void add_step(Preparation& op, const Step& step) {
-  op.step_always(step, [&] { return step; });
-}
-
 // Outputs [first, first + count) of [.., outputs].
 Tensor some_outputs(Tensor tensor, std::int64_t first, std::int64_t count) {
   const int last = tensor.dims() - 1;
   tensor.offset += first * tensor.stride(last) * static_cast<std::int64_t>(size_of(tensor.dtype));
   tensor.layout.sizes[static_cast<std::size_t>(last)] = count;
   return tensor;
-}
-
-Tensor transposed(Tensor matrix) {
-  static constexpr int kOrder[] = {1, 0};
-  matrix.layout = kernels::permuted_layout(matrix.layout, kOrder);
-  return matrix;
 }
 
 // Outputs [first, first + count) of the weight into `to`.

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "engine/device/device_run.hpp"
+#include "engine/device/device_steps.hpp"
 #include "engine/device/image_kernels.hpp"
 #include "engine/device/library_product.hpp"
 #include "engine/runtime/images.hpp"
@@ -16,10 +17,6 @@ namespace {
 constexpr std::int64_t kFewOutputs = 8;  // of a group
 constexpr std::int64_t kPieceBytes = std::int64_t{32} << 20;
 
-void add_step(Preparation& op, const Step& step) {
-  op.step_always(step, [&] { return step; });
-}
-
 // Columns [first, first + columns) of `rows` rows from `row` on of a matrix without gaps, `width` wide, whose elements are those of `tensor`.
 Tensor part_of(const Tensor& tensor, std::int64_t width, std::int64_t row, std::int64_t rows, std::int64_t first,
                std::int64_t columns) {
@@ -28,12 +25,6 @@ Tensor part_of(const Tensor& tensor, std::int64_t width, std::int64_t row, std::
   part.layout = kernels::strided_layout(sizes, strides);
   part.offset += (row * width + first) * static_cast<std::int64_t>(size_of(tensor.dtype));
   return part;
-}
-
-Tensor transposed(Tensor matrix) {
-  static constexpr int kOrder[] = {1, 0};
-  matrix.layout = kernels::permuted_layout(matrix.layout, kOrder);
-  return matrix;
 }
 
 template <typename T>

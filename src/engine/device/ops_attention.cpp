@@ -373,7 +373,7 @@ Status prepare_attention(Preparation& op) {
   return Status();
 }
 
-constexpr OpEntry kTable[] = {
+constexpr OpEntry kAttentionOps[] = {
     {kCachedAttention, prepare_cached_attention},
     {"accord.rotary", prepare_rotary},
     {"aten.scaled_dot_product_attention.default", prepare_attention},
@@ -381,6 +381,6 @@ constexpr OpEntry kTable[] = {
 
 }  // namespace
 
-std::span<const OpEntry> device_attention_ops() { return kTable; }
+std::span<const OpEntry> device_attention_ops() { return kAttentionOps; }
 
 }  // namespace accord::engine

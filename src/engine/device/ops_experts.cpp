@@ -83,7 +83,7 @@ Result<Tensor> sorted_rows(Preparation& op, const Tensor& input, const Sorting& 
 }
 
 /// y = x * weight^T, or activation(x * weight^T), or activation(x * gate^T) * (x * weight^T), of sorted rows by their experts.
-struct Layer {
+struct ExpertLayer {
   Tensor weight;  ///< [experts, out, in], contiguous, as the gate
   std::optional<Tensor> gate;
   std::optional<UnaryOp> activation;
@@ -132,7 +132,7 @@ Status launch_tiles(const DeviceRun& run, const ExpertProduct& product, std::int
 
 namespace {
 
-void add_product(Preparation& op, const Layer& layer, const Sorting& sorting, const Tensor& x, const Tensor& y) {
+void add_product(Preparation& op, const ExpertLayer& layer, const Sorting& sorting, const Tensor& x, const Tensor& y) {
   const auto bytes_of = [](const Tensor& rows) { return static_cast<std::int64_t>(size_of(rows.dtype)); };
   ExpertProduct kernel;
   FewRowsCall& call = kernel.call;
@@ -177,7 +177,7 @@ void add_combination(Preparation& op, const Tensor& weights, const Sorting& sort
 
 /// The weights of all of this rank's experts.
 struct Experts {
-  Layer up, down;
+  ExpertLayer up, down;
 };
 
 Result<Experts> experts_of(Preparation& op, DType dtype) {
@@ -245,13 +245,13 @@ Status prepare_experts(Preparation& op) {
   return Status();
 }
 
-constexpr OpEntry kTable[] = {
+constexpr OpEntry kExpertsOps[] = {
     {"accord.experts", prepare_experts},
     {"accord.experts.default", prepare_experts},
 };
 
 }  // namespace
 
-std::span<const OpEntry> device_expert_ops() { return kTable; }
+std::span<const OpEntry> device_expert_ops() { return kExpertsOps; }
 
 }  // namespace accord::engine

@@ -38,12 +38,6 @@ Tensor as_matrix(Tensor tensor, const Rows& rows) {
   return tensor;
 }
 
-Tensor transposed(Tensor matrix) {
-  static constexpr int kOrder[] = {1, 0};
-  matrix.layout = kernels::permuted_layout(matrix.layout, kOrder);
-  return matrix;
-}
-
 /// y = activation(x * weight^T + bias), with a gate activation(x * gate^T + gate_bias) * (x * weight^T + bias).
 struct Layer {
   Tensor weight;  ///< [out, in], contiguous, as the gate
@@ -338,7 +332,7 @@ Status prepare_bmm(Preparation& op) {
   return add_canonical_product(op, {a, weight, y});
 }
 
-constexpr OpEntry kTable[] = {
+constexpr OpEntry kMatrixOps[] = {
     {"aten.linear.default", prepare_linear}, {"accord.linear", prepare_linear},
     {"aten.mm.default", prepare_mm},         {"aten.addmm.default", prepare_addmm},
     {"aten.bmm.default", prepare_bmm},       {"accord.gated_linear", prepare_gated_linear},
@@ -347,6 +341,6 @@ constexpr OpEntry kTable[] = {
 
 }  // namespace
 
-std::span<const OpEntry> device_matrix_ops() { return kTable; }
+std::span<const OpEntry> device_matrix_ops() { return kMatrixOps; }
 
 }  // namespace accord::engine

@@ -21,9 +21,9 @@ using Term = SymbolicInt::Term;
 constexpr std::size_t kMaxTextBytes = 1024;
 constexpr std::size_t kMaxTerms = 64;
 constexpr std::size_t kMaxDegree = 8;
-constexpr int kMaxDepth = 16;
+constexpr int kMaxSizeDepth = 16;
 
-Status corrupt(std::string_view text, std::string_view why) {
+Status corrupt_size(std::string_view text, std::string_view why) {
   return Status(StatusCode::kCorrupt, fmt::format("the size \"{}\" {}", text.substr(0, 80), why));
 }
 
@@ -56,7 +56,7 @@ class Parser {
   Result<std::vector<Term>> parse() {
     ACCORD_ASSIGN_OR_RETURN(auto terms, sum());
     skip_spaces();
-    if (at_ != text_.size()) return corrupt(text_, fmt::format("goes on after its end, at byte {}", at_));
+    if (at_ != text_.size()) return corrupt_size(text_, fmt::format("goes on after its end, at byte {}", at_));
     return terms;
   }
 
@@ -64,16 +64,16 @@ class Parser {
   using Terms = std::vector<Term>;
 
   Result<Terms> sum() {
-    if (++depth_ > kMaxDepth) return corrupt(text_, "nests too deep");
+    if (++depth_ > kMaxSizeDepth) return corrupt_size(text_, "nests too deep");
     ACCORD_ASSIGN_OR_RETURN(auto total, product());
     for (;;) {
       const bool minus = take('-');
       if (!minus && !take('+')) break;
       ACCORD_ASSIGN_OR_RETURN(auto next, product());
-      if (minus && !negate(next)) return corrupt(text_, "does not fit in 64 bits");
+      if (minus && !negate(next)) return corrupt_size(text_, "does not fit in 64 bits");
       std::move(next.begin(), next.end(), std::back_inserter(total));
-      if (!normalize(total)) return corrupt(text_, "does not fit in 64 bits");
-      if (total.size() > kMaxTerms) return corrupt(text_, "has too many terms");
+      if (!normalize(total)) return corrupt_size(text_, "does not fit in 64 bits");
+      if (total.size() > kMaxTerms) return corrupt_size(text_, "has too many terms");
     }
     --depth_;
     return total;
@@ -90,15 +90,15 @@ class Parser {
 
   Result<Terms> unary() {
     if (take('-')) {
-      if (++depth_ > kMaxDepth) return corrupt(text_, "nests too deep");
+      if (++depth_ > kMaxSizeDepth) return corrupt_size(text_, "nests too deep");
       ACCORD_ASSIGN_OR_RETURN(auto terms, unary());
       --depth_;
-      if (!negate(terms)) return corrupt(text_, "does not fit in 64 bits");
+      if (!negate(terms)) return corrupt_size(text_, "does not fit in 64 bits");
       return terms;
     }
     if (take('(')) {
       ACCORD_ASSIGN_OR_RETURN(auto terms, sum());
-      if (!take(')')) return corrupt(text_, "has a parenthesis that is not closed");
+      if (!take(')')) return corrupt_size(text_, "has a parenthesis that is not closed");
       return terms;
     }
     if (at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_]))) return number();
@@ -109,7 +109,7 @@ class Parser {
     std::int64_t value = 0;
     for (; at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_])); ++at_) {
       if (__builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, text_[at_] - '0', &value)) {
-        return corrupt(text_, "does not fit in 64 bits");
+        return corrupt_size(text_, "does not fit in 64 bits");
       }
     }
     if (value == 0) return Terms{};
@@ -123,7 +123,7 @@ class Parser {
              (at_ > begin && std::isdigit(static_cast<unsigned char>(c)));
     };
     while (at_ < text_.size() && is_part(text_[at_])) ++at_;
-    if (at_ == begin) return corrupt(text_, fmt::format("lacks a number or symbol at byte {}", at_));
+    if (at_ == begin) return corrupt_size(text_, fmt::format("lacks a number or symbol at byte {}", at_));
     return Terms{Term{1, {std::string(text_.substr(begin, at_ - begin))}}};
   }
 
@@ -132,15 +132,16 @@ class Parser {
     for (const auto& x : a) {
       for (const auto& y : b) {
         Term term;
-        if (__builtin_mul_overflow(x.factor, y.factor, &term.factor)) return corrupt(text_, "does not fit in 64 bits");
+        if (__builtin_mul_overflow(x.factor, y.factor, &term.factor))
+          return corrupt_size(text_, "does not fit in 64 bits");
         std::merge(x.symbols.begin(), x.symbols.end(), y.symbols.begin(), y.symbols.end(),
                    std::back_inserter(term.symbols));
-        if (term.symbols.size() > kMaxDegree) return corrupt(text_, "multiplies too many symbols");
+        if (term.symbols.size() > kMaxDegree) return corrupt_size(text_, "multiplies too many symbols");
         product.push_back(std::move(term));
       }
     }
-    if (!normalize(product)) return corrupt(text_, "does not fit in 64 bits");
-    if (product.size() > kMaxTerms) return corrupt(text_, "has too many terms");
+    if (!normalize(product)) return corrupt_size(text_, "does not fit in 64 bits");
+    if (product.size() > kMaxTerms) return corrupt_size(text_, "has too many terms");
     return product;
   }
 
@@ -174,7 +175,7 @@ SymbolicInt::SymbolicInt(std::int64_t value) {
 }
 
 Result<SymbolicInt> SymbolicInt::parse(std::string_view text) {
-  if (text.size() > kMaxTextBytes) return corrupt(text, "is too long");
+  if (text.size() > kMaxTextBytes) return corrupt_size(text, "is too long");
   SymbolicInt parsed;
   ACCORD_ASSIGN_OR_RETURN(parsed.terms_, Parser(text).parse());
   return parsed;

@@ -30,10 +30,6 @@ constexpr std::int64_t kMaxSize = std::int64_t{1} << 40;         // of one dimen
 constexpr std::int64_t kMaxTensorBytes = std::int64_t{1} << 46;  // 64 TiB
 constexpr std::size_t kMaxSizeText = 1024;
 
-Status corrupt(std::string_view where, std::string_view message) {
-  return Status(StatusCode::kCorrupt, fmt::format("{}: {}", where, message));
-}
-
 bool is_identifier(std::string_view name) {
   const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
   const auto digit = [](char c) { return c >= '0' && c <= '9'; };
@@ -107,7 +103,7 @@ class Reader {
       const auto& value = graph_.values[static_cast<std::size_t>(parameter.value)];
       const bool fixed = std::all_of(value.shape.begin(), value.shape.end(),
                                      [](const SymbolicInt& size) { return size.is_constant(); });
-      if (!fixed) return corrupt(where, fmt::format("\"{}\" has a shape that depends on symbols", value.name));
+      if (!fixed) return corrupt_at(where, fmt::format("\"{}\" has a shape that depends on symbols", value.name));
       ACCORD_ASSIGN_OR_RETURN(parameter.tensor,
                               read_text(item.at("tensor"), fmt::format("{}: tensor", where), kMaxNameBytes));
       graph_.parameters.push_back(std::move(parameter));
@@ -197,13 +193,13 @@ class Reader {
     auto bytes = static_cast<std::int64_t>(size_of(value.dtype));
     for (const auto& symbolic : value.shape) {
       const auto size = symbolic.range(ranges_);
-      if (!size.ok()) return corrupt(where, size.status().message());
+      if (!size.ok()) return corrupt_at(where, size.status().message());
       if (size->min < 1 || size->max > kMaxSize) {
-        return corrupt(where, fmt::format("\"{}\" can have a dimension of {} = {}", value.name, symbolic.to_string(),
-                                          size->min < 1 ? size->min : size->max));
+        return corrupt_at(where, fmt::format("\"{}\" can have a dimension of {} = {}", value.name, symbolic.to_string(),
+                                             size->min < 1 ? size->min : size->max));
       }
       if (__builtin_mul_overflow(bytes, size->max, &bytes) || bytes > kMaxTensorBytes) {
-        return corrupt(where, fmt::format("\"{}\" can have more than {} bytes", value.name, kMaxTensorBytes));
+        return corrupt_at(where, fmt::format("\"{}\" can have more than {} bytes", value.name, kMaxTensorBytes));
       }
     }
     return {};
@@ -212,7 +208,7 @@ class Reader {
   static Result<DType> read_dtype(const json& item, const std::string& where) {
     ACCORD_ASSIGN_OR_RETURN(const auto name, read_text(item, where + ": dtype", kMaxNameBytes));
     auto dtype = engine_dtype_from_string(name);
-    if (!dtype.ok()) return corrupt(where, dtype.status().message());
+    if (!dtype.ok()) return corrupt_at(where, dtype.status().message());
     return dtype;
   }
 
@@ -224,10 +220,11 @@ class Reader {
     }
     ACCORD_ASSIGN_OR_RETURN(const auto text, read_text(item, where, kMaxSizeText));
     auto size = SymbolicInt::parse(text);
-    if (!size.ok()) return corrupt(where, size.status().message());
+    if (!size.ok()) return corrupt_at(where, size.status().message());
     for (const auto& term : size->terms()) {
       for (const auto& symbol : term.symbols) {
-        if (!ranges_.contains(symbol)) return corrupt(where, unknown_name("symbol", symbol, symbol_names()).message());
+        if (!ranges_.contains(symbol))
+          return corrupt_at(where, unknown_name("symbol", symbol, symbol_names()).message());
       }
     }
     return size;
@@ -243,12 +240,12 @@ class Reader {
     ACCORD_ASSIGN_OR_RETURN(const auto name, read_text(item, where, kMaxNameBytes));
     if (const auto found = ids_.find(name); found != ids_.end()) return ValueRef{found->second};
     if (const auto later = maker_.find(name); later != maker_.end()) {
-      return corrupt(where,
-                     fmt::format("uses \"{}\", which node {} makes only later: the graph has a cycle or is out of "
-                                 "order",
-                                 name, later->second));
+      return corrupt_at(where,
+                        fmt::format("uses \"{}\", which node {} makes only later: the graph has a cycle or is out of "
+                                    "order",
+                                    name, later->second));
     }
-    return corrupt(where, fmt::format("uses \"{}\", which nothing makes", name));
+    return corrupt_at(where, fmt::format("uses \"{}\", which nothing makes", name));
   }
 
   Result<Argument> read_argument(const json& item, const std::string& where) {
@@ -268,7 +265,7 @@ class Reader {
   }
 
   Result<Argument> read_sizes(const json& item, const std::string& where) {
-    if (item.size() > kMaxListItems) return corrupt(where, fmt::format("has more than {} entries", kMaxListItems));
+    if (item.size() > kMaxListItems) return corrupt_at(where, fmt::format("has more than {} entries", kMaxListItems));
     std::vector<SymbolicInt> sizes;
     for (const auto& size : item) {
       ACCORD_ASSIGN_OR_RETURN(auto read, read_size(size, where));

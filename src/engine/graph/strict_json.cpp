@@ -63,11 +63,11 @@ class Checker : public nlohmann::json_sax<nlohmann::json> {
   std::vector<std::set<std::string>> keys_;  // of the objects that are open; empty ones stand for arrays
 };
 
+}  // namespace
+
 Status corrupt_at(std::string_view where, std::string_view message) {
   return Status(StatusCode::kCorrupt, fmt::format("{}: {}", where, message));
 }
-
-}  // namespace
 
 Result<nlohmann::json> parse_json(std::string_view text, std::string_view what, std::size_t max_bytes) {
   if (text.size() > max_bytes) {

@@ -51,6 +51,9 @@ class JsonObject {
   std::string where_;
 };
 
+/// kCorrupt: "`where`: `message`".
+Status corrupt_at(std::string_view where, std::string_view message);
+
 /// `json` as a whole number in [min, max]; kCorrupt with `where` otherwise.
 Result<std::int64_t> read_integer(const nlohmann::json& json, std::string_view where, std::int64_t min,
                                   std::int64_t max);

@@ -13,6 +13,7 @@
 #include "base/text.hpp"
 #include "engine/graph/dtypes.hpp"
 #include "engine/graph/strict_json.hpp"
+#include "engine/package/manifest_file.hpp"
 #include "engine/package/manifest_layout.hpp"
 #include "engine/package/package.hpp"
 #include "engine/package/packing.hpp"
@@ -24,8 +25,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int kFormatVersion = 2;
-constexpr std::size_t kMaxManifestBytes = std::size_t{256} << 20;
-constexpr std::int64_t kMaxFileBytes = std::int64_t{1} << 46;
 constexpr std::int64_t kMaxHeaderBytes = 100'000'000;  // the safetensors library's own limit
 constexpr std::int64_t kMaxGraphBytes = std::int64_t{256} << 20;
 constexpr std::int64_t kMaxGranuleBytes = std::int64_t{1} << 30;
@@ -38,11 +37,6 @@ constexpr std::size_t kMaxRules = 10'000;
 constexpr std::size_t kMaxFiles = 100'000;
 constexpr std::size_t kMaxTensors = 4'000'000;
 constexpr std::size_t kMaxGranules = 16'000'000;
-constexpr std::string_view kWhere = "manifest.json";
-
-Status corrupt(std::string_view where, std::string_view message) {
-  return Status(StatusCode::kCorrupt, fmt::format("{}: {}", where, message));
-}
 
 // Names of files stay inside the package: letters, digits, "-", "_" and ".", not beginning with ".".
 bool is_file_name(std::string_view name) {
@@ -56,16 +50,16 @@ bool is_file_name(std::string_view name) {
 Status check_version(const json& document) {
   if (is_program(document)) return no_single_engine(document);
   if (!document.is_object() || !document.contains("format") || document["format"] != "accord-package") {
-    return corrupt(kWhere, "\"format\" is not \"accord-package\"");
+    return corrupt_at(kManifestName, "\"format\" is not \"accord-package\"");
   }
   if (!document.contains("format_version") || !document["format_version"].is_number_integer()) {
-    return corrupt(kWhere, "\"format_version\" is missing or no whole number");
+    return corrupt_at(kManifestName, "\"format_version\" is missing or no whole number");
   }
   if (document["format_version"] != kFormatVersion) {
     return Status(StatusCode::kUnsupported,
                   fmt::format("{}: format version {}; this accord reads version {}: export the model again, or use the "
                               "accord that made it",
-                              kWhere, document["format_version"].dump(), kFormatVersion));
+                              kManifestName, document["format_version"].dump(), kFormatVersion));
   }
   return {};
 }
@@ -77,7 +71,7 @@ class Reader {
                                                               "rules",  "files",          "tensors"};
     static constexpr std::array<std::string_view, 3> kOptional = {"language_model", "part", "structure"};
     ACCORD_RETURN_IF_ERROR(check_version(document));
-    ACCORD_ASSIGN_OR_RETURN(const auto top, JsonObject::read(document, std::string(kWhere), kKeys, kOptional));
+    ACCORD_ASSIGN_OR_RETURN(const auto top, JsonObject::read(document, std::string(kManifestName), kKeys, kOptional));
     manifest_.format_version = kFormatVersion;
     ACCORD_ASSIGN_OR_RETURN(manifest_.producer, top.text("producer", kMaxNameBytes));
     ACCORD_RETURN_IF_ERROR(read_groups(top));
@@ -122,7 +116,7 @@ class Reader {
     static constexpr std::array<std::string_view, 2> kOptional = {"together", "copies"};
     ACCORD_ASSIGN_OR_RETURN(const auto* rules, top.array("rules", kMaxRules));
     for (const auto& item : *rules) {
-      const auto where = fmt::format("{}: rule {}", kWhere, manifest_.rules.size());
+      const auto where = fmt::format("{}: rule {}", kManifestName, manifest_.rules.size());
       ACCORD_ASSIGN_OR_RETURN(const auto object, JsonObject::read(item, where, kKeys, kOptional));
       ShardingRule rule;
       ACCORD_ASSIGN_OR_RETURN(rule.pattern, object.name("pattern"));
@@ -144,7 +138,7 @@ class Reader {
 
   Status read_language_model(const JsonObject& top) {
     static constexpr std::array<std::string_view, 2> kKeys = {"max_context", "stop_tokens"};
-    const auto where = fmt::format("{}: language_model", kWhere);
+    const auto where = fmt::format("{}: language_model", kManifestName);
     ACCORD_ASSIGN_OR_RETURN(const auto object, JsonObject::read(top.at("language_model"), where, kKeys));
     LanguageModelEntry model;
     ACCORD_ASSIGN_OR_RETURN(model.max_context, object.integer("max_context", 1, kMaxContext));
@@ -160,7 +154,7 @@ class Reader {
   // For Python, which reads it itself: how the model's arguments and outputs are nested.
   static Status check_structure(const JsonObject& top) {
     static constexpr std::array<std::string_view, 4> kKeys = {"inputs", "outputs", "in_spec", "out_spec"};
-    return JsonObject::read(top.at("structure"), fmt::format("{}: structure", kWhere), kKeys).status();
+    return JsonObject::read(top.at("structure"), fmt::format("{}: structure", kManifestName), kKeys).status();
   }
 
   Status read_text_file(const json& item, const std::string& where) {
@@ -195,7 +189,7 @@ class Reader {
     manifest_.graph_bytes = static_cast<std::uint64_t>(graph_bytes);
     ACCORD_ASSIGN_OR_RETURN(manifest_.graph_sha256, graph.hexadecimal("sha256", 64));
     for (std::size_t i = 1; i < files->size(); ++i) {
-      const auto where = fmt::format("{}: file {}", kWhere, i);
+      const auto where = fmt::format("{}: file {}", kManifestName, i);
       if ((*files)[i].is_object() && (*files)[i].contains("sha256")) {
         ACCORD_RETURN_IF_ERROR(read_text_file((*files)[i], where));
         continue;
@@ -243,11 +237,11 @@ class Reader {
     static constexpr std::array<std::string_view, 7> kKeys = {"name",   "dtype",         "shape", "file",
                                                               "offset", "granule_bytes", "xxh3"};
     static constexpr std::array<std::string_view, 2> kOptional = {"sharding", "packed"};
-    auto where = fmt::format("{}: tensor {}", kWhere, manifest_.tensors.size());
+    auto where = fmt::format("{}: tensor {}", kManifestName, manifest_.tensors.size());
     TensorEntry tensor;
     ACCORD_ASSIGN_OR_RETURN(const auto unnamed, JsonObject::read(item, where, kKeys, kOptional));
     ACCORD_ASSIGN_OR_RETURN(tensor.name, unnamed.name("name"));
-    where = fmt::format("{}: tensor \"{}\"", kWhere, tensor.name);
+    where = fmt::format("{}: tensor \"{}\"", kManifestName, tensor.name);
     ACCORD_ASSIGN_OR_RETURN(const auto object, JsonObject::read(item, where, kKeys, kOptional));
     ACCORD_ASSIGN_OR_RETURN(const auto dtype, object.name("dtype"));
     const auto known_dtype = engine_dtype_from_string(dtype);
@@ -351,7 +345,7 @@ class Reader {
 }  // namespace
 
 Result<Manifest> parse_manifest(std::string_view text) {
-  ACCORD_ASSIGN_OR_RETURN(const auto document, parse_json(text, kWhere, kMaxManifestBytes));
+  ACCORD_ASSIGN_OR_RETURN(const auto document, parse_json(text, kManifestName, kMaxManifestBytes));
   return Reader().read(document);
 }
 

@@ -12,7 +12,6 @@
 namespace accord::engine {
 namespace {
 
-constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{256} << 20;
 constexpr std::uint64_t kHashFileBytes = 65;
 
 }  // namespace

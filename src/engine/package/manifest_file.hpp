@@ -9,6 +9,10 @@
 
 namespace accord::engine {
 
+inline constexpr std::string_view kManifestName = "manifest.json";
+inline constexpr std::size_t kMaxManifestBytes = std::size_t{256} << 20;
+inline constexpr std::int64_t kMaxFileBytes = std::int64_t{1} << 46;
+
 /// manifest.json and the hash of it.
 struct ManifestText {
   std::string text;

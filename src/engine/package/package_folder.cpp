@@ -20,16 +20,14 @@
 #include <cstdlib>
 #include <memory>
 
+#include "engine/graph/strict_json.hpp"
+
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
 #endif
 
 namespace accord::engine {
 namespace {
-
-Status corrupt(std::string_view name, std::string_view what) {
-  return Status(StatusCode::kCorrupt, fmt::format("{}: {}", name, what));
-}
 
 // The kernel reads at most about so much for one request; the first ones travel while the last ones are made.
 constexpr std::uint64_t kRequest = 128 << 10;
@@ -58,8 +56,8 @@ Status PackageFile::read(std::uint64_t offset, std::span<std::byte> destination)
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return errno_status(errno, name_);
     if (got == 0)
-      return corrupt(name_, fmt::format("has nothing from byte {} on, expected {} bytes more", offset + done,
-                                        destination.size() - done));
+      return corrupt_at(name_, fmt::format("has nothing from byte {} on, expected {} bytes more", offset + done,
+                                           destination.size() - done));
     done += static_cast<std::size_t>(got);
   }
   return {};
@@ -110,7 +108,7 @@ Status FileMapping::fault(std::uint64_t offset, std::uint64_t end) const {
   while (::madvise(address(first), end - first, MADV_POPULATE_READ) != 0) {
     if (errno == EINTR || errno == EAGAIN) continue;
     if (errno == EINVAL || errno == ENOSYS) break;  // a kernel before 5.14: pages come when they are read
-    if (errno == EFAULT) return corrupt(name_, fmt::format("has no bytes {} to {}: it was cut", offset, end - 1));
+    if (errno == EFAULT) return corrupt_at(name_, fmt::format("has no bytes {} to {}: it was cut", offset, end - 1));
     return errno_status(errno, name_);
   }
   return {};
@@ -146,26 +144,26 @@ Result<PackageFile> PackageFolder::file(const std::string& name) const { return 
 Result<PackageFile> PackageFolder::outside(const std::string& path, std::uint64_t bytes) const {
   ACCORD_ASSIGN_OR_RETURN(auto opened, open_at(path, 0));
   if (opened.bytes() == bytes) return opened;
-  return corrupt(path, fmt::format("has {} bytes, {} when the package was made that refers to it: it was changed",
-                                   opened.bytes(), bytes));
+  return corrupt_at(path, fmt::format("has {} bytes, {} when the package was made that refers to it: it was changed",
+                                      opened.bytes(), bytes));
 }
 
 Result<PackageFile> PackageFolder::open_at(const std::string& name, int flags) const {
   UniqueFd fd(openat(fd_.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags));
-  if (!fd.valid() && errno == ENOENT) return corrupt(name, "is missing from the package");
-  if (!fd.valid() && errno == ELOOP) return corrupt(name, "is a symbolic link; a package holds its files itself");
+  if (!fd.valid() && errno == ENOENT) return corrupt_at(name, "is missing from the package");
+  if (!fd.valid() && errno == ELOOP) return corrupt_at(name, "is a symbolic link; a package holds its files itself");
   if (!fd.valid()) return errno_status(errno, name);
   struct stat info = {};
   if (fstat(fd.get(), &info) != 0) return errno_status(errno, name);
-  if (!S_ISREG(info.st_mode)) return corrupt(name, "is no regular file");
+  if (!S_ISREG(info.st_mode)) return corrupt_at(name, "is no regular file");
   return PackageFile(std::move(fd), name, static_cast<std::uint64_t>(info.st_size));
 }
 
 Result<PackageFile> PackageFolder::file(const std::string& name, std::uint64_t bytes) const {
   ACCORD_ASSIGN_OR_RETURN(auto opened, file(name));
   if (opened.bytes() != bytes) {
-    return corrupt(name, fmt::format("has {} bytes, expected {}: it was {}", opened.bytes(), bytes,
-                                     opened.bytes() < bytes ? "cut" : "changed"));
+    return corrupt_at(name, fmt::format("has {} bytes, expected {}: it was {}", opened.bytes(), bytes,
+                                        opened.bytes() < bytes ? "cut" : "changed"));
   }
   return opened;
 }

@@ -20,12 +20,9 @@ namespace {
 using nlohmann::json;
 
 constexpr int kProgramVersion = 1;
-constexpr std::int64_t kMostRanks = 1 << 20;
-constexpr std::int64_t kMaxFileBytes = std::int64_t{1} << 46;
-constexpr std::size_t kMaxManifestBytes = std::size_t{256} << 20;
+constexpr std::int64_t kMostProgramRanks = 1 << 20;
 constexpr std::size_t kMaxParts = 1'000'000;
 constexpr std::size_t kMaxReasonBytes = 1 << 16;
-constexpr std::string_view kWhere = "manifest.json";
 
 bool is_plain_name(std::string_view name) { return !name.starts_with('.') && name.find('/') == std::string_view::npos; }
 
@@ -69,7 +66,7 @@ Result<ProgramRank> read_rank(const json& item, const std::string& where) {
   for (const auto& [name, members] : object.at("groups").items()) {
     if (!members.is_array()) return object.corrupt(fmt::format("group {}: expected an array", quoted_text(name)));
     for (const json& member : members) {
-      ACCORD_ASSIGN_OR_RETURN(const auto number, read_integer(member, where + ": groups", 0, kMostRanks));
+      ACCORD_ASSIGN_OR_RETURN(const auto number, read_integer(member, where + ": groups", 0, kMostProgramRanks));
       rank.groups[name].push_back(number);
     }
   }
@@ -132,22 +129,23 @@ bool is_program(const json& manifest) {
 Result<SavedProgram> parse_program(const json& manifest) {
   static constexpr std::array<std::string_view, 5> kKeys = {"format", "format_version", "producer", "world_size",
                                                             "ranks"};
-  ACCORD_ASSIGN_OR_RETURN(const auto top, JsonObject::read(manifest, std::string(kWhere), kKeys));
+  ACCORD_ASSIGN_OR_RETURN(const auto top, JsonObject::read(manifest, std::string(kManifestName), kKeys));
   SavedProgram program;
   if (top.at("format_version") != kProgramVersion) {
     return Status(StatusCode::kUnsupported,
                   fmt::format("{}: format version {} of programs; this accord reads version {}: export the model again",
-                              kWhere, top.at("format_version").dump(), kProgramVersion));
+                              kManifestName, top.at("format_version").dump(), kProgramVersion));
   }
   program.format_version = kProgramVersion;
   ACCORD_ASSIGN_OR_RETURN(program.producer, top.text("producer", kMaxNameBytes));
-  ACCORD_ASSIGN_OR_RETURN(const auto* ranks, top.array("ranks", kMostRanks));
+  ACCORD_ASSIGN_OR_RETURN(const auto* ranks, top.array("ranks", kMostProgramRanks));
   for (const json& item : *ranks) {
-    ACCORD_ASSIGN_OR_RETURN(auto rank, read_rank(item, fmt::format("{}: rank {}", kWhere, program.ranks.size())));
+    ACCORD_ASSIGN_OR_RETURN(auto rank,
+                            read_rank(item, fmt::format("{}: rank {}", kManifestName, program.ranks.size())));
     program.ranks.push_back(std::move(rank));
   }
   if (!top.at("world_size").is_null()) {
-    ACCORD_ASSIGN_OR_RETURN(const auto size, top.integer("world_size", 1, kMostRanks));
+    ACCORD_ASSIGN_OR_RETURN(const auto size, top.integer("world_size", 1, kMostProgramRanks));
     program.world_size = static_cast<int>(size);
   }
   const auto expected = static_cast<std::size_t>(program.world_size.value_or(1));
@@ -159,7 +157,7 @@ Result<std::optional<SavedProgram>> find_program(const PackageFolder& folder) {
   ACCORD_ASSIGN_OR_RETURN(const auto text, read_manifest_text(folder));
   // A program's manifest says so first; a package's may be long, and is read elsewhere.
   if (text.text.substr(0, 64).find(kProgramFormat) == std::string::npos) return std::optional<SavedProgram>();
-  const auto manifest = parse_json(text.text, kWhere, kMaxManifestBytes);
+  const auto manifest = parse_json(text.text, kManifestName, kMaxManifestBytes);
   if (!manifest.ok() || !is_program(*manifest)) return std::optional<SavedProgram>();
   ACCORD_RETURN_IF_ERROR(text.matches);
   ACCORD_ASSIGN_OR_RETURN(auto program, parse_program(*manifest));
@@ -169,14 +167,14 @@ Result<std::optional<SavedProgram>> find_program(const PackageFolder& folder) {
 
 Result<PartEntry> parse_part_entry(const json& given) {
   static constexpr std::array<std::string_view, 2> kKeys = {"program", "places"};
-  const auto where = fmt::format("{}: part", kWhere);
+  const auto where = fmt::format("{}: part", kManifestName);
   ACCORD_ASSIGN_OR_RETURN(const auto object, JsonObject::read(given, where, kKeys));
   PartEntry part;
   ACCORD_ASSIGN_OR_RETURN(part.program, object.hexadecimal("program", 32));
   if (!object.at("places").is_object()) return object.corrupt("places: expected an object");
   for (const auto& [group, place] : object.at("places").items()) {
     if (!place.is_array() || place.size() != 2) return object.corrupt("places: expected [rank, size]");
-    ACCORD_ASSIGN_OR_RETURN(const auto size, read_integer(place[1], where, 1, kMostRanks));
+    ACCORD_ASSIGN_OR_RETURN(const auto size, read_integer(place[1], where, 1, kMostProgramRanks));
     ACCORD_ASSIGN_OR_RETURN(const auto rank, read_integer(place[0], where, 0, size - 1));
     part.places[group] = {static_cast<Rank>(rank), static_cast<int>(size)};
   }

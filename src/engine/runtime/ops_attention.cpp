@@ -143,12 +143,12 @@ Status prepare_attention(Preparation& op) {
   return Status();
 }
 
-constexpr OpEntry kTable[] = {
+constexpr OpEntry kAttentionOps[] = {
     {"aten.scaled_dot_product_attention.default", prepare_attention},
 };
 
 }  // namespace
 
-std::span<const OpEntry> attention_ops() { return kTable; }
+std::span<const OpEntry> attention_ops() { return kAttentionOps; }
 
 }  // namespace accord::engine

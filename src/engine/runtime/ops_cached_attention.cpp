@@ -131,13 +131,13 @@ Status prepare_rotary(Preparation& op) {
   return Status();
 }
 
-constexpr OpEntry kTable[] = {
+constexpr OpEntry kCachedAttentionOps[] = {
     {kCachedAttention, prepare_cached_attention},
     {"accord.rotary", prepare_rotary},
 };
 
 }  // namespace
 
-std::span<const OpEntry> cached_attention_ops() { return kTable; }
+std::span<const OpEntry> cached_attention_ops() { return kCachedAttentionOps; }
 
 }  // namespace accord::engine

@@ -220,7 +220,7 @@ Status prepare_all_to_all_single(Preparation& op) {
   return Status();
 }
 
-constexpr OpEntry kTable[] = {
+constexpr OpEntry kCollectiveOps[] = {
     {"accord.all_reduce", prepare_all_reduce},
     {"accord.all_reduce_start", prepare_all_reduce_start},
     {"accord.all_reduce_wait", prepare_all_reduce_wait},
@@ -233,6 +233,6 @@ constexpr OpEntry kTable[] = {
 
 }  // namespace
 
-std::span<const OpEntry> collective_ops() { return kTable; }
+std::span<const OpEntry> collective_ops() { return kCollectiveOps; }
 
 }  // namespace accord::engine

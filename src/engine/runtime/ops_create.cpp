@@ -57,7 +57,7 @@ Status prepare_arange(Preparation& op) {
   return Status();
 }
 
-constexpr OpEntry kTable[] = {
+constexpr OpEntry kCreateOps[] = {
     {"aten.full.default", prepare_full},
     {"aten.full_like.default", prepare_full_like},
     {"aten.scalar_tensor.default", prepare_scalar_tensor},
@@ -66,6 +66,6 @@ constexpr OpEntry kTable[] = {
 
 }  // namespace
 
-std::span<const OpEntry> creation_ops() { return kTable; }
+std::span<const OpEntry> creation_ops() { return kCreateOps; }
 
 }  // namespace accord::engine

@@ -192,7 +192,7 @@ Status prepare_convert(Preparation& op) {
   return Status();
 }
 
-constexpr OpEntry kTable[] = {
+constexpr OpEntry kElementwiseOps[] = {
     {"aten.add.Tensor", prepare_add},
     {"aten.add.Scalar", prepare_add},
     {"aten.sub.Tensor", prepare_sub},
@@ -231,6 +231,6 @@ constexpr OpEntry kTable[] = {
 
 }  // namespace
 
-std::span<const OpEntry> elementwise_ops() { return kTable; }
+std::span<const OpEntry> elementwise_ops() { return kElementwiseOps; }
 
 }  // namespace accord::engine

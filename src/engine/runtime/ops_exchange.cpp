@@ -12,11 +12,11 @@
 namespace accord::engine {
 namespace {
 
-constexpr std::initializer_list<DType> kRowTypes = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
+constexpr std::initializer_list<DType> kExchangeRowTypes = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
 
 // `choices`: [tokens, top_k].
 Result<ExchangeKey> key_of(const Preparation& op, const Tensor& rows, const Tensor& choices) {
-  ACCORD_RETURN_IF_ERROR(op.require(rows, kRowTypes));
+  ACCORD_RETURN_IF_ERROR(op.require(rows, kExchangeRowTypes));
   ACCORD_ASSIGN_OR_RETURN(const std::optional<int> group, op.group("group"));
   ACCORD_ASSIGN_OR_RETURN(const std::int64_t experts, op.integer("experts_in_all"));
   if (!group || rows.dims() != 2 || choices.dims() != 2) return op.corrupt("its rows and choices do not fit");
@@ -82,7 +82,7 @@ Status prepare_dispatch(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const Tensor ids, op.tensor("experts"));
   ACCORD_ASSIGN_OR_RETURN(const Tensor weights, op.tensor("weights"));
   ACCORD_RETURN_IF_ERROR(op.require(ids, {DType::kInt32, DType::kInt64}));
-  ACCORD_RETURN_IF_ERROR(op.require(weights, kRowTypes));
+  ACCORD_RETURN_IF_ERROR(op.require(weights, kExchangeRowTypes));
   ACCORD_ASSIGN_OR_RETURN(dispatch.key, key_of(op, self, ids));
   if (ids.size(0) != self.size(0) || weights.sizes() != ids.sizes() || op.outputs() != 3) {
     return op.corrupt("its rows, their experts and their weights do not fit");
@@ -117,13 +117,13 @@ Status prepare_combine(Preparation& op) {
   return Status();
 }
 
-constexpr OpEntry kTable[] = {
+constexpr OpEntry kExchangeOps[] = {
     {"accord.combine", prepare_combine},
     {"accord.dispatch", prepare_dispatch},
 };
 
 }  // namespace
 
-std::span<const OpEntry> exchange_ops() { return kTable; }
+std::span<const OpEntry> exchange_ops() { return kExchangeOps; }
 
 }  // namespace accord::engine

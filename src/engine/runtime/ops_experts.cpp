@@ -201,15 +201,15 @@ Result<Tensor> rows_scratch(Preparation& op, const PackedStack& weights, Arithme
   return op.scratch(DType::kUInt8, {choices, static_cast<std::int64_t>(round_up(one.bytes(), 64))});
 }
 
-constexpr std::initializer_list<DType> kRowTypes = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
+constexpr std::initializer_list<DType> kExpertRowTypes = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
 
 // Everything for `choices` sorted rows of `input` but where each expert's begin.
 Result<Experts> experts_of(Preparation& op, const Tensor& input, const Tensor& weights, std::int64_t choices,
                            std::int64_t output_rows) {
   Experts experts;
   ACCORD_RETURN_IF_ERROR(set_weights(op, experts));
-  ACCORD_RETURN_IF_ERROR(op.require(input, kRowTypes));
-  ACCORD_RETURN_IF_ERROR(op.require(weights, kRowTypes));
+  ACCORD_RETURN_IF_ERROR(op.require(input, kExpertRowTypes));
+  ACCORD_RETURN_IF_ERROR(op.require(weights, kExpertRowTypes));
   if (input.dims() != 2 || input.size(1) != experts.up->in()) {
     return op.corrupt("its rows are not of the width of its experts");
   }
@@ -318,7 +318,7 @@ Status prepare_top_k(Preparation& op) {
   return Status();
 }
 
-constexpr OpEntry kTable[] = {
+constexpr OpEntry kExpertsOps[] = {
     {"accord.dispatched_experts", prepare_dispatched_experts},
     {"accord.experts", prepare_experts},
     {"accord.experts.default", prepare_experts},
@@ -327,6 +327,6 @@ constexpr OpEntry kTable[] = {
 
 }  // namespace
 
-std::span<const OpEntry> expert_ops() { return kTable; }
+std::span<const OpEntry> expert_ops() { return kExpertsOps; }
 
 }  // namespace accord::engine

@@ -13,8 +13,8 @@
 namespace accord::engine {
 namespace {
 
-constexpr std::int64_t kBlockRows = 240;  // of a thread: places of the output that are multiplied together
-constexpr std::int64_t kRowGrain = 16;
+constexpr std::int64_t kImageBlockRows = 240;  // of a thread: places of the output that are multiplied together
+constexpr std::int64_t kImageRowGrain = 16;
 
 /// All but addresses.
 struct Convolution {
@@ -76,7 +76,8 @@ Status add_convolution_on_cpu(Preparation& op, Convolution convolution) {
   convolution.arithmetic = op.arithmetic(convolution.x.dtype, convolution.weights->format());
   convolution.rows = shape.batch * shape.output.height * shape.output.width;
   const std::int64_t share = (convolution.rows + op.threads() - 1) / op.threads();
-  convolution.block = std::clamp((share + kRowGrain - 1) / kRowGrain * kRowGrain, kRowGrain, kBlockRows);
+  convolution.block =
+      std::clamp((share + kImageRowGrain - 1) / kImageRowGrain * kImageRowGrain, kImageRowGrain, kImageBlockRows);
   ACCORD_ASSIGN_OR_RETURN(
       const kernels::RowsLayout layout,
       kernels::rows_layout(convolution.weights->matrix(0), convolution.arithmetic, convolution.block));
@@ -220,7 +221,7 @@ Status prepare_upsample(Preparation& op) {
   return Status();
 }
 
-constexpr OpEntry kTable[] = {
+constexpr OpEntry kImageOps[] = {
     {"aten.convolution.default", prepare_convolution},
     {"aten.group_norm.default", prepare_group_norm},
     {"aten.upsample_nearest2d.default", prepare_upsample},
@@ -228,6 +229,6 @@ constexpr OpEntry kTable[] = {
 
 }  // namespace
 
-std::span<const OpEntry> image_ops() { return kTable; }
+std::span<const OpEntry> image_ops() { return kImageOps; }
 
 }  // namespace accord::engine

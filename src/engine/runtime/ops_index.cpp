@@ -274,7 +274,7 @@ Status prepare_index_select(Preparation& op) {
   return add_pick(op, self, {index}, dim, FromEnd::kNo);
 }
 
-constexpr OpEntry kTable[] = {
+constexpr OpEntry kIndexOps[] = {
     {"aten.embedding.default", prepare_embedding}, {"accord.embedding", prepare_embedding},
     {"aten.gather.default", prepare_gather},       {"aten.cat.default", prepare_concatenate},
     {"aten.index.Tensor", prepare_index},          {"aten.index_select.default", prepare_index_select},
@@ -282,6 +282,6 @@ constexpr OpEntry kTable[] = {
 
 }  // namespace
 
-std::span<const OpEntry> index_ops() { return kTable; }
+std::span<const OpEntry> index_ops() { return kIndexOps; }
 
 }  // namespace accord::engine

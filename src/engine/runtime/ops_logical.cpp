@@ -107,7 +107,7 @@ Status prepare_where(Preparation& op) {
   return Status();
 }
 
-constexpr OpEntry kTable[] = {
+constexpr OpEntry kLogicalOps[] = {
     {"aten.eq.Tensor", prepare_eq},
     {"aten.eq.Scalar", prepare_eq},
     {"aten.ne.Tensor", prepare_ne},
@@ -134,6 +134,6 @@ constexpr OpEntry kTable[] = {
 
 }  // namespace
 
-std::span<const OpEntry> logical_ops() { return kTable; }
+std::span<const OpEntry> logical_ops() { return kLogicalOps; }
 
 }  // namespace accord::engine

@@ -285,7 +285,7 @@ Status prepare_bmm(Preparation& op) {
   return add_plain_product(op, a, b, y, 1.0F, 0.0F);
 }
 
-constexpr OpEntry kTable[] = {
+constexpr OpEntry kMatrixOps[] = {
     {"aten.linear.default", prepare_linear}, {"accord.linear", prepare_linear},
     {"aten.mm.default", prepare_mm},         {"aten.addmm.default", prepare_addmm},
     {"aten.bmm.default", prepare_bmm},       {"accord.gated_linear", prepare_gated_linear},
@@ -294,6 +294,6 @@ constexpr OpEntry kTable[] = {
 
 }  // namespace
 
-std::span<const OpEntry> matrix_ops() { return kTable; }
+std::span<const OpEntry> matrix_ops() { return kMatrixOps; }
 
 }  // namespace accord::engine

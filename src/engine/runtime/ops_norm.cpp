@@ -97,7 +97,7 @@ Status prepare_all_reduce_norm(Preparation& op, NormKind kind) {
 Status prepare_all_reduce_layer_norm(Preparation& op) { return prepare_all_reduce_norm(op, NormKind::kLayer); }
 Status prepare_all_reduce_rms_norm(Preparation& op) { return prepare_all_reduce_norm(op, NormKind::kRms); }
 
-constexpr OpEntry kTable[] = {
+constexpr OpEntry kNormOps[] = {
     {"aten.layer_norm.default", prepare_layer_norm},
     {"aten.rms_norm.default", prepare_rms_norm},
     {"accord.rms_norm", prepare_rms_norm},
@@ -111,6 +111,6 @@ constexpr OpEntry kTable[] = {
 
 }  // namespace
 
-std::span<const OpEntry> norm_ops() { return kTable; }
+std::span<const OpEntry> norm_ops() { return kNormOps; }
 
 }  // namespace accord::engine

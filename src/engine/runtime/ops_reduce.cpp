@@ -83,7 +83,7 @@ Status prepare_cumulative_sum(Preparation& op) {
   return Status();
 }
 
-constexpr OpEntry kTable[] = {
+constexpr OpEntry kReduceOps[] = {
     {"aten.cumsum.default", prepare_cumulative_sum},
     {"aten.sum.dim_IntList", prepare_reduction<Reduction::kSum>},
     {"aten.mean.default", prepare_reduction<Reduction::kMean>},
@@ -98,6 +98,6 @@ constexpr OpEntry kTable[] = {
 
 }  // namespace
 
-std::span<const OpEntry> reduction_ops() { return kTable; }
+std::span<const OpEntry> reduction_ops() { return kReduceOps; }
 
 }  // namespace accord::engine

@@ -50,13 +50,13 @@ Status prepare_softmax(Preparation& op, SoftmaxKernel kernel) {
 Status prepare_softmax(Preparation& op) { return prepare_softmax(op, kernels::softmax); }
 Status prepare_log_softmax(Preparation& op) { return prepare_softmax(op, kernels::log_softmax); }
 
-constexpr OpEntry kTable[] = {
+constexpr OpEntry kSoftmaxOps[] = {
     {"aten._softmax.default", prepare_softmax},
     {"aten._log_softmax.default", prepare_log_softmax},
 };
 
 }  // namespace
 
-std::span<const OpEntry> softmax_ops() { return kTable; }
+std::span<const OpEntry> softmax_ops() { return kSoftmaxOps; }
 
 }  // namespace accord::engine

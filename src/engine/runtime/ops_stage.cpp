@@ -49,7 +49,7 @@ Status prepare_recv(Preparation& op) {
   return Status();
 }
 
-Status prepare_broadcast(Preparation& op) {
+Status prepare_stage_broadcast(Preparation& op) {
   ACCORD_ASSIGN_OR_RETURN(const int group, group_of(op));
   ACCORD_ASSIGN_OR_RETURN(const std::int64_t root, op.integer("root"));
   ACCORD_ASSIGN_OR_RETURN(const std::optional<Tensor> self, op.maybe_tensor("self"));
@@ -67,14 +67,14 @@ Status prepare_broadcast(Preparation& op) {
   return Status();
 }
 
-constexpr OpEntry kTable[] = {
-    {"accord.broadcast", prepare_broadcast},
+constexpr OpEntry kStageOps[] = {
+    {"accord.broadcast", prepare_stage_broadcast},
     {"accord.recv", prepare_recv},
     {"accord.send", prepare_send},
 };
 
 }  // namespace
 
-std::span<const OpEntry> stage_ops() { return kTable; }
+std::span<const OpEntry> stage_ops() { return kStageOps; }
 
 }  // namespace accord::engine

@@ -191,7 +191,7 @@ Status prepare_split(Preparation& op) {
   return Status();
 }
 
-constexpr OpEntry kTable[] = {
+constexpr OpEntry kViewOps[] = {
     {"aten.view.default", prepare_view},           {"aten.permute.default", prepare_permute},
     {"aten.unsqueeze.default", prepare_unsqueeze}, {"aten.squeeze.dims", prepare_squeeze},
     {"aten.expand.default", prepare_expand},       {"aten.slice.Tensor", prepare_slice},
@@ -200,6 +200,6 @@ constexpr OpEntry kTable[] = {
 
 }  // namespace
 
-std::span<const OpEntry> view_ops() { return kTable; }
+std::span<const OpEntry> view_ops() { return kViewOps; }
 
 }  // namespace accord::engine

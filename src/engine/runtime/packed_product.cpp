@@ -12,8 +12,9 @@
 namespace accord::engine {
 namespace {
 
-constexpr std::int64_t kBlockRows = 960;  // reading the weights again for each takes nothing beside the arithmetic
-constexpr std::int64_t kRowGrain = 16;
+constexpr std::int64_t kProductBlockRows =
+    960;  // reading the weights again for each takes nothing beside the arithmetic
+constexpr std::int64_t kProductRowGrain = 16;
 constexpr std::int64_t kPanelsForEach = 4;  // with fewer for a thread, one more or less makes a difference
 
 struct PackedProducts {
@@ -36,8 +37,8 @@ std::int64_t PackedProducts::panels() const {
 
 Status PackedProducts::run(const Execution& execution) const {
   kernels::RowsLayout block = layout;
-  for (std::int64_t row = 0; row < x.rows.rows; row += kBlockRows) {
-    block.rows = std::min(kBlockRows, x.rows.rows - row);
+  for (std::int64_t row = 0; row < x.rows.rows; row += kProductBlockRows) {
+    block.rows = std::min(kProductBlockRows, x.rows.rows - row);
     ACCORD_RETURN_IF_ERROR(run_block(execution, block, row));
   }
   return Status();
@@ -50,17 +51,17 @@ Status PackedProducts::run_block(const Execution& execution, const kernels::Rows
   };
   const kernels::ConstRows given{row_of(x.tensor, x.rows.stride), x.tensor.dtype, x.rows.stride};
   const int parts = execution.pool.threads();
-  const int preparing = block.rows < kRowGrain ? 1 : parts;
+  const int preparing = block.rows < kProductRowGrain ? 1 : parts;
   ACCORD_RETURN_IF_ERROR(execution.pool.run(preparing, [&](int part) {
     const PartRange range = part_range(block.rows, 1, part, preparing);
     kernels::prepare_rows(block, given, range.first, range.last, execution.address(rows));
     return Status();
   }));
   const std::int64_t count = panels();
-  const bool by_rows = count < kPanelsForEach * parts && block.rows >= kRowGrain * parts;
+  const bool by_rows = count < kPanelsForEach * parts && block.rows >= kProductRowGrain * parts;
   return execution.pool.run(parts, [&](int part, int thread) {
     const PartRange range =
-        by_rows ? part_range(block.rows, kRowGrain, part, parts) : part_range(count, 1, part, parts);
+        by_rows ? part_range(block.rows, kProductRowGrain, part, parts) : part_range(count, 1, part, parts);
     std::int64_t first_panel = 0;  // of this product among all
     for (const PackedProduct& product : products) {
       kernels::ProductCall call;

@@ -24,8 +24,6 @@ constexpr std::int64_t kWarp = 32;
 constexpr std::size_t kLeastShared = std::size_t{64} << 10;  // of PeerMemory
 constexpr std::chrono::seconds kPatienceAtEnd(5);
 
-std::size_t sz(std::int64_t count) { return static_cast<std::size_t>(count); }
-
 const std::byte* bytes_of(const ConstBuffer& buffer) { return static_cast<const std::byte*>(buffer.data); }
 std::byte* bytes_of(const Buffer& buffer) { return static_cast<std::byte*>(buffer.data); }
 
@@ -46,7 +44,7 @@ std::size_t weight_bytes(Given weights) {
   return weights == Given::kYes ? sizeof(float) : 0;
 }
 
-std::size_t scale_bytes(int hidden) { return sz(scales_of_row(hidden)) * sizeof(float); }
+std::size_t scale_bytes(int hidden) { return to_size(scales_of_row(hidden)) * sizeof(float); }
 
 /// Rows that a buffer has room for, and so have those beside it that are given.
 std::int64_t room_of(const ConstBuffer& rows, int hidden, const ConstBuffer& scales, const ConstBuffer& weights) {
@@ -94,8 +92,8 @@ bool is_alike(const exec::RequestRecord& a, const exec::RequestRecord& b) {
 
 SharedLayout layout_of(const ExpertGroupConfig& config, int ranks) {
   SharedLayout layout;
-  const std::size_t all = sz(ranks), words = sizeof(std::uint64_t);
-  const std::size_t choices = sz(config.max_tokens_per_rank) * sz(config.top_k);
+  const std::size_t all = to_size(ranks), words = sizeof(std::uint64_t);
+  const std::size_t choices = to_size(config.max_tokens_per_rank) * to_size(config.top_k);
   const auto take = [&](std::size_t& offset, std::size_t bytes) {
     offset = layout.bytes;
     layout.bytes += round_up(bytes, std::size_t{256});
@@ -106,7 +104,7 @@ SharedLayout layout_of(const ExpertGroupConfig& config, int ranks) {
   take(layout.ids, all * choices * sizeof(std::int32_t));
   if (config.overflow == OverflowPolicy::kDropByWeight) take(layout.weights, all * choices * sizeof(float));
   take(layout.rows, choices * row_bytes(config.hidden, config.dtype));
-  take(layout.scales, choices * sz(scales_of_row(config.hidden)) * sizeof(float));
+  take(layout.scales, choices * to_size(scales_of_row(config.hidden)) * sizeof(float));
   take(layout.row_weights, choices * sizeof(double));
   layout.bytes = std::max(layout.bytes, kLeastShared);
   layout.choices = static_cast<std::int64_t>(choices);
@@ -119,7 +117,7 @@ Result<std::unique_ptr<DeviceGroup>> DeviceGroup::create(comm::Group& group, con
   if (config.device.index < 0 || config.device.index >= runtime->count())
     return Status(StatusCode::kInvalidArgument, fmt::format("device is {}, but this rank sees {} of them",
                                                             to_string(config.device), runtime->count()));
-  const std::size_t bytes = round_up(sz(group.size()) * sizeof(std::byte*), std::size_t{256}) + sizeof(OwnWords);
+  const std::size_t bytes = round_up(to_size(group.size()) * sizeof(std::byte*), std::size_t{256}) + sizeof(OwnWords);
   ACCORD_ASSIGN_OR_RETURN(DeviceMemory own, DeviceMemory::allocate(*runtime, config.device, bytes));
   std::unique_ptr<DeviceGroup> made(new DeviceGroup(group, config, *runtime, std::move(own)));
   ACCORD_ASSIGN_OR_RETURN(made->stream_, runtime->create_stream(config.device, false));

@@ -6,12 +6,11 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/rounding.hpp"
 #include "expert/config.hpp"
 
 namespace accord::expert {
 namespace {
-
-std::size_t sz(std::int64_t count) { return static_cast<std::size_t>(count); }
 
 static_assert(sizeof(RankCounts) == sizeof(ExpertRankCounts));
 static_assert(kMostExperts <= 1 << kMostWaiting);
@@ -28,21 +27,21 @@ Dropping dropping_of(const ExpertGroupConfig& config) {
 /// The arrays of a map. Gives how many bytes they take.
 std::size_t divide(Map& map, std::byte* memory) {
   Divider divider(memory);
-  const auto choices = sz(std::int64_t{map.ranks} * map.max_tokens * map.top_k);
-  const std::size_t chunks = quotient_up(choices, std::size_t{kChunk}), places = sz(map.places);
-  const std::size_t own = sz(map.max_tokens) * sz(map.top_k);
+  const auto choices = to_size(std::int64_t{map.ranks} * map.max_tokens * map.top_k);
+  const std::size_t chunks = quotient_up(choices, std::size_t{kChunk}), places = to_size(map.places);
+  const std::size_t own = to_size(map.max_tokens) * to_size(map.top_k);
   for (std::int32_t** const array : {&map.expert, &map.place, &map.slot}) divider.take(*array, choices);
   divider.take(map.chunk_rows, chunks * places);
   for (std::int64_t** const array : {&map.rows, &map.counts, &map.offsets}) divider.take(*array, places);
   if (map.dropping == Dropping::kByWeight) {
     divider.take(map.weight, choices);
     divider.take(map.kept, places);
-    divider.take(map.threshold, sz(map.ranks));
+    divider.take(map.threshold, to_size(map.ranks));
   }
-  divider.take(map.sources, sz(map.most_rows));
+  divider.take(map.sources, to_size(map.most_rows));
   divider.take(map.order, own);
   divider.take(map.merges, own);
-  divider.take(map.counted, sz(map.ranks));
+  divider.take(map.counted, to_size(map.ranks));
   divider.take(map.numbers, 1);
   return divider.used();
 }
@@ -112,7 +111,7 @@ Result<std::shared_ptr<DeviceMap>> DeviceMap::create(device::Runtime& runtime, D
 }
 
 ConstBuffer DeviceMap::counts() const {
-  return {map_.counts + first_place_, sz(last_place_ - first_place_), DType::kInt64, device_};
+  return {map_.counts + first_place_, to_size(last_place_ - first_place_), DType::kInt64, device_};
 }
 
 ConstBuffer DeviceMap::numbers() const {
@@ -122,8 +121,8 @@ ConstBuffer DeviceMap::numbers() const {
 ConstBuffer DeviceMap::fingerprint() const { return {&map_.numbers->fingerprint, 1, DType::kInt64, device_}; }
 
 Status DeviceMap::copy_to(Routing& routing, const Placement& placement, Stream from) {
-  std::vector<RankCounts> counted(sz(map_.ranks));
-  std::vector<std::int32_t> expert(sz(std::int64_t{map_.ranks} * map_.max_tokens * map_.top_k));
+  std::vector<RankCounts> counted(to_size(map_.ranks));
+  std::vector<std::int32_t> expert(to_size(std::int64_t{map_.ranks} * map_.max_tokens * map_.top_k));
   std::vector<float> weight(map_.weight == nullptr ? 0 : expert.size());
   const auto download = [&](void* to, const void* at, std::size_t bytes) {
     return runtime_.copy(to, at, bytes, device_, from);
@@ -136,20 +135,20 @@ Status DeviceMap::copy_to(Routing& routing, const Placement& placement, Stream f
   ACCORD_RETURN_IF_ERROR(runtime_.synchronize(device_, from));
   if (numbers.recv_rows < 0) return {StatusCode::kAborted, "the map was not made: its group has failed, or was closed"};
 
-  const std::size_t of_rank = sz(map_.max_tokens) * sz(map_.top_k);
+  const std::size_t of_rank = to_size(map_.max_tokens) * to_size(map_.top_k);
   std::vector<double> weights(weight.size());
   for (Rank rank = 0; rank < map_.ranks; ++rank) {
-    const RankCounts& its = counted[sz(rank)];
+    const RankCounts& its = counted[to_size(rank)];
     if (its.tokens < 0 || its.tokens > map_.max_tokens)
       return {StatusCode::kInternal, fmt::format("rank {} told {} tokens", rank, its.tokens), {rank}};
-    routing.first_token[sz(rank) + 1] = routing.first_token[sz(rank)] + its.tokens;
-    routing.ranks[sz(rank)].out_of_range = its.out_of_range;
-    routing.ranks[sz(rank)].duplicates = its.duplicates;
-    const std::size_t to = sz(routing.choice(rank, 0, 0)), count = sz(its.tokens) * sz(map_.top_k);
-    std::copy_n(expert.begin() + static_cast<std::ptrdiff_t>(sz(rank) * of_rank), count,
+    routing.first_token[to_size(rank) + 1] = routing.first_token[to_size(rank)] + its.tokens;
+    routing.ranks[to_size(rank)].out_of_range = its.out_of_range;
+    routing.ranks[to_size(rank)].duplicates = its.duplicates;
+    const std::size_t to = to_size(routing.choice(rank, 0, 0)), count = to_size(its.tokens) * to_size(map_.top_k);
+    std::copy_n(expert.begin() + static_cast<std::ptrdiff_t>(to_size(rank) * of_rank), count,
                 routing.expert.begin() + static_cast<std::ptrdiff_t>(to));
     if (!weights.empty())
-      std::copy_n(weight.begin() + static_cast<std::ptrdiff_t>(sz(rank) * of_rank), count,
+      std::copy_n(weight.begin() + static_cast<std::ptrdiff_t>(to_size(rank) * of_rank), count,
                   weights.begin() + static_cast<std::ptrdiff_t>(to));
   }
   route(routing, placement);
@@ -163,7 +162,7 @@ Status overflow_error(const Routing& routing, std::string_view group) {
   std::string text;
   std::vector<Rank> ranks;
   for (Rank r = 0; r < static_cast<Rank>(routing.ranks.size()); ++r) {
-    const std::int64_t rows = routing.ranks[sz(r)].total_rows;
+    const std::int64_t rows = routing.ranks[to_size(r)].total_rows;
     if (rows <= routing.shape.max_recv_rows) continue;
     text += fmt::format("{}rank {} would get {} rows", ranks.empty() ? "" : ", ", r, rows);
     ranks.push_back(r);

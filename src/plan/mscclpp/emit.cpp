@@ -11,12 +11,11 @@
 #include <tuple>
 #include <utility>
 
+#include "base/rounding.hpp"
 #include "plan/mscclpp/placement.hpp"
 
 namespace accord::plan::mscclpp {
 namespace {
-
-std::size_t sz(int index) { return static_cast<std::size_t>(index); }
 
 class Emission {
  public:
@@ -31,7 +30,7 @@ class Emission {
 
     PlanBuilder builder(plan_.name, {.collective = plan_.collective}, plan_.size(), placement_.shape());
     for (Rank rank = 0; rank < plan_.size(); ++rank)
-      for (std::size_t lane = 0; lane < plan_.gpus[sz(rank)].lanes.size(); ++lane)
+      for (std::size_t lane = 0; lane < plan_.gpus[to_size(rank)].lanes.size(); ++lane)
         (void)builder.on(rank).lane(static_cast<int>(lane));
     for (const auto& add : noted_) add(builder);
     builder.set_order(options_.order);
@@ -66,12 +65,12 @@ class Emission {
   }
   int new_id(Rank from, Rank to) { return ids_[{from, to}]++; }
 
-  const Value& at(int value) const { return flow_.values[sz(value)]; }
-  int lanes_of(Rank rank) const { return static_cast<int>(plan_.gpus[sz(rank)].lanes.size()); }
+  const Value& at(int value) const { return flow_.values[to_size(value)]; }
+  int lanes_of(Rank rank) const { return static_cast<int>(plan_.gpus[to_size(rank)].lanes.size()); }
 
   void all_lanes_meet(Rank rank) {
     if (lanes_of(rank) == 1) return;
-    const int id = barriers_[sz(rank)]++;
+    const int id = barriers_[to_size(rank)]++;
     for (int lane = 0; lane < lanes_of(rank); ++lane) lane_barrier(rank, lane, id);
   }
 
@@ -112,7 +111,7 @@ class Emission {
   }
 
   void emit_event(const FlowStep& step) {
-    const Event& event = flow_.events[sz(step.event)];
+    const Event& event = flow_.events[to_size(step.event)];
     if (!event.awaited) return;
     const auto [id, is_new] = event_ids_.try_emplace(step.event, 0);
     if (is_new) id->second = new_id(event.from, event.to);
@@ -125,12 +124,12 @@ class Emission {
 
   // All lanes of a rank meet at a barrier; of some, the last to come waits for the others and lets them go.
   void emit_meeting(const FlowStep& step) {
-    const Meeting& meeting = flow_.meetings[sz(step.event)];
+    const Meeting& meeting = flow_.meetings[to_size(step.event)];
     const bool of_all = static_cast<int>(meeting.lanes.size()) == lanes_of(step.rank);
     if (meeting.lanes.size() == 1) return;
     const auto [first, is_new] = meeting_ids_.try_emplace(step.event, 0);
     if (is_new) {
-      first->second = of_all ? barriers_[sz(step.rank)]++ : new_id(step.rank, step.rank);
+      first->second = of_all ? barriers_[to_size(step.rank)]++ : new_id(step.rank, step.rank);
       for (std::size_t i = 1; !of_all && i < meeting.lanes.size(); ++i) (void)new_id(step.rank, step.rank);
     }
     if (of_all) {
@@ -145,7 +144,7 @@ class Emission {
       return;
     }
     int mine = 0;
-    while (meeting.lanes[sz(mine)] != step.lane) ++mine;
+    while (meeting.lanes[to_size(mine)] != step.lane) ++mine;
     signal(step.rank, step.lane, step.rank, first->second + 1 + mine);
     wait(step.rank, step.lane, step.rank, first->second);
   }

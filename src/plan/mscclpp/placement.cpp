@@ -7,12 +7,12 @@
 
 #include <algorithm>
 
+#include "base/rounding.hpp"
+
 namespace accord::plan::mscclpp {
 namespace {
 
-std::size_t sz(int index) { return static_cast<std::size_t>(index); }
-
-Status unsupported(const Value& value, std::string_view problem) {
+Status unsupported_value(const Value& value, std::string_view problem) {
   return {StatusCode::kUnsupported, fmt::format("MSCCL++ plan: {}: {}", value.place, problem)};
 }
 
@@ -30,18 +30,18 @@ Placement::Placement(const ExecutionPlan& plan, const Flow& flow, const EmitOpti
       partials_(plan.gpus.size()) {
   for (std::size_t i = 0; i < flow.values.size(); ++i) {
     const int copied = flow.values[i].copy_of;
-    origins_.push_back(copied < 0 ? static_cast<int>(i) : origins_[sz(copied)]);
+    origins_.push_back(copied < 0 ? static_cast<int>(i) : origins_[to_size(copied)]);
   }
   for (const FlowStep& step : flow.steps) {
     if (step.kind == FlowStep::Kind::kSwitch) {
       if (step.sources.size() > 1) place_in_multicast(step.sources, step.place);
       place_in_multicast(step.everywhere, step.place);
-      for (const int value : step.everywhere) by_switch_[sz(value)] = true;
+      for (const int value : step.everywhere) by_switch_[to_size(value)] = true;
     }
     if (step.kind != FlowStep::Kind::kReduce) continue;
-    is_sum_[sz(step.destination)] = true;
+    is_sum_[to_size(step.destination)] = true;
     for (const int source : step.sources) {
-      if (is_sum_[sz(origin(source))]) partial_[sz(origin(source))] = true;
+      if (is_sum_[to_size(origin(source))]) partial_[to_size(origin(source))] = true;
     }
   }
 }
@@ -51,7 +51,7 @@ void Placement::place_in_multicast(const std::vector<int>& values, const std::st
   const int chunk =
       multicasts_.try_emplace({first.memory, first.index}, static_cast<int>(multicasts_.size())).first->second;
   for (const int value : values) {
-    multicast_[sz(value)] = chunk;
+    multicast_[to_size(value)] = chunk;
     const Cell& cell = at(value).cell;
     if (cell.memory == first.memory && cell.index == first.index) continue;
     if (uneven_.ok())
@@ -67,17 +67,17 @@ Status Placement::check() const {
   for (std::size_t i = 0; i < flow_.values.size(); ++i) {
     const int value = static_cast<int>(i);
     if (is_result(value) && is_partial(value))
-      return unsupported(at(value),
-                         "the output keeps a sum that other ops add to; a result is rounded, that sum is not");
+      return unsupported_value(at(value),
+                               "the output keeps a sum that other ops add to; a result is rounded, that sum is not");
     if (arrival(value) == Arrival::kPackets && at(value).cell.memory != Memory::kScratch)
-      return unsupported(at(value), "packets go to a peer's scratch only");
+      return unsupported_value(at(value), "packets go to a peer's scratch only");
     if (!lies_in_multicast(value)) continue;
     if (is_by_switch(value) && is_read_by_peers(value))
-      return unsupported(at(value), "a peer reads by itself what a switch has written");
+      return unsupported_value(at(value), "a peer reads by itself what a switch has written");
     if (!is_by_switch(value) && !is_input(value) && (at(value).writer != at(value).cell.rank || at(value).in_packets))
-      return unsupported(at(value), "a switch adds up what a peer has written, or packets");
+      return unsupported_value(at(value), "a switch adds up what a peer has written, or packets");
     if (!is_by_switch(value) && is_partial(value))
-      return unsupported(at(value), "a switch adds up sums that other ops add to");
+      return unsupported_value(at(value), "a switch adds up sums that other ops add to");
   }
   return {};
 }
@@ -116,14 +116,14 @@ bool Placement::lies_in_output(int value) const {
 }
 
 Chunk Placement::scratch_of(const Cell& cell) {
-  std::map<Cell, int>& chunks = scratch_[sz(cell.rank)];
+  std::map<Cell, int>& chunks = scratch_[to_size(cell.rank)];
   return scratch(cell.rank, chunks.try_emplace(cell, static_cast<int>(chunks.size())).first->second);
 }
 
 Chunk Placement::place(int value, Rank rank) {
   if (is_partial(value)) {
     const int sum = origin(value);
-    std::map<int, int>& chunks = partials_[sz(at(sum).cell.rank)];
+    std::map<int, int>& chunks = partials_[to_size(at(sum).cell.rank)];
     return partials(at(sum).cell.rank, chunks.try_emplace(sum, static_cast<int>(chunks.size())).first->second);
   }
   const Cell& cell = at(value).cell;

@@ -10,21 +10,19 @@
 
 #include "plan/verifier/memory.hpp"
 
+#include "base/rounding.hpp"
+
 namespace accord::plan {
-namespace {
-
-std::size_t sz(int number) { return static_cast<std::size_t>(number); }
-
-}  // namespace
+namespace {}  // namespace
 
 Memory::Memory(const Plan& plan, Aliasing aliasing, int rounds, Expressions& expressions)
     : plan_(plan),
       in_place_(aliasing == Aliasing::kInPlace || traits_of(plan.collective).one_buffer),
-      rounds_(sz(rounds)) {
-  cells_per_rank_ =
-      rounds_ * sz(plan.input_chunks + plan.output_chunks) +
-      sz(kRoundDepth) * sz(plan.scratch_chunks + plan.packet_chunks + plan.partial_chunks + plan.multicast_chunks);
-  cells_.resize(cells_per_rank_ * sz(plan.size));
+      rounds_(to_size(rounds)) {
+  cells_per_rank_ = rounds_ * to_size(plan.input_chunks + plan.output_chunks) +
+                    to_size(kRoundDepth) *
+                        to_size(plan.scratch_chunks + plan.packet_chunks + plan.partial_chunks + plan.multicast_chunks);
+  cells_.resize(cells_per_rank_ * to_size(plan.size));
   for (Rank rank = 0; rank < plan.size; ++rank) {
     for (int c = 0; c < plan.input_chunks; ++c) {
       for (int round = 0; round < rounds; ++round) {
@@ -55,19 +53,19 @@ Chunk Memory::owner(const Chunk& chunk) const {
 
 std::size_t Memory::index(const Chunk& chunk, int round) const {
   const Chunk own = owner(chunk);
-  const std::size_t shared_round = sz(round) % kRoundDepth;
-  std::size_t at = sz(own.rank) * cells_per_rank_;
-  if (own.space == Space::kInput) return at + sz(round) * sz(plan_.input_chunks) + sz(own.index);
-  at += rounds_ * sz(plan_.input_chunks);
-  if (own.space == Space::kOutput) return at + sz(round) * sz(plan_.output_chunks) + sz(own.index);
-  at += rounds_ * sz(plan_.output_chunks);
-  if (own.space == Space::kScratch) return at + shared_round * sz(plan_.scratch_chunks) + sz(own.index);
-  at += sz(kRoundDepth) * sz(plan_.scratch_chunks);
-  if (own.space == Space::kPackets) return at + shared_round * sz(plan_.packet_chunks) + sz(own.index);
-  at += sz(kRoundDepth) * sz(plan_.packet_chunks);
-  if (own.space == Space::kPartials) return at + shared_round * sz(plan_.partial_chunks) + sz(own.index);
-  at += sz(kRoundDepth) * sz(plan_.partial_chunks);
-  return at + shared_round * sz(plan_.multicast_chunks) + sz(own.index);
+  const std::size_t shared_round = to_size(round) % kRoundDepth;
+  std::size_t at = to_size(own.rank) * cells_per_rank_;
+  if (own.space == Space::kInput) return at + to_size(round) * to_size(plan_.input_chunks) + to_size(own.index);
+  at += rounds_ * to_size(plan_.input_chunks);
+  if (own.space == Space::kOutput) return at + to_size(round) * to_size(plan_.output_chunks) + to_size(own.index);
+  at += rounds_ * to_size(plan_.output_chunks);
+  if (own.space == Space::kScratch) return at + shared_round * to_size(plan_.scratch_chunks) + to_size(own.index);
+  at += to_size(kRoundDepth) * to_size(plan_.scratch_chunks);
+  if (own.space == Space::kPackets) return at + shared_round * to_size(plan_.packet_chunks) + to_size(own.index);
+  at += to_size(kRoundDepth) * to_size(plan_.packet_chunks);
+  if (own.space == Space::kPartials) return at + shared_round * to_size(plan_.partial_chunks) + to_size(own.index);
+  at += to_size(kRoundDepth) * to_size(plan_.partial_chunks);
+  return at + shared_round * to_size(plan_.multicast_chunks) + to_size(own.index);
 }
 
 std::optional<Access> Memory::read(Cell& cell, const Access& access, const Clocks& clocks) {

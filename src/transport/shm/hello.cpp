@@ -26,7 +26,7 @@ struct Packet {
 };
 static_assert(sizeof(Packet) == 24 + 2 * kCookieBytes);
 
-bool is_busy(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
+bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 
 }  // namespace
 
@@ -75,7 +75,7 @@ Heard hear(const UniqueFd& socket) {
     if (bytes > 0) continue;
     // A reset comes before what the other side still sent; the error is reported once, the packets follow.
     if (errno == EINTR || errno == ECONNRESET) continue;
-    return is_busy(errno) ? Heard::kNothing : Heard::kEnd;
+    return would_block(errno) ? Heard::kNothing : Heard::kEnd;
   }
 }
 
