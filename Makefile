@@ -1,5 +1,5 @@
 # The front door: each word calls a script, which says what it does.
-.PHONY: build setup demo test test-full test-gpu bench wheel format lint clean
+.PHONY: build setup demo test test-sanitizers test-full test-gpu bench wheel format lint clean
 build:
 	@scripts/build
 setup:
@@ -8,8 +8,10 @@ demo:
 	@scripts/demo
 test:
 	@scripts/test
+test-sanitizers:
+	@scripts/test sanitizers
 test-full:
-	@scripts/test --full
+	@scripts/test full
 test-gpu:
 	@scripts/test-gpu
 bench:

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from accord_command import ACCORD, accord, clean_environment, end, next_line, start_accord, wait_until
 
+pytestmark = pytest.mark.alone
+
 SVG = "{http://www.w3.org/2000/svg}"
 SHORT = ("--seconds", "0.002")
 SIZED = [

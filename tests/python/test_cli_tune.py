@@ -8,6 +8,8 @@ import signal
 import pytest
 from accord_command import BUILD, accord, clean_environment, end, start_accord, wait_until
 
+pytestmark = pytest.mark.alone
+
 SHORT = ("--seconds", "0.001", "--quick")
 HEAD = "# accord tuning table 1"
 

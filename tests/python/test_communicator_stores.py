@@ -115,6 +115,7 @@ def test_any_object_with_set_get_and_add_is_a_store(kind):
     all_reduce_in_threads(accord.PrefixStore(kind(), "some/prefix"))
 
 
+@pytest.mark.alone
 def test_torchs_stores_are_stores():
     distributed = pytest.importorskip("torch.distributed")
     all_reduce_in_threads(distributed.HashStore())

@@ -286,6 +286,7 @@ def die_in_dispatch(comm, doomed):
     return lost, handle.counts, float(result.min()), float(result.max())
 
 
+@pytest.mark.alone
 def test_a_killed_rank_ends_the_step_and_the_others_go_on(fresh_ranks):
     outcomes = fresh_ranks(4).outcomes(die_in_dispatch, 2)
     assert outcomes[2].exit_code == -signal.SIGKILL

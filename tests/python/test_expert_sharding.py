@@ -159,6 +159,7 @@ def die_in_the_second_run(comm, path, ids):
             return list(error.ranks), time.monotonic() - began
 
 
+@pytest.mark.alone
 def test_a_rank_that_dies_is_named_within_a_second(fresh_ranks, over_dp):
     first, second, third = fresh_ranks(3).outcomes(die_in_the_second_run, over_dp, texts(6, 8).numpy())
     assert second.exit_code == -9

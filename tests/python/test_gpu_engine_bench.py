@@ -23,6 +23,8 @@ import plain_llama  # noqa: E402
 SMALL = "--device cpu --threads 1 --layers 2 --hidden 256 --vocabulary 1000 --context 40".split()
 WITHOUT = """
 import sys
+
+pytestmark = pytest.mark.alone
 class Missing:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in ("transformers", "xxhash", "safetensors"):

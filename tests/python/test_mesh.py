@@ -231,6 +231,7 @@ def die_during_creation(comm, dies, folder):
         return type(error).__name__, list(error.ranks), time.monotonic() - began
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(("dies", "kind", "seconds"), [(True, "PeerLost", 1.0), (False, "Timeout", 6.0)])
 def test_a_rank_that_dies_or_does_not_come_is_named(dies, kind, seconds, fresh_ranks, tmp_path):
     outcomes = fresh_ranks(4).outcomes(die_during_creation, dies, str(tmp_path))

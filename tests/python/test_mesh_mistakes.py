@@ -86,6 +86,7 @@ def closed_before_made(group, by_name):
     return lost
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("by_name", [True, False], ids=["closed", "let go"])
 @pytest.mark.parametrize("backend", ["gloo", "accord"])
 def test_a_rank_that_ends_its_mesh_before_a_group_was_made_is_named_at_once(torch_ranks, backend, by_name):

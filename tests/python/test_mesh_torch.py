@@ -111,6 +111,7 @@ def refused_arguments(group, arguments, only_first):
         return type(error).__name__, str(error), time.monotonic() - began
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -239,6 +240,7 @@ def one_is_killed(group):
     return found
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("backend", ["gloo", "accord"])
 def test_a_killed_rank_is_named_in_the_groups_that_it_was_in(fresh_ranks, backend):
     outcomes = fresh_ranks(4, program=TORCH_PROGRAM).outcomes(one_is_killed, backend=backend, deadline=60)
@@ -267,6 +269,7 @@ def one_does_not_come(group):
         return type(error).__name__, list(error.ranks), time.monotonic() - began
 
 
+@pytest.mark.alone
 def test_a_rank_that_does_not_come_is_named_where_the_default_group_is_gloos(fresh_ranks):
     outcomes = fresh_ranks(4, program=TORCH_PROGRAM).outcomes(one_does_not_come, backend="gloo", deadline=60)
     for rank in (0, 2, 3):

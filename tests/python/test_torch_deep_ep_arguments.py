@@ -292,6 +292,7 @@ def one_does_not_come(group, call):
         store.set("over", "")
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("call", ["Buffer", "low_latency_dispatch"])
 @pytest.mark.parametrize("backend", ["accord", "gloo"])
 def test_a_rank_that_does_not_come_is_waited_for_as_long_as_the_group_says(fresh_ranks, backend, call):

@@ -62,6 +62,7 @@ def go_on_without_the_dead(group, dead, folder):
     }
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("dead", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_ranks_that_are_left_make_a_new_default_group(fresh_ranks, tmp_path, dead):
     ranks = fresh_ranks(3, program=TORCH_PROGRAM, environments=[{"PLACE": str(rank)} for rank in range(3)])
@@ -121,6 +122,7 @@ def wait_for_the_dead(group, folder):
     return found
 
 
+@pytest.mark.alone
 def test_who_waits_in_the_store_for_a_rank_that_dies_hears_of_it_within_a_second(fresh_ranks, tmp_path):
     outcomes = fresh_ranks(4, program=TORCH_PROGRAM).outcomes(wait_for_the_dead, str(tmp_path), deadline=50)
     for rank in (0, 1):
@@ -165,6 +167,7 @@ def lose_the_store(group):
     return found
 
 
+@pytest.mark.alone
 def test_a_store_that_dies_with_its_rank_is_no_error_of_its_own(fresh_ranks):
     outcomes = fresh_ranks(3, program=TORCH_PROGRAM).outcomes(lose_the_store, deadline=50)
     for rank in (1, 2):
@@ -185,6 +188,7 @@ def run_the_example(timeout: float, **environment: str) -> subprocess.CompletedP
     )
 
 
+@pytest.mark.alone
 def test_the_example_goes_on_from_its_last_checkpoint():
     result = run_the_example(180, OMP_NUM_THREADS="1")
     assert result.returncode == 0, result.stderr

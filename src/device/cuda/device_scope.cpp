@@ -16,11 +16,11 @@
 namespace accord::device::cuda {
 namespace {
 
-constexpr int kMostDevices = 128;
-std::array<std::atomic<CUcontext>, kMostDevices> contexts = {};
+constexpr int kMostContexts = 128;
+std::array<std::atomic<CUcontext>, kMostContexts> contexts = {};
 
 Result<CUcontext> context_of(const Driver& driver, Device device) {
-  const bool known = device.type == DeviceType::kCuda && device.index >= 0 && device.index < kMostDevices;
+  const bool known = device.type == DeviceType::kCuda && device.index >= 0 && device.index < kMostContexts;
   if (known) {
     if (CUcontext const kept = contexts[static_cast<std::size_t>(device.index)].load(std::memory_order_acquire))
       return kept;

@@ -41,7 +41,7 @@ struct Calls {
   Status ok(std::string_view call, CUresult said) const { return driver->status_of(call, said); }
 };
 
-Result<Calls> load() {
+Result<Calls> load_calls() {
   Calls calls;
   ACCORD_ASSIGN_OR_RETURN(calls.driver, driver());
   void* const library = calls.driver->library;
@@ -68,7 +68,7 @@ Result<Calls> load() {
 }
 
 Result<const Calls*> calls() {
-  static const auto* const loaded = new Result<Calls>(load());  // for threads that outlive static objects
+  static const auto* const loaded = new Result<Calls>(load_calls());  // for threads that outlive static objects
   ACCORD_RETURN_IF_ERROR(loaded->status());
   return &**loaded;
 }
