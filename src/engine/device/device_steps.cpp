@@ -5,6 +5,7 @@
 #include "engine/device/row_kernels.hpp"
 #include "engine/device/top_k_kernel.hpp"
 #include "engine/graph/graph.hpp"
+#include "engine/runtime/preparation.hpp"
 
 namespace accord::engine {
 namespace {

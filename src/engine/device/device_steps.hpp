@@ -12,6 +12,7 @@
 namespace accord::engine {
 
 struct Node;
+class Preparation;
 
 /// The sizes of `layout` for a kernel that goes through them.
 Shape shape_of(const kernels::Layout& layout);
