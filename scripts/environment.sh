@@ -3,6 +3,7 @@
 #   VENV       the Python environment (default: .venv in the tree)
 #   CCACHE_DIR the compiler cache (default: ccache's own, which all clones share)
 #   JOBS       parallel compiler processes (default: all processors)
+#   ACCORD_CUDA  kernels for NVIDIA GPUs: ON, OFF or AUTO (default: ON if this machine has NVIDIA's driver, else OFF)
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$ROOT"
@@ -20,3 +21,14 @@ fail() {
   printf 'error: %s\n' "$*" >&2
   exit 1
 }
+
+# choose_cuda: makes ACCORD_CUDA ON or OFF, also for the scripts that this one calls.
+choose_cuda() {
+  case ${ACCORD_CUDA:-AUTO} in
+    ON | OFF) ;;
+    AUTO) if [[ -e /dev/nvidiactl || -e /proc/driver/nvidia/version ]]; then ACCORD_CUDA=ON; else ACCORD_CUDA=OFF; fi ;;
+    *) fail "ACCORD_CUDA is ON, OFF or AUTO, not \"$ACCORD_CUDA\"" ;;
+  esac
+  export ACCORD_CUDA
+}
+choose_cuda
