@@ -10,7 +10,7 @@ foreach(name IN LISTS accord_cached)
   endif()
 endforeach()
 
-foreach(name ACCORD_CUDA ACCORD_HWLOC ACCORD_UCX ACCORD_PYTHON)
+foreach(name ACCORD_CUDA ACCORD_HWLOC ACCORD_UCX ACCORD_PYTHON ACCORD_TESTS)
   if(NOT ${name} MATCHES "^(AUTO|ON|OFF)$")
     message(FATAL_ERROR "${name} is AUTO, ON or OFF, not \"${${name}}\"")
   endif()

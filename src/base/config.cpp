@@ -1,6 +1,7 @@
 // kVariables is the one place that knows the environment variables: name, default, meaning and the function that reads
 // the value into a Config. parse_config() looks up each variable with our prefix in it; an unknown one is refused, for
-// it is a typing error or meant for another version, and both would otherwise go unnoticed.
+// it is a typing error or meant for another version, and both would otherwise go unnoticed. kBuildVariables are those
+// that only the scripts which build accord read.
 #include "base/config.hpp"
 
 #include <fmt/format.h>
@@ -171,6 +172,9 @@ Status read_route(std::string_view text, Config&) {
 // comm/environment.cpp reads the value and compares it with the job's name.
 Status read_job_store(std::string_view, Config&) { return Status(); }
 
+// A shell that has built accord may start programs with it too; for them the variable says nothing.
+constexpr std::array<std::string_view, 1> kBuildVariables = {"ACCORD_CUDA"};
+
 struct Variable {
   ConfigEntry entry;
   Status (*read)(std::string_view text, Config& config);
@@ -277,6 +281,7 @@ Result<Config> parse_config(const std::map<std::string, std::string>& environmen
   Config config;
   for (const auto& [name, value] : environment) {
     if (!name.starts_with(kPrefix)) continue;
+    if (std::find(kBuildVariables.begin(), kBuildVariables.end(), name) != kBuildVariables.end()) continue;
     const auto variable = std::find_if(kVariables.begin(), kVariables.end(),
                                        [&name = name](const Variable& v) { return v.entry.variable == name; });
     if (variable == kVariables.end()) return unknown_variable(name);

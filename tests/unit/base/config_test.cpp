@@ -79,6 +79,16 @@ TEST(Config, variables_of_others_are_none_of_its_business) {
       parse_config({{"PATH", "/bin"}, {"ACCORDION", "yes"}, {"accord_log", "x"}, {"TORCH_ACCORD_LOG", "x"}}).ok());
 }
 
+TEST(Config, a_variable_of_the_build_says_nothing_to_a_program) {
+  for (const char* value : {"ON", "OFF", "AUTO", "", "sometimes"}) {
+    const Result<Config> config = parse_config({{"ACCORD_CUDA", value}, {"ACCORD_THREADS", "3"}});
+    ASSERT_TRUE(config.ok()) << config.status().to_string();
+    EXPECT_EQ(config->threads, 3);
+  }
+  EXPECT_EQ(status_of("ACCORD_CUDAS", "ON").code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(status_of("ACCORD_TESTS", "ON").code(), StatusCode::kInvalidArgument);
+}
+
 TEST(Config, a_value_without_meaning_or_out_of_range_names_its_variable) {
   const std::pair<const char*, const char*> refused[] = {
       {"ACCORD_LOG", "loud"},           {"ACCORD_LOG", ""},

@@ -1,0 +1,58 @@
+"""Shows how far a build has come: scripts/build pipes what ninja writes through this, with NINJA_STATUS "[%f/%t %es] ".
+
+The lines of steps become one: steps done, the time so far, and the time left if the other steps take as long as those
+that are done. A terminal shows it always; a file gets it every 30 seconds. All other lines, such as errors and warnings,
+are passed on.
+"""
+
+import re
+import signal
+import sys
+from collections.abc import Iterable, Iterator
+
+STEP = re.compile(r"\[(\d+)/(\d+) (\d+\.\d+)s\] ")
+LINES_EVERY = 30.0  # seconds, where the output is no terminal
+FIRST_GUESS = 10.0  # seconds, before which too little is known
+
+
+def duration(seconds: float) -> str:
+    """Seconds below two minutes, minutes above."""
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def summary(done: int, total: int, elapsed: float) -> str:
+    """One line about the build so far."""
+    text = f"step {done} of {total}, {duration(elapsed)}"
+    if done < total and done > 0 and elapsed >= FIRST_GUESS:
+        text += f", about {duration(elapsed / done * (total - done))} left"
+    return text
+
+
+def shown(lines: Iterable[str], on_terminal: bool) -> Iterator[str]:
+    """What to write for the lines of ninja."""
+    clear = "\r\033[K" if on_terminal else ""
+    state, last = None, 0.0
+    for line in lines:
+        step = STEP.match(line)
+        if step is None:
+            yield clear + line
+            continue
+        state = int(step[1]), int(step[2]), float(step[3])
+        if on_terminal:
+            yield clear + summary(*state)
+        elif state[2] >= last + LINES_EVERY:
+            last = state[2]
+            yield summary(*state) + "\n"
+    if state is not None:
+        yield f"{clear}{summary(*state)}\n"
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ninja ends at once, and what it says of that is shown
+    for text in shown(sys.stdin, sys.stdout.isatty()):
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
