@@ -1,8 +1,8 @@
-"""Shows how far a build has come: scripts/build pipes what ninja writes through this, with NINJA_STATUS "[%f/%t %es] ".
+"""Shows how far a build has come: scripts/build pipes ninja's output through this, with NINJA_STATUS "[%f/%t %es] ".
 
-The lines of steps become one: steps done, the time so far, and the time left if the other steps take as long as those
-that are done. A terminal shows it always; a file gets it every 30 seconds. All other lines, such as errors and warnings,
-are passed on.
+One line stands for those of ninja's steps: steps done, the time so far, and the time left if the other steps take as
+long as those that are done. A terminal shows it always; a file gets it every 30 seconds. All other lines, such as
+errors and warnings, are passed on.
 """
 
 import re
@@ -22,7 +22,7 @@ def duration(seconds: float) -> str:
 
 def summary(done: int, total: int, elapsed: float) -> str:
     """One line about the build so far."""
-    text = f"step {done} of {total}, {duration(elapsed)}"
+    text = f"{done} of {total} built, {duration(elapsed)}"
     if done < total and done > 0 and elapsed >= FIRST_GUESS:
         text += f", about {duration(elapsed / done * (total - done))} left"
     return text

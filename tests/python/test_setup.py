@@ -111,11 +111,11 @@ def test_a_build_shows_how_far_it_is_and_passes_on_what_compilers_say():
     lines = ["[1/8 5.0s] a\n", "a.cpp:1: warning: x\n", "[2/8 40.0s] b\n", "[3/8 60.0s] c\n", "[8/8 241.0s] d\n"]
     assert list(build_progress.shown(lines, on_terminal=False)) == [
         "a.cpp:1: warning: x\n",
-        "step 2 of 8, 40 s, about 2 min left\n",
-        "step 8 of 8, 4 min\n",
+        "2 of 8 built, 40 s, about 2 min left\n",
+        "8 of 8 built, 4 min\n",
     ]
-    assert list(build_progress.shown(lines[:4], on_terminal=False))[-1] == "step 3 of 8, 60 s, about 100 s left\n"
+    assert list(build_progress.shown(lines[:4], on_terminal=False))[-1] == "3 of 8 built, 60 s, about 100 s left\n"
     terminal = "".join(build_progress.shown(lines, on_terminal=True))
-    assert "step 1 of 8, 5 s\r\033[Ka.cpp:1: warning: x\n\r\033[Kstep 2 of 8" in terminal
-    assert terminal.endswith("\r\033[Kstep 8 of 8, 4 min\n")
+    assert "1 of 8 built, 5 s\r\033[Ka.cpp:1: warning: x\n\r\033[K2 of 8" in terminal
+    assert terminal.endswith("\r\033[K8 of 8 built, 4 min\n")
     assert list(build_progress.shown(["ninja: no work to do.\n"], on_terminal=False)) == ["ninja: no work to do.\n"]
