@@ -88,8 +88,9 @@ endfunction()
 accord_find_cuda()
 if(ACCORD_CUDA_WITHOUT)
   if(ACCORD_CUDA STREQUAL "ON")
-    message(FATAL_ERROR "ACCORD_CUDA=ON, but ${ACCORD_CUDA_WITHOUT}. Install the CUDA toolkit, or nvcc's PyPI packages "
-                        "(scripts/setup cuda does), name the one to use by the environment's CUDACXX, or set it to AUTO or OFF")
+    message(FATAL_ERROR "ACCORD_CUDA=ON, but ${ACCORD_CUDA_WITHOUT}. Install the CUDA toolkit, or nvcc's PyPI "
+                        "packages (scripts/setup cuda does), name the one to use by the environment's CUDACXX, or "
+                        "set it to AUTO or OFF")
   endif()
   return()
 endif()

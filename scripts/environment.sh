@@ -26,7 +26,10 @@ fail() {
 choose_cuda() {
   case ${ACCORD_CUDA:-AUTO} in
     ON | OFF) ;;
-    AUTO) if [[ -e /dev/nvidiactl || -e /proc/driver/nvidia/version ]]; then ACCORD_CUDA=ON; else ACCORD_CUDA=OFF; fi ;;
+    AUTO)
+      ACCORD_CUDA=OFF
+      [[ ! -e /dev/nvidiactl && ! -e /proc/driver/nvidia/version ]] || ACCORD_CUDA=ON
+      ;;
     *) fail "ACCORD_CUDA is ON, OFF or AUTO, not \"$ACCORD_CUDA\"" ;;
   esac
   export ACCORD_CUDA

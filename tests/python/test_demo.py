@@ -29,8 +29,9 @@ def mistakes(words: list[str]) -> str:
     """What is wrong with a command of accord, by the help of its subcommand; empty if nothing is."""
     subcommand = words[: 2 if words[0] == "engine" else 1]
     help_text = accord(*subcommand, "--help")
-    if help_text.returncode != 0:
-        return help_text.stderr
+    # The command above answers for a subcommand that does not exist.
+    if help_text.returncode != 0 or f"Usage: accord {' '.join(subcommand)} " not in help_text.stdout:
+        return f"there is no accord {' '.join(subcommand)}"
     known = re.findall(r"(?<![\w-])--?[a-z][a-z-]*", help_text.stdout)
     return " ".join(f"{word} is no option of {subcommand}" for word in words if word[0] == "-" and word not in known)
 
