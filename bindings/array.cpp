@@ -62,7 +62,7 @@ struct Element {
 Element element_of(DType dtype) { return {dtype, std::string(to_string(dtype))}; }
 
 /// C's names for integers ("l" for long) have other widths on other machines, so that the width decides.
-std::optional<DType> integer_of(bool is_signed, Py_ssize_t width) {
+std::optional<DType> integer_dtype(bool is_signed, Py_ssize_t width) {
   switch (width) {
     case 1: return is_signed ? DType::kInt8 : DType::kUInt8;
     case 2: return is_signed ? DType::kInt16 : DType::kUInt16;
@@ -76,8 +76,8 @@ std::optional<DType> dtype_of_format(std::string_view letters, Py_ssize_t width)
   if (letters == "Zf") return DType::kComplex64;
   if (letters == "Zd") return DType::kComplex128;
   if (letters.size() != 1) return std::nullopt;
-  if (std::string_view("bhilq").find(letters[0]) != std::string_view::npos) return integer_of(true, width);
-  if (std::string_view("BHILQ").find(letters[0]) != std::string_view::npos) return integer_of(false, width);
+  if (std::string_view("bhilq").find(letters[0]) != std::string_view::npos) return integer_dtype(true, width);
+  if (std::string_view("BHILQ").find(letters[0]) != std::string_view::npos) return integer_dtype(false, width);
   switch (letters[0]) {
     case 'e': return DType::kFloat16;
     case 'f': return DType::kFloat32;

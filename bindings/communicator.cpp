@@ -33,8 +33,8 @@ CommunicatorOptions communicator_options(std::string name, nb::handle timeout, s
   return options;
 }
 
-CommunicatorHandle create(nb::handle store, Rank rank, int size, std::string name, nb::handle timeout,
-                          std::optional<std::string> transport, std::string select, std::string hints) {
+CommunicatorHandle create_communicator(nb::handle store, Rank rank, int size, std::string name, nb::handle timeout,
+                                       std::optional<std::string> transport, std::string select, std::string hints) {
   CommunicatorOptions options =
       communicator_options(std::move(name), timeout, std::move(transport), std::move(select), std::move(hints));
   return CommunicatorHandle(value_or_raise(run_interruptibly([store = store_argument(store), rank, size, options] {
@@ -139,7 +139,7 @@ void abort(CommunicatorHandle& self, std::string reason) {
   communicator.abort(reason);
 }
 
-void close(CommunicatorHandle& self) {
+void close_communicator(CommunicatorHandle& self) {
   Communicator communicator = self.use();
   const WithoutGil without_gil;
   communicator.close();
@@ -151,7 +151,7 @@ void exit(CommunicatorHandle& self, nb::handle type, nb::handle value, nb::handl
     abort(self, "rank " + std::to_string(self.use().rank()) + " left its `with` block by " +
                     nb::type_name(type).c_str() + (error.empty() ? "" : ": " + error));
   }
-  close(self);
+  close_communicator(self);
 }
 
 std::string dump(CommunicatorHandle& self, nb::handle where) {
@@ -223,8 +223,9 @@ during a call aborts the communicator (the ranks are out of step then) and raise
 Work.wait() the operation goes on. As a context manager it closes at the end, and aborts if the block raised.)");
   communicator
       .def_static(
-          "create", &create, nb::arg("store"), nb::arg("rank"), nb::arg("size"), only, nb::arg("name") = "world",
-          timeout, nb::arg("transport") = nb::none(), nb::arg("select") = "", nb::arg("hints") = "",
+          "create", &create_communicator, nb::arg("store"), nb::arg("rank"), nb::arg("size"), only,
+          nb::arg("name") = "world", timeout, nb::arg("transport") = nb::none(), nb::arg("select") = "",
+          nb::arg("hints") = "",
           nb::sig("def create(store: Store | accord._arrays.StoreLike, rank: int, size: int, *, " ACCORD_MAKE_SIG
                   ") -> Communicator"),
           R"(Joins rank `rank` of `size` that meet in `store` under `name`. Collective: returns when all have come.
@@ -318,7 +319,7 @@ Equally large on each rank. All ranks get the window, or none does, and the erro
 On all ranks, before the first such call. It stays its owner's and has to live longer than this. accord.torch.lend_nccl() takes that of a process group.)")
       .def("abort", &abort, nb::arg("reason") = "abort() was called",
            "Ends every pending and later call on all ranks with Aborted and `reason`. From any thread, at any time.")
-      .def("close", &close,
+      .def("close", &close_communicator,
            "Leaves the group: later calls raise Closed; a peer that waits for this rank gets PeerLost. Idempotent.")
       .def(
           "dump", &dump, nb::arg("directory"), nb::sig("def dump(self, directory: str | os.PathLike[str]) -> str"),

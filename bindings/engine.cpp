@@ -104,7 +104,7 @@ std::map<std::string, GroupPlace> places_argument(const Places& groups) {
 
 using DTypeName = std::optional<std::string>;
 
-std::optional<DType> dtype_argument(const DTypeName& name) {
+std::optional<DType> named_dtype(const DTypeName& name) {
   if (!name) return std::nullopt;
   return value_or_raise(dtype_from_string(*name));
 }
@@ -139,7 +139,7 @@ LoadOptions load_options(const std::string& device, int threads, int canonical_r
           .threads = threads,
           .canonical_ranks = canonical_ranks,
           .overlap_rows = overlap_rows,
-          .all_reduce_dtype = dtype_argument(all_reduce_dtype),
+          .all_reduce_dtype = named_dtype(all_reduce_dtype),
           .activation_dtype = activation_argument(activation_dtype),
           .shared_limit = budget_argument(memory_limit)};
 }
@@ -205,7 +205,7 @@ void unbind(EngineHandle& self) {
   self.communicators = nb::dict();
 }
 
-void close(EngineHandle& self) {
+void close_engine(EngineHandle& self) {
   Engine engine = self.use();
   const WithoutGil without_gil;
   engine.close();
@@ -376,10 +376,10 @@ Needs PyTorch.)")
       .def_prop_ro("groups", &groups_of, "The package's groups and this rank's place (rank, size) in each.")
       .def("unbind", &unbind,
            "Lets go of the communicators: the engine has to be bound before it runs again. WrongState during a run.")
-      .def("close", &close, "Ends the engine: contexts raise WrongState from now on. Idempotent.")
+      .def("close", &close_engine, "Ends the engine: contexts raise WrongState from now on. Idempotent.")
       .def("__enter__", [](nb::object self) { return self; })
       .def(
-          "__exit__", [](EngineHandle& self, nb::handle, nb::handle, nb::handle) { close(self); },
+          "__exit__", [](EngineHandle& self, nb::handle, nb::handle, nb::handle) { close_engine(self); },
           nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none());
 }
 

@@ -42,8 +42,9 @@ struct StreamHandle {
   GenerationStream& use() { return stream.use("this stream"); }
 };
 
-ModelHandle create(nb::handle engine, std::int32_t cache_tokens, std::int32_t block_tokens, const std::string& dtype,
-                   std::int32_t max_sequences, std::int32_t max_rows, CommunicatorHandle* all_ranks) {
+ModelHandle create_model(nb::handle engine, std::int32_t cache_tokens, std::int32_t block_tokens,
+                         const std::string& dtype, std::int32_t max_sequences, std::int32_t max_rows,
+                         CommunicatorHandle* all_ranks) {
   std::optional<Communicator> everyone;
   if (all_ranks != nullptr) everyone = all_ranks->use();
   const LanguageModelOptions options{cache_tokens, block_tokens, value_or_raise(dtype_from_string(dtype)),
@@ -53,7 +54,7 @@ ModelHandle create(nb::handle engine, std::int32_t cache_tokens, std::int32_t bl
   return {ProcessBound<LanguageModel>(std::move(model)), std::move(everyone)};
 }
 
-void bind_event(nb::module_& module) {
+void bind_generation_event(nb::module_& module) {
   nb::class_<GenerationEvent>(module, "GenerationEvent", "One more token of a sample, or its end, or both.")
       .def_ro("request", &GenerationEvent::request)
       .def_ro("sample", &GenerationEvent::sample, "Which of the request's samples.")
@@ -195,13 +196,13 @@ TextStreamHandle generate(ModelHandle& self, nb::handle prompt, std::vector<std:
 }  // namespace
 
 void bind_language_model(nb::module_& module) {
-  bind_event(module);
+  bind_generation_event(module);
   bind_stream(module);
   nb::class_<ModelHandle>(module, "LanguageModel", nb::is_weak_referenceable(),
                           R"(A language model on all ranks of an engine: rank 0 takes requests, the others follow.
 
 Made by LanguageModel.create(). Thread-safe. On rank 0 its end stops it, or that of the last stream that still goes on.)")
-      .def_static("create", &create, nb::arg("engine"), nb::kw_only(), nb::arg("cache_tokens") = 0,
+      .def_static("create", &create_model, nb::arg("engine"), nb::kw_only(), nb::arg("cache_tokens") = 0,
                   nb::arg("block_tokens") = 16, nb::arg("cache_dtype") = "float32", nb::arg("max_sequences") = 64,
                   nb::arg("max_rows") = 512, nb::arg("all_ranks").none() = nb::none(),
                   nb::sig("def create(engine: Engine, *, cache_tokens: int = 0, block_tokens: int = 16, "

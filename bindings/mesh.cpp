@@ -58,7 +58,7 @@ T option_value(nb::handle value) {
 }
 
 template <typename T>
-bool take(std::optional<T>& option, std::string_view name, std::string_view given, nb::handle value) {
+bool take_option(std::optional<T>& option, std::string_view name, std::string_view given, nb::handle value) {
   if (name != given) return false;
   if (!value.is_none()) option = option_value<T>(value);
   return true;
@@ -69,12 +69,13 @@ MeshGroupOptions options_of(const std::string& key, const nb::dict& given) {
   for (const auto& [name_object, value] : given) {
     const std::string name = name_in(name_object, "the name of an option of \"" + key + "\"");
     try {
-      if (take(options.is_high_priority_stream, "is_high_priority_stream", name, value) ||
-          take(options.cga_cluster_size, "cga_cluster_size", name, value) ||
-          take(options.max_ctas, "max_ctas", name, value) || take(options.min_ctas, "min_ctas", name, value) ||
-          take(options.net_name, "net_name", name, value) ||
-          take(options.timeout_seconds, "timeout_seconds", name, value) ||
-          take(options.backend, "backend", name, value))
+      if (take_option(options.is_high_priority_stream, "is_high_priority_stream", name, value) ||
+          take_option(options.cga_cluster_size, "cga_cluster_size", name, value) ||
+          take_option(options.max_ctas, "max_ctas", name, value) ||
+          take_option(options.min_ctas, "min_ctas", name, value) ||
+          take_option(options.net_name, "net_name", name, value) ||
+          take_option(options.timeout_seconds, "timeout_seconds", name, value) ||
+          take_option(options.backend, "backend", name, value))
         continue;
     } catch (const nb::cast_error&) {
       raise_invalid("mesh: options of \"" + key + "\": " + name + " is " + nb::cast<std::string>(nb::repr(value)) +

@@ -26,15 +26,15 @@ struct MeshHandle {
   Mesh& use() { return mesh.use("this mesh"); }
 };
 
-MeshHandle* create(const MeshPlan& plan, CommunicatorHandle& communicator, std::string name, nb::handle timeout,
-                   bool strict) {
+MeshHandle* create_mesh(const MeshPlan& plan, CommunicatorHandle& communicator, std::string name, nb::handle timeout,
+                        bool strict) {
   const MeshOptions options{.name = std::move(name), .timeout = duration_argument(timeout), .strict = strict};
   Communicator borrowed = communicator.use();
   return new MeshHandle(value_or_raise(
       run_in_step(borrowed, [borrowed, plan, options]() mutable { return Mesh::create(plan, borrowed, options); })));
 }
 
-void decline(CommunicatorHandle& communicator, std::string why, std::string name, nb::handle timeout) {
+void decline_mesh(CommunicatorHandle& communicator, std::string why, std::string name, nb::handle timeout) {
   const MeshOptions options{.name = std::move(name), .timeout = duration_argument(timeout)};
   Communicator borrowed = communicator.use();
   raise_if_error(
@@ -68,12 +68,12 @@ void bind_mesh_groups(nb::module_& module) {
                          "The groups of a plan, connected in one step; each is made when it is first asked for, which "
                          "needs no other rank.")
       .def_static(
-          "create", &create, "plan"_a, "communicator"_a, nb::kw_only(), "name"_a = "mesh", "timeout"_a = nb::none(),
-          "strict"_a = false,
+          "create", &create_mesh, "plan"_a, "communicator"_a, nb::kw_only(), "name"_a = "mesh",
+          "timeout"_a = nb::none(), "strict"_a = false,
           "Collective over `communicator`, which goes on by itself: it has a rank for each of the plan's, or all "
           "ranks of the job. Mismatch shows what is different in the plans of two ranks; `strict`: options that "
           "change nothing here are Unsupported.")
-      .def_static("decline", &decline, "communicator"_a, "why"_a, nb::kw_only(), "name"_a = "mesh",
+      .def_static("decline", &decline_mesh, "communicator"_a, "why"_a, nb::kw_only(), "name"_a = "mesh",
                   "timeout"_a = nb::none(),
                   "For a rank that cannot say its plan: takes part in create() of the others, which fails there with "
                   "`why` at once.")

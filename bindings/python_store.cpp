@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 
 Status ended() { return Status(StatusCode::kClosed, "the Python interpreter is ending, its store cannot be used"); }
 
-nb::object text(std::string_view key) { return nb::str(key.data(), key.size()); }
+nb::object key_text(std::string_view key) { return nb::str(key.data(), key.size()); }
 
 std::string what(nb::python_error& error) {
   return std::string(nb::type_name(error.type()).c_str()) + ": " + nb::cast<std::string>(nb::str(error.value()));
@@ -50,7 +50,7 @@ class PythonStore final : public Store {
 
   Status set(std::string_view key, std::string_view value) override {
     return call("set", key, [&]() -> Status {
-      object_.attr("set")(text(key), nb::bytes(value.data(), value.size()));
+      object_.attr("set")(key_text(key), nb::bytes(value.data(), value.size()));
       return {};
     });
   }
@@ -75,7 +75,7 @@ class PythonStore final : public Store {
   Result<std::int64_t> add(std::string_view key, std::int64_t delta) override {
     std::int64_t sum = 0;
     const Status status = call("add", key, [&]() -> Status {
-      sum = integer_of(object_.attr("add")(text(key), delta));
+      sum = integer_of(object_.attr("add")(key_text(key), delta));
       return {};
     });
     if (!status.ok()) return status;
@@ -86,7 +86,7 @@ class PythonStore final : public Store {
     return call("erase", key, [&]() -> Status {
       for (const char* method : {"delete_key", "erase"}) {
         if (!nb::hasattr(object_, method)) continue;
-        object_.attr(method)(text(key));
+        object_.attr(method)(key_text(key));
         break;
       }
       return {};
@@ -114,11 +114,11 @@ class PythonStore final : public Store {
   std::optional<std::string> looked_up(std::string_view key) {
     if (has_check_) {
       nb::list keys;
-      keys.append(text(key));
+      keys.append(key_text(key));
       if (!nb::cast<bool>(object_.attr("check")(keys))) return std::nullopt;
     }
     try {
-      return bytes_of(object_.attr("get")(text(key)));
+      return bytes_of(object_.attr("get")(key_text(key)));
     } catch (nb::python_error& error) {
       if (error.matches(PyExc_LookupError)) return std::nullopt;
       throw;

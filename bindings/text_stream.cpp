@@ -5,7 +5,7 @@
 namespace accord::python {
 namespace {
 
-void bind_event(nb::module_& module) {
+void bind_text_event(nb::module_& module) {
   nb::class_<TextEvent>(module, "TextEvent", "More text of a sample, or its end, or both.")
       .def_ro("sample", &TextEvent::sample, "Which of the request's samples.")
       .def_ro("text", &TextEvent::text, "Whole characters, without special tokens and what stopped the sample.")
@@ -23,7 +23,7 @@ std::string reason_of(const std::optional<FinishReason>& finish) {
 }
 
 void bind_text_stream(nb::module_& module) {
-  bind_event(module);
+  bind_text_event(module);
   nb::class_<TextStreamHandle>(module, "TextStream",
                                "The text of one request, as it comes. Its end cancels what has not ended.")
       .def_prop_ro("id", [](TextStreamHandle& self) { return self.use().id(); })

@@ -70,7 +70,7 @@ void put(WindowHandle& self, nb::handle array, Rank to, nb::handle offset, nb::h
   wait_interruptibly([&] { return window.put(view.buffer(), to, there); });
 }
 
-void get(WindowHandle& self, nb::handle array, Rank source, nb::handle offset, nb::handle dtype) {
+void get_elements(WindowHandle& self, nb::handle array, Rank source, nb::handle offset, nb::handle dtype) {
   Window& window = self.use();
   const ArrayView view(array, "array", Access::kWrite, dtype_argument(dtype));
   const std::size_t there = size_argument(offset, "offset", "number of bytes");
@@ -83,14 +83,14 @@ void wait(WindowHandle& self, Rank source, nb::handle timeout) {
   wait_interruptibly([&] { return window.wait(source, options); });
 }
 
-int get_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
+int get_window_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
   return nb::inst_ptr<WindowArray>(self)->memory.give_buffer(self, view, flags);
 }
 
-ArrayMemory& memory_of(nb::handle self) { return nb::cast<WindowArray&>(self).memory; }
+ArrayMemory& memory_of_window(nb::handle self) { return nb::cast<WindowArray&>(self).memory; }
 
 void bind_window_array(nb::module_& module) {
-  static PyType_Slot slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(&get_buffer)}, {0, nullptr}};
+  static PyType_Slot slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(&get_window_buffer)}, {0, nullptr}};
   nb::class_<WindowArray> array(
       module, "WindowArray", nb::type_slots(slots),
       R"(An array in a window: numpy.asarray(array) and torch.from_dlpack(array) look at the same memory.
@@ -98,14 +98,14 @@ void bind_window_array(nb::module_& module) {
 The memory stays where it is while this, or anything made of it, lives; a piece that Window.empty() gave is free again
 after that. Calls of the communicator take it like any array, and copy nothing on the way.)");
   def_array_protocols(
-      array, "WindowArray", [](WindowArray& self) -> const ArrayMemory& { return self.memory; }, memory_of);
+      array, "WindowArray", [](WindowArray& self) -> const ArrayMemory& { return self.memory; }, memory_of_window);
   array.def_prop_ro(
       "nbytes", [](WindowArray& self) { return self.memory.bytes(); }, "Its bytes.");
 }
 
 }  // namespace
 
-#define ACCORD_ARRAY_SIG "array: accord._arrays.ArrayLike"
+#define ACCORD_ELEMENTS_SIG "array: accord._arrays.ArrayLike"
 
 void bind_window(nb::module_& module) {
   bind_window_array(module);
@@ -137,16 +137,16 @@ It can be read as long as anything made of it lives, also after that rank has di
 Raises ResourceExhausted, telling what is free. Who uses it keeps his hands off the rest of `local`.)")
       .def("put", &put, nb::arg("array"), nb::arg("to"), nb::arg("offset") = 0, nb::kw_only(),
            nb::arg("dtype") = nb::none(),
-           nb::sig("def put(self, " ACCORD_ARRAY_SIG
+           nb::sig("def put(self, " ACCORD_ELEMENTS_SIG
                    ", to: int, offset: int = 0, *, dtype: accord._arrays.DTypeName | None = None) -> None"),
            R"(Copies `array` to `offset` bytes from the start of rank `to`'s memory.
 
 It is there for who waits for a later signal of this rank. Raises InvalidArgument, naming the bounds. Between hosts it waits while too
 much is on its way there, and raises Timeout after the communicator's timeout, naming the rank: a part may have been put. Ctrl-C ends
 that wait at once.)")
-      .def("get", &get, nb::arg("array"), nb::arg("source"), nb::arg("offset") = 0, nb::kw_only(),
+      .def("get", &get_elements, nb::arg("array"), nb::arg("source"), nb::arg("offset") = 0, nb::kw_only(),
            nb::arg("dtype") = nb::none(),
-           nb::sig("def get(self, " ACCORD_ARRAY_SIG
+           nb::sig("def get(self, " ACCORD_ELEMENTS_SIG
                    ", source: int, offset: int = 0, *, dtype: accord._arrays.DTypeName | None = None) -> None"),
            "Fills `array` from `offset` bytes from the start of rank `source`'s memory. Raises Timeout as put does.")
       .def(

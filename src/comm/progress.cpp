@@ -29,18 +29,18 @@ constexpr int kPollsBetweenLooks = 1024;
 constexpr int kAttendedMilliseconds = 5;
 
 std::atomic<ProgressThread*> the_thread = nullptr;
-std::mutex making;
+std::mutex thread_making;
 
 }  // namespace
 
 ProgressThread& ProgressThread::instance() { return *the_thread.load(std::memory_order_acquire); }
 
 Result<ProgressThread*> ProgressThread::start() {
-  const std::lock_guard lock(making);
+  const std::lock_guard lock(thread_making);
   if (ProgressThread* thread = the_thread.load(std::memory_order_acquire)) return thread;
-  static const int registered = pthread_atfork([] { making.lock(); }, [] { making.unlock(); },
+  static const int registered = pthread_atfork([] { thread_making.lock(); }, [] { thread_making.unlock(); },
                                                [] {
-                                                 making.unlock();
+                                                 thread_making.unlock();
                                                  after_fork_in_child();
                                                });
   (void)registered;

@@ -195,7 +195,7 @@ TEST_P(Collectives, many_ranks_have_rows_of_their_own_in_the_table) {
   }
 }
 
-std::vector<PlannedCase> cases() {
+std::vector<PlannedCase> collective_cases() {
   const std::vector<std::pair<std::string, std::string>> selections = {
       {"default", ""},
       {"one_shot_in_small_slots",
@@ -228,7 +228,7 @@ std::vector<PlannedCase> cases() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Collectives, ::testing::ValuesIn(cases()), testing::name_of);
+INSTANTIATE_TEST_SUITE_P(All, Collectives, ::testing::ValuesIn(collective_cases()), testing::name_of);
 
 }  // namespace
 }  // namespace accord

@@ -201,7 +201,7 @@ TEST_P(Dtypes, the_factor_of_premul_sum_is_a_number_or_one_element_and_is_checke
   });
 }
 
-std::vector<PlannedCase> cases() {
+std::vector<PlannedCase> dtype_cases() {
   const std::pair<std::string, std::string> selections[] = {
       {"default", ""},
       {"one_shot_in_small_slots",
@@ -219,7 +219,7 @@ std::vector<PlannedCase> cases() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Dtypes, ::testing::ValuesIn(cases()), testing::name_of);
+INSTANTIATE_TEST_SUITE_P(All, Dtypes, ::testing::ValuesIn(dtype_cases()), testing::name_of);
 
 }  // namespace
 }  // namespace accord

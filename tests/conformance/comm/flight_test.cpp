@@ -10,7 +10,7 @@
 namespace accord {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 using ::testing::HasSubstr;
 using testing::run_thread_ranks;
 using testing::TemporaryDirectory;
@@ -23,16 +23,16 @@ CommunicatorOptions options(std::string select = "") {
   return options;
 }
 
-json dump_of(const Communicator& comm, const TemporaryDirectory& directory) {
+Json dump_of(const Communicator& comm, const TemporaryDirectory& directory) {
   const Result<std::string> path = comm.dump(directory.path());
   EXPECT_TRUE(path.ok()) << path.status().to_string();
-  return path.ok() ? json::parse(read_file(*path).value()) : json();
+  return path.ok() ? Json::parse(read_file(*path).value()) : Json();
 }
 
-json operations_of(const json& dump, const std::string& kind, int peer = -1) {
-  for (const json& order : dump["orders"])
+Json operations_of(const Json& dump, const std::string& kind, int peer = -1) {
+  for (const Json& order : dump["orders"])
     if (order["kind"] == kind && (kind == "collectives" || order["peer"] == peer)) return order["operations"];
-  return json::array();
+  return Json::array();
 }
 
 TEST(Flight, every_rank_records_the_same_calls_under_the_same_numbers) {
@@ -51,13 +51,13 @@ TEST(Flight, every_rank_records_the_same_calls_under_the_same_numbers) {
       ASSERT_TRUE(comm.recv({values.data(), 5, DType::kFloat32}, 0).ok());
     }
 
-    const json dump = dump_of(comm, directory);
+    const Json dump = dump_of(comm, directory);
     EXPECT_EQ(dump["name"], "seen");
     EXPECT_EQ(dump["rank"], comm.rank());
     EXPECT_EQ(dump["size"], 3);
     EXPECT_EQ(dump["state"], "ready");
     EXPECT_TRUE(dump["failure"].is_null());
-    const json calls = operations_of(dump, "collectives");
+    const Json calls = operations_of(dump, "collectives");
     ASSERT_EQ(calls.size(), 4u);
     const char* names[] = {"barrier", "all_reduce", "all_gather", "broadcast"};
     std::int64_t ended = dump["created_ns"];
@@ -106,17 +106,17 @@ TEST(Flight, a_failed_call_is_recorded_with_whom_it_waited_for) {
     if (comm.rank() == 1) return;
     const Status late = comm.barrier({.timeout = std::chrono::milliseconds(200)});
     EXPECT_FALSE(late.ok());
-    const json dump = dump_of(comm, directory);
+    const Json dump = dump_of(comm, directory);
     EXPECT_EQ(dump["state"], "failed");
-    EXPECT_EQ(dump["failure"]["ranks"], json::array({1}));
+    EXPECT_EQ(dump["failure"]["ranks"], Json::array({1}));
     EXPECT_THAT(dump["failure"]["message"].get<std::string>(), HasSubstr("barrier on group \"seen\""));
-    const json last = operations_of(dump, "collectives").back();
+    const Json last = operations_of(dump, "collectives").back();
     EXPECT_EQ(last["number"], 2);
     EXPECT_EQ(last["state"], "failed");
     EXPECT_EQ(last["waits_for"], 1);
     // Of the calls on a group that has failed the first one is kept: what the rank would have called may tell why.
     for (int i = 0; i < 100; ++i) ASSERT_FALSE(comm.broadcast({}, 0).ok());
-    const json calls = operations_of(dump_of(comm, directory), "collectives");
+    const Json calls = operations_of(dump_of(comm, directory), "collectives");
     ASSERT_EQ(calls.size(), 3u);
     EXPECT_EQ(calls[2]["collective"], "broadcast");
     EXPECT_EQ(calls[2]["state"], "failed");
@@ -137,7 +137,7 @@ TEST(Flight, works_that_wait_their_turn_are_queued) {
         works.push_back(comm.all_reduce_async(Buffer{&value, 1, DType::kFloat32}, ReduceOp::kSum));
       const auto states = [&] {
         std::string text;
-        for (const json& call : operations_of(dump_of(comm, directory), "collectives"))
+        for (const Json& call : operations_of(dump_of(comm, directory), "collectives"))
           text += call["state"].get<std::string>() + " ";
         return text;
       };
@@ -187,7 +187,7 @@ TEST(Flight, parts_of_unequal_counts_are_recorded_with_what_ranks_know_of_them) 
     const ConstBuffer input(part.data(), mine, DType::kFloat32);
     ASSERT_TRUE(comm.all_gather_v(input, {all.data(), 8, DType::kFloat32}, counts).ok());
     ASSERT_TRUE(comm.gather_v(input, {all.data(), 8, DType::kFloat32}, counts, 1).ok());
-    const json calls = operations_of(dump_of(comm, directory), "collectives");
+    const Json calls = operations_of(dump_of(comm, directory), "collectives");
     ASSERT_EQ(calls.size(), 2u);
     EXPECT_EQ(calls[0]["collective"], "all_gather");
     EXPECT_EQ(calls[0]["phase"], "unequal_parts");

@@ -9,10 +9,9 @@
 namespace accord {
 namespace {
 
-const std::string kOf = " on group \"world\" (ranks 0 and 1): ";
-
 using testing::buffer;
 using testing::combined;
+using testing::kOfWorld;
 using testing::kSizes;
 using testing::PlannedCase;
 using testing::run_thread_ranks;
@@ -210,25 +209,25 @@ TEST_P(UnequalParts, counts_that_do_not_fit_are_refused_before_any_rank_waits) {
     const Counts one = {3}, five = {2, 3}, huge = {SIZE_MAX, 5}, even = {2, 2}, uneven = {3, 1};
     const ConstBuffer in(buffer(three));
     EXPECT_EQ(message(comm.all_gather_v(in, buffer(four), one)),
-              "all_gather_v" + kOf + "1 counts of the output are given, expected one for each of 2 ranks");
+              "all_gather_v" + kOfWorld + "1 counts of the output are given, expected one for each of 2 ranks");
     EXPECT_EQ(message(comm.all_gather_v(in, buffer(four), five)),
-              "all_gather_v" + kOf + "output has 4 elements, but its counts add up to 5");
+              "all_gather_v" + kOfWorld + "output has 4 elements, but its counts add up to 5");
     EXPECT_EQ(message(comm.all_gather_v(in, buffer(four), huge)),
-              "all_gather_v" + kOf + "the counts of the output overflow");
+              "all_gather_v" + kOfWorld + "the counts of the output overflow");
     EXPECT_EQ(message(comm.all_gather_v(in, buffer(four), even)),
-              "all_gather_v" + kOf + "this rank's own part has 3 elements in the input, 2 in the output");
+              "all_gather_v" + kOfWorld + "this rank's own part has 3 elements in the input, 2 in the output");
     EXPECT_EQ(message(comm.gather_v(in, buffer(four), even, comm.rank())),
-              "gather_v" + kOf + "this rank's own part has 3 elements in the input, 2 in the output");
+              "gather_v" + kOfWorld + "this rank's own part has 3 elements in the input, 2 in the output");
     EXPECT_EQ(message(comm.all_to_all_v(ConstBuffer(buffer(four)), even, buffer(four), uneven)),
-              "all_to_all_v" + kOf + "this rank's own part has 2 elements in the input, " +
+              "all_to_all_v" + kOfWorld + "this rank's own part has 2 elements in the input, " +
                   (comm.rank() == 0 ? "3" : "1") + " in the output");
     EXPECT_TRUE(comm.barrier().ok());
     Call barrier;
     barrier.division = Division::kByCounts;
-    EXPECT_EQ(message(comm.run(barrier)), "barrier_v" + kOf + "it has no parts to give counts of");
+    EXPECT_EQ(message(comm.run(barrier)), "barrier_v" + kOfWorld + "it has no parts to give counts of");
     Call message_call = Call::send(in, 1 - comm.rank());
     message_call.division = Division::kByCounts;
-    EXPECT_EQ(message(comm.run(message_call)), "send" + kOf + "a message has no parts to give counts of");
+    EXPECT_EQ(message(comm.run(message_call)), "send" + kOfWorld + "a message has no parts to give counts of");
   });
 }
 
@@ -246,13 +245,13 @@ TEST_P(UnequalParts, all_to_all_v_in_place_is_refused_where_the_counts_differ) {
   });
 }
 
-struct Choice {
+struct PartsChoice {
   std::string name;
   const char *all_gather, *reduce_scatter, *gather, *scatter, *all_to_all;
 };
 
-std::vector<PlannedCase> cases() {
-  const std::vector<Choice> choices = {
+std::vector<PlannedCase> parts_cases() {
+  const std::vector<PartsChoice> choices = {
       {"direct", "direct", "direct", "direct", "direct", "direct"},
       {"packet", "packet", "packet", "packet", "packet", "packet"},
       {"logarithmic", "bruck", "recursive_halving", "binomial", "binomial", "bruck"},
@@ -262,7 +261,7 @@ std::vector<PlannedCase> cases() {
   std::vector<PlannedCase> all;
   for (const std::string transport : {"inproc", "shm", "ucx"}) {
     all.push_back({transport + "_default", transport, ""});
-    for (const Choice& choice : choices)
+    for (const PartsChoice& choice : choices)
       for (const std::string slot : {"", "@4k"}) {
         const std::string table = std::string("all_gather:0-inf=") + choice.all_gather + slot +
                                   ";reduce_scatter:0-inf=" + choice.reduce_scatter + slot +
@@ -275,7 +274,7 @@ std::vector<PlannedCase> cases() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, UnequalParts, ::testing::ValuesIn(cases()), testing::name_of);
+INSTANTIATE_TEST_SUITE_P(All, UnequalParts, ::testing::ValuesIn(parts_cases()), testing::name_of);
 
 }  // namespace
 }  // namespace accord

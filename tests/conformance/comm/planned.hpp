@@ -45,6 +45,9 @@ inline const std::vector<std::size_t> kCounts =
     kSanitized ? std::vector<std::size_t>{0, 1, 7, 5003} : std::vector<std::size_t>{0, 1, 2, 7, 64, 1000, 20011};
 inline const std::vector<int> kSizes = kSanitized ? std::vector<int>{1, 2, 3} : std::vector<int>{1, 2, 3, 4, 7};
 
+/// How the messages of mistakes go on after the call's name, in a group of two.
+inline const std::string kOfWorld = " on group \"world\" (ranks 0 and 1): ";
+
 /// What `rank` has at positions first to first + count.
 template <typename T = float>
 std::vector<T> samples(int rank, std::size_t count, std::size_t first = 0) {

@@ -78,7 +78,7 @@ TEST_P(Rings, all_reduce_gives_one_of_the_rings_sums_and_the_same_bits_on_all_ra
   }
 }
 
-std::vector<PlannedCase> cases() {
+std::vector<PlannedCase> ring_cases() {
   std::vector<PlannedCase> all;
   for (const std::string transport : {"inproc", "shm"}) {
     all.push_back({transport, transport, "all_reduce:0-inf=ring;reduce_scatter:0-inf=ring"});
@@ -87,7 +87,7 @@ std::vector<PlannedCase> cases() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Rings, ::testing::ValuesIn(cases()), testing::name_of);
+INSTANTIATE_TEST_SUITE_P(All, Rings, ::testing::ValuesIn(ring_cases()), testing::name_of);
 
 }  // namespace
 }  // namespace accord

@@ -7,12 +7,11 @@
 namespace accord {
 namespace {
 
-const std::string kOf = " on group \"world\" (ranks 0 and 1): ";
-
 using testing::buffer;
 using testing::combined;
 using testing::gathered;
 using testing::kCounts;
+using testing::kOfWorld;
 using testing::kSizes;
 using testing::PlannedCase;
 using testing::run_thread_ranks;
@@ -118,30 +117,30 @@ TEST_P(RootedAndExchange, counts_that_do_not_fit_are_refused_before_any_rank_wai
     std::vector<float> three(3), four(4);
     const auto message = [](const Status& status) { return std::string(status.message()); };
     EXPECT_EQ(message(comm.all_to_all(ConstBuffer(buffer(three)), buffer(three))),
-              "all_to_all" + kOf + "input has 3 elements, expected 2 (2 x 1)");
+              "all_to_all" + kOfWorld + "input has 3 elements, expected 2 (2 x 1)");
     EXPECT_EQ(message(comm.reduce(ConstBuffer(buffer(three)), buffer(four), ReduceOp::kSum, comm.rank())),
-              "reduce" + kOf + "output has 4 elements, expected 3");
+              "reduce" + kOfWorld + "output has 4 elements, expected 3");
     EXPECT_EQ(message(comm.gather(ConstBuffer(buffer(three)), buffer(four), comm.rank())),
-              "gather" + kOf + "output has 4 elements, expected 6 (2 x 3)");
+              "gather" + kOfWorld + "output has 4 elements, expected 6 (2 x 3)");
     EXPECT_EQ(message(comm.scatter(ConstBuffer(buffer(three)), buffer(four), comm.rank())),
-              "scatter" + kOf + "input has 3 elements, expected 8 (2 x 4)");
+              "scatter" + kOfWorld + "input has 3 elements, expected 8 (2 x 4)");
     EXPECT_EQ(message(comm.scatter(ConstBuffer(buffer(three)), buffer(four), 2)),
-              "scatter" + kOf + "root 2 is not a rank of the group, which has ranks 0 to 1");
+              "scatter" + kOfWorld + "root 2 is not a rank of the group, which has ranks 0 to 1");
   });
 }
 
-struct Choice {
+struct RootedChoice {
   std::string name;
   const char *reduce, *gather, *scatter, *all_to_all;
 };
 
-std::string table(const Choice& choice, const std::string& slot) {
+std::string table(const RootedChoice& choice, const std::string& slot) {
   return std::string("reduce:0-inf=") + choice.reduce + slot + ";gather:0-inf=" + choice.gather + slot +
          ";scatter:0-inf=" + choice.scatter + slot + ";all_to_all:0-inf=" + choice.all_to_all + slot;
 }
 
-std::vector<PlannedCase> cases() {
-  const std::vector<Choice> choices = {
+std::vector<PlannedCase> rooted_and_exchange_cases() {
+  const std::vector<RootedChoice> choices = {
       {"direct", "direct", "direct", "direct", "direct"},
       {"packet", "packet", "packet", "packet", "packet"},
       {"two_shot", "two_shot", "direct", "direct", "pairwise"},
@@ -151,7 +150,7 @@ std::vector<PlannedCase> cases() {
   std::vector<PlannedCase> all;
   for (const std::string transport : {"inproc", "shm", "ucx"}) {
     all.push_back({transport + "_default", transport, ""});
-    for (const Choice& choice : choices) {
+    for (const RootedChoice& choice : choices) {
       if (!testing::can_run(transport, table(choice, ""))) continue;
       all.push_back({transport + "_" + choice.name, transport, table(choice, "")});
       if (choice.name == "two_shot" || choice.name == "logarithmic" || choice.name == "zero_copy")
@@ -161,7 +160,7 @@ std::vector<PlannedCase> cases() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, RootedAndExchange, ::testing::ValuesIn(cases()), testing::name_of);
+INSTANTIATE_TEST_SUITE_P(All, RootedAndExchange, ::testing::ValuesIn(rooted_and_exchange_cases()), testing::name_of);
 
 }  // namespace
 }  // namespace accord

@@ -24,7 +24,7 @@ class Shrink : public ::testing::TestWithParam<std::string> {
 };
 
 /// The sum of the members' `value`, which only a working group gives.
-float sum_of(Communicator& comm, float value) {
+float float_sum_of(Communicator& comm, float value) {
   const Status status = comm.all_reduce(Buffer{&value, 1, DType::kFloat32}, ReduceOp::kSum);
   EXPECT_TRUE(status.ok()) << status.to_string();
   return value;
@@ -39,7 +39,7 @@ TEST_P(Shrink, survivors_of_ranks_that_left_keep_their_order) {
     EXPECT_EQ(rest->size(), 4);
     const int place[] = {-1, 0, 1, -1, 2, 3};
     EXPECT_EQ(rest->rank(), place[comm.rank()]);
-    EXPECT_EQ(sum_of(*rest, static_cast<float>(comm.rank())), 1 + 2 + 4 + 5);
+    EXPECT_EQ(float_sum_of(*rest, static_cast<float>(comm.rank())), 1 + 2 + 4 + 5);
   });
 }
 
@@ -52,7 +52,7 @@ TEST_P(Shrink, all_ranks_go_on_after_one_has_aborted) {
     ASSERT_TRUE(rest.ok()) << rest.status().to_string();
     EXPECT_EQ(comm.state(), CommunicatorState::kFailed) << "the old one stays as it is";
     comm.close();
-    EXPECT_EQ(sum_of(*rest, 1), 3);
+    EXPECT_EQ(float_sum_of(*rest, 1), 3);
   });
 }
 
@@ -63,7 +63,7 @@ TEST_P(Shrink, a_group_shrinks_until_one_rank_is_left) {
       Result<Communicator> rest = comm.shrink("left" + std::to_string(left));
       ASSERT_TRUE(rest.ok()) << rest.status().to_string();
       ASSERT_EQ(rest->size(), left);
-      ASSERT_EQ(sum_of(*rest, 1), static_cast<float>(left));
+      ASSERT_EQ(float_sum_of(*rest, 1), static_cast<float>(left));
       comm = std::move(*rest);
     }
   });
@@ -86,7 +86,7 @@ TEST_P(Shrink, a_rank_that_does_not_call_is_left_out_and_told_when_it_does) {
     ++shrunk;
     ASSERT_TRUE(rest.ok()) << rest.status().to_string();
     EXPECT_EQ(rest->size(), 3);
-    EXPECT_EQ(sum_of(*rest, 1), 3);
+    EXPECT_EQ(float_sum_of(*rest, 1), 3);
   });
 }
 
@@ -96,7 +96,7 @@ TEST_P(Shrink, patience_may_be_without_end) {
     patience.timeout = Duration::max();
     Result<Communicator> rest = comm.shrink("rest", patience);
     ASSERT_TRUE(rest.ok()) << rest.status().to_string();
-    EXPECT_EQ(sum_of(*rest, 1), 3);
+    EXPECT_EQ(float_sum_of(*rest, 1), 3);
   });
 }
 

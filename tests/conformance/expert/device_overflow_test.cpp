@@ -18,7 +18,7 @@ using testing::random_ids;
 using testing::Twin;
 using testing::TwoGroups;
 
-struct Problem {
+struct OverflowProblem {
   std::vector<int> tokens;
   int experts = 6, top_k = 3, alignment = 1;
   std::int64_t capacity = 0;
@@ -37,7 +37,7 @@ class DeviceOverflow : public testing::HostDevices {
     return weights;
   }
 
-  static ExpertGroupConfig config_of(const Problem& problem) {
+  static ExpertGroupConfig config_of(const OverflowProblem& problem) {
     return {.experts = problem.experts,
             .top_k = problem.top_k,
             .hidden = 8,
@@ -49,7 +49,7 @@ class DeviceOverflow : public testing::HostDevices {
             .placement = problem.placement};
   }
 
-  static void expect_the_same_choices(const Problem& problem, unsigned seed) {
+  static void expect_the_same_choices(const OverflowProblem& problem, unsigned seed) {
     const Ids ids = random_ids(seed, problem.tokens, problem.experts, problem.top_k);
     on_ranks(static_cast<int>(problem.tokens.size()), [&](Communicator& comm, const OnDevice& on) {
       TwoGroups groups = TwoGroups::make(comm, config_of(problem), on.device);

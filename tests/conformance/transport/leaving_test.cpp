@@ -14,7 +14,7 @@
 namespace accord::transport {
 namespace {
 
-constexpr std::size_t kBytes = 16384;
+constexpr std::size_t kWindowBytes = 16384;
 
 class Leaving : public TransportSuite {};
 ACCORD_TEST_ALL_TRANSPORTS(Leaving);
@@ -51,7 +51,7 @@ std::size_t open_descriptors() {
 }
 
 TEST_P(Leaving, peers_are_alive_until_they_leave) {
-  Group group = connected_group(transport(), 3, kBytes);
+  Group group = connected_group(transport(), 3, kWindowBytes);
   for (const Rank peer : {1, 2}) {
     EXPECT_EQ(group[0].to(peer).peer_state(), PeerState::kAlive);
     EXPECT_EQ(group[0].to(peer).update_peer_state(), PeerState::kAlive);
@@ -64,7 +64,7 @@ TEST_P(Leaving, peers_are_alive_until_they_leave) {
 }
 
 TEST_P(Leaving, a_peer_that_left_stays_so_and_its_descriptor_is_silent) {
-  Group group = connected_group(transport(), 2, kBytes);
+  Group group = connected_group(transport(), 2, kWindowBytes);
   group[1].links.clear();
   group[1].endpoint.reset();
   Link& link = group[0].to(1);
@@ -75,19 +75,19 @@ TEST_P(Leaving, a_peer_that_left_stays_so_and_its_descriptor_is_silent) {
 
 // The endpoint stands for the rank: dropping a link to it is not leaving.
 TEST_P(Leaving, a_rank_that_drops_its_links_has_not_left) {
-  Group group = connected_group(transport(), 2, kBytes);
+  Group group = connected_group(transport(), 2, kWindowBytes);
   group[1].links.clear();
   EXPECT_EQ(group[0].to(1).update_peer_state(), PeerState::kAlive);
 }
 
 TEST_P(Leaving, the_window_of_a_peer_that_left_can_still_be_used_where_it_is_mapped) {
-  Group group = connected_group(transport(), 2, kBytes);
-  std::memset(group[1].window(), 0x5a, kBytes);
+  Group group = connected_group(transport(), 2, kWindowBytes);
+  std::memset(group[1].window(), 0x5a, kWindowBytes);
   group[1].links.clear();
   group[1].endpoint.reset();
   Link& link = group[0].to(1);
   ASSERT_EQ(await_change(link), PeerState::kLeft);
-  std::vector<std::byte> got(kBytes);
+  std::vector<std::byte> got(kWindowBytes);
   if (link.mapped() == nullptr) {  // it went with the peer
     for (const Status& status : {link.get(0, got), link.put(got, 0), link.signal(8, 1)}) {
       EXPECT_EQ(status.code(), StatusCode::kPeerLost) << status.to_string();
@@ -99,14 +99,14 @@ TEST_P(Leaving, the_window_of_a_peer_that_left_can_still_be_used_where_it_is_map
   EXPECT_TRUE(std::all_of(got.begin(), got.end(), [](std::byte b) { return b == std::byte{0x5a}; }));
   EXPECT_TRUE(link.put(got, 0).ok());
   EXPECT_TRUE(link.signal(8, 1).ok());
-  EXPECT_EQ(link.mapped()[kBytes - 1], std::byte{0x5a});
+  EXPECT_EQ(link.mapped()[kWindowBytes - 1], std::byte{0x5a});
 }
 
 // A group of two has four things to destroy: two endpoints, two links.
 TEST_P(Leaving, any_order_of_destruction_is_safe) {
   std::vector<int> order = {0, 1, 2, 3};
   do {
-    Group group = connected_group(transport(), 2, kBytes);
+    Group group = connected_group(transport(), 2, kWindowBytes);
     for (const int thing : order) {
       Member& member = group[static_cast<std::size_t>(thing % 2)];
       if (thing < 2) {
@@ -115,7 +115,7 @@ TEST_P(Leaving, any_order_of_destruction_is_safe) {
         member.links.clear();
       }
       for (Member& left : group) {
-        if (left.endpoint != nullptr) std::memset(left.window(), 1, kBytes);
+        if (left.endpoint != nullptr) std::memset(left.window(), 1, kWindowBytes);
         for (auto& link : left.links) {
           if (link == nullptr) continue;
           if (group[static_cast<std::size_t>(link->peer())].endpoint != nullptr) {
@@ -124,7 +124,7 @@ TEST_P(Leaving, any_order_of_destruction_is_safe) {
             EXPECT_EQ(await_change(*link), PeerState::kLeft);
           }
           const bool still_there = link->mapped() != nullptr || link->peer_state() == PeerState::kAlive;
-          EXPECT_EQ(link->put(std::vector<std::byte>(kBytes), 0).ok(), still_there);
+          EXPECT_EQ(link->put(std::vector<std::byte>(kWindowBytes), 0).ok(), still_there);
         }
       }
     }
@@ -132,14 +132,14 @@ TEST_P(Leaving, any_order_of_destruction_is_safe) {
 }
 
 TEST_P(Leaving, all_descriptors_are_closed) {
-  { const Group warm_up = connected_group(transport(), 4, kBytes); }
+  { const Group warm_up = connected_group(transport(), 4, kWindowBytes); }
   const std::size_t before = open_descriptors();
   {
-    const Group group = connected_group(transport(), 4, kBytes);
+    const Group group = connected_group(transport(), 4, kWindowBytes);
     EXPECT_GE(open_descriptors(), before);
   }
   EXPECT_EQ(open_descriptors(), before);
-  { const Group unconnected = open_group(transport(), 4, kBytes); }
+  { const Group unconnected = open_group(transport(), 4, kWindowBytes); }
   EXPECT_EQ(open_descriptors(), before);
 }
 
@@ -154,7 +154,7 @@ TEST_P(Leaving, many_groups_are_open_at_once) {
   const std::size_t before = open_descriptors();
   {
     std::vector<Group> groups;
-    for (int g = 0; g < kGroups; ++g) groups.push_back(open_group(transport(), kRanks, kBytes));
+    for (int g = 0; g < kGroups; ++g) groups.push_back(open_group(transport(), kRanks, kWindowBytes));
     in_threads(kRanks, [&](Rank rank) {
       for (Group& group : groups) {
         const Status status = connect_member(group, rank);

@@ -9,8 +9,6 @@ namespace {
 using testing::DeviceArray;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::kFine;
-using testing::kNamedTheDead;
 using testing::OnDevice;
 
 class DeviceFailureProcesses : public testing::DeviceProcesses {
@@ -40,7 +38,8 @@ TEST_F(DeviceFailureProcesses, a_rank_killed_while_kernels_wait_for_it_is_named)
       EXPECT_EQ(comm.run(sum(values), {.stream = on.stream}).code(), StatusCode::kPeerLost);
       return seen;
     });
-    EXPECT_EQ(exits, (std::vector<int>{kNamedTheDead, kNamedTheDead, 128 + SIGKILL, kNamedTheDead}));
+    EXPECT_EQ(exits, (std::vector<int>{testing::kNamedTheDead, testing::kNamedTheDead, 128 + SIGKILL,
+                                       testing::kNamedTheDead}));
   }
 }
 
@@ -54,7 +53,7 @@ TEST_F(DeviceFailureProcesses, a_rank_killed_in_the_middle_of_many_calls_is_name
       if (!put.ok()) return judge(put, 0, on);
     }
   });
-  EXPECT_EQ(exits, (std::vector<int>{128 + SIGKILL, kNamedTheDead, kNamedTheDead}));
+  EXPECT_EQ(exits, (std::vector<int>{128 + SIGKILL, testing::kNamedTheDead, testing::kNamedTheDead}));
 }
 
 TEST_F(DeviceFailureProcesses, a_rank_killed_before_it_connects_is_named) {
@@ -64,7 +63,7 @@ TEST_F(DeviceFailureProcesses, a_rank_killed_before_it_connects_is_named) {
     const DeviceArray values = ones(on, 64);
     return judge(comm.run(sum(values), {.stream = on.stream}), 1, on);
   });
-  EXPECT_EQ(exits, (std::vector<int>{kNamedTheDead, 128 + SIGKILL, kNamedTheDead}));
+  EXPECT_EQ(exits, (std::vector<int>{testing::kNamedTheDead, 128 + SIGKILL, testing::kNamedTheDead}));
 }
 
 TEST_F(DeviceFailureProcesses, the_others_go_on_after_a_kill) {
@@ -83,7 +82,7 @@ TEST_F(DeviceFailureProcesses, the_others_go_on_after_a_kill) {
     EXPECT_EQ(again.values<float>(), std::vector<float>(3000, 2.0F));
     return seen;
   });
-  EXPECT_EQ(exits, (std::vector<int>{kNamedTheDead, 128 + SIGKILL, kNamedTheDead}));
+  EXPECT_EQ(exits, (std::vector<int>{testing::kNamedTheDead, 128 + SIGKILL, testing::kNamedTheDead}));
 }
 
 /// The memory of devices is gone for all when its owner lets go of it (host_memory.cpp).

@@ -16,7 +16,7 @@ namespace {
 
 using testing::ProcessRanks;
 
-enum Ended : int { kFine = 0, kFailed = 1, kAllocated = 2 };
+enum Ended : int { kDone = 0, kFailed = 1, kAllocated = 2 };
 
 /// From here on any system call but exit_group ends this process by SIGSYS.
 void forbid_system_calls() {
@@ -40,7 +40,7 @@ int calls(Communicator& comm, Prepared& prepared, int times) {
         !comm.broadcast(in_place, 0).ok() || !comm.all_gather(ConstBuffer(in_place), {out, 4, DType::kFloat32}).ok())
       return kFailed;
   }
-  return kFine;
+  return kDone;
 }
 
 TEST(HotPath, a_prepared_call_allocates_nothing_and_makes_no_system_call) {
@@ -51,14 +51,14 @@ TEST(HotPath, a_prepared_call_allocates_nothing_and_makes_no_system_call) {
     float kept[4] = {1, 2, 3, 4};
     const Buffer buffer{kept, 4, DType::kFloat32};
     Result<Prepared> prepared = comm->prepare(Call::all_reduce(buffer, buffer, ReduceOp::kSum));
-    if (!prepared.ok() || calls(*comm, *prepared, 2000) != kFine)
+    if (!prepared.ok() || calls(*comm, *prepared, 2000) != kDone)
       return kFailed;  // the flight recorder's ring has been written once
     const std::size_t before = allocations;
     forbid_system_calls();
-    if (calls(*comm, *prepared, 2000) != kFine) _exit(kFailed);
-    _exit(allocations == before ? kFine : kAllocated);
+    if (calls(*comm, *prepared, 2000) != kDone) _exit(kFailed);
+    _exit(allocations == before ? kDone : kAllocated);
   });
-  EXPECT_EQ(alone.wait(0, Deadline::in(std::chrono::seconds(60))), kFine);
+  EXPECT_EQ(alone.wait(0, Deadline::in(std::chrono::seconds(60))), kDone);
 }
 
 }  // namespace

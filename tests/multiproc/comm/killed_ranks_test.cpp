@@ -22,18 +22,18 @@ using testing::TemporaryDirectory;
 
 constexpr auto kDeath = std::chrono::seconds(1);
 
-// Exit codes of the children: what they saw.
-enum Seen : int { kFine = 0, kNamedTheDead = 10, kOther = 11, kTooLate = 12, kNoGroup = 13 };
-
-/// Memory that all children see.
-struct Board {
-  std::atomic<int> ready = 0;
-  std::atomic<int> received = 0;
-  std::atomic<std::int64_t> killed_at_ns = 0;
-};
-
 class KilledRanks : public ::testing::Test {
  protected:
+  /// Exit codes of the children: what they saw.
+  enum Seen : int { kFine = 0, kNamedTheDead = 10, kOther = 11, kTooLate = 12, kNoGroup = 13 };
+
+  /// Memory that all children see.
+  struct Board {
+    std::atomic<int> ready = 0;
+    std::atomic<int> received = 0;
+    std::atomic<std::int64_t> killed_at_ns = 0;
+  };
+
   KilledRanks() : board_(new (mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Board) {}
   ~KilledRanks() override { munmap(board_, 4096); }
 

@@ -14,18 +14,18 @@ namespace {
 using testing::ProcessRanks;
 using testing::TemporaryDirectory;
 
-constexpr int kFine = 0, kNoGroup = 10, kNoFailure = 11, kNoShrink = 12, kWrongSum = 13, kTimedOut = 14;
-
-/// Memory that all children see.
-struct Seen {
-  std::atomic<int> ready = 0;
-  std::atomic<int> failed = 0;
-  std::atomic<int> size[8] = {};   ///< of the last group of each rank that came through
-  std::atomic<int> place[8] = {};  ///< its rank in it
-};
-
 class ShrinkOfProcesses : public ::testing::Test {
  protected:
+  static constexpr int kFine = 0, kNoGroup = 10, kNoFailure = 11, kNoShrink = 12, kWrongSum = 13, kTimedOut = 14;
+
+  /// Memory that all children see.
+  struct Seen {
+    std::atomic<int> ready = 0;
+    std::atomic<int> failed = 0;
+    std::atomic<int> size[8] = {};   ///< of the last group of each rank that came through
+    std::atomic<int> place[8] = {};  ///< its rank in it
+  };
+
   ShrinkOfProcesses()
       : seen_(new (mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Seen) {}
   ~ShrinkOfProcesses() override { munmap(seen_, 4096); }

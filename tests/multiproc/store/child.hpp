@@ -18,6 +18,9 @@
 
 namespace accord::testing_support {
 
+/// For what happens in far less time unless the test fails.
+inline constexpr Duration kLong = std::chrono::seconds(60);
+
 /// Runs `body` in a forked process, which ends with what it returns. The destructor kills it if it still runs.
 ///
 /// Fork before the test's process has threads.

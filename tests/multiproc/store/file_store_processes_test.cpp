@@ -10,9 +10,8 @@ namespace accord {
 namespace {
 
 using testing_support::Child;
+using testing_support::kLong;
 using namespace std::chrono_literals;
-
-constexpr Duration kLong = 60s;
 
 std::shared_ptr<Store> open_store(const testing_support::TemporaryDirectory& directory) {
   return make_file_store(directory.path()).value();

@@ -13,9 +13,9 @@ namespace {
 
 using testing::HasSubstr;
 using testing_support::Child;
+using testing_support::kLong;
 using namespace std::chrono_literals;
 
-constexpr Duration kLong = 60s;
 /// "At once", on a machine that may be busy with other things; far below kLong.
 constexpr Duration kSoon = 10s;
 

@@ -1,6 +1,8 @@
 #pragma once
 // What forked ranks need to meet: memory that they share, with the descriptors and a counter of steps for each rank.
 
+#include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -15,6 +17,8 @@
 #include "transport/transport.hpp"
 
 namespace accord::transport {
+
+inline constexpr std::size_t kWindowBytes = 65536;  ///< of a rank, where its size does not matter
 
 /// Long enough for the slowest machine under a sanitizer; no test waits for it unless it fails.
 inline Deadline patience() { return Deadline::in(std::chrono::seconds(150)); }
@@ -100,5 +104,18 @@ inline Status join_group(Member& member, Board& board, Rank rank, int size, std:
   ACCORD_RETURN_IF_ERROR(open_member(member, board, rank, size, window_bytes, transport));
   return connect_member(member, board, rank, size);
 }
+
+/// What `link` tells of its peer after at most `timeout`, asked only when its descriptor says so.
+inline PeerState await_change(Link& link, Duration timeout) {
+  const Deadline deadline = Deadline::in(timeout);
+  pollfd entry = {link.liveness_fd(), POLLIN, 0};
+  while (link.peer_state() == PeerState::kAlive && ::poll(&entry, 1, deadline.poll_milliseconds()) == 1) {
+    link.update_peer_state();
+  }
+  return link.peer_state();
+}
+
+/// For the bodies of forked ranks: a gtest failure there is printed, and told by the exit code.
+inline int outcome() { return ::testing::Test::HasFailure() ? 1 : 0; }
 
 }  // namespace accord::transport

@@ -17,8 +17,6 @@ using accord::testing::ProcessRanks;
 using ::testing::Each;
 using ::testing::ElementsAre;
 
-constexpr std::size_t kBytes = 65536;
-
 bool has_pidfd() {
   const UniqueFd fd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
   return fd.valid();
@@ -32,24 +30,11 @@ pid_t fork_holder() {
   for (;;) ::pause();
 }
 
-// What `link` tells of its peer after at most `timeout`, asked only when its descriptor says so.
-PeerState await_change(Link& link, Duration timeout) {
-  const Deadline deadline = Deadline::in(timeout);
-  pollfd entry = {link.liveness_fd(), POLLIN, 0};
-  while (link.peer_state() == PeerState::kAlive && ::poll(&entry, 1, deadline.poll_milliseconds()) == 1) {
-    link.update_peer_state();
-  }
-  return link.peer_state();
-}
-
-// For the bodies of forked ranks: a gtest failure there is printed, and told by the exit code.
-int outcome() { return ::testing::Test::HasFailure() ? 1 : 0; }
-
 TEST(ShmDeath, a_killed_peer_is_lost_within_a_second) {
   const SharedBoard board = make_board();
   ProcessRanks ranks(3, [&](Rank rank) {
     Member self;
-    const Status joined = join_group(self, *board, rank, 3, kBytes);
+    const Status joined = join_group(self, *board, rank, 3, kWindowBytes);
     EXPECT_TRUE(joined.ok()) << joined.to_string();
     self.endpoint->window()[100] = std::byte{42};
     board->reach(rank, 2);
@@ -74,7 +59,7 @@ TEST(ShmDeath, a_death_is_news_for_each_group_with_a_rank_there_whoever_looks_fi
   ProcessRanks ranks(2, [&](Rank rank) {
     std::array<Member, 2> groups;
     for (const int g : {0, 1}) {
-      const Status joined = join_group(groups[g], *boards[g], rank, 2, kBytes);
+      const Status joined = join_group(groups[g], *boards[g], rank, 2, kWindowBytes);
       EXPECT_TRUE(joined.ok()) << joined.to_string();
     }
     if (rank == 1) ::_exit(0);
@@ -88,7 +73,7 @@ TEST(ShmDeath, a_peer_that_exits_without_leaving_is_lost) {
   const SharedBoard board = make_board();
   ProcessRanks ranks(2, [&](Rank rank) {
     Member self;
-    const Status joined = join_group(self, *board, rank, 2, kBytes);
+    const Status joined = join_group(self, *board, rank, 2, kWindowBytes);
     EXPECT_TRUE(joined.ok()) << joined.to_string();
     if (rank == 1) ::_exit(0);
     EXPECT_EQ(await_change(self.to(1), std::chrono::seconds(60)), PeerState::kLost);
@@ -103,7 +88,7 @@ TEST(ShmDeath, a_peer_that_leaves_and_exits_at_once_has_left) {
     const SharedBoard board = make_board();
     ProcessRanks ranks(2, [&](Rank rank) {
       Member self;
-      const Status joined = join_group(self, *board, rank, 2, kBytes);
+      const Status joined = join_group(self, *board, rank, 2, kWindowBytes);
       EXPECT_TRUE(joined.ok()) << joined.to_string();
       if (rank == 1) return outcome();
       if (round % 2 == 0) ::usleep(5000);  // then the process has likely ended before the first look
@@ -118,7 +103,7 @@ TEST(ShmDeath, a_forked_child_that_exits_disturbs_nobody) {
   const SharedBoard board = make_board();
   ProcessRanks ranks(2, [&](Rank rank) {
     Member self;
-    const Status joined = join_group(self, *board, rank, 2, kBytes);
+    const Status joined = join_group(self, *board, rank, 2, kWindowBytes);
     EXPECT_TRUE(joined.ok()) << joined.to_string();
     if (rank == 1) {
       for (const bool destroys : {false, true}) {
@@ -153,7 +138,7 @@ TEST(ShmDeath, a_forked_child_that_asks_takes_no_news_from_its_parent) {
   const SharedBoard board = make_board();
   ProcessRanks ranks(2, [&](Rank rank) {
     Member self;
-    const Status joined = join_group(self, *board, rank, 2, kBytes);
+    const Status joined = join_group(self, *board, rank, 2, kWindowBytes);
     EXPECT_TRUE(joined.ok()) << joined.to_string();
     board->reach(rank, 2);
     EXPECT_TRUE(board->await(1 - rank, 2));
@@ -179,7 +164,7 @@ TEST(ShmDeath, a_forked_child_that_holds_the_sockets_does_not_hide_its_parents_d
   const SharedBoard board = make_board();
   ProcessRanks ranks(2, [&](Rank rank) {
     Member self;
-    const Status joined = join_group(self, *board, rank, 2, kBytes);
+    const Status joined = join_group(self, *board, rank, 2, kWindowBytes);
     EXPECT_TRUE(joined.ok()) << joined.to_string();
     if (rank == 1) {
       board->value[1] = static_cast<std::uint64_t>(fork_holder());
@@ -208,7 +193,7 @@ TEST_P(ShmDeathInTheMeeting, a_peer_that_dies_before_it_connects_is_lost_within_
   const SharedBoard board = make_board();
   ProcessRanks ranks(2, [&, dies = dies, with_child = with_child, before = before](Rank rank) {
     Member self;
-    const Status opened = open_member(self, *board, rank, 2, kBytes);
+    const Status opened = open_member(self, *board, rank, 2, kWindowBytes);
     EXPECT_TRUE(opened.ok()) << opened.to_string();
     if (rank == dies) {
       if (with_child) board->value[0] = static_cast<std::uint64_t>(fork_holder());

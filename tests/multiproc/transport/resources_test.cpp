@@ -29,10 +29,6 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr std::size_t kBytes = 65536;
-
-int outcome() { return ::testing::Test::HasFailure() ? 1 : 0; }
-
 std::size_t open_descriptors() {
   const fs::directory_iterator entries("/proc/self/fd");
   return static_cast<std::size_t>(std::distance(begin(entries), end(entries)));
@@ -105,7 +101,7 @@ TEST(ShmResources, sixty_four_processes_connect_and_signal_each_other) {
   const SharedBoard board = make_board();
   ProcessRanks ranks(kRanks, [&](Rank rank) {
     Member self;
-    const Status joined = join_group(self, *board, rank, kRanks, kBytes);
+    const Status joined = join_group(self, *board, rank, kRanks, kWindowBytes);
     EXPECT_TRUE(joined.ok()) << joined.to_string();
     if (!joined.ok()) return 1;
     for (Rank peer = 0; peer < kRanks; ++peer) {
@@ -130,7 +126,7 @@ TEST(ShmResources, all_descriptors_and_mappings_are_given_back) {
     const std::size_t before = open_descriptors();
     {
       Member self;
-      const Status joined = join_group(self, *board, rank, 4, kBytes);
+      const Status joined = join_group(self, *board, rank, 4, kWindowBytes);
       EXPECT_TRUE(joined.ok()) << joined.to_string();
       EXPECT_EQ(mapped_windows("self").size(), 4u);
       // A pidfd and an epoll for each peer process; no socket, listener or window any more.
@@ -149,7 +145,7 @@ TEST(ShmResources, nothing_is_left_after_kill_9) {
   const SharedBoard board = make_board();
   ProcessRanks ranks(3, [&](Rank rank) {
     Member self;
-    const Status opened = open_member(self, *board, rank, 3, kBytes);
+    const Status opened = open_member(self, *board, rank, 3, kWindowBytes);
     EXPECT_TRUE(opened.ok()) << opened.to_string();
     board->value[static_cast<std::size_t>(rank)] = *mapped_windows("self").begin();
     // Rank 2 never connects, so that listeners, waiting connections and windows under way are open too.
@@ -193,7 +189,7 @@ TEST(ShmResources, a_sandbox_that_refuses_is_named) {
     const Status viable = shm().viable();
     EXPECT_EQ(viable.code(), StatusCode::kUnsupported) << viable.to_string();
     EXPECT_THAT(viable.message(), HasSubstr(which == 0 ? "Operation not permitted" : "Permission denied"));
-    EXPECT_FALSE(shm().open({.rank = 0, .size = 2, .window_bytes = kBytes}).ok());
+    EXPECT_FALSE(shm().open({.rank = 0, .size = 2, .window_bytes = kWindowBytes}).ok());
     return outcome();
   });
   EXPECT_THAT(sandboxes.wait_all(patience()), Each(0));
@@ -204,7 +200,7 @@ TEST(ShmResources, a_death_is_seen_without_pidfd_too) {
   ProcessRanks ranks(2, [&](Rank rank) {
     refuse(SYS_pidfd_open, ENOSYS);
     Member self;
-    const Status joined = join_group(self, *board, rank, 2, kBytes);
+    const Status joined = join_group(self, *board, rank, 2, kWindowBytes);
     EXPECT_TRUE(joined.ok()) << joined.to_string();
     if (rank == 1) ::_exit(0);
     pollfd entry = {self.to(1).liveness_fd(), POLLIN, 0};
@@ -225,7 +221,7 @@ TEST(ShmResources, too_few_descriptors_are_an_error_and_not_a_hang) {
       EXPECT_TRUE(shm().viable().ok());  // has seen an endpoint before: UBSan needs descriptors to look at a new type
       if (rank == 1) allow_descriptors(more);
       Member self;
-      const Status opened = open_member(self, *board, rank, 4, kBytes);
+      const Status opened = open_member(self, *board, rank, 4, kWindowBytes);
       if (!opened.ok()) board->publish(rank, "");
       const Status status = opened.ok() ? connect_member(self, *board, rank, 4) : opened;
       if (rank == 1) {
@@ -257,7 +253,7 @@ TEST(ShmResources, ranks_of_different_users_are_told_so) {
   ProcessRanks ranks(2, [&](Rank rank) {
     EXPECT_TRUE(rank == 1 || ::setuid(65534) == 0);
     Member self;
-    const Status opened = open_member(self, *board, rank, 2, kBytes);
+    const Status opened = open_member(self, *board, rank, 2, kWindowBytes);
     EXPECT_TRUE(opened.ok()) << opened.to_string();
     const Status status = connect_member(self, *board, rank, 2);
     EXPECT_EQ(status.code(), StatusCode::kMismatch) << status.to_string();
@@ -274,7 +270,7 @@ TEST(InprocDescriptor, of_another_process_is_refused_by_name) {
   Transport& inproc = **transport_by_name("inproc");
   const SharedBoard board = make_board();
   ProcessRanks ranks(2, [&](Rank rank) {
-    const auto endpoint = inproc.open({.rank = rank, .size = 2, .window_bytes = kBytes});
+    const auto endpoint = inproc.open({.rank = rank, .size = 2, .window_bytes = kWindowBytes});
     EXPECT_TRUE(endpoint.ok());
     board->publish(rank, (*endpoint)->descriptor());
     EXPECT_TRUE(board->await(1 - rank, 1));

@@ -18,7 +18,7 @@ using accord::testing::ProcessRanks;
 using ::testing::Each;
 using ::testing::ElementsAre;
 
-constexpr std::size_t kBytes = std::size_t{4} << 20;
+constexpr std::size_t kLargeWindowBytes = std::size_t{4} << 20;
 constexpr std::size_t kFlag = 0;
 constexpr std::size_t kData = 4096;
 
@@ -33,20 +33,9 @@ class Ucx : public ::testing::Test {
   static Transport& ucx() { return **transport_by_name("ucx"); }
 };
 
-int outcome() { return ::testing::Test::HasFailure() ? 1 : 0; }
-
 std::uint64_t load(const Member& self, std::size_t offset) {
   auto* word = reinterpret_cast<std::uint64_t*>(self.endpoint->window().data() + offset);
   return std::atomic_ref<std::uint64_t>(*word).load(std::memory_order_acquire);
-}
-
-PeerState await_change(Link& link, Duration timeout) {
-  const Deadline deadline = Deadline::in(timeout);
-  pollfd entry = {link.liveness_fd(), POLLIN, 0};
-  while (link.peer_state() == PeerState::kAlive && ::poll(&entry, 1, deadline.poll_milliseconds()) == 1) {
-    link.update_peer_state();
-  }
-  return link.peer_state();
 }
 
 std::vector<std::byte> pattern(int seed, std::size_t bytes) {
@@ -60,9 +49,9 @@ TEST_F(Ucx, megabytes_arrive_before_the_signal_also_at_a_rank_that_does_not_look
   const SharedBoard board = make_board();
   ProcessRanks ranks(2, [&](Rank rank) {
     Member self;
-    const Status joined = join_group(self, *board, rank, 2, kBytes, ucx());
+    const Status joined = join_group(self, *board, rank, 2, kLargeWindowBytes, ucx());
     EXPECT_TRUE(joined.ok()) << joined.to_string();
-    const std::size_t bytes = kBytes - kData;
+    const std::size_t bytes = kLargeWindowBytes - kData;
     Link& link = self.to(1 - rank);
     for (std::uint64_t round = 1; round <= 5; ++round) {
       const auto mine = pattern(static_cast<int>(10 * round + rank), bytes);
@@ -86,7 +75,7 @@ TEST_F(Ucx, packets_carry_their_word_behind_the_data_of_each_line) {
   const SharedBoard board = make_board();
   ProcessRanks ranks(2, [&](Rank rank) {
     Member self;
-    const Status joined = join_group(self, *board, rank, 2, kBytes, ucx());
+    const Status joined = join_group(self, *board, rank, 2, kLargeWindowBytes, ucx());
     EXPECT_TRUE(joined.ok()) << joined.to_string();
     const auto data = pattern(3, 130);
     if (rank == 0) {
@@ -113,7 +102,7 @@ TEST_F(Ucx, a_killed_peer_is_lost_within_a_second) {
   const SharedBoard board = make_board();
   ProcessRanks ranks(3, [&](Rank rank) {
     Member self;
-    const Status joined = join_group(self, *board, rank, 3, kBytes, ucx());
+    const Status joined = join_group(self, *board, rank, 3, kLargeWindowBytes, ucx());
     EXPECT_TRUE(joined.ok()) << joined.to_string();
     board->reach(rank, 2);
     if (rank == 1) ::pause();
@@ -139,10 +128,10 @@ TEST_F(Ucx, what_a_rank_wrote_before_it_left_has_arrived) {
     const SharedBoard board = make_board();
     ProcessRanks ranks(2, [&](Rank rank) {
       Member self;
-      const Status joined = join_group(self, *board, rank, 2, kBytes, ucx());
+      const Status joined = join_group(self, *board, rank, 2, kLargeWindowBytes, ucx());
       EXPECT_TRUE(joined.ok()) << joined.to_string();
       if (rank == 1) {
-        EXPECT_TRUE(self.to(0).put(pattern(1, kBytes - kData), kData).ok());
+        EXPECT_TRUE(self.to(0).put(pattern(1, kLargeWindowBytes - kData), kData).ok());
         EXPECT_TRUE(self.to(0).signal(kFlag, 1).ok());
         return outcome();
       }
@@ -159,7 +148,7 @@ TEST_F(Ucx, a_killed_peer_is_lost_although_a_child_of_it_lives_on) {
   const SharedBoard board = make_board();
   ProcessRanks ranks(2, [&](Rank rank) {
     Member self;
-    const Status joined = join_group(self, *board, rank, 2, kBytes, ucx());
+    const Status joined = join_group(self, *board, rank, 2, kLargeWindowBytes, ucx());
     EXPECT_TRUE(joined.ok()) << joined.to_string();
     if (rank == 1) {
       const pid_t child = ::fork();
@@ -186,7 +175,7 @@ TEST_F(Ucx, a_forked_child_cannot_use_it_and_disturbs_nobody) {
   const SharedBoard board = make_board();
   ProcessRanks ranks(2, [&](Rank rank) {
     Member self;
-    const Status joined = join_group(self, *board, rank, 2, kBytes, ucx());
+    const Status joined = join_group(self, *board, rank, 2, kLargeWindowBytes, ucx());
     EXPECT_TRUE(joined.ok()) << joined.to_string();
     if (rank == 1) {
       const pid_t child = ::fork();

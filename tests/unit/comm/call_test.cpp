@@ -14,11 +14,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::array<float, 8> memory, other;
+std::array<float, 8> first_array, second_array;
 
 Call reduction() {
-  return Call::reduce(ConstBuffer(memory.data(), 4, DType::kFloat32), Buffer{other.data(), 4, DType::kFloat32},
-                      ReduceOp::kSum, 1);
+  return Call::reduce(ConstBuffer(first_array.data(), 4, DType::kFloat32),
+                      Buffer{second_array.data(), 4, DType::kFloat32}, ReduceOp::kSum, 1);
 }
 
 TEST(Check, numbers_that_are_no_names_are_refused) {
@@ -40,19 +40,19 @@ TEST(Check, numbers_that_are_no_names_are_refused) {
 
 TEST(Alike, are_calls_whose_memory_lies_elsewhere) {
   Call moved = reduction();
-  moved.input.data = other.data();
-  moved.output.data = memory.data();
+  moved.input.data = second_array.data();
+  moved.output.data = first_array.data();
   EXPECT_TRUE(is_alike(reduction(), moved));
 }
 
 TEST(Alike, are_no_calls_of_which_one_alone_has_buffers_that_overlap) {
   Call overlaps = reduction();
-  overlaps.output.data = &memory[1];
+  overlaps.output.data = &first_array[1];
   EXPECT_FALSE(is_alike(reduction(), overlaps));
   EXPECT_FALSE(is_alike(overlaps, reduction()));
   Call in_place = reduction(), moved = reduction();
-  in_place.output.data = memory.data();
-  moved.input.data = moved.output.data = &memory[1];
+  in_place.output.data = first_array.data();
+  moved.input.data = moved.output.data = &first_array[1];
   EXPECT_TRUE(is_alike(in_place, moved));
   EXPECT_FALSE(is_alike(in_place, overlaps));
 }
@@ -86,8 +86,8 @@ TEST(Alike, is_no_call_with_a_factor_or_counts_of_parts_not_even_to_itself) {
   scaled.op = Reduction::premul_sum(2.0);
   EXPECT_FALSE(is_alike(scaled, scaled));
   const std::vector<std::size_t> counts = {4, 4};
-  const Call parts = Call::all_gather_v(ConstBuffer(memory.data(), 4, DType::kFloat32),
-                                        Buffer{other.data(), 8, DType::kFloat32}, counts);
+  const Call parts = Call::all_gather_v(ConstBuffer(first_array.data(), 4, DType::kFloat32),
+                                        Buffer{second_array.data(), 8, DType::kFloat32}, counts);
   EXPECT_FALSE(is_alike(parts, parts));
 }
 

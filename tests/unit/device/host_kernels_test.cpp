@@ -5,11 +5,11 @@
 namespace accord::testing {
 namespace {
 
-constexpr Device kFirst{DeviceType::kCuda, 0};
-
 struct HostKernels : ::testing::Test {
+  static constexpr Device kDevice{DeviceType::kCuda, 0};
+
   HostRuntime runtime{2};
-  OnDevice on{runtime, kFirst, runtime.create_stream(kFirst, false).value()};
+  OnDevice on{runtime, kDevice, runtime.create_stream(kDevice, false).value()};
 };
 
 TEST_F(HostKernels, run_in_their_stream) { expect_kernels_run_in_their_stream(on); }
@@ -26,16 +26,16 @@ TEST_F(HostKernels, memory_is_filled) { expect_memory_is_filled(on); }
 TEST_F(HostKernels, one_that_is_not_listed_is_told) {
   const int arguments = 0;
   const device::Kernel unlisted{.name = "unlisted", .bytes = sizeof(arguments), .threads = 1};
-  EXPECT_THAT(device::launch(runtime, unlisted, &arguments, {.threads = 1}, kFirst, on.stream).message(),
+  EXPECT_THAT(device::launch(runtime, unlisted, &arguments, {.threads = 1}, kDevice, on.stream).message(),
               ::testing::HasSubstr("no kernel \"unlisted\""));
 }
 
 TEST_F(HostKernels, a_captured_launch_runs_when_its_graph_does) {
   const DeviceArray values(on, std::vector<float>(4, 1.0F), DType::kFloat32);
   auto* const memory = static_cast<float*>(values.buffer().data);
-  ASSERT_TRUE(runtime.begin_capture(kFirst, on.stream).ok());
-  ASSERT_TRUE(device::launch(runtime, Scale{memory, 4, 2.0F}, {}, kFirst, on.stream).ok());
-  const Graph graph = runtime.end_capture(kFirst, on.stream).value();
+  ASSERT_TRUE(runtime.begin_capture(kDevice, on.stream).ok());
+  ASSERT_TRUE(device::launch(runtime, Scale{memory, 4, 2.0F}, {}, kDevice, on.stream).ok());
+  const Graph graph = runtime.end_capture(kDevice, on.stream).value();
   EXPECT_EQ(values.values<float>(), std::vector<float>(4, 1.0F));
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(runtime.launch(graph, on.stream).ok());
   EXPECT_EQ(values.values<float>(), std::vector<float>(4, 8.0F));

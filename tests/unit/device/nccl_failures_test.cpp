@@ -79,7 +79,7 @@ TEST_F(NcclFailures, options_are_read_by_the_size_of_the_config_and_noted) {
 
 TEST_F(NcclFailures, wrong_arguments_are_refused) {
   with_communicators(2, [](int rank, ncclComm_t comm) {
-    OnDevice<float> value(rank, {1, 2});
+    ValuesOnDevice<float> value(rank, {1, 2});
     std::vector<float> host(2);
     float* const data = value.data();
     const auto all_reduce = [&](float* to, std::size_t count, int dtype, int op, ncclComm_t of) {
@@ -122,7 +122,7 @@ TEST_F(NcclFailures, a_split_orders_by_key_and_leaves_out_who_has_no_color) {
     ASSERT_EQ(ncclCommUserRank(child, &place), ncclSuccess);
     EXPECT_EQ(count, rank == 1 ? 1 : 2);
     EXPECT_EQ(place, rank == 0 ? 1 : 0);
-    OnDevice<int> value(rank, {rank + 1});
+    ValuesOnDevice<int> value(rank, {rank + 1});
     ASSERT_EQ(ncclAllReduce(value.data(), value.data(), 1, ncclInt32, ncclSum, child, nullptr), ncclSuccess);
     synchronize(rank);
     EXPECT_THAT(value.values(), ElementsAre(rank == 1 ? 2 : 4));
@@ -153,7 +153,7 @@ TEST_F(NcclFailures, the_remaining_ranks_shrink_while_one_hangs) {
   on_ranks(3, [&](int rank) {
     ncclComm_t comm = nullptr, child = nullptr;
     ASSERT_EQ(ncclCommInitRank(&comm, 3, id, rank), ncclSuccess);
-    OnDevice<int> value(rank, {rank + 1});
+    ValuesOnDevice<int> value(rank, {rank + 1});
     ASSERT_EQ(ncclAllReduce(value.data(), value.data(), 1, ncclInt32, ncclSum, comm, nullptr), ncclSuccess);
     int excluded = 1;
     if (rank == 1) {
@@ -176,7 +176,7 @@ TEST_F(NcclFailures, a_revoked_communicator_stops_and_can_be_shrunk_and_aborted_
   on_ranks(3, [&](int rank) {
     ncclComm_t comm = nullptr;
     ASSERT_EQ(ncclCommInitRank(&comm, 3, id, rank), ncclSuccess);
-    OnDevice<float> values(rank, {1, 2});
+    ValuesOnDevice<float> values(rank, {1, 2});
     if (rank != 1) {
       ASSERT_EQ(ncclAllReduce(values.data(), values.data(), 2, ncclFloat32, ncclSum, comm, nullptr), ncclSuccess);
       EXPECT_EQ(ncclCommRevoke(comm, 7), ncclInvalidUsage);
@@ -207,7 +207,7 @@ TEST_F(NcclFailures, an_abort_ends_what_this_rank_waits_for_and_not_its_peers) {
     (void)ncclCommInitRankConfig(&comms[rank], 3, id, rank, &config);
   }
   HostRuntime::set_current_device(0);
-  OnDevice<int> first(0, {1}), second(1, {2});
+  ValuesOnDevice<int> first(0, {1}), second(1, {2});
   const device::Event done = runtime.create_event(cuda(1)).value();
   ASSERT_EQ(ncclAllReduce(first.data(), first.data(), 1, ncclInt32, ncclSum, comms[0], nullptr), ncclSuccess);
   ASSERT_EQ(ncclAllReduce(second.data(), second.data(), 1, ncclInt32, ncclSum, comms[1], nullptr), ncclSuccess);
@@ -229,7 +229,7 @@ TEST_F(NcclFailures, destroy_and_finalize_wait_for_what_is_pending) {
   HostRuntime& runtime = HostRuntime::instance();
   std::optional<BusyStream> hold(runtime.make_stream_busy({}, cuda(1)));
   with_communicators(2, [&](int rank, ncclComm_t comm) {
-    OnDevice<int> value(rank, {rank + 1});
+    ValuesOnDevice<int> value(rank, {rank + 1});
     ASSERT_EQ(ncclAllReduce(value.data(), value.data(), 1, ncclInt32, ncclSum, comm, nullptr), ncclSuccess);
     if (rank == 1) hold->release();
     ASSERT_EQ(ncclCommFinalize(comm), ncclSuccess);
@@ -257,7 +257,7 @@ TEST_F(NcclFailures, a_call_fails_once_for_the_rank_that_the_test_named) {
   ncclUniqueId id;
   EXPECT_EQ(ncclGetUniqueId(&id), ncclSystemError);
   with_communicators(2, [](int rank, ncclComm_t comm) {
-    OnDevice<int> value(rank, {rank + 1});
+    ValuesOnDevice<int> value(rank, {rank + 1});
     if (rank == 1) {
       EXPECT_EQ(ncclAllReduce(value.data(), value.data(), 1, ncclInt32, ncclSum, comm, nullptr), ncclRemoteError);
       EXPECT_THAT(ncclGetLastError(comm), HasSubstr("ncclAllReduce: a failure that the test asked for"));
@@ -270,7 +270,7 @@ TEST_F(NcclFailures, a_call_fails_once_for_the_rank_that_the_test_named) {
 
 TEST_F(NcclFailures, a_group_with_a_wrong_call_does_nothing) {
   with_communicators(2, [](int rank, ncclComm_t comm) {
-    OnDevice<int> value(rank, {5});
+    ValuesOnDevice<int> value(rank, {5});
     ASSERT_EQ(ncclGroupStart(), ncclSuccess);
     EXPECT_EQ(ncclSend(value.data(), 1, ncclInt32, 0, comm, nullptr), ncclSuccess);
     EXPECT_EQ(ncclRecv(value.data(), 1, ncclInt32, 7, comm, nullptr), ncclInvalidArgument);
@@ -287,7 +287,7 @@ TEST_F(NcclFailures, ranks_that_disagree_have_an_error_and_go_on_with_an_abort) 
   on_ranks(2, [&](int rank) {
     ncclComm_t comm = nullptr;
     ASSERT_EQ(ncclCommInitRank(&comm, 2, id, rank), ncclSuccess);
-    OnDevice<int> value(rank, {1, 2});
+    ValuesOnDevice<int> value(rank, {1, 2});
     const auto count = static_cast<std::size_t>(rank + 1);
     ASSERT_EQ(ncclAllReduce(value.data(), value.data(), count, ncclInt32, ncclSum, comm, nullptr), ncclSuccess);
     while (state_of(comm) == ncclSuccess) std::this_thread::yield();
@@ -301,7 +301,7 @@ TEST_F(NcclFailures, ranks_that_disagree_have_an_error_and_go_on_with_an_abort) 
 
 TEST_F(NcclFailures, an_error_that_the_test_set_is_told_and_refuses_calls) {
   with_communicators(2, [](int rank, ncclComm_t comm) {
-    OnDevice<int> value(rank, {1});
+    ValuesOnDevice<int> value(rank, {1});
     if (rank == 1) {
       set_async_error(1, ncclRemoteError);
       EXPECT_EQ(state_of(comm), ncclRemoteError);
@@ -314,7 +314,7 @@ TEST_F(NcclFailures, an_error_that_the_test_set_is_told_and_refuses_calls) {
 
 TEST_F(NcclFailures, what_was_not_given_back_is_counted_and_an_abort_gives_it_back) {
   ncclComm_t comm = nullptr;
-  OnDevice<float> value(0, {1});
+  ValuesOnDevice<float> value(0, {1});
   void* handle = nullptr;
   ncclRedOp_t op;
   ASSERT_EQ(ncclCommInitRank(&comm, 1, new_id(), 0), ncclSuccess);

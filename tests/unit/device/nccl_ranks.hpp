@@ -18,15 +18,15 @@ inline Device cuda(int index) { return {DeviceType::kCuda, static_cast<std::int1
 
 /// `values` in memory of a device.
 template <typename T>
-class OnDevice {
+class ValuesOnDevice {
  public:
-  OnDevice(int device, const std::vector<T>& values) : device_(cuda(device)), count_(values.size()) {
+  ValuesOnDevice(int device, const std::vector<T>& values) : device_(cuda(device)), count_(values.size()) {
     data_ = static_cast<T*>(HostRuntime::instance().allocate(device_, count_ * sizeof(T)).value());
     std::copy(values.begin(), values.end(), data_);
   }
-  ~OnDevice() { EXPECT_TRUE(HostRuntime::instance().release(device_, data_).ok()); }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
+  ~ValuesOnDevice() { EXPECT_TRUE(HostRuntime::instance().release(device_, data_).ok()); }
+  ValuesOnDevice(const ValuesOnDevice&) = delete;
+  ValuesOnDevice& operator=(const ValuesOnDevice&) = delete;
 
   T* data() { return data_; }
   std::vector<T> values() const { return {data_, data_ + count_}; }

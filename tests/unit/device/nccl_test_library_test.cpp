@@ -47,9 +47,9 @@ TEST_F(NcclLibrary, every_collective_gives_what_ten_lines_give) {
     const Floats part(sum.begin() + static_cast<std::ptrdiff_t>(own * kCount),
                       sum.begin() + static_cast<std::ptrdiff_t>((own + 1) * kCount));
 
-    OnDevice<float> send(rank, from), all(rank, Floats(kRanks * kCount)), some(rank, Floats(kCount)),
+    ValuesOnDevice<float> send(rank, from), all(rank, Floats(kRanks * kCount)), some(rank, Floats(kCount)),
         at_root(rank, Floats(kCount, -1));
-    OnDevice<float> everything(rank, Floats(kRanks * kCount)), broadcast(rank, Floats(kCount));
+    ValuesOnDevice<float> everything(rank, Floats(kRanks * kCount)), broadcast(rank, Floats(kCount));
     ASSERT_EQ(ncclAllReduce(send.data(), all.data(), kRanks * kCount, ncclFloat32, ncclSum, comm, nullptr),
               ncclSuccess);
     ASSERT_EQ(ncclReduceScatter(send.data(), some.data(), kCount, ncclFloat32, ncclSum, comm, nullptr), ncclSuccess);
@@ -70,8 +70,9 @@ TEST_F(NcclLibrary, every_collective_gives_what_ten_lines_give) {
 TEST_F(NcclLibrary, collectives_work_in_place) {
   with_communicators(3, [](int rank, ncclComm_t comm) {
     const auto value = static_cast<float>(rank + 1);
-    OnDevice<float> reduced(rank, {value, 10 * value, 100 * value}), scattered(rank, {value, 10 * value, 100 * value});
-    OnDevice<float> gathered(rank, Floats(3, value));
+    ValuesOnDevice<float> reduced(rank, {value, 10 * value, 100 * value}),
+        scattered(rank, {value, 10 * value, 100 * value});
+    ValuesOnDevice<float> gathered(rank, Floats(3, value));
     ASSERT_EQ(ncclAllReduce(reduced.data(), reduced.data(), 3, ncclFloat32, ncclSum, comm, nullptr), ncclSuccess);
     ASSERT_EQ(ncclReduceScatter(scattered.data(), scattered.data() + rank, 1, ncclFloat32, ncclSum, comm, nullptr),
               ncclSuccess);
@@ -87,7 +88,7 @@ TEST_F(NcclLibrary, a_collective_happens_in_its_stream_when_all_have_come) {
   HostRuntime& runtime = HostRuntime::instance();
   BusyStream hold = runtime.make_stream_busy({}, cuda(1));
   with_communicators(2, [&](int rank, ncclComm_t comm) {
-    OnDevice<float> value(rank, {1});
+    ValuesOnDevice<float> value(rank, {1});
     const device::Event done = runtime.create_event(cuda(rank)).value();
     ASSERT_EQ(ncclAllReduce(value.data(), value.data(), 1, ncclFloat32, ncclSum, comm, nullptr), ncclSuccess);
     ASSERT_TRUE(runtime.record(done, cuda(rank), {}).ok());
@@ -106,7 +107,7 @@ TEST_F(NcclLibrary, a_collective_happens_in_its_stream_when_all_have_come) {
 TEST_F(NcclLibrary, sends_and_receives_of_a_group_progress_together) {
   constexpr int kRanks = 4;
   with_communicators(kRanks, [](int rank, ncclComm_t comm) {
-    OnDevice<int> send(rank, {10 * rank, 10 * rank + 1, 10 * rank + 2, 10 * rank + 3}),
+    ValuesOnDevice<int> send(rank, {10 * rank, 10 * rank + 1, 10 * rank + 2, 10 * rank + 3}),
         receive(rank, std::vector<int>(kRanks, -1));
     ASSERT_EQ(ncclGroupStart(), ncclSuccess);
     ASSERT_EQ(ncclGroupStart(), ncclSuccess);
@@ -126,7 +127,7 @@ TEST_F(NcclLibrary, sends_and_receives_of_a_group_progress_together) {
 
 TEST_F(NcclLibrary, messages_of_a_pair_keep_their_order) {
   with_communicators(2, [](int rank, ncclComm_t comm) {
-    OnDevice<int> values(rank, rank == 0 ? std::vector{1, 2, 3} : std::vector{0, 0, 0});
+    ValuesOnDevice<int> values(rank, rank == 0 ? std::vector{1, 2, 3} : std::vector{0, 0, 0});
     for (int i = 0; i < 3; ++i) {
       const ncclResult_t result = rank == 0 ? ncclSend(values.data() + i, 1, ncclInt32, 1, comm, nullptr)
                                             : ncclRecv(values.data() + i, 1, ncclInt32, 0, comm, nullptr);
@@ -147,7 +148,7 @@ TEST_F(NcclLibrary, one_thread_has_all_ranks_by_groups) {
   }
   HostRuntime::set_current_device(0);
   ASSERT_EQ(ncclGroupEnd(), ncclSuccess);
-  OnDevice<int> first(0, {1}), second(1, {2});
+  ValuesOnDevice<int> first(0, {1}), second(1, {2});
   ASSERT_EQ(ncclGroupStart(), ncclSuccess);
   ASSERT_EQ(ncclAllReduce(first.data(), first.data(), 1, ncclInt32, ncclSum, comms[0], nullptr), ncclSuccess);
   ASSERT_EQ(ncclAllReduce(second.data(), second.data(), 1, ncclInt32, ncclSum, comms[1], nullptr), ncclSuccess);
@@ -162,7 +163,7 @@ TEST_F(NcclLibrary, operations_in_two_streams_follow_each_other) {
   with_communicators(2, [&](int rank, ncclComm_t comm) {
     const Stream one = runtime.create_stream(cuda(rank), false).value(),
                  two = runtime.create_stream(cuda(rank), false).value();
-    OnDevice<int> value(rank, {1});
+    ValuesOnDevice<int> value(rank, {1});
     for (int i = 0; i < 10; ++i)
       ASSERT_EQ(ncclAllReduce(value.data(), value.data(), 1, ncclInt32, ncclSum, comm, (i % 2 == 0 ? one : two).handle),
                 ncclSuccess);
@@ -170,7 +171,7 @@ TEST_F(NcclLibrary, operations_in_two_streams_follow_each_other) {
     EXPECT_THAT(value.values(), ElementsAre(1024));
     // In a group both streams wait for what either put in.
     BusyStream hold = runtime.make_stream_busy(two);
-    OnDevice<int> other(rank, {7});
+    ValuesOnDevice<int> other(rank, {7});
     ASSERT_EQ(ncclGroupStart(), ncclSuccess);
     ASSERT_EQ(ncclAllReduce(value.data(), value.data(), 1, ncclInt32, ncclSum, comm, one.handle), ncclSuccess);
     ASSERT_EQ(ncclAllReduce(other.data(), other.data(), 1, ncclInt32, ncclSum, comm, two.handle), ncclSuccess);
@@ -187,7 +188,7 @@ TEST_F(NcclLibrary, a_captured_collective_happens_at_each_launch) {
   HostRuntime& runtime = HostRuntime::instance();
   with_communicators(2, [&](int rank, ncclComm_t comm) {
     const Stream stream = runtime.create_stream(cuda(rank), false).value();
-    OnDevice<int> value(rank, {1});
+    ValuesOnDevice<int> value(rank, {1});
     const auto add = [&](Stream to) {
       return ncclAllReduce(value.data(), value.data(), 1, ncclInt32, ncclSum, comm, to.handle);
     };
@@ -209,7 +210,7 @@ TEST_F(NcclLibrary, a_captured_collective_happens_at_each_launch) {
 TEST_F(NcclLibrary, a_factor_of_each_rank_multiplies_before_the_sum) {
   with_communicators(3, [](int rank, ncclComm_t comm) {
     float factor = 0.5F * static_cast<float>(rank);
-    OnDevice<float> value(rank, {4, 8}), later(rank, {4, 8}), on_device(rank, {0});
+    ValuesOnDevice<float> value(rank, {4, 8}), later(rank, {4, 8}), on_device(rank, {0});
     ncclRedOp_t host_op, device_op;
     ASSERT_EQ(ncclRedOpCreatePreMulSum(&host_op, &factor, ncclFloat32, ncclScalarHostImmediate, comm), ncclSuccess);
     ASSERT_EQ(ncclRedOpCreatePreMulSum(&device_op, on_device.data(), ncclFloat32, ncclScalarDevice, comm), ncclSuccess);

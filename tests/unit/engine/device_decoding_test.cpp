@@ -28,7 +28,7 @@ PagedCase rows_of(const std::vector<std::int64_t>& tokens, PagedCase of) {
 }
 
 template <DType kDType, int kQueries>
-std::vector<float> by_kernel(const PagedCase& of, PagedSequences& sequences) {
+std::vector<float> by_decoding(const PagedCase& of, PagedSequences& sequences) {
   return sequences.by([&](const PagedCall& call) {
     const DecodingAttention<kDType, kQueries> kernel{call};
     run_blocks(kernel, 3, of.size, kernel.shared_bytes(of.head_dim, of.value_dim, of.size.threads, of.size.lanes));
@@ -43,9 +43,9 @@ class DeviceDecoding : public accord::testing::DeviceEngines {
     of.cache = kDType;
     PagedSequences sequences(of);
     const std::vector<float> expected = sequences.by_formula();
-    expect_near(by_kernel<kDType, 1>(of, sequences), expected, 2e-5F);
-    expect_near(by_kernel<kDType, 4>(of, sequences), expected, 2e-5F);
-    expect_near(by_kernel<kDType, 8>(of, sequences), expected, 2e-5F);
+    expect_near(by_decoding<kDType, 1>(of, sequences), expected, 2e-5F);
+    expect_near(by_decoding<kDType, 4>(of, sequences), expected, 2e-5F);
+    expect_near(by_decoding<kDType, 8>(of, sequences), expected, 2e-5F);
   }
   static void expect_formula(const std::vector<std::int64_t>& tokens, const PagedCase& of) {
     expect_formula_of<DType::kFloat32>(rows_of(tokens, of));
@@ -172,7 +172,7 @@ TEST_F(DeviceDecoding, one_nan_of_a_key_is_nan_for_the_heads_that_see_it) {
   const PagedCase of = rows_of({300}, {.heads = 2, .kv_heads = 2, .splits = 2, .size = {4, 2}});
   PagedSequences sequences(of);
   sequences.spoil_key(299, 1);
-  const std::vector<float> output = by_kernel<DType::kFloat32, 1>(of, sequences);
+  const std::vector<float> output = by_decoding<DType::kFloat32, 1>(of, sequences);
   for (std::size_t i = 0; i < output.size(); ++i) EXPECT_EQ(std::isnan(output[i]), i >= output.size() / 2) << i;
 }
 

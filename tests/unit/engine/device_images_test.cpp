@@ -16,7 +16,7 @@ constexpr DType kFloats[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16}
 class DeviceImages : public DeviceOps {};
 
 /// One over an image [batch, channels, height, width], or a length.
-struct Case {
+struct ConvolutionCase {
   Shapes image, weight;
   std::string stride = "1", padding = "0", dilation = "1";
   std::int64_t groups = 1;
@@ -24,7 +24,7 @@ struct Case {
   bool has_products = true;
 };
 
-Shapes output_of(const Case& one) {
+Shapes output_of(const ConvolutionCase& one) {
   Shapes sizes = {one.image[0], one.weight[0]};
   for (std::size_t dim = 2; dim < one.image.size(); ++dim)
     sizes.push_back(
@@ -34,7 +34,7 @@ Shapes output_of(const Case& one) {
   return sizes;
 }
 
-ValueId convolution(OneGraph& graph, const Case& one, ValueId x, ValueId weight, DType dtype) {
+ValueId convolution(OneGraph& graph, const ConvolutionCase& one, ValueId x, ValueId weight, DType dtype) {
   const bool length = one.image.size() == 3;
   const auto both = [&](const std::string& number) { return length ? numbers({number}) : numbers({number, number}); };
   Arguments arguments = {{"input", of(x)},
@@ -49,7 +49,7 @@ ValueId convolution(OneGraph& graph, const Case& one, ValueId x, ValueId weight,
   return graph.node("aten.convolution.default", arguments, output_of(one), dtype);
 }
 
-const Case kCases[] = {
+const ConvolutionCase kCases[] = {
     {.image = {2, 6, 7, 9}, .weight = {10, 6, 3, 3}, .padding = "1"},
     {.image = {1, 16, 5, 6}, .weight = {9, 16, 3, 2}, .stride = "2", .padding = "2", .has_bias = false},
     {.image = {2, 5, 9, 8}, .weight = {8, 5, 3, 3}, .padding = "2", .dilation = "2"},
@@ -72,7 +72,7 @@ TEST_P(DeviceImages, convolutions_of_every_kind) {
   for (const DType dtype : kFloats) {
     for (std::size_t i = 0; i < std::size(kCases); ++i) {
       SCOPED_TRACE("case " + std::to_string(i) + " of " + std::string(to_string(dtype)));
-      const Case& one = kCases[i];
+      const ConvolutionCase& one = kCases[i];
       OneGraph graph;
       const ValueId x = graph.input(dtype, one.image), weight = graph.weight(dtype, one.weight, 0.5F);
       const int products = HostBlas::instance().products();
@@ -85,7 +85,7 @@ TEST_P(DeviceImages, convolutions_of_every_kind) {
 }
 
 TEST_P(DeviceImages, patches_that_are_more_than_a_piece_of_the_arena) {
-  const Case one{.image = {1, 64, 131, 130}, .weight = {8, 64, 3, 3}, .padding = "1"};
+  const ConvolutionCase one{.image = {1, 64, 131, 130}, .weight = {8, 64, 3, 3}, .padding = "1"};
   OneGraph graph;
   const ValueId x = graph.input(DType::kFloat32, one.image), weight = graph.weight(DType::kFloat32, one.weight, 0.1F);
   const int products = HostBlas::instance().products();
@@ -96,7 +96,7 @@ TEST_P(DeviceImages, patches_that_are_more_than_a_piece_of_the_arena) {
 }
 
 TEST_P(DeviceImages, a_weight_that_is_computed_is_brought_to_the_order_of_others) {
-  const Case one{.image = {2, 6, 7, 9}, .weight = {10, 6, 3, 3}, .padding = "1", .has_bias = false};
+  const ConvolutionCase one{.image = {2, 6, 7, 9}, .weight = {10, 6, 3, 3}, .padding = "1", .has_bias = false};
   OneGraph known, computed;
   const ValueId x = known.input(DType::kFloat32, one.image), weight = known.weight(DType::kFloat32, one.weight);
   const ValueId expected = convolution(known, one, x, weight, DType::kFloat32);
@@ -148,8 +148,8 @@ TEST_P(DeviceImages, enlarged_images_of_every_size_of_element) {
 TEST_P(DeviceImages, a_block_of_a_unet_keeps_its_channels_last) {
   for (const DType dtype : kFloats) {
     OneGraph graph;
-    const Case first{.image = {2, 4, 6, 6}, .weight = {16, 4, 3, 3}, .padding = "1"};
-    const Case second{.image = {2, 16, 12, 12}, .weight = {8, 16, 3, 3}, .padding = "1"};
+    const ConvolutionCase first{.image = {2, 4, 6, 6}, .weight = {16, 4, 3, 3}, .padding = "1"};
+    const ConvolutionCase second{.image = {2, 16, 12, 12}, .weight = {8, 16, 3, 3}, .padding = "1"};
     const ValueId x = graph.input(dtype, first.image);
     const ValueId a = convolution(graph, first, x, graph.weight(dtype, first.weight, 0.3F), dtype);
     const ValueId scale = graph.weight(dtype, {16}), shift = graph.weight(dtype, {16});

@@ -14,9 +14,9 @@ using accord::testing::DeviceArray;
 using accord::testing::kGpu;
 using accord::testing::some_numbers;
 
-constexpr DType kFloat8 = DType::kFloat8E4M3FN;
+constexpr DType kWeightDType = DType::kFloat8E4M3FN;
 
-std::vector<std::byte> stored(std::int64_t count, unsigned seed, DType dtype) {
+std::vector<std::byte> stored_numbers(std::int64_t count, unsigned seed, DType dtype) {
   std::vector<std::byte> bytes(static_cast<std::size_t>(count) * size_of(dtype));
   const std::vector<float> numbers = some_numbers(static_cast<std::size_t>(count), seed);
   for (std::int64_t i = 0; i < count; ++i)
@@ -24,28 +24,29 @@ std::vector<std::byte> stored(std::int64_t count, unsigned seed, DType dtype) {
   return bytes;
 }
 
-struct Sizes {
+struct ProductSizes {
   std::int64_t m = 0, n = 0, k = 0, x_stride = 0;
 };
 
 class DeviceSomeRows : public accord::testing::OnAnyDevice<> {
  protected:
   template <DType kDType, int kHigh>
-  static void expect_product(const Sizes& sizes, bool gated, int threads);
+  static void expect_product(const ProductSizes& sizes, bool gated, int threads);
 };
 
 /// Calls the kernel with bias and activation, and holds each output against a loop in double.
 template <DType kDType, int kHigh>
-void DeviceSomeRows::expect_product(const Sizes& sizes, bool gated, int threads) {
+void DeviceSomeRows::expect_product(const ProductSizes& sizes, bool gated, int threads) {
   SCOPED_TRACE(::testing::Message() << sizes.m << " rows, " << sizes.k << " to " << sizes.n << ", stride "
                                     << sizes.x_stride << ", " << threads << " threads" << (gated ? ", gated" : ""));
   const auto [m, n, k, stride] = sizes;
-  const auto x = stored(m * stride, 1, kDType), weight = stored(n * k, 2, kFloat8), gate = stored(n * k, 3, kFloat8);
-  const auto bias = stored(n, 6, DType::kFloat32), gate_bias = stored(n, 7, DType::kFloat32);
+  const auto x = stored_numbers(m * stride, 1, kDType), weight = stored_numbers(n * k, 2, kWeightDType),
+             gate = stored_numbers(n * k, 3, kWeightDType);
+  const auto bias = stored_numbers(n, 6, DType::kFloat32), gate_bias = stored_numbers(n, 7, DType::kFloat32);
   const std::vector<float> scales = some_numbers(static_cast<std::size_t>(n), 4);
   const std::vector<float> gate_scales = some_numbers(static_cast<std::size_t>(n), 5);
   const accord::testing::OnDevice on{runtime(), kGpu};
-  const DeviceArray on_x(on, x, kDType), on_weight(on, weight, kFloat8), on_gate(on, gate, kFloat8);
+  const DeviceArray on_x(on, x, kDType), on_weight(on, weight, kWeightDType), on_gate(on, gate, kWeightDType);
   const DeviceArray on_bias(on, bias, DType::kFloat32), on_gate_bias(on, gate_bias, DType::kFloat32);
   const DeviceArray on_scales(on, scales, DType::kFloat32), on_gate_scales(on, gate_scales, DType::kFloat32);
   const DeviceArray on_y(on, std::vector<float>(static_cast<std::size_t>((m + 1) * n), -77.0F), DType::kFloat32);
@@ -76,8 +77,8 @@ void DeviceSomeRows::expect_product(const Sizes& sizes, bool gated, int threads)
     for (std::int64_t output = 0; output < n; ++output) {
       double sum = 0.0, by = 0.0;
       for (std::int64_t i = 0; i < k; ++i) {
-        sum += number(x, kDType, row * stride + i) * number(weight, kFloat8, output * k + i);
-        by += number(x, kDType, row * stride + i) * number(gate, kFloat8, output * k + i);
+        sum += number(x, kDType, row * stride + i) * number(weight, kWeightDType, output * k + i);
+        by += number(x, kDType, row * stride + i) * number(gate, kWeightDType, output * k + i);
       }
       const auto at = static_cast<std::size_t>(output);
       sum = sum * double{scales[at]} + number(bias, DType::kFloat32, output);

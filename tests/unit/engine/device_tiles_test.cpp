@@ -23,7 +23,7 @@ using accord::testing::some_numbers;
 constexpr float kError = 0.012F;
 
 template <int kMostDim>
-std::vector<float> by_kernel(const PagedCase& of, PagedSequences& sequences, int few_rows = 0) {
+std::vector<float> by_tiles(const PagedCase& of, PagedSequences& sequences, int few_rows = 0) {
   return sequences.by([&](PagedCall call) {
     call.rows_of = RowsOf::kLongSequences;
     call.few_rows = few_rows;
@@ -43,7 +43,7 @@ class DeviceTiles : public accord::testing::DeviceEngines {
   static void expect_formula(const PagedCase& given) {
     const PagedCase of = in_bfloat16(given);
     PagedSequences sequences(of);
-    expect_near(by_kernel<kMostDim>(of, sequences), sequences.by_formula(), kError);
+    expect_near(by_tiles<kMostDim>(of, sequences), sequences.by_formula(), kError);
   }
 };
 
@@ -112,7 +112,7 @@ TEST_F(DeviceTiles, rows_of_sequences_with_few_rows_are_left_out) {
   std::vector<float> expected = sequences.by_formula();
   std::fill(expected.begin(), expected.begin() + 2 * 16, NAN);
   std::fill(expected.begin() + 5 * 16, expected.begin() + 6 * 16, NAN);
-  expect_near(by_kernel<64>(of, sequences, 2), expected, kError);
+  expect_near(by_tiles<64>(of, sequences, 2), expected, kError);
 }
 
 TEST_F(DeviceTiles, windows_and_capped_scores) {
@@ -132,7 +132,7 @@ TEST_F(DeviceTiles, what_lies_before_all_windows_is_not_read) {
                                     .window = 20});
   PagedSequences sequences(of);
   sequences.spoil_value(80, 0);
-  expect_near(by_kernel<64>(of, sequences), sequences.by_formula(), kError);
+  expect_near(by_tiles<64>(of, sequences), sequences.by_formula(), kError);
 }
 
 TEST_F(DeviceTiles, a_rows_bits_do_not_depend_on_the_other_sequences) {
@@ -140,10 +140,10 @@ TEST_F(DeviceTiles, a_rows_bits_do_not_depend_on_the_other_sequences) {
   PagedCase of =
       in_bfloat16({.heads = 2, .kv_heads = 1, .head_dim = 32, .value_dim = 32, .sequences = {one}, .window = 150});
   PagedSequences alone(of);
-  const std::vector<float> expected = by_kernel<64>(of, alone);
+  const std::vector<float> expected = by_tiles<64>(of, alone);
   of.sequences = {{.rows = 11, .seed = 2}, one, {.rows = 30, .context = 70, .seed = 3}};
   PagedSequences beside(of);
-  const std::vector<float> all = by_kernel<64>(of, beside);
+  const std::vector<float> all = by_tiles<64>(of, beside);
   const auto first = all.begin() + 11 * 2 * 32;
   EXPECT_EQ(std::vector<float>(first, first + static_cast<std::ptrdiff_t>(expected.size())), expected);
 }
@@ -157,7 +157,7 @@ TEST_F(DeviceTiles, one_nan_of_a_key_is_nan_for_the_rows_that_see_it) {
                                     .window = 30});
   PagedSequences sequences(of);
   sequences.spoil_key(20, 1);
-  const std::vector<float> output = by_kernel<64>(of, sequences);
+  const std::vector<float> output = by_tiles<64>(of, sequences);
   for (std::size_t i = 0; i < output.size(); ++i) {
     const std::size_t row = i / 32, head = i / 16 % 2;
     ASSERT_EQ(std::isnan(output[i]), head == 1 && row >= 20 && row < 50) << "row " << row << " of head " << head;

@@ -16,7 +16,7 @@ namespace accord::engine {
 namespace {
 
 using nlohmann::json;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // Two nodes that use every form of argument.
 json small_graph() {
@@ -72,14 +72,14 @@ TEST(GraphJson, a_graph_that_is_written_reads_back_the_same) {
   EXPECT_EQ(written, expected);
 }
 
-struct Lie {
+struct GraphLie {
   const char* name;
   std::function<void(json&)> tell;
   const char* message;
 };
 
 TEST(GraphJson, lies_are_refused_with_their_place) {
-  const std::vector<Lie> lies = {
+  const std::vector<GraphLie> lies = {
       {"unknown key", [](json& g) { g["node"] = 1; }, "graph.json: unknown key \"node\"; did you mean \"nodes\"?"},
       {"unknown key of a node", [](json& g) { g["nodes"][1]["input"] = 1; }, "node 1"},
       {"missing key", [](json& g) { g["nodes"][1].erase("arguments"); }, "node 1: \"arguments\" is missing"},
@@ -180,7 +180,7 @@ TEST(GraphJson, random_edits_never_crash_the_reader) {
   }
 }
 
-Graph graph_of(const std::string& op, const std::string& arguments) {
+Graph graph_with(const std::string& op, const std::string& arguments) {
   auto graph = small_graph();
   graph["nodes"] = json::array({{{"op", op},
                                  {"module", "layer.1"},
@@ -195,15 +195,15 @@ Graph graph_of(const std::string& op, const std::string& arguments) {
 
 TEST(Ops, known_ones_with_right_arguments_pass) {
   EXPECT_TRUE(
-      check_ops(graph_of("aten.linear.default", R"({"input": {"value": "x"}, "weight": {"value": "p"}})")).ok());
-  EXPECT_TRUE(check_ops(graph_of("aten.add.Tensor", R"({"self": {"value": "x"}, "other": 1, "alpha": 2.5})")).ok());
-  EXPECT_TRUE(check_ops(graph_of("aten.clamp.default", R"({"self": {"value": "x"}, "min": null, "max": 1})")).ok());
-  EXPECT_TRUE(check_ops(graph_of("aten.arange.start_step", R"({"start": 0, "end": {"symbolic": "batch"}})")).ok());
+      check_ops(graph_with("aten.linear.default", R"({"input": {"value": "x"}, "weight": {"value": "p"}})")).ok());
+  EXPECT_TRUE(check_ops(graph_with("aten.add.Tensor", R"({"self": {"value": "x"}, "other": 1, "alpha": 2.5})")).ok());
+  EXPECT_TRUE(check_ops(graph_with("aten.clamp.default", R"({"self": {"value": "x"}, "min": null, "max": 1})")).ok());
+  EXPECT_TRUE(check_ops(graph_with("aten.arange.start_step", R"({"start": 0, "end": {"symbolic": "batch"}})")).ok());
 }
 
 TEST(Ops, wrong_arguments_are_named_with_their_place) {
   const auto refusal = [](const char* op, const char* arguments) {
-    const auto status = check_ops(graph_of(op, arguments));
+    const auto status = check_ops(graph_with(op, arguments));
     EXPECT_EQ(status.code(), StatusCode::kCorrupt);
     EXPECT_THAT(status.message(), HasSubstr("in module \"layer.1\" (m.py:9)"));
     return status.message();
@@ -218,7 +218,7 @@ TEST(Ops, wrong_arguments_are_named_with_their_place) {
 }
 
 TEST(Ops, unknown_ones_are_unsupported_and_named_with_their_place) {
-  const auto status = check_ops(graph_of("aten.lstm.input", "{}"));
+  const auto status = check_ops(graph_with("aten.lstm.input", "{}"));
   EXPECT_EQ(status.code(), StatusCode::kUnsupported);
   EXPECT_THAT(status.message(), HasSubstr("unsupported op \"aten.lstm.input\" in module \"layer.1\" (m.py:9)"));
 }

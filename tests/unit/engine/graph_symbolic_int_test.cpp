@@ -10,7 +10,7 @@
 namespace accord::engine {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 const std::map<std::string, std::int64_t> kSymbols = {{"b", 3}, {"n", 5}, {"long_name2", 7}};
 

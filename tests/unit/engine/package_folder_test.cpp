@@ -17,16 +17,16 @@
 namespace accord::engine {
 namespace {
 
-constexpr std::uint64_t kMiB = 1 << 20;
+constexpr std::uint64_t kMebibyte = 1 << 20;
 
-class MappedFiles : public testing::Test {
+class MappedFiles : public ::testing::Test {
  protected:
   void SetUp() override {
     folder_ = std::filesystem::temp_directory_path() / ("accord-mapped-" + std::to_string(getpid()));
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directory(folder_);
     std::ofstream(folder_ / "manifest.json") << "{}";
-    text_.resize(13 * kMiB + 77);
+    text_.resize(13 * kMebibyte + 77);
     for (std::size_t i = 0; i < text_.size(); ++i) text_[i] = static_cast<char>(i * 31 + i / 4096);
     std::ofstream(folder_ / "weights", std::ios::binary) << text_;
   }
@@ -62,8 +62,8 @@ class MappedFiles : public testing::Test {
 TEST_F(MappedFiles, what_was_expected_is_read_and_not_a_page_more) {
   drop();
   if (const auto pages = cached(); std::count(pages.begin(), pages.end(), 1) != 0) GTEST_SKIP() << "pages stay";
-  const std::uint64_t begin = 3 * kMiB + 5,
-                      end = 11 * kMiB + 9000;  // large pages inside, and parts of some at both ends
+  const std::uint64_t begin = 3 * kMebibyte + 5,
+                      end = 11 * kMebibyte + 9000;  // large pages inside, and parts of some at both ends
   const auto mapped = mapping();
   mapped->expect(begin, end);
   std::vector<std::thread> threads;
@@ -87,13 +87,13 @@ TEST_F(MappedFiles, what_was_expected_is_read_and_not_a_page_more) {
 
 TEST_F(MappedFiles, a_file_cut_while_it_is_mapped_is_corrupt) {
   const auto mapped = mapping();
-  std::filesystem::resize_file(folder_ / "weights", 5 * kMiB);
+  std::filesystem::resize_file(folder_ / "weights", 5 * kMebibyte);
   mapped->expect(0, text_.size());
-  EXPECT_TRUE(mapped->populate(kMiB, 3 * kMiB).ok());
-  for (const std::uint64_t from : {std::uint64_t{0}, 4 * kMiB, 7 * kMiB}) {
-    const Status status = mapped->populate(from, 6 * kMiB);
+  EXPECT_TRUE(mapped->populate(kMebibyte, 3 * kMebibyte).ok());
+  for (const std::uint64_t from : {std::uint64_t{0}, 4 * kMebibyte, 7 * kMebibyte}) {
+    const Status status = mapped->populate(from, 6 * kMebibyte);
     EXPECT_EQ(status.code(), StatusCode::kCorrupt);
-    EXPECT_THAT(status.message(), testing::HasSubstr("it was cut"));
+    EXPECT_THAT(status.message(), ::testing::HasSubstr("it was cut"));
   }
 }
 

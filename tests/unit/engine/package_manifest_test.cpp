@@ -12,11 +12,11 @@ namespace accord::engine {
 namespace {
 
 using nlohmann::json;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 class Manifests : public PackageFixture {};
 
-struct Lie {
+struct ManifestLie {
   const char* name;
   std::function<void(json&)> tell;
   const char* message;
@@ -38,7 +38,7 @@ TEST_F(Manifests, a_true_one_is_read_in_full) {
 }
 
 TEST_F(Manifests, lies_are_refused_with_their_place) {
-  const std::vector<Lie> lies = {
+  const std::vector<ManifestLie> lies = {
       {"unknown key", [](json& m) { m["tensor"] = 1; }, "unknown key \"tensor\"; did you mean \"tensors\"?"},
       {"unknown key of a tensor", [](json& m) { m["tensors"][0]["shapes"] = 1; }, "did you mean \"shape\"?"},
       {"missing key", [](json& m) { m.erase("groups"); }, "manifest.json: \"groups\" is missing"},

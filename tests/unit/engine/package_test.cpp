@@ -13,8 +13,8 @@
 namespace accord::engine {
 namespace {
 
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 class Packages : public PackageFixture {
  protected:

@@ -13,8 +13,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 /// batch * length rows of 4 through 2 of 7 experts of inner size 6.
-struct Mixture {
-  explicit Mixture(const std::string& rows = "batch*length") {
+struct DividedMixture {
+  explicit DividedMixture(const std::string& rows = "batch*length") {
     writer.symbol("batch", 1, 8);
     writer.symbol("length", 1, 16);
     x = writer.input("x", shape_of({rows, "4"}), DType::kBFloat16);
@@ -40,7 +40,7 @@ struct Mixture {
 };
 
 TEST(PartitionExperts, ranks_with_the_same_rows_add_up_what_their_experts_make) {
-  const Mixture mixture;
+  const DividedMixture mixture;
   const Result<Partition> part = mixture.cut("tp", 1, 3);  // of seven experts three, two and two
   ASSERT_TRUE(part.ok()) << part.status().to_string();
   EXPECT_THAT(ops_of(part->graph), ElementsAre("accord.experts", "accord.all_reduce"));
@@ -58,7 +58,7 @@ TEST(PartitionExperts, ranks_with_the_same_rows_add_up_what_their_experts_make) 
 }
 
 TEST(PartitionExperts, rows_of_a_batch_that_ranks_share_go_to_the_experts_and_come_back) {
-  const Mixture mixture;
+  const DividedMixture mixture;
   const Result<Partition> part = mixture.cut("dp", 0, 3);
   ASSERT_TRUE(part.ok()) << part.status().to_string();
   EXPECT_THAT(ops_of(part->graph), ElementsAre("accord.dispatch", "accord.dispatched_experts", "accord.combine"));
@@ -94,16 +94,16 @@ TEST(PartitionExperts, rows_of_a_batch_that_ranks_share_go_to_the_experts_and_co
 
 TEST(PartitionExperts, a_rank_by_itself_has_all_of_them) {
   for (const char* group : {"tp", "dp"}) {
-    const Result<Partition> part = Mixture().cut(group, 0, 1);
+    const Result<Partition> part = DividedMixture().cut(group, 0, 1);
     ASSERT_TRUE(part.ok()) << part.status().to_string();
     EXPECT_THAT(ops_of(part->graph), ElementsAre("accord.experts.default"));
   }
 }
 
 TEST(PartitionExperts, what_cannot_be_is_refused) {
-  EXPECT_THAT(Mixture().cut("tp", 0, 8).status().message(), HasSubstr("7 units of 1 to share"));
-  EXPECT_THAT(Mixture().cut("tp", 0, 2, "ep").status().message(), HasSubstr("not divided alike"));
-  const Status status = Mixture("17*length - batch").cut("dp", 0, 2).status();
+  EXPECT_THAT(DividedMixture().cut("tp", 0, 8).status().message(), HasSubstr("7 units of 1 to share"));
+  EXPECT_THAT(DividedMixture().cut("tp", 0, 2, "ep").status().message(), HasSubstr("not divided alike"));
+  const Status status = DividedMixture("17*length - batch").cut("dp", 0, 2).status();
   EXPECT_EQ(status.code(), StatusCode::kUnsupported);
   EXPECT_THAT(status.message(), HasSubstr("grows less than the batch"));
 }

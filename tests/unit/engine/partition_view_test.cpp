@@ -10,7 +10,7 @@ namespace {
 
 using Sizes = std::vector<std::int64_t>;
 
-SymbolicShape symbolic(const Sizes& sizes) { return SymbolicShape(sizes.begin(), sizes.end()); }
+SymbolicShape symbolic_shape(const Sizes& sizes) { return SymbolicShape(sizes.begin(), sizes.end()); }
 
 std::int64_t product(const Sizes& sizes) {
   std::int64_t count = 1;
@@ -64,7 +64,7 @@ TEST(ShardOfView, agrees_with_a_look_at_every_element) {
     const std::int64_t units = size / unit;
     if (units == 1) continue;
     const Shard shard{"tp", dim, unit, units};
-    const OptionalShard moved = shard_of_view(shard, symbolic(from), symbolic(to));
+    const OptionalShard moved = shard_of_view(shard, symbolic_shape(from), symbolic_shape(to));
     bool possible = false;
     for (int candidate = 0; candidate < static_cast<int>(to.size()); ++candidate) {
       const std::int64_t width = to[static_cast<std::size_t>(candidate)];

@@ -54,8 +54,8 @@ TEST(FuseGatedLinear, a_factor_that_others_use_and_one_of_another_input_stay) {
 }
 
 /// Linear layers of x; a name with "@" has no bias, "-" stands for a product of another input.
-struct Layers {
-  explicit Layers(std::initializer_list<std::string> names) {
+struct LinearLayers {
+  explicit LinearLayers(std::initializer_list<std::string> names) {
     const SymbolicShape rows = shape_of({"2", "4"});
     x = writer.input("x", rows);
     const ValueId other = writer.input("other", rows);
@@ -75,7 +75,7 @@ struct Layers {
 };
 
 TEST(FuseLinears, layers_of_one_input_become_one_node_where_the_first_stood) {
-  const Layers before({"q", "k@", "v"});
+  const LinearLayers before({"q", "k@", "v"});
   const Graph after = fuse_linears(before.writer.graph());
   ASSERT_THAT(ops_of(after), ElementsAre("accord.linears", "aten.neg.default", "aten.neg.default", "aten.neg.default"));
   const Node& node = after.nodes[0];
@@ -91,9 +91,9 @@ TEST(FuseLinears, layers_of_one_input_become_one_node_where_the_first_stood) {
 }
 
 TEST(FuseLinears, one_layer_alone_and_those_behind_another_product_stay) {
-  const Graph graph = Layers({"q"}).writer.graph();
+  const Graph graph = LinearLayers({"q"}).writer.graph();
   EXPECT_EQ(ops_of(fuse_linears(graph)), ops_of(graph));
-  const Layers apart({"q", "k", "-", "v"});
+  const LinearLayers apart({"q", "k", "-", "v"});
   EXPECT_THAT(ops_of(fuse_linears(apart.writer.graph())),
               ElementsAre("accord.linears", "aten.neg.default", "aten.neg.default", "aten.linear.default",
                           "aten.neg.default", "aten.linear.default", "aten.neg.default"));

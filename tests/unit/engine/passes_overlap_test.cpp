@@ -17,8 +17,8 @@ const std::string kNorm = "accord.add_rms_norm";
 const std::string kLinear = "aten.linear.default";
 
 /// What a layer ends in, and the column-parallel product of the next one, then something that needs all rows.
-struct Layers {
-  Layers() {
+struct OverlappedLayers {
+  OverlappedLayers() {
     writer.symbol("tokens", 1, 100);
     const SymbolicShape rows = shape_of({"1", "tokens", "4"});
     const ValueId x = writer.input("x", rows);
@@ -51,7 +51,7 @@ struct Layers {
 };
 
 TEST(OverlapSums, each_sum_has_the_work_of_the_other_half_beside_it) {
-  const Layers layers;
+  const OverlappedLayers layers;
   const Result<std::optional<DividedGraph>> made = layers.divided(50, 8);
   ASSERT_TRUE(made.ok() && made->has_value());
   const DividedGraph& divided = **made;
@@ -99,7 +99,7 @@ TEST(OverlapSums, products_of_one_input_that_are_one_step_are_divided_too) {
 }
 
 TEST(OverlapSums, an_output_is_put_together) {
-  Layers layers;
+  OverlappedLayers layers;
   layers.writer.output(layers.sum);
   const Result<std::optional<DividedGraph>> made = layers.divided(3, 3);
   ASSERT_TRUE(made.ok() && made->has_value());
@@ -110,7 +110,7 @@ TEST(OverlapSums, an_output_is_put_together) {
 }
 
 TEST(OverlapSums, few_rows_and_groups_of_one_rank_stay_as_they_are) {
-  const Layers layers;
+  const OverlappedLayers layers;
   EXPECT_FALSE(layers.divided(7, 8)->has_value());
   EXPECT_FALSE(layers.divided(1, 1)->has_value());
   EXPECT_FALSE(layers.divided(50, 8, false)->has_value());

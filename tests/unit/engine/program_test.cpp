@@ -14,8 +14,8 @@ namespace accord::engine {
 namespace {
 
 using nlohmann::json;
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 json part(const std::string& name, const std::string& runs_in, const std::string& path, char digit) {
   return {{"name", name},
@@ -44,7 +44,7 @@ json manifest(const json& world_size, const json& ranks) {
           {"ranks", ranks}};
 }
 
-class Program : public testing::Test {
+class Programs : public ::testing::Test {
  protected:
   void SetUp() override {
     path_ = std::filesystem::temp_directory_path() / ("accord-program-" + std::to_string(getpid()) + ".accord");
@@ -64,7 +64,7 @@ class Program : public testing::Test {
   std::filesystem::path path_;
 };
 
-TEST_F(Program, pytorch_partitions_are_named_with_their_ops_once) {
+TEST_F(Programs, pytorch_partitions_are_named_with_their_ops_once) {
   const auto program = parse_program(
       manifest(nullptr, json::array({rank(json::object(), json::array({part("engine 0", "engine", "e", '0'),
                                                                        part("pytorch 1", "pytorch", "p", '1')}))})));
@@ -73,10 +73,10 @@ TEST_F(Program, pytorch_partitions_are_named_with_their_ops_once) {
   EXPECT_EQ(refused.code(), StatusCode::kUnsupported);
   EXPECT_THAT(std::string(refused.message()),
               AllOf(HasSubstr("\"pytorch 1\" (aten.cumprod.default, aten.relu.default);"), HasSubstr("accord.load()"),
-                    testing::Not(HasSubstr("engine 0"))));
+                    ::testing::Not(HasSubstr("engine 0"))));
 }
 
-TEST_F(Program, a_manifest_that_cannot_be_is_refused) {
+TEST_F(Programs, a_manifest_that_cannot_be_is_refused) {
   const json good = manifest(
       nullptr, json::array({rank(json::object(), json::array({part("engine 0", "engine", "e.accord", '0')}))}));
   ASSERT_TRUE(parse_program(good).ok());
@@ -99,7 +99,7 @@ TEST_F(Program, a_manifest_that_cannot_be_is_refused) {
   }
 }
 
-TEST_F(Program, a_rank_gets_the_package_that_was_made_in_its_places) {
+TEST_F(Programs, a_rank_gets_the_package_that_was_made_in_its_places) {
   // Two replicas of two ranks: in the first dimension of the mesh they have other weights, in the second one parts.
   const auto engine = [](int number, char digit) {
     return json::array({part("engine 0", "engine", "rank-" + std::to_string(number) + ".accord", digit)});

@@ -14,10 +14,10 @@ using ::testing::HasSubstr;
 using testing::ToyModel;
 
 // Rows for messages of both kinds.
-constexpr PlanLimits kLimits = {
+constexpr PlanLimits kChannelLimits = {
     .blocks = 300, .block_tokens = 4, .max_context = 1000, .vocabulary = 32, .max_sequences = 8, .max_rows = 600};
 
-GenerationRequest request_of(int prompt, int max_new_tokens) {
+GenerationRequest channel_request(int prompt, int max_new_tokens) {
   GenerationRequest request;
   for (int i = 0; i < prompt; ++i) request.prompt.push_back(i % 32);
   request.max_new_tokens = max_new_tokens;
@@ -28,17 +28,17 @@ TEST(CommunicatorChannel, answers_are_right_and_all_ranks_compute_the_same) {
   std::vector<std::uint64_t> digests(3);
   accord::testing::run_thread_ranks(3, {}, [&](Communicator communicator) {
     const auto rank = static_cast<std::size_t>(communicator.rank());
-    const auto model = std::make_shared<ToyModel>(kLimits);
+    const auto model = std::make_shared<ToyModel>(kChannelLimits);
     const auto channel = std::make_shared<CommunicatorChannel>(communicator);
     if (rank == 0) {
       const auto generation = Generation::create(model, channel, {.heartbeat = 1ms}).value();
       for (const int prompt : {3, 500}) {
-        const GenerationRequest request = request_of(prompt, 30);
+        const GenerationRequest request = channel_request(prompt, 30);
         TokenStream stream = generation->submit(request).value();
         std::vector<TokenId> tokens;
         for (auto event = stream.next(20s).value(); event.has_value(); event = stream.next(20s).value())
           tokens.push_back(*event->token);
-        EXPECT_EQ(tokens, testing::toy_answer(request, 0, kLimits));
+        EXPECT_EQ(tokens, testing::toy_answer(request, 0, kChannelLimits));
       }
       EXPECT_TRUE(generation->stop().ok());
     } else {
@@ -54,7 +54,7 @@ TEST(CommunicatorChannel, answers_are_right_and_all_ranks_compute_the_same) {
 TEST(CommunicatorChannel, a_failure_of_any_rank_reaches_all) {
   for (const Rank failing : {0, 1}) {
     accord::testing::run_thread_ranks(2, {}, [&](Communicator communicator) {
-      const auto model = std::make_shared<ToyModel>(kLimits);
+      const auto model = std::make_shared<ToyModel>(kChannelLimits);
       const auto channel = std::make_shared<CommunicatorChannel>(communicator);
       if (communicator.rank() == failing) {
         model->before_run = [](const StepPlan& plan) {
@@ -66,7 +66,7 @@ TEST(CommunicatorChannel, a_failure_of_any_rank_reaches_all) {
         return;
       }
       const auto generation = Generation::create(model, channel).value();
-      TokenStream stream = generation->submit(request_of(5, 900)).value();
+      TokenStream stream = generation->submit(channel_request(5, 900)).value();
       Status ended;
       for (auto event = stream.next(20s).value(); event.has_value(); event = stream.next(20s).value())
         ended = event->status;

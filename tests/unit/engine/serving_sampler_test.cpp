@@ -19,7 +19,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kInfiniteLogit = std::numeric_limits<float>::infinity();
 
 TEST(Philox, it_gives_the_published_numbers) {  // kat_vectors of Random123
   EXPECT_EQ(philox({0, 0, 0, 0}, {0, 0}), (PhiloxCounter{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
@@ -117,7 +117,7 @@ TEST(Sampler, it_keeps_what_a_slow_reference_keeps) {
       sampling.presence_penalty = static_cast<float>(random() % 5) - 2;
       sampling.frequency_penalty = static_cast<float>(random() % 5) / 4;
       sampling.biases = {{static_cast<TokenId>(random() % 25), 4},
-                         {static_cast<TokenId>(25 + random() % 25), -kInfinity}};
+                         {static_cast<TokenId>(25 + random() % 25), -kInfiniteLogit}};
       for (int i = 0; i < 10; ++i) request.prompt.push_back(static_cast<TokenId>(random() % 50));
       for (int i = 0; i < 10; ++i) generated.push_back(static_cast<TokenId>(random() % 20));
     }
@@ -143,7 +143,7 @@ TEST(Sampler, without_temperature_it_takes_the_best_and_of_equal_ones_the_lowest
   GenerationRequest request;
   Sampler sampler(1000);
   EXPECT_EQ(sampler.sample(logits, {&request, {}, 0}).token, 300);
-  logits.assign(1000, -kInfinity);
+  logits.assign(1000, -kInfiniteLogit);
   logits[999] = -1e30F;
   EXPECT_EQ(sampler.sample(logits, {&request, {}, 0}).token, 999);
   logits.assign(1000, -0.0F);
@@ -175,14 +175,14 @@ TEST(Sampler, logits_that_are_no_numbers_are_an_error_and_no_token) {
   GenerationRequest request;
   for (const float temperature : {0.0F, 1.0F}) {
     request.sampling.temperature = temperature;
-    for (const float bad : {std::nanf(""), -std::nanf(""), kInfinity}) {
+    for (const float bad : {std::nanf(""), -std::nanf(""), kInfiniteLogit}) {
       auto logits = random_logits(200, 2);
       logits[130] = bad;
       const SampledToken sampled = sampler.sample(logits, {&request, {}, 0});
       EXPECT_EQ(sampled.status.code(), StatusCode::kCorrupt);
       EXPECT_THAT(sampled.status.message(), HasSubstr("token 130"));
     }
-    const std::vector<float> none(200, -kInfinity);
+    const std::vector<float> none(200, -kInfiniteLogit);
     EXPECT_THAT(sampler.sample(none, {&request, {}, 0}).status.message(), HasSubstr("no token is allowed"));
   }
 }

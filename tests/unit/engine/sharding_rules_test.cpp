@@ -11,7 +11,7 @@
 namespace accord::engine {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 TEST(Patterns, a_star_stands_for_any_run_of_characters) {
   struct Case {

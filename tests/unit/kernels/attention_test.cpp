@@ -14,7 +14,7 @@
 namespace accord::kernels {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kInfiniteScore = std::numeric_limits<double>::infinity();
 
 // Tensors as PyTorch's linear layers leave them: [batch, length, heads, dim], seen as [batch, heads, length, dim].
 ConstHeads heads_of(const std::vector<float>& data, std::int64_t length, std::int64_t heads, std::int64_t dim) {
@@ -52,7 +52,7 @@ struct Problem {
 double mask_value(const AttentionMask& mask, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
   const std::int64_t at = b * mask.batch_stride + h * mask.head_stride + i * mask.row_stride + j * mask.column_stride;
   if (mask.kind == MaskKind::kAdditive) return static_cast<double>(static_cast<const float*>(mask.data)[at]);
-  if (mask.kind == MaskKind::kBool) return static_cast<const std::uint8_t*>(mask.data)[at] != 0 ? 0.0 : -kInfinity;
+  if (mask.kind == MaskKind::kBool) return static_cast<const std::uint8_t*>(mask.data)[at] != 0 ? 0.0 : -kInfiniteScore;
   return 0.0;
 }
 
@@ -63,7 +63,7 @@ double dot(const float* a, const float* b, std::int64_t n) {
 }
 
 // Runs the call with `scratch` floats and compares every output; a row without any key to attend must be zeros.
-void check(Problem& problem, std::size_t scratch_size) {
+void check_problem(Problem& problem, std::size_t scratch_size) {
   const AttentionCall& call = problem.call;
   std::vector<float> scratch(scratch_size);
   const Status status = attention(call, scratch);
@@ -107,15 +107,15 @@ TEST_P(Attention, agrees_with_its_definition_for_many_lengths) {
   for (const std::int64_t q_len : {1, 7, 130}) {
     for (const std::int64_t k_len : {1, 16, 33, 257}) {
       Problem problem(2, 4, 4, q_len, k_len, 32, 24);
-      check(problem, attention_scratch(problem.call));
+      check_problem(problem, attention_scratch(problem.call));
     }
   }
 }
 
 TEST_P(Attention, gives_the_same_with_the_least_scratch) {
   Problem problem(1, 2, 2, 9, 21, 8, 8);
-  check(problem, attention_scratch_min(problem.call));
-  check(problem, 5 * attention_scratch_min(problem.call));
+  check_problem(problem, attention_scratch_min(problem.call));
+  check_problem(problem, 5 * attention_scratch_min(problem.call));
   std::vector<float> too_little(attention_scratch_min(problem.call) - 1);
   EXPECT_EQ(attention(problem.call, too_little).code(), StatusCode::kInvalidArgument);
 }
@@ -130,7 +130,7 @@ TEST_P(Attention, adds_a_float_mask_of_any_broadcast) {
     problem.call.mask = shape;
     problem.call.mask.kind = MaskKind::kAdditive;
     problem.call.mask.data = mask.data();
-    check(problem, attention_scratch(problem.call));
+    check_problem(problem, attention_scratch(problem.call));
   }
 }
 
@@ -145,7 +145,7 @@ TEST_P(Attention, a_bool_mask_hides_keys_and_a_row_that_sees_none_is_zero) {
                          .batch_stride = 9 * 21,
                          .row_stride = column_stride == 1 ? 21 : 1,
                          .column_stride = column_stride};
-    check(problem, attention_scratch(problem.call));
+    check_problem(problem, attention_scratch(problem.call));
   }
 }
 
@@ -154,7 +154,7 @@ TEST_P(Attention, minus_infinity_in_a_float_mask_is_the_same_as_hiding) {
   std::fill(mask.begin() + 2 * 21, mask.begin() + 3 * 21, -std::numeric_limits<float>::infinity());
   Problem problem(1, 2, 2, 9, 21, 16, 16);
   problem.call.mask = {.kind = MaskKind::kAdditive, .data = mask.data(), .row_stride = 21, .column_stride = 1};
-  check(problem, attention_scratch(problem.call));
+  check_problem(problem, attention_scratch(problem.call));
   for (std::size_t d = 0; d < 32; ++d) EXPECT_EQ(problem.output[2 * 32 + d], 0.0F);
 }
 
@@ -162,13 +162,13 @@ TEST_P(Attention, causal_rows_see_the_keys_up_to_their_own) {
   for (const std::int64_t k_len : {5, 40, 300}) {
     Problem problem(1, 2, 2, 150, k_len, 8, 8);
     problem.call.causality = Causality::kCausal;
-    check(problem, attention_scratch(problem.call));
+    check_problem(problem, attention_scratch(problem.call));
   }
 }
 
 TEST_P(Attention, query_heads_share_key_heads_in_groups) {
   Problem problem(2, 6, 2, 5, 12, 8, 8);
-  check(problem, attention_scratch(problem.call));
+  check_problem(problem, attention_scratch(problem.call));
 }
 
 TEST_P(Attention, a_nan_goes_through_to_its_row_only) {
@@ -181,7 +181,7 @@ TEST_P(Attention, a_nan_goes_through_to_its_row_only) {
 
 TEST_P(Attention, without_keys_the_output_is_zero) {
   Problem problem(1, 2, 2, 4, 0, 8, 8);
-  check(problem, attention_scratch(problem.call));
+  check_problem(problem, attention_scratch(problem.call));
 }
 
 ACCORD_ON_EVERY_INSTRUCTION_SET(Attention);

@@ -16,7 +16,7 @@
 namespace accord::kernels {
 namespace {
 
-constexpr std::int64_t kCounts[] = {1, 63, 64, 65, 1000};
+constexpr std::int64_t kLengths[] = {1, 63, 64, 65, 1000};
 constexpr std::byte kUntouched{0xA5};
 
 std::vector<std::byte> bytes_for(std::int64_t count) {
@@ -35,7 +35,7 @@ float largest_of_group(const std::vector<float>& x, std::int64_t at) {
 class CodedRows : public EveryInstructionSet {};
 
 TEST_P(CodedRows, an_element_comes_back_within_half_a_scale) {
-  for (const std::int64_t count : kCounts) {
+  for (const std::int64_t count : kLengths) {
     std::vector<float> x = random_floats(static_cast<std::size_t>(count), 3, -5.0F, 2.0F);
     std::fill(x.begin(), x.begin() + std::min<std::int64_t>(count / 100 * 64, 64), 0.0F);
     std::vector<std::byte> codes = bytes_for(count);

@@ -17,35 +17,35 @@
 namespace accord::kernels {
 namespace {
 
-constexpr std::int64_t kRows = 3;
+constexpr std::int64_t kRowCount = 3;
 constexpr std::int64_t kWidths[] = {1, 2, 7, 15, 16, 17, 64, 100, 384, 1537};
 constexpr std::int64_t kGap = 5;
-constexpr float kUntouched = 1234.5F;
+constexpr float kUntouchedFloat = 1234.5F;
 
 using Row = std::vector<double>;
 
 // Runs a kernel on rows with gaps, to another place and in place, and compares with reference(row, index of row).
-void check(float low, float high, double tolerance, const std::function<void(const RowsCall&)>& kernel,
-           const std::function<Row(const Row&, std::int64_t)>& reference) {
+void check_rows(float low, float high, double tolerance, const std::function<void(const RowsCall&)>& kernel,
+                const std::function<Row(const Row&, std::int64_t)>& reference) {
   for (const std::int64_t width : kWidths) {
     const std::int64_t stride = width + kGap;
-    const std::vector<float> x = random_floats(static_cast<std::size_t>(kRows * stride), 9, low, high);
+    const std::vector<float> x = random_floats(static_cast<std::size_t>(kRowCount * stride), 9, low, high);
     for (const bool in_place : {false, true}) {
-      std::vector<float> y(x.size(), kUntouched);
+      std::vector<float> y(x.size(), kUntouchedFloat);
       if (in_place) y = x;
       kernel({.x = in_place ? y.data() : x.data(),
               .x_row_stride = stride,
               .y = y.data(),
               .y_row_stride = stride,
-              .rows = kRows,
+              .rows = kRowCount,
               .width = width});
-      for (std::int64_t row = 0; row < kRows; ++row) {
+      for (std::int64_t row = 0; row < kRowCount; ++row) {
         const auto begin = x.begin() + row * stride;
         const Row want = reference(Row(begin, begin + width), row);
         for (std::int64_t i = 0; i < stride; ++i) {
           const std::size_t at = static_cast<std::size_t>(row * stride + i);
           if (i >= width) {
-            ASSERT_EQ(y[at], in_place ? x[at] : kUntouched) << "wrote between the rows";
+            ASSERT_EQ(y[at], in_place ? x[at] : kUntouchedFloat) << "wrote between the rows";
           } else {
             const double w = want[static_cast<std::size_t>(i)];
             ASSERT_NEAR(static_cast<double>(y[at]), w, tolerance * (1.0 + std::fabs(w)))
@@ -68,7 +68,7 @@ class Normalize : public EveryInstructionSet {};
 TEST_P(Normalize, layer_norm_with_and_without_weight_and_bias) {
   const std::vector<float> weight = random_floats(2000, 1), bias = random_floats(2000, 2);
   for (const bool affine : {true, false}) {
-    check(
+    check_rows(
         -3.0F, 5.0F, 2e-6,
         [&](const RowsCall& rows) {
           layer_norm(
@@ -92,8 +92,8 @@ TEST_P(Normalize, layer_norm_with_and_without_weight_and_bias) {
 
 TEST_P(Normalize, layer_norm_adds_the_residual_first_and_can_keep_the_sum) {
   constexpr std::int64_t kStride = 1600;
-  const std::vector<float> residual = random_floats(kRows * kStride, 4);
-  std::vector<float> sum(kRows * kStride);
+  const std::vector<float> residual = random_floats(kRowCount * kStride, 4);
+  std::vector<float> sum(kRowCount * kStride);
   bool sum_is_kept = true;
   const auto reference = [&](const Row& row, std::int64_t index) {
     Row s;
@@ -110,7 +110,7 @@ TEST_P(Normalize, layer_norm_adds_the_residual_first_and_can_keep_the_sum) {
     for (double& x : s) x = (x - m) / std::sqrt(variance + 1e-5);
     return s;
   };
-  check(
+  check_rows(
       -1.0F, 1.0F, 2e-6,
       [&](const RowsCall& rows) {
         layer_norm(rows, {.residual = residual.data(),
@@ -120,7 +120,7 @@ TEST_P(Normalize, layer_norm_adds_the_residual_first_and_can_keep_the_sum) {
       },
       reference);
   sum_is_kept = false;
-  check(
+  check_rows(
       -1.0F, 1.0F, 2e-6,
       [&](const RowsCall& rows) { layer_norm(rows, {.residual = residual.data(), .residual_row_stride = kStride}); },
       reference);
@@ -128,7 +128,7 @@ TEST_P(Normalize, layer_norm_adds_the_residual_first_and_can_keep_the_sum) {
 
 TEST_P(Normalize, rms_norm_scales_by_the_root_of_the_mean_square) {
   const std::vector<float> weight = random_floats(2000, 1);
-  check(
+  check_rows(
       -2.0F, 2.0F, 2e-6, [&](const RowsCall& rows) { rms_norm(rows, {.weight = weight.data(), .eps = 1e-6F}); },
       [&](const Row& row, std::int64_t) {
         double squares = 0.0;
@@ -159,7 +159,7 @@ struct HalfRows {
 template <typename T>
 void check_half_norms(const HalfReference& format, double rounding) {
   for (const std::int64_t width : kWidths) {
-    const auto count = static_cast<std::size_t>(kRows * width);
+    const auto count = static_cast<std::size_t>(kRowCount * width);
     const HalfRows<T> x(format, random_floats(count, 5, -2.0F, 3.0F)), residual(format, random_floats(count, 6));
     const HalfRows<T> weight(format, random_floats(count, 7)), bias(format, random_floats(count, 8));
     const HalfRows<T> addend(format, random_floats(count, 9));
@@ -169,7 +169,7 @@ void check_half_norms(const HalfReference& format, double rounding) {
                               .x_row_stride = width,
                               .y = y.data(),
                               .y_row_stride = width,
-                              .rows = kRows,
+                              .rows = kRowCount,
                               .width = width};
       const NormParametersOf<T> parameters = {.weight = weight.bits.data(),
                                               .bias = layer ? bias.bits.data() : nullptr,
@@ -179,7 +179,7 @@ void check_half_norms(const HalfReference& format, double rounding) {
                                               .sum = sum.data(),
                                               .sum_row_stride = width};
       layer ? layer_norm(rows, parameters) : rms_norm(rows, parameters);
-      for (std::int64_t row = 0; row < kRows; ++row) {
+      for (std::int64_t row = 0; row < kRowCount; ++row) {
         Row s;
         for (std::int64_t i = 0; i < width; ++i) {
           const auto at = static_cast<std::size_t>(row * width + i);
@@ -215,7 +215,7 @@ double sum_of_exponentials(const Row& row, double max) {
 }
 
 TEST_P(Normalize, softmax_over_a_wide_range) {
-  check(-100.0F, 100.0F, 1e-6, softmax, [](const Row& row, std::int64_t) {
+  check_rows(-100.0F, 100.0F, 1e-6, softmax, [](const Row& row, std::int64_t) {
     const double max = *std::max_element(row.begin(), row.end());
     Row want;
     for (const double x : row) want.push_back(std::exp(x - max) / sum_of_exponentials(row, max));
@@ -224,7 +224,7 @@ TEST_P(Normalize, softmax_over_a_wide_range) {
 }
 
 TEST_P(Normalize, log_softmax_is_its_logarithm_without_underflow) {
-  check(-100.0F, 100.0F, 1e-6, log_softmax, [](const Row& row, std::int64_t) {
+  check_rows(-100.0F, 100.0F, 1e-6, log_softmax, [](const Row& row, std::int64_t) {
     const double max = *std::max_element(row.begin(), row.end());
     Row want;
     for (const double x : row) want.push_back(x - max - std::log(sum_of_exponentials(row, max)));

@@ -20,7 +20,7 @@ namespace accord::kernels {
 namespace {
 
 constexpr std::array kOps = {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax};
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kFloatInfinity = std::numeric_limits<float>::infinity();
 
 std::vector<ReduceOp> ops_of(DType dtype) {
   std::vector<ReduceOp> ops;
@@ -77,7 +77,7 @@ std::vector<std::complex<double>> factors_for(DType dtype, int n) {
 
 // Runs a kernel over random bits and compares every element with the reference.
 template <typename Ref>
-void check(const Ref& reference, DType dtype, ReduceOp op, int n, std::size_t count) {
+void check_reduction(const Ref& reference, DType dtype, ReduceOp op, int n, std::size_t count) {
   using T = typename Ref::Bits;
   std::mt19937_64 random(static_cast<unsigned>(n) * 1000 + count);
   const Sources<T> sources(n, count, count % 3, random);
@@ -110,7 +110,7 @@ TEST_P(Reduce, every_op_on_every_dtype_follows_the_canonical_tree_bit_for_bit) {
     with_reference(dtype, [&](const auto& reference) {
       for (const ReduceOp op : ops_of(dtype))
         for (const int n : kRanks)
-          for (const std::size_t count : kCounts) check(reference, dtype, op, n, count);
+          for (const std::size_t count : kCounts) check_reduction(reference, dtype, op, n, count);
     });
   }
 }
@@ -118,7 +118,8 @@ TEST_P(Reduce, every_op_on_every_dtype_follows_the_canonical_tree_bit_for_bit) {
 TEST_P(Reduce, premul_sum_multiplies_a_single_source_too) {
   for (const DType dtype : all_dtypes()) {
     if (!is_defined(ReduceOp::kPremulSum, dtype)) continue;
-    with_reference(dtype, [&](const auto& reference) { check(reference, dtype, ReduceOp::kPremulSum, 1, 77); });
+    with_reference(dtype,
+                   [&](const auto& reference) { check_reduction(reference, dtype, ReduceOp::kPremulSum, 1, 77); });
   }
 }
 
@@ -227,8 +228,8 @@ TEST_P(Reduce, special_values_have_one_answer_in_vectors_and_tails) {
   const float denormal = std::numeric_limits<float>::denorm_min();
   const std::vector<float> specials = {0.0F,
                                        -0.0F,
-                                       kInfinity,
-                                       -kInfinity,
+                                       kFloatInfinity,
+                                       -kFloatInfinity,
                                        NAN,
                                        -NAN,
                                        denormal,
@@ -293,7 +294,7 @@ TEST_P(Reduce, one_source_is_copied) {
 TEST_P(Reduce, a_thousand_sources_follow_the_tree) {
   for (const int n : {1000, 1024})
     for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg})
-      check(float_reference<float, std::uint32_t>(), DType::kFloat32, op, n, 33);
+      check_reduction(float_reference<float, std::uint32_t>(), DType::kFloat32, op, n, 33);
 }
 
 ACCORD_ON_EVERY_INSTRUCTION_SET(Reduce);

@@ -19,11 +19,11 @@ namespace {
 class RowTrees : public EveryInstructionSet {};
 ACCORD_ON_EVERY_INSTRUCTION_SET(RowTrees);
 
-using Row = std::vector<std::byte>;
+using RowBytes = std::vector<std::byte>;
 
 /// `width` random elements.
-Row random_row(std::mt19937& random, DType dtype, std::size_t width) {
-  Row row(width * size_of(dtype));
+RowBytes random_row(std::mt19937& random, DType dtype, std::size_t width) {
+  RowBytes row(width * size_of(dtype));
   std::normal_distribution<double> values;
   for (std::size_t i = 0; i < width; ++i) {
     const double value = values(random);
@@ -38,7 +38,7 @@ Row random_row(std::mt19937& random, DType dtype, std::size_t width) {
   return row;
 }
 
-double element(const Row& row, DType dtype, std::size_t i) {
+double element(const RowBytes& row, DType dtype, std::size_t i) {
   return number_at(row.data() + i * size_of(dtype), dtype).real();
 }
 
@@ -60,7 +60,7 @@ const Case kCases[] = {{DType::kFloat64, DType::kFloat64},       {DType::kFloat6
                        {DType::kFloat8E4M3FN, DType::kFloat32},  {DType::kFloat8E5M2, DType::kFloat32, true, true}};
 
 /// One element of the sum, by a stack of numbers.
-double expected(const TreeSum& sum, const std::vector<Row>& rows, std::size_t i) {
+double expected(const TreeSum& sum, const std::vector<RowBytes>& rows, std::size_t i) {
   const DType accumulator = tree_accumulator(sum.dtype);
   std::vector<double> waiting;
   for (std::size_t r = 0; r < rows.size(); ++r) {
@@ -91,7 +91,7 @@ std::vector<std::byte> encoded(double value, DType dtype) {
 void expect_bits(const Case& test, const std::vector<std::uint16_t>& merges, std::size_t width, unsigned seed) {
   std::mt19937 random(seed);
   const DType accumulator = tree_accumulator(test.dtype);
-  std::vector<Row> rows;
+  std::vector<RowBytes> rows;
   std::vector<TreeRow> operands;
   std::vector<std::vector<float>> scales;
   for (std::size_t r = 0; r < merges.size(); ++r) {

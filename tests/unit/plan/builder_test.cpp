@@ -16,7 +16,7 @@ PlanBuilder all_reduce_of_two(Rank only_rank = Request::kAllRanks) {
                      {.input_chunks = 1, .output_chunks = 1, .scratch_chunks = 1, .packet_chunks = 2});
 }
 
-std::string refusal(PlanBuilder&& builder) {
+std::string build_refusal(PlanBuilder&& builder) {
   const Result<Plan> plan = std::move(builder).build();
   EXPECT_FALSE(plan.ok());
   EXPECT_EQ(plan.status().code(), StatusCode::kInvalidArgument);
@@ -50,7 +50,7 @@ TEST(PlanBuilder, drops_the_steps_of_ranks_that_were_not_asked_for_but_checks_th
 
   PlanBuilder wrong = all_reduce_of_two(1);
   wrong.on(0).signal(2);
-  EXPECT_THAT(refusal(std::move(wrong)), HasSubstr("there is no rank 2"));
+  EXPECT_THAT(build_refusal(std::move(wrong)), HasSubstr("there is no rank 2"));
 }
 
 TEST(PlanBuilder, makes_a_copy_of_a_sum_of_one) {
@@ -65,7 +65,7 @@ TEST(PlanBuilder, names_the_first_step_without_meaning) {
   PlanBuilder builder = all_reduce_of_two();
   builder.on(1).signal(0).copy(input(1, 0), {scratch(1, 1)}).signal(7);
   EXPECT_EQ(
-      refusal(std::move(builder)),
+      build_refusal(std::move(builder)),
       "plan \"mine\" (all_reduce, 2 ranks), rank 1, lane 0, step 1 (copy input[0] of rank 1 -> scratch[1] of rank 1): "
       "scratch[1] of rank 1 is out of bounds: scratch has 1 chunk");
 }
@@ -74,22 +74,23 @@ TEST(PlanBuilder, refuses_a_copy_from_one_peer_to_another) {
   PlanBuilder builder("mine", {.collective = Collective::kBroadcast}, 3,
                       {.input_chunks = 1, .output_chunks = 1, .scratch_chunks = 1});
   builder.on(0).copy(scratch(1, 0), {scratch(2, 0)});
-  EXPECT_THAT(refusal(std::move(builder)), HasSubstr("a copy may have one operand in a peer's memory"));
+  EXPECT_THAT(build_refusal(std::move(builder)), HasSubstr("a copy may have one operand in a peer's memory"));
 }
 
 TEST(PlanBuilder, refuses_operands_that_a_step_cannot_have) {
   PlanBuilder three = all_reduce_of_two();
   three.on(0).copy(input(0, 0), {output(0, 0), scratch(0, 0), scratch(0, 0)});
-  EXPECT_THAT(refusal(std::move(three)), HasSubstr("a copy needs one source and one or two destinations, not 1 and 3"));
+  EXPECT_THAT(build_refusal(std::move(three)),
+              HasSubstr("a copy needs one source and one or two destinations, not 1 and 3"));
   PlanBuilder twice = all_reduce_of_two();
   twice.on(0).copy(input(0, 0), {output(0, 0), output(0, 0)});
-  EXPECT_THAT(refusal(std::move(twice)), HasSubstr("both destinations are output[0] of rank 0"));
+  EXPECT_THAT(build_refusal(std::move(twice)), HasSubstr("both destinations are output[0] of rank 0"));
   PlanBuilder own = all_reduce_of_two();
   own.on(0).put_packets(input(0, 0), packets(0, 0));
-  EXPECT_THAT(refusal(std::move(own)), HasSubstr("rank 0 puts packets to itself"));
+  EXPECT_THAT(build_refusal(std::move(own)), HasSubstr("rank 0 puts packets to itself"));
   PlanBuilder through_copy = all_reduce_of_two();
   through_copy.on(0).copy(input(0, 0), {packets(1, 0)});
-  EXPECT_THAT(refusal(std::move(through_copy)), HasSubstr("must be written by put packets only"));
+  EXPECT_THAT(build_refusal(std::move(through_copy)), HasSubstr("must be written by put packets only"));
 }
 
 TEST(PlanBuilder, keeps_partials_for_reductions) {
@@ -97,7 +98,7 @@ TEST(PlanBuilder, keeps_partials_for_reductions) {
     PlanBuilder builder("mine", {.collective = Collective::kAllReduce}, 2,
                         {.input_chunks = 1, .output_chunks = 1, .packet_chunks = 2, .partial_chunks = 1});
     write(builder.on(0));
-    return refusal(std::move(builder));
+    return build_refusal(std::move(builder));
   };
   using OnRank = PlanBuilder::OnRank;
   EXPECT_THAT(refusal_of([](OnRank on) { on.copy(input(0, 0), {partials(0, 0)}); }),
@@ -123,20 +124,20 @@ TEST(PlanBuilder, keeps_partials_for_reductions) {
 TEST(PlanBuilder, refuses_ranks_and_lanes_that_are_not_there) {
   PlanBuilder rank = all_reduce_of_two();
   rank.on(2).signal(0);
-  EXPECT_THAT(refusal(std::move(rank)), HasSubstr("there is no rank 2, only ranks 0-1"));
+  EXPECT_THAT(build_refusal(std::move(rank)), HasSubstr("there is no rank 2, only ranks 0-1"));
   PlanBuilder lane = all_reduce_of_two();
   lane.on(0).lane(64).signal(1);
-  EXPECT_THAT(refusal(std::move(lane)), HasSubstr("a rank has lanes 0-63"));
+  EXPECT_THAT(build_refusal(std::move(lane)), HasSubstr("a rank has lanes 0-63"));
   PlanBuilder negative = all_reduce_of_two();
   negative.on(0).lane(-1).signal(1);
-  EXPECT_THAT(refusal(std::move(negative)), HasSubstr("a rank has lanes 0-63"));
+  EXPECT_THAT(build_refusal(std::move(negative)), HasSubstr("a rank has lanes 0-63"));
 }
 
 TEST(PlanBuilder, knows_that_send_recv_has_one_buffer_a_rank) {
   PlanBuilder builder("mine", {.collective = Collective::kSendRecv}, 2,
                       {.input_chunks = 1, .output_chunks = 1, .scratch_chunks = 1});
   builder.on(1).copy(input(1, 0), {scratch(1, 0)});
-  EXPECT_THAT(refusal(std::move(builder)),
+  EXPECT_THAT(build_refusal(std::move(builder)),
               HasSubstr("there is no input[0] of rank 1: send_recv with root 0 has none on that rank"));
 }
 

@@ -30,7 +30,7 @@ std::string with(std::string_view from, std::string_view to) {
   return text.replace(at, from.size(), to);
 }
 
-std::string refusal(std::string_view text, StatusCode code = StatusCode::kCorrupt) {
+std::string json_refusal(std::string_view text, StatusCode code = StatusCode::kCorrupt) {
   const auto plan = plan_from_json(text);
   EXPECT_FALSE(plan.ok()) << text;
   EXPECT_EQ(plan.status().code(), code) << plan.status().to_string();
@@ -77,38 +77,41 @@ TEST(PlanJson, reads_what_the_format_says) {
 }
 
 TEST(PlanJson, errors_tell_the_place) {
-  EXPECT_THAT(refusal(with("\"size\": 1", "\"size\": \"1\"")), HasSubstr("plan JSON: size: expected a whole number"));
-  EXPECT_THAT(refusal(with("\"size\": 1", "\"size\": 99999999999")),
+  EXPECT_THAT(json_refusal(with("\"size\": 1", "\"size\": \"1\"")),
+              HasSubstr("plan JSON: size: expected a whole number"));
+  EXPECT_THAT(json_refusal(with("\"size\": 1", "\"size\": 99999999999")),
               HasSubstr("size: expected a whole number of 32 bits"));
-  EXPECT_THAT(refusal(with("\"size\": 1", "\"size\": 1.5")), HasSubstr("size: expected a whole number"));
-  EXPECT_THAT(refusal(with("\"size\": 1", "\"sise\": 1")), AllOf(HasSubstr("sise"), HasSubstr("size")));
-  EXPECT_THAT(refusal(with("\"packets\": 0", "\"packets\": 0, \"partials\": \"x\"")),
+  EXPECT_THAT(json_refusal(with("\"size\": 1", "\"size\": 1.5")), HasSubstr("size: expected a whole number"));
+  EXPECT_THAT(json_refusal(with("\"size\": 1", "\"sise\": 1")), AllOf(HasSubstr("sise"), HasSubstr("size")));
+  EXPECT_THAT(json_refusal(with("\"packets\": 0", "\"packets\": 0, \"partials\": \"x\"")),
               HasSubstr("chunks.partials: expected a whole number"));
-  EXPECT_THAT(refusal(with("\"packets\": 0", "\"packets\": 0, \"partial\": 1")), HasSubstr("unknown key \"partial\""));
-  EXPECT_THAT(refusal(with("\"signals\": 0,", "")), HasSubstr("lacks \"signals\""));
-  EXPECT_THAT(refusal(with("all_reduce", "allreduce")),
+  EXPECT_THAT(json_refusal(with("\"packets\": 0", "\"packets\": 0, \"partial\": 1")),
+              HasSubstr("unknown key \"partial\""));
+  EXPECT_THAT(json_refusal(with("\"signals\": 0,", "")), HasSubstr("lacks \"signals\""));
+  EXPECT_THAT(json_refusal(with("all_reduce", "allreduce")),
               AllOf(HasSubstr("plan JSON: collective: "), HasSubstr("all_reduce")));
-  EXPECT_THAT(refusal(with("\"canonical\"", "\"cannonical\"")), AllOf(HasSubstr("order: "), HasSubstr("canonical")));
-  EXPECT_THAT(refusal(with("\"scratch\": 1,", "\"scratch\": -1,")), HasSubstr("a count of -1 chunks"));
-  EXPECT_THAT(refusal(with("\"copy\"", "\"kopy\"")),
+  EXPECT_THAT(json_refusal(with("\"canonical\"", "\"cannonical\"")),
+              AllOf(HasSubstr("order: "), HasSubstr("canonical")));
+  EXPECT_THAT(json_refusal(with("\"scratch\": 1,", "\"scratch\": -1,")), HasSubstr("a count of -1 chunks"));
+  EXPECT_THAT(json_refusal(with("\"copy\"", "\"kopy\"")),
               AllOf(HasSubstr("programs[0].lanes[0][0].step: "), HasSubstr("copy")));
-  EXPECT_THAT(refusal(with("[0, \"scratch\", 0]", "[0, \"scratch\", 1]")),
+  EXPECT_THAT(json_refusal(with("[0, \"scratch\", 0]", "[0, \"scratch\", 1]")),
               HasSubstr("programs[0].lanes[0][0]: scratch[1] of rank 0 is out of bounds"));
-  EXPECT_THAT(refusal(with("[0, \"scratch\", 0]", "[0, \"skratch\", 0]")),
+  EXPECT_THAT(json_refusal(with("[0, \"scratch\", 0]", "[0, \"skratch\", 0]")),
               AllOf(HasSubstr("programs[0].lanes[0][0].to[0][1]: "), HasSubstr("scratch")));
-  EXPECT_THAT(refusal(with("[0, \"scratch\", 0]", "[0, \"scratch\"]")),
+  EXPECT_THAT(json_refusal(with("[0, \"scratch\", 0]", "[0, \"scratch\"]")),
               HasSubstr("programs[0].lanes[0][0].to[0]: a chunk is [rank, space, index]"));
-  EXPECT_THAT(refusal(with("\"id\": 3}]]", "\"id\": 3, \"peer\": 1}]]")),
+  EXPECT_THAT(json_refusal(with("\"id\": 3}]]", "\"id\": 3, \"peer\": 1}]]")),
               HasSubstr("programs[0].lanes[1][0]: unknown key \"peer\""));
-  EXPECT_THAT(refusal(with("[{\"step\": \"lane_barrier\", \"id\": 3}]]", "[7]]")),
+  EXPECT_THAT(json_refusal(with("[{\"step\": \"lane_barrier\", \"id\": 3}]]", "[7]]")),
               HasSubstr("programs[0].lanes[1][0]: a step is"));
-  EXPECT_THAT(refusal(with("\"programs\": [", "\"programs\": [{\"lanes\": []}, ")),
+  EXPECT_THAT(json_refusal(with("\"programs\": [", "\"programs\": [{\"lanes\": []}, ")),
               HasSubstr("2 programs for 1 ranks"));
-  EXPECT_THAT(refusal(with("accord-plan", "other-plan")), HasSubstr("expected \"accord-plan\""));
-  EXPECT_THAT(refusal(with("\"version\": 1", "\"version\": 2"), StatusCode::kUnsupported),
+  EXPECT_THAT(json_refusal(with("accord-plan", "other-plan")), HasSubstr("expected \"accord-plan\""));
+  EXPECT_THAT(json_refusal(with("\"version\": 1", "\"version\": 2"), StatusCode::kUnsupported),
               HasSubstr("version 2; this build reads version 1"));
-  EXPECT_THAT(refusal("[]"), HasSubstr("this is no plan"));
-  EXPECT_THAT(refusal(""), HasSubstr("plan JSON: "));
+  EXPECT_THAT(json_refusal("[]"), HasSubstr("this is no plan"));
+  EXPECT_THAT(json_refusal(""), HasSubstr("plan JSON: "));
 }
 
 TEST(PlanJson, damaged_text_is_refused_or_is_another_plan_but_never_harmful) {

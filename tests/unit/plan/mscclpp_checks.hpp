@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <random>
 
 #include "plan/json.hpp"
@@ -12,6 +13,13 @@
 #include "unit/plan/mscclpp_plans.hpp"
 
 namespace accord::plan::testing {
+
+/// What is done to a plan, and what the refusal of it says.
+struct Damage {
+  const char* name;
+  std::function<void(Text&)> make;
+  const char* message;
+};
 
 inline Plan imported(const Text& text, SwitchOps ops = SwitchOps::kMulticast) {
   const Result<Plan> plan = import_mscclpp(text.text(), ops);

@@ -147,12 +147,6 @@ TEST(MscclppSwitch, a_missing_signal_is_a_race_that_the_verifier_names) {
   EXPECT_THAT(refusal(plan).message(), AllOf(HasSubstr("lane 0, step"), HasSubstr("multicast[")));
 }
 
-struct Damage {
-  const char* name;
-  std::function<void(Text&)> make;
-  const char* message;
-};
-
 TEST(MscclppSwitch, damaged_plans_are_refused_with_the_place) {
   const auto group = [](Text& t) -> Json& { return t.json["gpus"][1]["channels"][1]["rank_groups"][0]; };
   const std::vector<Damage> all = {

@@ -117,12 +117,6 @@ TEST(Mscclpp, what_has_no_counterpart_is_refused_by_name) {
   EXPECT_THAT(refusal(protocol).message(), HasSubstr("protocol \"LL128\"; Simple and LL are known"));
 }
 
-struct Damage {
-  const char* name;
-  std::function<void(Text&)> make;
-  const char* message;
-};
-
 TEST(Mscclpp, damaged_plans_are_refused_with_the_place) {
   const std::vector<Damage> all = {
       {"no name", [](Text& t) { t.json.erase("name"); }, "MSCCL++ plan: lacks \"name\""},

@@ -31,7 +31,7 @@ Topology crowded(int size) {  // all ranks on one core
   return Topology(places);
 }
 
-std::string refusal(std::string_view table) {
+std::string table_refusal(std::string_view table) {
   const auto rows = parse_table(table);
   EXPECT_FALSE(rows.ok()) << table;
   EXPECT_EQ(rows.status().code(), StatusCode::kInvalidArgument);
@@ -202,10 +202,10 @@ TEST(Selector, calls_on_gpus_have_rules_of_their_own_for_what_their_ranks_have) 
   EXPECT_EQ(chosen_for("deterministic=canonical;" + std::string(kNvls), with_switch, two), "two_shot");
   with_switch.op = ReduceOp::kAvg;
   EXPECT_EQ(chosen_for(kNvls, with_switch, two), "nccl") << "it does not divide";
-  EXPECT_THAT(refusal("all_reduce:0-inf=nvls"), HasSubstr("nvls is for memory=cuda"));
-  EXPECT_THAT(refusal("all_reduce:0-inf=nccl"),
+  EXPECT_THAT(table_refusal("all_reduce:0-inf=nvls"), HasSubstr("nvls is for memory=cuda"));
+  EXPECT_THAT(table_refusal("all_reduce:0-inf=nccl"),
               AllOf(HasSubstr("at character 18:"), HasSubstr("nccl is for memory=cuda")));
-  EXPECT_THAT(refusal("all_reduce[memory=gpu]:0-inf=nccl"), HasSubstr("at character 19:"));
+  EXPECT_THAT(table_refusal("all_reduce[memory=gpu]:0-inf=nccl"), HasSubstr("at character 19:"));
   EXPECT_EQ(
       make_plan(*algorithm_by_name(Collective::kAllReduce, "nccl").value(), two, {.collective = Collective::kAllReduce})
           .status()
@@ -214,27 +214,30 @@ TEST(Selector, calls_on_gpus_have_rules_of_their_own_for_what_their_ranks_have) 
 }
 
 TEST(Selector, errors_name_the_place_and_the_nearest_name) {
-  EXPECT_THAT(refusal("all_reduc:0-inf=packet"), AllOf(HasSubstr("at character 1:"), HasSubstr("all_reduce")));
-  EXPECT_THAT(refusal("barrier:0-inf=direct;all_reduce:0-4k=paket"),
+  EXPECT_THAT(table_refusal("all_reduc:0-inf=packet"), AllOf(HasSubstr("at character 1:"), HasSubstr("all_reduce")));
+  EXPECT_THAT(table_refusal("barrier:0-inf=direct;all_reduce:0-4k=paket"),
               AllOf(HasSubstr("at character 38:"), HasSubstr("\"packet\"")));
-  EXPECT_THAT(refusal("all_reduce:0-4k=direct"),
+  EXPECT_THAT(table_refusal("all_reduce:0-4k=direct"),
               AllOf(HasSubstr("at character 17:"), HasSubstr("all_reduce algorithm")));
-  EXPECT_THAT(refusal("all_reduce[rank=2-4]:0-4k=packet"), AllOf(HasSubstr("at character 12:"), HasSubstr("ranks")));
-  EXPECT_THAT(refusal("all_reduce[oversubscribed=yess]:0-4k=packet"),
+  EXPECT_THAT(table_refusal("all_reduce[rank=2-4]:0-4k=packet"),
+              AllOf(HasSubstr("at character 12:"), HasSubstr("ranks")));
+  EXPECT_THAT(table_refusal("all_reduce[oversubscribed=yess]:0-4k=packet"),
               AllOf(HasSubstr("at character 27:"), HasSubstr("\"yes\"")));
-  EXPECT_THAT(refusal("all_reduce[ranks=4-2]:0-4k=packet"), HasSubstr("ranks 4-2 are none"));
-  EXPECT_THAT(refusal("all_reduce[hosts=3-2]:0-4k=packet"), HasSubstr("hosts 3-2 are none"));
-  EXPECT_THAT(refusal("all_reduce[ranks=0-2]:0-4k=packet"), HasSubstr("0 is no number of ranks"));
-  EXPECT_THAT(refusal("all_reduce:4q-8k=packet"), AllOf(HasSubstr("at character 12:"), HasSubstr("\"4q\" is no size")));
-  EXPECT_THAT(refusal("all_reduce:8k-4k=packet"),
+  EXPECT_THAT(table_refusal("all_reduce[ranks=4-2]:0-4k=packet"), HasSubstr("ranks 4-2 are none"));
+  EXPECT_THAT(table_refusal("all_reduce[hosts=3-2]:0-4k=packet"), HasSubstr("hosts 3-2 are none"));
+  EXPECT_THAT(table_refusal("all_reduce[ranks=0-2]:0-4k=packet"), HasSubstr("0 is no number of ranks"));
+  EXPECT_THAT(table_refusal("all_reduce:4q-8k=packet"),
+              AllOf(HasSubstr("at character 12:"), HasSubstr("\"4q\" is no size")));
+  EXPECT_THAT(table_refusal("all_reduce:8k-4k=packet"),
               AllOf(HasSubstr("at character 12:"), HasSubstr("the range \"8k-4k\" is empty")));
-  EXPECT_THAT(refusal("all_reduce:0-4k packet"),
+  EXPECT_THAT(table_refusal("all_reduce:0-4k packet"),
               AllOf(HasSubstr("at character 17:"), HasSubstr("expected \"=\", found \"p\"")));
-  EXPECT_THAT(refusal("all_reduce:0-4k="), HasSubstr("at character 17: expected an algorithm, found the end"));
-  EXPECT_THAT(refusal("all_reduce:0-4k=packet@0"), HasSubstr("at least one byte"));
-  EXPECT_THAT(refusal("all_reduce:0-4k=packet]"), HasSubstr("expected \",\" or \";\", found \"]\""));
-  EXPECT_THAT(refusal("all_reduce 0-4k=packet"), HasSubstr("expected \":\""));
-  EXPECT_THAT(refusal("deterministic=canonicle"), AllOf(HasSubstr("at character 15:"), HasSubstr("\"canonical\"")));
+  EXPECT_THAT(table_refusal("all_reduce:0-4k="), HasSubstr("at character 17: expected an algorithm, found the end"));
+  EXPECT_THAT(table_refusal("all_reduce:0-4k=packet@0"), HasSubstr("at least one byte"));
+  EXPECT_THAT(table_refusal("all_reduce:0-4k=packet]"), HasSubstr("expected \",\" or \";\", found \"]\""));
+  EXPECT_THAT(table_refusal("all_reduce 0-4k=packet"), HasSubstr("expected \":\""));
+  EXPECT_THAT(table_refusal("deterministic=canonicle"),
+              AllOf(HasSubstr("at character 15:"), HasSubstr("\"canonical\"")));
   EXPECT_FALSE(Selector::create("nonsense").ok());
 }
 

@@ -19,7 +19,7 @@ namespace {
 using accord::testing::DeviceArray;
 using accord::testing::OnDevice;
 
-constexpr Device kFirst{DeviceType::kCuda, 0};
+constexpr Device kGpu{DeviceType::kCuda, 0};
 constexpr DType kFloat8 = DType::kFloat8E4M3FN;
 
 double number_of(std::uint8_t code) { return kernels::HalfReference::float8_e4m3fn().decode(code); }
@@ -47,7 +47,7 @@ TEST_P(CudaProducts, of_float8_have_scales_of_rows_and_columns_where_the_library
   if (const Status viable = cuda::runtime().viable(); !viable.ok()) GTEST_SKIP() << viable.to_string();
   const Result<Blas*> blas = cuda::blas();
   if (!blas.ok()) GTEST_SKIP() << blas.status().to_string();
-  const OnDevice on{cuda::runtime(), kFirst};
+  const OnDevice on{cuda::runtime(), kGpu};
   const std::vector<std::uint8_t> a = codes(m * kK), b = codes(kN * kK);
   const std::vector<float> rows = numbers(m, 0.25F, 2.0F), columns = numbers(kN, 0.25F, 2.0F);
   std::vector<std::uint16_t> bias;
@@ -67,13 +67,13 @@ TEST_P(CudaProducts, of_float8_have_scales_of_rows_and_columns_where_the_library
   product.c = {sums.buffer().data, DType::kFloat32, kN, 0};
   product.workspace = workspace.buffer().data;
   const auto has = [&] {
-    const Result<bool> said = (*blas)->has(product, kFirst);
+    const Result<bool> said = (*blas)->has(product, kGpu);
     return said.ok() && *said;
   };
   EXPECT_TRUE(has());
-  Status status = (*blas)->multiply(product, kFirst, {});
+  Status status = (*blas)->multiply(product, kGpu, {});
   ASSERT_TRUE(status.ok()) << status.to_string();
-  const Result<bool> takes_scales = (*blas)->takes_scales(kFirst);
+  const Result<bool> takes_scales = (*blas)->takes_scales(kGpu);
   ASSERT_TRUE(takes_scales.ok()) << takes_scales.status().to_string();
   if (*takes_scales) {
     product.c = {scaled.buffer().data, DType::kBFloat16, kN, 0};
@@ -81,7 +81,7 @@ TEST_P(CudaProducts, of_float8_have_scales_of_rows_and_columns_where_the_library
     product.a_scales = static_cast<const float*>(on_rows.buffer().data);
     product.b_scales = static_cast<const float*>(on_columns.buffer().data);
     EXPECT_TRUE(has());
-    status = (*blas)->multiply(product, kFirst, {});
+    status = (*blas)->multiply(product, kGpu, {});
     ASSERT_TRUE(status.ok()) << status.to_string();
   }
 

@@ -9,17 +9,17 @@
 namespace accord::kernels {
 namespace {
 
-constexpr std::int64_t kRows = 70, kWidth = 50;
+constexpr std::int64_t kTableRows = 70, kWidth = 50;
 
 class GatherOutputs : public testing::Test {
  protected:
   void SetUp() override {
-    WeightSource source{values_.data(), DType::kFloat32, kRows, kWidth, kWidth, 1};
+    WeightSource source{values_.data(), DType::kFloat32, kTableRows, kWidth, kWidth, 1};
     ASSERT_TRUE(pack(source, {}, packed_.span()).ok());
   }
-  std::vector<float> values_ = random_floats(kRows * kWidth, 1);
-  AlignedVector packed_{packed_bytes({}, kRows, kWidth)};
-  PackedMatrix table_ = packed_matrix({}, kRows, kWidth, packed_.data());
+  std::vector<float> values_ = random_floats(kTableRows * kWidth, 1);
+  AlignedVector packed_{packed_bytes({}, kTableRows, kWidth)};
+  PackedMatrix table_ = packed_matrix({}, kTableRows, kWidth, packed_.data());
   std::vector<float> row_ = std::vector<float>(kWidth);
   std::vector<float> output_ = std::vector<float>(3 * kWidth, -1.0F);
   // The rows from number 10 on of a table of 90.

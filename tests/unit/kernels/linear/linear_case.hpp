@@ -21,6 +21,9 @@
 
 namespace accord::kernels {
 
+inline const PackedFormat kInt8{WeightType::kInt8, 32};
+inline const PackedFormat kInt4WithMinima{WeightType::kInt4, 32, Minimum::kPerGroup};
+
 /// Every instruction set, with and without what a processor may have beside it.
 class EveryPanelKernel : public testing::TestWithParam<std::string> {
  protected:

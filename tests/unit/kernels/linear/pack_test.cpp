@@ -11,9 +11,7 @@
 namespace accord::kernels {
 namespace {
 
-const PackedFormat kInt8{WeightType::kInt8, 32};
 const PackedFormat kInt4{WeightType::kInt4, 32};
-const PackedFormat kInt4WithMinima{WeightType::kInt4, 32, Minimum::kPerGroup};
 
 WeightSource source_of(const std::vector<float>& values, std::int64_t out, std::int64_t in) {
   WeightSource source;

@@ -10,8 +10,6 @@ namespace {
 
 const PackedFormat kFloat32{WeightType::kFloat32};
 const PackedFormat kBFloat16{WeightType::kBFloat16};
-const PackedFormat kInt8{WeightType::kInt8, 32};
-const PackedFormat kInt4WithMinima{WeightType::kInt4, 32, Minimum::kPerGroup};
 
 class ProductOfUnits : public EveryPanelKernel {};
 ACCORD_WITH_EVERY_PANEL_KERNEL(ProductOfUnits);
