@@ -86,6 +86,9 @@ function(accord_test name)
     set(ARG_TIMEOUT 900)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+  if(NOT ARG_LABELS STREQUAL "unit")  # ranks that wait for each other want the processors for themselves
+    set_property(TEST ${name} PROPERTY RUN_SERIAL ON)
+  endif()
   if(ACCORD_SANITIZE)
     # UCX's hooks into mmap and munmap, which TCP does not need, do not get on with those of the sanitizers.
     set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT UCX_MEM_EVENTS=n)
