@@ -100,6 +100,7 @@ def test_the_library_keeps_the_cuda_runtime_to_itself_and_is_loaded_after_others
     assert "STATIC_TLS" not in run("readelf", "-d", library)
 
 
+@pytest.mark.slow
 def test_a_build_with_every_option_off_has_the_same_c_functions(consumer, tmp_path):
     options = [f"-DACCORD_{name}=OFF" for name in ("CUDA", "HWLOC", "PYTHON", "TESTS", "BENCH", "FUZZ")]
     run("cmake", "-S", ROOT, "-B", tmp_path, "-G", "Ninja", *options)

@@ -7,6 +7,8 @@ from language_runs import VOCABULARY
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from tiers import mostly_slow  # noqa: E402
+
 import accord  # noqa: E402
 
 SIZES = {
@@ -88,12 +90,14 @@ def check(found, tolerance: float) -> None:
             np.testing.assert_allclose(numbers(dtype, given), right, rtol=0, atol=atol)
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize("name", mostly_slow(CONFIGURATIONS, "llama", "mixtral"))
 def test_a_family_gives_the_logits_of_the_cpu(name, device_process, exported):
     check(device_process(run_logits, exported(name), [1]), 2e-5)
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.03), (torch.float16, 0.005)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [pytest.param(torch.bfloat16, 0.03, marks=pytest.mark.slow), (torch.float16, 0.005)]
+)
 @pytest.mark.parametrize("name", ["llama", "mixtral"])
 def test_a_narrow_model_stays_within_its_rounding(name, dtype, tolerance, device_process, exported):
     check(device_process(run_logits, exported(name, dtype), [1]), tolerance)
@@ -110,7 +114,7 @@ def test_weights_of_8_bits_are_held_in_the_models_dtype(device_process, exported
 
 # A part of every expert for each rank, in units that fill no group of a scale, or some experts for each.
 @pytest.mark.parametrize("rule", [accord.Row(unit=24), accord.Expert()])
-@pytest.mark.parametrize("weights", [None, "int8", "int4"])
+@pytest.mark.parametrize("weights", mostly_slow([None, "int8", "int4"], "int4"))
 def test_ranks_share_experts(weights, rule, device_process, exported):
     package = exported("mixtral", weights=weights, sharding={"*.experts": rule})
     check(device_process(run_logits, package, [1, 2, 4]), 2e-5 if weights is None else 2e-4)

@@ -12,6 +12,7 @@ from accord_command import BUILD, ROOT
 from accord_command import accord as accord_command
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import mostly_slow
 
 import accord
 from accord.moe import ExpertGroup, balance_experts
@@ -315,7 +316,7 @@ def test_balanced_placements_are_what_groups_take():
 PAGE = (ROOT / "docs/expert-parallelism.md").read_text()
 
 
-@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("size", mostly_slow([1, 2, 4], 2))
 def test_the_guide_runs_from_its_first_line_to_its_last(tmp_path, size):
     program = tmp_path / "guide.py"
     program.write_text("".join(re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)))

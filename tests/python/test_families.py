@@ -163,6 +163,7 @@ def run_example(name: str, package: Path) -> str:
     return told.stdout
 
 
+@pytest.mark.slow
 def test_a_diffusion_network_is_data_parallel(tmp_path):
     pytest.importorskip("diffusers")
     told = run_example("unet_data_parallel.py", tmp_path / "unet.accord")
@@ -171,6 +172,7 @@ def test_a_diffusion_network_is_data_parallel(tmp_path):
     assert float(error[1]) < 1e-5
 
 
+@pytest.mark.slow
 def test_a_language_model_is_data_parallel(tmp_path):
     told = run_example("gpt2_data_parallel.py", tmp_path / "gpt2.accord")
     assert "5 of 5 answers of 2 ranks are those of transformers" in told

@@ -7,6 +7,7 @@ import pytest
 from export_reference import read_tensors
 from small_llama import make_small_llama
 from test_fp8_checkpoints import IDS, logits_of, run_on_a_rank
+from tiers import mostly_slow
 
 import accord
 
@@ -144,7 +145,7 @@ def test_units_that_begin_inside_of_groups_keep_no_8_bit_floats(ranks, tmp_path)
 
 
 @pytest.mark.parametrize("quantization", [FP8, MODELOPT], ids=["blocks", "modelopt"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", mostly_slow(FAMILIES, "mixtral"))
 def test_experts_stay_8_bit_floats(ranks, tmp_path, family, quantization):
     torch.manual_seed(0)
     model, _ = write_checkpoint(tmp_path / "moe", FAMILIES[family]().eval(), quantization)
@@ -213,7 +214,7 @@ def run_on_devices(_, path, package, inputs):
     return on_one_and_two(package, logits)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3_moe"])
+@pytest.mark.parametrize("family", mostly_slow(["llama", "qwen3_moe"], "llama"))
 def test_devices_multiply_with_blocks(device_process, tmp_path, family):
     torch.manual_seed(0)
     model = make_small_llama(**SIZES) if family == "llama" else FAMILIES[family]().eval()
@@ -261,7 +262,7 @@ def widened(number: int):
     return change
 
 
-@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("number", mostly_slow([1, 3], 1))
 def test_experts_of_two_kinds_are_refused(tmp_path, number):
     write_checkpoint(tmp_path / "moe", FAMILIES["qwen3_moe"]().eval(), FP8, widened(number))
     with pytest.raises(

@@ -43,6 +43,7 @@ def bench(folder: Path, *arguments: str, **more: str) -> tuple[subprocess.Comple
     return ended, output
 
 
+@pytest.mark.slow
 def test_all_are_measured_on_the_cpu_and_have_equal_logits(tmp_path):
     ended, output = bench(tmp_path, *SMALL, "--steps", "6", "--rounds", "2", "--seconds", "1000", "--fp8", "weights")
     assert ended.returncode == 0, ended.stdout + ended.stderr

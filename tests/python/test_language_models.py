@@ -13,6 +13,7 @@ from language_runs import LENGTHS, PROMPTS, STEPS, VOCABULARY, answers, continue
 import accord
 
 torch = pytest.importorskip("torch")
+from tiers import mostly_slow  # noqa: E402
 from whole_runs import greedy  # noqa: E402
 
 transformers = pytest.importorskip("transformers")
@@ -93,7 +94,7 @@ def family(tmp_path_factory):
     return exported
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize("name", mostly_slow(CONFIGURATIONS, "llama", "gpt2", "gemma2", "mixtral"))
 def test_a_family_gives_the_logits_of_transformers(name, family):
     ids = make_ids(40)
     with accord.load(family(name)) as engine:
@@ -101,7 +102,12 @@ def test_a_family_gives_the_logits_of_transformers(name, family):
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"), [("llama", torch.bfloat16), ("mixtral", torch.bfloat16), ("mixtral", torch.float16)]
+    ("name", "dtype"),
+    [
+        ("llama", torch.bfloat16),
+        pytest.param("mixtral", torch.bfloat16, marks=pytest.mark.slow),
+        ("mixtral", torch.float16),
+    ],
 )
 def test_a_narrow_model_is_as_close_to_float32_as_pytorch_is(name, dtype, tmp_path):
     model = make_model(name).to(dtype)

@@ -136,7 +136,10 @@ def test_rank_0_may_end_first_on_another_node(tmp_path):
     assert sorted(outputs[1][0].splitlines()) == ["[1] 2.0", "[2] 2.0"]
 
 
-@pytest.mark.parametrize("options", [[], ["--master-port"]], ids=["a free port", "one port"])
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param([], id="a free port", marks=pytest.mark.slow), pytest.param(["--master-port"], id="one port")],
+)
 def test_the_ranks_of_a_restart_find_fresh_stores(tmp_path, options):
     if options:
         with socket.socket() as free:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from accord_command import ROOT, on_ranks, python_file
 from accord_command import accord as accord_command
+from tiers import mostly_slow
 
 import accord
 from accord.mesh import MeshPlan
@@ -139,7 +140,7 @@ def test_every_rank_list_is_megatrons(monkeypatch):
 PAGE = (ROOT / "docs/mesh.md").read_text()
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", mostly_slow([2, 4], 2))
 def test_the_guide_runs_from_its_first_line_to_its_last(tmp_path, size):
     program = tmp_path / "guide.py"
     program.write_text("".join(re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from accord_command import ROOT
+from tiers import mostly_slow
 
 MODEL = ROOT / "tests/model/rounds.pml"
 ALL = 255
@@ -64,14 +65,16 @@ RIGHT = {
     "a death among 2": (2, 1, 2, 3, ALL, "DEATH"),
     "a death among 3": (3, 1, 1, 2, EXCHANGE | BROADCAST, "DEATH"),
 }
-
-
-LONG = ("any calls of 2 ranks", "flags and packets of 8 rounds", "3 ranks that hear from all, and roots")
-
-
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=pytest.mark.slow) if case in LONG else case for case in RIGHT]
+QUICK = (
+    "cells of 4 rounds among packets of 2",
+    "flags of 4 rounds among scratch",
+    "2 ranks that disagree",
+    "ranks that disagree and never wait",
+    "a death among 2",
 )
+
+
+@pytest.mark.parametrize("case", mostly_slow(RIGHT, *QUICK))
 def test_no_order_of_steps_loses_a_wake_up_or_overwrites_what_is_read(tmp_path, case):
     violation, states = explore(tmp_path, *RIGHT[case])
     assert not violation

@@ -12,6 +12,7 @@ from accord_command import BUILD, ROOT
 sys.path.insert(0, str(ROOT / "tests/soak"))
 
 from soak import Soak, SoakFailed
+from tiers import mostly_slow
 
 
 def run(script: str, *options: str, timeout: float, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -108,7 +109,7 @@ DEFECTS = {
 }
 
 
-@pytest.mark.parametrize("defect", DEFECTS)
+@pytest.mark.parametrize("defect", mostly_slow(DEFECTS, "a result is wrong", "a rank ends"))
 def test_it_notices_when(defect):
     code, expected = DEFECTS[defect]
     result = soak(40, "--seed", "1", SOAK_DEFECT=code)

@@ -55,6 +55,7 @@ def test_torchrun_starts_the_same(data_parallel):
     assert run_example(TORCHRUN, "train_ddp.py", "--steps", STEPS)[0] == data_parallel[0]
 
 
+@pytest.mark.slow
 def test_sharded_training_is_the_same_and_goes_on_from_its_checkpoint(data_parallel, tmp_path):
     arguments = ["train_fsdp2.py", "--steps", STEPS // 2, "--checkpoint", tmp_path]
     losses = run_example(ACCORD_RUN, *arguments)[0] | run_example(TORCHRUN, *arguments)[0]

@@ -176,9 +176,8 @@ def test_a_map_that_was_prepared_anew_is_refused_in_backward(torch_ranks):
         assert "was prepared anew since the forward" in text
 
 
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"), [("float64", 1e-9), pytest.param("float32", 1e-4, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-9), ("float32", 1e-4)])
 def test_four_ranks_learn_what_one_learns(dtype, tolerance):
     launch = [str(ACCORD), "run", "-n"]
     arguments = ("train_experts.py", "--steps", 50, "--dtype", dtype)

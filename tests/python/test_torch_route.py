@@ -31,8 +31,13 @@ def off(tmp_path_factory) -> list[dict]:
 
 @pytest.mark.parametrize(
     ("options", "variables"),
-    [((), {"ACCORD_ROUTE": "1"}), (("--route",), {}), (("--route",), {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})],
-    ids=["variable", "option", "option without autoload"],
+    [
+        pytest.param((), {"ACCORD_ROUTE": "1"}, id="variable", marks=pytest.mark.slow),
+        pytest.param(("--route",), {}, id="option"),
+        pytest.param(
+            ("--route",), {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}, id="option without autoload", marks=pytest.mark.slow
+        ),
+    ],
 )
 def test_more_than_twenty_calls_give_the_same_with_the_switch_on(off, options, variables, tmp_path):
     on = run(tmp_path / "on", *options, **variables)
@@ -52,7 +57,7 @@ def test_more_than_twenty_calls_give_the_same_with_the_switch_on(off, options, v
     [
         pytest.param((), {}, id="unset"),
         pytest.param((), {"ACCORD_ROUTE": "0"}, id="0", marks=pytest.mark.slow),
-        pytest.param(("--route=off",), {"ACCORD_ROUTE": "1"}, id="--route=off"),
+        pytest.param(("--route=off",), {"ACCORD_ROUTE": "1"}, id="--route=off", marks=pytest.mark.slow),
     ],
 )
 def test_off_nothing_of_accord_is_loaded_and_torch_is_itself(off, options, variables, tmp_path):
