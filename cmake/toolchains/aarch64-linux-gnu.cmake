@@ -1,5 +1,5 @@
-# Compiles for 64-bit Arm Linux with Debian's cross compiler, and runs the tests under emulation. scripts/cross fills the
-# sysroot with Debian's arm64 libraries; the C and C++ libraries to link with are the compiler's own.
+# Compiles for 64-bit Arm Linux with Debian's cross compiler, and runs the tests under emulation. scripts/cross fills
+# the sysroot with Debian's arm64 libraries; the C and C++ libraries to link with are the compiler's own.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(triple aarch64-linux-gnu)
