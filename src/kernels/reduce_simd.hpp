@@ -32,9 +32,12 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using Factor = std::complex<double>;
 
-// Elements in two vectors, in whatever order their type loads and stores them.
+// Elements in two vectors, in whatever order their type loads and stores them. The implicit default constructor would be
+// compiled for the baseline of Arm, where GCC cannot inline the constructors of Highway's vectors into it.
 template <class D>
 struct Group {
+  HWY_INLINE Group() {}
+  HWY_INLINE Group(hn::Vec<D> a, hn::Vec<D> b) : first(a), second(b) {}
   hn::Vec<D> first;
   hn::Vec<D> second;
 };

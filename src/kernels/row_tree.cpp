@@ -72,6 +72,8 @@ class RowTree {
   static HWY_INLINE std::size_t unit() { return 2 * hn::Lanes(D()); }
 
   struct Two {
+    HWY_INLINE Two() {}  // as that of Group in reduce_simd.hpp
+    HWY_INLINE Two(V a, V b) : first(a), second(b) {}
     V first, second;
   };
   static HWY_INLINE Two add(Two a, Two b) { return {hn::Add(a.first, b.first), hn::Add(a.second, b.second)}; }
