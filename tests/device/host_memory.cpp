@@ -22,10 +22,6 @@ struct Shared {
   std::size_t bytes = 0;
 };
 
-Status error(std::string_view call, std::string_view why) {
-  return Status(StatusCode::kInternal, fmt::format("{}: {}", call, why));
-}
-
 void* mapped(int file, std::size_t bytes) {
   void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   return memory == MAP_FAILED ? nullptr : memory;

@@ -47,10 +47,6 @@ struct Joined {
 std::mutex mutex;
 std::map<const std::byte*, Joined> by_all;
 
-Status error(std::string_view call, std::string_view why) {
-  return Status(StatusCode::kInternal, fmt::format("{}: {}", call, why));
-}
-
 Result<Head*> map_file(std::string_view call, int file, std::size_t bytes) {
   void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (memory == MAP_FAILED) return error(call, "the memory cannot be mapped");

@@ -17,11 +17,11 @@ constexpr int kHostMultiprocessors = 16;
 thread_local int current = 0;
 thread_local std::vector<int> before_current;  // of push_current()
 
+}  // namespace
+
 Status error(std::string_view call, std::string_view why) {
   return Status(StatusCode::kInternal, fmt::format("{}: {}", call, why));
 }
-
-}  // namespace
 
 HostRuntime& HostRuntime::instance() {
   static HostRuntime runtime;

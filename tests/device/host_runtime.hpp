@@ -23,6 +23,9 @@ struct Point;
 struct Worker;
 struct CapturedGraph;
 
+/// kInternal, as a device's library reports it: "`call`: `why`".
+Status error(std::string_view call, std::string_view why);
+
 /// A place in a stream, reached once.
 using PointRef = std::shared_ptr<Point>;
 /// What a capture recorded.
