@@ -54,12 +54,14 @@ if rank == 1:
             tell(*call)
     if hasattr(store, "list_keys"):
         told.append(["list_keys", sorted(store.list_keys())])
+    store.set("counted", "")
 else:
     store.set("large", "x" * 3_000_000)
     store.set("small", "")
     store.set("small", "small")
     store.set("after", "done")
     store.set("written", "")
+    store.wait(["counted"], long)
 if hasattr(store, "barrier"):
     store.barrier("all", 2, long)
 meet("last")
