@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from reference import ALL_DTYPES, numpy_dtype, ops_of, random_array, reduce
+from tiers import mostly_slow
 
 REDUCIBLE_DTYPES = ["float32", "float16", "bfloat16", "float8_e4m3fn", "int32", "int64"]
 SIZES = [1, 2, 3, 4]
@@ -29,7 +30,7 @@ def all_reduce_out_of_place(comm, op, dtype, array):
     return out
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", mostly_slow(SIZES, 3))
 @pytest.mark.parametrize("dtype", REDUCIBLE_DTYPES)
 @pytest.mark.parametrize("op", ["sum", "min", "max"])
 def test_all_reduce_gives_every_rank_the_bits_of_the_canonical_tree(ranks, size, dtype, op):
@@ -81,7 +82,7 @@ def all_gather(comm, dtype, array):
     return out
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", mostly_slow(SIZES, 3))
 @pytest.mark.parametrize("dtype", ALL_DTYPES)
 def test_all_gather_gives_all_inputs_in_rank_order(ranks, size, dtype):
     for count in COUNTS:
@@ -98,7 +99,7 @@ def all_to_all(comm, dtype, array):
     return out
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", mostly_slow(SIZES, 3))
 @pytest.mark.parametrize("dtype", ALL_DTYPES)
 def test_all_to_all_transposes_the_parts(ranks, size, dtype):
     for count in COUNTS:
@@ -148,7 +149,7 @@ def broadcast(comm, root, dtype, array):
     return array
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", mostly_slow(SIZES, 3))
 @pytest.mark.parametrize("dtype", ALL_DTYPES)
 def test_broadcast_gives_every_rank_the_array_of_the_root(ranks, size, dtype):
     for count in COUNTS:

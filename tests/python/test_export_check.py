@@ -8,6 +8,7 @@ import accord
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
+from tiers import mostly_slow  # noqa: E402
 from whole_runs import greedy  # noqa: E402
 
 VOCABULARY, CONTEXT = 160, 96
@@ -207,7 +208,7 @@ def test_the_check_can_be_left_out(tmp_path):
     torch.testing.assert_close(given, model(ids[None]).logits[0], rtol=1e-4, atol=1e-5)  # one whole prompt is right
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", mostly_slow([torch.bfloat16, torch.float16], torch.float16))
 def test_rounding_is_no_fault(dtype, tmp_path):
     sizes = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2}
     sizes |= {"num_hidden_layers": 12, "vocab_size": VOCABULARY, "num_local_experts": 8, "initializer_range": 0.3}

@@ -117,7 +117,10 @@ def groups_of(path) -> dict[str, int]:
     return {one["tensor"].removeprefix("model.layers.1."): one["group"] for one in accord.inspect(path)["quantized"]}
 
 
-@pytest.mark.parametrize("quantization", [FP8, COMPRESSED], ids=["fp8", "compressed-tensors"])
+@pytest.mark.parametrize(
+    "quantization",
+    [pytest.param(FP8, id="fp8", marks=pytest.mark.slow), pytest.param(COMPRESSED, id="compressed-tensors")],
+)
 def test_scales_of_blocks_are_those_of_groups(ranks, tmp_path, quantization):
     model, tensors = write_checkpoint(tmp_path / "llama", make_small_llama(**SIZES), quantization)
     path = accord.export_checkpoint(tmp_path / "llama", path=tmp_path / "llama.accord", dtype="float32")

@@ -79,6 +79,7 @@ def test_all_are_measured_on_the_cpu_and_have_equal_logits(tmp_path):
         assert rate["ratio"] == pytest.approx(rate["accord"] / rate["peers"]["torch eager"])
 
 
+@pytest.mark.slow
 def test_torch_compile_is_left_out_with_its_reason_where_it_fails(tmp_path):
     few = ("--steps", "4", "--rounds", "1", "--batches", "1", "--seconds", "1000")
     ended, output = bench(tmp_path, *SMALL, *few, CXX="/of/nobody", TORCHINDUCTOR_FORCE_DISABLE_CACHES="1")
@@ -88,6 +89,7 @@ def test_torch_compile_is_left_out_with_its_reason_where_it_fails(tmp_path):
     assert set(json.loads(output.read_text())[-1]["peers"]) == {"torch eager"}
 
 
+@pytest.mark.slow
 def test_what_takes_too_long_is_left_out_and_named(tmp_path):
     ended, output = bench(tmp_path, *SMALL, "--steps", "4", "--seconds", "0.1")
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -36,7 +36,7 @@ def over_device_mesh(group):
     return found
 
 
-@pytest.mark.parametrize("backend", ["gloo", "accord"])
+@pytest.mark.parametrize("backend", [pytest.param("gloo", marks=pytest.mark.slow), "accord"])
 def test_device_meshes_come_of_meshes_and_meshes_of_them(torch_ranks, backend):
     for rank, found in enumerate(torch_ranks(4).run(over_device_mesh, backend=backend, deadline=60)):
         dense, experts, local, full, used, names, total, everyone = found

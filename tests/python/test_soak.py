@@ -51,6 +51,7 @@ def assert_goes_well(result: subprocess.CompletedProcess[str]) -> None:
     assert result.returncode == 0 and "soak: ok, " in result.stdout, last
 
 
+@pytest.mark.slow
 def test_some_seconds_of_random_calls_groups_and_faults_go_well():
     assert_goes_well(soak(20, "--seed", new_seed()))
 

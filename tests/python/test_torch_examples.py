@@ -81,6 +81,7 @@ def test_pipeline_parallel_training():
     check_it_learns(run_example(ACCORD_RUN, "train_pipeline.py", "--steps", STEPS)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="there is no accelerate")
 def test_accelerate_trains_the_same_and_divides_the_prompts(data_parallel):
     losses, text = run_example(ACCORD_RUN, "generate_accelerate.py", "--steps", STEPS)

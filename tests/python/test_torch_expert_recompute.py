@@ -200,6 +200,7 @@ def by_megatron(group, folder):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("megatron") is None, reason="needs the package megatron-core")
 def test_megatron_cores_recompute_gives_the_same_gradients(fresh_ranks):
     ranks = fresh_ranks(2, program=TORCH_PROGRAM)

@@ -12,6 +12,7 @@ import pytest
 from accord_command import ROOT
 from accord_command import accord as accord_command
 from stopped_rank import use_window_of_a_stopped_rank
+from tiers import mostly_slow
 
 import accord
 
@@ -298,7 +299,7 @@ def test_a_forked_child_neither_uses_nor_disturbs_it(fresh_ranks):
 PAGE = (ROOT / "docs/windows.md").read_text()
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("size", mostly_slow([1, 2, 3], 3))
 def test_the_guide_runs_from_its_first_line_to_its_last(tmp_path, size):
     program = tmp_path / "guide.py"
     program.write_text("".join(re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)))
