@@ -16,6 +16,10 @@ foreach(name ACCORD_CUDA ACCORD_HWLOC ACCORD_UCX ACCORD_PYTHON ACCORD_TESTS)
   endif()
 endforeach()
 
+if(NOT ACCORD_UNITY MATCHES "^[0-9]+$")
+  message(FATAL_ERROR "ACCORD_UNITY is a number of files, not \"${ACCORD_UNITY}\"")
+endif()
+
 if(ACCORD_TORCHCOMMS AND ACCORD_PYTHON STREQUAL "OFF")
   message(FATAL_ERROR "ACCORD_TORCHCOMMS=${ACCORD_TORCHCOMMS} needs the Python module; set ACCORD_PYTHON to ON")
 endif()
