@@ -119,6 +119,7 @@ def test_a_build_with_every_option_off_has_the_same_c_functions(consumer, tmp_pa
         ("-DACCORD_CUDA=ON", "nvcc was not found"),
         ("-DACCORD_CUDA=maybe", "AUTO, ON or OFF"),
         ("-DACCORD_CUDDA=ON", "unknown option ACCORD_CUDDA"),
+        ("-DACCORD_UNITY=many", "a number of files"),
     ],
 )
 def test_an_option_that_cannot_be_had_is_refused(tmp_path, option, says):
