@@ -6,6 +6,7 @@ what it needs (accord, os, sys, time and numpy as np are there). It is called as
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import inspect
 import os
@@ -21,6 +22,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from forked import ForkServer
 
 # What a rank runs: it reads jobs from its standard input and writes their outcomes to the descriptor that is its argument. `call` sets
 # outcome["value"] to what names[job["function"]] gives.
@@ -119,20 +122,30 @@ class Outcome:
     exit_code: int | None = None
 
 
+@functools.cache
+def _fork_server(program: str, number: int) -> ForkServer:
+    return ForkServer(program.partition("jobs, outcomes")[0], program)
+
+
 class _Rank:
     def __init__(
         self, rank: int, environment: dict[str, str], folder: Path, prefix: Sequence[str] = (), program: str = ""
     ) -> None:
         self.output = (folder / f"rank{rank}.txt").open("w+b")
         ours, theirs = os.pipe()
-        self.process = subprocess.Popen(
-            [*prefix, sys.executable, "-c", program, str(theirs)],
-            stdin=subprocess.PIPE,
-            stdout=self.output,
-            stderr=subprocess.STDOUT,
-            pass_fds=[theirs],
-            env={**os.environ, **environment},
-        )
+        environment = {**os.environ, **environment}
+        server = _fork_server(program, rank % 2)
+        if not prefix and server.can_start(environment):
+            self.process = server.start(environment, self.output.fileno(), theirs)
+        else:
+            self.process = subprocess.Popen(
+                [*prefix, sys.executable, "-c", program, str(theirs)],
+                stdin=subprocess.PIPE,
+                stdout=self.output,
+                stderr=subprocess.STDOUT,
+                pass_fds=[theirs],
+                env=environment,
+            )
         os.close(theirs)
         os.set_blocking(ours, False)
         self.outcomes = ours

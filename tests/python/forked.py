@@ -1,0 +1,151 @@
+"""Processes that are forked from one which has imported what they need: importing torch takes 1.5 s of a processor.
+
+What differs from a process that was started: its parent, and that processes of one server have the same seed for hashes
+of strings, so ranks are forked from two servers in turn.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from typing import IO
+
+# Runs {imports}, then forks a process for each request; that goes on behind this text with its argument in sys.argv[1], its
+# standard input and output, and its environment. The end of each is told with its exit code.
+_SERVER = """
+import os, pickle, select, signal, socket, sys
+{imports}
+control = socket.socket(fileno=int(sys.argv[1]))
+woken, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+signal.signal(signal.SIGCHLD, lambda *_: None)
+signal.set_wakeup_fd(wakes)
+while True:
+    ready = select.select([control, woken], [], [])[0]
+    if woken in ready:
+        os.read(woken, 4096)
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            control.send(pickle.dumps((pid, os.waitstatus_to_exitcode(status))))
+    if control in ready:
+        request, descriptors, _, _ = socket.recv_fds(control, 1 << 20, 3)
+        if not request:
+            os._exit(0)
+        pid = os.fork()
+        if pid == 0:
+            break
+        for descriptor in descriptors:
+            os.close(descriptor)
+        control.send(pickle.dumps((pid, None)))
+signal.set_wakeup_fd(-1)
+signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+control.close()
+os.close(woken)
+os.close(wakes)
+for number, descriptor in enumerate(descriptors[:2]):
+    os.dup2(descriptor, number)
+    os.close(descriptor)
+os.dup2(1, 2)
+os.environ.clear()
+os.environ.update(pickle.loads(request))
+sys.argv[1:] = [str(descriptors[2])]
+if "numpy" in sys.modules:
+    sys.modules["numpy"].random.seed()
+del control, woken, wakes, ready, request, descriptors, descriptor, number, pid
+"""
+
+
+class ForkedProcess:
+    """Does what tests ask of a subprocess.Popen."""
+
+    def __init__(self, server: ForkServer, pid: int, stdin: IO[bytes]) -> None:
+        self._server = server
+        self.pid = pid
+        self.stdin = stdin
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            self.returncode = self._server.exit_code(self.pid, 0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            self.returncode = self._server.exit_code(self.pid, timeout)
+        if self.returncode is None:
+            raise subprocess.TimeoutExpired([f"forked process {self.pid}"], timeout)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class ForkServer:
+    def __init__(self, imports: str, program: str) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._lock = threading.Lock()
+        self._exits: dict[int, int] = {}
+        self._environment = dict(os.environ)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _SERVER.format(imports=imports) + program, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+
+    def can_start(self, environment: dict[str, str]) -> bool:
+        """Whether it makes no difference that a process gets this environment after its imports."""
+        ours, wanted = set(self._environment.items()), set(environment.items())
+        different = {name for name, _ in ours ^ wanted}
+        return all(name.startswith(("ACCORD_", "PYTEST_")) and name != "ACCORD_ROUTE" for name in different)
+
+    def start(self, environment: dict[str, str], output: int, outcomes: int) -> ForkedProcess:
+        """A process that writes to `output`, with the descriptor `outcomes` as its argument."""
+        theirs, ours = os.pipe()
+        with self._lock:
+            socket.send_fds(self._control, [pickle.dumps(environment)], [theirs, output, outcomes])
+            os.close(theirs)
+            while (told := self._read(None))[1] is not None:
+                pass
+            self._exits.pop(told[0], None)
+        return ForkedProcess(self, told[0], os.fdopen(ours, "wb"))
+
+    def exit_code(self, pid: int, timeout: float | None) -> int | None:
+        """Waits for the end of a process; None if it has not come within `timeout` seconds (None: waits for ever)."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            with self._lock:
+                if pid in self._exits:
+                    return self._exits[pid]
+                left = 0.05 if deadline is None else min(0.05, max(0.0, deadline - time.monotonic()))
+                came = self._read(left) != (0, 0)
+            if not came and deadline is not None and time.monotonic() >= deadline:
+                return None
+
+    def _read(self, timeout: float | None) -> tuple[int, int | None]:
+        """The next message: a process's id, and its exit code or None when it has started. (0, 0) if none comes in time."""
+        if not select.select([self._control], [], [], timeout)[0]:
+            return 0, 0
+        message = self._control.recv(1 << 16)
+        if not message:
+            raise RuntimeError(f"the process that ranks are forked from has ended: {self._process.wait()}")
+        pid, code = pickle.loads(message)
+        if code is not None:
+            self._exits[pid] = code
+        return pid, code
