@@ -16,6 +16,8 @@ export CCACHE_BASEDIR=$ROOT CCACHE_NOHASHDIR=1
 
 # say TEXT...: a line about what happens, that stands out from the output of the tools.
 say() { printf '\033[1m==> %s\033[0m\n' "$*" >&2; }
+# usage: the comment at the top of the script that calls this.
+usage() { sed -n '2,/^# shellcheck/s/^# \{0,1\}//p' "$0" | sed '$d'; }
 # fail TEXT...: says why and ends the script.
 fail() {
   printf 'error: %s\n' "$*" >&2

@@ -17,8 +17,8 @@ import threading
 import time
 from typing import IO
 
-# Runs {imports}, then forks a process for each request; that goes on behind this text with its argument in sys.argv[1], its
-# standard input and output, and its environment. The end of each is told with its exit code.
+# Runs {imports}, then forks a process for each request. That process goes on behind this text with its own argument in
+# sys.argv[1], standard input and output, and environment. The server tells the exit code of each.
 _SERVER = """
 import os, pickle, select, signal, socket, sys
 {imports}
@@ -139,7 +139,7 @@ class ForkServer:
                 return None
 
     def _read(self, timeout: float | None) -> tuple[int, int | None]:
-        """The next message: a process's id, and its exit code or None when it has started. (0, 0) if none comes in time."""
+        """The next message: a process's id, and its exit code, or None as it has started. (0, 0): none came in time."""
         if not select.select([self._control], [], [], timeout)[0]:
             return 0, 0
         message = self._control.recv(1 << 16)

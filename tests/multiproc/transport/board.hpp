@@ -105,7 +105,7 @@ inline Status join_group(Member& member, Board& board, Rank rank, int size, std:
   return connect_member(member, board, rank, size);
 }
 
-/// What `link` tells of its peer after at most `timeout`, asked only when its descriptor says so.
+/// The change that `link` tells of its peer within `timeout`, asked only when its descriptor says so.
 inline PeerState await_change(Link& link, Duration timeout) {
   const Deadline deadline = Deadline::in(timeout);
   pollfd entry = {link.liveness_fd(), POLLIN, 0};

@@ -14,7 +14,7 @@
 
 namespace accord::plan::testing {
 
-/// What is done to a plan, and what the refusal of it says.
+/// A change of a plan, and the words of its refusal.
 struct Damage {
   const char* name;
   std::function<void(Text&)> make;
