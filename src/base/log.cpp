@@ -2,7 +2,9 @@
 // of spdlog's registry: a program that uses spdlog itself keeps its own names and levels.
 #include "base/log.hpp"
 
+#include <fmt/format.h>
 #include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
 
 #include "base/config.hpp"
 
@@ -20,11 +22,21 @@ spdlog::logger* make_logger() {
   return logger;
 }
 
+spdlog::level::level_enum level_of(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug: return spdlog::level::debug;
+    case LogLevel::kInfo: return spdlog::level::info;
+    case LogLevel::kWarn: return spdlog::level::warn;
+    case LogLevel::kCritical: break;
+  }
+  return spdlog::level::critical;
+}
+
 }  // namespace
 
-spdlog::logger& log() {
+void Log::write(LogLevel level, fmt::string_view format, fmt::format_args args) {
   static spdlog::logger* const logger = make_logger();
-  return *logger;
+  if (logger->should_log(level_of(level))) logger->log(level_of(level), fmt::vformat(format, args));
 }
 
 }  // namespace accord

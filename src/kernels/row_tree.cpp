@@ -48,12 +48,31 @@ HWY_INLINE void StoreNarrow(DF d, hn::Vec<DF> v, double* to) {
   hn::StoreU(v, d, to);
 }
 
-// Elements of type T, added as Sum, to a row of type Y, two vectors at a time. kEvenOdd: the first has the elements at even places and the
+// Writes `count` sums as elements of type Y.
+template <typename Y>
+void NarrowSums(const float* sums, void* y, std::size_t count) {
+  const hn::ScalableTag<float> d;
+  Y* const to = static_cast<Y*>(y);
+  std::size_t i = 0;
+  for (; i + hn::Lanes(d) <= count; i += hn::Lanes(d)) StoreNarrow(d, hn::LoadU(d, sums + i), to + i);
+  if (i == count) return;
+  HWY_ALIGN float last[hn::MaxLanes(d)] = {};
+  HWY_ALIGN Y last_y[hn::MaxLanes(d)];
+  std::memcpy(last, sums + i, (count - i) * sizeof(float));
+  StoreNarrow(d, hn::Load(d, last), last_y);
+  std::memcpy(to + i, last_y, (count - i) * sizeof(Y));
+}
+using NarrowKernel = void (*)(const float* sums, void* y, std::size_t count);
+
+// Elements of type T, added as Sum, to a row of type Y, two vectors at a time. With `narrow` a block of sums is complete
+// before it becomes elements of `y_bytes` bytes: for pairs of types that are not worth a loop of their own. kEvenOdd: the first has the elements at even places and the
 // second those at odd ones, which bfloat16 is cheaper to take apart to and put together from; for rows that are all of them bfloat16.
 template <typename Sum, typename T, typename Y, bool kEvenOdd>
 class RowTree {
  public:
   explicit RowTree(const TreeSum& call) : call_(call) {}
+  RowTree(const TreeSum& call, NarrowKernel narrow, std::size_t y_bytes)
+      : call_(call), narrow_(narrow), y_bytes_(y_bytes) {}
 
   HWY_INLINE void run() {
     constexpr std::size_t kStep = sizeof(T) == 1 ? kScaleBlock : kBlock;
@@ -146,6 +165,12 @@ class RowTree {
   }
   template <class Of>
   HWY_INLINE void finish(std::size_t first, std::size_t count, Of of) {
+    if constexpr (std::is_same_v<Y, float>) {
+      if (narrow_ != nullptr) {
+        keep(complete_, count, of);
+        return narrow_(complete_, static_cast<std::byte*>(call_.y) + first * y_bytes_, count);
+      }
+    }
     Y* const y = static_cast<Y*>(call_.y) + first;
     if (count >= unit()) {
       for (std::size_t i = 0; i < count; i += unit()) store(of(i), y + i);
@@ -195,20 +220,32 @@ class RowTree {
   }
 
   const TreeSum& call_;
+  const NarrowKernel narrow_ = nullptr;
+  const std::size_t y_bytes_ = sizeof(Y);
   int depth_ = 0;  // sums that wait
   HWY_ALIGN Sum waiting_[kTreeDepth][kBlock];
+  HWY_ALIGN Sum complete_[kBlock];
   HWY_ALIGN Sum last_partials_[kMostOfUnit];
   HWY_ALIGN T last_elements_[kMostOfUnit];
   HWY_ALIGN Y last_y_[kMostOfUnit];
 };
 
-template <typename Sum, typename T, typename Y>
+template <typename T>
 void SumRows(const TreeSum& call) {
+  RowTree<T, T, T, false>(call).run();
+}
+
+template <typename T, typename Y>
+void SumRowsTo(const TreeSum& call) {
   if constexpr (std::is_same_v<T, BFloat16> && std::is_same_v<Y, BFloat16> && HWY_TARGET != HWY_SCALAR) {
     const auto is_partial = [](const TreeRow& row) { return row.is_partial; };
-    if (std::none_of(call.rows.begin(), call.rows.end(), is_partial)) return RowTree<Sum, T, Y, true>(call).run();
+    if (std::none_of(call.rows.begin(), call.rows.end(), is_partial)) return RowTree<float, T, Y, true>(call).run();
   }
-  RowTree<Sum, T, Y, false>(call).run();
+  if constexpr (std::is_same_v<Y, float>) {
+    RowTree<float, T, float, false>(call).run();
+  } else {
+    RowTree<float, T, float, false>(call, NarrowSums<Y>, sizeof(Y)).run();
+  }
 }
 
 using SumRowsKernel = void (*)(const TreeSum&);
@@ -216,16 +253,16 @@ using SumRowsKernel = void (*)(const TreeSum&);
 template <typename T>
 SumRowsKernel SelectTo(DType y) {
   switch (y) {
-    case DType::kFloat32: return SumRows<float, T, float>;
-    case DType::kBFloat16: return SumRows<float, T, BFloat16>;
-    case DType::kFloat16: return SumRows<float, T, Float16>;
+    case DType::kFloat32: return SumRowsTo<T, float>;
+    case DType::kBFloat16: return SumRowsTo<T, BFloat16>;
+    case DType::kFloat16: return SumRowsTo<T, Float16>;
     default: return nullptr;
   }
 }
 
 SumRowsKernel SelectSumRows(DType dtype, DType y) {
   switch (dtype) {
-    case DType::kFloat64: return y == DType::kFloat64 ? SumRows<double, double, double> : nullptr;
+    case DType::kFloat64: return y == DType::kFloat64 ? SumRows<double> : nullptr;
     case DType::kFloat32: return SelectTo<float>(y);
     case DType::kBFloat16: return SelectTo<BFloat16>(y);
     case DType::kFloat16: return SelectTo<Float16>(y);

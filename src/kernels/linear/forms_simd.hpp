@@ -23,16 +23,16 @@ using Integers = hn::RebindToSigned<Floats>;
 // The block of rows times vectors that the registers hold: with its weights and an input 30 of 32, or 15 of 16. One row alone
 // needs many vectors, so that its sums do not wait for each other. Where weights are taken apart on the way there are up to
 // 4 rows, or up to 8 with half as many vectors where that is much work.
-#if ACCORD_SANITIZED
+#if ACCORD_SANITIZED || HWY_TARGET == HWY_SCALAR
 constexpr int kMaxTileRows = 2, kMaxPackedRows = 2;  // each size takes long to compile
 constexpr int vectors_of_block(int /*rows*/, int /*max_rows*/) { return 2; }
 constexpr int fewer_vectors(int /*vectors*/) { return 0; }
 #elif HWY_TARGET == HWY_AVX3
 constexpr int kMaxTileRows = 6, kMaxPackedRows = 4;
 constexpr int vectors_of_block(int rows, int max_rows) { return max_rows <= kMaxTileRows || rows <= 4 ? 4 : 2; }
-constexpr int fewer_vectors(int vectors) { return vectors - 1; }  // for narrow panels
+constexpr int fewer_vectors(int vectors) { return vectors / 2; }  // for narrow panels
 #else
-constexpr int kMaxTileRows = 6, kMaxPackedRows = 4;
+constexpr int kMaxTileRows = HWY_TARGET == HWY_SSE4 ? 4 : 6, kMaxPackedRows = HWY_TARGET == HWY_SSE4 ? 2 : 4;
 constexpr int vectors_of_block(int rows, int /*max_rows*/) { return rows == 1 ? 8 : rows == 2 ? 4 : 2; }
 constexpr int fewer_vectors(int vectors) { return vectors > 2 ? vectors / 2 : 0; }
 #endif

@@ -14,7 +14,5 @@ TEST(Log, writes_warnings_to_standard_error_and_is_quiet_otherwise) {
   EXPECT_THAT(text, testing::Not(testing::HasSubstr("not shown")));
 }
 
-TEST(Log, is_one_logger) { EXPECT_EQ(&log(), &log()); }
-
 }  // namespace
 }  // namespace accord
