@@ -3,6 +3,7 @@
 import warnings
 
 import pytest
+from tiers import mostly_slow
 
 import accord
 
@@ -34,7 +35,7 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize("function", NUMBERS.values(), ids=NUMBERS)
-@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("dynamic", mostly_slow([None, True], None))
 @torch.no_grad()
 def test_a_number_may_change_be_0_negative_or_a_fraction(function, dynamic):
     compiled, x = jit(function, dynamic), rows(4)

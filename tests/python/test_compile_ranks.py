@@ -5,6 +5,7 @@ import re
 import pytest
 from accord_command import ROOT, on_ranks, python_file
 from ranks import TORCH_PROGRAM
+from tiers import mostly_slow
 
 import accord
 
@@ -40,7 +41,7 @@ def divided_model(group):
     return report.builds, [(one.op, one.where) for one in report.collectives], [one.numpy().tobytes() for one in got]
 
 
-@pytest.mark.parametrize("backend", ["gloo", "accord"])
+@pytest.mark.parametrize("backend", mostly_slow(["gloo", "accord"], "accord"))
 def test_a_model_divided_by_parallelize_module_runs_in_one_engine_whatever_the_backend(torch_ranks, backend):
     first, second = torch_ranks(2).run(divided_model, backend=backend, deadline=120)
     assert first == second  # the same bits on both ranks

@@ -7,6 +7,8 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 diffusers = pytest.importorskip("diffusers")
 
+from tiers import mostly_slow  # noqa: E402
+
 import accord  # noqa: E402
 
 HEADS = {"num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 96}
@@ -69,7 +71,7 @@ def run_on_a_device(_, path, package, inputs):
         return [np.from_dlpack(engine.run(*inputs)[0]).copy() for _ in range(2)]  # the second one is a graph
 
 
-@pytest.mark.parametrize("make", [vit, whisper_encoder, unet, vae_decoder])
+@pytest.mark.parametrize("make", mostly_slow([vit, whisper_encoder, unet, vae_decoder], vit, unet))
 def test_a_model_gives_what_pytorch_gives(make, device_process, tmp_path):
     torch.manual_seed(0)
     model, shapes = make()

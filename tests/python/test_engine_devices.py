@@ -144,9 +144,9 @@ def run_canonical(_, path, package):
     ("name", "options", "tolerance"),
     [
         ("llama", {}, 2e-5),
-        ("llama", {"dtype": torch.bfloat16}, 0.03),
+        pytest.param("llama", {"dtype": torch.bfloat16}, 0.03, marks=pytest.mark.slow),
         ("llama", {"weights": "fp8"}, 2e-4),
-        ("gpt2", {}, 2e-5),
+        pytest.param("gpt2", {}, 2e-5, marks=pytest.mark.slow),
     ],
 )
 def test_canonical_ranks_give_the_same_bits_on_one_device_and_on_two(

@@ -11,6 +11,7 @@ import accord_command
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from tiers import mostly_slow
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -99,7 +100,7 @@ def write_sentences(path: Path, batch: int, length: int) -> Path:
     return path
 
 
-@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("size", mostly_slow([1, 2, 4], 2))
 def test_every_start_gives_the_same_bits_within_the_memory_of_its_shard(package, tmp_path, size):
     one_token = run_command(package, write_sentences(tmp_path / "1.safetensors", 1, 1), size)
     weights = weight_bytes(package, size)

@@ -11,6 +11,7 @@ import pytest
 from export_reference import changed_manifest, read_tensors
 from test_expert_weights import FAMILIES, make_model, with_weights
 from test_language_models import check_at_each_size
+from tiers import mostly_slow
 
 import accord
 
@@ -82,7 +83,7 @@ def test_replicas_share_the_experts_and_give_the_logits_of_torch(replicas, tenso
         np.testing.assert_allclose(results[0][at], right, rtol=1e-4, atol=1e-4 * np.abs(right).max())
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", mostly_slow([torch.bfloat16, torch.float16], torch.bfloat16))
 def test_in_16_bits_replicas_are_as_close_to_float32_as_torch(dtype, ranks, tmp_path):
     model = Logits("mixtral", dtype)
     path = exported(tmp_path / "m.accord", model, EXPERTS_OVER_DP)

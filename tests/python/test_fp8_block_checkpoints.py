@@ -147,7 +147,9 @@ def test_units_that_begin_inside_of_groups_keep_no_8_bit_floats(ranks, tmp_path)
         torch.testing.assert_close(torch.from_numpy(given), logits_of(model), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("quantization", [FP8, MODELOPT], ids=["blocks", "modelopt"])
+@pytest.mark.parametrize(
+    "quantization", [pytest.param(FP8, id="blocks", marks=pytest.mark.slow), pytest.param(MODELOPT, id="modelopt")]
+)
 @pytest.mark.parametrize("family", mostly_slow(FAMILIES, "mixtral"))
 def test_experts_stay_8_bit_floats(ranks, tmp_path, family, quantization):
     torch.manual_seed(0)
@@ -249,7 +251,7 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("words", DAMAGES)
+@pytest.mark.parametrize("words", mostly_slow(DAMAGES, *list(DAMAGES)[:2]))
 def test_damaged_scales_are_refused_by_name(tmp_path, words):
     write_checkpoint(tmp_path / "llama", make_small_llama(**SIZES), FP8, DAMAGES[words])
     with pytest.raises(accord.ExportError, match=words):

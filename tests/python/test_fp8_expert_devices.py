@@ -58,7 +58,7 @@ def run_all(_, path, package, inputs):
     return on_one_and_two(package, logits), taken[0]
 
 
-@pytest.mark.parametrize("sharding", SHARDINGS)
+@pytest.mark.parametrize("sharding", mostly_slow(SHARDINGS, "some of them"))
 @pytest.mark.parametrize("dtype", mostly_slow(DTYPES, "bfloat16"))
 def test_experts_stay_8_bit_floats(device_process, tmp_path, dtype, sharding):
     model = make_model().to(getattr(torch, dtype))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from gguf_files import logits_of, logits_of_engine, make_model, write
 from text_model import CONTEXT, torch
+from tiers import mostly_slow
 
 import accord
 
@@ -52,7 +53,7 @@ APPLIED_KEYS = {
 }
 
 
-@pytest.mark.parametrize("what", APPLIED_KEYS)
+@pytest.mark.parametrize("what", mostly_slow(APPLIED_KEYS, "a scale", "yarn"))
 def test_a_key_is_applied_as_llama_cpp_applies_it(what, text_model, tmp_path):
     keys, changes = APPLIED_KEYS[what]
     vocabulary = len(text_model.tokenizer)

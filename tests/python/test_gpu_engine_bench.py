@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 from accord_command import ROOT, clean_environment
+from tiers import mostly_slow
+
+pytestmark = pytest.mark.alone
 
 torch = pytest.importorskip("torch")
 BENCH = ROOT / "bench"
@@ -24,7 +27,6 @@ SMALL = "--device cpu --threads 1 --layers 2 --hidden 256 --vocabulary 1000 --co
 WITHOUT = """
 import sys
 
-pytestmark = pytest.mark.alone
 class Missing:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in ("transformers", "xxhash", "safetensors"):
@@ -167,7 +169,7 @@ def run_on_device(_, path, bench, package, dtype):
         gpu_engine.check(batch, "accord", given, right, gpu_engine.TOLERANCES[dtype])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", mostly_slow(["float32", "bfloat16"], "bfloat16"))
 def test_the_model_runs_on_devices_of_host_memory(dtype, tmp_path, device_process):
     model = plain_llama.make(plain_llama.Sizes(256, 2, 1000), getattr(torch, dtype), "cpu")
     package = plain_llama.export(model, tmp_path / "llama.accord")

@@ -8,6 +8,7 @@ import socket
 
 import pytest
 from accord_command import end, is_running, next_line, python_file, start_accord, wait_until
+from tiers import mostly_slow
 
 # A rank with helpers of each kind, whose numbers it prints: one in its process group, one that ignores SIGTERM, one
 # in a session of its own, and a daemon, whose parent has ended. The first argument says how it ends.
@@ -87,7 +88,7 @@ def script_that_runs(program, folder):
     return script
 
 
-@pytest.mark.parametrize("in_shells", [False, True], ids=["alone", "in shells"])
+@pytest.mark.parametrize("in_shells", mostly_slow([False, True], True))
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_reaches_ranks_while_their_helpers_live_and_these_end_afterwards(
     launch, program, tmp_path, number, in_shells

@@ -48,7 +48,8 @@ def test_the_gpt_of_megatron_core_gives_the_bits_that_it_gives_over_gloo(torch_r
     assert len(expected[-1]) > STEPS and expected[-1][STEPS - 1] < expected[-1][0]
 
 
-@pytest.mark.parametrize("backend", [pytest.param("gloo", marks=pytest.mark.slow), "accord"])
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["gloo", "accord"])
 def test_through_a_mesh_it_gives_them_too(torch_ranks, backend):
     for ranks, tensor in ((2, 2), (4, 2)):  # TP 2, TP 2 x DP 2
         arguments = FOLDER, tensor, 1, False
@@ -82,9 +83,8 @@ def losses_of(tmp_path, ranks: int, *options: str):
     return json.loads(line.removeprefix("[0] "))
 
 
-@pytest.mark.parametrize(
-    "ranks", [pytest.param(2, id="TP 2"), pytest.param(4, id="TP 2 x DP 2", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 4], ids=["TP 2", "TP 2 x DP 2"])
 def test_a_script_for_gloo_trains_alike_with_the_switch_on_and_off(tmp_path, ranks):
     off, nothing = losses_of(tmp_path, ranks)
     on, loaded = losses_of(tmp_path, ranks, "--route")

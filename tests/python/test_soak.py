@@ -61,6 +61,7 @@ def test_ten_minutes_of_random_calls_groups_and_faults_go_well():
     assert_goes_well(soak(600, "--seed", new_seed()))
 
 
+@pytest.mark.slow
 def test_forty_random_requests_to_a_language_model_and_kills_go_well(soak_requests):
     assert_goes_well(soak_requests(40, "--seed", new_seed()))
 

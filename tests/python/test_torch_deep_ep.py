@@ -231,7 +231,8 @@ def through_megatron(group, folder):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("megatron") is None, reason="needs the package megatron-core")
-@pytest.mark.parametrize("backend", ["accord", pytest.param("gloo", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["accord", "gloo"])
 def test_megatrons_flex_dispatcher_runs_over_it(fresh_ranks, backend):
     ranks = fresh_ranks(2, program=TORCH_PROGRAM)
     assert max(ranks.run(through_megatron, str(Path(__file__).parent), backend=backend, deadline=120)) < 1e-6

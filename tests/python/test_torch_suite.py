@@ -27,6 +27,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(BUILD / "python"))
 
 
+@pytest.mark.slow
 def test_some_of_torchs_own_tests_pass():
     outcomes = torch_suite.run("accord", 4, GATE, seconds=300)
     assert list(outcomes) == GATE

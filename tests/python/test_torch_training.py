@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from ranks import torch_is
+from tiers import mostly_slow
 
 FOLDER = str(Path(__file__).parent)
 
@@ -46,6 +47,7 @@ ON_TWO_RANKS = [
     pytest.param("compiled_inductor", marks=pytest.mark.slow),
 ]
 ON_FOUR_RANKS = ["ddp", "fsdp2", "hsdp", "fsdp2_of_tensor_parallel", "sharded_tensors", "meshes", "pipeline_1f1b"]
+QUICK_ON_FOUR_RANKS = ["ddp", "fsdp2", "fsdp2_of_tensor_parallel", "sharded_tensors", "meshes"]
 
 
 def training(group, folder, name):
@@ -65,7 +67,7 @@ def test_two_ranks_give_the_bits_that_they_give_over_gloo(torch_ranks, name):
     assert found == expected
 
 
-@pytest.mark.parametrize("name", ON_FOUR_RANKS)
+@pytest.mark.parametrize("name", mostly_slow(ON_FOUR_RANKS, *QUICK_ON_FOUR_RANKS))
 def test_four_ranks_give_what_they_give_over_gloo(torch_ranks, name):
     expected = torch_ranks(4).run(training, FOLDER, name, backend="gloo", deadline=120)
     found = torch_ranks(4).run(training, FOLDER, name, deadline=120)
