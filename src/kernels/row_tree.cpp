@@ -65,8 +65,9 @@ void NarrowSums(const float* sums, void* y, std::size_t count) {
 using NarrowKernel = void (*)(const float* sums, void* y, std::size_t count);
 
 // Elements of type T, added as Sum, to a row of type Y, two vectors at a time. With `narrow` a block of sums is complete
-// before it becomes elements of `y_bytes` bytes: for pairs of types that are not worth a loop of their own. kEvenOdd: the first has the elements at even places and the
-// second those at odd ones, which bfloat16 is cheaper to take apart to and put together from; for rows that are all of them bfloat16.
+// before it becomes elements of `y_bytes` bytes: for pairs of types that are not worth a loop of their own. kEvenOdd: the
+// first vector has the elements at even places and the second those at odd ones, which bfloat16 is cheaper to take apart
+// to and put together from; for rows that are all of them bfloat16.
 template <typename Sum, typename T, typename Y, bool kEvenOdd>
 class RowTree {
  public:
