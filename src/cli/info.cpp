@@ -1,5 +1,5 @@
-// `accord info`: the library's own facts (accord/info.hpp) and what only the command looks for: PyTorch, by asking the python3
-// of PATH for its packages. Nothing of torch is imported, so that the answer takes tens of milliseconds.
+// `accord info`: the library's own facts (accord/info.hpp) and what only the command looks for: PyTorch, by asking
+// python_program() for its packages. Nothing of torch is imported, so that the answer takes tens of milliseconds.
 #include "accord/info.hpp"
 
 #include <fmt/format.h>
@@ -11,6 +11,7 @@
 #include <string>
 
 #include "cli/commands.hpp"
+#include "cli/python_program.hpp"
 
 namespace accord::cli {
 namespace {
@@ -34,14 +35,15 @@ Answer answer_of(const char* command) {
 }
 
 PartInfo torch_part() {
-  const Answer python = answer_of("command -v python3 2>/dev/null");
-  if (!python.ok || python.text.empty()) return {"torch", false, "no python3 in PATH"};
+  // The shell looks up what python_program() gives.
+  const Answer python = answer_of("command -v \"${PYTHON_EXEC:-python3}\" 2>/dev/null");
+  if (!python.ok || python.text.empty()) return {"torch", false, fmt::format("there is no {}", python_program())};
   const Answer torch = answer_of(
-      "python3 -c \"import importlib.metadata as m, importlib.util as u;"
+      "\"${PYTHON_EXEC:-python3}\" -c \"import importlib.metadata as m, importlib.util as u;"
       " print(m.version('torch'), '(' + u.find_spec('torch').origin + ')')\" 2>/dev/null");
   if (torch.ok) return {"torch", true, torch.text};
   return {"torch", false,
-          fmt::format("{} has no package torch; pip install torch, or put another python3 in PATH", python.text)};
+          fmt::format("{} has no package torch; pip install torch, or name another Python by PYTHON_EXEC", python.text)};
 }
 
 void print_parts(const char* title, const std::vector<PartInfo>& parts) {

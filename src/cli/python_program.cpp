@@ -8,9 +8,13 @@
 
 namespace accord::cli {
 
+std::string python_program() {
+  const char* python = std::getenv("PYTHON_EXEC");
+  return python == nullptr || *python == '\0' ? "python3" : python;
+}
+
 Status become_python(const std::string& module, const std::vector<std::string>& words) {
-  const char* python = std::getenv("PYTHON_EXEC");  // torchrun's too
-  std::vector<std::string> command = {python == nullptr ? "python3" : python, "-m", module};
+  std::vector<std::string> command = {python_program(), "-m", module};
   command.insert(command.end(), words.begin(), words.end());
   std::vector<char*> arguments;
   arguments.reserve(command.size() + 1);

@@ -4,7 +4,6 @@
 
 #include <charconv>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "cli/commands.hpp"
 #include "cli/launch/job.hpp"
 #include "cli/number_checks.hpp"
+#include "cli/python_program.hpp"
 #include "topology/topology.hpp"
 
 namespace accord::cli {
@@ -95,8 +95,7 @@ Status read_endpoint(const LaunchOptions& options, Job& job) {
 std::vector<std::string> command_of(const LaunchOptions& options, const std::vector<std::string>& program) {
   const bool is_script = program[0].ends_with(".py") && !options.no_python;
   if (!is_script && !options.is_module) return program;
-  const char* python = std::getenv("PYTHON_EXEC");  // torchrun's too
-  std::vector<std::string> command = {python != nullptr ? python : "python3", "-u"};
+  std::vector<std::string> command = {python_program(), "-u"};
   if (options.is_module) command.emplace_back("-m");
   command.insert(command.end(), program.begin(), program.end());
   return command;

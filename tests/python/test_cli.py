@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import sys
 
 import pytest
 from accord_command import accord, clean_environment
@@ -49,6 +50,19 @@ def test_info_finds_the_torch_of_the_python_in_path(tmp_path):
     without = named(info(PATH=f"{tmp_path}:{os.environ['PATH']}")["parts"])["torch"]
     assert not without["available"]
     assert f"{tmp_path}/python3 has no package torch" in without["detail"]
+
+
+def test_info_asks_the_python_that_the_variable_of_torchrun_names(tmp_path):
+    broken = tmp_path / "a python"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    for path, words in {broken: "has no package torch", tmp_path / "absent": f"there is no {tmp_path}/absent"}.items():
+        torch = named(info(PYTHON_EXEC=str(path))["parts"])["torch"]
+        assert not torch["available"]
+        assert words in torch["detail"]
+    broken.rename(tmp_path / "python3")
+    found = named(info(PYTHON_EXEC=sys.executable, PATH=f"{tmp_path}:{os.environ['PATH']}")["parts"])["torch"]
+    assert found["available"]
 
 
 def test_info_shows_variables_and_what_is_wrong_with_them():
