@@ -42,8 +42,9 @@ PartInfo torch_part() {
       "\"${PYTHON_EXEC:-python3}\" -c \"import importlib.metadata as m, importlib.util as u;"
       " print(m.version('torch'), '(' + u.find_spec('torch').origin + ')')\" 2>/dev/null");
   if (torch.ok) return {"torch", true, torch.text};
-  return {"torch", false,
-          fmt::format("{} has no package torch; pip install torch, or name another Python by PYTHON_EXEC", python.text)};
+  return {
+      "torch", false,
+      fmt::format("{} has no package torch; pip install torch, or name another Python by PYTHON_EXEC", python.text)};
 }
 
 void print_parts(const char* title, const std::vector<PartInfo>& parts) {
