@@ -219,7 +219,7 @@ def test_a_peer_s_death_ends_the_wait_and_leaves_its_memory(fresh_ranks):
     assert outcomes[1].exit_code == -signal.SIGKILL
 
 
-def by_own_plan(comm, plan):
+def by_own_plan(comm, plan, folder):
     from accord import plan as plans
 
     plans.register(plan, bytes="0-inf")
@@ -229,13 +229,12 @@ def by_own_plan(comm, plan):
     comm.all_reduce(array)
     private = np.full(1000, comm.rank + 1, dtype=np.float32)
     comm.all_reduce(private)
-    with open(comm.dump(os.getcwd() + f"/dump{comm.rank}")) as dump:
+    with open(comm.dump(f"{folder}/{comm.rank}")) as dump:
         names = dump.read()
     return np.asarray(array).copy(), private, "read_yours" in names
 
 
-def test_a_plan_of_one_s_own_may_touch_registered_buffers_of_peers(fresh_ranks, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_plan_of_one_s_own_may_touch_registered_buffers_of_peers(fresh_ranks, tmp_path):
     program = accord.plan.Program("all_reduce", ranks=2, name="read_yours", buffers="in_windows_apart")
     for mine, peer in ((program.rank(0), program.rank(1)), (program.rank(1), program.rank(0))):
         mine.signal(peer).wait(peer)
@@ -255,7 +254,7 @@ def test_a_plan_of_one_s_own_may_touch_registered_buffers_of_peers(fresh_ranks, 
         part = mine.index
         mine.reduce([right.rank(0).input[part], right.rank(1).input[part]], [mine.output[part], peer.output[part]])
         mine.signal(peer, 1).wait(peer, 1)
-    for summed, private, used in fresh_ranks(2).run(by_own_plan, right.json()):
+    for summed, private, used in fresh_ranks(2).run(by_own_plan, right.json(), str(tmp_path)):
         assert (summed == 3).all() and (private == 3).all()
         assert used
 
