@@ -18,7 +18,7 @@ import time
 from typing import IO
 
 # Runs {imports}, then forks a process for each request. That process goes on behind this text with its own argument in
-# sys.argv[1], standard input and output, and environment. The server tells the exit code of each.
+# sys.argv[1], standard input and output, working directory, and environment. The server tells the exit code of each.
 _SERVER = """
 import os, pickle, select, signal, socket, sys
 {imports}
@@ -58,11 +58,13 @@ for number, descriptor in enumerate(descriptors[:2]):
     os.close(descriptor)
 os.dup2(1, 2)
 os.environ.clear()
-os.environ.update(pickle.loads(request))
+folder, environment = pickle.loads(request)
+os.chdir(folder)
+os.environ.update(environment)
 sys.argv[1:] = [str(descriptors[2])]
 if "numpy" in sys.modules:
     sys.modules["numpy"].random.seed()
-del control, woken, wakes, ready, request, descriptors, descriptor, number, pid
+del control, woken, wakes, ready, request, descriptors, descriptor, number, pid, folder, environment
 """
 
 
@@ -119,7 +121,7 @@ class ForkServer:
         """A process that writes to `output`, with the descriptor `outcomes` as its argument."""
         theirs, ours = os.pipe()
         with self._lock:
-            socket.send_fds(self._control, [pickle.dumps(environment)], [theirs, output, outcomes])
+            socket.send_fds(self._control, [pickle.dumps((os.getcwd(), environment))], [theirs, output, outcomes])
             os.close(theirs)
             while (told := self._read(None))[1] is not None:
                 pass

@@ -219,6 +219,16 @@ def test_a_peer_s_death_ends_the_wait_and_leaves_its_memory(fresh_ranks):
     assert outcomes[1].exit_code == -signal.SIGKILL
 
 
+def working_directory(comm):
+    return os.getcwd()
+
+
+def test_ranks_are_where_their_test_is(fresh_ranks, tmp_path, monkeypatch):
+    fresh_ranks(2).run(working_directory)  # what ranks are forked from is there already when the test moves
+    monkeypatch.chdir(tmp_path)
+    assert fresh_ranks(2).run(working_directory) == [str(tmp_path)] * 2
+
+
 def by_own_plan(comm, plan, folder):
     from accord import plan as plans
 
