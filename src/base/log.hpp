@@ -1,5 +1,6 @@
 #pragma once
-// One log, to standard error, at the level of ACCORD_LOG (trace, debug, info, warn, error, off), or info with ACCORD_DEBUG=info.
+// One log, to standard error, at the level of ACCORD_LOG (trace, debug, info, warn, error, off), or info with
+// ACCORD_DEBUG=info.
 
 #include <fmt/core.h>
 

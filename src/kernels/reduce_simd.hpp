@@ -271,11 +271,10 @@ void Run(void* destination, void* mirror, const void* const* at, const Factor* f
   for (; i < count; ++i) store(Elements(), Tree<Elements, Op, kSources>(sources, i), i);
 }
 
-// Which trees are written out: those over two sources, and where it is asked for those over three and four. On processors
-// from before AVX2 fewer are, which saves most of the time that those take to compile.
+// Which trees are written out: those over two sources, and where it is asked for those over three and four. Processors
+// from before AVX2 have fewer of them, as each takes its time to compile.
 enum class Unrolled { kPairs, kToFour };
-inline constexpr bool kPairsAreWrittenOut = HWY_TARGET != HWY_SCALAR;
-inline constexpr bool kFourAreWrittenOut = kPairsAreWrittenOut && HWY_TARGET != HWY_SSE4;
+inline constexpr int kMostWrittenOut = HWY_TARGET == HWY_SCALAR ? 0 : HWY_TARGET == HWY_SSE4 ? 2 : 4;
 
 template <class Type, class Op, Unrolled kUnrolled = Unrolled::kPairs>
 void Reduce(void* destination, void* mirror, const void* const* at, const Factor* factors, int n, std::size_t count) {
@@ -287,10 +286,10 @@ void Reduce(void* destination, void* mirror, const void* const* at, const Factor
       if (mirror != nullptr && mirror != at[0]) std::memcpy(mirror, at[0], bytes);
       return;
     }
-    if constexpr (kPairsAreWrittenOut) {
+    if constexpr (kMostWrittenOut >= 2) {
       if (n == 2) return Run<Type, Op, 2>(destination, mirror, at, factors, n, count);
     }
-    if constexpr (kFourAreWrittenOut && kUnrolled == Unrolled::kToFour) {
+    if constexpr (kMostWrittenOut >= 4 && kUnrolled == Unrolled::kToFour) {
       if (n == 3) return Run<Type, Op, 3>(destination, mirror, at, factors, n, count);
       if (n == 4) return Run<Type, Op, 4>(destination, mirror, at, factors, n, count);
     }
