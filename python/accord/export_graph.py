@@ -1,9 +1,9 @@
 """From a torch.export program to the graph of an engine.
 
-The program is decomposed to core ATen, except for the ops that an engine keeps whole. Then each call becomes a node:
-symbolic sizes that torch computes by nodes of their own become expressions in the arguments, so no such nodes remain;
-calls that only keep a value as it is (clone, a conversion to the same dtype, a view of the same shape) become other
-names of their argument; assertions go, their constraints are the ranges of the symbols; what no output needs goes.
+Each call of the decomposed program becomes a node. Symbolic sizes that torch computes by nodes of their own become
+expressions in the arguments, so no such nodes remain; calls that only keep a value as it is (clone, a conversion to the
+same dtype, a view of the same shape) become other names of their argument; assertions go, their constraints are the
+ranges of the symbols; what no output needs goes.
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ from dataclasses import dataclass, field
 
 import sympy
 import torch
-from torch._higher_order_ops.effects import has_effects
-from torch.export._remove_effect_tokens_pass import _remove_effect_tokens
 
 from accord.export_arguments import argument_names, equal, is_integer_zero, renamed, values_in
 from accord.export_joined import SLICE, SPLIT, Joined
-from accord.export_ops import ARGUMENTS, CHECKED, IGNORED, KEPT_WHOLE
+from accord.export_ops import ARGUMENTS, IGNORED
 from accord.export_sharding import ExportError
 from accord.export_traced import TracedGraph
 from accord.source_places import place_of
@@ -49,22 +47,6 @@ class ExportedGraph:
     document: dict
     tensors: dict[str, torch.Tensor]
     uses: dict[str, list[tuple[str, str, str]]] = field(default_factory=dict)  # tensor -> (op, argument, place)
-
-
-def decompose(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """The program in core ATen, but for the ops of KEPT_WHOLE; what has effects of its own (a check that raises, a
-    print) is a call as any other, without torch's tokens for their order."""
-    return _remove_effect_tokens(program.run_decompositions(core_aten()))
-
-
-def core_aten() -> dict:
-    """torch's table to core ATen without the ops that are kept whole."""
-    table = torch.export.default_decompositions()
-    check_is_kept = has_effects(torch.ops.aten._linalg_check_errors.default)
-    for name in KEPT_WHOLE if check_is_kept else KEPT_WHOLE + CHECKED:
-        _, op, overload = name.split(".")
-        table.pop(getattr(getattr(torch.ops.aten, op), overload), None)
-    return table
 
 
 class GraphBuilder:

@@ -16,9 +16,10 @@ import torch
 from accord import export_language_model as language_model
 from accord.checkpoint_files import find_references
 from accord.export_check import check_language_model
+from accord.export_decomposition import decompose
 from accord.export_errors import JUST_IN_TIME, PYTORCH_PARTITIONS, advised, explained
 from accord.export_families import with_default_sharding
-from accord.export_graph import ExportedGraph, GraphBuilder, decompose, memory_key
+from accord.export_graph import ExportedGraph, GraphBuilder, memory_key
 from accord.export_modules import taken_apart
 from accord.export_replication import Choice, settled_plans
 from accord.export_sharding import (

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
+from accord.export_decomposition import decompositions
 from accord.export_sharding import ExportError
 from accord.jit.compiled_graph import CompiledGraph
-from accord.jit.lowering import decompositions
 from accord.jit.options import Options
 from accord.jit.symbols import symbols_of
 

@@ -7,16 +7,7 @@ from collections import Counter
 
 import torch
 
-from accord.export_graph import core_aten
-
 aten = torch.ops.aten
-
-
-def decompositions() -> tuple[dict, dict]:
-    """core_aten() in its two parts: of ops that are other ops written together, and of all others."""
-    from torch.export.exported_program import _split_decomp_table_to_cia_and_python_decomp
-
-    return _split_decomp_table_to_cia_and_python_decomp(core_aten())
 
 
 def lower(graph: torch.fx.Graph, all_views: bool) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
+from accord.export_decomposition import decompose
 from accord.export_errors import explained
-from accord.export_graph import decompose
 from accord.export_sharding import ExportError
 from accord.export_traced import check_arguments, check_dimensions, check_model
 from accord.jit.compiled_graph import CompiledGraph
