@@ -24,6 +24,26 @@ fail() {
   exit 1
 }
 
+# start_setup STEP...: installs what the build for these steps needs (scripts/setup), and begins to install the rest, which
+# is mostly PyTorch, while this script goes on. finish_setup waits for it. Its output is in build/setup.log.
+start_setup() {
+  scripts/setup --build "$@" || return
+  mkdir -p build
+  set -m  # a process group of its own, which can be ended as a whole
+  scripts/setup "$@" > build/setup.log 2>&1 &
+  set +m
+  setup_group=$!
+  trap 'kill -- "-$setup_group" 2> /dev/null || true' EXIT
+}
+finish_setup() {
+  if kill -0 "$setup_group" 2> /dev/null; then say "waiting for the rest of scripts/setup; its output is in build/setup.log"; fi
+  local rc=0
+  wait "$setup_group" || rc=$?
+  trap - EXIT
+  [[ $rc == 0 ]] || cat build/setup.log >&2
+  return "$rc"
+}
+
 # choose_cuda: makes ACCORD_CUDA ON or OFF, also for the scripts that this one calls.
 choose_cuda() {
   case ${ACCORD_CUDA:-AUTO} in

@@ -68,7 +68,9 @@ class Tally:
         """Counts the programs that failed though none of their tests did; after the JUnit files of those."""
         text, where = log.read_text(errors="replace"), log.stem
         for name, end in re.findall(r"^\t *\d+ - (\S+) \((.*)\)$", text, re.MULTILINE):
-            if any(failed.startswith(f"{where}/accord_{name}_test: ") for failed in self.failed):
+            program, _, part = name.partition(".")  # cmake/AccordLayer.cmake tells where parts write to
+            report = f"{where}/part_{part}" if part else where
+            if any(failed.startswith(f"{report}/accord_{program}_test: ") for failed in self.failed):
                 continue
             output = re.search(
                 rf"Test +#\d+: {re.escape(name)} .*\n((?s:.*?))(?:^ +Start +\d+: |\Z)", text, re.MULTILINE

