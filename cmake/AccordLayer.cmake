@@ -78,12 +78,12 @@ function(accord_layer name)
   set_property(GLOBAL APPEND PROPERTY ACCORD_LIBRARIES ${ARG_LIBRARIES})
 endfunction()
 
-# accord_test(NAME [SUITE suite] SOURCES files... LAYERS layers... LABELS labels...)
+# accord_test(NAME SOURCES files... LAYERS layers... LABELS labels... [LIBRARIES libraries...] [TIMEOUT seconds] [PARTS n])
 #
-# A GoogleTest program accord_NAME_test; ctest runs it whole, labelled for the selection of suites (unit, conformance,
-# multiproc, slow).
+# A GoogleTest program accord_NAME_test, labelled for the selection of suites (unit, conformance, multiproc, slow). ctest
+# runs it whole, or in n parts, NAME.1 to NAME.n, of which each writes its report to a folder of its own, part_1 to part_n.
 function(accord_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LAYERS;LIBRARIES;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;PARTS" "SOURCES;LAYERS;LIBRARIES;LABELS" ${ARGN})
   add_executable(accord_${name}_test ${ARG_SOURCES})
   accord_compile_together(accord_${name}_test)
   target_include_directories(accord_${name}_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)
@@ -91,16 +91,28 @@ function(accord_test name)
   accord_light(accord_${name}_test)  # tests are compiled more often than they run
   list(TRANSFORM ARG_LAYERS PREPEND accord_)
   target_link_libraries(accord_${name}_test PRIVATE ${ARG_LAYERS} ${ARG_LIBRARIES} GTest::gmock GTest::gtest_main)
-  add_test(NAME ${name} COMMAND accord_${name}_test)
+  if(ARG_PARTS)
+    foreach(part RANGE 1 ${ARG_PARTS})
+      math(EXPR index "${part} - 1")
+      add_test(NAME ${name}.${part} COMMAND accord_${name}_test)
+      set_tests_properties(${name}.${part} PROPERTIES
+        ENVIRONMENT "GTEST_TOTAL_SHARDS=${ARG_PARTS};GTEST_SHARD_INDEX=${index}"
+        ENVIRONMENT_MODIFICATION GTEST_OUTPUT=string_append:part_${part}/)
+      list(APPEND tests ${name}.${part})
+    endforeach()
+  else()
+    add_test(NAME ${name} COMMAND accord_${name}_test)
+    set(tests ${name})
+    if(NOT ARG_LABELS STREQUAL "unit")  # ranks that wait for each other want the processors for themselves
+      set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
+    endif()
+  endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 900)
   endif()
-  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
-  if(NOT ARG_LABELS STREQUAL "unit")  # ranks that wait for each other want the processors for themselves
-    set_property(TEST ${name} PROPERTY RUN_SERIAL ON)
-  endif()
+  set_tests_properties(${tests} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
   if(ACCORD_SANITIZE)
     # UCX's hooks into mmap and munmap, which TCP does not need, do not get on with those of the sanitizers.
-    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT UCX_MEM_EVENTS=n)
+    set_property(TEST ${tests} APPEND PROPERTY ENVIRONMENT UCX_MEM_EVENTS=n)
   endif()
 endfunction()
