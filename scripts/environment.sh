@@ -24,25 +24,27 @@ fail() {
   exit 1
 }
 
-# start_setup STEP...: installs what the build for these steps needs (scripts/setup), and begins to install the rest, which
-# is mostly PyTorch, while this script goes on. finish_setup waits for it. Its output is in build/setup.log.
-start_setup() {
-  scripts/setup --build "$@" || return
-  mkdir -p build
+# begin LOG COMMAND...: starts a command beside this script, with which it ends; its output goes to the file.
+begin() {
+  beside_log=$1
+  mkdir -p "$(dirname "$beside_log")"
   set -m  # a process group of its own, which can be ended as a whole
-  scripts/setup "$@" > build/setup.log 2>&1 &
+  "${@:2}" > "$beside_log" 2>&1 &
   set +m
-  setup_group=$!
-  trap 'kill -- "-$setup_group" 2> /dev/null || true' EXIT
+  beside=$!
+  trap 'kill -- "-$beside" 2> /dev/null || true' EXIT
 }
-finish_setup() {
-  if kill -0 "$setup_group" 2> /dev/null; then say "waiting for the rest of scripts/setup; its output is in build/setup.log"; fi
+# finish: waits for what was begun. If it failed, its output is shown.
+finish() {
+  if kill -0 "$beside" 2> /dev/null; then say "waiting for what runs beside; its output is in $beside_log"; fi
   local rc=0
-  wait "$setup_group" || rc=$?
+  wait "$beside" || rc=$?
   trap - EXIT
-  [[ $rc == 0 ]] || cat build/setup.log >&2
+  [[ $rc == 0 ]] || cat "$beside_log" >&2
   return "$rc"
 }
+# begin_setup STEP...: installs what the build for these steps needs, then begins to install the rest, mostly PyTorch.
+begin_setup() { scripts/setup --build "$@" && begin build/setup.log scripts/setup "$@"; }
 
 # choose_cuda: makes ACCORD_CUDA ON or OFF, also for the scripts that this one calls.
 choose_cuda() {

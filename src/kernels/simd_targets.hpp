@@ -2,7 +2,8 @@
 // The instruction sets that kernels are compiled for, before Highway's headers in every file that uses them: on x86 AVX3
 // (AVX-512), AVX2, SSE4 and plain scalar code; the vectors of run-time length of SVE and RVV cannot lie in arrays, ARM runs
 // on NEON. Builds with a sanitizer, whose every set takes minutes to compile, have AVX2 and plain code only, and convert narrow
-// floats by calls: neither races nor the ends of arrays depend on the width.
+// floats by calls: neither races nor the ends of arrays depend on the width. With ACCORD_INSTRUCTION_SETS=NATIVE, CMake
+// names the only one that there is on x86 beside plain code.
 
 #if defined(__has_feature)
 #define ACCORD_CLANG_HAS(feature) __has_feature(feature)
@@ -17,8 +18,12 @@
 #define ACCORD_INLINE_CONVERSION HWY_NOINLINE
 #else
 #define ACCORD_SANITIZED 0
-#define ACCORD_LEFT_OUT_TARGETS 0
 #define ACCORD_INLINE_CONVERSION HWY_INLINE
+#ifdef ACCORD_ONLY_TARGET
+#define ACCORD_LEFT_OUT_TARGETS ((HWY_SSE4 | HWY_AVX2 | HWY_AVX3) & ~ACCORD_ONLY_TARGET)
+#else
+#define ACCORD_LEFT_OUT_TARGETS 0
+#endif
 #endif
 
 #define HWY_DISABLED_TARGETS \

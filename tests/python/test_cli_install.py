@@ -1,6 +1,8 @@
 """What an installed accord gives to other projects, and that every build has the same C interface."""
 
+import json
 import os
+import platform
 import re
 import subprocess
 from pathlib import Path
@@ -113,6 +115,25 @@ def test_a_build_with_every_option_off_has_the_same_c_functions(consumer, tmp_pa
     assert reduced == c_functions(run("nm", "-D", "--defined-only", library))
 
 
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="elsewhere kernels have one instruction set")
+def test_kernels_are_compiled_for_this_machine_alone_if_that_is_asked_for(tmp_path):
+    def sets(build: Path) -> set[str]:
+        commands = json.loads((build / "compile_commands.json").read_text())
+        kernels = [one["command"] for one in commands if "/src/kernels/" in one["file"]]
+        return {"".join(re.findall(r"ACCORD_ONLY_TARGET=(\w+)", command)) for command in kernels}
+
+    run("cmake", "-S", ROOT, "-B", tmp_path, "-G", "Ninja", "-DACCORD_INSTRUCTION_SETS=NATIVE", "-DACCORD_TESTS=OFF")
+    has = set(re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)[1].split())
+    wanted = {
+        "HWY_AVX3": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"},
+        "HWY_AVX2": {"avx2", "fma", "bmi2", "f16c"},
+        "HWY_SSE4": {"sse4_1", "sse4_2"},
+        "": set(),
+    }
+    assert sets(tmp_path) == {next(name for name, flags in wanted.items() if flags <= has)}
+    assert sets(BUILD) == {""}  # all
+
+
 @pytest.mark.parametrize(
     ("option", "says"),
     [
@@ -120,6 +141,7 @@ def test_a_build_with_every_option_off_has_the_same_c_functions(consumer, tmp_pa
         ("-DACCORD_CUDA=maybe", "AUTO, ON or OFF"),
         ("-DACCORD_CUDDA=ON", "unknown option ACCORD_CUDDA"),
         ("-DACCORD_UNITY=many", "a number of files"),
+        ("-DACCORD_INSTRUCTION_SETS=AVX2", "is ALL or NATIVE"),
     ],
 )
 def test_an_option_that_cannot_be_had_is_refused(tmp_path, option, says):

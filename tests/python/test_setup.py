@@ -137,9 +137,7 @@ class Beside:
         self.pipes = {name: folder / name for name in ("script", "torch")}
         for pipe in self.pipes.values():
             os.mkfifo(pipe)
-        script = (
-            'source scripts/environment.sh; start_setup demo; echo began; read -r _ < "$0"; finish_setup; echo done'
-        )
+        script = 'source scripts/environment.sh; begin_setup demo; echo began; read -r _ < "$0"; finish; echo done'
         self.process = subprocess.Popen(
             ["bash", "-c", script, str(self.pipes["script"])],
             cwd=ROOT,
@@ -164,7 +162,7 @@ def beside(tmp_path):
 def test_torch_is_installed_while_a_build_runs(beside):
     assert beside.process.stdout.readline() == "began\n"  # torch is not there yet
     beside.tell("script", "go on")
-    while "waiting for the rest" not in (line := beside.process.stderr.readline()):
+    while "waiting for what runs beside" not in (line := beside.process.stderr.readline()):
         assert line
     assert beside.process.poll() is None
     beside.tell("torch", "0")

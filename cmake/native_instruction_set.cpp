@@ -1,0 +1,18 @@
+// Prints the best instruction set of this machine that kernels can be compiled for, by Highway's name; nothing if there
+// is a choice of one only. CMake runs it for ACCORD_INSTRUCTION_SETS=NATIVE.
+
+#include "kernels/simd_targets.hpp"  // before Highway
+
+// clang-format off
+#include <hwy/targets.h>
+// clang-format on
+
+#include <cstdio>
+
+int main() {
+#if HWY_ARCH_X86
+  for (const long target : {HWY_AVX3, HWY_AVX2, HWY_SSE4}) {
+    if (hwy::SupportedTargets() & target) return std::printf("%s", hwy::TargetName(target)) < 0;
+  }
+#endif
+}
