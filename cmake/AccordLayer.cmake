@@ -78,10 +78,12 @@ function(accord_layer name)
   set_property(GLOBAL APPEND PROPERTY ACCORD_LIBRARIES ${ARG_LIBRARIES})
 endfunction()
 
-# accord_test(NAME SOURCES files... LAYERS layers... LABELS labels... [LIBRARIES libraries...] [TIMEOUT seconds] [PARTS n])
+# accord_test(NAME SOURCES files... LAYERS layers... LABELS labels... [LIBRARIES libraries...] [TIMEOUT seconds]
+#             [PARTS n])
 #
-# A GoogleTest program accord_NAME_test, labelled for the selection of suites (unit, conformance, multiproc, slow). ctest
-# runs it whole, or in n parts, NAME.1 to NAME.n, of which each writes its report to a folder of its own, part_1 to part_n.
+# A GoogleTest program accord_NAME_test, labelled for the selection of suites (unit, conformance, multiproc, slow).
+# ctest runs it whole, or in n parts, NAME.1 to NAME.n. Each part writes its report to a folder of its own, part_1 to
+# part_n of the one that GTEST_OUTPUT names; where none is named, GoogleTest says that it does not know "part_1/".
 function(accord_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT;PARTS" "SOURCES;LAYERS;LIBRARIES;LABELS" ${ARGN})
   add_executable(accord_${name}_test ${ARG_SOURCES})
@@ -91,6 +93,7 @@ function(accord_test name)
   accord_light(accord_${name}_test)  # tests are compiled more often than they run
   list(TRANSFORM ARG_LAYERS PREPEND accord_)
   target_link_libraries(accord_${name}_test PRIVATE ${ARG_LAYERS} ${ARG_LIBRARIES} GTest::gmock GTest::gtest_main)
+  set(tests)
   if(ARG_PARTS)
     foreach(part RANGE 1 ${ARG_PARTS})
       math(EXPR index "${part} - 1")

@@ -1,5 +1,5 @@
-// Prints the best instruction set of this machine that kernels can be compiled for, by Highway's name; nothing if there
-// is a choice of one only. CMake runs it for ACCORD_INSTRUCTION_SETS=NATIVE.
+// Prints the best instruction set of this machine that kernels can be compiled for, as Highway's constant, and 0 if that
+// is plain code; nothing where kernels have one set only. CMake runs it for ACCORD_INSTRUCTION_SETS=NATIVE.
 
 #include "kernels/simd_targets.hpp"  // before Highway
 
@@ -12,7 +12,8 @@
 int main() {
 #if HWY_ARCH_X86
   for (const long target : {HWY_AVX3, HWY_AVX2, HWY_SSE4}) {
-    if (hwy::SupportedTargets() & target) return std::printf("%s", hwy::TargetName(target)) < 0;
+    if (hwy::SupportedTargets() & target) return std::printf("HWY_%s", hwy::TargetName(target)) < 0;
   }
+  return std::puts("0") < 0;
 #endif
 }

@@ -29,14 +29,14 @@ begin() {
   beside_log=$1
   mkdir -p "$(dirname "$beside_log")"
   set -m  # a process group of its own, which can be ended as a whole
-  "${@:2}" > "$beside_log" 2>&1 &
+  "${@:2}" < /dev/null > "$beside_log" 2>&1 &
   set +m
   beside=$!
   trap 'kill -- "-$beside" 2> /dev/null || true' EXIT
 }
 # finish: waits for what was begun. If it failed, its output is shown.
 finish() {
-  if kill -0 "$beside" 2> /dev/null; then say "waiting for what runs beside; its output is in $beside_log"; fi
+  if kill -0 "$beside" 2> /dev/null; then say "waiting for what $beside_log tells of"; fi
   local rc=0
   wait "$beside" || rc=$?
   trap - EXIT

@@ -1,9 +1,9 @@
 """From the ops that torch.export traces to core ATen, of which engines are built.
 
-torch's own run_decompositions traces the whole program again, twice, with symbolic sizes: half of an export's time. Most
-programs write to no tensor that has another name, so their calls can be taken apart one by one, and a call that each
-layer makes, on tensors of the same shapes, is traced once. Other programs (those that write to views, have graphs within
-the graph, or sizes that depend on data) are left to torch.
+torch's own run_decompositions traces the whole program again, twice, with symbolic sizes: for many layers most of an
+export's time. Most programs write to no tensor that has another name, so their calls can be taken apart one by one, and
+a call that each layer makes, on tensors of the same shapes, is traced once. Other programs (those that write to views,
+have graphs within the graph, or sizes that depend on data) are left to torch.
 """
 
 from __future__ import annotations
@@ -50,12 +50,13 @@ def decompositions() -> tuple[dict, dict]:
 
 def _decomposed_by_calls(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram | None:
     """The decomposed program; None if there is a call that cannot be taken apart by itself."""
+    from torch.export._trace import _ignore_backend_decomps
     from torch.export.exported_program import _get_updated_range_constraints, _override_composite_implicit_decomp
 
     mode = detect_fake_mode([node.meta["val"] for node in program.graph.find_nodes(op="placeholder")])
     if mode is None:
         return None
-    with mode, torch.no_grad():
+    with mode, torch.no_grad(), _ignore_backend_decomps():
         given = _without_writes(program.graph)
         if not all(_is_functional(node) for node in given.nodes):
             return None
@@ -68,7 +69,7 @@ def _decomposed_by_calls(program: torch.export.ExportedProgram) -> torch.export.
     for spec, node in zip(signature.output_specs, graph.output_node().args[0], strict=True):
         if isinstance(node, torch.fx.Node):
             spec.arg.name = node.name
-    graph.eliminate_dead_code()
+    graph.eliminate_dead_code(lambda node: node.is_impure(impure_random=False))
     module = torch.fx.GraphModule(program.graph_module, graph)
     module.meta.update(program.graph_module.meta)
     return torch.export.ExportedProgram(
@@ -108,9 +109,13 @@ def _without_write(node: torch.fx.Node, copies: Mapping) -> torch._ops.OpOverloa
     call = getattr(getattr(torch.ops.aten, name, None), node.target._overloadname, None)
     if name == node.target._opname or call is None or writes != [True] + [False] * (len(writes) - 1):
         return None
+    if not node.args or not isinstance(node.args[0], torch.fx.Node):  # a list of tensors, or self by its name
+        return None
     written = copies[node.args[0]]
     made_by = written.args[0] if written.target is operator.getitem else written
     if not all(_makes_new(op) for op in (call, made_by.target, *(user.target for user in written.users))):
+        return None
+    if [argument.name for argument in call._schema.arguments] != [argument.name for argument in schema.arguments]:
         return None
     args, kwargs = map_arg((node.args, node.kwargs), lambda given: given.meta["val"])
     keeps_dtype = call(*args, **kwargs).dtype == written.meta["val"].dtype  # a sum of two dtypes may be wider
@@ -149,8 +154,8 @@ def _is_functional(node: torch.fx.Node) -> bool:
 
 
 class _Decomposer:
-    """Copies a graph's calls, those that core ATen does not have as the calls that make them. `written_together`, `others`:
-    of decompositions()."""
+    """Copies a graph's calls, those that core ATen does not have as the calls that make them. `written_together` and
+    `others` are decompositions()."""
 
     def __init__(self, written_together: Mapping, others: Mapping):
         from torch._export.utils import _special_op_to_preserve_cia
@@ -213,4 +218,5 @@ def _described(value: object) -> str:
     """What a trace depends on."""
     if not isinstance(value, torch.Tensor):
         return f"{type(value).__name__} {value}"
-    return f"{value.dtype} {tuple(value.shape)} {value.stride()} {value.storage_offset()} {value.device} {value.layout}"
+    memory = f"{value.stride()} {value.storage_offset()} {value.device} {value.layout}"
+    return f"{value.dtype} {tuple(value.shape)} {memory} {value.is_conj()} {value.is_neg()}"

@@ -75,7 +75,7 @@ def test_every_make_target_that_a_page_names_exists(page: Path):
 def test_every_variable_that_a_page_names_exists():
     known = set(re.findall(r"ACCORD_[A-Z_]+", accord("info").stdout))
     known |= set(re.findall(r"ACCORD_[A-Z_]+", (ROOT / "include/accord/accord.h").read_text()))
-    build_options = set(re.findall(r"set\((ACCORD_[A-Z]+)", (ROOT / "CMakeLists.txt").read_text()))
+    build_options = set(re.findall(r"set\((ACCORD_[A-Z_]+)", (ROOT / "CMakeLists.txt").read_text()))
     for page in PAGES:
         unknown = {
             name

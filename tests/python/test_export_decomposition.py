@@ -54,6 +54,32 @@ class Images(torch.nn.Module):
         return self.stages(x).flatten(1).softmax(-1)
 
 
+class Recurrent(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.long = torch.nn.LSTM(8, 4, batch_first=True)
+        self.gated = torch.nn.GRU(4, 4, batch_first=True)
+
+    def forward(self, x):
+        return self.gated(self.long(x)[0])[0]
+
+
+class Unused(torch.nn.Module):
+    """Draws numbers that only training would use."""
+
+    def forward(self, x):
+        noise = torch.randn_like(x)
+        return x * 2 + noise if self.training else x * 2
+
+
+class Complex(torch.nn.Module):
+    """The same op on tensors that differ in whether their imaginary part stands for its negative."""
+
+    def forward(self, x):
+        y = torch.complex(x, x + 1)
+        return y.imag + 1, y.conj().imag + 1
+
+
 class Written(torch.nn.Module):
     """Writes to tensors of its own, which have no other name."""
 
@@ -90,6 +116,15 @@ class PerhapsTheSame(torch.nn.Module):
     def forward(self, x):
         y = x + 1
         return y.to(x.dtype).add_(1), y
+
+
+class WrittenList(torch.nn.Module):
+    """Writes to several tensors by one call."""
+
+    def forward(self, x):
+        parts = [x + 1, x * 2]
+        torch._foreach_add_(parts, 1.0)
+        return parts[0], torch.ops.aten.mul_.Tensor(self=parts[1], other=x)
 
 
 class WrittenInput(torch.nn.Module):
@@ -131,6 +166,13 @@ class Name:
         return str(self.name)
 
 
+@torch.no_grad()
+def assert_same_values(program: torch.export.ExportedProgram, model: torch.nn.Module, given: torch.Tensor) -> None:
+    results = [list(tree_iter(run(given.clone()))) for run in (program.module(), model)]
+    for made, expected in zip(*results, strict=True):
+        torch.testing.assert_close(made, expected)
+
+
 @pytest.mark.parametrize(
     ("model", "shape"),
     [
@@ -138,10 +180,13 @@ class Name:
         (Views(), (4, 8)),
         (Sizes(), (6, 5)),
         (Images(), (2, 3, 8, 8)),
+        (Recurrent(), (2, 3, 8)),
+        (Unused(), (4, 5)),
         (Written(), (4, 5)),
         (WrittenPart(), (4, 5)),
         (SeenInView(), (4, 5)),
         (PerhapsTheSame(), (4, 5)),
+        (WrittenList(), (4, 5)),
         (WrittenInput(), (4, 5)),
     ],
     ids=lambda given: type(given).__name__ if isinstance(given, torch.nn.Module) else "",
@@ -155,10 +200,12 @@ def test_calls_are_those_of_run_decompositions(model, shape):
     assert [spec.kind for spec in ours.graph_signature.output_specs] == [
         spec.kind for spec in theirs.graph_signature.output_specs
     ]
-    with torch.no_grad():
-        results = [list(tree_iter(run(given.clone()))) for run in (ours.module(), model)]
-    for made, expected in zip(*results, strict=True):
-        torch.testing.assert_close(made, expected)
+    assert_same_values(ours, model, given)
+
+
+def test_calls_on_conjugates_are_traced_apart():
+    model, given = Complex(), torch.randn(4, 5)
+    assert_same_values(decompose(program_of(model, given)), model, given)
 
 
 @pytest.mark.parametrize(

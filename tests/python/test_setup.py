@@ -81,7 +81,7 @@ def test_help_tells_of_every_step_and_variable():
 
 
 def fake_pip(folder: Path, also: str = "") -> Path:
-    """Makes `folder` an environment whose Python writes its arguments to a file, the one returned; then it does `also`."""
+    """Makes `folder` an environment whose Python adds its arguments to a file, which is returned, and does `also`."""
     calls = folder / "calls"
     python = folder / "bin/python"
     python.parent.mkdir()
@@ -127,6 +127,18 @@ def test_before_a_build_there_is_nothing_of_pypi_but_what_it_needs(tmp_path):
     assert names <= packages("build", "cuda")
 
 
+def test_a_disk_too_small_for_torch_is_told_before_the_build(tmp_path):
+    calls = fake_pip(tmp_path)
+    (tmp_path / "bin/df").write_text("#!/bin/sh\necho Avail; echo 3000000\n")
+    (tmp_path / "bin/df").chmod(0o755)
+    path = f"{tmp_path}/bin:{os.environ['PATH']}"
+    refused = setup("--build", "demo", VENV=str(tmp_path), SYSTEM_PACKAGES="installed", PATH=path)
+    assert refused.returncode == 1
+    assert "torch and the other PyPI packages need 9 GiB of disk; only 2 GiB are free" in refused.stderr
+    assert not calls.exists()
+    assert setup("--build", "build", VENV=str(tmp_path), SYSTEM_PACKAGES="installed", PATH=path).returncode == 0
+
+
 class Beside:
     """A script that installs for the demo beside its own work. Its pip stops at torch until it is told how to end."""
 
@@ -162,7 +174,7 @@ def beside(tmp_path):
 def test_torch_is_installed_while_a_build_runs(beside):
     assert beside.process.stdout.readline() == "began\n"  # torch is not there yet
     beside.tell("script", "go on")
-    while "waiting for what runs beside" not in (line := beside.process.stderr.readline()):
+    while "waiting for what build/setup.log tells of" not in (line := beside.process.stderr.readline()):
         assert line
     assert beside.process.poll() is None
     beside.tell("torch", "0")
