@@ -167,7 +167,7 @@ class Beside:
 def beside(tmp_path):
     script = Beside(tmp_path)
     yield script
-    script.process.kill()
+    script.process.terminate()  # it ends what it began
     script.process.communicate()
 
 
