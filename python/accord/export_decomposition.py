@@ -9,6 +9,7 @@ have graphs within the graph, or sizes that depend on data) are left to torch.
 from __future__ import annotations
 
 import copy
+import functools
 import operator
 from collections.abc import Mapping
 
@@ -41,11 +42,15 @@ def core_aten() -> dict:
     return table
 
 
-def decompositions() -> tuple[dict, dict]:
-    """core_aten() in its two parts: of ops that are other ops written together, and of all others."""
+@functools.cache
+def decompositions() -> tuple[Mapping, Mapping]:
+    """What core_aten() says to tracers: ops that stay whole though they are other ops written together, with torch's rule
+    for that, and ops that are taken apart by functions of Python. torch makes 0.15 s of it each time."""
+    from torch._export.utils import _special_op_to_preserve_cia
     from torch.export.exported_program import _split_decomp_table_to_cia_and_python_decomp
 
-    return _split_decomp_table_to_cia_and_python_decomp(core_aten())
+    written_together, others = _split_decomp_table_to_cia_and_python_decomp(core_aten())
+    return {op: rule for op, rule in written_together.items() if rule is _special_op_to_preserve_cia}, others
 
 
 def _decomposed_by_calls(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram | None:
@@ -60,9 +65,9 @@ def _decomposed_by_calls(program: torch.export.ExportedProgram) -> torch.export.
         given = _without_writes(program.graph)
         if not all(_is_functional(node) for node in given.nodes):
             return None
-        written_together, others = decompositions()
-        with enable_python_dispatcher(), _override_composite_implicit_decomp(written_together):
-            graph = _Decomposer(written_together, others).decompose(given)
+        kept, others = decompositions()
+        with enable_python_dispatcher(), _override_composite_implicit_decomp(kept):
+            graph = _Decomposer(kept, others).decompose(given)
     if graph is None:
         return None
     signature = copy.deepcopy(program.graph_signature)
@@ -154,13 +159,11 @@ def _is_functional(node: torch.fx.Node) -> bool:
 
 
 class _Decomposer:
-    """Copies a graph's calls, those that core ATen does not have as the calls that make them. `written_together` and
-    `others` are decompositions()."""
+    """Copies a graph's calls, those that core ATen does not have as the calls that make them. `kept` and `others` are
+    decompositions()."""
 
-    def __init__(self, written_together: Mapping, others: Mapping):
-        from torch._export.utils import _special_op_to_preserve_cia
-
-        self.kept = {op for op, rule in written_together.items() if rule is _special_op_to_preserve_cia}
+    def __init__(self, kept: Mapping, others: Mapping):
+        self.kept = kept
         self.others = others
         self.graph = torch.fx.Graph()
         self.copies: dict[torch.fx.Node, object] = {}  # a list for a call with several results

@@ -52,12 +52,9 @@ Q = "model.layers.1.self_attn.q_proj"
 
 
 def of_elements(scales: torch.Tensor, shape) -> torch.Tensor:
-    """The scale of each element, one by one."""
-    each = torch.empty(list(shape))
-    for row in range(shape[0]):
-        for column in range(shape[1]):
-            each[row, column] = scales[row // BLOCK, column // BLOCK]
-    return each
+    """The scale of each element: that of the block which it lies in."""
+    rows, columns = (torch.arange(size) // BLOCK for size in shape)
+    return scales[rows[:, None], columns]
 
 
 def rounded(weight: torch.Tensor, blocks: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -50,12 +50,12 @@ def _compiled(module: torch.fx.GraphModule, example_inputs: Sequence, chosen: Op
     from torch.export.exported_program import _override_composite_implicit_decomp
 
     _fix_numbers(module, example_inputs)
-    whole, others = decompositions()
+    kept, others = decompositions()
     if any(_is_divided(value) for value in example_inputs):
         # DTensors know only the parts; lower() puts them together again. Attention mostly has plain tensors.
-        kept = torch.ops.aten.scaled_dot_product_attention.default
-        whole = {kept: whole[kept]} if _has_plain_attention(module) else {}
-    with _override_composite_implicit_decomp(whole):
+        attention = torch.ops.aten.scaled_dot_product_attention.default
+        kept = {attention: kept[attention]} if _has_plain_attention(module) else {}
+    with _override_composite_implicit_decomp(kept):
         return aot_module_simplified(
             module,
             example_inputs,
