@@ -1,5 +1,5 @@
-// Prints the best instruction set of this machine that kernels can be compiled for, as Highway's constant, and 0 if that
-// is plain code; nothing where kernels have one set only. CMake runs it for ACCORD_INSTRUCTION_SETS=NATIVE.
+// Prints the best instruction set of this machine that kernels can be compiled for, as Highway's constant, or 0 for
+// plain code; nothing where kernels have one set only. CMake runs it for ACCORD_INSTRUCTION_SETS=NATIVE.
 
 #include "kernels/simd_targets.hpp"  // before Highway
 
