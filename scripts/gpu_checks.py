@@ -1,11 +1,11 @@
 """Runs what needs a GPU and writes a report: gpu_checks.py --tests FOLDER --programs FOLDER --output FOLDER and others, or only looks for a
 GPU.
 
-The stages, each with a time of its own, so that one that hangs costs no other: whether accord's programs see the GPU, without which all
-tests would skip, so that it is a failure and the end; the GoogleTest suites that have "Cuda" in their names, each
-in a process of its own; the smallest of them under compute-sanitizer; the benchmark; the Python module, the tests of torch tensors, and the
-benchmark of engines. What is left when the time is over is left out, and named. report.md and report.json in the output folder tell what
-passed, failed and was skipped, and why, and the figures.
+The stages, each with a time of its own, so that one that hangs costs no other: whether accord's programs see the GPU,
+without which all tests would skip, so that it is a failure and the end; the GoogleTest suites that have "Cuda" in their
+names, each in a process of its own; the smallest of them under compute-sanitizer; the benchmark; the tests of torch
+tensors, and the benchmark of engines. What is left when the time is over is left out, and named. report.md and
+report.json in the output folder tell what passed, failed and was skipped, and why, and the figures.
 
 Exits with 0 if nothing failed, 1 if something did, 77 where there is no GPU, which is said and leaves no report.
 """
@@ -33,9 +33,9 @@ from tally import Tally, why_program_failed
 ROOT = Path(__file__).resolve().parent.parent
 NO_GPU = 77
 #: Seconds at most: of one suite, and of whole stages.
-SUITE_SECONDS = 150
+SUITE_SECONDS = 45
 LISTING_SECONDS = 20
-SHARES = {"look": 20, "suites": 180, "sanitizer": 40, "benchmark": 45, "module": 75, "torch": 75, "engine": 105}
+SHARES = {"look": 20, "suites": 180, "sanitizer": 40, "benchmark": 45, "torch": 75, "engine": 105}
 #: Of an engine's share: what its benchmark needs to end.
 ENDING_SECONDS = 10
 #: Suites that are small enough for compute-sanitizer, which slows each kernel down.
@@ -170,7 +170,7 @@ class Checks:
         until = time.monotonic() + min(SHARES["suites"], self.left())
         failed = len(self.tally.failed)
         left_out, found = [], 0
-        for program in sorted(self.tests.glob("accord_*_test")):
+        for program in sorted(self.tests.glob("accord_*_test"), key=lambda it: ("unit" not in it.name, it.name)):
             listed = self.run_program([str(program), "--gtest_list_tests"], LISTING_SECONDS)
             if listed.code != 0:
                 self.tally.fail(
@@ -228,25 +228,6 @@ class Checks:
         return "failed" if failed else "ok"
 
     # Python
-
-    def build_module(self, library: Path | None) -> str:
-        """For this Python, against `library`, where there is none yet."""
-        if self.module is not None:
-            return "ok"
-        if library is None:
-            return NO_MODULE
-        module = self.output.parent / "gpu-python"
-        build = [sys.executable, str(ROOT / "scripts" / "gpu_module.py"), str(library), str(module)]
-        built = run(build, min(SHARES["module"], self.left()), self.environment)
-        self.log("python-module", built.output)
-        if built.code == 3:
-            return f"left out: {built.output.strip()}"
-        if built.code != 0:
-            end = "took too long" if built.code is None else f"exit code {built.code}"
-            self.tally.fail("the Python module does not build", why_program_failed(end, built.output))
-            return "failed"
-        self.module = module
-        return "ok"
 
     def run_torch(self) -> str:
         if self.module is None:
@@ -340,9 +321,7 @@ def main() -> int:
     parser.add_argument("--programs", type=Path, default=ROOT / "build/release/bin", help="that of the benchmark")
     parser.add_argument("--output", type=Path, required=True, help="that of the report, which is made anew")
     parser.add_argument("--libraries", type=Path, help="shared libraries that programs need and this machine may lack")
-    parser.add_argument(
-        "--module", type=Path, help="what PYTHONPATH names; built against --libraries' libaccord otherwise"
-    )
+    parser.add_argument("--module", type=Path, help="the folder of the Python package, which PYTHONPATH names")
     parser.add_argument("--minutes", type=float, default=9.0, help="all is over by then")
     arguments = parser.parse_args()
     began = time.monotonic()
@@ -369,13 +348,11 @@ def main() -> int:
     checks = Checks(
         arguments.tests, arguments.programs, arguments.output, environment, until, libraries, arguments.module
     )
-    library = None if arguments.libraries is None else arguments.libraries / "libaccord.so.0"
     checks.stage("accord sees the GPU", checks.look)
     if not checks.tally.failed:
         checks.stage("C++ suites", checks.run_suites)
         checks.stage("benchmark", checks.run_benchmark)
         checks.stage("compute-sanitizer", checks.run_sanitizer)
-        checks.stage("Python module", lambda: checks.build_module(library))
         checks.stage("torch tensors", checks.run_torch)
         checks.stage("engines", checks.run_engine)
     report = checks.report(devices, time.monotonic() - began)

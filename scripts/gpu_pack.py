@@ -1,7 +1,8 @@
 """Packs what scripts/test-gpu runs on another machine: gpu_pack.py BUILD FOLDER.
 
-FOLDER gets the GoogleTest programs that have suites with "Cuda" in their names, the benchmark, libaccord, and the shared libraries that these need, but for
-those of the C and C++ runtimes, all without debugging information; beside it FOLDER.tar.xz is the same in one file.
+FOLDER gets the GoogleTest programs that have suites with "Cuda" in their names, the benchmark, libaccord, the Python
+package with the packages that it needs, for every Python from 3.11 to 3.14, and the shared libraries that these need, but
+for those of the C and C++ runtimes, all without debugging information; beside it FOLDER.tar.xz is the same in one file.
 """
 
 import re
@@ -9,13 +10,17 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
+import tomllib
+import zipfile
 from pathlib import Path
 
-from gpu_checks import run, suites_in
+from gpu_checks import ROOT, run, suites_in
 
 #: Of the machine that runs it: the loader's, and those that torch brings as well.
 OF_THE_MACHINE = re.compile(r"^(lib(c|m|dl|rt|pthread|resolv|stdc\+\+|gcc_s|gomp|cuda)\.so|ld-linux|linux-vdso)")
 LIMIT = 60 << 20
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 
 
 def libraries_of(program: Path) -> dict[str, Path]:
@@ -25,11 +30,31 @@ def libraries_of(program: Path) -> dict[str, Path]:
     return {name: Path(path) for name, path in found if not OF_THE_MACHINE.match(name)}
 
 
+def strip(binary: Path) -> None:
+    subprocess.run(["strip", "--strip-debug", binary], check=True)
+
+
 def take(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source.resolve(), target)
     target.chmod(0o755)
-    subprocess.run(["strip", "--strip-debug", target], check=True)
+    strip(target)
+
+
+def take_package(build: Path, target: Path) -> None:
+    """accord's Python package, and what pyproject.toml says that it depends on: wheels of all PYTHONS have the same files,
+    but for modules, whose names tell the version."""
+    shutil.copytree(build / "python", target, ignore=shutil.ignore_patterns("__pycache__", "bin"))
+    for module in target.rglob("*.so"):
+        strip(module)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    with tempfile.TemporaryDirectory() as wheels:
+        for version in PYTHONS:
+            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+            command += ["--implementation", "cp", "--python-version", version, "--dest", wheels]
+            subprocess.run([*command, *project["dependencies"]], check=True)
+        for wheel in Path(wheels).glob("*.whl"):
+            zipfile.ZipFile(wheel).extractall(target)
 
 
 def pack(build: Path, folder: Path) -> int:
@@ -49,6 +74,7 @@ def pack(build: Path, folder: Path) -> int:
             libraries |= libraries_of(file)
     for name, path in libraries.items():
         take(path, folder / "lib" / name)
+    take_package(build, folder / "python")
     archive = folder.with_name(folder.name + ".tar.xz")
     with tarfile.open(archive, "w:xz", preset=4) as packed:
         packed.add(folder, arcname=folder.name)
