@@ -19,6 +19,7 @@
 #include "base/blocked_signals.hpp"
 #include "base/wait.hpp"
 #include "comm/group.hpp"
+#include "transport/shm/process_watch.hpp"
 
 namespace accord::comm {
 namespace {
@@ -27,6 +28,8 @@ constexpr int kWakeupKey = -1;  // no descriptor
 constexpr int kPollsBetweenLooks = 1024;
 /// While others drive all channels it looks this often, should they leave one without a word.
 constexpr int kAttendedMilliseconds = 5;
+/// Between looks for peers that have ended and whose descriptors do not tell so yet.
+constexpr int kEndsMilliseconds = 250;
 
 std::atomic<ProgressThread*> the_thread = nullptr;
 std::mutex thread_making;
@@ -102,6 +105,7 @@ void ProgressThread::look_again() {
 
 Status ProgressThread::watch(const std::shared_ptr<Group>& group) {
   const std::lock_guard lock(mutex_);
+  if (watched_.empty() && asleep_) wake();  // it looks for ends from now on
   for (const auto& link : group->links()) {
     if (link == nullptr || link->liveness_fd() < 0) continue;
     std::vector<Watcher>& watchers = watched_[link->liveness_fd()];
@@ -146,22 +150,30 @@ void ProgressThread::look_at_peers(int timeout_milliseconds) {
       [[maybe_unused]] const ssize_t got = read(wakeup_.get(), &count, sizeof count);
       continue;
     }
-    // Let go of without the lock: the last handle of a group closes it, and it is forgotten here.
-    std::vector<std::pair<std::shared_ptr<Group>, Rank>> concerned;
-    {
-      const std::lock_guard lock(mutex_);
-      const auto watched = watched_.find(events[i].data.fd);
-      if (watched == watched_.end()) continue;
-      for (const Watcher& watcher : watched->second)
-        if (std::shared_ptr<Group> group = watcher.group.lock()) concerned.emplace_back(std::move(group), watcher.peer);
-      // A peer that has gone has no more news.
-      drop(events[i].data.fd, [](const Watcher& watcher) {
-        const std::shared_ptr<Group> group = watcher.group.lock();
-        return group != nullptr && group->links()[watcher.peer]->update_peer_state() != transport::PeerState::kAlive;
-      });
-    }
-    for (const auto& [group, peer] : concerned) group->on_peer_news(peer);
+    tell_of_news(events[i].data.fd);
   }
+  const auto now = std::chrono::steady_clock::now();
+  if (now - looked_for_ends_ < std::chrono::milliseconds(kEndsMilliseconds)) return;
+  looked_for_ends_ = now;
+  for (const int fd : transport::ended_processes()) tell_of_news(fd);
+}
+
+void ProgressThread::tell_of_news(int fd) {
+  // Let go of without the lock: the last handle of a group closes it, and it is forgotten here.
+  std::vector<std::pair<std::shared_ptr<Group>, Rank>> concerned;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto watched = watched_.find(fd);
+    if (watched == watched_.end()) return;
+    for (const Watcher& watcher : watched->second)
+      if (std::shared_ptr<Group> group = watcher.group.lock()) concerned.emplace_back(std::move(group), watcher.peer);
+    // A peer that has gone has no more news.
+    drop(fd, [](const Watcher& watcher) {
+      const std::shared_ptr<Group> group = watcher.group.lock();
+      return group != nullptr && group->links()[watcher.peer]->update_peer_state() != transport::PeerState::kAlive;
+    });
+  }
+  for (const auto& [group, peer] : concerned) group->on_peer_news(peer);
 }
 
 // As patient as the least patient of their groups; and where it has no core to itself the caller's own threads go first.
@@ -182,17 +194,18 @@ void ProgressThread::loop() {
   int polls = 0;
   bool attended = false;  // others drive all that there is
   while (true) {
-    bool arrivals = false;
+    bool arrivals = false, watches = false;
     {
       const std::lock_guard lock(mutex_);
       attended = attended && arrived_.empty();
       arrivals = !arrived_.empty();
       std::move(arrived_.begin(), arrived_.end(), std::back_inserter(active));
       arrived_.clear();
+      watches = !watched_.empty();
       asleep_ = active.empty() || attended;
     }
     if (asleep_) {
-      sleep(active.empty() ? -1 : kAttendedMilliseconds);
+      sleep(!active.empty() ? kAttendedMilliseconds : watches ? kEndsMilliseconds : -1);
       attended = false;
       continue;
     }

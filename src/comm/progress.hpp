@@ -49,6 +49,8 @@ class ProgressThread {
   ProgressThread(UniqueFd epoll, UniqueFd wakeup);
   void loop();
   void look_at_peers(int timeout_milliseconds);
+  /// Tells the groups that watch liveness descriptor `fd`.
+  void tell_of_news(int fd);
   /// look_at_peers() of a thread that has told that it is asleep.
   void sleep(int timeout_milliseconds);
   static WaitPolicy policy_of(const std::vector<Active>& active);
@@ -61,6 +63,7 @@ class ProgressThread {
 
   UniqueFd epoll_;
   UniqueFd wakeup_;
+  std::chrono::steady_clock::time_point looked_for_ends_ = {};
   std::mutex mutex_;
   std::vector<Active> arrived_;                  // guarded by mutex_
   std::atomic<bool> asleep_ = false;             // set with mutex_ held

@@ -31,6 +31,8 @@ namespace accord::transport {
 namespace {
 
 constexpr int kRetryMilliseconds = 2;
+/// Between looks for processes that have ended and whose descriptors do not tell so yet.
+constexpr int kEndsMilliseconds = 250;
 constexpr int kAcceptedAtOnce = 64;
 constexpr std::size_t kSilentGuests = 256;  // beside the lines; beyond it the one that came first is dropped
 
@@ -254,10 +256,15 @@ void Meeting::wait(Deadline deadline) {
     if (peer.met.watch.process != nullptr) look_at(peer.met.watch.process->ended(), peer.process_ended);
   }
   const int patience = deadline.poll_milliseconds();
-  ::poll(entries.data(), entries.size(), again ? std::min(patience, kRetryMilliseconds) : patience);
+  const int ready_count =
+      ::poll(entries.data(), entries.size(), std::min(patience, again ? kRetryMilliseconds : kEndsMilliseconds));
   for (std::size_t i = 0; i < entries.size(); ++i) {
     if (entries[i].revents != 0) *ready[i] = true;
   }
+  if (ready_count > 0) return;
+  for (Peer& peer : peers_)
+    if (peer.stage != Stage::kMet && peer.met.watch.process != nullptr)
+      peer.process_ended = peer.met.watch.process->has_ended();
 }
 
 bool Meeting::awaits_any() const {

@@ -1,11 +1,12 @@
 #pragma once
-// Seeing a process end, whatever its children still hold open.
+// Seeing a process end, whatever its children still hold open, and however long the kernel takes to take it down.
 
 #include <sys/types.h>
 
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "base/fd.hpp"
 
@@ -14,13 +15,15 @@ namespace accord::transport {
 /// One other process under watch, for all who have a peer in it. Costs a descriptor.
 class WatchedProcess {
  public:
-  explicit WatchedProcess(UniqueFd ended) : ended_(std::move(ended)) {}
+  WatchedProcess(pid_t process, UniqueFd ended) : process_(process), ended_(std::move(ended)) {}
 
-  /// Becomes readable when the process ends, and stays so.
+  /// Becomes readable when the kernel has taken the process down, and stays so.
   const UniqueFd& ended() const { return ended_; }
+  /// True as soon as none of its threads runs its program any more. Cost: some 10 us.
   bool has_ended() const;
 
  private:
+  const pid_t process_;
   const UniqueFd ended_;
 };
 
@@ -42,6 +45,8 @@ struct ProcessWatch {
 
 /// Watches `process`. kUnknown for 0, where the kernel or a sandbox has no pidfd, and where descriptors have run out.
 ProcessWatch watch_process(pid_t process);
+/// ended() of those under watch that have_ended(), which may not be readable yet.
+std::vector<int> ended_processes();
 /// How many processes are under watch.
 std::size_t watched_processes();
 

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <string>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "conformance/comm/host_devices.hpp"
+#include "ranks/open_descriptors.hpp"
 #include "ranks/process_ranks.hpp"
 
 namespace accord::testing {
@@ -93,10 +93,6 @@ class DeviceProcesses : public HostDevices {
   Board* board_;
 
  private:
-  static std::size_t open_descriptors() {
-    const std::filesystem::directory_iterator entries("/proc/self/fd");
-    return static_cast<std::size_t>(std::distance(begin(entries), end(entries)));
-  }
   /// Of devices, this rank's and others'.
   static std::vector<std::string> mapped_memory() {
     std::vector<std::string> found;

@@ -2,9 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/ptrace.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -17,6 +20,7 @@
 namespace accord {
 namespace {
 
+using ::testing::AnyOf;
 using testing::ProcessRanks;
 using testing::TemporaryDirectory;
 
@@ -93,6 +97,32 @@ TEST_F(KilledRanks, all_reduce_survives_a_peer_killed_while_it_waits) {
   EXPECT_EQ(exits, (std::vector<int>{kNamedTheDead, kNamedTheDead, 128 + SIGKILL, kNamedTheDead}));
 }
 
+// The kernel may take long to free a process's memory, to let go of its GPUs or to write its core. Here a tracer holds it there.
+TEST_F(KilledRanks, a_process_that_the_kernel_still_takes_down_is_named) {
+  ProcessRanks ranks(2, [&](Rank rank) {
+    Result<Communicator> comm = join(rank, 2);
+    if (!comm.ok()) return static_cast<int>(kNoGroup);
+    ++board_->ready;
+    if (rank == 1) {
+      while (board_->received.load() == 0) std::this_thread::yield();
+      _exit(kFine);
+    }
+    float value = 1;
+    return judge(comm->all_reduce(Buffer{&value, 1, DType::kFloat32}, ReduceOp::kSum), 1);
+  });
+  const Deadline deadline = Deadline::in(std::chrono::seconds(60));
+  while (board_->ready.load() < 2 && !deadline.passed()) std::this_thread::yield();
+  ASSERT_EQ(ptrace(PTRACE_SEIZE, ranks.process(1), nullptr, PTRACE_O_TRACEEXIT), 0) << std::strerror(errno);
+  board_->killed_at_ns = Duration(Clock::now().time_since_epoch()).count();
+  board_->received = 1;
+  int stopped = 0;
+  ASSERT_EQ(waitpid(ranks.process(1), &stopped, 0), ranks.process(1));
+  ASSERT_EQ(stopped >> 8, SIGTRAP | (PTRACE_EVENT_EXIT << 8));
+  EXPECT_THAT(ranks.wait(0, deadline), AnyOf(kNamedTheDead, kTooLate));  // a busy machine may be late
+  EXPECT_EQ(ptrace(PTRACE_DETACH, ranks.process(1), nullptr, nullptr), 0) << std::strerror(errno);
+  EXPECT_EQ(ranks.wait(1, deadline), kFine);
+}
+
 TEST_F(KilledRanks, a_kill_in_the_middle_of_a_large_all_reduce_is_named) {
   const std::vector<int> exits = exits_of(3, 0, [&](Rank rank) {
     Result<Communicator> comm = join(rank, 3);
@@ -139,14 +169,13 @@ TEST_F(KilledRanks, receives_of_tags_end_with_their_sender_and_what_it_sent_befo
       ++board_->ready;
       pause();
     }
-    ++board_->ready;
     if (rank == 2) {
-      // Its failure is told to rank 0, and a group that has failed receives nothing more.
-      while (board_->received.load() == 0) std::this_thread::yield();
+      ++board_->ready;
       return judge(comm->recv(one, 1), 1);
     }
+    // A group that has failed receives nothing more, so that is before the kill.
     if (!comm->recv(one, 1, 2).ok() || value != 5) return static_cast<int>(kOther);
-    ++board_->received;
+    ++board_->ready;
     Work waits = comm->recv_async(Buffer{&later, 1, DType::kFloat32}, 1);
     if (const int seen = judge(comm->recv(one, 1, 3), 1); seen != kNamedTheDead) return seen;
     return judge(waits.wait(), 1);

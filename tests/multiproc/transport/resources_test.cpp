@@ -17,22 +17,19 @@
 #include <set>
 
 #include "multiproc/transport/board.hpp"
+#include "ranks/open_descriptors.hpp"
 #include "ranks/process_ranks.hpp"
 
 namespace accord::transport {
 namespace {
 
 namespace fs = std::filesystem;
+using accord::testing::open_descriptors;
 using accord::testing::ProcessRanks;
 using ::testing::AnyOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-std::size_t open_descriptors() {
-  const fs::directory_iterator entries("/proc/self/fd");
-  return static_cast<std::size_t>(std::distance(begin(entries), end(entries)));
-}
 
 // Inodes of the windows that a process has mapped ("self", or a number).
 std::set<std::uint64_t> mapped_windows(const std::string& process) {

@@ -1,0 +1,21 @@
+#pragma once
+// The descriptors of this process.
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <string>
+
+namespace accord::testing {
+
+/// How many are open, but for files of /proc, which threads read now and then.
+inline std::size_t open_descriptors() {
+  const std::filesystem::directory_iterator entries("/proc/self/fd");
+  return static_cast<std::size_t>(std::count_if(begin(entries), end(entries), [](const auto& entry) {
+    std::error_code closed;
+    const std::string file = std::filesystem::read_symlink(entry.path(), closed).string();
+    return !closed && !file.starts_with("/proc/");
+  }));
+}
+
+}  // namespace accord::testing
