@@ -55,6 +55,7 @@ class DeviceArray {
   /// What they are once all that is in the stream has happened.
   std::vector<std::byte> bytes() const {
     std::vector<std::byte> found(bytes_);
+    on_.synchronize();  // else a copy to the host waits within CUDA, where it may hold up other ranks' threads
     if (bytes_ > 0) {
       EXPECT_TRUE(on_.runtime.copy(found.data(), data_, bytes_, on_.device, on_.stream).ok());
     }

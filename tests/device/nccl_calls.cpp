@@ -20,6 +20,12 @@ std::string line_of(const Operation& operation) {
   return line;
 }
 
+/// NVIDIA's has no kernel for these in a communicator of one rank.
+bool is_scaled_float8_of_one_rank(const ncclComm& comm, const Operation& operation) {
+  const bool is_float8 = operation.dtype == ncclFloat8e4m3 || operation.dtype == ncclFloat8e5m2;
+  return comm.size == 1 && operation.count > 0 && reduces(operation.kind) && is_float8 && operation.op >= ncclAvg;
+}
+
 /// What is wrong with it; empty if nothing is. Takes the factor of its operator from the communicator.
 std::string refusal(const ncclComm& comm, Operation& operation, cudaStream_t stream) {
   if (comm.finalized) return "after ncclCommFinalize";
@@ -36,6 +42,7 @@ std::string refusal(const ncclComm& comm, Operation& operation, cudaStream_t str
     if (found->second.dtype != operation.dtype) return "an op of another dtype";
     operation.factor = found->second;
   }
+  if (is_scaled_float8_of_one_rank(comm, operation)) return "8-bit floats of one rank that are scaled";
   if (const auto device = HostRuntime::instance().device_of(Stream{stream});
       stream != nullptr && device != comm.where())
     return fmt::format("a stream of {}, a communicator of {}", device ? to_string(*device) : "no device",

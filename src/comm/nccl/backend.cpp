@@ -126,7 +126,7 @@ std::vector<nccl::Communicator*> NcclBackend::communicators() const {
 }
 
 Status NcclBackend::check(const Call& call) const {
-  return library_.ok() ? nccl::check_reduction(call, library().version) : Status();
+  return library_.ok() ? nccl::check_reduction(call, library().version, group_.size()) : Status();
 }
 
 Status NcclBackend::agree(std::span<const Call> calls, Deadline deadline) {

@@ -273,14 +273,17 @@ Status put_reduction(const Putting& put) {
 
 }  // namespace
 
-Status check_reduction(const Call& call, int version) {
+Status check_reduction(const Call& call, int version, int size) {
   if (!plan::traits_of(call.collective).reduces) return {};
   const DType dtype = call.input.dtype;
   const ReduceOp op = call.op.op();
   const bool is_premul = op == ReduceOp::kPremulSum && kind_of(dtype) == DTypeKind::kFloat;
-  if (element_of(dtype, version) && (is_premul || op_of(op, dtype))) return {};
-  return Status(StatusCode::kUnsupported,
-                fmt::format("NCCL {} has no {} of {}", version_text(version), to_string(op), to_string(dtype)));
+  // Of one rank it scales by a kernel that its host code leaves out for 8-bit floats (2.24 to 2.30).
+  const bool scales = is_premul || op == ReduceOp::kAvg;
+  const bool scales_alone = scales && size == 1 && kind_of(dtype) == DTypeKind::kFloat && size_of(dtype) == 1;
+  if (element_of(dtype, version) && (is_premul || op_of(op, dtype)) && !scales_alone) return {};
+  return Status(StatusCode::kUnsupported, fmt::format("NCCL {} has no {} of {}{}", version_text(version), to_string(op),
+                                                      to_string(dtype), scales_alone ? " of one rank" : ""));
 }
 
 Status put_collective(const Member& member, const Call& call, const void* from, Stream stream) {

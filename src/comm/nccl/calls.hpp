@@ -8,8 +8,8 @@
 
 namespace accord::comm::nccl {
 
-/// kUnsupported: NCCL of that version has no such reduction, and the text says which there are.
-Status check_reduction(const Call& call, int version);
+/// kUnsupported: NCCL of that version has no such reduction between `size` ranks.
+Status check_reduction(const Call& call, int version, int size);
 
 /// One rank's place in an NCCL communicator.
 struct Member {
