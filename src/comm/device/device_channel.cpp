@@ -286,8 +286,7 @@ void DeviceChannel::end_kernels(const Status& failure) {
 }
 
 Status DeviceChannel::end_works(Ending which) {
-  const std::shared_ptr<Group> open =
-      group_.handle();  // the end of the last work may close the group, which looks here
+  std::shared_ptr<Group> open;
   std::vector<std::pair<std::shared_ptr<PendingWork>, PendingWork::Callbacks>> ended;
   Status wrong;
   {
@@ -304,6 +303,8 @@ Status DeviceChannel::end_works(Ending which) {
     });
     tell_what_is_over();
   }
+  // The end of the last work may close the group, which looks here. Only then: who lets go of the group closes it else.
+  if (!ended.empty()) open = group_.handle();
   for (const auto& [work, callbacks] : ended) work->call_back(callbacks);
   return wrong;
 }

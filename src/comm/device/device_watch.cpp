@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <thread>
+#include <cstdlib>
 
 #include "base/blocked_signals.hpp"
 #include "comm/group.hpp"
@@ -13,27 +13,44 @@ namespace accord::comm {
 namespace {
 
 constexpr std::chrono::milliseconds kBetweenLooks(1);
+constexpr std::chrono::seconds kPatienceAtExit(5);
+
+DeviceWatch* the_watch = nullptr;  // never deleted; the child of a fork makes its own
+pid_t owner = 0;
 
 }  // namespace
 
 DeviceWatch& DeviceWatch::instance() {
   static std::mutex making;
-  static DeviceWatch* watch = nullptr;  // never deleted: its thread has no end
-  static pid_t owner = 0;
   const std::lock_guard lock(making);
   if (owner != ::getpid()) {  // a forked child has no thread yet
-    watch = new DeviceWatch;
+    the_watch = new DeviceWatch;
     owner = ::getpid();
+    // What CUDA and NCCL have registered before is called after this.
+    static const int registered = std::atexit([] {
+      if (owner == ::getpid()) the_watch->end();
+    });
+    (void)registered;
   }
-  return *watch;
+  return *the_watch;
 }
 
 DeviceWatch::DeviceWatch() {
   const BlockedSignals blocked;
-  std::thread([this] {
+  std::thread thread([this] {
     pthread_setname_np(pthread_self(), "accord-device");
     loop();
-  }).detach();
+  });
+  thread_ = thread.get_id();
+  thread.detach();
+}
+
+void DeviceWatch::end() {
+  if (std::this_thread::get_id() == thread_) return;  // a callback of a work exits
+  std::unique_lock lock(mutex_);
+  ends_ = true;
+  arrived_.notify_one();
+  (void)left_.wait_for(lock, kPatienceAtExit, [this] { return has_ended_; });
 }
 
 void DeviceWatch::watch(std::shared_ptr<Group> group, DeviceChannel& channel) {
@@ -47,7 +64,8 @@ void DeviceWatch::watch(std::shared_ptr<Group> group, DeviceChannel& channel) {
 void DeviceWatch::loop() {
   std::unique_lock lock(mutex_);
   while (true) {
-    arrived_.wait(lock, [this] { return !watched_.empty(); });
+    arrived_.wait(lock, [this] { return ends_ || !watched_.empty(); });
+    if (ends_) break;
     std::vector<Watched> now = watched_;
     lock.unlock();
     for (Watched& one : now)
@@ -69,6 +87,8 @@ void DeviceWatch::loop() {
     std::this_thread::sleep_for(kBetweenLooks);
     lock.lock();
   }
+  has_ended_ = true;
+  left_.notify_all();
 }
 
 }  // namespace accord::comm

@@ -4,13 +4,15 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "comm/device/device_channel.hpp"
 
 namespace accord::comm {
 
-/// Lives as long as the process; asleep while nothing is in streams.
+/// Lives until the process exits; asleep while nothing is in streams. exit() waits until it stands in no call of CUDA or NCCL, which are
+/// taken down then: a group that this thread closes, or gives up, is through with them.
 class DeviceWatch {
  public:
   static DeviceWatch& instance();
@@ -21,6 +23,8 @@ class DeviceWatch {
  private:
   DeviceWatch();
   void loop();
+  /// Waits until the thread has ended, for some seconds at most.
+  void end();
 
   struct Watched {
     std::shared_ptr<Group> group;
@@ -28,7 +32,12 @@ class DeviceWatch {
   };
   std::mutex mutex_;
   std::condition_variable arrived_;
-  std::vector<Watched> watched_;  // guarded by mutex_
+  std::condition_variable left_;
+  std::thread::id thread_;
+  // Guarded by mutex_:
+  std::vector<Watched> watched_;
+  bool ends_ = false;
+  bool has_ended_ = false;
 };
 
 }  // namespace accord::comm

@@ -10,6 +10,7 @@ using testing::DeviceArray;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::OnDevice;
+using testing::ProcessRanks;
 
 class DeviceFailureProcesses : public testing::DeviceProcesses {
  protected:
@@ -146,6 +147,34 @@ TEST_F(DeviceFailureProcesses, a_rank_that_never_comes_is_a_timeout_that_names_i
       ++board_->done;
     });
   }
+}
+
+std::atomic<bool> a_callback_runs = false, the_process_exits = false;
+
+// CUDA and NCCL are taken down in exit(), and crash a thread that is still in them.
+TEST_F(DeviceFailureProcesses, a_process_exits_once_the_watch_has_closed_the_group_that_was_left_to_it) {
+  ProcessRanks ranks(1, [](Rank) -> int {
+    (void)std::atexit([] {  // after accord's, which comes with the first call
+      const std::vector<std::string> calls = testing::log_of(0);
+      const auto destroys = [](const std::string& call) { return call.starts_with("ncclCommDestroy"); };
+      _exit(std::any_of(calls.begin(), calls.end(), destroys) ? testing::kFine : testing::kWrong);
+    });
+    const OnDevice on{runtime(), {DeviceType::kCuda, 0}};
+    const DeviceArray values = ones(on, 500);
+    {
+      const CommunicatorOptions options{.timeout = std::chrono::seconds(60), .select = testing::kByNccl};
+      Communicator comm = Communicator::create(make_memory_store(), 0, 1, options).value();
+      Work work = comm.start(sum(values), {.stream = on.stream});
+      work.on_end([](const Status&) {
+        a_callback_runs = true;
+        while (!the_process_exits) std::this_thread::yield();
+      });
+      while (!a_callback_runs) std::this_thread::yield();
+    }
+    the_process_exits = true;
+    std::exit(testing::kWrong);
+  });
+  EXPECT_EQ(ranks.wait(0, Deadline::in(std::chrono::seconds(60))), testing::kFine);
 }
 
 }  // namespace
