@@ -21,7 +21,8 @@ using Micros = std::chrono::duration<double, std::micro>;
 
 [[noreturn]] inline void fail(const std::string& what) {
   std::fprintf(stderr, "bench_gpu: %s\n", what.c_str());
-  std::exit(1);
+  std::fflush(stdout);
+  std::_Exit(1);  // other threads may be within CUDA
 }
 inline void check(const Status& status) {
   if (!status.ok()) fail(status.to_string());

@@ -1,7 +1,6 @@
 #pragma once
 // A kernel for norms of rows, which engines launch, and which runs at the end of the kernel that added the rows up over the ranks (exec/device/run_plan.hpp).
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -67,11 +66,6 @@ struct NormRows {
 };
 
 /// A block for each row, up to a number that keeps every GPU busy.
-inline Status launch_norm(Runtime& runtime, const NormRows& norm, Device device, Stream stream) {
-  constexpr std::int64_t kMostBlocks = 4096;
-  if (norm.rows == 0) return Status();
-  const Grid grid{.blocks = static_cast<int>(std::min(norm.rows, kMostBlocks)), .threads = NormRows::kThreads};
-  return launch(runtime, norm, grid, device, stream);
-}
+Status launch_norm(Runtime& runtime, const NormRows& norm, Device device, Stream stream);
 
 }  // namespace accord::device

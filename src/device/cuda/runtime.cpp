@@ -200,6 +200,9 @@ class CudaRuntime final : public Runtime {
     const DeviceScope scope(device);
     ACCORD_RETURN_IF_ERROR(scope.status());
     ACCORD_RETURN_IF_ERROR(load_kernels(device.index));
+    if (kernel.cuda == nullptr)
+      return Status(StatusCode::kInternal,
+                    fmt::format("kernel {} comes from a part of the program that was built without CUDA", kernel.name));
     std::array<void*, 1> pointers = {const_cast<void*>(arguments)};
     return status_of(fmt::format("launch of {}", kernel.name),
                      cudaLaunchKernel(kernel.cuda, dim3(static_cast<unsigned>(grid.blocks)),

@@ -1,0 +1,14 @@
+#include "device/norm_rows.hpp"
+
+#include <algorithm>
+
+namespace accord::device {
+
+Status launch_norm(Runtime& runtime, const NormRows& norm, Device device, Stream stream) {
+  constexpr std::int64_t kMostBlocks = 4096;
+  if (norm.rows == 0) return Status();
+  const Grid grid{.blocks = static_cast<int>(std::min(norm.rows, kMostBlocks)), .threads = NormRows::kThreads};
+  return launch(runtime, norm, grid, device, stream);
+}
+
+}  // namespace accord::device
