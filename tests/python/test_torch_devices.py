@@ -98,6 +98,37 @@ def test_works_let_streams_wait(torch_device_process):
     torch_device_process(run_works)
 
 
+def run_batches_of_messages(_, path):
+    import numpy as np
+    import torch.distributed as dist
+    from host_devices import library
+    from host_tensors import of_numpy
+    from torch.distributed import distributed_c10d
+    from torch_device_groups import on_group_ranks
+
+    from accord.torch import c10d
+    from accord.torch.process_group import ProcessGroup
+
+    loaded = library(path)
+    c10d.batch_messages_between_gpus(ProcessGroup)
+
+    def body(group, rank, stream):
+        distributed_c10d._world.pg_group_ranks[group] = {0: 0, 1: 1}
+        mine = of_numpy(loaded, rank, np.full(4, rank, np.int32))
+        got = of_numpy(loaded, rank, np.zeros(4, np.int32))
+        ops = [dist.P2POp(dist.isend, mine, 1 - rank, group), dist.P2POp(dist.irecv, got, 1 - rank, group)]
+        (work,) = dist.batch_isend_irecv(ops)
+        work.wait()
+        stream.synchronize()
+        assert got.values.tolist() == [1 - rank] * 4
+
+    on_group_ranks(loaded, 2, body)
+
+
+def test_messages_of_a_batch_run_as_one_call(torch_device_process):
+    torch_device_process(run_batches_of_messages)
+
+
 def run_failure(_, path):
     import numpy as np
     from host_devices import library

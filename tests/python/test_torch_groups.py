@@ -196,6 +196,10 @@ def mixed(group, folder):
     dist.all_reduce(x)
     dist.all_reduce(y)
     dist.all_gather_into_tensor(torch.empty(6, device="meta"), y)
+    with dist.distributed_c10d._coalescing_manager(device=y.device, async_ops=True) as block:
+        dist.broadcast(y, 0)
+    block.wait()
+    assert dist.batch_isend_irecv([dist.P2POp(dist.isend, y, 0), dist.P2POp(dist.irecv, y, 0)])
     part = dist.new_group([0, 1])
     dist.all_reduce(y, group=part)
     try:

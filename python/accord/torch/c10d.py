@@ -42,6 +42,7 @@ __all__ = [
     "ReduceScatterOptions",
     "ScatterOptions",
     "backends_of",
+    "batch_messages_between_gpus",
     "carried_by",
     "end_blocks_left_by_errors",
     "factor_of",
@@ -230,6 +231,28 @@ def end_blocks_left_by_errors(kind: type[dist.ProcessGroup]) -> None:
             raise
 
     cell.cell_contents = replacement
+
+
+@functools.cache
+def batch_messages_between_gpus(kind: type[dist.ProcessGroup]) -> None:
+    """batch_isend_irecv over a group of `kind` runs messages between GPUs as one call, which torch does for its own class
+    of groups alone. One by one, two ranks that send to each other first would wait for each other in their streams."""
+    original = distributed_c10d.batch_isend_irecv
+
+    @functools.wraps(original)
+    def replacement(p2p_op_list: list[dist.P2POp]) -> list[dist.Work]:
+        first = p2p_op_list[0] if isinstance(p2p_op_list, list) and p2p_op_list else None
+        on_gpu = isinstance(first, dist.P2POp) and isinstance(first.group, kind) and first.tensor.device.type != "cpu"
+        if not on_gpu:
+            return original(p2p_op_list)
+        distributed_c10d._check_p2p_op_list(p2p_op_list)
+        with distributed_c10d._coalescing_manager(first.group, first.tensor.device, async_ops=True) as block:
+            for op in p2p_op_list:
+                peer = {"group_dst" if op.op is dist.isend else "group_src": op.group_peer}
+                op.op(op.tensor, group=op.group, tag=op.tag, **peer)
+        return block.works
+
+    distributed_c10d.batch_isend_irecv = dist.batch_isend_irecv = replacement
 
 
 def first_rank_of(group: dist.ProcessGroup) -> int:

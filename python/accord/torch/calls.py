@@ -27,6 +27,8 @@ _UNSET = c10d.BarrierOptions().timeout
 class Calls:
     """Part of a process group."""
 
+    _others: Any
+
     def __init__(self, comm: accord.Communicator, global_ranks: list[int]) -> None:
         self._comm = comm
         self._global_ranks = global_ranks
@@ -137,11 +139,16 @@ class Calls:
         self._timeout = self._new_timeout = timeout
 
     def _start_coalescing(self, device: torch.device) -> None:
+        if (other := self._others.other_for(device)) is not None:
+            other._start_coalescing(device)
+            return
         if threading.get_ident() in self._batches:
             raise RuntimeError("accord: this thread lists calls of the group already, in a block that has not ended")
         self._batches[threading.get_ident()] = Listed(self._comm.batch())
 
     def _end_coalescing(self, device: torch.device) -> dist.Work:
+        if (other := self._others.other_for(device)) is not None:
+            return other._end_coalescing(device)
         listed = self._batches[threading.get_ident()]
         stream = None if listed.device is None else streams.current(listed.device)
         started = functools.partial(

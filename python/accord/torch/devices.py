@@ -64,6 +64,15 @@ class OtherDevices:
         """Whether the program named accord for `device`: "cuda" in "cpu:accord,cuda:accord"."""
         return device.type == "cuda" and self._backends().get("cuda") == "accord"
 
+    def other_for(self, device: torch.device) -> dist.ProcessGroup | None:
+        """The group that runs the calls on `device`; None if that is accord's own. TypeError if the program named no backend
+        for it."""
+        if device.type == "cpu" or self.are_own(device):
+            return None
+        if (other := self.group_for(device)) is None:
+            raise TypeError(str(WrongDevice(device, "a block of calls")))
+        return other
+
     def wait_for_own(self) -> None:
         """What this rank has in its current stream of a GPU of accord's is over."""
         if torch.cuda.is_initialized() and self._backends().get("cuda") == "accord":
