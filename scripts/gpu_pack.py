@@ -1,8 +1,9 @@
 """Packs what scripts/test-gpu runs on another machine: gpu_pack.py BUILD FOLDER.
 
 FOLDER gets the GoogleTest programs that have suites with "Cuda" in their names, the benchmark, libaccord, the Python
-package with the packages that it needs, for every Python from 3.11 to 3.14, and the shared libraries that these need, but
-for those of the C and C++ runtimes, all without debugging information; beside it FOLDER.tar.xz is the same in one file.
+package with the packages that it needs, for every Python from 3.11 to 3.14, and the shared libraries that these need,
+but for those of the C and C++ runtimes, all without debugging information; beside it FOLDER.tar.xz is the same in one
+file.
 """
 
 import re
@@ -42,9 +43,10 @@ def take(source: Path, target: Path) -> None:
 
 
 def take_package(build: Path, target: Path) -> None:
-    """accord's Python package, and what pyproject.toml says that it depends on: wheels of all PYTHONS have the same files,
-    but for modules, whose names tell the version."""
-    shutil.copytree(build / "python", target, ignore=shutil.ignore_patterns("__pycache__", "bin"))
+    """accord's Python package, and what pyproject.toml says that it depends on: wheels of all PYTHONS have the same
+    files, but for modules, whose names tell the version."""
+    left_out = shutil.ignore_patterns("__pycache__", "bin")
+    shutil.copytree(build / "python", target, ignore=left_out, ignore_dangling_symlinks=True)
     for module in target.rglob("*.so"):
         strip(module)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

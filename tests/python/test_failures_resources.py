@@ -20,16 +20,15 @@ def lacks(comm, poor, kind, folder):
     """Rank `poor` makes groups with less and less of something, beginning with none, until it is enough."""
     import resource
 
+    from descriptors import open_descriptors
+
     limit = {"descriptors": resource.RLIMIT_NOFILE, "file size": resource.RLIMIT_FSIZE}[kind.split(" at ")[0]]
     before = resource.getrlimit(limit)
-
-    def descriptors():
-        return sorted(os.listdir("/proc/self/fd"), key=int)[:-1]  # without that of the directory
 
     def more_by(attempt):
         if limit == resource.RLIMIT_FSIZE:
             return 4096 if attempt == 0 else before[0]
-        free = (fd for fd in range(10_000) if str(fd) not in held)
+        free = (fd for fd in range(10_000) if fd not in held)
         return next(fd for number, fd in enumerate(free) if number == 3 * attempt)
 
     comm.barrier()
@@ -37,7 +36,7 @@ def lacks(comm, poor, kind, folder):
     warm.barrier()
     warm.close()
     comm.barrier()
-    held = descriptors()
+    held = open_descriptors()
     seen = []
     for attempt in range(30):
         if comm.rank == poor:
@@ -59,7 +58,7 @@ def lacks(comm, poor, kind, folder):
             group.close()
         if comm.state == "ready":
             comm.barrier(timeout=30)
-        assert comm.rank != poor or error is None or descriptors() == held, (attempt, held, descriptors())
+        assert comm.rank != poor or error is None or open_descriptors() == held, (attempt, held, open_descriptors())
         seen.append(error)
         if error is None:
             break

@@ -110,7 +110,7 @@ def run_batches_of_messages(_, path):
     from accord.torch.process_group import ProcessGroup
 
     loaded = library(path)
-    c10d.batch_messages_between_gpus(ProcessGroup)
+    c10d.batch_messages(ProcessGroup)
 
     def body(group, rank, stream):
         distributed_c10d._world.pg_group_ranks[group] = {0: 0, 1: 1}

@@ -193,7 +193,12 @@ def mixed(group, folder):
     store = dist.FileStore(f"{folder}/mixed", size)
     dist.init_process_group("cpu:accord,meta:fake", store=store, rank=rank, world_size=size)
     x, y = torch.ones(3), torch.ones(3, device="meta")
-    dist.all_reduce(x)
+    try:
+        with dist.distributed_c10d._coalescing_manager(device=torch.device("cuda")):
+            pass
+    except TypeError as error:
+        assert "cpu:accord,cuda:BACKEND" in str(error)
+    dist.all_reduce(x)  # runs, though torch had begun to list calls
     dist.all_reduce(y)
     dist.all_gather_into_tensor(torch.empty(6, device="meta"), y)
     with dist.distributed_c10d._coalescing_manager(device=y.device, async_ops=True) as block:

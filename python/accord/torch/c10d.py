@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
@@ -42,7 +43,7 @@ __all__ = [
     "ReduceScatterOptions",
     "ScatterOptions",
     "backends_of",
-    "batch_messages_between_gpus",
+    "batch_messages",
     "carried_by",
     "end_blocks_left_by_errors",
     "factor_of",
@@ -219,40 +220,50 @@ def end_blocks_left_by_errors(kind: type[dist.ProcessGroup]) -> None:
     @functools.wraps(cell.cell_contents)
     def replacement(group: dist.ProcessGroup | None = None, *arguments: Any, **keywords: Any) -> Iterator[Any]:
         has_begun = False
+        left = group or dist.group.WORLD
+        was_listing = left in distributed_c10d._world.pg_coalesce_state
         try:
             with original(group, *arguments, **keywords) as block:
                 has_begun = True
                 yield block
         except BaseException:
-            left = group or dist.group.WORLD
-            if has_begun and isinstance(left, kind):
+            if isinstance(left, kind) and (has_begun or not was_listing):
                 distributed_c10d._world.pg_coalesce_state.pop(left, None)
-                left.drop_listed()
+                if has_begun:
+                    left.drop_listed()
             raise
 
     cell.cell_contents = replacement
 
 
 @functools.cache
-def batch_messages_between_gpus(kind: type[dist.ProcessGroup]) -> None:
+def batch_messages(kind: type[dist.ProcessGroup]) -> None:
     """batch_isend_irecv over a group of `kind` runs messages between GPUs as one call, which torch does for its own class
-    of groups alone. One by one, two ranks that send to each other first would wait for each other in their streams."""
+    of groups alone. One by one, two ranks that send to each other first would wait for each other in their streams.
+
+    Programs that imported it by its name before the first such group have torch's own.
+    """
     original = distributed_c10d.batch_isend_irecv
 
     @functools.wraps(original)
     def replacement(p2p_op_list: list[dist.P2POp]) -> list[dist.Work]:
-        first = p2p_op_list[0] if isinstance(p2p_op_list, list) and p2p_op_list else None
-        on_gpu = isinstance(first, dist.P2POp) and isinstance(first.group, kind) and first.tensor.device.type != "cpu"
-        if not on_gpu:
-            return original(p2p_op_list)
         distributed_c10d._check_p2p_op_list(p2p_op_list)
-        with distributed_c10d._coalescing_manager(first.group, first.tensor.device, async_ops=True) as block:
+        group, device = p2p_op_list[0].group, p2p_op_list[0].tensor.device
+        of_one_kind = all(op.tensor.device.type == device.type for op in p2p_op_list)
+        if not (isinstance(group, kind) and of_one_kind and group.runs_messages_as_one(device)):
+            return original(p2p_op_list)
+        with distributed_c10d._coalescing_manager(group, device, async_ops=True) as block:
             for op in p2p_op_list:
                 peer = {"group_dst" if op.op is dist.isend else "group_src": op.group_peer}
                 op.op(op.tensor, group=op.group, tag=op.tag, **peer)
         return block.works
 
     distributed_c10d.batch_isend_irecv = dist.batch_isend_irecv = replacement
+    # What torch.compile knows the function as (2.13), once that is imported.
+    collectives = sys.modules.get("torch.distributed._functional_collectives")
+    remaps = getattr(collectives, "traceable_collective_remaps", {})
+    if original in remaps:
+        remaps[replacement] = remaps[original]
 
 
 def first_rank_of(group: dist.ProcessGroup) -> int:

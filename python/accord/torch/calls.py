@@ -138,6 +138,15 @@ class Calls:
         """Of later calls that have none of their own."""
         self._timeout = self._new_timeout = timeout
 
+    def runs_messages_as_one(self, device: torch.device) -> bool:
+        """Whether a batch of messages of tensors there has to be one call, and can be: between GPUs."""
+        if device.type == "cpu":
+            return False
+        if self._others.are_own(device):
+            return True
+        other = self._others.group_for(device)
+        return other is not None and other._get_backend(device).supports_coalescing
+
     def _start_coalescing(self, device: torch.device) -> None:
         if (other := self._others.other_for(device)) is not None:
             other._start_coalescing(device)

@@ -65,8 +65,8 @@ class OtherDevices:
         return device.type == "cuda" and self._backends().get("cuda") == "accord"
 
     def other_for(self, device: torch.device) -> dist.ProcessGroup | None:
-        """The group that runs the calls on `device`; None if that is accord's own. TypeError if the program named no backend
-        for it."""
+        """The group that runs the calls on `device`; None if that is accord's own. TypeError if the program named no
+        backend for it."""
         if device.type == "cpu" or self.are_own(device):
             return None
         if (other := self.group_for(device)) is None:

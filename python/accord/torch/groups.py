@@ -66,7 +66,7 @@ def create(options: Any, backend_options: Options | Ready | None) -> ProcessGrou
         raise TypeError(f"accord: pg_options is a {type(backend_options).__name__}; pass accord.torch.Options(...)")
     c10d.let_timeouts_be_set(ProcessGroup)
     c10d.end_blocks_left_by_errors(ProcessGroup)
-    c10d.batch_messages_between_gpus(ProcessGroup)
+    c10d.batch_messages(ProcessGroup)
     c10d.record_by_itself("accord")
     # Without any it is the default group, or one of ranks of other jobs, which programs make by what torch makes its
     # groups by.

@@ -22,6 +22,8 @@ Device device_of(const Call& call) {
 
 /// A message may still be on its way from a peer for which it is over, and which has left since.
 constexpr std::chrono::seconds kGrace(1);
+/// For a collective whose kernels may have met those of a graph of the peer's, which the peer's ledger does not count.
+constexpr std::chrono::milliseconds kGraceOfCollectives(200);
 /// Of what is under way, each time: what is behind waits for that.
 constexpr std::size_t kExamined = 64;
 
@@ -210,7 +212,7 @@ Status DeviceChannel::examine(UnderWay& one) const {
     const bool has_left = !has_come && (group_.peer_state(rank) == transport::PeerState::kLeft ||
                                         (one.number > 0 && theirs != nullptr && theirs->has_left()));
     if (has_left && !one.left_at) one.left_at = Clock::now();
-    if (has_left && (one.number > 0 || Clock::now() - *one.left_at > kGrace))
+    if (has_left && Clock::now() - *one.left_at > (one.number > 0 ? kGraceOfCollectives : kGrace))
       return Status(StatusCode::kPeerLost,
                     fmt::format("{}: rank {} has closed its communicator and takes no more part", where(one), rank),
                     {rank});
@@ -286,6 +288,7 @@ void DeviceChannel::end_kernels(const Status& failure) {
 }
 
 Status DeviceChannel::end_works(Ending which) {
+  // The end of its last work may close the group, which looks here. Without works whoever lets go of the group closes it.
   std::shared_ptr<Group> open;
   std::vector<std::pair<std::shared_ptr<PendingWork>, PendingWork::Callbacks>> ended;
   Status wrong;
@@ -297,14 +300,13 @@ Status DeviceChannel::end_works(Ending which) {
       const bool is_over = over.ok() && *over;
       if (!is_over && which == Ending::kOver) return false;
       if (!is_over) ending_.push_back(one.end);
+      if (one.work != nullptr && open == nullptr) open = group_.handle();
       if (one.work != nullptr) ended.emplace_back(one.work, one.work->end(failure_));
       last_ended_ = std::max(last_ended_, one.number);
       return true;
     });
     tell_what_is_over();
   }
-  // The end of the last work may close the group, which looks here. Only then: who lets go of the group closes it else.
-  if (!ended.empty()) open = group_.handle();
   for (const auto& [work, callbacks] : ended) work->call_back(callbacks);
   return wrong;
 }

@@ -3,6 +3,7 @@
 // the others have come so far; who calls looks for ranks that have left after it has told of its call, so that one of both sees the other. Once a group has
 // failed, calls that a rank has not made yet it will not make. Launches of graphs are not known of.
 #include <fmt/format.h>
+#include <poll.h>
 
 #include <algorithm>
 
@@ -14,6 +15,12 @@ namespace accord::comm {
 namespace {
 
 constexpr std::chrono::seconds kPartingPatience(5);
+
+/// A peer that has died, whose kernels run until the kernel of the system has let go of its devices.
+bool is_being_taken_down(const transport::Link& peer) {
+  pollfd ended = {peer.liveness_fd(), POLLIN, 0};
+  return peer.peer_state() == transport::PeerState::kLost && ended.fd >= 0 && ::poll(&ended, 1, 0) != 1;
+}
 
 }  // namespace
 
@@ -60,7 +67,8 @@ bool DeviceChannel::loses_memory_of_this_rank(Rank rank) const {
 bool DeviceChannel::may_use_memory(Rank rank) const {
   const DeviceLedger &mine = *ledger_of(group_.rank()), *const its = ledger_of(rank);
   if (rank == group_.rank()) return mine.over() < mine.count();
-  if (!loses_memory_of_this_rank(rank) || group_.peer_state(rank) != transport::PeerState::kAlive) return false;
+  if (!loses_memory_of_this_rank(rank)) return false;
+  if (group_.peer_state(rank) != transport::PeerState::kAlive) return is_being_taken_down(*group_.links()[rank]);
   const std::uint64_t over = its->over();
   const bool comes_no_more = group_.has_failed() || its->has_left();
   return over < its->count() || (!comes_no_more && over < mine.count());

@@ -8,6 +8,7 @@
 
 #include "base/blocked_signals.hpp"
 #include "comm/group.hpp"
+#include "comm/progress.hpp"
 
 namespace accord::comm {
 namespace {
@@ -16,19 +17,19 @@ constexpr std::chrono::milliseconds kBetweenLooks(1);
 constexpr std::chrono::seconds kPatienceAtExit(5);
 
 DeviceWatch* the_watch = nullptr;  // never deleted; the child of a fork makes its own
-pid_t owner = 0;
+int generation = -1;               // of forks, in which it was made
 
 }  // namespace
 
 DeviceWatch& DeviceWatch::instance() {
   static std::mutex making;
   const std::lock_guard lock(making);
-  if (owner != ::getpid()) {  // a forked child has no thread yet
+  if (generation != ProgressThread::fork_generation()) {  // a forked child has no thread yet
     the_watch = new DeviceWatch;
-    owner = ::getpid();
+    generation = ProgressThread::fork_generation();
     // What CUDA and NCCL have registered before is called after this.
     static const int registered = std::atexit([] {
-      if (owner == ::getpid()) the_watch->end();
+      if (generation == ProgressThread::fork_generation()) the_watch->end();
     });
     (void)registered;
   }
@@ -89,6 +90,8 @@ void DeviceWatch::loop() {
   }
   has_ended_ = true;
   left_.notify_all();
+  lock.unlock();
+  while (true) ::pause();  // the end of a thread calls into CUDA as well
 }
 
 }  // namespace accord::comm

@@ -11,8 +11,8 @@
 
 namespace accord::comm {
 
-/// Lives until the process exits; asleep while nothing is in streams. exit() waits until it stands in no call of CUDA or NCCL, which are
-/// taken down then: a group that this thread closes, or gives up, is through with them.
+/// Asleep while nothing is in streams. exit() waits until it stands in no call of CUDA or NCCL, which are taken down then:
+/// a group that this thread closes, or gives up, is through with them.
 class DeviceWatch {
  public:
   static DeviceWatch& instance();
@@ -23,7 +23,7 @@ class DeviceWatch {
  private:
   DeviceWatch();
   void loop();
-  /// Waits until the thread has ended, for some seconds at most.
+  /// Waits until the thread looks at nothing any more, for some seconds at most.
   void end();
 
   struct Watched {

@@ -256,12 +256,10 @@ void Meeting::wait(Deadline deadline) {
     if (peer.met.watch.process != nullptr) look_at(peer.met.watch.process->ended(), peer.process_ended);
   }
   const int patience = deadline.poll_milliseconds();
-  const int ready_count =
-      ::poll(entries.data(), entries.size(), std::min(patience, again ? kRetryMilliseconds : kEndsMilliseconds));
+  ::poll(entries.data(), entries.size(), std::min(patience, again ? kRetryMilliseconds : kEndsMilliseconds));
   for (std::size_t i = 0; i < entries.size(); ++i) {
     if (entries[i].revents != 0) *ready[i] = true;
   }
-  if (ready_count > 0) return;
   for (Peer& peer : peers_)
     if (peer.stage != Stage::kMet && peer.met.watch.process != nullptr)
       peer.process_ended = peer.met.watch.process->has_ended();

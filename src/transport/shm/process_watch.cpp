@@ -17,6 +17,7 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <string_view>
 #include <utility>
 
 #include "base/fd.hpp"
@@ -30,11 +31,32 @@ struct Watches {
   std::map<pid_t, std::weak_ptr<WatchedProcess>> shared;
 };
 
-/// Of the flags in /proc/PID/stat: a thread that exits, that waits until a core is written, or that writes it.
+constexpr std::chrono::milliseconds kBetweenLooks(100);
+/// Of the flags in a thread's stat: it exits, waits until a core is written, or writes it.
 constexpr unsigned kRunsNoMore = 0x4 | 0x8 | 0x200;
 
-bool runs_no_more(const std::string& folder) {
-  const Result<std::string> stat = read_file(folder + "/stat");
+/// Of the process of a pidfd, by its number in the namespace that /proc shows, which may be another than this process's.
+std::string folder_of(int pidfd) {
+  constexpr std::string_view kNumber = "\nPid:\t";
+  const Result<std::string> info = read_file(fmt::format("/proc/self/fdinfo/{}", pidfd));
+  const std::size_t at = info.ok() ? info->find(kNumber) : std::string::npos;
+  int process = 0;
+  if (at != std::string::npos)
+    std::from_chars(info->data() + at + kNumber.size(), info->data() + info->size(), process);
+  return process > 0 ? fmt::format("/proc/{}/task", process) : "";
+}
+
+std::vector<std::string> threads_of(const std::string& folder) {
+  std::vector<std::string> threads;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    threads.push_back(entry->path().string());
+  std::ranges::sort(threads);
+  return error ? std::vector<std::string>() : threads;
+}
+
+bool runs_no_more(const std::string& thread) {
+  const Result<std::string> stat = read_file(thread + "/stat");
   if (!stat.ok()) return false;
   // "PID (NAME) STATE PPID PGRP SESSION TTY TPGID FLAGS ...", where NAME may be anything.
   std::size_t at = stat->rfind(')');
@@ -45,21 +67,25 @@ bool runs_no_more(const std::string& folder) {
   return (flags & kRunsNoMore) != 0;
 }
 
-/// Whether all of its threads run no more. False where /proc does not show it.
-bool is_taken_down(pid_t process) {
-  const std::string folder = fmt::format("/proc/{}", process);
-  if (!runs_no_more(folder)) return false;  // the first thread
-  std::error_code error;
-  const std::filesystem::directory_iterator threads(folder + "/task", error);
-  return !error && std::all_of(begin(threads), end(threads),
-                               [](const auto& thread) { return runs_no_more(thread.path().string()); });
-}
-
 }  // namespace
+
+WatchedProcess::WatchedProcess(UniqueFd ended)
+    : ended_(std::move(ended)), folder_(folder_of(ended_.get())), looked_(Clock::now()) {}
 
 bool WatchedProcess::has_ended() const {
   pollfd entry = {ended_.get(), POLLIN, 0};
-  return ::poll(&entry, 1, 0) == 1 || is_taken_down(process_);
+  if (runs_no_more_ || ::poll(&entry, 1, 0) == 1) return true;
+  const Clock::time_point now = Clock::now();
+  Clock::time_point looked = looked_;
+  if (folder_.empty() || now - looked < kBetweenLooks || !looked_.compare_exchange_strong(looked, now)) return false;
+  if (looks()) runs_no_more_ = true;
+  return runs_no_more_;
+}
+
+/// Whether none of its threads runs any more, nor one that they have started meanwhile.
+bool WatchedProcess::looks() const {
+  const std::vector<std::string> threads = threads_of(folder_);
+  return !threads.empty() && std::ranges::all_of(threads, runs_no_more) && threads_of(folder_) == threads;
 }
 
 ProcessWatch watch_process(pid_t process) {
@@ -74,8 +100,7 @@ ProcessWatch watch_process(pid_t process) {
   }
   UniqueFd ended(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));  // close-on-exec by definition
   if (!ended.valid()) return {errno == ESRCH ? ProcessLife::kEnded : ProcessLife::kUnknown, nullptr};
-  auto shared = std::make_shared<WatchedProcess>(process, std::move(ended));
-  if (shared->has_ended()) return {ProcessLife::kEnded, nullptr};
+  auto shared = std::make_shared<WatchedProcess>(std::move(ended));
   watches.shared[process] = shared;
   return {ProcessLife::kRuns, std::move(shared)};
 }

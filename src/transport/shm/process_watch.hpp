@@ -3,28 +3,36 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "base/fd.hpp"
 
 namespace accord::transport {
 
-/// One other process under watch, for all who have a peer in it. Costs a descriptor.
+/// One other process under watch, for all who have a peer in it. Costs a descriptor. Thread-safe.
 class WatchedProcess {
  public:
-  WatchedProcess(pid_t process, UniqueFd ended) : process_(process), ended_(std::move(ended)) {}
+  /// `ended`: a pidfd of the process.
+  explicit WatchedProcess(UniqueFd ended);
 
   /// Becomes readable when the kernel has taken the process down, and stays so.
   const UniqueFd& ended() const { return ended_; }
-  /// True as soon as none of its threads runs its program any more. Cost: some 10 us.
+  /// True soon after the last of its threads ran its program, and from then on. Looks at /proc ten times a second at most.
   bool has_ended() const;
 
  private:
-  const pid_t process_;
+  bool looks() const;
+
   const UniqueFd ended_;
+  const std::string folder_;  ///< of the process in /proc; empty where it is not to be seen
+  mutable std::atomic<Clock::time_point> looked_;
+  mutable std::atomic<bool> runs_no_more_ = false;
 };
 
 enum class ProcessLife : std::uint8_t {
@@ -45,7 +53,7 @@ struct ProcessWatch {
 
 /// Watches `process`. kUnknown for 0, where the kernel or a sandbox has no pidfd, and where descriptors have run out.
 ProcessWatch watch_process(pid_t process);
-/// ended() of those under watch that have_ended(), which may not be readable yet.
+/// ended() of those under watch that have ended. It may not be readable yet.
 std::vector<int> ended_processes();
 /// How many processes are under watch.
 std::size_t watched_processes();

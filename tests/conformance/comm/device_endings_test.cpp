@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <optional>
 
 #include "comm/group.hpp"
 #include "conformance/comm/host_devices.hpp"
@@ -112,6 +113,27 @@ TEST_F(DeviceEndings, closing_a_failed_group_ends_works_that_have_not_begun) {
       on.synchronize();
     }
   });
+}
+
+TEST_F(DeviceEndings, a_group_that_was_let_go_of_closes_with_its_last_work) {
+  const OnDevice on{runtime(), {DeviceType::kCuda, 0}, runtime().create_stream({DeviceType::kCuda, 0}, false).value()};
+  for (const bool waits : {true, false}) {
+    const DeviceArray values(on, std::vector<float>(100, 1.0F), DType::kFloat32);
+    testing::BusyStream busy = runtime().make_stream_busy(on.stream);
+    std::optional<Work> work;
+    {
+      const CommunicatorOptions options{.timeout = std::chrono::seconds(60), .select = testing::kByNccl};
+      Communicator comm = Communicator::create(make_memory_store(), 0, 1, options).value();
+      const Call sum = Call::all_reduce(values.buffer(), values.buffer(), ReduceOp::kSum);
+      work = comm.start(sum, {.stream = on.stream});
+    }
+    if (!waits) work.reset();
+    busy.release();
+    if (work.has_value()) {
+      EXPECT_TRUE(work->wait().ok());
+    }
+  }
+  EXPECT_TRUE(runtime().destroy_stream(on.device, on.stream).ok());
 }
 
 }  // namespace

@@ -164,11 +164,13 @@ TEST_F(DeviceFailureProcesses, a_process_exits_once_the_watch_has_closed_the_gro
     {
       const CommunicatorOptions options{.timeout = std::chrono::seconds(60), .select = testing::kByNccl};
       Communicator comm = Communicator::create(make_memory_store(), 0, 1, options).value();
+      testing::BusyStream busy = runtime().make_stream_busy(on.stream);
       Work work = comm.start(sum(values), {.stream = on.stream});
       work.on_end([](const Status&) {
         a_callback_runs = true;
         while (!the_process_exits) std::this_thread::yield();
       });
+      busy.release();
       while (!a_callback_runs) std::this_thread::yield();
     }
     the_process_exits = true;

@@ -8,11 +8,13 @@
 
 #include "comm/flight/read_record.hpp"
 #include "comm/flight/recorder.hpp"
+#include "ranks/open_descriptors.hpp"
 #include "sanitized.hpp"
 
 namespace accord::comm::flight {
 namespace {
 
+using accord::testing::open_descriptors;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
@@ -181,11 +183,6 @@ TEST(FlightRecorder, the_place_of_a_communicator_that_ended_is_used_again_and_em
   EXPECT_EQ(next->read().name, "tp");
 }
 
-std::ptrdiff_t open_descriptors() {
-  const std::filesystem::directory_iterator all("/proc/self/fd");
-  return std::distance(begin(all), end(all));
-}
-
 /// Bytes of this process that lie in shared memory.
 std::size_t shared_memory() {
   std::ifstream status("/proc/self/status");
@@ -199,7 +196,7 @@ std::size_t shared_memory() {
 
 TEST(FlightRecorder, hundreds_of_communicators_take_one_descriptor_and_memory_for_what_they_did) {
   const auto first = make_recorder(1024);
-  const std::ptrdiff_t descriptors = open_descriptors();
+  const std::size_t descriptors = open_descriptors();
   const std::size_t before = shared_memory();
   std::vector<std::unique_ptr<Recorder>> recorders;
   constexpr std::size_t kMany = 512;

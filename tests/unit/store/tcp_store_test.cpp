@@ -12,14 +12,16 @@
 #include "accord/store.hpp"
 #include "base/clock.hpp"
 #include "base/fd.hpp"
+#include "ranks/open_descriptors.hpp"
 #include "store/tcp_protocol.hpp"
 #include "store/tcp_socket.hpp"
 
 namespace accord {
 namespace {
 
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::HasSubstr;
+using testing::open_descriptors;
+using ::testing::StartsWith;
 using namespace std::chrono_literals;
 
 constexpr Duration kLong = 60s;
@@ -71,10 +73,6 @@ std::string hello() {
 std::string header(store::RequestHeader header) {
   const auto bytes = store::encode(header);
   return {bytes.data(), bytes.size()};
-}
-
-std::size_t open_descriptors() {
-  return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}));
 }
 
 TEST(TcpStore, port_0_takes_a_free_port_and_describe_tells_it) {

@@ -9,6 +9,7 @@
 #include <sstream>
 #include <thread>
 
+#include "ranks/open_descriptors.hpp"
 #include "transport/shm/hello.hpp"
 #include "transport/shm/unix_socket.hpp"
 #include "transport/transport.hpp"
@@ -16,14 +17,10 @@
 namespace accord::transport {
 namespace {
 
-using testing::HasSubstr;
+using accord::testing::open_descriptors;
+using ::testing::HasSubstr;
 
 constexpr std::size_t kBytes = 4096;
-
-std::size_t open_descriptors() {
-  const std::filesystem::directory_iterator entries("/proc/self/fd");
-  return static_cast<std::size_t>(std::distance(begin(entries), end(entries)));
-}
 
 struct Found {
   std::string socket_name;
@@ -65,7 +62,7 @@ void say(const UniqueFd& socket, const std::string& bytes, int descriptors) {
   (void)::sendmsg(socket.get(), &message, MSG_NOSIGNAL);
 }
 
-class ShmStranger : public testing::Test {
+class ShmStranger : public ::testing::Test {
  protected:
   void SetUp() override {
     Transport& shm = **transport_by_name("shm");

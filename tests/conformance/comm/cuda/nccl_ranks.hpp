@@ -30,7 +30,7 @@ class CudaNcclTest : public ::testing::Test {
 
   void SetUp() override {
     if (const Status viable = device::cuda::runtime().viable(); !viable.ok()) GTEST_SKIP() << viable.message();
-    // Its functions call each other by names that the tests' own library has, too: who loads it first says which they find.
+    // Its functions call each other by names that the tests' own library has, too.
     if (dlopen(real_nccl().c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_DEEPBIND) == nullptr) GTEST_SKIP() << dlerror();
     if (is_spawned_rank()) return;
     const Result<std::unique_ptr<const comm::nccl::Library>> nccl = comm::nccl::load(real_nccl());
