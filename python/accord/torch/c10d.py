@@ -238,8 +238,8 @@ def end_blocks_left_by_errors(kind: type[dist.ProcessGroup]) -> None:
 
 @functools.cache
 def batch_messages(kind: type[dist.ProcessGroup]) -> None:
-    """batch_isend_irecv over a group of `kind` runs messages between GPUs as one call, which torch does for its own class
-    of groups alone. One by one, two ranks that send to each other first would wait for each other in their streams.
+    """batch_isend_irecv over a group of `kind` runs messages between GPUs as one call, which torch does for its own
+    class of groups alone. One by one, two ranks that send to each other first would wait for each other in their streams.
 
     Programs that imported it by its name before the first such group have torch's own.
     """
