@@ -1,4 +1,6 @@
 # The front door: each word calls a script, which says what it does.
+# Steps share the environment and the build: make -j runs them one by one, each with all processors.
+.NOTPARALLEL:
 .PHONY: build setup demo test test-sanitizers test-full test-gpu bench wheel format lint clean
 build:
 	@scripts/build

@@ -75,6 +75,7 @@ function(accord_find_cuda)
       string(REGEX MATCH "[^\n]*(error|fatal)[^\n]*" why "${said}")
       string(REGEX REPLACE "[\"\\;]" "'" why "${why}")  # it becomes a string of C++
       set(ACCORD_CUDA_WITHOUT "${NVCC} does not work with ${CMAKE_CXX_COMPILER}: ${why}" PARENT_SCOPE)
+      unset(NVCC CACHE)  # another one may be there, or be named, the next time
       return()
     endif()
     set(NVCC_WORKS ${combination} CACHE INTERNAL "the compilers and architectures that nvcc was tried with")
@@ -103,7 +104,7 @@ if(CCACHE)
 endif()
 # nvcc looks for libraries in lib64, where PyPI's packages have none.
 cmake_path(GET cuda_library PARENT_PATH cuda_libraries)
-set(CMAKE_CUDA_FLAGS_INIT -L${cuda_libraries})
+set(CMAKE_CUDA_FLAGS_INIT "-L\"${cuda_libraries}\"")
 enable_language(CUDA)
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)

@@ -5,9 +5,15 @@
 #   JOBS       parallel compiler processes (default: all processors)
 #   ACCORD_CUDA  kernels for NVIDIA GPUs: ON, OFF or AUTO (default: ON if this machine has NVIDIA's driver, else OFF)
 set -euo pipefail
-ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+unset CDPATH
+script=$(realpath "$0")
+caller_folder=$PWD
+ROOT=$(dirname "$(dirname "$(realpath "${BASH_SOURCE[0]}")")")
 cd "$ROOT"
-export VENV=${VENV:-$ROOT/.venv}
+# absolute PATH: one that was given in the folder of the caller.
+absolute() { (cd "$caller_folder" && realpath -ms -- "$1"); }
+VENV=$(absolute "${VENV:-$ROOT/.venv}")
+export VENV
 export JOBS=${JOBS:-$(nproc)}
 # A package in the caller's path must not stand in for the one that is being built.
 unset PYTHONPATH
@@ -17,7 +23,15 @@ export CCACHE_BASEDIR=$ROOT CCACHE_NOHASHDIR=1
 # say TEXT...: a line about what happens, that stands out from the output of the tools.
 say() { printf '\033[1m==> %s\033[0m\n' "$*" >&2; }
 # usage: the comment at the top of the script that calls this.
-usage() { sed -n '2,/^# shellcheck/s/^# \{0,1\}//p' "$0" | sed '$d'; }
+usage() { sed -n '2,/^# shellcheck/s/^# \{0,1\}//p' "$script" | sed '$d'; }
+case ${1:-} in
+  -h | --help)
+    usage
+    exit
+    ;;
+esac
+# Programs that this one waits for may take Ctrl-C for a failure of theirs, behind which it would go on.
+trap 'exit 130' INT
 # fail TEXT...: says why and ends the script.
 fail() {
   printf 'error: %s\n' "$*" >&2
@@ -44,7 +58,21 @@ finish() {
   return "$rc"
 }
 # begin_setup STEP...: installs what the build for these steps needs, then begins to install the rest, mostly PyTorch.
-begin_setup() { scripts/setup --build "$@" && begin build/setup.log scripts/setup "$@"; }
+begin_setup() {
+  [[ -w . ]] || fail "nothing can be written to $ROOT, where builds go"
+  scripts/setup --build "$@" && begin build/setup.log scripts/setup "$@"
+}
+
+# lock FILE WHAT: until this script ends no other one of this tree holds FILE; waits for one that does, and says so.
+lock() {
+  command -v flock > /dev/null || return 0
+  mkdir -p "$(dirname "$1")"
+  exec {lock_descriptor}> "$1"
+  flock --nonblock "$lock_descriptor" || {
+    say "waiting for another $2 in this tree"
+    flock "$lock_descriptor"
+  }
+}
 
 # choose_cuda: makes ACCORD_CUDA ON or OFF, also for the scripts that this one calls.
 choose_cuda() {

@@ -27,7 +27,7 @@ PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 def libraries_of(program: Path) -> dict[str, Path]:
     """By the name under which it asks for each; all that it needs, and that those need."""
     listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
-    found = re.findall(r"^\s*(\S+) => (/\S+)", listed, re.MULTILINE)
+    found = re.findall(r"^\s*(\S+) => (/.+) \(0x", listed, re.MULTILINE)
     return {name: Path(path) for name, path in found if not OF_THE_MACHINE.match(name)}
 
 

@@ -1,5 +1,6 @@
 """The files of the tree that the lint checks look at: whatever git has or would take, so no build products."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -12,7 +13,7 @@ def root_of_this_tree() -> Path:
 
 
 def files_of(root: Path) -> list[Path]:
-    """Files below `root`, relative to it: git's if it is a repository, else all of them."""
+    """Files below `root`, relative to it: git's if it is a repository, else all that .gitignore names no folder of."""
     if (root / ".git").exists():
         listing = subprocess.run(
             ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -21,7 +22,10 @@ def files_of(root: Path) -> list[Path]:
         ).stdout.decode()
         names = sorted({Path(name) for name in listing.split("\0") if name})
     else:
+        ignore = root / ".gitignore"
+        left_out = set(re.findall(r"^/?([^/*\n]+)/$", ignore.read_text(), re.MULTILINE)) if ignore.exists() else set()
         names = sorted(path.relative_to(root) for path in root.rglob("*"))
+        names = [name for name in names if not left_out.intersection(name.parts[:-1])]
     return [name for name in names if (root / name).is_file() and not (root / name).is_symlink()]
 
 

@@ -1,7 +1,7 @@
 """Runs functions on several ranks, each a process of its own, for the tests.
 
 A function is sent to the ranks as its source text, so it stands at the top level of its module, has no decorator and imports
-what it needs (accord, os, sys, time and numpy as np are there). It is called as function(comm, *arguments) on every rank.
+what it needs (accord, os, sys, time, numpy as np and open_descriptors are there). It is called as function(comm, *arguments) on every rank.
 """
 
 from __future__ import annotations
@@ -23,11 +23,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from descriptors import open_descriptors
 from forked import ForkServer
 
 # What a rank runs: it reads jobs from its standard input and writes their outcomes to the descriptor that is its argument. `call` sets
 # outcome["value"] to what names[job["function"]] gives.
-_LOOP = """
+_OPEN_DESCRIPTORS = inspect.getsource(open_descriptors).replace("{", "{{").replace("}", "}}")
+_LOOP = (
+    _OPEN_DESCRIPTORS
+    + """
 import os, pickle, sys, time, traceback
 import numpy as np
 import accord
@@ -39,6 +43,7 @@ while True:
     except EOFError:
         break
     names = {{"accord": accord, "np": np, "os": os, "sys": sys, "time": time, "__name__": "rank"{names}}}
+    names["open_descriptors"] = open_descriptors
     exec(compile(job["source"], job["function"], "exec"), names)
     outcome = {{}}
     try:
@@ -49,6 +54,7 @@ while True:
     outcomes.write(len(data).to_bytes(8, "little") + data)
     outcomes.flush()
 """
+)
 
 RANK_PROGRAM = _LOOP.format(
     imports="",

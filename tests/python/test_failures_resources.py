@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 from accord_command import clean_environment, end, next_line, wait_until
+from descriptors import open_descriptors
 
 import accord
 
@@ -19,8 +20,6 @@ SIZE = 4
 def lacks(comm, poor, kind, folder):
     """Rank `poor` makes groups with less and less of something, beginning with none, until it is enough."""
     import resource
-
-    from descriptors import open_descriptors
 
     limit = {"descriptors": resource.RLIMIT_NOFILE, "file size": resource.RLIMIT_FSIZE}[kind.split(" at ")[0]]
     before = resource.getrlimit(limit)

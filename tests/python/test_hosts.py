@@ -7,6 +7,7 @@ import subprocess
 import numpy as np
 import pytest
 from accord_command import wait_until
+from descriptors import open_descriptors
 from hosts import Hosts, why_not
 from stopped_rank import use_window_of_a_stopped_rank
 
@@ -198,8 +199,6 @@ def test_a_stopped_peer_is_owed_little_and_named_after_the_timeout(on_hosts):
 
 
 def count_descriptors(comm):
-    from descriptors import open_descriptors
-
     def held():
         return len(open_descriptors())
 

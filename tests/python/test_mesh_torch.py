@@ -320,8 +320,6 @@ def test_what_cannot_be_done_with_a_mesh_is_said(torch_ranks):
 
 
 def many_meshes(group):
-    from descriptors import open_descriptors
-
     import accord.mesh as meshes
 
     counts = []

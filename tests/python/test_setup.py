@@ -80,13 +80,16 @@ def test_help_tells_of_every_step_and_variable():
         assert f"  {word} " in text or f" {word} " in text, word
 
 
+def fake_python(path: Path, does: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/bash\n{does}\n")
+    path.chmod(0o755)
+
+
 def fake_pip(folder: Path, also: str = "") -> Path:
-    """Makes `folder` an environment whose Python adds its arguments to a file, which is returned, and does `also`."""
+    """Makes `folder` an environment whose Python adds what pip installs to a file, which is returned, and does `also`."""
     calls = folder / "calls"
-    python = folder / "bin/python"
-    python.parent.mkdir()
-    python.write_text(f'#!/bin/bash\necho "$@" >> {calls}\n{also}\n')
-    python.chmod(0o755)
+    fake_python(folder / "bin/python", f'[[ "$*" != *install* ]] || echo "$@" >> {calls}\n{also}')
     return calls
 
 
@@ -129,14 +132,57 @@ def test_before_a_build_there_is_nothing_of_pypi_but_what_it_needs(tmp_path):
 
 def test_a_disk_too_small_for_torch_is_told_before_the_build(tmp_path):
     calls = fake_pip(tmp_path)
-    (tmp_path / "bin/df").write_text("#!/bin/sh\necho Avail; echo 3000000\n")
-    (tmp_path / "bin/df").chmod(0o755)
+    fake_python(tmp_path / "bin/df", "echo Avail; echo 3000000")
     path = f"{tmp_path}/bin:{os.environ['PATH']}"
     refused = setup("--build", "demo", VENV=str(tmp_path), SYSTEM_PACKAGES="installed", PATH=path)
     assert refused.returncode == 1
     assert "torch and the other PyPI packages need 9 GiB of disk; only 2 GiB are free" in refused.stderr
     assert not calls.exists()
     assert setup("--build", "build", VENV=str(tmp_path), SYSTEM_PACKAGES="installed", PATH=path).returncode == 0
+
+
+def test_torch_that_is_there_is_not_installed_again_and_needs_no_room(tmp_path):
+    calls = fake_pip(tmp_path)
+    (torch,) = [line for line in setup("--show", "demo").stdout.split() if line.startswith("torch==")]
+    (tmp_path / f"lib/python3.11/site-packages/torch-{torch.removeprefix('torch==')}+cpu.dist-info").mkdir(parents=True)
+    fake_python(tmp_path / "bin/df", "echo Avail; echo 3000000")
+    path = f"{tmp_path}/bin:{os.environ['PATH']}"
+    done = setup("demo", VENV=str(tmp_path), SYSTEM_PACKAGES="installed", PATH=path)
+    assert done.returncode == 0, done.stderr
+    assert "transformers==" in calls.read_text()
+    assert "torch==" not in [line.split()[-1][:7] for line in calls.read_text().splitlines()]
+
+
+def test_an_environment_without_pip_is_made_whole_and_one_of_another_python_is_refused(tmp_path):
+    whole = tmp_path / "whole"
+    environment = tmp_path / "environment"
+    fake_python(tmp_path / "new/python", f'[[ $1 == -c ]] || echo "$@" > {whole}')
+    environment.mkdir()
+    fake_python(environment / "bin/python", f"[[ $* != *--version || -e {whole} ]]")
+    variables = {"VENV": str(environment), "SYSTEM_PACKAGES": "installed"}
+    done = setup("build", PYTHON=str(tmp_path / "new/python"), **variables)
+    assert done.returncode == 0, done.stderr
+    assert whole.read_text() == f"-m venv {environment}\n"
+    fake_python(environment / "bin/python", "echo 3.9")
+    refused = setup("build", PYTHON=sys.executable, **variables)
+    assert f"PYTHON is {sys.executable}, and {environment} has Python 3.9; remove that folder" in refused.stderr
+    missing = setup("build", PYTHON="python3.99", VENV=str(tmp_path / "none"), SYSTEM_PACKAGES="installed")
+    assert "there is no python3.99; set PYTHON to Python 3.11 or later" in missing.stderr
+
+
+def test_every_script_tells_of_itself_from_any_folder(tmp_path):
+    for script in ("build", "cross", "demo", "format", "lint", "setup", "test", "test-gpu", "wheel"):
+        told = subprocess.run(
+            [os.path.relpath(ROOT / "scripts" / script, tmp_path), "--help"],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=os.environ | {"CDPATH": f".:{tmp_path}"},
+            check=False,
+        )
+        assert told.returncode == 0, told.stderr
+        assert len(told.stdout.splitlines()) >= 1 and "shellcheck source" not in told.stdout
+        assert told.stderr == ""
 
 
 class Beside:
