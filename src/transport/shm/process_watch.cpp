@@ -35,15 +35,16 @@ constexpr std::chrono::milliseconds kBetweenLooks(100);
 /// Of the flags in a thread's stat: it exits, waits until a core is written, or writes it.
 constexpr unsigned kRunsNoMore = 0x4 | 0x8 | 0x200;
 
-/// Of the process of a pidfd, by its number in the namespace that /proc shows, which may be another than this process's.
-std::string folder_of(int pidfd) {
+/// The first thread of a pidfd's process in /proc, by its number in the namespace that is shown there, which may be another
+/// than this process's. Empty where it is not to be seen.
+std::string first_thread_of(int pidfd) {
   constexpr std::string_view kNumber = "\nPid:\t";
   const Result<std::string> info = read_file(fmt::format("/proc/self/fdinfo/{}", pidfd));
   const std::size_t at = info.ok() ? info->find(kNumber) : std::string::npos;
   int process = 0;
   if (at != std::string::npos)
     std::from_chars(info->data() + at + kNumber.size(), info->data() + info->size(), process);
-  return process > 0 ? fmt::format("/proc/{}/task", process) : "";
+  return process > 0 ? fmt::format("/proc/{0}/task/{0}", process) : "";
 }
 
 std::vector<std::string> threads_of(const std::string& folder) {
@@ -70,22 +71,25 @@ bool runs_no_more(const std::string& thread) {
 }  // namespace
 
 WatchedProcess::WatchedProcess(UniqueFd ended)
-    : ended_(std::move(ended)), folder_(folder_of(ended_.get())), looked_(Clock::now()) {}
+    : ended_(std::move(ended)), first_thread_(first_thread_of(ended_.get())), looked_(Clock::now()) {}
 
 bool WatchedProcess::has_ended() const {
   pollfd entry = {ended_.get(), POLLIN, 0};
   if (runs_no_more_ || ::poll(&entry, 1, 0) == 1) return true;
   const Clock::time_point now = Clock::now();
   Clock::time_point looked = looked_;
-  if (folder_.empty() || now - looked < kBetweenLooks || !looked_.compare_exchange_strong(looked, now)) return false;
+  if (first_thread_.empty() || now - looked < kBetweenLooks || !looked_.compare_exchange_strong(looked, now))
+    return false;
   if (looks()) runs_no_more_ = true;
   return runs_no_more_;
 }
 
 /// Whether none of its threads runs any more, nor one that they have started meanwhile.
 bool WatchedProcess::looks() const {
-  const std::vector<std::string> threads = threads_of(folder_);
-  return !threads.empty() && std::ranges::all_of(threads, runs_no_more) && threads_of(folder_) == threads;
+  if (!runs_no_more(first_thread_)) return false;
+  const std::string folder = std::filesystem::path(first_thread_).parent_path();
+  const std::vector<std::string> threads = threads_of(folder);
+  return !threads.empty() && std::ranges::all_of(threads, runs_no_more) && threads_of(folder) == threads;
 }
 
 ProcessWatch watch_process(pid_t process) {

@@ -30,7 +30,7 @@ class WatchedProcess {
   bool looks() const;
 
   const UniqueFd ended_;
-  const std::string folder_;  ///< of the process in /proc; empty where it is not to be seen
+  const std::string first_thread_;  ///< in /proc; empty where it is not to be seen
   mutable std::atomic<Clock::time_point> looked_;
   mutable std::atomic<bool> runs_no_more_ = false;
 };
