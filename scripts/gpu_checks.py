@@ -170,6 +170,7 @@ class Checks:
         until = time.monotonic() + min(SHARES["suites"], self.left())
         failed = len(self.tally.failed)
         left_out, found = [], 0
+        # Those of one process first: they tell most, and hang least.
         for program in sorted(self.tests.glob("accord_*_test"), key=lambda it: ("unit" not in it.name, it.name)):
             listed = self.run_program([str(program), "--gtest_list_tests"], LISTING_SECONDS)
             if listed.code != 0:

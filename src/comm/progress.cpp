@@ -28,8 +28,6 @@ constexpr int kWakeupKey = -1;  // no descriptor
 constexpr int kPollsBetweenLooks = 1024;
 /// While others drive all channels it looks this often, should they leave one without a word.
 constexpr int kAttendedMilliseconds = 5;
-/// Between looks for peers that have ended and whose descriptors do not tell so yet.
-constexpr int kEndsMilliseconds = 250;
 
 std::atomic<ProgressThread*> the_thread = nullptr;
 std::mutex thread_making;
@@ -153,7 +151,7 @@ void ProgressThread::look_at_peers(int timeout_milliseconds) {
     tell_of_news(events[i].data.fd);
   }
   const auto now = std::chrono::steady_clock::now();
-  if (now - looked_for_ends_ < std::chrono::milliseconds(kEndsMilliseconds)) return;
+  if (now - looked_for_ends_ < transport::kBetweenQuestions) return;
   looked_for_ends_ = now;
   for (const int fd : transport::ended_processes()) tell_of_news(fd);
 }
@@ -205,7 +203,8 @@ void ProgressThread::loop() {
       asleep_ = active.empty() || attended;
     }
     if (asleep_) {
-      sleep(!active.empty() ? kAttendedMilliseconds : watches ? kEndsMilliseconds : -1);
+      const int unattended = watches ? static_cast<int>(transport::kBetweenQuestions.count()) : -1;
+      sleep(active.empty() ? unattended : kAttendedMilliseconds);
       attended = false;
       continue;
     }

@@ -13,8 +13,8 @@
 
 namespace accord::comm {
 
-/// Lives as long as the process; asleep while nothing is pending and no peer has news, but for a look four times a second
-/// whether one has ended. A forked child begins without one and makes its own.
+/// Lives as long as the process; asleep while nothing is pending and no peer has news, but for a look four times a
+/// second for peers that have ended. A forked child begins without one and makes its own.
 class ProgressThread {
  public:
   /// Made on first use; a call after one that failed tries again.

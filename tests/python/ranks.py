@@ -1,7 +1,8 @@
 """Runs functions on several ranks, each a process of its own, for the tests.
 
-A function is sent to the ranks as its source text, so it stands at the top level of its module, has no decorator and imports
-what it needs (accord, os, sys, time, numpy as np and open_descriptors are there). It is called as function(comm, *arguments) on every rank.
+A function is sent to the ranks as its source text, so it stands at the top level of its module, has no decorator and
+imports what it needs (accord, os, sys, time, numpy as np and open_descriptors are there). It is called as
+function(comm, *arguments) on every rank.
 """
 
 from __future__ import annotations

@@ -87,7 +87,8 @@ def fake_python(path: Path, does: str) -> None:
 
 
 def fake_pip(folder: Path, also: str = "") -> Path:
-    """Makes `folder` an environment whose Python adds what pip installs to a file, which is returned, and does `also`."""
+    """Makes `folder` an environment whose Python adds what pip installs to a file, which is returned, and does
+    `also`."""
     calls = folder / "calls"
     fake_python(folder / "bin/python", f'[[ "$*" != *install* ]] || echo "$@" >> {calls}\n{also}')
     return calls

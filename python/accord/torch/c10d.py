@@ -239,7 +239,8 @@ def end_blocks_left_by_errors(kind: type[dist.ProcessGroup]) -> None:
 @functools.cache
 def batch_messages(kind: type[dist.ProcessGroup]) -> None:
     """batch_isend_irecv over a group of `kind` runs messages between GPUs as one call, which torch does for its own
-    class of groups alone. One by one, two ranks that send to each other first would wait for each other in their streams.
+    class of groups alone. One by one, two ranks that send to each other first would wait for each other in their
+    streams.
 
     Programs that imported it by its name before the first such group have torch's own.
     """
@@ -259,7 +260,7 @@ def batch_messages(kind: type[dist.ProcessGroup]) -> None:
         return block.works
 
     distributed_c10d.batch_isend_irecv = dist.batch_isend_irecv = replacement
-    # What torch.compile knows the function as (2.13), once that is imported.
+    # torch.compile (2.13) looks the function up here, once that is imported.
     collectives = sys.modules.get("torch.distributed._functional_collectives")
     remaps = getattr(collectives, "traceable_collective_remaps", {})
     if original in remaps:

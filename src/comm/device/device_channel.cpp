@@ -288,7 +288,7 @@ void DeviceChannel::end_kernels(const Status& failure) {
 }
 
 Status DeviceChannel::end_works(Ending which) {
-  // The end of its last work may close the group, which looks here. Without works whoever lets go of the group closes it.
+  // The end of its last work may close the group, which looks here. Without works the owner of the last handle closes it.
   std::shared_ptr<Group> open;
   std::vector<std::pair<std::shared_ptr<PendingWork>, PendingWork::Callbacks>> ended;
   Status wrong;

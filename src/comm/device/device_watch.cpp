@@ -27,7 +27,7 @@ DeviceWatch& DeviceWatch::instance() {
   if (generation != ProgressThread::fork_generation()) {  // a forked child has no thread yet
     the_watch = new DeviceWatch;
     generation = ProgressThread::fork_generation();
-    // What CUDA and NCCL have registered before is called after this.
+    // The handlers that CUDA and NCCL have registered before are called after this.
     static const int registered = std::atexit([] {
       if (generation == ProgressThread::fork_generation()) the_watch->end();
     });

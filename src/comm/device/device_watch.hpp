@@ -11,8 +11,8 @@
 
 namespace accord::comm {
 
-/// Asleep while nothing is in streams. exit() waits until it stands in no call of CUDA or NCCL, which are taken down then:
-/// a group that this thread closes, or gives up, is through with them.
+/// Asleep while nothing is in streams. exit() waits until it stands in no call of CUDA or NCCL, which are taken down
+/// then: a group that this thread closes, or gives up, is through with them.
 class DeviceWatch {
  public:
   static DeviceWatch& instance();

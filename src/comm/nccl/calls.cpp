@@ -278,7 +278,7 @@ Status check_reduction(const Call& call, int version, int size) {
   const DType dtype = call.input.dtype;
   const ReduceOp op = call.op.op();
   const bool is_premul = op == ReduceOp::kPremulSum && kind_of(dtype) == DTypeKind::kFloat;
-  // Of one rank it scales by a kernel that its host code leaves out for 8-bit floats (2.24 to 2.30).
+  // A communicator of one rank scales by a kernel that NCCL's host code leaves out for 8-bit floats (2.24 to 2.30).
   const bool scales = is_premul || op == ReduceOp::kAvg;
   const bool scales_alone = scales && size == 1 && kind_of(dtype) == DTypeKind::kFloat && size_of(dtype) == 1;
   if (element_of(dtype, version) && (is_premul || op_of(op, dtype)) && !scales_alone) return {};

@@ -31,8 +31,6 @@ namespace accord::transport {
 namespace {
 
 constexpr int kRetryMilliseconds = 2;
-/// Between looks for processes that have ended and whose descriptors do not tell so yet.
-constexpr int kEndsMilliseconds = 250;
 constexpr int kAcceptedAtOnce = 64;
 constexpr std::size_t kSilentGuests = 256;  // beside the lines; beyond it the one that came first is dropped
 
@@ -256,7 +254,8 @@ void Meeting::wait(Deadline deadline) {
     if (peer.met.watch.process != nullptr) look_at(peer.met.watch.process->ended(), peer.process_ended);
   }
   const int patience = deadline.poll_milliseconds();
-  ::poll(entries.data(), entries.size(), std::min(patience, again ? kRetryMilliseconds : kEndsMilliseconds));
+  const int longest = again ? kRetryMilliseconds : static_cast<int>(kBetweenQuestions.count());
+  ::poll(entries.data(), entries.size(), std::min(patience, longest));
   for (std::size_t i = 0; i < entries.size(); ++i) {
     if (entries[i].revents != 0) *ready[i] = true;
   }

@@ -32,11 +32,11 @@ struct Watches {
 };
 
 constexpr std::chrono::milliseconds kBetweenLooks(100);
-/// Of the flags in a thread's stat: it exits, waits until a core is written, or writes it.
+/// Flags in a thread's stat: it exits, waits until a core is written, or writes it.
 constexpr unsigned kRunsNoMore = 0x4 | 0x8 | 0x200;
 
-/// The first thread of a pidfd's process in /proc, by its number in the namespace that is shown there, which may be another
-/// than this process's. Empty where it is not to be seen.
+/// The first thread of a pidfd's process in /proc, by its number in the namespace that is shown there, which may be
+/// another than this process's. Empty where it is not to be seen.
 std::string first_thread_of(int pidfd) {
   constexpr std::string_view kNumber = "\nPid:\t";
   const Result<std::string> info = read_file(fmt::format("/proc/self/fdinfo/{}", pidfd));
@@ -68,6 +68,14 @@ bool runs_no_more(const std::string& thread) {
   return (flags & kRunsNoMore) != 0;
 }
 
+/// True if none of a process's threads runs any more, nor one that they have started meanwhile.
+bool is_taken_down(const std::string& first_thread) {
+  if (!runs_no_more(first_thread)) return false;
+  const std::string folder = std::filesystem::path(first_thread).parent_path();
+  const std::vector<std::string> threads = threads_of(folder);
+  return !threads.empty() && std::ranges::all_of(threads, runs_no_more) && threads_of(folder) == threads;
+}
+
 }  // namespace
 
 WatchedProcess::WatchedProcess(UniqueFd ended)
@@ -80,16 +88,8 @@ bool WatchedProcess::has_ended() const {
   Clock::time_point looked = looked_;
   if (first_thread_.empty() || now - looked < kBetweenLooks || !looked_.compare_exchange_strong(looked, now))
     return false;
-  if (looks()) runs_no_more_ = true;
+  if (is_taken_down(first_thread_)) runs_no_more_ = true;
   return runs_no_more_;
-}
-
-/// Whether none of its threads runs any more, nor one that they have started meanwhile.
-bool WatchedProcess::looks() const {
-  if (!runs_no_more(first_thread_)) return false;
-  const std::string folder = std::filesystem::path(first_thread_).parent_path();
-  const std::vector<std::string> threads = threads_of(folder);
-  return !threads.empty() && std::ranges::all_of(threads, runs_no_more) && threads_of(folder) == threads;
 }
 
 ProcessWatch watch_process(pid_t process) {

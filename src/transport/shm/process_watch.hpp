@@ -15,6 +15,9 @@
 
 namespace accord::transport {
 
+/// How often a thread that waits asks has_ended(), as the descriptor may be late to tell it.
+inline constexpr std::chrono::milliseconds kBetweenQuestions(250);
+
 /// One other process under watch, for all who have a peer in it. Costs a descriptor. Thread-safe.
 class WatchedProcess {
  public:
@@ -23,12 +26,11 @@ class WatchedProcess {
 
   /// Becomes readable when the kernel has taken the process down, and stays so.
   const UniqueFd& ended() const { return ended_; }
-  /// True soon after the last of its threads ran its program, and from then on. Looks at /proc ten times a second at most.
+  /// True soon after the last of its threads ran its program, and from then on. Looks at /proc ten times a second at
+  /// most.
   bool has_ended() const;
 
  private:
-  bool looks() const;
-
   const UniqueFd ended_;
   const std::string first_thread_;  ///< in /proc; empty where it is not to be seen
   mutable std::atomic<Clock::time_point> looked_;

@@ -100,8 +100,8 @@ TEST_F(KilledRanks, all_reduce_survives_a_peer_killed_while_it_waits) {
   EXPECT_EQ(exits, (std::vector<int>{kNamedTheDead, kNamedTheDead, 128 + SIGKILL, kNamedTheDead}));
 }
 
-// The kernel may take long to free a process's memory, to let go of its GPUs or to write its core. Here a tracer holds it
-// there; before Linux 5.16 nothing shows at that point that the process exits.
+// The kernel may take long to free a process's memory, to let go of its GPUs or to write its core. Here a tracer holds
+// it there; before Linux 5.16 nothing shows at that point that the process exits.
 TEST_F(KilledRanks, a_process_that_the_kernel_still_takes_down_is_named) {
   ProcessRanks ranks(2, [&](Rank rank) {
     Result<Communicator> comm = join(rank, 2);
