@@ -42,10 +42,9 @@ struct Product {
   Epilogue epilogue = Epilogue::kNone;
   float alpha = 1.0F;
   float beta = 0.0F;
-  void* workspace =
-      nullptr;  ///< kWorkspaceBytes of the device, used while the product runs; null: kernels that need none
+  /// Blas::workspace_bytes() of the device, used while the product runs; null: kernels that need none.
+  void* workspace = nullptr;
 };
-inline constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 
 /// Thread-safe.
 class Blas {
@@ -58,6 +57,8 @@ class Blas {
   virtual Result<bool> has(const Product& product, Device device) = 0;
   /// Whether products of float8 may have scales on `device`.
   virtual Result<bool> takes_scales(Device device) = 0;
+  /// The size of Product::workspace.
+  virtual std::size_t workspace_bytes() const = 0;
   /// "cuBLASLt 13.1.1, .../libcublasLt.so.13".
   virtual std::string describe() const = 0;
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstring>
 
 #include "device/numbers.hpp"
 
@@ -14,12 +15,15 @@ using device::Matrices;
 using device::Product;
 using device::SecondIs;
 
+constexpr std::size_t kWorkspaceBytes = 4096;
+
 float element(const Matrices& matrices, std::int64_t batch, std::int64_t row, std::int64_t column) {
   return device::load_float(matrices.data, matrices.dtype,
                             batch * matrices.batch_stride + row * matrices.row_stride + column);
 }
 
 void multiply_now(const Product& p) {
+  if (p.workspace != nullptr) std::memset(p.workspace, 0x5A, kWorkspaceBytes);
   for (std::int64_t i = 0; i < p.batch; ++i) {
     for (std::int64_t row = 0; row < p.m; ++row) {
       for (std::int64_t column = 0; column < p.n; ++column) {
@@ -86,6 +90,8 @@ Result<bool> HostBlas::has(const Product& product, Device) {
   ACCORD_RETURN_IF_ERROR(status);
   return true;
 }
+
+std::size_t HostBlas::workspace_bytes() const { return kWorkspaceBytes; }
 
 Status HostBlas::multiply(const Product& product, Device device, Stream stream) {
   ACCORD_RETURN_IF_ERROR(check(product));

@@ -9,7 +9,7 @@
 namespace accord::testing {
 
 /// Refuses what cuBLASLt would: float8 but of sizes that are multiples of 16, dtypes that do not go together, row strides below a row, scales where
-/// it has said that it takes none.
+/// it has said that it takes none. Overwrites the whole workspace.
 class HostBlas final : public device::Blas {
  public:
   explicit HostBlas(HostRuntime& runtime) : runtime_(runtime) {}
@@ -18,6 +18,7 @@ class HostBlas final : public device::Blas {
   Status multiply(const device::Product& product, Device device, Stream stream) override;
   Result<bool> has(const device::Product& product, Device device) override;
   Result<bool> takes_scales(Device) override { return takes_scales_.load(); }
+  std::size_t workspace_bytes() const override;
   std::string describe() const override { return "plain loops"; }
   /// As on a GPU that is no Hopper.
   void take_scales(bool takes) { takes_scales_ = takes; }

@@ -98,9 +98,14 @@ struct Choice {
 /// choice costs some hundred microseconds on the host, a kept one a few hundred bytes.
 constexpr std::size_t kMostChoices = 4096;
 
+/// What NVIDIA recommends for the GPUs that need most.
+constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
+
 class CudaBlas final : public Blas {
  public:
   explicit CudaBlas(const BlasLibrary& library) : library_(library) {}
+
+  std::size_t workspace_bytes() const override { return kWorkspaceBytes; }
 
   std::string describe() const override { return fmt::format("cuBLASLt {}, {}", library_.version, library_.path); }
 

@@ -20,7 +20,7 @@ struct DeviceRun {
   Stream stream;
   int multiprocessors = 1;
   Fault* fault = nullptr;              ///< on the device
-  void* workspace = nullptr;           ///< of blas, device::kWorkspaceBytes
+  void* workspace = nullptr;           ///< workspace_bytes() of blas
   const DeviceCache* cache = nullptr;  ///< of a program with attention that keeps its keys
   BatchTables batch = {};              ///< the sequences whose rows such a program computes
 };

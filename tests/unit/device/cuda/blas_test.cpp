@@ -54,7 +54,7 @@ TEST_P(CudaProducts, of_float8_have_scales_of_rows_and_columns_where_the_library
   for (const float each : numbers(kN, -50.0F, 50.0F)) bias.push_back(to_bfloat16(each));
   const DeviceArray on_a(on, a, kFloat8), on_b(on, b, kFloat8), on_bias(on, bias, DType::kBFloat16);
   const DeviceArray on_rows(on, rows, DType::kFloat32), on_columns(on, columns, DType::kFloat32);
-  const DeviceArray workspace(on, std::vector<std::byte>(kWorkspaceBytes), DType::kUInt8);
+  const DeviceArray workspace(on, std::vector<std::byte>((*blas)->workspace_bytes()), DType::kUInt8);
   const DeviceArray sums(on, std::vector<float>(static_cast<std::size_t>(m * kN)), DType::kFloat32);
   const DeviceArray scaled(on, std::vector<std::uint16_t>(static_cast<std::size_t>(m * kN)), DType::kBFloat16);
 
