@@ -19,6 +19,7 @@
 
 #ifndef __CUDA_ARCH__
 #include <atomic>
+#include <thread>
 #endif
 
 #ifdef __CUDACC__
@@ -69,13 +70,22 @@ struct DeviceChannelHandle {
   /// unknown.
   ACCORD_CHANNEL_FUNCTION bool wait() const {
     const std::uint64_t number = *taken + 1;
-    for (unsigned looks = 1; arrived_so_far() < number; ++looks)
-      if (looks % 1024 == 0 && has_ended()) return false;
+    for (unsigned looks = 1; arrived_so_far() < number; ++looks) {
+      if (looks % 1024 != 0) continue;
+      if (has_ended()) return false;
+      yield();
+    }
     *taken = number;
     return true;
   }
 
  private:
+  /// On the host the peer's thread may need this processor.
+  ACCORD_CHANNEL_FUNCTION static void yield() {
+#ifndef __CUDA_ARCH__
+    std::this_thread::yield();
+#endif
+  }
   ACCORD_CHANNEL_FUNCTION std::uint64_t arrived_so_far() const {
 #ifdef __CUDA_ARCH__
     std::uint64_t number;

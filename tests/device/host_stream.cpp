@@ -1,5 +1,6 @@
-// A stream is a thread with a queue. Whatever waits, in a stream or in a caller, waits for a Point by the runtime's one condition variable,
-// which also tells that the runtime ends; so nothing that waits outlives it.
+// A stream is a thread with a queue. Whatever waits, in a stream or in a caller, waits for a Point by the runtime's one
+// condition variable, which also tells that the runtime ends; so nothing that waits outlives it. Streams wait for work
+// by one each: there are a hundred in some tests, and to wake them all for each call takes most of the time.
 #include "device/host_stream.hpp"
 
 #include <fmt/format.h>
@@ -21,6 +22,7 @@ HostRuntime::~HostRuntime() {
   changed_.notify_all();
   for (auto& [index, worker] : defaults_) retired_.push_back(std::move(worker));
   for (auto& [handle, worker] : streams_) retired_.push_back(std::move(worker));
+  for (const auto& worker : retired_) worker->work.notify_one();
   lock.unlock();
   for (const auto& worker : retired_)
     if (worker->thread.joinable()) worker->thread.join();
@@ -34,7 +36,7 @@ HostRuntime::~HostRuntime() {
 void HostRuntime::work(Worker& worker) {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return ending_ || worker.retired || !worker.queue.empty(); });
+    worker.work.wait(lock, [&] { return ending_ || worker.retired || !worker.queue.empty(); });
     if (ending_ || worker.queue.empty()) break;
     const std::function<void()> run = std::move(worker.queue.front());
     worker.queue.pop_front();
@@ -47,9 +49,9 @@ void HostRuntime::work(Worker& worker) {
 
 void HostRuntime::retire(std::unique_ptr<Worker> worker) {
   worker->retired = true;
+  worker->work.notify_one();
   if (!worker->thread.joinable()) worker->ended = true;
   retired_.push_back(std::move(worker));
-  changed_.notify_all();
   // One that has ended takes the lock no more, so it may be joined under it.
   for (auto each = retired_.begin(); each != retired_.end();) {
     if ((*each)->ended && (*each)->thread.joinable()) (*each)->thread.join();
@@ -84,7 +86,7 @@ Status HostRuntime::push(Worker& worker, std::function<void()> run) {
   if (worker.capture == nullptr) {
     worker.queue.push_back(std::move(run));
     if (!worker.thread.joinable()) worker.thread = std::thread([this, &worker] { work(worker); });
-    changed_.notify_all();
+    worker.work.notify_one();
     return {};
   }
   if (!worker.capture->valid)

@@ -43,6 +43,7 @@ struct Worker {
   bool ended = false;
   std::deque<std::function<void()>> queue = {};
   std::thread thread = {};
+  std::condition_variable work = {};  ///< the queue has grown, or the stream or the runtime ends
   std::shared_ptr<Capture> capture = {};
   std::size_t lane = 0;
   std::set<std::size_t> tail = {};  ///< nodes of the capture that the next one comes after
