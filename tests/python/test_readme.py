@@ -1,20 +1,28 @@
-"""The README shows what the examples are, so that a reader copies something that runs."""
+"""The README and the guides show what the examples are, so that a reader copies something that runs."""
 
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 
 
 def test_code_shown_from_a_file_is_that_file():
-    shown = re.findall(r"^```\w+ file=(\S+)\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    assert {name for name, _ in shown} == {
-        "examples/hello_communicator.py",
+    shown = [
+        (page, name, text)
+        for page in PAGES
+        for name, text in re.findall(r"^```\w+ file=(\S+)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    ]
+    assert {name for _, name, _ in shown} == {
+        "examples/hello_communicator.c",
         "examples/hello_communicator.cpp",
+        "examples/hello_communicator.py",
+        "examples/own_plan.cpp",
+        "examples/own_plan.py",
         "examples/torch/train_ddp.py",
     }
-    for name, text in shown:
-        assert text == (ROOT / name).read_text(), f"README.md shows another {name}"
+    for page, name, text in shown:
+        assert text == (ROOT / name).read_text(), f"{page.relative_to(ROOT)} shows another {name}"
 
 
 def test_the_readme_names_the_two_commands_that_ci_and_users_run():
